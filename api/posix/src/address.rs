@@ -1,0 +1,160 @@
+//! `struct sockaddr` and addresses in shared memory.
+
+use towpath_shm::layout::{RawAddr, Slot};
+
+use crate::Result;
+use crate::errno::fail;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// AF_INET as it stands in a slot.
+pub const INET: u32 = libc::AF_INET as u32;
+/// AF_INET6 as it stands in a slot.
+pub const INET6: u32 = libc::AF_INET6 as u32;
+const V4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+/// RFC 2133 had no scope id; Linux accepts that length.
+const INET6_LEN_MIN: usize = 24;
+
+/// Reads an address that a program passed. AF_UNSPEC gives family 0.
+///
+/// # Errors
+/// EINVAL when it is too short, EAFNOSUPPORT when it is neither IPv4, IPv6 nor AF_UNSPEC.
+///
+/// # Safety
+/// `at` must point to `len` readable bytes (or be null).
+pub unsafe fn read(at: *const libc::sockaddr, len: libc::socklen_t) -> Result<RawAddr> {
+    let len = len as usize;
+    if at.is_null() {
+        return fail(libc::EFAULT);
+    }
+    if len < size_of::<libc::sa_family_t>() {
+        return fail(libc::EINVAL);
+    }
+    let mut bytes = [0u8; size_of::<libc::sockaddr_in6>()];
+    let n = len.min(bytes.len());
+    // SAFETY: the caller's promise; n fits both.
+    unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), bytes.as_mut_ptr(), n) };
+    let family = u16::from_ne_bytes([bytes[0], bytes[1]]);
+    let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+    let mut addr = RawAddr { family, port, scope: 0, ip: [0; 16] };
+    match i32::from(family) {
+        libc::AF_UNSPEC => return Ok(RawAddr::default()),
+        libc::AF_INET if len < size_of::<libc::sockaddr_in>() => return fail(libc::EINVAL),
+        libc::AF_INET => addr.ip[..4].copy_from_slice(&bytes[4..8]),
+        libc::AF_INET6 if len < INET6_LEN_MIN => return fail(libc::EINVAL),
+        libc::AF_INET6 => {
+            addr.ip.copy_from_slice(&bytes[8..24]);
+            addr.scope = u32::from_ne_bytes([bytes[24], bytes[25], bytes[26], bytes[27]]);
+        }
+        _ => return fail(libc::EAFNOSUPPORT),
+    }
+    Ok(addr)
+}
+
+/// Writes an address where a program wants it, cut to its length, and the true length.
+///
+/// # Safety
+/// `at` must point to `*len` writable bytes; both may be null.
+pub unsafe fn write(addr: &RawAddr, at: *mut libc::sockaddr, len: *mut libc::socklen_t) -> Result<()> {
+    if at.is_null() || len.is_null() {
+        return Ok(());
+    }
+    let (bytes, true_len) = encode(addr);
+    // SAFETY: the caller's promise.
+    let room = unsafe { *len };
+    if room as i32 <= -1 {
+        return fail(libc::EINVAL);
+    }
+    let n = true_len.min(room as usize);
+    // SAFETY: the caller's promise; n is at most what it has room for.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.cast(), n);
+        *len = true_len as libc::socklen_t;
+    }
+    Ok(())
+}
+
+/// The bytes of a `sockaddr_in` or `sockaddr_in6`, and how many they are.
+pub fn encode(addr: &RawAddr) -> ([u8; 28], usize) {
+    let mut out = [0; 28];
+    out[..2].copy_from_slice(&addr.family.to_ne_bytes());
+    out[2..4].copy_from_slice(&addr.port.to_be_bytes());
+    if u32::from(addr.family) == INET6 {
+        out[8..24].copy_from_slice(&addr.ip);
+        out[24..28].copy_from_slice(&addr.scope.to_ne_bytes());
+        (out, size_of::<libc::sockaddr_in6>())
+    } else {
+        out[4..8].copy_from_slice(&addr.ip[..4]);
+        (out, size_of::<libc::sockaddr_in>())
+    }
+}
+
+/// An address as a socket of `family` shows it: IPv6 sockets show IPv4 as ::ffff:a.b.c.d, and an
+/// address that is not set as the family's any-address.
+pub fn shown(addr: RawAddr, family: u32) -> RawAddr {
+    let is_v4 = u32::from(addr.family) == INET;
+    match family {
+        INET6 if is_v4 => {
+            let mut ip = [0; 16];
+            if addr.ip[..4] != [0; 4] {
+                ip[..12].copy_from_slice(&V4_MAPPED);
+                ip[12..].copy_from_slice(&addr.ip[..4]);
+            }
+            RawAddr { family: INET6 as u16, scope: 0, ip, ..addr }
+        }
+        INET if u32::from(addr.family) == INET6 && addr.ip[..12] == V4_MAPPED => {
+            let mut ip = [0; 16];
+            ip[..4].copy_from_slice(&addr.ip[12..]);
+            RawAddr { family: INET as u16, scope: 0, ip, ..addr }
+        }
+        _ if addr.family == 0 => RawAddr { family: family as u16, ..RawAddr::default() },
+        _ => addr,
+    }
+}
+
+/// The address of a socket's own end.
+pub fn local(slot: &Slot) -> RawAddr {
+    shown(slot.local.load(), slot.family.load(Relaxed))
+}
+
+/// The address of the other end.
+pub fn remote(slot: &Slot) -> RawAddr {
+    shown(slot.remote.load(), slot.family.load(Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip_and_truncation() {
+        for text in ["10.1.2.3:80", "[fe80::1%7]:443"] {
+            let addr = RawAddr::new(text.parse().unwrap());
+            let (bytes, len) = encode(&addr);
+            // SAFETY: the bytes are there.
+            let back = unsafe { read(bytes.as_ptr().cast(), len as u32) }.unwrap();
+            assert_eq!(back, addr);
+            let mut out = [0xaau8; 8];
+            let mut room = 4;
+            // SAFETY: four bytes are there, and are all that may be written.
+            unsafe { write(&addr, out.as_mut_ptr().cast(), &raw mut room) }.unwrap();
+            assert_eq!(room as usize, len);
+            assert_eq!((&out[..4], &out[4..]), (&bytes[..4], &[0xaa; 4][..]));
+        }
+        let short = [2u8, 0, 0, 80];
+        // SAFETY: as above.
+        assert_eq!(unsafe { read(short.as_ptr().cast(), 4) }, fail(libc::EINVAL));
+        let unix = [1u8; 16];
+        // SAFETY: as above.
+        assert_eq!(unsafe { read(unix.as_ptr().cast(), 16) }, fail(libc::EAFNOSUPPORT));
+    }
+
+    #[test]
+    fn v4_on_a_v6_socket_is_mapped() {
+        let v4 = RawAddr::new("10.1.2.3:80".parse().unwrap());
+        let mapped = shown(v4, INET6);
+        assert_eq!(mapped, RawAddr::new("[::ffff:10.1.2.3]:80".parse().unwrap()));
+        assert_eq!(shown(mapped, INET), v4);
+        let any = shown(RawAddr::default(), INET6);
+        assert_eq!(any, RawAddr::new("[::]:0".parse().unwrap()));
+    }
+}

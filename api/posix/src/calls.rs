@@ -1,0 +1,205 @@
+//! What becomes of every call that touches sockets: the source of `docs/posix.md`.
+//!
+//! A test holds this list, the option table and the functions of `api/preload` equal to each other and
+//! to the document. `TOWPATH_BLESS=1 cargo test -p towpath-posix` writes the document anew.
+
+use std::fmt::Write;
+
+use crate::option::{Effect, OPTIONS};
+
+/// What a call does with a socket of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// What Linux does.
+    Works,
+    /// The kernel does it, on the real object behind the descriptor or on other descriptors.
+    Kernel,
+    /// It fails, or does not see our sockets: see the note.
+    Missing,
+}
+
+/// One or more C functions of a kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// As in C, separated by blanks.
+    pub names: &'static str,
+    /// What becomes of them.
+    pub state: State,
+    /// Where it differs from Linux, or how it is done.
+    pub note: &'static str,
+}
+
+const fn works(names: &'static str, note: &'static str) -> Call {
+    Call { names, state: State::Works, note }
+}
+const fn kernel(names: &'static str, note: &'static str) -> Call {
+    Call { names, state: State::Kernel, note }
+}
+const fn missing(names: &'static str, note: &'static str) -> Call {
+    Call { names, state: State::Missing, note }
+}
+
+/// The list.
+pub static CALLS: &[Call] = &[
+    works("socket", "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: EPERM, as for a user without privileges; other protocols: EPROTONOSUPPORT. Other families are the kernel's"),
+    kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init open", ""),
+    works("bind listen getsockname getpeername shutdown", ""),
+    works("accept accept4", "by any process that holds the listener"),
+    works("connect", "EINPROGRESS, EALREADY, EISCONN and SO_ERROR as on Linux; AF_UNSPEC dissolves a UDP association, on TCP it is EOPNOTSUPP"),
+    works("read write readv writev", ""),
+    works("recv recvfrom recvmsg recvmmsg", "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE. MSG_ERRQUEUE: EAGAIN (the queue is empty). MSG_OOB: EINVAL on TCP, EOPNOTSUPP otherwise. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS"),
+    works("send sendto sendmsg sendmmsg", "MSG_DONTWAIT, MSG_MORE (TCP), MSG_NOSIGNAL; otherwise SIGPIPE as on Linux. MSG_OOB: EOPNOTSUPP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, UDP_SEGMENT; others EINVAL"),
+    works("__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk", "what _FORTIFY_SOURCE makes of the others"),
+    kernel("__fdelt_chk preadv pwritev preadv2 pwritev2 pread pwrite lseek", "fail on the object behind the descriptor"),
+    works("sendfile sendfile64", "file to socket, through a buffer of 64 KiB"),
+    works("splice", "between a pipe and TCP, through a buffer of 64 KiB"),
+    missing("tee vmsplice copy_file_range", "EINVAL"),
+    works("getsockopt setsockopt", "see the options below; others ENOPROTOOPT"),
+    works("fcntl fcntl64", "F_GETFL and F_SETFL (O_NONBLOCK is the open file's, so shared by dup and fork), F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETOWN, F_SETOWN. O_ASYNC: EINVAL, there is no SIGIO"),
+    works("ioctl", "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK (0), SIOCGIFCONF, SIOCGIFNAME, SIOCGIFINDEX, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFBRDADDR. What would change an interface: EPERM. Others: ENOTTY"),
+    works("close dup dup2 dup3 close_range closefrom", "close waits for SO_LINGER. Descriptors of this library stay open"),
+    works("fstat fstat64 __fxstat __fxstat64", "say that it is a socket"),
+    kernel("statx fstatat isatty flock fsync", "act on an eventfd"),
+    works("poll ppoll select pselect", "our and the kernel's descriptors together"),
+    works("epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2", "level- and edge-triggered, EPOLLONESHOT, EPOLLEXCLUSIVE, nested, several threads, our and the kernel's descriptors together. A forked child has its own copy of the part about our sockets; over exec that part is lost"),
+    works("fork vfork _Fork", "vfork is fork"),
+    works("execve execv execvp execvpe execl execlp execle fexecve execveat", "the new image keeps sockets that are not close-on-exec"),
+    works("posix_spawn posix_spawnp system popen daemon", ""),
+    missing("forkpty clone clone3 wordexp", "the child of a fork that is made inside libc, or without it, finds its engine gone: ENETDOWN"),
+    works("getifaddrs freeifaddrs if_nametoindex if_indextoname", "the stack's interfaces"),
+    kernel("if_nameindex", "the kernel's interfaces: glibc asks netlink"),
+    kernel("getaddrinfo getnameinfo gethostbyname", "what libc resolves itself goes over the kernel's network"),
+    works("fdopen", "a stream over our calls; fileno of it is EBADF"),
+    missing("dprintf vdprintf", "stdio on a bare descriptor writes inside libc: EINVAL"),
+    works("syscall", "close and close_range; io_uring_setup is ENOSYS, so that programs use epoll. Everything else goes to the kernel unseen"),
+    missing("io_uring_setup aio_read aio_write", "do not see our sockets"),
+];
+
+const HEAD: &str = "\
+# The POSIX socket API on Towpath
+
+<!-- Generated from api/posix/src/calls.rs and option/table.rs: TOWPATH_BLESS=1 cargo test -p towpath-posix -->
+
+What becomes of each call and option of a program that runs on Towpath. Nothing succeeds in silence:
+what is not there fails with the errno that Linux gives where a feature is missing or a privilege is
+needed.
+
+- **works**: as on Linux, with the differences that the note names.
+- **kernel**: goes to the kernel; on a socket of ours it acts on the eventfd that stands behind every
+  descriptor.
+- **missing**: fails, or does not see our sockets.
+
+Sockets of other families (AF_UNIX, AF_NETLINK, AF_PACKET, ...) are the kernel's in every respect. On
+AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run; the receiver has to
+take the message within five seconds after the sender closed its own descriptor.
+
+Limits that follow from how it is done: programs that make system calls without libc (static binaries,
+Go) are not seen, set-user-id programs are left alone, a pointer that is not valid is a fault in the
+program instead of EFAULT, and a signal handler that calls a socket function while the same thread is
+inside one of epoll's can wait for itself. SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
+
+## Calls
+
+| call | state | note |
+|---|---|---|
+";
+
+const OPTIONS_HEAD: &str = "
+## Options
+
+**works** also says that reading gives what was set; **only** names the one value that can be set,
+because it describes what happens anyway, and the errno for all others; **engine** is answered by the
+engine; **refused** names the errno.
+
+| option | state | note |
+|---|---|---|
+";
+
+/// The text of `docs/posix.md`.
+pub fn document() -> String {
+    let mut out = String::from(HEAD);
+    for call in CALLS {
+        let names: Vec<String> = call.names.split(' ').map(|name| format!("`{name}`")).collect();
+        let state = match call.state {
+            State::Works => "works",
+            State::Kernel => "kernel",
+            State::Missing => "missing",
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "| {} | {state} | {} |", names.join(" "), call.note);
+    }
+    out.push_str(OPTIONS_HEAD);
+    for option in OPTIONS {
+        let state = match option.effect {
+            Effect::Only { value, otherwise } => format!("only {value}, else {}", errno_name(otherwise)),
+            Effect::Refused { errno } => format!("refused: {}", errno_name(errno)),
+            Effect::Engine | Effect::EngineSet | Effect::Asked { .. } => "engine".into(),
+            Effect::Bit { .. } | Effect::Told { .. } | Effect::Kept { .. } | Effect::Special => "works".into(),
+        };
+        let _ = writeln!(out, "| `{}` | {state} | {} |", option.text, option.note);
+    }
+    out
+}
+
+fn errno_name(errno: i32) -> &'static str {
+    match errno {
+        libc::EPERM => "EPERM",
+        libc::ENOENT => "ENOENT",
+        libc::EACCES => "EACCES",
+        libc::EOPNOTSUPP => "EOPNOTSUPP",
+        _ => "ENOPROTOOPT",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    fn root() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+    }
+
+    #[test]
+    fn the_document_is_current() {
+        let path = root().join("docs/posix.md");
+        if std::env::var_os("TOWPATH_BLESS").is_some() {
+            std::fs::write(&path, document()).unwrap();
+        }
+        assert!(std::fs::read_to_string(&path).unwrap() == document(), "docs/posix.md is out of date");
+    }
+
+    #[test]
+    fn the_list_is_what_is_interposed() {
+        let mut exported = BTreeSet::new();
+        for file in std::fs::read_dir(root().join("api/preload/src")).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            for part in text.split("#[unsafe(no_mangle)]").skip(1) {
+                let (_, rest) = part.split_once(" fn ").unwrap();
+                exported.insert(rest.split('(').next().unwrap().to_owned());
+            }
+            for part in text.split("take_apart!(").skip(1) {
+                exported.insert(part.split(',').next().unwrap().to_owned());
+            }
+        }
+        // The macro's own definition.
+        exported.remove("$name");
+        let listed: BTreeSet<String> = CALLS
+            .iter()
+            .filter(|call| call.state == State::Works)
+            .flat_map(|call| call.names.split(' ').map(str::to_owned))
+            .collect();
+        assert_eq!(exported, listed);
+    }
+
+    #[test]
+    fn every_refusal_has_its_name() {
+        for option in OPTIONS {
+            if let Effect::Only { otherwise: errno, .. } | Effect::Refused { errno } = option.effect {
+                let known = [libc::EPERM, libc::ENOENT, libc::EACCES, libc::EOPNOTSUPP, libc::ENOPROTOOPT];
+                assert!(known.contains(&errno), "{}", option.text);
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! sendfile and splice with a socket of ours at one end, through a bounded buffer.
+
+use towpath_client::syscall::syscall;
+use towpath_client::{Buffer, descriptors, stream};
+use towpath_shm::layout::Kind;
+
+use crate::errno::fail;
+use crate::message::Control;
+use crate::socket::Handle;
+use crate::{Errno, Result, transfer};
+
+/// Bytes under way at a time: below malloc's threshold for a mapping of its own.
+const CHUNK: usize = 64 << 10;
+const SPLICE_F_NONBLOCK: u32 = 2;
+const SPLICE_F_MORE: u32 = 4;
+
+/// sendfile(2) to a socket of ours. `offset` None: the file's own position, which moves.
+pub fn sendfile(to: i32, from: i32, offset: Option<&mut i64>, count: usize) -> Result<usize> {
+    if descriptors::socket(from).is_some() {
+        return fail(libc::EINVAL);
+    }
+    let handle = Handle::new(to)?;
+    if handle.kind() == Kind::Listener {
+        return fail(libc::EPIPE);
+    }
+    let start = match &offset {
+        Some(offset) => **offset,
+        None => seek(from, 0, libc::SEEK_CUR)?,
+    };
+    if start < 0 {
+        return fail(libc::EINVAL);
+    }
+    let mut chunk = vec![0u8; CHUNK.min(count.max(1))];
+    let mut done = 0;
+    let result = loop {
+        let wanted = chunk.len().min(count - done);
+        if wanted == 0 {
+            break Ok(());
+        }
+        let read = match pread(from, &mut chunk[..wanted], start + done as i64) {
+            Ok(0) => break Ok(()),
+            Ok(read) => read,
+            Err(errno) => break Err(errno),
+        };
+        let buffer = Buffer { at: chunk.as_mut_ptr(), len: read };
+        // SAFETY: the chunk is ours. More follows unless this is the last.
+        match unsafe { transfer::send(to, &[buffer], 0, None, &Control::default()) } {
+            Ok(sent) => {
+                done += sent;
+                if sent < read {
+                    break Ok(());
+                }
+            }
+            Err(errno) => break Err(errno),
+        }
+    };
+    match offset {
+        Some(offset) => *offset = start + done as i64,
+        None => {
+            seek(from, start + done as i64, libc::SEEK_SET)?;
+        }
+    }
+    if done == 0 { result.map(|()| 0) } else { Ok(done) }
+}
+
+/// splice(2) between a pipe and a socket of ours.
+pub fn splice(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
+    match (descriptors::socket(from), descriptors::socket(to)) {
+        (Some(_), None) => from_socket(from, to, count, flags),
+        (None, Some(_)) => to_socket(from, to, count, flags),
+        // One end must be a pipe.
+        _ => fail(libc::EINVAL),
+    }
+}
+
+fn from_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
+    let handle = Handle::new(from)?;
+    if handle.kind() != Kind::Stream {
+        return fail(libc::EINVAL);
+    }
+    let mut chunk = vec![0u8; CHUNK.min(count)];
+    if chunk.is_empty() {
+        return Ok(0);
+    }
+    let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
+    let patience = handle.recv_patience(flags & SPLICE_F_NONBLOCK != 0);
+    // Looked at first, taken when the pipe has it: nothing is lost when the pipe is full.
+    // SAFETY: the chunk is ours.
+    let attempt = || unsafe { stream::recv(handle.client, handle.socket, &[buffer], true) };
+    let len = handle.blocking(patience, attempt)?;
+    if len == 0 {
+        return Ok(0);
+    }
+    let written = pipe_write(to, &chunk[..len], flags)?;
+    Ok(stream::discard(handle.client, handle.socket, written)?)
+}
+
+fn to_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
+    let handle = Handle::new(to)?;
+    if handle.kind() != Kind::Stream {
+        return fail(libc::EINVAL);
+    }
+    let patience = handle.send_patience(flags & SPLICE_F_NONBLOCK != 0);
+    // Bytes taken from a pipe cannot be put back: wait for room first, and take no more than that.
+    let writable = || match handle.socket.readiness(handle.client) & towpath_client::ready::OUT {
+        0 => {
+            handle.socket.want_room(handle.client);
+            Err(towpath_client::Error::WouldBlock)
+        }
+        _ => Ok(()),
+    };
+    handle.blocking(patience, writable)?;
+    let room = room_to_send(&handle);
+    let mut chunk = vec![0u8; CHUNK.min(count).min(room)];
+    if chunk.is_empty() {
+        return Ok(0);
+    }
+    let len = pipe_read(from, &mut chunk, flags)?;
+    let buffer = Buffer { at: chunk.as_mut_ptr(), len };
+    let more = if flags & SPLICE_F_MORE != 0 { libc::MSG_MORE } else { 0 };
+    let mut done = 0;
+    while done < len {
+        let rest = Buffer { at: buffer.at.wrapping_add(done), len: len - done };
+        // SAFETY: the chunk is ours. Blocking in effect only when another thread filled the socket.
+        match unsafe { transfer::send(to, &[rest], more, None, &Control::default()) } {
+            Ok(sent) => done += sent,
+            Err(Errno(libc::EAGAIN)) => handle.blocking(
+                crate::socket::Patience { nonblocking: false, deadline: None },
+                writable,
+            )?,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(len)
+}
+
+/// Room to send, or a little when there is no memory yet (the first write brings it).
+fn room_to_send(handle: &Handle) -> usize {
+    const FIRST: usize = 4096;
+    match towpath_ring::program_fifo::room(handle.slot) as usize {
+        0 if stream::lacks_memory(handle.client, handle.socket) => FIRST,
+        room => room,
+    }
+}
+
+fn pipe_read(fd: i32, to: &mut [u8], flags: u32) -> Result<usize> {
+    wait_for_pipe(fd, libc::POLLIN, flags)?;
+    // SAFETY: the buffer is as long as it says.
+    unsafe { syscall(libc::SYS_read as usize, [fd as usize, to.as_mut_ptr() as usize, to.len(), 0, 0, 0]) }
+        .map_err(Errno)
+}
+
+fn pipe_write(fd: i32, from: &[u8], flags: u32) -> Result<usize> {
+    wait_for_pipe(fd, libc::POLLOUT, flags)?;
+    // A full page or less is written whole by a pipe that is writable; more might block half-way.
+    const ATOMIC: usize = 4096;
+    let most = if flags & SPLICE_F_NONBLOCK != 0 { from.len().min(ATOMIC) } else { from.len() };
+    // SAFETY: the buffer is as long as it says.
+    unsafe { syscall(libc::SYS_write as usize, [fd as usize, from.as_ptr() as usize, most, 0, 0, 0]) }
+        .map_err(Errno)
+}
+
+/// With SPLICE_F_NONBLOCK a pipe must not block even when it was not opened so.
+fn wait_for_pipe(fd: i32, events: i16, flags: u32) -> Result<()> {
+    if flags & SPLICE_F_NONBLOCK == 0 {
+        return Ok(());
+    }
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let args = [&raw mut entry as usize, 1, &raw const zero as usize, 0, 8, 0];
+    // SAFETY: the entry and the limit outlive the call; no mask.
+    match unsafe { syscall(libc::SYS_ppoll as usize, args) }.map_err(Errno)? {
+        0 => fail(libc::EAGAIN),
+        _ => Ok(()),
+    }
+}
+
+fn pread(fd: i32, to: &mut [u8], at: i64) -> Result<usize> {
+    let args = [fd as usize, to.as_mut_ptr() as usize, to.len(), at as usize, 0, 0];
+    // SAFETY: the buffer is as long as it says.
+    unsafe { syscall(libc::SYS_pread64 as usize, args) }.map_err(Errno)
+}
+
+fn seek(fd: i32, to: i64, whence: i32) -> Result<i64> {
+    let args = [fd as usize, to as usize, whence as usize, 0, 0, 0];
+    // SAFETY: integers only.
+    let at = unsafe { syscall(libc::SYS_lseek as usize, args) };
+    // sendfile from a pipe is EINVAL.
+    at.map(|at| at as i64).map_err(|errno| Errno(if errno == libc::ESPIPE { libc::EINVAL } else { errno }))
+}

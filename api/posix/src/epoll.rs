@@ -1,0 +1,330 @@
+//! epoll. The descriptor that a program holds is a kernel epoll set, with the kernel's descriptors
+//! in it; our sockets are in the [`hub`].
+
+use towpath_client::descriptors::{self, Entry};
+use towpath_client::syscall::{self, syscall};
+use towpath_client::wait::Deadline;
+use towpath_client::{Client, Socket, ready};
+
+use crate::errno::fail;
+use crate::hub::{self, Bed, Hub, Nested, Set, cookie};
+use crate::{Errno, Result, process};
+
+/// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread
+/// busy.
+const KERNEL_EVERY: u32 = 8;
+
+/// epoll_create1(2).
+pub fn create(flags: i32) -> Result<i32> {
+    // SAFETY: an integer.
+    let fd = unsafe { syscall(libc::SYS_epoll_create1 as usize, [flags as usize, 0, 0, 0, 0, 0]) };
+    let fd = fd.map_err(Errno)? as i32;
+    if !descriptors::fits(fd) {
+        syscall::close(fd);
+        return fail(libc::EMFILE);
+    }
+    let mut hub = hub::lock();
+    let set = Some(Set::new());
+    let number = match hub.sets.iter().position(Option::is_none) {
+        Some(number) => {
+            hub.sets[number] = set;
+            number
+        }
+        None => {
+            hub.sets.push(set);
+            hub.sets.len() - 1
+        }
+    };
+    descriptors::set_epoll(fd, number as u32);
+    Ok(fd)
+}
+
+pub(crate) fn retain(number: u32) {
+    if let Some(set) = hub::lock().set(number) {
+        set.refs += 1;
+    }
+}
+
+pub(crate) fn release(number: u32) {
+    let mut hub = hub::lock();
+    if let Some(set) = hub.set(number) {
+        set.refs -= 1;
+        if set.refs == 0 {
+            hub.remove_set(number);
+        }
+    }
+}
+
+fn number_of(epfd: i32) -> Result<u32> {
+    match descriptors::lookup(epfd) {
+        Entry::Epoll(number) => Ok(number),
+        Entry::Socket(_) => fail(libc::EINVAL),
+        _ => fail(libc::EBADF),
+    }
+}
+
+/// epoll_ctl(2) on a set of ours.
+///
+/// # Safety
+/// `event` must point to an epoll_event (or be null for EPOLL_CTL_DEL).
+pub unsafe fn ctl(epfd: i32, op: i32, fd: i32, event: *mut libc::epoll_event) -> Result<()> {
+    let number = number_of(epfd)?;
+    if fd == epfd {
+        return fail(libc::EINVAL);
+    }
+    let (events, data) = if op == libc::EPOLL_CTL_DEL {
+        (0, 0)
+    } else if event.is_null() {
+        return fail(libc::EFAULT);
+    } else {
+        // SAFETY: the caller's promise.
+        let event = unsafe { event.read_unaligned() };
+        (event.events, event.u64)
+    };
+    match descriptors::lookup(fd) {
+        Entry::Internal => fail(libc::EBADF),
+        Entry::Socket(socket) => ctl_socket(number, op, fd, socket, events, data),
+        entry => {
+            let args = [epfd as usize, op as usize, fd as usize, event as usize, 0, 0];
+            // SAFETY: as the caller promised.
+            unsafe { syscall(libc::SYS_epoll_ctl as usize, args) }.map_err(Errno)?;
+            note_kernel(number, op, fd, entry, events, data);
+            Ok(())
+        }
+    }
+}
+
+fn ctl_socket(number: u32, op: i32, fd: i32, socket: Socket, events: u32, data: u64) -> Result<()> {
+    const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+    const EXCLUSIVE_OK: u32 = EXCLUSIVE | 0x1 | 0x4 | 0x8 | 0x10 | libc::EPOLLWAKEUP as u32 | hub::EPOLLET;
+    let client = process::client()?;
+    let mut hub = hub::lock();
+    match op {
+        libc::EPOLL_CTL_ADD if events & EXCLUSIVE != 0 && events & !EXCLUSIVE_OK != 0 => fail(libc::EINVAL),
+        libc::EPOLL_CTL_ADD => hub.add(client, number, fd, socket, events | hub::ALWAYS, data),
+        libc::EPOLL_CTL_MOD if events & EXCLUSIVE != 0 => fail(libc::EINVAL),
+        libc::EPOLL_CTL_MOD => hub.modify(client, number, fd, socket, events | hub::ALWAYS, data),
+        libc::EPOLL_CTL_DEL => hub.delete(number, fd, socket),
+        _ => fail(libc::EINVAL),
+    }
+}
+
+/// The kernel took it: keep track of how many there are, and of sets of ours among them.
+fn note_kernel(number: u32, op: i32, fd: i32, entry: Entry, events: u32, data: u64) {
+    let mut hub = hub::lock();
+    let Some(set) = hub.set(number) else {
+        return;
+    };
+    match op {
+        libc::EPOLL_CTL_ADD => set.kernel += 1,
+        libc::EPOLL_CTL_DEL => set.kernel = set.kernel.saturating_sub(1),
+        _ => {}
+    }
+    if let Entry::Epoll(inner) = entry {
+        set.nested.retain(|nested| nested.fd != fd);
+        if op != libc::EPOLL_CTL_DEL {
+            set.nested.push(Nested { set: inner, fd, events, data, fresh: true });
+        }
+    }
+}
+
+/// Where epoll_wait puts what it finds.
+struct Output {
+    at: *mut libc::epoll_event,
+    most: usize,
+    len: usize,
+    /// Sets inside this one that were reported for our sockets in them: not twice when the kernel
+    /// reports them for its descriptors.
+    nested: Vec<u64>,
+}
+
+impl Output {
+    fn push(&mut self, events: u32, data: u64) {
+        debug_assert!(self.len < self.most);
+        // SAFETY: `wait`'s caller has room for `most` events, and len is below.
+        unsafe { self.at.add(self.len).write_unaligned(libc::epoll_event { events, u64: data }) };
+        self.len += 1;
+    }
+
+    /// Adds what the kernel's set has, without waiting.
+    fn add_kernel(&mut self, epfd: i32, most: usize) {
+        let most = most.min(self.most - self.len);
+        if most > 0 {
+            // SAFETY: `most` events fit behind the first `len`.
+            let at = unsafe { self.at.add(self.len) } as usize;
+            let args = [epfd as usize, at, most, 0, 0, 8];
+            // SAFETY: as above; a null signal mask changes nothing.
+            let count = unsafe { syscall(libc::SYS_epoll_pwait as usize, args) }.unwrap_or(0);
+            self.keep(count);
+        }
+    }
+}
+
+impl Output {
+    /// Counts `count` events that the kernel put behind the others, without those that are there.
+    fn keep(&mut self, count: usize) {
+        let first = self.len;
+        for n in first..first + count {
+            // SAFETY: the kernel has written them.
+            let event = unsafe { self.at.add(n).read_unaligned() };
+            if !self.nested.contains(&{ event.u64 }) {
+                self.push(event.events, event.u64);
+            }
+        }
+    }
+}
+
+/// epoll_wait(2) and its kin on a set of ours. `deadline` None: no limit. `sigmask` may be null.
+///
+/// # Safety
+/// `events` must have room for `most` events, `sigmask` must point to a kernel signal mask or be null.
+pub unsafe fn wait(
+    epfd: i32,
+    events: *mut libc::epoll_event,
+    most: i32,
+    deadline: Option<Deadline>,
+    sigmask: *const libc::c_void,
+) -> Result<i32> {
+    let number = number_of(epfd)?;
+    if most <= 0 || most as usize > i32::MAX as usize / size_of::<libc::epoll_event>() {
+        return fail(libc::EINVAL);
+    }
+    if events.is_null() {
+        return fail(libc::EFAULT);
+    }
+    let client = process::client()?;
+    let mut out = Output { at: events, most: most as usize, len: 0, nested: Vec::new() };
+    loop {
+        let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
+        let (kernel_first, kernel_any) = look(client, number, &mut out, expired)?;
+        if kernel_first {
+            let share = (out.most / 2).max(1);
+            out.add_kernel(epfd, share);
+            collect(client, &mut hub::lock(), number, &mut out);
+        }
+        if out.len > 0 || expired {
+            if kernel_any && (expired || kernel_first) {
+                out.add_kernel(epfd, out.most);
+            }
+            return Ok(out.len as i32);
+        }
+        let Some(bed) = go_to_bed(client, number, epfd)? else {
+            continue;
+        };
+        // SAFETY: the caller's promise about the mask.
+        let woken = unsafe { sleep(bed, deadline, sigmask) };
+        get_up(client, number);
+        if woken? & 1 << cookie::PROGRAM != 0 {
+            out.add_kernel(epfd, out.most);
+        }
+    }
+}
+
+/// Takes the events and reports what is ready. Whether it is the kernel's turn to go first, and
+/// whether it has anything.
+fn look(client: &Client, number: u32, out: &mut Output, expired: bool) -> Result<(bool, bool)> {
+    let mut hub = hub::lock();
+    hub.drain(client);
+    let set = hub.set(number).ok_or(Errno(libc::EBADF))?;
+    let kernel_any = set.kernel > 0;
+    set.calls += 1;
+    if kernel_any && !expired && set.calls >= KERNEL_EVERY {
+        set.calls = 0;
+        return Ok((true, true));
+    }
+    collect(client, &mut hub, number, out);
+    Ok((false, kernel_any))
+}
+
+fn collect(client: &Client, hub: &mut Hub, number: u32, out: &mut Output) {
+    let most = out.most - out.len;
+    let nested = hub.collect_nested(client, number, most, |mask, data| {
+        out.push(mask, data);
+        out.nested.push(data);
+    });
+    let left = hub.collect(client, number, most - nested, |mask, data| out.push(mask, data));
+    hub.pass_on(number, left);
+}
+
+/// Makes everything ready for sleep; None when something became ready meanwhile.
+fn go_to_bed(client: &Client, number: u32, epfd: i32) -> Result<Option<i32>> {
+    let mut hub = hub::lock();
+    hub.begin_sleep(client);
+    if client.is_dead() || hub.is_ready(client, number) {
+        hub.end_sleep(client);
+        // The dead have nothing more to report: their sets sleep on the kernel's descriptors.
+        let idle = client.is_dead() && !hub.is_ready(client, number);
+        return if idle { Ok(Some(epfd)) } else { Ok(None) };
+    }
+    let forks = process::fork_count();
+    let set = hub.set(number).ok_or(Errno(libc::EBADF))?;
+    if set.bed.as_ref().is_none_or(|bed| bed.forks != forks) {
+        set.bed = None;
+        match Bed::new(client, epfd) {
+            Ok(bed) => set.bed = Some(bed),
+            Err(errno) => {
+                hub.end_sleep(client);
+                return Err(errno);
+            }
+        }
+    }
+    let set = hub.set(number).ok_or(Errno(libc::EBADF))?;
+    set.sleepers += 1;
+    Ok(set.bed.as_ref().map(|bed| bed.epoll.get()))
+}
+
+fn get_up(client: &Client, number: u32) {
+    let mut hub = hub::lock();
+    if let Some(set) = hub.set(number).filter(|set| set.sleepers > 0) {
+        set.sleepers -= 1;
+        hub.end_sleep(client);
+    }
+}
+
+/// Sleeps; gives the cookies that woke it as bits.
+///
+/// # Safety
+/// `sigmask` must point to a kernel signal mask or be null.
+unsafe fn sleep(bed: i32, deadline: Option<Deadline>, sigmask: *const libc::c_void) -> Result<u32> {
+    const MOST: usize = 4;
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
+    let limit = deadline.map(|deadline| crate::poll::timespec(deadline.left()));
+    let limit_at = limit.as_ref().map_or(0, |limit| std::ptr::from_ref(limit) as usize);
+    let at = events.as_mut_ptr() as usize;
+    let args = [bed as usize, at, MOST, limit_at, sigmask as usize, 8];
+    // SAFETY: four events fit; the limit outlives the call; the caller's promise about the mask.
+    let mut result = unsafe { syscall(libc::SYS_epoll_pwait2 as usize, args) };
+    if result == Err(libc::ENOSYS) {
+        let ms = deadline.map_or(-1, |deadline| {
+            i32::try_from(deadline.left().as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+        });
+        let args = [bed as usize, at, MOST, ms as usize, sigmask as usize, 8];
+        // SAFETY: as above.
+        result = unsafe { syscall(libc::SYS_epoll_pwait as usize, args) };
+    }
+    let count = result.map_err(Errno)?;
+    let mut woken = 0;
+    for event in &events[..count] {
+        match event.u64 {
+            cookie::CONTROL => {
+                if let Ok(client) = process::client() {
+                    client.check_alive();
+                }
+            }
+            cookie @ (cookie::PROGRAM | cookie::BELL | cookie::KICK) => woken |= 1 << cookie,
+            // After the engine's death this is the program's own set.
+            _ => woken |= 1 << cookie::PROGRAM,
+        }
+    }
+    Ok(woken)
+}
+
+/// For poll: whether a set has something of ours to report.
+pub(crate) fn is_ready(client: &Client, number: u32) -> bool {
+    let mut hub = hub::lock();
+    hub.drain(client);
+    hub.is_ready(client, number)
+}
+
+/// The mask that poll gives for a set that has something.
+pub(crate) const READY: u32 = ready::IN;

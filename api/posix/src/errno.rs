@@ -1,0 +1,44 @@
+//! Errors as C programs know them.
+
+use towpath_client::Error;
+
+/// An errno value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// What every call here gives.
+pub type Result<T> = std::result::Result<T, Errno>;
+
+impl From<Error> for Errno {
+    fn from(error: Error) -> Self {
+        Self(match error {
+            Error::WouldBlock | Error::TimedOut => libc::EAGAIN,
+            Error::Interrupted => libc::EINTR,
+            Error::NotConnected => libc::ENOTCONN,
+            Error::Closed => libc::EPIPE,
+            Error::TooLong => libc::EMSGSIZE,
+            Error::Refused(errno) => errno,
+            // Dead, and what a later version may add.
+            _ => libc::ENETDOWN,
+        })
+    }
+}
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self(errno.raw_os_error())
+    }
+}
+
+impl std::fmt::Display for Errno {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::io::Error::from_raw_os_error(self.0).fmt(f)
+    }
+}
+
+impl std::error::Error for Errno {}
+
+/// `Err` of an errno.
+pub(crate) fn fail<T>(errno: i32) -> Result<T> {
+    Err(Errno(errno))
+}

@@ -1,0 +1,199 @@
+//! What a new process image needs to find its engine: the control socket, its number in the
+//! environment, and the library that this is in LD_PRELOAD.
+
+use std::ffi::{CStr, CString, c_char};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use towpath_client::{HighFd, Lock, LockGuard};
+use towpath_shm::control::ENV_CONTROL;
+
+use crate::process;
+
+/// Environments are long, but not endless.
+const ENTRIES_MAX: usize = 1 << 20;
+const PRELOAD: &str = "LD_PRELOAD";
+
+// What LD_PRELOAD was when this image started; leaked, null when there was none.
+static OUR_PRELOAD: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+static LOCK: Lock<()> = Lock::new(());
+
+unsafe extern "C" {
+    static mut environ: *mut *mut c_char;
+}
+
+/// Held by whoever makes a process or changes the environment.
+pub(crate) fn lock() -> LockGuard<'static, ()> {
+    LOCK.lock()
+}
+
+/// The control socket's number as the environment has it.
+pub(crate) fn control_number() -> Option<i32> {
+    remember_preload();
+    let value = variable(ENV_CONTROL)?;
+    value.to_str().ok()?.parse().ok().filter(|&number: &i32| number >= 0)
+}
+
+fn variable(name: &str) -> Option<&'static CStr> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: called from the constructor, before the program changes its environment.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    // SAFETY: a string of the environment, see above.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+}
+
+fn remember_preload() {
+    if let Some(value) = variable(PRELOAD) {
+        OUR_PRELOAD.store(value.to_owned().into_raw(), Ordering::Relaxed);
+    }
+}
+
+/// Whether an entry is `name=...`.
+///
+/// # Safety
+/// `entry` must be a C string.
+unsafe fn names(entry: *const c_char, name: &str) -> bool {
+    // SAFETY: the caller's promise.
+    let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+    entry.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
+}
+
+/// A copy of an environment with our entries right.
+#[derive(Debug)]
+pub struct Environment {
+    entries: Vec<*const c_char>,
+    _own: Vec<CString>,
+}
+
+impl Environment {
+    /// # Safety
+    /// `from` must be a null-terminated array of C strings, or null.
+    unsafe fn new(from: *const *const c_char, control: i32) -> Self {
+        let mut entries = Vec::new();
+        let mut preload: Option<&CStr> = None;
+        let mut at = from;
+        // SAFETY: the caller's promise.
+        while !at.is_null() && unsafe { !(*at).is_null() } && entries.len() < ENTRIES_MAX {
+            // SAFETY: as above.
+            unsafe {
+                if names(*at, PRELOAD) {
+                    preload = Some(CStr::from_ptr((*at).add(PRELOAD.len() + 1)));
+                } else if !names(*at, ENV_CONTROL) {
+                    entries.push(*at);
+                }
+                at = at.add(1);
+            }
+        }
+        let mut own = vec![format!("{ENV_CONTROL}={control}").into_bytes()];
+        own.extend(preload_entry(preload));
+        let own: Vec<CString> = own.into_iter().filter_map(|entry| CString::new(entry).ok()).collect();
+        entries.extend(own.iter().map(|entry| entry.as_ptr()));
+        entries.push(std::ptr::null());
+        Self { entries, _own: own }
+    }
+
+    /// For execve.
+    pub fn as_ptr(&self) -> *const *const c_char {
+        self.entries.as_ptr()
+    }
+}
+
+/// LD_PRELOAD with our library in it, whatever else is.
+fn preload_entry(theirs: Option<&CStr>) -> Option<Vec<u8>> {
+    let ours = OUR_PRELOAD.load(Ordering::Relaxed);
+    // SAFETY: leaked by `remember_preload`.
+    let ours = (!ours.is_null()).then(|| unsafe { CStr::from_ptr(ours) }.to_bytes());
+    let theirs = theirs.map(CStr::to_bytes).filter(|theirs| !theirs.is_empty());
+    let value = match (ours, theirs) {
+        (None, None) => return None,
+        (Some(only), None) | (None, Some(only)) => only.to_vec(),
+        (Some(ours), Some(theirs)) if theirs.windows(ours.len()).any(|part| part == ours) => theirs.to_vec(),
+        (Some(ours), Some(theirs)) => [ours, b":", theirs].concat(),
+    };
+    Some([PRELOAD.as_bytes(), b"=", &value].concat())
+}
+
+/// The program's environment as it is.
+pub fn current() -> *const *const c_char {
+    // SAFETY: a plain read of libc's variable, as execv does it.
+    unsafe { environ.cast() }
+}
+
+/// execve and its kin: `real` gets the environment to use, and returns only when it fails.
+///
+/// # Safety
+/// `envp` must be a null-terminated array of C strings, or null.
+pub unsafe fn exec<T>(envp: *const *const c_char, real: impl FnOnce(*const *const c_char) -> T) -> T {
+    let Ok(client) = process::client() else {
+        return real(envp);
+    };
+    let control = client.control();
+    // SAFETY: the caller's promise.
+    let environment = unsafe { Environment::new(envp, control.get()) };
+    control.set_inheritable(true);
+    let result = real(environment.as_ptr());
+    control.set_inheritable(false);
+    result
+}
+
+/// posix_spawn and its kin: `real` gets the environment to use.
+///
+/// # Safety
+/// `envp` must be a null-terminated array of C strings, or null.
+pub unsafe fn spawn<T>(envp: *const *const c_char, real: impl FnOnce(*const *const c_char) -> T) -> T {
+    let Some(control) = control_for_child() else {
+        return real(envp);
+    };
+    let _lock = lock();
+    // SAFETY: the caller's promise.
+    let environment = unsafe { Environment::new(envp, control.get()) };
+    control.set_inheritable(true);
+    real(environment.as_ptr())
+}
+
+/// For functions of libc that make a process out of `environ` at once, as popen does.
+pub fn with_own_environment<T>(real: impl FnOnce() -> T) -> T {
+    let Some(control) = control_for_child() else {
+        return real();
+    };
+    let _lock = lock();
+    control.set_inheritable(true);
+    // SAFETY: environ is a null-terminated array of strings. Whoever reads it meanwhile finds the
+    // same strings in ours, which stands until the old one is back.
+    unsafe {
+        let before = environ;
+        let environment = Environment::new(before.cast_const().cast(), control.get());
+        environ = environment.as_ptr().cast_mut().cast();
+        let result = real();
+        environ = before;
+        result
+    }
+}
+
+fn control_for_child() -> Option<HighFd> {
+    let client = process::client().ok()?;
+    Some(client.clone_channel().ok()?.into_control())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_is_completed() {
+        let given: Vec<CString> = ["A=1", "TOWPATH_CONTROL=77", "TOWPATH_CONTROLS=2", "LD_PRELOAD=/x.so"]
+            .into_iter()
+            .map(|entry| CString::new(entry).unwrap())
+            .collect();
+        let mut pointers: Vec<_> = given.iter().map(|entry| entry.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        OUR_PRELOAD.store(CString::new("/ours.so").unwrap().into_raw(), Ordering::Relaxed);
+        // SAFETY: built just now.
+        let made = unsafe { Environment::new(pointers.as_ptr(), 5) };
+        let mut texts = Vec::new();
+        for &entry in &made.entries[..made.entries.len() - 1] {
+            // SAFETY: strings that live in `given` and `made`.
+            texts.push(unsafe { CStr::from_ptr(entry) }.to_str().unwrap());
+        }
+        assert_eq!(texts, ["A=1", "TOWPATH_CONTROLS=2", "TOWPATH_CONTROL=5", "LD_PRELOAD=/ours.so:/x.so"]);
+    }
+}

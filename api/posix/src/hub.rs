@@ -1,0 +1,589 @@
+//! Where the events of the process arrive, and how its sleeping threads learn of them.
+//!
+//! The engine reports events of all sockets of a process through one ring and one doorbell. Every
+//! thread that looks takes what is in the ring, under one lock, and sorts it into the ready lists
+//! of the epoll sets. Threads in poll and select keep no lists: they look at their sockets.
+//!
+//! Rules that keep wake-ups from being lost:
+//! - whoever goes to sleep counts itself first and then empties the ring ([`Hub::begin_sleep`]);
+//! - whoever empties the ring while others sleep asks for the doorbell again ([`Hub::drain`]), and
+//!   kicks those whose sets became ready.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use towpath_client::syscall::syscall;
+use towpath_client::{Client, HighFd, Lock, LockGuard, Socket, ready};
+use towpath_shm::layout::{SLOTS_MAX, event};
+
+use crate::{Errno, Result, process};
+
+static HUB: Lock<Hub> = Lock::new(Hub::new());
+// One more than the index of a slot's first watch; only touched under the hub's lock.
+static HEADS: [AtomicU32; SLOTS_MAX as usize] = [const { AtomicU32::new(0) }; SLOTS_MAX as usize];
+
+/// EPOLLIN and the like that are always reported.
+pub(crate) const ALWAYS: u32 = ready::ERR | ready::HUP;
+pub(crate) const EPOLLET: u32 = libc::EPOLLET as u32;
+pub(crate) const EPOLLONESHOT: u32 = libc::EPOLLONESHOT as u32;
+/// What EPOLLONESHOT leaves of an interest once it was reported.
+const PRIVATE: u32 = EPOLLET | EPOLLONESHOT | libc::EPOLLEXCLUSIVE as u32 | libc::EPOLLWAKEUP as u32;
+
+/// The epoll sets and sleeping threads of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Hub {
+    watches: Vec<Watch>,
+    free: Vec<u32>,
+    pub sets: Vec<Option<Set>>,
+    /// Threads asleep, or about to be.
+    sleepers: u32,
+    /// Kicks of the threads in poll and select.
+    poll_sleepers: Vec<i32>,
+    spare_kicks: Vec<HighFd>,
+    /// Death was told to all sets.
+    dead: bool,
+}
+
+/// One socket in one epoll set.
+#[derive(Debug)]
+struct Watch {
+    set: u32,
+    fd: i32,
+    socket: Socket,
+    events: u32,
+    data: u64,
+    /// In the set's ready list.
+    queued: bool,
+    /// Removed; the place is free once it leaves the ready list.
+    gone: bool,
+    /// One more than the index of the slot's next watch.
+    next: u32,
+}
+
+/// An epoll set as far as it is about our sockets. Kernel descriptors are in the kernel's set, which
+/// is what the program holds.
+#[derive(Debug, Default)]
+pub(crate) struct Set {
+    /// Descriptors of the process for it.
+    pub refs: u32,
+    ready: VecDeque<u32>,
+    by_fd: HashMap<(i32, u32), u32>,
+    /// Sets of ours inside this one.
+    pub nested: Vec<Nested>,
+    /// Kernel descriptors were added.
+    pub kernel: u32,
+    /// Calls since the kernel's set was looked at.
+    pub calls: u32,
+    /// Threads asleep in it.
+    pub sleepers: u32,
+    /// A kick is under way.
+    kicked: bool,
+    /// What its threads sleep on.
+    pub bed: Option<Bed>,
+}
+
+/// An epoll set inside an epoll set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Nested {
+    pub set: u32,
+    pub fd: i32,
+    pub events: u32,
+    pub data: u64,
+    /// Something became ready in it since it was reported.
+    pub fresh: bool,
+}
+
+/// A kernel epoll set of our own that holds the program's one, the doorbell, the control socket and
+/// a kick. The program's set itself is shared with forked children, and must not hold our things.
+#[derive(Debug)]
+pub(crate) struct Bed {
+    pub epoll: HighFd,
+    pub kick: HighFd,
+    /// Forks of this process before it was made.
+    pub forks: u32,
+}
+
+/// What wakes a [`Bed`].
+pub(crate) mod cookie {
+    pub const PROGRAM: u64 = 1;
+    pub const BELL: u64 = 2;
+    pub const CONTROL: u64 = 3;
+    pub const KICK: u64 = 4;
+}
+
+/// The hub, locked.
+pub(crate) fn lock() -> LockGuard<'static, Hub> {
+    HUB.lock()
+}
+
+/// For fork.
+pub(crate) fn lock_all() -> LockGuard<'static, Hub> {
+    HUB.lock()
+}
+
+/// The process's last descriptor for this socket is being closed.
+pub(crate) fn forget(socket: Socket) {
+    if HEADS[socket.slot as usize].load(Relaxed) == 0 {
+        return;
+    }
+    let mut hub = HUB.lock();
+    let mut at = HEADS[socket.slot as usize].load(Relaxed);
+    while let Some(index) = at.checked_sub(1) {
+        at = hub.watches[index as usize].next;
+        if hub.watches[index as usize].socket == socket {
+            hub.remove_watch(index);
+        }
+    }
+}
+
+impl Hub {
+    const fn new() -> Self {
+        Self {
+            watches: Vec::new(),
+            free: Vec::new(),
+            sets: Vec::new(),
+            sleepers: 0,
+            poll_sleepers: Vec::new(),
+            spare_kicks: Vec::new(),
+            dead: false,
+        }
+    }
+
+    /// In the child after fork: no other thread exists, and what woke the parent does not wake us.
+    pub fn forked(&mut self) {
+        self.sleepers = 0;
+        self.poll_sleepers.clear();
+        self.spare_kicks.clear();
+        for set in self.sets.iter_mut().flatten() {
+            set.sleepers = 0;
+            set.bed = None;
+        }
+        self.queue_all();
+    }
+
+    /// Takes all events out of the ring.
+    pub fn drain(&mut self, client: &Client) {
+        if client.is_dead() {
+            if !self.dead {
+                self.dead = true;
+                self.queue_all();
+                self.kick_all();
+            }
+            return;
+        }
+        let channel = client.channel();
+        let mut any = false;
+        loop {
+            if towpath_ring::take_events_lost(channel) {
+                self.queue_all();
+                any = true;
+            }
+            while let Some((slot, bits)) = towpath_ring::pop_event(channel) {
+                self.on_event(slot, bits);
+                any = true;
+            }
+            if self.sleepers == 0 {
+                towpath_ring::cancel_sleep(channel);
+                break;
+            }
+            if towpath_ring::prepare_sleep(channel) {
+                break;
+            }
+        }
+        if any {
+            self.kick_ready();
+        }
+    }
+
+    /// Counts this thread among the sleepers and empties the ring. From here on an event rings the
+    /// doorbell.
+    pub fn begin_sleep(&mut self, client: &Client) {
+        crate::rights::close_landed();
+        self.sleepers += 1;
+        self.drain(client);
+    }
+
+    /// Awake again.
+    pub fn end_sleep(&mut self, client: &Client) {
+        self.sleepers -= 1;
+        self.drain(client);
+    }
+
+    /// A kick for a thread in poll.
+    pub fn join_poll(&mut self) -> Result<HighFd> {
+        let kick = match self.spare_kicks.pop() {
+            Some(kick) => kick,
+            None => new_kick()?,
+        };
+        self.poll_sleepers.push(kick.get());
+        Ok(kick)
+    }
+
+    /// Gives it back.
+    pub fn leave_poll(&mut self, kick: HighFd) {
+        clear(kick.get());
+        self.poll_sleepers.retain(|&fd| fd != kick.get());
+        self.spare_kicks.push(kick);
+    }
+
+    fn on_event(&mut self, slot: u32, bits: u8) {
+        let mask = mask_of(bits);
+        let mut at = HEADS[slot as usize].load(Relaxed);
+        while let Some(index) = at.checked_sub(1) {
+            let watch = &self.watches[index as usize];
+            at = watch.next;
+            if mask & (watch.events | ALWAYS) != 0 && watch.events & !PRIVATE != 0 {
+                self.queue(index);
+            }
+        }
+    }
+
+    fn queue(&mut self, index: u32) {
+        let watch = &mut self.watches[index as usize];
+        if watch.queued || watch.gone {
+            return;
+        }
+        watch.queued = true;
+        let number = watch.set;
+        let Some(set) = self.sets[number as usize].as_mut() else {
+            return;
+        };
+        set.ready.push_back(index);
+        set.kicked = false;
+        for outer in self.sets.iter_mut().flatten() {
+            for nested in outer.nested.iter_mut().filter(|nested| nested.set == number) {
+                nested.fresh = true;
+                outer.kicked = false;
+            }
+        }
+    }
+
+    fn queue_all(&mut self) {
+        for index in 0..self.watches.len() {
+            self.queue(index as u32);
+        }
+    }
+
+    fn kick_all(&mut self) {
+        for set in self.sets.iter_mut().flatten() {
+            set.kicked = false;
+        }
+        self.kick_ready();
+    }
+
+    /// Wakes the threads that have something to look at now. A thread in poll looks for itself.
+    fn kick_ready(&mut self) {
+        for set in self.sets.iter_mut().flatten() {
+            let worth = !set.ready.is_empty() || set.nested.iter().any(|nested| nested.fresh);
+            if set.sleepers > 0 && worth && !set.kicked {
+                set.kicked = true;
+                if let Some(bed) = &set.bed {
+                    kick(bed.kick.get());
+                }
+            }
+        }
+        for &fd in &self.poll_sleepers {
+            kick(fd);
+        }
+    }
+
+    /// After a call has taken what it wanted from a set: the rest is for another thread.
+    pub fn pass_on(&mut self, number: u32, left: usize) {
+        if let Some(set) = self.set(number)
+            && left > 0
+            && set.sleepers > 0
+            && let Some(bed) = &set.bed
+        {
+            kick(bed.kick.get());
+        }
+    }
+
+    /// A set by its number.
+    pub fn set(&mut self, number: u32) -> Option<&mut Set> {
+        self.sets.get_mut(number as usize)?.as_mut()
+    }
+
+    /// EPOLL_CTL_ADD of one of our sockets.
+    pub fn add(&mut self, client: &Client, number: u32, fd: i32, socket: Socket, events: u32, data: u64) -> Result<()> {
+        let set = self.set(number).ok_or(Errno(libc::EBADF))?;
+        if set.by_fd.contains_key(&(fd, socket.slot)) {
+            return Err(Errno(libc::EEXIST));
+        }
+        let head = &HEADS[socket.slot as usize];
+        let next = head.load(Relaxed);
+        let watch = Watch { set: number, fd, socket, events, data, queued: false, gone: false, next };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.watches[index as usize] = watch;
+                index
+            }
+            None => {
+                self.watches.push(watch);
+                self.watches.len() as u32 - 1
+            }
+        };
+        head.store(index + 1, Relaxed);
+        if let Some(set) = self.set(number) {
+            set.by_fd.insert((fd, socket.slot), index);
+        }
+        self.check_new(client, index);
+        Ok(())
+    }
+
+    /// EPOLL_CTL_MOD.
+    pub fn modify(&mut self, client: &Client, number: u32, fd: i32, socket: Socket, events: u32, data: u64) -> Result<()> {
+        let index = self.index(number, fd, socket)?;
+        let watch = &mut self.watches[index as usize];
+        if watch.events & libc::EPOLLEXCLUSIVE as u32 != 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        watch.events = events;
+        watch.data = data;
+        self.check_new(client, index);
+        Ok(())
+    }
+
+    /// EPOLL_CTL_DEL.
+    pub fn delete(&mut self, number: u32, fd: i32, socket: Socket) -> Result<()> {
+        let index = self.index(number, fd, socket)?;
+        self.remove_watch(index);
+        Ok(())
+    }
+
+    /// The program closed its last descriptor of a set.
+    pub fn remove_set(&mut self, number: u32) {
+        let Some(set) = self.set(number) else {
+            return;
+        };
+        let watches: Vec<u32> = set.by_fd.values().copied().collect();
+        for index in watches {
+            self.remove_watch(index);
+        }
+        let ready = self.set(number).map(|set| std::mem::take(&mut set.ready)).unwrap_or_default();
+        self.free.extend(ready);
+        self.sets[number as usize] = None;
+        for outer in self.sets.iter_mut().flatten() {
+            outer.nested.retain(|nested| nested.set != number);
+        }
+    }
+
+    /// Reports what is ready in a set, at most `most` entries; returns how many others may be ready.
+    pub fn collect(
+        &mut self,
+        client: &Client,
+        number: u32,
+        most: usize,
+        mut report: impl FnMut(u32, u64),
+    ) -> usize {
+        let Some(mut ready) = self.set(number).map(|set| std::mem::take(&mut set.ready)) else {
+            return 0;
+        };
+        let mut done = 0;
+        let mut unseen = ready.len();
+        while unseen > 0 && done < most {
+            unseen -= 1;
+            let Some(index) = ready.pop_front() else { break };
+            let watch = &mut self.watches[index as usize];
+            watch.queued = false;
+            if watch.gone {
+                self.free.push(index);
+                continue;
+            }
+            let mask = watch.ready_now(client);
+            if mask == 0 {
+                continue;
+            }
+            report(mask, watch.data);
+            done += 1;
+            if watch.events & EPOLLONESHOT != 0 {
+                watch.events &= PRIVATE;
+            } else if watch.events & EPOLLET == 0 {
+                watch.queued = true;
+                ready.push_back(index);
+            }
+        }
+        if let Some(set) = self.set(number) {
+            set.ready = ready;
+        }
+        unseen
+    }
+
+    /// Reports the sets inside a set that have something of ours; returns how many.
+    pub fn collect_nested(
+        &mut self,
+        client: &Client,
+        number: u32,
+        most: usize,
+        mut report: impl FnMut(u32, u64),
+    ) -> usize {
+        let nested = self.set(number).map(|set| set.nested.clone()).unwrap_or_default();
+        let mut done = 0;
+        for inner in nested {
+            let wanted = inner.events & ready::IN != 0 && (inner.fresh || inner.events & EPOLLET == 0);
+            if done == most || !wanted || !self.is_ready(client, inner.set) {
+                continue;
+            }
+            report(inner.events & ready::IN, inner.data);
+            done += 1;
+            if let Some(set) = self.set(number) {
+                for entry in set.nested.iter_mut().filter(|entry| entry.fd == inner.fd) {
+                    entry.fresh = false;
+                    if inner.events & EPOLLONESHOT != 0 {
+                        entry.events &= PRIVATE;
+                    }
+                }
+            }
+        }
+        done
+    }
+
+    /// Whether epoll_wait on a set would give something of ours. Entries that are not ready leave
+    /// the ready list, as in `collect`.
+    pub fn is_ready(&mut self, client: &Client, number: u32) -> bool {
+        loop {
+            let Some(&index) = self.set(number).and_then(|set| set.ready.front()) else {
+                break;
+            };
+            let watch = &mut self.watches[index as usize];
+            if !watch.gone && watch.ready_now(client) != 0 {
+                return true;
+            }
+            watch.queued = false;
+            if watch.gone {
+                self.free.push(index);
+            }
+            if let Some(set) = self.set(number) {
+                set.ready.pop_front();
+            }
+        }
+        let nested = self.set(number).map(|set| set.nested.clone()).unwrap_or_default();
+        nested.iter().any(|inner| inner.events & ready::IN != 0 && self.is_ready(client, inner.set))
+    }
+
+    fn index(&mut self, number: u32, fd: i32, socket: Socket) -> Result<u32> {
+        let set = self.set(number).ok_or(Errno(libc::EBADF))?;
+        set.by_fd.get(&(fd, socket.slot)).copied().ok_or(Errno(libc::ENOENT))
+    }
+
+    /// A new or changed interest is reported at once when it is ready already.
+    fn check_new(&mut self, client: &Client, index: u32) {
+        if self.watches[index as usize].ready_now(client) != 0 {
+            self.queue(index);
+            self.kick_ready();
+        }
+    }
+
+    fn remove_watch(&mut self, index: u32) {
+        let watch = &mut self.watches[index as usize];
+        if watch.gone {
+            return;
+        }
+        watch.gone = true;
+        let (number, key, next, queued) = (watch.set, (watch.fd, watch.socket.slot), watch.next, watch.queued);
+        if let Some(set) = self.set(number) {
+            set.by_fd.remove(&key);
+        }
+        let head = &HEADS[key.1 as usize];
+        if head.load(Relaxed) == index + 1 {
+            head.store(next, Relaxed);
+        } else {
+            let mut at = head.load(Relaxed);
+            while let Some(before) = at.checked_sub(1) {
+                at = self.watches[before as usize].next;
+                if at == index + 1 {
+                    self.watches[before as usize].next = next;
+                    break;
+                }
+            }
+        }
+        if !queued {
+            self.free.push(index);
+        }
+    }
+}
+
+impl Set {
+    /// An empty one, with one descriptor.
+    pub fn new() -> Self {
+        Self { refs: 1, ..Self::default() }
+    }
+}
+
+impl Watch {
+    /// What it is ready for among what is wanted; asks for an event when room is wanted and lacking.
+    fn ready_now(&self, client: &Client) -> u32 {
+        if self.events & !PRIVATE == 0 {
+            return 0;
+        }
+        let wanted = self.events | ALWAYS;
+        let mut mask = self.socket.readiness(client);
+        if wanted & ready::OUT & !mask != 0 && mask & ready::OUT == 0 {
+            self.socket.want_room(client);
+            mask = self.socket.readiness(client);
+        }
+        mask & wanted
+    }
+}
+
+fn mask_of(bits: u8) -> u32 {
+    let mut mask = 0;
+    if bits & event::RX != 0 {
+        mask |= ready::IN;
+    }
+    if bits & event::TX != 0 {
+        mask |= ready::OUT;
+    }
+    if bits & event::RDHUP != 0 {
+        mask |= ready::RDHUP | ready::IN;
+    }
+    if bits & event::ERROR != 0 {
+        mask |= ready::ERR | ready::IN | ready::OUT;
+    }
+    if bits & event::HUP != 0 {
+        mask |= ready::HUP | ready::IN | ready::OUT | ready::RDHUP;
+    }
+    mask
+}
+
+/// An eventfd that wakes one thread.
+pub(crate) fn new_kick() -> Result<HighFd> {
+    use rustix::event::{EventfdFlags, eventfd};
+    Ok(HighFd::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
+}
+
+fn kick(fd: i32) {
+    let one = 1u64;
+    // SAFETY: eight bytes, as an eventfd wants.
+    let _ = unsafe { syscall(libc::SYS_write as usize, [fd as usize, &raw const one as usize, 8, 0, 0, 0]) };
+}
+
+/// Takes the count out of an eventfd, so that it is not readable any more.
+pub(crate) fn clear(fd: i32) {
+    let mut count = 0u64;
+    // SAFETY: eight bytes, as an eventfd gives.
+    let _ = unsafe { syscall(libc::SYS_read as usize, [fd as usize, &raw mut count as usize, 8, 0, 0, 0]) };
+}
+
+impl Bed {
+    /// For the program's set `epfd`.
+    pub fn new(client: &Client, epfd: i32) -> Result<Self> {
+        let epoll = HighFd::new(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?);
+        let kick = new_kick()?;
+        let bed = Self { epoll, kick, forks: process::fork_count() };
+        bed.put(epfd, libc::EPOLLIN as u32, cookie::PROGRAM)?;
+        // Edge-triggered: each ring wakes one thread, and nobody has to read the count.
+        bed.put(client.bell().get(), libc::EPOLLIN as u32 | EPOLLET, cookie::BELL)?;
+        bed.put(bed.kick.get(), libc::EPOLLIN as u32 | EPOLLET, cookie::KICK)?;
+        // Its replies are for the threads that asked; only its end is of interest.
+        bed.put(client.control().get(), ready::RDHUP | EPOLLET, cookie::CONTROL)?;
+        Ok(bed)
+    }
+
+    fn put(&self, fd: i32, events: u32, cookie: u64) -> Result<()> {
+        let event = libc::epoll_event { events, u64: cookie };
+        let at = &raw const event as usize;
+        let args = [self.epoll.get() as usize, libc::EPOLL_CTL_ADD as usize, fd as usize, at, 0, 0];
+        // SAFETY: the event outlives the call.
+        unsafe { syscall(libc::SYS_epoll_ctl as usize, args) }.map(drop).map_err(Errno)
+    }
+}

@@ -1,0 +1,167 @@
+//! The stack's interfaces, where programs ask for them: ioctl, getifaddrs, if_nametoindex.
+
+use std::ffi::{CStr, c_char};
+
+use towpath_shm::control::{Interface, Request, call};
+use towpath_shm::layout::Plain;
+
+use crate::errno::fail;
+use crate::{Result, address, process};
+
+/// All of them; one with several addresses appears several times.
+pub fn list() -> Result<Vec<Interface>> {
+    let request = Request { call: call::INTERFACES, ..Request::default() };
+    let reply = process::client()?.call(&request)?;
+    let entries = reply.payload().chunks_exact(size_of::<Interface>());
+    Ok(entries.take(reply.a as usize).map(Interface::from_bytes).collect())
+}
+
+/// The name without its padding.
+pub fn name(interface: &Interface) -> &[u8] {
+    let len = interface.name.iter().position(|&byte| byte == 0).unwrap_or(interface.name.len());
+    &interface.name[..len]
+}
+
+/// if_nametoindex(3).
+pub fn index_of(wanted: &CStr) -> Result<u32> {
+    match list()?.iter().find(|interface| name(interface) == wanted.to_bytes()) {
+        Some(interface) => Ok(interface.index),
+        None => fail(libc::ENODEV),
+    }
+}
+
+/// if_indextoname(3): the padded name.
+pub fn name_of(index: u32) -> Result<[u8; 16]> {
+    match list()?.iter().find(|interface| interface.index == index) {
+        Some(interface) => Ok(interface.name),
+        None => fail(libc::ENXIO),
+    }
+}
+
+/// The netmask of an address as an address.
+pub fn netmask(interface: &Interface) -> towpath_shm::layout::RawAddr {
+    let mut mask = interface.addr;
+    mask.port = 0;
+    mask.scope = 0;
+    let bits = if mask.family == libc::AF_INET as u16 { 32 } else { 128 };
+    let ones = interface.prefix_len.min(bits);
+    mask.ip = [0; 16];
+    for (n, byte) in mask.ip.iter_mut().enumerate() {
+        let left = ones.saturating_sub(n as u32 * 8).min(8);
+        *byte = !(0xffu16 >> left) as u8;
+    }
+    mask
+}
+
+/// One entry of getifaddrs(3), and what it points to.
+#[repr(C)]
+struct Entry {
+    ifaddrs: libc::ifaddrs,
+    name: [u8; 16],
+    addr: [u8; 32],
+    netmask: [u8; 32],
+    broadcast: [u8; 32],
+}
+
+/// getifaddrs(3): one block from malloc, as glibc does it, so that freeifaddrs is free.
+pub fn getifaddrs() -> Result<*mut libc::ifaddrs> {
+    let interfaces = list()?;
+    let mut rows = Vec::new();
+    for (n, interface) in interfaces.iter().enumerate() {
+        if !interfaces[..n].iter().any(|earlier| earlier.index == interface.index) {
+            rows.push((interface, link_address(interface), [0; 32], [0; 32]));
+        }
+    }
+    for interface in interfaces.iter().filter(|interface| interface.addr.family != 0) {
+        let mut addr = interface.addr;
+        addr.port = 0;
+        rows.push((interface, bytes(&addr), bytes(&netmask(interface)), broadcast(interface)));
+    }
+    if rows.is_empty() {
+        return Ok(std::ptr::null_mut());
+    }
+    // SAFETY: malloc; checked below.
+    let block = unsafe { libc::calloc(rows.len(), size_of::<Entry>()) }.cast::<Entry>();
+    if block.is_null() {
+        return fail(libc::ENOMEM);
+    }
+    for (n, (interface, addr, mask, broadcast)) in rows.iter().enumerate() {
+        // SAFETY: the block holds that many entries, zeroed, aligned by malloc.
+        let entry = unsafe { &mut *block.add(n) };
+        entry.name = interface.name;
+        entry.name[15] = 0;
+        (entry.addr, entry.netmask, entry.broadcast) = (*addr, *mask, *broadcast);
+        let pointer = |at: &mut [u8; 32]| {
+            if at[..2] == [0, 0] { std::ptr::null_mut() } else { at.as_mut_ptr().cast::<libc::sockaddr>() }
+        };
+        entry.ifaddrs.ifa_name = entry.name.as_mut_ptr().cast::<c_char>();
+        entry.ifaddrs.ifa_flags = interface.flags;
+        entry.ifaddrs.ifa_addr = pointer(&mut entry.addr);
+        entry.ifaddrs.ifa_netmask = pointer(&mut entry.netmask);
+        entry.ifaddrs.ifa_ifu = pointer(&mut entry.broadcast);
+        if n + 1 < rows.len() {
+            // SAFETY: inside the block.
+            entry.ifaddrs.ifa_next = unsafe { &raw mut (*block.add(n + 1)).ifaddrs };
+        }
+    }
+    // `ifaddrs` is the first field: the pointer that freeifaddrs gets is the block's.
+    Ok(block.cast())
+}
+
+fn bytes(addr: &towpath_shm::layout::RawAddr) -> [u8; 32] {
+    let mut out = [0; 32];
+    let (encoded, len) = address::encode(addr);
+    out[..len].copy_from_slice(&encoded[..len]);
+    out
+}
+
+fn broadcast(interface: &Interface) -> [u8; 32] {
+    if interface.flags & libc::IFF_BROADCAST as u32 == 0 || interface.addr.family != libc::AF_INET as u16 {
+        return [0; 32];
+    }
+    bytes(&broadcast_address(interface))
+}
+
+/// The address with all host bits set.
+pub fn broadcast_address(interface: &Interface) -> towpath_shm::layout::RawAddr {
+    let mut addr = interface.addr;
+    addr.port = 0;
+    for (byte, mask) in addr.ip.iter_mut().zip(netmask(interface).ip).take(4) {
+        *byte |= !mask;
+    }
+    addr
+}
+
+/// A `sockaddr_ll`.
+fn link_address(interface: &Interface) -> [u8; 32] {
+    const ARPHRD_ETHER: u16 = 1;
+    const ARPHRD_LOOPBACK: u16 = 772;
+    let loopback = interface.flags & libc::IFF_LOOPBACK as u32 != 0;
+    let kind = if loopback { ARPHRD_LOOPBACK } else { ARPHRD_ETHER };
+    let mut out = [0; 32];
+    out[..2].copy_from_slice(&(libc::AF_PACKET as u16).to_ne_bytes());
+    out[4..8].copy_from_slice(&(interface.index as i32).to_ne_bytes());
+    out[8..10].copy_from_slice(&kind.to_ne_bytes());
+    out[11] = interface.mac.len() as u8;
+    out[12..18].copy_from_slice(&interface.mac);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use towpath_shm::layout::RawAddr;
+
+    #[test]
+    fn masks() {
+        let at = |text: &str, prefix_len| Interface {
+            addr: RawAddr::new(text.parse().unwrap()),
+            prefix_len,
+            ..Interface::default()
+        };
+        assert_eq!(netmask(&at("10.1.2.3:0", 22)).ip[..5], [255, 255, 252, 0, 0]);
+        assert_eq!(broadcast_address(&at("10.1.2.3:0", 22)).ip[..4], [10, 1, 3, 255]);
+        assert_eq!(netmask(&at("[fd00::1]:0", 65)).ip[7..10], [255, 128, 0]);
+        assert_eq!(netmask(&at("10.1.2.3:0", 99)).ip[3], 255);
+    }
+}

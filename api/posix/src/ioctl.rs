@@ -1,0 +1,168 @@
+//! ioctl on sockets of ours.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use towpath_client::{datagram, stream};
+use towpath_shm::control::Interface;
+use towpath_shm::layout::{Kind, RawAddr};
+
+use crate::errno::fail;
+use crate::socket::Handle;
+use crate::{Errno, Result, address, descriptor, interface};
+
+const SIOCOUTQNSD: u64 = 0x894b;
+const SIOCGIFNAME: u64 = 0x8910;
+const SIOCGIFCONF: u64 = 0x8912;
+const SIOCGIFFLAGS: u64 = 0x8913;
+const SIOCGIFADDR: u64 = 0x8915;
+const SIOCGIFBRDADDR: u64 = 0x8919;
+const SIOCGIFNETMASK: u64 = 0x891b;
+const SIOCGIFMTU: u64 = 0x8921;
+const SIOCGIFHWADDR: u64 = 0x8927;
+const SIOCGIFINDEX: u64 = 0x8933;
+const SIOCATMARK: u64 = 0x8905;
+const FIOASYNC: u64 = 0x5452;
+/// Requests that would change an interface: SIOCSIF..., SIOCADDRT and SIOCDELRT.
+const CHANGES: [u64; 13] = [
+    0x890b, 0x890c, 0x8914, 0x8916, 0x8918, 0x891a, 0x891c, 0x8922, 0x8923, 0x8924, 0x8934, 0x8936, 0x8943,
+];
+/// `struct ifreq`: a name of 16 bytes and a union of 24.
+const IFREQ: usize = 40;
+const NAME: usize = 16;
+
+/// ioctl(2) on a socket of ours.
+///
+/// # Safety
+/// `arg` must be what the request wants.
+pub unsafe fn ioctl(fd: i32, request: u64, arg: usize) -> Result<i32> {
+    let handle = Handle::new(fd)?;
+    // The request is an int for the kernel; libc passes an unsigned long.
+    let request = request & 0xffff_ffff;
+    // SAFETY: the caller's promise, for each of these requests.
+    let put = |value: i32| unsafe {
+        if arg == 0 {
+            return fail(libc::EFAULT);
+        }
+        (arg as *mut i32).write_unaligned(value);
+        Ok(0)
+    };
+    match request {
+        libc::FIONREAD => put(unread(&handle)?),
+        libc::TIOCOUTQ => put(queued(&handle)?.0),
+        SIOCOUTQNSD => put(queued(&handle)?.1),
+        SIOCATMARK if handle.is_tcp() => put(0),
+        libc::FIONBIO => {
+            // SAFETY: as above.
+            let on = unsafe { (arg as *const i32).read_unaligned() } != 0;
+            if on {
+                handle.slot.file_flags.fetch_or(libc::O_NONBLOCK as u32, Relaxed);
+            } else {
+                handle.slot.file_flags.fetch_and(!(libc::O_NONBLOCK as u32), Relaxed);
+            }
+            Ok(0)
+        }
+        // SAFETY: as above. Signal-driven I/O does not exist here.
+        FIOASYNC if unsafe { (arg as *const i32).read_unaligned() } == 0 => Ok(0),
+        libc::FIOCLEX => set_cloexec(fd, true),
+        libc::FIONCLEX => set_cloexec(fd, false),
+        // SAFETY: as above.
+        SIOCGIFCONF => unsafe { configuration(arg) },
+        // SAFETY: as above.
+        _ if (SIOCGIFNAME..=SIOCGIFINDEX).contains(&request) && !CHANGES.contains(&request) => unsafe {
+            about_interface(&handle, request, arg)
+        },
+        _ if CHANGES.contains(&request) => fail(libc::EPERM),
+        _ => fail(libc::ENOTTY),
+    }
+}
+
+fn set_cloexec(fd: i32, on: bool) -> Result<i32> {
+    // SAFETY: F_SETFD takes an integer.
+    unsafe { descriptor::fcntl(fd, libc::F_SETFD, if on { libc::FD_CLOEXEC as usize } else { 0 }) }
+}
+
+fn unread(handle: &Handle) -> Result<i32> {
+    Ok(match handle.kind() {
+        Kind::Listener => return fail(libc::EINVAL),
+        Kind::Stream => stream::unread(handle.client, handle.socket) as i32,
+        _ => datagram::next_len(handle.client, handle.socket) as i32,
+    })
+}
+
+fn queued(handle: &Handle) -> Result<(i32, i32)> {
+    if handle.kind() == Kind::Listener {
+        return fail(libc::EINVAL);
+    }
+    let (all, unsent) = stream::queued(handle.client, handle.socket);
+    Ok((all as i32, unsent as i32))
+}
+
+/// # Safety
+/// `arg` must point to a `struct ifconf`.
+unsafe fn configuration(arg: usize) -> Result<i32> {
+    let conf = arg as *mut libc::ifconf;
+    let interfaces = interface::list()?;
+    let rows = interfaces.iter().filter(|entry| entry.addr.family == libc::AF_INET as u16);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let buffer = (*conf).ifc_ifcu.ifcu_buf.cast::<u8>();
+        if buffer.is_null() {
+            (*conf).ifc_len = (rows.count() * IFREQ) as i32;
+            return Ok(0);
+        }
+        let fits = (*conf).ifc_len.max(0) as usize / IFREQ;
+        let mut count = 0;
+        for entry in rows.take(fits) {
+            let row = std::slice::from_raw_parts_mut(buffer.add(count * IFREQ), IFREQ);
+            row.fill(0);
+            row[..NAME].copy_from_slice(&entry.name);
+            put_address(row, &entry.addr);
+            count += 1;
+        }
+        (*conf).ifc_len = (count * IFREQ) as i32;
+    }
+    Ok(0)
+}
+
+fn put_address(row: &mut [u8], addr: &RawAddr) {
+    let plain = RawAddr { port: 0, ..*addr };
+    row[NAME..NAME + 16].copy_from_slice(&address::encode(&plain).0[..16]);
+}
+
+/// # Safety
+/// `arg` must point to a `struct ifreq`.
+unsafe fn about_interface(handle: &Handle, request: u64, arg: usize) -> Result<i32> {
+    if arg == 0 {
+        return fail(libc::EFAULT);
+    }
+    // SAFETY: the caller's promise.
+    let row = unsafe { std::slice::from_raw_parts_mut(arg as *mut u8, IFREQ) };
+    let interfaces = interface::list()?;
+    if request == SIOCGIFNAME {
+        let index = u32::from_ne_bytes([row[NAME], row[NAME + 1], row[NAME + 2], row[NAME + 3]]);
+        let found = interfaces.iter().find(|entry| entry.index == index).ok_or(Errno(libc::ENODEV))?;
+        row[..NAME].copy_from_slice(&found.name);
+        return Ok(0);
+    }
+    let len = row[..NAME].iter().position(|&byte| byte == 0).unwrap_or(NAME);
+    let named = || interfaces.iter().filter(|entry| interface::name(entry) == &row[..len]);
+    let first: Interface = *named().next().ok_or(Errno(libc::ENODEV))?;
+    let v4 = named().find(|entry| entry.addr.family == libc::AF_INET as u16).copied();
+    let v4 = v4.ok_or(Errno(libc::EADDRNOTAVAIL));
+    match request {
+        SIOCGIFFLAGS => row[NAME..NAME + 2].copy_from_slice(&(first.flags as u16).to_ne_bytes()),
+        SIOCGIFMTU => row[NAME..NAME + 4].copy_from_slice(&first.mtu.to_ne_bytes()),
+        SIOCGIFINDEX => row[NAME..NAME + 4].copy_from_slice(&first.index.to_ne_bytes()),
+        SIOCGIFHWADDR => {
+            let loopback = first.flags & libc::IFF_LOOPBACK as u32 != 0;
+            let kind: u16 = if loopback { libc::ARPHRD_LOOPBACK } else { libc::ARPHRD_ETHER };
+            row[NAME..NAME + 2].copy_from_slice(&kind.to_ne_bytes());
+            row[NAME + 2..NAME + 8].copy_from_slice(&first.mac);
+        }
+        SIOCGIFADDR => put_address(row, &v4?.addr),
+        SIOCGIFNETMASK => put_address(row, &interface::netmask(&v4?)),
+        SIOCGIFBRDADDR => put_address(row, &interface::broadcast_address(&v4?)),
+        _ => return fail(if handle.is_tcp() { libc::ENOTTY } else { libc::EINVAL }),
+    }
+    Ok(0)
+}

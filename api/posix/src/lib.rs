@@ -1,0 +1,35 @@
+//! Socket calls with the meaning that Linux gives them, over [`towpath_client`].
+//!
+//! Each function is one call of the C API: it takes what the C function takes (raw descriptors and
+//! pointers, as the caller passed them), does what Linux does, and gives a `Result` with an
+//! [`Errno`]. Whether a descriptor is ours is for the caller to look up first
+//! ([`descriptor::is_ours`]); these functions answer EBADF (or ENOTSOCK) otherwise.
+//!
+//! In reading order:
+//! - [`process`]: attaching, fork; [`exec`]: what a new process image needs;
+//! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
+//! - [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and recvmsg;
+//!   [`copy`]: sendfile and splice;
+//! - [`option`], [`ioctl`], [`interface`];
+//! - [`hub`]: the events of the process; [`poll`]; [`epoll`];
+//! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
+
+pub mod address;
+pub mod calls;
+pub mod copy;
+pub mod descriptor;
+pub mod epoll;
+mod errno;
+pub mod exec;
+pub mod hub;
+pub mod interface;
+pub mod ioctl;
+pub mod message;
+pub mod option;
+pub mod poll;
+pub mod process;
+pub mod rights;
+pub mod socket;
+pub mod transfer;
+
+pub use errno::{Errno, Result};

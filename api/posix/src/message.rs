@@ -1,0 +1,327 @@
+//! sendmsg and recvmsg, with control messages.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use towpath_shm::layout::{DatagramHeader, RawAddr, option_bit};
+
+use crate::errno::fail;
+use crate::socket::Handle;
+use crate::transfer::{self, Arrival};
+use crate::{Errno, Result, address};
+
+const UDP_SEGMENT: i32 = 103;
+const HEADER: usize = size_of::<libc::cmsghdr>();
+const ALIGN: usize = size_of::<usize>();
+
+/// What control messages said about a datagram to be sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Control {
+    /// Interface, 0: any.
+    pub ifindex: u32,
+    /// Source address, family 0: the socket's.
+    pub local: RawAddr,
+    /// TOS or traffic class; 0xffff: the socket's.
+    pub tos: u16,
+    /// TTL or hop limit; 0xffff: the socket's.
+    pub ttl: u16,
+    /// UDP_SEGMENT; None: the socket's.
+    pub segment_size: Option<u16>,
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self { ifindex: 0, local: RawAddr::default(), tos: u16::MAX, ttl: u16::MAX, segment_size: None }
+    }
+}
+
+/// sendmsg(2).
+///
+/// # Safety
+/// `message` must point to a valid msghdr.
+pub unsafe fn sendmsg(fd: i32, message: *const libc::msghdr, flags: i32) -> Result<usize> {
+    // SAFETY: the caller's promise, here and below.
+    let Some(message) = (unsafe { message.as_ref() }) else {
+        return fail(libc::EFAULT);
+    };
+    let buffers = unsafe { transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE) }?;
+    let to = if message.msg_name.is_null() || message.msg_namelen == 0 {
+        None
+    } else {
+        // SAFETY: as above.
+        Some(unsafe { address::read(message.msg_name.cast(), message.msg_namelen) }?)
+    };
+    let control = if message.msg_control.is_null() {
+        Control::default()
+    } else {
+        // SAFETY: as above.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(message.msg_control.cast::<u8>(), message.msg_controllen)
+        };
+        parse_control(bytes)?
+    };
+    // SAFETY: as above.
+    unsafe { transfer::send(fd, buffers, flags, to, &control) }
+}
+
+/// recvmsg(2).
+///
+/// # Safety
+/// `message` must point to a valid msghdr.
+pub unsafe fn recvmsg(fd: i32, message: *mut libc::msghdr, flags: i32) -> Result<usize> {
+    // SAFETY: the caller's promise, here and below.
+    let Some(message) = (unsafe { message.as_mut() }) else {
+        return fail(libc::EFAULT);
+    };
+    let buffers = unsafe { transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE) }?;
+    // SAFETY: as above.
+    let arrival = unsafe { transfer::recv(fd, buffers, flags) }?;
+    let handle = Handle::new(fd)?;
+    message.msg_flags = arrival.flags;
+    // SAFETY: as above.
+    unsafe { tell_sender(&handle, &arrival, message.msg_name.cast(), &raw mut message.msg_namelen) }?;
+    let room = if message.msg_control.is_null() {
+        &mut []
+    } else {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(message.msg_control.cast::<u8>(), message.msg_controllen) }
+    };
+    let mut writer = ControlWriter { room, used: 0, truncated: false };
+    if let Some(header) = &arrival.header {
+        write_control(&handle, header, &mut writer);
+    }
+    message.msg_controllen = writer.used as _;
+    if writer.truncated {
+        message.msg_flags |= libc::MSG_CTRUNC;
+    }
+    Ok(arrival.len)
+}
+
+/// Writes who sent what arrived, as recvfrom(2) does.
+///
+/// # Safety
+/// `name` must point to `*len` writable bytes; both may be null.
+pub unsafe fn tell_sender(
+    handle: &Handle,
+    arrival: &Arrival,
+    name: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) -> Result<()> {
+    if name.is_null() || len.is_null() {
+        return Ok(());
+    }
+    match arrival.header {
+        // SAFETY: the caller's promise.
+        Some(header) => unsafe {
+            address::write(&address::shown(header.remote, handle.slot.family.load(Relaxed)), name, len)
+        },
+        None => {
+            // SAFETY: as above.
+            unsafe { *len = 0 };
+            Ok(())
+        }
+    }
+}
+
+/// sendmmsg(2).
+///
+/// # Safety
+/// `messages` must point to `count` valid entries.
+pub unsafe fn sendmmsg(fd: i32, messages: *mut libc::mmsghdr, count: u32, flags: i32) -> Result<i32> {
+    let mut done = 0;
+    for n in 0..count.min(transfer::BUFFERS_MAX as u32) as usize {
+        // SAFETY: the caller's promise.
+        let entry = unsafe { &mut *messages.add(n) };
+        // SAFETY: as above.
+        match unsafe { sendmsg(fd, &raw const entry.msg_hdr, flags) } {
+            Ok(len) => entry.msg_len = len as u32,
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+        done += 1;
+    }
+    Ok(done)
+}
+
+/// recvmmsg(2). The time limit is looked at after each message, as Linux does.
+///
+/// # Safety
+/// `messages` must point to `count` valid entries, `timeout` to a timespec or be null.
+pub unsafe fn recvmmsg(
+    fd: i32,
+    messages: *mut libc::mmsghdr,
+    count: u32,
+    mut flags: i32,
+    timeout: *mut libc::timespec,
+) -> Result<i32> {
+    use towpath_client::wait::Deadline;
+    // SAFETY: the caller's promise.
+    let deadline = match unsafe { timeout.as_ref() } {
+        Some(limit) => Some(Deadline::after(crate::poll::duration(limit)?)),
+        None => None,
+    };
+    let mut done = 0;
+    for n in 0..count.min(transfer::BUFFERS_MAX as u32) as usize {
+        // SAFETY: as above.
+        let entry = unsafe { &mut *messages.add(n) };
+        // SAFETY: as above.
+        match unsafe { recvmsg(fd, &raw mut entry.msg_hdr, flags & !libc::MSG_WAITFORONE) } {
+            Ok(len) => entry.msg_len = len as u32,
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+        done += 1;
+        if flags & libc::MSG_WAITFORONE != 0 {
+            flags |= libc::MSG_DONTWAIT;
+        }
+        if deadline.is_some_and(|deadline| deadline.left().is_zero()) {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+fn parse_control(mut bytes: &[u8]) -> Result<Control> {
+    let mut control = Control::default();
+    while bytes.len() >= HEADER {
+        let len = usize::from_ne_bytes(bytes[..8].try_into().map_err(|_| Errno(libc::EINVAL))?);
+        let word = |at: usize| i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        if len < HEADER || len > bytes.len() {
+            return fail(libc::EINVAL);
+        }
+        let (level, kind, data) = (word(8), word(12), &bytes[HEADER..len]);
+        apply_control(&mut control, level, kind, data)?;
+        bytes = bytes.get(len.next_multiple_of(ALIGN)..).unwrap_or(&[]);
+    }
+    Ok(control)
+}
+
+fn apply_control(control: &mut Control, level: i32, kind: i32, data: &[u8]) -> Result<()> {
+    let int = || match *data {
+        [a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
+        _ => fail(libc::EINVAL),
+    };
+    // -1: the default, for hop limit and traffic class (RFC 3542, 6.3 and 6.5).
+    let byte = |value: i32| match value {
+        -1 => Ok(u16::MAX),
+        0..=255 => Ok(value as u16),
+        _ => fail(libc::EINVAL),
+    };
+    match (level, kind) {
+        (libc::IPPROTO_IP, libc::IP_PKTINFO) if data.len() >= 12 => {
+            control.ifindex = int()? as u32;
+            control.local = source(&data[4..8]);
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if data.len() >= 20 => {
+            control.local = source(&data[..16]);
+            control.ifindex = u32::from_ne_bytes([data[16], data[17], data[18], data[19]]);
+        }
+        (libc::IPPROTO_IP, libc::IP_TTL) if int()? == 0 => return fail(libc::EINVAL),
+        (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => control.ttl = byte(int()?)?,
+        (libc::IPPROTO_IP, libc::IP_TOS) if data.len() == 1 => control.tos = u16::from(data[0]),
+        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => control.tos = byte(int()?)?,
+        (libc::IPPROTO_UDP, UDP_SEGMENT) => match *data {
+            [a, b] => control.segment_size = Some(u16::from_ne_bytes([a, b])),
+            _ => return fail(libc::EINVAL),
+        },
+        _ => return fail(libc::EINVAL),
+    }
+    Ok(())
+}
+
+/// A source address to send from; the any-address means the socket's.
+fn source(ip: &[u8]) -> RawAddr {
+    if ip.iter().all(|&byte| byte == 0) {
+        return RawAddr::default();
+    }
+    let family = if ip.len() == 4 { address::INET } else { address::INET6 };
+    let mut addr = RawAddr { family: family as u16, ..RawAddr::default() };
+    addr.ip[..ip.len()].copy_from_slice(ip);
+    addr
+}
+
+struct ControlWriter<'a> {
+    room: &'a mut [u8],
+    used: usize,
+    truncated: bool,
+}
+
+impl ControlWriter<'_> {
+    fn put(&mut self, level: i32, kind: i32, data: &[u8]) {
+        let len = HEADER + data.len();
+        let Some(at) = self.room.get_mut(self.used..).filter(|at| at.len() >= len) else {
+            self.truncated = true;
+            return;
+        };
+        at[..8].copy_from_slice(&len.to_ne_bytes());
+        at[8..12].copy_from_slice(&level.to_ne_bytes());
+        at[12..16].copy_from_slice(&kind.to_ne_bytes());
+        at[HEADER..len].copy_from_slice(data);
+        self.used = (self.used + len.next_multiple_of(ALIGN)).min(self.room.len());
+    }
+}
+
+/// In the order in which Linux puts them.
+fn write_control(handle: &Handle, header: &DatagramHeader, out: &mut ControlWriter<'_>) {
+    let bits = handle.slot.option_bits.load(Relaxed);
+    let (seconds, ns) = (header.time_ns / 1_000_000_000, header.time_ns % 1_000_000_000);
+    let pair = |a: u64, b: u64| [a.to_ne_bytes(), b.to_ne_bytes()].concat();
+    if bits & option_bit::TIMESTAMPNS != 0 {
+        out.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &pair(seconds, ns));
+    } else if bits & option_bit::TIMESTAMP != 0 {
+        out.put(libc::SOL_SOCKET, libc::SO_TIMESTAMP, &pair(seconds, ns / 1000));
+    }
+    let (tos, ttl) = (i32::from(header.tos), i32::from(header.ttl));
+    if handle.slot.family.load(Relaxed) == address::INET {
+        if bits & option_bit::PKTINFO != 0 {
+            let ip = &header.local.ip[..4];
+            out.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &[&header.ifindex.to_ne_bytes()[..], ip, ip].concat());
+        }
+        if bits & option_bit::RECVTTL != 0 {
+            out.put(libc::IPPROTO_IP, libc::IP_TTL, &ttl.to_ne_bytes());
+        }
+        if bits & option_bit::RECVTOS != 0 {
+            out.put(libc::IPPROTO_IP, libc::IP_TOS, &[tos as u8]);
+        }
+        return;
+    }
+    if bits & option_bit::PKTINFO != 0 {
+        let local = address::shown(header.local, address::INET6);
+        out.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &[&local.ip[..], &header.ifindex.to_ne_bytes()].concat());
+    }
+    if bits & option_bit::RECVTTL != 0 {
+        out.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &ttl.to_ne_bytes());
+    }
+    if bits & option_bit::RECVTOS != 0 {
+        out.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &tos.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_messages_round_trip() {
+        let mut room = [0u8; 128];
+        let mut writer = ControlWriter { room: &mut room, used: 0, truncated: false };
+        writer.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &[3, 0, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        writer.put(libc::IPPROTO_IP, libc::IP_TTL, &9i32.to_ne_bytes());
+        writer.put(libc::IPPROTO_UDP, UDP_SEGMENT, &1200u16.to_ne_bytes());
+        let used = writer.used;
+        assert!(!writer.truncated);
+        let control = parse_control(&room[..used]).unwrap();
+        assert_eq!((control.ifindex, control.ttl, control.tos), (3, 9, 0xffff));
+        assert_eq!(control.segment_size, Some(1200));
+        assert_eq!(control.local, RawAddr::new("10.0.0.1:0".parse().unwrap()));
+        assert_eq!(parse_control(&[0xff; 24]).unwrap_err(), Errno(libc::EINVAL));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said_to_be_cut() {
+        let mut room = [0u8; 20];
+        let mut writer = ControlWriter { room: &mut room, used: 0, truncated: false };
+        writer.put(libc::SOL_SOCKET, libc::SO_TIMESTAMP, &[0; 16]);
+        assert!(writer.truncated);
+        assert_eq!(writer.used, 0);
+    }
+}

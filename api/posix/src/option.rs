@@ -1,0 +1,214 @@
+//! getsockopt and setsockopt: one table says what becomes of each option.
+
+mod table;
+mod value;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use towpath_client::{Lock, Socket};
+use towpath_shm::control::{DATA_MAX, call};
+use towpath_shm::layout::Kind;
+
+use crate::errno::fail;
+use crate::socket::Handle;
+use crate::{Result, address};
+
+pub use table::{Effect, OPTIONS, SocketOption};
+use value::{get_special, set_special};
+
+// Values that only getsockopt asks for, and that no other process needs: (slot, level, name).
+type Remembered = BTreeMap<(u32, i32, i32), (u32, i32)>;
+static REMEMBERED: Lock<Remembered> = Lock::new(BTreeMap::new());
+
+/// getsockopt(2).
+///
+/// # Safety
+/// `value` must point to `*len` writable bytes.
+pub unsafe fn getsockopt(
+    fd: i32,
+    level: i32,
+    name: i32,
+    value: *mut libc::c_void,
+    len: *mut libc::socklen_t,
+) -> Result<()> {
+    let handle = Handle::new(fd)?;
+    if len.is_null() || value.is_null() {
+        return fail(libc::EFAULT);
+    }
+    // SAFETY: the caller's promise.
+    let room = unsafe { *len };
+    if room as i32 <= -1 {
+        return fail(libc::EINVAL);
+    }
+    let option = find(&handle, level, name)?;
+    let int = |n: i32| n.to_ne_bytes().to_vec();
+    let bytes = match option.effect {
+        Effect::Bit { bit, .. } => int(i32::from(handle.slot.option_bits.load(Relaxed) & bit != 0)),
+        Effect::Told { default, .. } | Effect::Kept { default, .. } | Effect::Asked { default } => {
+            int(remembered(handle.socket, level, name).unwrap_or(default))
+        }
+        Effect::Only { value, .. } => int(value),
+        Effect::Engine => engine_get(&handle, level, name)?,
+        Effect::EngineSet => return fail(libc::ENOPROTOOPT),
+        Effect::Special => get_special(&handle, level, name)?,
+        Effect::Refused { errno } => return fail(errno),
+    };
+    let n = bytes.len().min(room as usize);
+    // SAFETY: the caller's promise; n is at most what there is room for.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), n);
+        *len = n as libc::socklen_t;
+    }
+    Ok(())
+}
+
+/// setsockopt(2).
+///
+/// # Safety
+/// `value` must point to `len` readable bytes.
+pub unsafe fn setsockopt(
+    fd: i32,
+    level: i32,
+    name: i32,
+    value: *const libc::c_void,
+    len: libc::socklen_t,
+) -> Result<()> {
+    let handle = Handle::new(fd)?;
+    let option = find(&handle, level, name)?;
+    if len as usize > DATA_MAX {
+        return fail(libc::EINVAL);
+    }
+    let bytes: &[u8] = if value.is_null() {
+        if len > 0 {
+            return fail(libc::EFAULT);
+        }
+        &[]
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(value.cast(), len as usize) }
+    };
+    match option.effect {
+        Effect::Engine | Effect::EngineSet => engine_set(&handle, level, name, bytes),
+        Effect::Asked { .. } => {
+            engine_set(&handle, level, name, bytes)?;
+            remember(handle.socket, level, name, int_of(level, bytes)?);
+            Ok(())
+        }
+        Effect::Special => set_special(&handle, level, name, bytes),
+        Effect::Refused { errno } => fail(errno),
+        Effect::Bit { bit, setting } => {
+            let on = int_of(level, bytes)? != 0;
+            set_bit(&handle, bit, on);
+            if setting != 0 {
+                handle.client.setting(handle.socket, setting, u64::from(on));
+            }
+            Ok(())
+        }
+        Effect::Told { setting, range: (least, most), .. } => {
+            let value = int_of(level, bytes)?;
+            check_range(value, least, most)?;
+            remember(handle.socket, level, name, value);
+            handle.client.setting(handle.socket, setting, value as u64);
+            Ok(())
+        }
+        Effect::Kept { range: (least, most), .. } => {
+            let value = int_of(level, bytes)?;
+            check_range(value, least, most)?;
+            remember(handle.socket, level, name, value);
+            Ok(())
+        }
+        Effect::Only { value, otherwise } => {
+            if int_of(level, bytes)? == value { Ok(()) } else { fail(otherwise) }
+        }
+    }
+}
+
+/// UDP_SEGMENT of a socket, 0: none.
+pub(crate) fn segment_size(socket: Socket) -> u16 {
+    remembered(socket, libc::IPPROTO_UDP, table::UDP_SEGMENT).map_or(0, |size| size as u16)
+}
+
+/// The socket is closed.
+pub(crate) fn forget(socket: Socket) {
+    let mut map = REMEMBERED.lock();
+    if map.is_empty() {
+        return;
+    }
+    let range = (socket.slot, i32::MIN, i32::MIN)..=(socket.slot, i32::MAX, i32::MAX);
+    let keys: Vec<_> = map.range(range).map(|(&key, _)| key).collect();
+    for key in keys {
+        map.remove(&key);
+    }
+}
+
+fn remembered(socket: Socket, level: i32, name: i32) -> Option<i32> {
+    let map = REMEMBERED.lock();
+    let &(generation, value) = map.get(&(socket.slot, level, name))?;
+    (generation == socket.generation).then_some(value)
+}
+
+fn remember(socket: Socket, level: i32, name: i32, value: i32) {
+    REMEMBERED.lock().insert((socket.slot, level, name), (socket.generation, value));
+}
+
+fn find(handle: &Handle, level: i32, name: i32) -> Result<&'static SocketOption> {
+    let fits = match level {
+        libc::IPPROTO_TCP => handle.is_tcp(),
+        libc::IPPROTO_UDP => handle.kind() == Kind::Datagram,
+        libc::IPPROTO_IPV6 => handle.slot.family.load(Relaxed) == address::INET6,
+        libc::SOL_SOCKET | libc::IPPROTO_IP => true,
+        _ => return fail(if handle.is_tcp() { libc::ENOPROTOOPT } else { libc::EOPNOTSUPP }),
+    };
+    if !fits {
+        return fail(libc::ENOPROTOOPT);
+    }
+    match OPTIONS.iter().find(|option| option.level == level && option.name == name) {
+        Some(option) => Ok(option),
+        None => fail(libc::ENOPROTOOPT),
+    }
+}
+
+/// An int option's value; the IP level takes a single byte too, as Linux does.
+fn int_of(level: i32, bytes: &[u8]) -> Result<i32> {
+    match *bytes {
+        [a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
+        [a, ..] if level == libc::IPPROTO_IP => Ok(i32::from(a)),
+        _ => fail(libc::EINVAL),
+    }
+}
+
+fn check_range(value: i32, least: i32, most: i32) -> Result<()> {
+    if (least..=most).contains(&value) { Ok(()) } else { fail(libc::EINVAL) }
+}
+
+fn set_bit(handle: &Handle, bit: u32, on: bool) {
+    if on {
+        handle.slot.option_bits.fetch_or(bit, Relaxed);
+    } else {
+        handle.slot.option_bits.fetch_and(!bit, Relaxed);
+    }
+}
+
+fn engine_get(handle: &Handle, level: i32, name: i32) -> Result<Vec<u8>> {
+    let reply = handle.call(call::GET_OPTION, |request| {
+        request.a = level as u32;
+        request.b = name as u32;
+    })?;
+    Ok(reply.payload().to_vec())
+}
+
+fn engine_set(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
+    handle
+        .call(call::SET_OPTION, |request| {
+            request.a = level as u32;
+            request.b = name as u32;
+            request.len = bytes.len() as u32;
+            request.data[..bytes.len()].copy_from_slice(bytes);
+        })
+        .map(drop)
+}
+
+fn is_bound(handle: &Handle) -> bool {
+    handle.slot.flags.load(Acquire) & towpath_shm::layout::flags::BOUND != 0
+}

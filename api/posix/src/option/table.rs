@@ -1,0 +1,234 @@
+//! Every socket option that gets an answer other than ENOPROTOOPT (and some that get just that,
+//! for the record).
+
+use towpath_shm::layout::{option_bit as bit, setting};
+
+/// Not in the libc crate for every target.
+pub const UDP_SEGMENT: i32 = 103;
+/// As above.
+pub const TCP_ULP: i32 = 31;
+
+/// What an option does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// On or off, kept in the slot; `setting` tells the engine (0: the program's side does it).
+    Bit {
+        /// Of [`towpath_shm::layout::option_bit`].
+        bit: u32,
+        /// Of [`towpath_shm::layout::setting`].
+        setting: u32,
+    },
+    /// A number within a range that the engine is told.
+    Told {
+        /// Of [`towpath_shm::layout::setting`].
+        setting: u32,
+        /// Least and most.
+        range: (i32, i32),
+        /// Before it is set.
+        default: i32,
+    },
+    /// A number that the program's side acts on, or a hint that allows what is done anyway.
+    Kept {
+        /// Least and most.
+        range: (i32, i32),
+        /// Before it is set.
+        default: i32,
+    },
+    /// Only the value that describes what happens anyway can be set.
+    Only {
+        /// That value.
+        value: i32,
+        /// The errno for others.
+        otherwise: i32,
+    },
+    /// The engine answers both.
+    Engine,
+    /// The engine is asked to set it; what was set last can be read.
+    Asked {
+        /// Before it is set.
+        default: i32,
+    },
+    /// The engine is asked to set it; it cannot be read.
+    EngineSet,
+    /// See the `value` module.
+    Special,
+    /// Always this errno.
+    Refused {
+        /// As Linux gives it where the feature is missing or needs a privilege.
+        errno: i32,
+    },
+}
+
+/// One option.
+#[derive(Debug, Clone, Copy)]
+pub struct SocketOption {
+    /// SOL_SOCKET, IPPROTO_IP ...
+    pub level: i32,
+    /// SO_...
+    pub name: i32,
+    /// The name in C.
+    pub text: &'static str,
+    /// What it does.
+    pub effect: Effect,
+    /// For `docs/posix.md`.
+    pub note: &'static str,
+}
+
+const fn opt(level: i32, name: i32, text: &'static str, effect: Effect, note: &'static str) -> SocketOption {
+    SocketOption { level, name, text, effect, note }
+}
+const fn flag(bit: u32, setting: u32) -> Effect {
+    Effect::Bit { bit, setting }
+}
+const fn told(setting: u32, least: i32, most: i32, default: i32) -> Effect {
+    Effect::Told { setting, range: (least, most), default }
+}
+const fn kept(least: i32, most: i32, default: i32) -> Effect {
+    Effect::Kept { range: (least, most), default }
+}
+const fn asked(default: i32) -> Effect {
+    Effect::Asked { default }
+}
+const fn only(value: i32) -> Effect {
+    Effect::Only { value, otherwise: libc::ENOPROTOOPT }
+}
+const fn refused(errno: i32) -> Effect {
+    Effect::Refused { errno }
+}
+
+const SOCKET: i32 = libc::SOL_SOCKET;
+const TCP: i32 = libc::IPPROTO_TCP;
+const IP: i32 = libc::IPPROTO_IP;
+const V6: i32 = libc::IPPROTO_IPV6;
+const UDP: i32 = libc::IPPROTO_UDP;
+use Effect::{Engine, EngineSet, Special};
+
+/// The table, by level.
+pub static OPTIONS: &[SocketOption] = &[
+    opt(SOCKET, libc::SO_DEBUG, "SO_DEBUG", Effect::Only { value: 0, otherwise: libc::EACCES }, "needs a privilege on Linux"),
+    opt(SOCKET, libc::SO_REUSEADDR, "SO_REUSEADDR", flag(bit::REUSEADDR, setting::REUSEADDR), ""),
+    opt(SOCKET, libc::SO_TYPE, "SO_TYPE", Special, "read only"),
+    opt(SOCKET, libc::SO_ERROR, "SO_ERROR", Special, "read only"),
+    opt(SOCKET, libc::SO_DONTROUTE, "SO_DONTROUTE", only(0), ""),
+    opt(SOCKET, libc::SO_BROADCAST, "SO_BROADCAST", flag(bit::BROADCAST, setting::BROADCAST), ""),
+    opt(SOCKET, libc::SO_SNDBUF, "SO_SNDBUF", Special, "doubled, as on Linux"),
+    opt(SOCKET, libc::SO_RCVBUF, "SO_RCVBUF", Special, "doubled, as on Linux"),
+    opt(SOCKET, libc::SO_KEEPALIVE, "SO_KEEPALIVE", flag(bit::KEEPALIVE, setting::KEEPALIVE), ""),
+    opt(SOCKET, libc::SO_OOBINLINE, "SO_OOBINLINE", flag(bit::OOBINLINE, 0), "urgent data is in line in any case"),
+    opt(SOCKET, libc::SO_NO_CHECK, "SO_NO_CHECK", only(0), ""),
+    opt(SOCKET, libc::SO_PRIORITY, "SO_PRIORITY", only(0), ""),
+    opt(SOCKET, libc::SO_LINGER, "SO_LINGER", Special, ""),
+    opt(SOCKET, libc::SO_REUSEPORT, "SO_REUSEPORT", flag(bit::REUSEPORT, setting::REUSEPORT), ""),
+    opt(SOCKET, libc::SO_PASSCRED, "SO_PASSCRED", Effect::Only { value: 0, otherwise: libc::EOPNOTSUPP }, ""),
+    opt(SOCKET, libc::SO_PEERCRED, "SO_PEERCRED", Special, "read only; nobody, as Linux says of TCP"),
+    opt(SOCKET, libc::SO_RCVLOWAT, "SO_RCVLOWAT", Special, "honoured by poll, select and epoll"),
+    opt(SOCKET, libc::SO_SNDLOWAT, "SO_SNDLOWAT", Effect::Only { value: 1, otherwise: libc::ENOPROTOOPT }, ""),
+    opt(SOCKET, libc::SO_RCVTIMEO, "SO_RCVTIMEO", Special, ""),
+    opt(SOCKET, libc::SO_SNDTIMEO, "SO_SNDTIMEO", Special, ""),
+    opt(SOCKET, 66, "SO_RCVTIMEO_NEW", Special, ""),
+    opt(SOCKET, 67, "SO_SNDTIMEO_NEW", Special, ""),
+    opt(SOCKET, libc::SO_BINDTODEVICE, "SO_BINDTODEVICE", Engine, ""),
+    opt(SOCKET, libc::SO_DETACH_FILTER, "SO_DETACH_FILTER", refused(libc::ENOENT), "there never is one"),
+    opt(SOCKET, libc::SO_ATTACH_FILTER, "SO_ATTACH_FILTER", refused(libc::ENOPROTOOPT), ""),
+    opt(SOCKET, libc::SO_TIMESTAMP, "SO_TIMESTAMP", flag(bit::TIMESTAMP, 0), "datagrams"),
+    opt(SOCKET, libc::SO_TIMESTAMPNS, "SO_TIMESTAMPNS", flag(bit::TIMESTAMPNS, 0), "datagrams"),
+    opt(SOCKET, libc::SO_TIMESTAMPING, "SO_TIMESTAMPING", only(0), ""),
+    opt(SOCKET, libc::SO_ACCEPTCONN, "SO_ACCEPTCONN", Special, "read only"),
+    opt(SOCKET, libc::SO_SNDBUFFORCE, "SO_SNDBUFFORCE", refused(libc::EPERM), "needs a privilege on Linux"),
+    opt(SOCKET, libc::SO_RCVBUFFORCE, "SO_RCVBUFFORCE", refused(libc::EPERM), "needs a privilege on Linux"),
+    opt(SOCKET, libc::SO_MARK, "SO_MARK", Special, "reads 0; setting needs a privilege on Linux"),
+    opt(SOCKET, libc::SO_PROTOCOL, "SO_PROTOCOL", Special, "read only"),
+    opt(SOCKET, libc::SO_DOMAIN, "SO_DOMAIN", Special, "read only"),
+    opt(SOCKET, libc::SO_RXQ_OVFL, "SO_RXQ_OVFL", only(0), ""),
+    opt(SOCKET, libc::SO_PEEK_OFF, "SO_PEEK_OFF", Effect::Only { value: -1, otherwise: libc::EOPNOTSUPP }, ""),
+    opt(SOCKET, libc::SO_BUSY_POLL, "SO_BUSY_POLL", Effect::Only { value: 0, otherwise: libc::EPERM }, "needs a privilege on Linux"),
+    opt(SOCKET, libc::SO_MAX_PACING_RATE, "SO_MAX_PACING_RATE", only(-1), "no limit"),
+    opt(SOCKET, libc::SO_INCOMING_CPU, "SO_INCOMING_CPU", only(-1), ""),
+    opt(SOCKET, 56, "SO_INCOMING_NAPI_ID", only(0), ""),
+    opt(SOCKET, 57, "SO_COOKIE", Special, "read only"),
+    opt(SOCKET, 60, "SO_ZEROCOPY", Effect::Only { value: 0, otherwise: libc::EOPNOTSUPP }, ""),
+    opt(TCP, libc::TCP_NODELAY, "TCP_NODELAY", flag(bit::NODELAY, setting::NODELAY), ""),
+    opt(TCP, libc::TCP_MAXSEG, "TCP_MAXSEG", Special, ""),
+    opt(TCP, libc::TCP_CORK, "TCP_CORK", flag(bit::CORK, setting::CORK), ""),
+    opt(TCP, libc::TCP_KEEPIDLE, "TCP_KEEPIDLE", Special, ""),
+    opt(TCP, libc::TCP_KEEPINTVL, "TCP_KEEPINTVL", Special, ""),
+    opt(TCP, libc::TCP_KEEPCNT, "TCP_KEEPCNT", Special, ""),
+    opt(TCP, libc::TCP_SYNCNT, "TCP_SYNCNT", told(setting::SYNCNT, 1, 127, 6), ""),
+    opt(TCP, libc::TCP_LINGER2, "TCP_LINGER2", told(setting::LINGER2, -1, 120, 60), ""),
+    opt(TCP, libc::TCP_DEFER_ACCEPT, "TCP_DEFER_ACCEPT", Special, ""),
+    opt(TCP, libc::TCP_WINDOW_CLAMP, "TCP_WINDOW_CLAMP", only(0), ""),
+    opt(TCP, libc::TCP_INFO, "TCP_INFO", Engine, "read only"),
+    opt(TCP, libc::TCP_QUICKACK, "TCP_QUICKACK", flag(bit::QUICKACK, setting::QUICKACK), ""),
+    opt(TCP, libc::TCP_CONGESTION, "TCP_CONGESTION", Engine, ""),
+    opt(TCP, libc::TCP_THIN_LINEAR_TIMEOUTS, "TCP_THIN_LINEAR_TIMEOUTS", only(0), ""),
+    opt(TCP, libc::TCP_THIN_DUPACK, "TCP_THIN_DUPACK", only(0), ""),
+    opt(TCP, libc::TCP_USER_TIMEOUT, "TCP_USER_TIMEOUT", Special, ""),
+    opt(TCP, libc::TCP_REPAIR, "TCP_REPAIR", Effect::Only { value: 0, otherwise: libc::EPERM }, "needs a privilege on Linux"),
+    opt(TCP, libc::TCP_FASTOPEN, "TCP_FASTOPEN", Effect::Only { value: 0, otherwise: libc::EOPNOTSUPP }, ""),
+    opt(TCP, libc::TCP_FASTOPEN_CONNECT, "TCP_FASTOPEN_CONNECT", Effect::Only { value: 0, otherwise: libc::EOPNOTSUPP }, ""),
+    opt(TCP, libc::TCP_NOTSENT_LOWAT, "TCP_NOTSENT_LOWAT", only(-1), ""),
+    opt(TCP, 27, "TCP_SAVE_SYN", only(0), ""),
+    opt(TCP, TCP_ULP, "TCP_ULP", refused(libc::ENOENT), "no kernel TLS"),
+    opt(TCP, libc::TCP_MD5SIG, "TCP_MD5SIG", refused(libc::ENOPROTOOPT), ""),
+    opt(IP, libc::IP_TOS, "IP_TOS", Special, ""),
+    opt(IP, libc::IP_TTL, "IP_TTL", Special, ""),
+    opt(IP, libc::IP_OPTIONS, "IP_OPTIONS", Special, "none can be set"),
+    opt(IP, libc::IP_RECVOPTS, "IP_RECVOPTS", only(0), ""),
+    opt(IP, libc::IP_RETOPTS, "IP_RETOPTS", only(0), ""),
+    opt(IP, libc::IP_PKTINFO, "IP_PKTINFO", flag(bit::PKTINFO, 0), ""),
+    opt(IP, libc::IP_MTU_DISCOVER, "IP_MTU_DISCOVER", told(setting::MTU_DISCOVER, 0, 5, 1), ""),
+    opt(IP, libc::IP_RECVERR, "IP_RECVERR", flag(bit::RECVERR, 0), "errors are reported by the calls; the error queue is empty"),
+    opt(IP, libc::IP_RECVTTL, "IP_RECVTTL", flag(bit::RECVTTL, 0), ""),
+    opt(IP, libc::IP_RECVTOS, "IP_RECVTOS", flag(bit::RECVTOS, 0), ""),
+    opt(IP, libc::IP_MTU, "IP_MTU", Engine, "read only"),
+    opt(IP, libc::IP_FREEBIND, "IP_FREEBIND", asked(0), ""),
+    opt(IP, libc::IP_TRANSPARENT, "IP_TRANSPARENT", Effect::Only { value: 0, otherwise: libc::EPERM }, "needs a privilege on Linux"),
+    opt(IP, libc::IP_RECVORIGDSTADDR, "IP_RECVORIGDSTADDR", only(0), ""),
+    opt(IP, libc::IP_MINTTL, "IP_MINTTL", only(0), ""),
+    opt(IP, libc::IP_BIND_ADDRESS_NO_PORT, "IP_BIND_ADDRESS_NO_PORT", kept(0, 1, 0), "a permission: the port is chosen at bind all the same"),
+    opt(IP, libc::IP_MULTICAST_IF, "IP_MULTICAST_IF", EngineSet, "can be set, not read"),
+    opt(IP, libc::IP_MULTICAST_TTL, "IP_MULTICAST_TTL", told(setting::MULTICAST_TTL, -1, 255, 1), ""),
+    opt(IP, libc::IP_MULTICAST_LOOP, "IP_MULTICAST_LOOP", told(setting::MULTICAST_LOOP, 0, 1, 1), ""),
+    opt(IP, libc::IP_ADD_MEMBERSHIP, "IP_ADD_MEMBERSHIP", EngineSet, ""),
+    opt(IP, libc::IP_DROP_MEMBERSHIP, "IP_DROP_MEMBERSHIP", EngineSet, ""),
+    opt(IP, libc::IP_ADD_SOURCE_MEMBERSHIP, "IP_ADD_SOURCE_MEMBERSHIP", EngineSet, "as the engine answers"),
+    opt(IP, libc::IP_DROP_SOURCE_MEMBERSHIP, "IP_DROP_SOURCE_MEMBERSHIP", EngineSet, "as the engine answers"),
+    opt(IP, 42, "MCAST_JOIN_GROUP", EngineSet, "as the engine answers"),
+    opt(IP, 45, "MCAST_LEAVE_GROUP", EngineSet, "as the engine answers"),
+    opt(IP, libc::IP_MULTICAST_ALL, "IP_MULTICAST_ALL", asked(1), ""),
+    opt(V6, libc::IPV6_UNICAST_HOPS, "IPV6_UNICAST_HOPS", Special, ""),
+    opt(V6, libc::IPV6_MULTICAST_IF, "IPV6_MULTICAST_IF", asked(0), ""),
+    opt(V6, libc::IPV6_MULTICAST_HOPS, "IPV6_MULTICAST_HOPS", told(setting::MULTICAST_TTL, -1, 255, 1), ""),
+    opt(V6, libc::IPV6_MULTICAST_LOOP, "IPV6_MULTICAST_LOOP", told(setting::MULTICAST_LOOP, 0, 1, 1), ""),
+    opt(V6, libc::IPV6_ADD_MEMBERSHIP, "IPV6_ADD_MEMBERSHIP", EngineSet, ""),
+    opt(V6, libc::IPV6_DROP_MEMBERSHIP, "IPV6_DROP_MEMBERSHIP", EngineSet, ""),
+    opt(V6, 42, "MCAST_JOIN_GROUP", EngineSet, "as the engine answers"),
+    opt(V6, 45, "MCAST_LEAVE_GROUP", EngineSet, "as the engine answers"),
+    opt(V6, libc::IPV6_MTU_DISCOVER, "IPV6_MTU_DISCOVER", told(setting::MTU_DISCOVER, 0, 5, 1), ""),
+    opt(V6, libc::IPV6_MTU, "IPV6_MTU", Engine, "read only"),
+    opt(V6, libc::IPV6_RECVERR, "IPV6_RECVERR", flag(bit::RECVERR, 0), "as IP_RECVERR"),
+    opt(V6, libc::IPV6_V6ONLY, "IPV6_V6ONLY", Special, ""),
+    opt(V6, libc::IPV6_RECVPKTINFO, "IPV6_RECVPKTINFO", flag(bit::PKTINFO, 0), ""),
+    opt(V6, libc::IPV6_RECVHOPLIMIT, "IPV6_RECVHOPLIMIT", flag(bit::RECVTTL, 0), ""),
+    opt(V6, libc::IPV6_RECVTCLASS, "IPV6_RECVTCLASS", flag(bit::RECVTOS, 0), ""),
+    opt(V6, libc::IPV6_TCLASS, "IPV6_TCLASS", Special, ""),
+    opt(V6, libc::IPV6_DONTFRAG, "IPV6_DONTFRAG", only(0), ""),
+    opt(V6, libc::IPV6_FREEBIND, "IPV6_FREEBIND", asked(0), ""),
+    opt(V6, libc::IPV6_TRANSPARENT, "IPV6_TRANSPARENT", Effect::Only { value: 0, otherwise: libc::EPERM }, "needs a privilege on Linux"),
+    opt(UDP, libc::UDP_CORK, "UDP_CORK", only(0), ""),
+    opt(UDP, UDP_SEGMENT, "UDP_SEGMENT", kept(0, 65535, 0), ""),
+    opt(UDP, 104, "UDP_GRO", only(0), ""),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_option_is_listed_twice() {
+        let mut seen = std::collections::BTreeSet::new();
+        for option in OPTIONS {
+            assert!(seen.insert((option.level, option.name)), "{}", option.text);
+        }
+    }
+}

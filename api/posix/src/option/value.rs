@@ -1,0 +1,232 @@
+//! Options with a form of their own.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use towpath_shm::layout::{Kind, option_bit, setting};
+
+use super::{check_range, engine_get, int_of, is_bound, remember, remembered, set_bit};
+use crate::errno::fail;
+use crate::socket::Handle;
+use crate::{Errno, Result};
+
+/// net.core.rmem_max and wmem_max, which SO_RCVBUF and SO_SNDBUF are cut to before they are doubled.
+const BUFFER_MAX: i32 = 4 << 20;
+/// SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF, in round numbers.
+const BUFFER_MIN: i32 = 2304;
+/// What getsockopt gives before the option was set: net.ipv4.tcp_wmem and tcp_rmem, rmem_default.
+const TCP_SNDBUF_DEFAULT: u32 = 16384;
+const TCP_RCVBUF_DEFAULT: u32 = 131_072;
+const DATAGRAM_BUFFER_DEFAULT: u32 = 212_992;
+const TTL_DEFAULT: u32 = 64;
+const MSS_MIN: i32 = 88;
+const MSS_MAX: i32 = 32767;
+const RCVTIMEO_NEW: i32 = 66;
+const SNDTIMEO_NEW: i32 = 67;
+const SO_COOKIE: i32 = 57;
+
+pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<u8>> {
+    let slot = handle.slot;
+    let int = |n: i32| n.to_ne_bytes().to_vec();
+    let or = |word: &AtomicU32, default: u32| match word.load(Relaxed) {
+        0 => int(default as i32),
+        set => int(set as i32),
+    };
+    let tcp = handle.is_tcp();
+    Ok(match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_TYPE) => int(if tcp { libc::SOCK_STREAM } else { libc::SOCK_DGRAM }),
+        (libc::SOL_SOCKET, libc::SO_ERROR) => int(pending_error(handle)),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
+            or(&slot.sndbuf, if tcp { TCP_SNDBUF_DEFAULT } else { DATAGRAM_BUFFER_DEFAULT })
+        }
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
+            or(&slot.rcvbuf, if tcp { TCP_RCVBUF_DEFAULT } else { DATAGRAM_BUFFER_DEFAULT })
+        }
+        (libc::SOL_SOCKET, libc::SO_LINGER) => {
+            let linger = slot.linger.load(Relaxed);
+            [int(i32::from(linger != 0)), int(linger.saturating_sub(1) as i32)].concat()
+        }
+        // struct ucred of nobody.
+        (libc::SOL_SOCKET, libc::SO_PEERCRED) => [int(0), int(-1), int(-1)].concat(),
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => or(&slot.rcvlowat, 1),
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO | RCVTIMEO_NEW) => timeval(slot.rcvtimeo_us.load(Relaxed)),
+        (libc::SOL_SOCKET, libc::SO_SNDTIMEO | SNDTIMEO_NEW) => timeval(slot.sndtimeo_us.load(Relaxed)),
+        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => int(i32::from(handle.kind() == Kind::Listener)),
+        (libc::SOL_SOCKET, libc::SO_MARK) => int(0),
+        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => int(slot.protocol.load(Relaxed) as i32),
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => int(slot.family.load(Relaxed) as i32),
+        (libc::SOL_SOCKET, SO_COOKIE) => {
+            let cookie = u64::from(handle.socket.generation) << 32 | u64::from(handle.socket.slot);
+            cookie.to_ne_bytes().to_vec()
+        }
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => engine_get(handle, level, name)?,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => or(&slot.keepidle, 7200),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => or(&slot.keepintvl, 75),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => or(&slot.keepcnt, 9),
+        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => int(remembered(handle.socket, level, name).unwrap_or(0)),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => int(slot.user_timeout_ms.load(Relaxed) as i32),
+        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+            int(slot.tos.load(Relaxed) as i32)
+        }
+        (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
+            or(&slot.ttl, TTL_DEFAULT)
+        }
+        (libc::IPPROTO_IP, libc::IP_OPTIONS) => Vec::new(),
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
+            int(i32::from(slot.option_bits.load(Relaxed) & option_bit::V6ONLY != 0))
+        }
+        _ => return fail(libc::ENOPROTOOPT),
+    })
+}
+
+pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
+    match level {
+        libc::SOL_SOCKET => set_socket_level(handle, name, bytes),
+        libc::IPPROTO_TCP => set_tcp(handle, name, int_of(level, bytes)?),
+        libc::IPPROTO_IP | libc::IPPROTO_IPV6 => set_ip(handle, level, name, bytes),
+        _ => fail(libc::ENOPROTOOPT),
+    }
+}
+
+fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
+    let slot = handle.slot;
+    match name {
+        libc::SO_SNDBUF => set_buffer(handle, &slot.sndbuf, setting::SNDBUF, bytes),
+        libc::SO_RCVBUF => set_buffer(handle, &slot.rcvbuf, setting::RCVBUF, bytes),
+        libc::SO_LINGER => set_linger(handle, bytes),
+        libc::SO_RCVLOWAT => {
+            let value = int_of(libc::SOL_SOCKET, bytes)?;
+            slot.rcvlowat.store(if value < 0 { i32::MAX as u32 } else { value.max(1) as u32 }, Relaxed);
+            Ok(())
+        }
+        libc::SO_RCVTIMEO | RCVTIMEO_NEW => set_timeout(&slot.rcvtimeo_us, bytes),
+        libc::SO_SNDTIMEO | SNDTIMEO_NEW => set_timeout(&slot.sndtimeo_us, bytes),
+        libc::SO_MARK => fail(libc::EPERM),
+        _ => fail(libc::ENOPROTOOPT),
+    }
+}
+
+fn set_buffer(handle: &Handle, word: &AtomicU32, setting: u32, bytes: &[u8]) -> Result<()> {
+    let asked = int_of(libc::SOL_SOCKET, bytes)? as u32;
+    // As sock_setsockopt: compared as unsigned, cut, then doubled.
+    let cut = asked.min(BUFFER_MAX as u32);
+    word.store(cut.saturating_mul(2).max(BUFFER_MIN as u32), Relaxed);
+    handle.client.setting(handle.socket, setting, u64::from(cut));
+    Ok(())
+}
+
+fn set_linger(handle: &Handle, bytes: &[u8]) -> Result<()> {
+    let [a, b, c, d, e, f, g, h, ..] = *bytes else {
+        return fail(libc::EINVAL);
+    };
+    let on = i32::from_ne_bytes([a, b, c, d]) != 0;
+    let seconds = i32::from_ne_bytes([e, f, g, h]).max(0) as u32;
+    let value = if on { seconds.saturating_add(1) } else { 0 };
+    handle.slot.linger.store(value, Relaxed);
+    handle.client.setting(handle.socket, setting::LINGER, u64::from(value));
+    Ok(())
+}
+
+fn set_timeout(word: &AtomicU32, bytes: &[u8]) -> Result<()> {
+    let Some((seconds, us)) = bytes.get(..8).zip(bytes.get(8..16)) else {
+        return fail(libc::EINVAL);
+    };
+    let number = |bytes: &[u8]| bytes.try_into().map(i64::from_ne_bytes).map_err(|_| Errno(libc::EINVAL));
+    let (seconds, us) = (number(seconds)?, number(us)?);
+    if !(0..1_000_000).contains(&us) {
+        return fail(libc::EDOM);
+    }
+    // A negative time means "return at once" on Linux; the least time there is.
+    let total = if seconds < 0 { 1 } else { seconds.saturating_mul(1_000_000).saturating_add(us) };
+    // More than an hour is as good as none for a 32-bit word: no limit.
+    word.store(u32::try_from(total).unwrap_or(0), Relaxed);
+    Ok(())
+}
+
+fn timeval(us: u32) -> Vec<u8> {
+    [i64::from(us / 1_000_000).to_ne_bytes(), i64::from(us % 1_000_000).to_ne_bytes()].concat()
+}
+
+fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
+    let slot = handle.slot;
+    let tell = |setting, value: i32| handle.client.setting(handle.socket, setting, value as u64);
+    let keepalive = |word: &AtomicU32, most: i32| {
+        check_range(value, 1, most)?;
+        word.store(value as u32, Relaxed);
+        if slot.option_bits.load(Relaxed) & option_bit::KEEPALIVE != 0 {
+            tell(setting::KEEPALIVE, 1);
+        }
+        Ok(())
+    };
+    match name {
+        libc::TCP_MAXSEG => {
+            if value != 0 {
+                check_range(value, MSS_MIN, MSS_MAX)?;
+            }
+            tell(setting::MAXSEG, value);
+            Ok(())
+        }
+        libc::TCP_KEEPIDLE => keepalive(&slot.keepidle, 32767),
+        libc::TCP_KEEPINTVL => keepalive(&slot.keepintvl, 32767),
+        libc::TCP_KEEPCNT => keepalive(&slot.keepcnt, 127),
+        libc::TCP_USER_TIMEOUT => {
+            check_range(value, 0, i32::MAX)?;
+            slot.user_timeout_ms.store(value as u32, Relaxed);
+            tell(setting::USER_TIMEOUT, value);
+            Ok(())
+        }
+        libc::TCP_DEFER_ACCEPT => {
+            let value = value.max(0);
+            set_bit(handle, option_bit::DEFER_ACCEPT, value != 0);
+            remember(handle.socket, libc::IPPROTO_TCP, name, value);
+            tell(setting::DEFER_ACCEPT, value);
+            Ok(())
+        }
+        _ => fail(libc::ENOPROTOOPT),
+    }
+}
+
+fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
+    let slot = handle.slot;
+    let tell = |setting, value: u32| handle.client.setting(handle.socket, setting, u64::from(value));
+    match (level, name) {
+        (libc::IPPROTO_IP, libc::IP_TOS) => {
+            // INET_ECN_MASK: TCP decides about these two bits itself.
+            let mask = if handle.is_tcp() { !3 } else { !0 };
+            let value = (int_of(level, bytes)? & 0xff & mask) as u32;
+            slot.tos.store(value, Relaxed);
+            tell(setting::TOS, value);
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+            let value = int_of(level, bytes)?;
+            check_range(value, -1, 255)?;
+            let value = value.max(0) as u32;
+            slot.tos.store(value, Relaxed);
+            tell(setting::TOS, value);
+        }
+        (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
+            let value = int_of(level, bytes)?;
+            if value != -1 {
+                check_range(value, i32::from(level == libc::IPPROTO_IP), 255)?;
+            }
+            let value = value.max(0) as u32;
+            slot.ttl.store(value, Relaxed);
+            tell(setting::TTL, value);
+        }
+        (libc::IPPROTO_IP, libc::IP_OPTIONS) if bytes.is_empty() => {}
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
+            let on = int_of(level, bytes)? != 0;
+            if is_bound(handle) {
+                return fail(libc::EINVAL);
+            }
+            set_bit(handle, option_bit::V6ONLY, on);
+            tell(setting::V6ONLY, u32::from(on));
+        }
+        _ => return fail(libc::ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+fn pending_error(handle: &Handle) -> i32 {
+    if handle.slot.error.load(Acquire) == 0 { 0 } else { handle.slot.error.swap(0, std::sync::atomic::Ordering::AcqRel) }
+}

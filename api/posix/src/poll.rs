@@ -1,0 +1,261 @@
+//! poll and select.
+
+use std::time::Duration;
+
+use towpath_client::descriptors::{self, Entry};
+use towpath_client::syscall::syscall;
+use towpath_client::wait::Deadline;
+use towpath_client::{Client, ready};
+
+use crate::errno::fail;
+use crate::{Errno, Result, epoll, hub, process};
+
+/// Lists up to here need no allocation.
+const SMALL: usize = 64;
+/// The doorbell, the control socket and the kick.
+const OWN: usize = 3;
+const EMPTY: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
+
+/// A time limit as a program gives it.
+pub fn duration(limit: &libc::timespec) -> Result<Duration> {
+    if limit.tv_sec < 0 || !(0..1_000_000_000).contains(&limit.tv_nsec) {
+        return fail(libc::EINVAL);
+    }
+    Ok(Duration::new(limit.tv_sec as u64, limit.tv_nsec as u32))
+}
+
+/// And as the kernel wants it.
+pub fn timespec(limit: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    }
+}
+
+/// Whether any of them is a socket or epoll set of ours.
+pub fn any_ours(fds: &[libc::pollfd]) -> bool {
+    fds.iter().any(|entry| entry.fd >= 0 && descriptors::lookup(entry.fd) != Entry::Kernel)
+}
+
+/// poll(2) and ppoll(2). `sigmask` may be null.
+///
+/// # Safety
+/// `sigmask` must point to a kernel signal mask or be null.
+pub unsafe fn poll(
+    fds: &mut [libc::pollfd],
+    deadline: Option<Deadline>,
+    sigmask: *const libc::c_void,
+) -> Result<i32> {
+    let client = process::client()?;
+    let mut small = [EMPTY; SMALL + OWN];
+    let mut large = Vec::new();
+    let kernel = if fds.len() <= SMALL {
+        &mut small[..fds.len() + OWN]
+    } else {
+        large.resize(fds.len() + OWN, EMPTY);
+        &mut large[..]
+    };
+    let any_kernel = split(fds, kernel);
+    loop {
+        let ours = look(client, fds, false);
+        let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
+        if ours > 0 || expired {
+            if any_kernel {
+                let list = &mut kernel[..fds.len()];
+                // SAFETY: a null mask.
+                unsafe { kernel_poll(list, Some(Duration::ZERO), std::ptr::null()) }?;
+            }
+            return Ok(merge(fds, kernel));
+        }
+        // SAFETY: the caller's promise.
+        if unsafe { sleep(client, fds, kernel, deadline, sigmask) }? {
+            look(client, fds, false);
+            return Ok(merge(fds, kernel));
+        }
+    }
+}
+
+/// The kernel's part of the list; whether there is any.
+fn split(fds: &mut [libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
+    let mut any = false;
+    for (entry, copy) in fds.iter_mut().zip(kernel.iter_mut()) {
+        entry.revents = 0;
+        *copy = *entry;
+        if entry.fd >= 0 && matches!(descriptors::lookup(entry.fd), Entry::Socket(_) | Entry::Internal) {
+            copy.fd = -1;
+        }
+        any |= copy.fd >= 0;
+    }
+    any
+}
+
+/// Fills in what our descriptors are ready for; how many are ready. With `arm`, an event is asked
+/// for where there is no room to send.
+fn look(client: &Client, fds: &mut [libc::pollfd], arm: bool) -> usize {
+    let mut count = 0;
+    for entry in fds.iter_mut().filter(|entry| entry.fd >= 0) {
+        let wanted = u32::from(entry.events as u16) | hub::ALWAYS;
+        let mask = match descriptors::lookup(entry.fd) {
+            Entry::Kernel => continue,
+            Entry::Internal => libc::POLLNVAL as u32,
+            Entry::Epoll(number) if epoll::is_ready(client, number) => epoll::READY & wanted,
+            Entry::Epoll(_) => 0,
+            Entry::Socket(socket) => {
+                let mut mask = socket.readiness(client);
+                if arm && wanted & ready::OUT != 0 && mask & ready::OUT == 0 {
+                    socket.want_room(client);
+                    mask = socket.readiness(client);
+                }
+                mask & wanted
+            }
+        };
+        entry.revents = mask as u16 as i16;
+        count += usize::from(mask != 0);
+    }
+    count
+}
+
+/// Adds what the kernel found; how many descriptors have something.
+fn merge(fds: &mut [libc::pollfd], kernel: &[libc::pollfd]) -> i32 {
+    let mut count = 0;
+    for (entry, copy) in fds.iter_mut().zip(kernel) {
+        if copy.fd >= 0 {
+            entry.revents |= copy.revents;
+        }
+        count += i32::from(entry.revents != 0);
+    }
+    count
+}
+
+/// Sleeps once. True: a kernel descriptor has something, or the time is up.
+///
+/// # Safety
+/// `sigmask` must point to a kernel signal mask or be null.
+unsafe fn sleep(
+    client: &Client,
+    fds: &mut [libc::pollfd],
+    kernel: &mut [libc::pollfd],
+    deadline: Option<Deadline>,
+    sigmask: *const libc::c_void,
+) -> Result<bool> {
+    let kick = {
+        let mut hub = hub::lock();
+        let kick = hub.join_poll()?;
+        hub.begin_sleep(client);
+        kick
+    };
+    let count = fds.len();
+    let mut result = Ok(0);
+    if look(client, fds, true) == 0 {
+        let own = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        kernel[count] = own(client.bell().get(), libc::POLLIN);
+        kernel[count + 1] = own(client.control().get(), ready::RDHUP as i16);
+        kernel[count + 2] = own(kick.get(), libc::POLLIN);
+        // SAFETY: the caller's promise.
+        result = unsafe { kernel_poll(kernel, deadline.map(Deadline::left), sigmask) };
+        if result.is_ok() && kernel[count].revents != 0 {
+            hub::clear(client.bell().get());
+        }
+        if result.is_ok() && kernel[count + 1].revents != 0 {
+            client.check_alive();
+        }
+    }
+    let mut hub = hub::lock();
+    hub.leave_poll(kick);
+    hub.end_sleep(client);
+    drop(hub);
+    result?;
+    Ok(kernel[..count].iter().any(|entry| entry.fd >= 0 && entry.revents != 0))
+}
+
+/// # Safety
+/// `sigmask` must point to a kernel signal mask or be null.
+unsafe fn kernel_poll(
+    list: &mut [libc::pollfd],
+    limit: Option<Duration>,
+    sigmask: *const libc::c_void,
+) -> Result<usize> {
+    let mut limit = limit.map(timespec);
+    let limit_at = limit.as_mut().map_or(0, |limit| std::ptr::from_mut(limit) as usize);
+    let args = [list.as_mut_ptr() as usize, list.len(), limit_at, sigmask as usize, 8, 0];
+    // SAFETY: the list and the limit outlive the call; the caller's promise about the mask.
+    unsafe { syscall(libc::SYS_ppoll as usize, args) }.map_err(Errno)
+}
+
+/// The three sets of select(2), as words; null where the program passed null.
+#[derive(Debug, Clone, Copy)]
+pub struct Sets {
+    /// Read, write, exceptional.
+    pub at: [*mut u64; 3],
+    /// One more than the highest descriptor.
+    pub count: usize,
+}
+
+const WANTED: [i16; 3] = [
+    libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND,
+    libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND,
+    libc::POLLPRI,
+];
+/// POLLIN_SET, POLLOUT_SET and POLLEX_SET of the kernel's fs/select.c.
+const GIVEN: [i16; 3] = [
+    WANTED[0] | libc::POLLHUP | libc::POLLERR,
+    WANTED[1] | libc::POLLERR,
+    libc::POLLPRI,
+];
+
+impl Sets {
+    /// # Safety
+    /// The sets must hold `count` bits.
+    unsafe fn has(&self, which: usize, fd: usize) -> bool {
+        // SAFETY: the caller's promise.
+        !self.at[which].is_null() && unsafe { *self.at[which].add(fd / 64) } >> (fd % 64) & 1 == 1
+    }
+
+    /// Whether any of them is ours.
+    ///
+    /// # Safety
+    /// The sets must hold `count` bits.
+    pub unsafe fn any_ours(&self) -> bool {
+        // SAFETY: the caller's promise.
+        (0..self.count).any(|fd| unsafe {
+            (0..3).any(|which| self.has(which, fd)) && descriptors::lookup(fd as i32) != Entry::Kernel
+        })
+    }
+
+    /// select(2).
+    ///
+    /// # Safety
+    /// The sets must hold `count` bits, and `sigmask` must point to a kernel signal mask or be null.
+    pub unsafe fn select(&self, deadline: Option<Deadline>, sigmask: *const libc::c_void) -> Result<i32> {
+        let mut list = Vec::new();
+        for fd in 0..self.count {
+            // SAFETY: the caller's promise.
+            let events = (0..3).filter(|&which| unsafe { self.has(which, fd) });
+            let events = events.fold(0, |events, which| events | WANTED[which]);
+            if events != 0 {
+                list.push(libc::pollfd { fd: fd as i32, events, revents: 0 });
+            }
+        }
+        // SAFETY: as above.
+        unsafe { poll(&mut list, deadline, sigmask) }?;
+        if list.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+            return fail(libc::EBADF);
+        }
+        let mut count = 0;
+        for entry in &list {
+            let fd = entry.fd as usize;
+            for which in 0..3 {
+                // SAFETY: as above.
+                if unsafe { self.has(which, fd) } {
+                    if entry.revents & GIVEN[which] != 0 {
+                        count += 1;
+                    } else {
+                        // SAFETY: as above.
+                        unsafe { *self.at[which].add(fd / 64) &= !(1 << (fd % 64)) };
+                    }
+                }
+            }
+        }
+        Ok(count)
+    }
+}

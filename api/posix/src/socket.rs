@@ -1,0 +1,374 @@
+//! From socket(2) to shutdown(2).
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+use towpath_client::wait::{self, Deadline};
+use towpath_client::{Client, Error, Socket, descriptors, listener, stream};
+use towpath_shm::control::{Request, call};
+use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, shut};
+
+use crate::errno::fail;
+use crate::{Errno, Result, address, descriptor, process};
+
+const TYPE_MASK: i32 = 0xf;
+const TCP_CLOSE: u32 = 7;
+
+/// A socket call's two ends: the attachment and the socket behind the descriptor.
+#[derive(Debug, Clone, Copy)]
+pub struct Handle {
+    /// The attachment.
+    pub client: &'static Client,
+    /// Which socket.
+    pub socket: Socket,
+    /// Its shared state.
+    pub slot: &'static Slot,
+}
+
+/// How long a call may wait.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// Not at all.
+    pub nonblocking: bool,
+    /// Until then; None: for ever.
+    pub deadline: Option<Deadline>,
+}
+
+impl Handle {
+    /// What `fd` stands for.
+    ///
+    /// # Errors
+    /// ENOTSOCK for an epoll set, EBADF for a number that is not ours, ENETDOWN when the engine is
+    /// gone or has given the socket up.
+    pub fn new(fd: i32) -> Result<Self> {
+        let Some(socket) = descriptors::socket(fd) else {
+            return match descriptors::lookup(fd) {
+                descriptors::Entry::Epoll(_) => fail(libc::ENOTSOCK),
+                _ => fail(libc::EBADF),
+            };
+        };
+        let client = process::client()?;
+        let slot = client.slot(socket).ok_or(Errno(libc::ENETDOWN))?;
+        Ok(Self { client, socket, slot })
+    }
+
+    /// What kind of socket it is now.
+    pub fn kind(&self) -> Kind {
+        Kind::from_u32(self.slot.kind.load(Acquire)).unwrap_or(Kind::Free)
+    }
+
+    /// Whether it is a TCP socket (listening or not).
+    pub fn is_tcp(&self) -> bool {
+        matches!(self.kind(), Kind::Stream | Kind::Listener)
+    }
+
+    /// O_NONBLOCK of the open file.
+    pub fn nonblocking(&self) -> bool {
+        self.slot.file_flags.load(Relaxed) & libc::O_NONBLOCK as u32 != 0
+    }
+
+    /// For reads: O_NONBLOCK, MSG_DONTWAIT and SO_RCVTIMEO.
+    pub fn recv_patience(&self, dontwait: bool) -> Patience {
+        self.patience(dontwait, self.slot.rcvtimeo_us.load(Relaxed))
+    }
+
+    /// For writes and connect: O_NONBLOCK, MSG_DONTWAIT and SO_SNDTIMEO.
+    pub fn send_patience(&self, dontwait: bool) -> Patience {
+        self.patience(dontwait, self.slot.sndtimeo_us.load(Relaxed))
+    }
+
+    fn patience(&self, dontwait: bool, timeout_us: u32) -> Patience {
+        let limit = (timeout_us != 0).then(|| Duration::from_micros(u64::from(timeout_us)));
+        Patience { nonblocking: dontwait || self.nonblocking(), deadline: limit.map(Deadline::after) }
+    }
+
+    /// `attempt`, again and again as long as patience lasts.
+    #[inline]
+    pub fn blocking<T>(
+        &self,
+        patience: Patience,
+        mut attempt: impl FnMut() -> std::result::Result<T, Error>,
+    ) -> Result<T> {
+        match attempt() {
+            Err(Error::WouldBlock) if !patience.nonblocking => {
+                Ok(wait::until(self.client, self.socket, patience.deadline, attempt)?)
+            }
+            result => Ok(result?),
+        }
+    }
+
+    fn request(&self, call: u32) -> Request {
+        Request { call, slot: self.socket.slot, generation: self.socket.generation, ..Request::default() }
+    }
+
+    /// A call about this socket.
+    pub(crate) fn call(&self, call: u32, fill: impl FnOnce(&mut Request)) -> Result<towpath_shm::control::Reply> {
+        let mut request = self.request(call);
+        fill(&mut request);
+        Ok(self.client.call(&request)?)
+    }
+}
+
+/// Whether a socket of this domain is ours to make.
+pub fn is_ours(domain: i32) -> bool {
+    matches!(domain, libc::AF_INET | libc::AF_INET6) && process::is_active()
+}
+
+/// socket(2) for AF_INET and AF_INET6.
+pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<i32> {
+    let file_flags = kind & !TYPE_MASK;
+    if file_flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return fail(libc::EINVAL);
+    }
+    let v6 = domain == libc::AF_INET6;
+    let protocol = match (kind & TYPE_MASK, protocol) {
+        (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => libc::IPPROTO_TCP,
+        (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => libc::IPPROTO_UDP,
+        (libc::SOCK_DGRAM, libc::IPPROTO_ICMP) if !v6 => libc::IPPROTO_ICMP,
+        (libc::SOCK_DGRAM, libc::IPPROTO_ICMPV6) if v6 => libc::IPPROTO_ICMPV6,
+        (libc::SOCK_STREAM | libc::SOCK_DGRAM, _) => return fail(libc::EPROTONOSUPPORT),
+        (libc::SOCK_RAW, _) => return fail(libc::EPERM),
+        _ => return fail(libc::ESOCKTNOSUPPORT),
+    };
+    crate::rights::close_landed();
+    let client = process::client()?;
+    let request = Request { call: call::SOCKET, a: domain as u32, b: protocol as u32, ..Request::default() };
+    let reply = client.call(&request)?;
+    let socket = Socket { slot: reply.slot, generation: reply.generation };
+    stream::opened(socket);
+    match descriptor::open(client, socket, file_flags) {
+        Ok(fd) => Ok(fd),
+        Err(errno) => {
+            client.socket_command(socket, op::CLOSE, 0, 0);
+            Err(errno)
+        }
+    }
+}
+
+/// bind(2).
+///
+/// # Safety
+/// `addr` must point to `len` readable bytes.
+pub unsafe fn bind(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t) -> Result<()> {
+    let handle = Handle::new(fd)?;
+    // SAFETY: the caller's promise.
+    let mut addr = unsafe { address::read(addr, len) }?;
+    let family = handle.slot.family.load(Relaxed);
+    if addr.family == 0 && family == address::INET {
+        // As bind(2) on Linux: AF_UNSPEC stands for AF_INET with the any-address.
+        addr.family = address::INET as u16;
+    }
+    if u32::from(addr.family) != family {
+        return fail(libc::EAFNOSUPPORT);
+    }
+    if handle.slot.flags.load(Acquire) & flags::BOUND != 0 {
+        return fail(libc::EINVAL);
+    }
+    handle.call(call::BIND, |request| request.addr = addr).map(drop)
+}
+
+/// Binds a datagram socket that is to send to any port, so that getsockname knows it.
+pub(crate) fn bind_any(handle: &Handle) -> Result<()> {
+    if handle.slot.flags.load(Acquire) & flags::BOUND != 0 {
+        return Ok(());
+    }
+    let family = handle.slot.family.load(Relaxed) as u16;
+    let result = handle.call(call::BIND, |request| request.addr = RawAddr { family, ..RawAddr::default() });
+    match result {
+        // Another thread was faster.
+        Err(Errno(libc::EINVAL)) => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+/// listen(2).
+pub fn listen(fd: i32, backlog: i32) -> Result<()> {
+    let handle = Handle::new(fd)?;
+    if !handle.is_tcp() {
+        return fail(libc::EOPNOTSUPP);
+    }
+    if handle.slot.flags.load(Acquire) & (flags::CONNECTED | flags::CONNECTING) != 0 {
+        return fail(libc::EINVAL);
+    }
+    // somaxconn caps it; a negative one is the greatest (it is unsigned in the kernel).
+    let backlog = if backlog < 0 { u32::MAX } else { backlog as u32 };
+    handle.call(call::LISTEN, |request| request.a = backlog.min(4096)).map(drop)
+}
+
+/// accept4(2).
+///
+/// # Safety
+/// `addr` must point to `*len` writable bytes; both may be null.
+pub unsafe fn accept4(
+    fd: i32,
+    addr: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+    file_flags: i32,
+) -> Result<i32> {
+    if file_flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return fail(libc::EINVAL);
+    }
+    let handle = Handle::new(fd)?;
+    match handle.kind() {
+        Kind::Listener => {}
+        Kind::Stream => return fail(libc::EINVAL),
+        _ => return fail(libc::EOPNOTSUPP),
+    }
+    let client = handle.client;
+    let open = |socket| descriptor::open(client, socket, file_flags).map_err(|errno| Error::Refused(errno.0));
+    let attempt = || listener::accept(client, handle.socket, open);
+    let (new, record) = handle.blocking(handle.recv_patience(false), attempt)?;
+    let remote = address::shown(record.remote, handle.slot.family.load(Relaxed));
+    // SAFETY: the caller's promise.
+    unsafe { address::write(&remote, addr, len) }?;
+    Ok(new)
+}
+
+/// connect(2).
+///
+/// # Safety
+/// `addr` must point to `len` readable bytes.
+pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t) -> Result<()> {
+    let handle = Handle::new(fd)?;
+    // SAFETY: the caller's promise.
+    let addr = unsafe { address::read(addr, len) }?;
+    let family = handle.slot.family.load(Relaxed);
+    let v4_on_v6_datagram = family == address::INET6 && u32::from(addr.family) == address::INET && !handle.is_tcp();
+    if addr.family != 0 && u32::from(addr.family) != family && !v4_on_v6_datagram {
+        return fail(libc::EAFNOSUPPORT);
+    }
+    let addr = if addr.family == 0 { addr } else { address::shown(addr, family) };
+    match handle.kind() {
+        Kind::Stream => connect_stream(&handle, addr),
+        Kind::Listener => fail(libc::EISCONN),
+        _ => handle.call(call::CONNECT, |request| request.addr = addr).map(drop),
+    }
+}
+
+fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
+    let seen = handle.slot.flags.load(Acquire);
+    let patience = handle.send_patience(false);
+    if addr.family != 0 && seen & flags::CONNECTING != 0 {
+        if patience.nonblocking {
+            return fail(libc::EALREADY);
+        }
+    } else {
+        if addr.family != 0 && seen & flags::CONNECTED != 0 {
+            return fail(libc::EISCONN);
+        }
+        if addr.family != 0 {
+            // The outcome of an earlier try that nobody asked for (connect(2) gives it once).
+            handle.socket.take_error(handle.client)?;
+        }
+        handle.call(call::CONNECT, |request| request.addr = addr)?;
+        if addr.family == 0 {
+            return Ok(());
+        }
+    }
+    let attempt = || match handle.slot.flags.load(Acquire) {
+        seen if seen & flags::CONNECTING != 0 => Err(Error::WouldBlock),
+        seen if seen & flags::CONNECTED != 0 => Ok(()),
+        _ => {
+            handle.socket.take_error(handle.client)?;
+            Err(Error::Refused(libc::ECONNABORTED))
+        }
+    };
+    match handle.blocking(patience, attempt) {
+        Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
+        result => result,
+    }
+}
+
+/// shutdown(2).
+pub fn shutdown(fd: i32, how: i32) -> Result<()> {
+    let handle = Handle::new(fd)?;
+    let bits = match how {
+        libc::SHUT_RD => shut::READ,
+        libc::SHUT_WR => shut::WRITE,
+        libc::SHUT_RDWR => shut::READ | shut::WRITE,
+        _ => return fail(libc::EINVAL),
+    };
+    let seen = handle.slot.flags.load(Acquire);
+    let connected = match handle.kind() {
+        Kind::Listener => true,
+        Kind::Stream => is_open_stream(handle.slot),
+        _ => seen & flags::CONNECTED != 0,
+    };
+    if !connected {
+        return fail(libc::ENOTCONN);
+    }
+    handle.slot.shut.fetch_or(bits, Relaxed);
+    handle.client.socket_command(handle.socket, op::SHUTDOWN, bits, 0);
+    Ok(())
+}
+
+/// getsockname(2).
+///
+/// # Safety
+/// `addr` must point to `*len` writable bytes.
+pub unsafe fn getsockname(fd: i32, addr: *mut libc::sockaddr, len: *mut libc::socklen_t) -> Result<()> {
+    let handle = Handle::new(fd)?;
+    if addr.is_null() || len.is_null() {
+        return fail(libc::EFAULT);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { address::write(&address::local(handle.slot), addr, len) }
+}
+
+/// getpeername(2).
+///
+/// # Safety
+/// `addr` must point to `*len` writable bytes.
+pub unsafe fn getpeername(fd: i32, addr: *mut libc::sockaddr, len: *mut libc::socklen_t) -> Result<()> {
+    let handle = Handle::new(fd)?;
+    let connected = handle.slot.flags.load(Acquire) & flags::CONNECTED != 0;
+    if !connected || handle.kind() == Kind::Stream && !is_open_stream(handle.slot) {
+        return fail(libc::ENOTCONN);
+    }
+    if addr.is_null() || len.is_null() {
+        return fail(libc::EFAULT);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { address::write(&address::remote(handle.slot), addr, len) }
+}
+
+fn is_open_stream(slot: &Slot) -> bool {
+    let seen = slot.flags.load(Acquire);
+    seen & (flags::CONNECTED | flags::CONNECTING) != 0
+        && seen & flags::DEAD == 0
+        && slot.state.load(Acquire) != TCP_CLOSE
+}
+
+/// The last descriptor of this process for a socket is being closed.
+pub(crate) fn close_last(socket: Socket) {
+    let Ok(client) = process::client() else {
+        return;
+    };
+    crate::hub::forget(socket);
+    crate::option::forget(socket);
+    let linger = client.slot(socket).map_or(0, |slot| {
+        let nonblocking = slot.file_flags.load(Relaxed) & libc::O_NONBLOCK as u32 != 0;
+        if nonblocking { 0 } else { slot.linger.load(Relaxed) }
+    });
+    if crate::rights::defer_close(socket) {
+        return;
+    }
+    client.socket_command(socket, op::CLOSE, 0, 0);
+    if linger > 1 {
+        wait_for_end(client, socket, Duration::from_secs(u64::from(linger - 1)));
+    }
+}
+
+/// SO_LINGER on a blocking socket: close returns when everything was acknowledged, or in time.
+fn wait_for_end(client: &Client, socket: Socket, limit: Duration) {
+    let ended = || match client.slot(socket) {
+        Some(slot) if slot.flags.load(Acquire) & flags::DEAD == 0 && slot.linger.load(Relaxed) > 1 => {
+            let closing = slot.state.load(Acquire);
+            // FIN_WAIT2, TIME_WAIT, CLOSE: our FIN was acknowledged.
+            if matches!(closing, 5..=7) { Ok(()) } else { Err(Error::WouldBlock) }
+        }
+        _ => Ok(()),
+    };
+    // Whatever it is, the socket is closed.
+    let _ = wait::until(client, socket, Some(Deadline::after(limit)), ended);
+}

@@ -1,0 +1,288 @@
+//! read, write, recv, send and their vector forms.
+
+use towpath_client::{Buffer, Error, datagram, stream};
+use towpath_shm::layout::{DatagramHeader, Kind, RawAddr};
+
+use crate::errno::fail;
+use crate::message::Control;
+use crate::socket::{Handle, Patience, bind_any};
+use crate::{Errno, Result, address};
+
+/// How long a first write on a fresh connection waits for memory to write into, even with
+/// O_NONBLOCK: the engine provides it within a turn. Longer means that memory is short everywhere.
+const MEMORY_PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
+/// As many buffers as readv(2) takes (UIO_MAXIOV).
+pub const BUFFERS_MAX: usize = 1024;
+/// MAX_RW_COUNT: what one call moves at most.
+const COUNT_MAX: usize = 0x7fff_f000;
+
+/// What a receive call gave besides bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Arrival {
+    /// The call's result.
+    pub len: usize,
+    /// Who sent it; None on a stream.
+    pub header: Option<DatagramHeader>,
+    /// MSG_TRUNC and the like.
+    pub flags: i32,
+}
+
+/// Buffers from an iovec array as a program passes it.
+///
+/// # Errors
+/// EMSGSIZE (as sendmsg) or EINVAL (as readv) is for the caller to choose: `too_many`.
+///
+/// # Safety
+/// `at` must point to `count` iovecs, which outlive the result.
+pub unsafe fn buffers<'a>(at: *const libc::iovec, count: usize, too_many: i32) -> Result<&'a [Buffer]> {
+    if count > BUFFERS_MAX {
+        return fail(too_many);
+    }
+    if count == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: Buffer is laid out as iovec; the caller's promise.
+    let buffers = unsafe { std::slice::from_raw_parts(at.cast::<Buffer>(), count) };
+    if buffers.iter().any(|buffer| buffer.len > isize::MAX as usize) || Buffer::total(buffers) > isize::MAX as usize {
+        return fail(libc::EINVAL);
+    }
+    Ok(buffers)
+}
+
+/// recv(2) and all that is like it.
+///
+/// # Safety
+/// The buffers must be valid for writes.
+pub unsafe fn recv(fd: i32, buffers: &[Buffer], flags: i32) -> Result<Arrival> {
+    let handle = Handle::new(fd)?;
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return fail(libc::EAGAIN);
+    }
+    let patience = handle.recv_patience(flags & libc::MSG_DONTWAIT != 0);
+    match handle.kind() {
+        Kind::Stream if flags & libc::MSG_OOB != 0 => fail(libc::EINVAL),
+        // SAFETY: the caller's promise.
+        Kind::Stream => unsafe { recv_stream(&handle, buffers, flags, patience) },
+        Kind::Listener => fail(libc::ENOTCONN),
+        Kind::Free => fail(libc::ENETDOWN),
+        _ if flags & libc::MSG_OOB != 0 => fail(libc::EOPNOTSUPP),
+        // SAFETY: as above.
+        _ => unsafe { recv_datagram(&handle, buffers, flags, patience) },
+    }
+}
+
+/// # Safety
+/// As for [`recv`].
+unsafe fn recv_stream(handle: &Handle, buffers: &[Buffer], flags: i32, patience: Patience) -> Result<Arrival> {
+    let (client, socket) = (handle.client, handle.socket);
+    let keep = flags & libc::MSG_PEEK != 0;
+    let wanted = Buffer::total(buffers);
+    let all = flags & libc::MSG_WAITALL != 0;
+    if flags & libc::MSG_TRUNC != 0 && !keep {
+        let len = handle.blocking(patience, || stream::discard(client, socket, wanted))?;
+        return Ok(Arrival { len, ..Arrival::default() });
+    }
+    if all && keep {
+        let len = handle.blocking(patience, || {
+            // SAFETY: as for this function.
+            match unsafe { stream::recv(client, socket, buffers, true) } {
+                Ok(n) if n < wanted && !ended(handle) => Err(Error::WouldBlock),
+                result => result,
+            }
+        });
+        let len = match len {
+            // SAFETY: as above. Time is up: what there is.
+            Err(Errno(libc::EAGAIN)) => unsafe { stream::recv(client, socket, buffers, true) }?,
+            len => len?,
+        };
+        return Ok(Arrival { len, ..Arrival::default() });
+    }
+    // SAFETY: as above.
+    let mut len = handle.blocking(patience, || unsafe { stream::recv(client, socket, buffers, keep) })?;
+    let mut rest: Vec<Buffer> = Vec::new();
+    while all && len > 0 && len < wanted {
+        rest.clear();
+        skip_into(buffers, len, &mut rest);
+        // SAFETY: parts of the same buffers.
+        match handle.blocking(patience, || unsafe { stream::recv(client, socket, &rest, false) }) {
+            Ok(0) | Err(_) => break,
+            Ok(n) => len += n,
+        }
+    }
+    Ok(Arrival { len, ..Arrival::default() })
+}
+
+fn ended(handle: &Handle) -> bool {
+    handle.socket.readiness(handle.client) & towpath_client::ready::RDHUP != 0
+}
+
+/// # Safety
+/// As for [`recv`].
+unsafe fn recv_datagram(handle: &Handle, buffers: &[Buffer], flags: i32, patience: Patience) -> Result<Arrival> {
+    let keep = flags & libc::MSG_PEEK != 0;
+    // SAFETY: the caller's promise.
+    let attempt = || unsafe { datagram::recv(handle.client, handle.socket, buffers, keep) };
+    let Some(received) = handle.blocking(patience, attempt)? else {
+        return Ok(Arrival::default());
+    };
+    let whole = received.header.len as usize;
+    let truncated = received.copied < whole;
+    let len = if flags & libc::MSG_TRUNC != 0 { whole } else { received.copied };
+    let flags = if truncated { libc::MSG_TRUNC } else { 0 };
+    Ok(Arrival { len, header: Some(received.header), flags })
+}
+
+/// send(2) and all that is like it. `to` is None without an address.
+///
+/// # Safety
+/// The buffers must be valid for reads.
+pub unsafe fn send(
+    fd: i32,
+    buffers: &[Buffer],
+    flags: i32,
+    to: Option<RawAddr>,
+    control: &Control,
+) -> Result<usize> {
+    let handle = Handle::new(fd)?;
+    let patience = handle.send_patience(flags & libc::MSG_DONTWAIT != 0);
+    if flags & libc::MSG_OOB != 0 {
+        return fail(libc::EOPNOTSUPP);
+    }
+    let result = match handle.kind() {
+        // SAFETY: the caller's promise.
+        Kind::Stream => unsafe { send_stream(&handle, buffers, flags, patience) },
+        Kind::Listener => fail(libc::EPIPE),
+        Kind::Free => fail(libc::ENETDOWN),
+        // SAFETY: as above.
+        _ => unsafe { send_datagram(&handle, buffers, to, control, patience) },
+    };
+    if result == Err(Errno(libc::EPIPE)) && flags & libc::MSG_NOSIGNAL == 0 && handle.is_tcp() {
+        raise_sigpipe();
+    }
+    result
+}
+
+/// # Safety
+/// As for [`send`].
+unsafe fn send_stream(handle: &Handle, buffers: &[Buffer], flags: i32, patience: Patience) -> Result<usize> {
+    let (client, socket) = (handle.client, handle.socket);
+    let wanted = Buffer::total(buffers).min(COUNT_MAX);
+    let more = flags & libc::MSG_MORE != 0;
+    let mut done = 0;
+    loop {
+        // SAFETY: the caller's promise.
+        let attempt = || unsafe { stream::send(client, socket, buffers, done, more) };
+        let result = match attempt() {
+            Err(Error::WouldBlock) if patience.nonblocking && stream::lacks_memory(client, socket) => {
+                wait_for_memory(handle, attempt)
+            }
+            Err(Error::WouldBlock) if patience.nonblocking => fail(libc::EAGAIN),
+            Err(Error::WouldBlock) => handle.blocking(patience, attempt),
+            result => result.map_err(Errno::from),
+        };
+        match result {
+            Ok(n) => done += n,
+            Err(_) if done > 0 => return Ok(done),
+            Err(errno) => return Err(errno),
+        }
+        if done >= wanted {
+            return Ok(done);
+        }
+    }
+}
+
+fn wait_for_memory<T>(
+    handle: &Handle,
+    mut attempt: impl FnMut() -> std::result::Result<T, Error>,
+) -> Result<T> {
+    use towpath_client::wait::Deadline;
+    let connecting = handle.slot.flags.load(std::sync::atomic::Ordering::Acquire);
+    if connecting & towpath_shm::layout::flags::CONNECTING != 0 {
+        return fail(libc::EAGAIN);
+    }
+    let patience = Patience { nonblocking: false, deadline: Some(Deadline::after(MEMORY_PATIENCE)) };
+    match handle.blocking(patience, &mut attempt) {
+        Err(Errno(libc::EINTR)) => Ok(attempt()?),
+        result => result,
+    }
+}
+
+/// # Safety
+/// As for [`send`].
+unsafe fn send_datagram(
+    handle: &Handle,
+    buffers: &[Buffer],
+    to: Option<RawAddr>,
+    control: &Control,
+    patience: Patience,
+) -> Result<usize> {
+    let (client, socket) = (handle.client, handle.socket);
+    let header = datagram_header(handle, Buffer::total(buffers), to, control)?;
+    bind_any(handle)?;
+    // SAFETY: the caller's promise.
+    let attempt = || unsafe { datagram::send(client, socket, &header, buffers) };
+    match attempt() {
+        Err(Error::WouldBlock) if patience.nonblocking && stream::lacks_memory(client, socket) => {
+            wait_for_memory(handle, attempt)
+        }
+        Err(Error::WouldBlock) if !patience.nonblocking => handle.blocking(patience, attempt),
+        result => Ok(result?),
+    }
+}
+
+fn datagram_header(
+    handle: &Handle,
+    len: usize,
+    to: Option<RawAddr>,
+    control: &Control,
+) -> Result<DatagramHeader> {
+    use std::sync::atomic::Ordering::{Acquire, Relaxed};
+    const PAYLOAD_MAX: usize = 65507;
+    let family = handle.slot.family.load(Relaxed);
+    let remote = match to {
+        None | Some(RawAddr { family: 0, .. }) => {
+            if handle.slot.flags.load(Acquire) & towpath_shm::layout::flags::CONNECTED == 0 {
+                return fail(libc::EDESTADDRREQ);
+            }
+            RawAddr::default()
+        }
+        Some(addr) if u32::from(addr.family) == address::INET6 && family == address::INET => {
+            return fail(libc::EAFNOSUPPORT);
+        }
+        Some(RawAddr { port: 0, .. }) if handle.kind() == Kind::Datagram => return fail(libc::EINVAL),
+        Some(addr) => address::shown(addr, family),
+    };
+    let segment_size = control.segment_size.unwrap_or_else(|| crate::option::segment_size(handle.socket));
+    if len > PAYLOAD_MAX {
+        return fail(libc::EMSGSIZE);
+    }
+    Ok(DatagramHeader {
+        len: len as u32,
+        ifindex: control.ifindex,
+        remote,
+        local: control.local,
+        time_ns: 0,
+        tos: control.tos,
+        ttl: control.ttl,
+        segment_size: if usize::from(segment_size) < len { segment_size } else { 0 },
+        reserved: 0,
+    })
+}
+
+/// What of `buffers` lies behind the first `skip` bytes.
+pub(crate) fn skip_into(buffers: &[Buffer], mut skip: usize, rest: &mut Vec<Buffer>) {
+    for buffer in buffers {
+        let from = skip.min(buffer.len);
+        skip -= from;
+        if from < buffer.len {
+            rest.push(Buffer { at: buffer.at.wrapping_add(from), len: buffer.len - from });
+        }
+    }
+}
+
+fn raise_sigpipe() {
+    let tid = rustix::thread::gettid().as_raw_nonzero().get() as usize;
+    let args = [std::process::id() as usize, tid, libc::SIGPIPE as usize, 0, 0, 0];
+    // SAFETY: integers only; the signal goes to this thread, as write(2) sends it.
+    let _ = unsafe { towpath_client::syscall::syscall(libc::SYS_tgkill as usize, args) };
+}

@@ -1,0 +1,32 @@
+//! From results to what C functions return.
+
+use libc::{c_int, ssize_t};
+use towpath_posix::{Errno, Result};
+
+pub fn set_errno(errno: i32) {
+    // SAFETY: errno's own place in this thread.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn minus_one<T: From<i8>>(Errno(errno): Errno) -> T {
+    set_errno(errno);
+    T::from(-1)
+}
+
+pub fn int(result: Result<c_int>) -> c_int {
+    result.unwrap_or_else(minus_one)
+}
+
+pub fn zero(result: Result<()>) -> c_int {
+    result.map_or_else(minus_one, |()| 0)
+}
+
+pub fn size(result: Result<usize>) -> ssize_t {
+    // SIZE_MAX/2 is the most that a call can be asked for.
+    result.map_or_else(minus_one_size, |n| n as ssize_t)
+}
+
+fn minus_one_size(Errno(errno): Errno) -> ssize_t {
+    set_errno(errno);
+    -1
+}

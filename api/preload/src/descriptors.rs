@@ -1,0 +1,129 @@
+//! Descriptors: close, dup, fcntl, ioctl, fstat.
+
+use libc::{c_int, c_uint, c_ulong, stat};
+use towpath_posix::{descriptor, ioctl as posix_ioctl, process};
+
+use crate::{answer, real};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if descriptor::is_ours(fd) {
+        return answer::zero(descriptor::close(fd));
+    }
+    // SAFETY: as called, here and in every function of this file.
+    unsafe { real::close(fd) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if process::is_active() {
+        return answer::zero(descriptor::close_range(first, last, flags as u32));
+    }
+    // SAFETY: see `close`.
+    unsafe { real::close_range(first, last, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    if process::is_active() {
+        // It cannot fail (closefrom gives no result), and a negative number means all.
+        let _ = descriptor::close_range(first.max(0) as u32, u32::MAX, 0);
+        return;
+    }
+    // SAFETY: see `close`.
+    unsafe { real::closefrom(first) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    if descriptor::is_ours(fd) {
+        return answer::int(descriptor::dup(fd, libc::F_DUPFD, 0));
+    }
+    // SAFETY: see `close`.
+    unsafe { real::dup(fd) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+    if descriptor::is_ours(old) || descriptor::is_ours(new) {
+        return answer::int(descriptor::dup2(old, new, None));
+    }
+    // SAFETY: see `close`.
+    unsafe { real::dup2(old, new) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if descriptor::is_ours(old) || descriptor::is_ours(new) {
+        return answer::int(descriptor::dup2(old, new, Some(flags)));
+    }
+    // SAFETY: see `close`.
+    unsafe { real::dup3(old, new, flags) }
+}
+
+/// In C its last argument is variable; it is passed like a fixed one on x86_64 and aarch64 Linux.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
+    // SAFETY: see `close`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::int(descriptor::fcntl(fd, command, arg));
+        }
+        real::fcntl(fd, command, arg)
+    }
+}
+
+/// As [`fcntl`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int {
+    // SAFETY: see `close`.
+    unsafe { fcntl(fd, command, arg) }
+}
+
+/// As [`fcntl`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int {
+    // SAFETY: see `close`.
+    unsafe {
+        if descriptor::is_socket(fd) {
+            return answer::int(posix_ioctl::ioctl(fd, request, arg));
+        }
+        real::ioctl(fd, request, arg)
+    }
+}
+
+/// The kernel takes a socket of ours for an eventfd; programs ask whether it is a socket.
+unsafe fn correct(fd: c_int, to: *mut stat, result: c_int) -> c_int {
+    if result == 0 && descriptor::is_socket(fd) {
+        // SAFETY: fstat succeeded, so there is a struct.
+        unsafe { (*to).st_mode = libc::S_IFSOCK | 0o777 };
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstat(fd: c_int, to: *mut stat) -> c_int {
+    // SAFETY: see `close`.
+    unsafe { correct(fd, to, real::fstat(fd, to)) }
+}
+
+/// struct stat64 is struct stat on the machines we have.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstat64(fd: c_int, to: *mut stat) -> c_int {
+    // SAFETY: see `close`.
+    unsafe { fstat(fd, to) }
+}
+
+/// fstat of programs built against an old glibc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __fxstat(version: c_int, fd: c_int, to: *mut stat) -> c_int {
+    // SAFETY: see `close`.
+    unsafe { correct(fd, to, real::__fxstat(version, fd, to)) }
+}
+
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __fxstat64(version: c_int, fd: c_int, to: *mut stat) -> c_int {
+    // SAFETY: see `close`.
+    unsafe { __fxstat(version, fd, to) }
+}

@@ -1,0 +1,60 @@
+//! The stack's interfaces instead of the kernel's.
+
+use std::ffi::CStr;
+
+use libc::{c_char, c_int, c_uint, ifaddrs};
+use towpath_posix::{interface, process};
+
+use crate::{answer, real};
+
+/// freeifaddrs needs no counterpart: the list is one block from malloc, as glibc's own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getifaddrs(to: *mut *mut ifaddrs) -> c_int {
+    if !process::is_active() {
+        // SAFETY: as called, here and in every function of this file.
+        return unsafe { real::getifaddrs(to) };
+    }
+    // SAFETY: as above.
+    answer::zero(interface::getifaddrs().map(|first| unsafe { *to = first }))
+}
+
+/// The list is our own or glibc's: one block from malloc in both cases.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
+    // SAFETY: see `getifaddrs`.
+    unsafe { libc::free(list.cast()) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
+    // SAFETY: see `getifaddrs`.
+    unsafe {
+        if !process::is_active() {
+            return real::if_nametoindex(name);
+        }
+        interface::index_of(CStr::from_ptr(name)).unwrap_or_else(|errno| {
+            answer::set_errno(errno.0);
+            0
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char {
+    // SAFETY: see `getifaddrs`.
+    unsafe {
+        if !process::is_active() {
+            return real::if_indextoname(index, name);
+        }
+        match interface::name_of(index) {
+            Ok(found) => {
+                std::ptr::copy_nonoverlapping(found.as_ptr(), name.cast(), found.len());
+                name
+            }
+            Err(errno) => {
+                answer::set_errno(errno.0);
+                std::ptr::null_mut()
+            }
+        }
+    }
+}

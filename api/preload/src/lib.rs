@@ -1,0 +1,34 @@
+//! `libtowpath_preload.so`: puts itself between a program and libc.
+//!
+//! Every function here has the name and the meaning of one of libc's. It looks whether the
+//! descriptor is one of ours: if so [`towpath_posix`] does the work, if not libc's own function.
+//! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
+//!
+//! - [`real`]: libc's functions, found once;
+//! - `sockets`, `transfer`, `descriptors`, `polling`, `interfaces`, `processes`, `stdio`: the
+//!   functions, by kind;
+//! - `variadic`: those whose arguments have to be taken apart by hand.
+
+#![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
+
+mod answer;
+mod descriptors;
+mod interfaces;
+mod polling;
+mod processes;
+mod real;
+mod sockets;
+mod stdio;
+mod transfer;
+mod variadic;
+
+/// Run by the dynamic loader before the program's own constructors.
+extern "C" fn start() {
+    real::resolve_all();
+    towpath_posix::process::attach_from_environment();
+    stdio::wrap_standard_streams();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;

@@ -1,0 +1,224 @@
+//! poll, select, epoll.
+
+use std::time::Duration;
+
+use libc::{c_int, c_void, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use towpath_client::descriptors::{self, Entry};
+use towpath_client::wait::Deadline;
+use towpath_posix::poll::{self as posix, Sets};
+use towpath_posix::{Errno, Result, epoll, process};
+
+use crate::{answer, real};
+
+/// Milliseconds, negative for ever.
+fn after_ms(timeout: c_int) -> Option<Deadline> {
+    u64::try_from(timeout).ok().map(|ms| Deadline::after(Duration::from_millis(ms)))
+}
+
+unsafe fn after(timeout: *const timespec) -> Result<Option<Deadline>> {
+    // SAFETY: as the program called.
+    match unsafe { timeout.as_ref() } {
+        Some(limit) => Ok(Some(Deadline::after(posix::duration(limit)?))),
+        None => Ok(None),
+    }
+}
+
+unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
+    if fds.is_null() || count == 0 {
+        return &mut [];
+    }
+    // SAFETY: as the program called.
+    unsafe { std::slice::from_raw_parts_mut(fds, count as usize) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: as called, here and in every function of this file.
+    unsafe {
+        if process::is_active() && posix::any_ours(list(fds, count)) {
+            return answer::int(posix::poll(list(fds, count), after_ms(timeout), std::ptr::null()));
+        }
+        real::poll(fds, count, timeout)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: see `poll`.
+    unsafe {
+        if process::is_active() && posix::any_ours(list(fds, count)) {
+            let poll = |deadline| posix::poll(list(fds, count), deadline, mask.cast());
+            return answer::int(after(timeout).and_then(poll));
+        }
+        real::ppoll(fds, count, timeout, mask)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int {
+    // SAFETY: see `poll`. A length beyond the buffer is libc's to report.
+    unsafe {
+        if room / size_of::<pollfd>() < count as usize {
+            return real::__poll_chk(fds, count, timeout, room);
+        }
+        poll(fds, count, timeout)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    room: size_t,
+) -> c_int {
+    // SAFETY: see `__poll_chk`.
+    unsafe {
+        if room / size_of::<pollfd>() < count as usize {
+            return real::__ppoll_chk(fds, count, timeout, mask, room);
+        }
+        ppoll(fds, count, timeout, mask)
+    }
+}
+
+fn sets(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> Sets {
+    let count = usize::try_from(count).unwrap_or(0).min(descriptors::DESCRIPTORS_MAX);
+    Sets { at: [read.cast(), write.cast(), except.cast()], count }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let sets = sets(count, read, write, except);
+    // SAFETY: see `poll`.
+    unsafe {
+        if !process::is_active() || !sets.any_ours() {
+            return real::select(count, read, write, except, timeout);
+        }
+        let deadline = match timeout.as_ref() {
+            Some(limit) if limit.tv_sec < 0 || limit.tv_usec < 0 => return answer::int(Err(Errno(libc::EINVAL))),
+            Some(limit) => {
+                let limit = Duration::from_secs(limit.tv_sec as u64) + Duration::from_micros(limit.tv_usec as u64);
+                Some(Deadline::after(limit))
+            }
+            None => None,
+        };
+        let result = sets.select(deadline, std::ptr::null());
+        // Linux says how much of the time is left.
+        if let (Some(deadline), Some(timeout)) = (deadline, timeout.as_mut()) {
+            let left = deadline.left();
+            timeout.tv_sec = left.as_secs() as libc::time_t;
+            timeout.tv_usec = libc::suseconds_t::from(left.subsec_micros());
+        }
+        answer::int(result)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let sets = sets(count, read, write, except);
+    // SAFETY: see `poll`.
+    unsafe {
+        if !process::is_active() || !sets.any_ours() {
+            return real::pselect(count, read, write, except, timeout, mask);
+        }
+        answer::int(after(timeout).and_then(|deadline| sets.select(deadline, mask.cast())))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+    if process::is_active() && size > 0 {
+        return answer::int(epoll::create(0));
+    }
+    // SAFETY: see `poll`.
+    unsafe { real::epoll_create(size) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+    if process::is_active() {
+        return answer::int(epoll::create(flags));
+    }
+    // SAFETY: see `poll`.
+    unsafe { real::epoll_create1(flags) }
+}
+
+fn is_ours(epfd: c_int) -> bool {
+    descriptors::lookup(epfd) != Entry::Kernel
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    // SAFETY: see `poll`.
+    unsafe {
+        if is_ours(epfd) {
+            return answer::zero(epoll::ctl(epfd, op, fd, event));
+        }
+        real::epoll_ctl(epfd, op, fd, event)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_wait(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {
+    // SAFETY: see `poll`.
+    unsafe {
+        if is_ours(epfd) {
+            return answer::int(epoll::wait(epfd, events, most, after_ms(timeout), std::ptr::null()));
+        }
+        real::epoll_wait(epfd, events, most, timeout)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: see `poll`.
+    unsafe {
+        if is_ours(epfd) {
+            return answer::int(epoll::wait(epfd, events, most, after_ms(timeout), mask.cast::<c_void>()));
+        }
+        real::epoll_pwait(epfd, events, most, timeout, mask)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait2(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: see `poll`.
+    unsafe {
+        if is_ours(epfd) {
+            let wait = |deadline| epoll::wait(epfd, events, most, deadline, mask.cast());
+            return answer::int(after(timeout).and_then(wait));
+        }
+        real::epoll_pwait2(epfd, events, most, timeout, mask)
+    }
+}

@@ -1,0 +1,226 @@
+//! Making processes.
+
+use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+use towpath_posix::{exec, process};
+
+use crate::{answer, real};
+
+type Strings = *const *const c_char;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fork() -> pid_t {
+    // SAFETY: as called, here and in every function of this file.
+    process::fork(|| unsafe { real::fork() })
+}
+
+/// As fork: the child may then do more than it could after vfork, and nothing less.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    // SAFETY: see `fork`.
+    unsafe { fork() }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Fork() -> pid_t {
+    // SAFETY: see `fork`.
+    process::fork(|| unsafe { real::_Fork() })
+}
+
+/// glibc's own would fork without us noticing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
+    // SAFETY: see `fork`.
+    unsafe {
+        if !process::is_active() {
+            return real::daemon(nochdir, noclose);
+        }
+        match fork() {
+            -1 => return -1,
+            0 => {}
+            _ => libc::_exit(0),
+        }
+        if libc::setsid() == -1 {
+            return -1;
+        }
+        if nochdir == 0 {
+            let _ = libc::chdir(c"/".as_ptr());
+        }
+        if noclose == 0 {
+            let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+            if null == -1 {
+                return -1;
+            }
+            for fd in 0..3 {
+                crate::descriptors::dup2(null, fd);
+            }
+            if null > 2 {
+                crate::descriptors::close(null);
+            }
+        }
+        0
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
+    // SAFETY: see `fork`.
+    unsafe { exec::exec(envp, |envp| real::execve(path, argv, envp)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, argv: Strings) -> c_int {
+    // SAFETY: see `fork`.
+    unsafe { execve(path, argv, exec::current()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
+    // SAFETY: see `fork`.
+    unsafe { exec::exec(envp, |envp| real::execvpe(file, argv, envp)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
+    // SAFETY: see `fork`.
+    unsafe { execvpe(file, argv, exec::current()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
+    // SAFETY: see `fork`.
+    unsafe { exec::exec(envp, |envp| real::fexecve(fd, argv, envp)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(
+    dir: c_int,
+    path: *const c_char,
+    argv: Strings,
+    envp: Strings,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: see `fork`.
+    unsafe { exec::exec(envp, |envp| real::execveat(dir, path, argv, envp, flags)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn(
+    pid: *mut pid_t,
+    path: *const c_char,
+    actions: *const posix_spawn_file_actions_t,
+    attributes: *const posix_spawnattr_t,
+    argv: Strings,
+    envp: Strings,
+) -> c_int {
+    // SAFETY: see `fork`.
+    unsafe { exec::spawn(envp, |envp| real::posix_spawn(pid, path, actions, attributes, argv, envp)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawnp(
+    pid: *mut pid_t,
+    file: *const c_char,
+    actions: *const posix_spawn_file_actions_t,
+    attributes: *const posix_spawnattr_t,
+    argv: Strings,
+    envp: Strings,
+) -> c_int {
+    // SAFETY: see `fork`.
+    unsafe { exec::spawn(envp, |envp| real::posix_spawnp(pid, file, actions, attributes, argv, envp)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+    // SAFETY: see `fork`.
+    exec::with_own_environment(|| unsafe { real::popen(command, mode) })
+}
+
+/// glibc's own would hold our environment for as long as the command runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
+    // SAFETY: see `fork`.
+    unsafe {
+        if !process::is_active() || command.is_null() {
+            return real::system(command);
+        }
+        let quiet = Quiet::new();
+        let mut pid = 0;
+        let argv = [c"sh".as_ptr(), c"-c".as_ptr(), command, std::ptr::null()];
+        let attributes = quiet.attributes();
+        let failed = posix_spawn(
+            &raw mut pid,
+            c"/bin/sh".as_ptr(),
+            std::ptr::null(),
+            &raw const attributes,
+            argv.as_ptr(),
+            exec::current(),
+        );
+        if failed != 0 {
+            answer::set_errno(failed);
+            return -1;
+        }
+        let mut status = -1;
+        while libc::waitpid(pid, &raw mut status, 0) == -1 {
+            if *libc::__errno_location() != libc::EINTR {
+                return -1;
+            }
+        }
+        status
+    }
+}
+
+/// What system(3) does to signals while it waits: SIGINT and SIGQUIT are for the command, SIGCHLD
+/// comes later.
+struct Quiet {
+    interrupt: libc::sigaction,
+    quit: libc::sigaction,
+    mask: libc::sigset_t,
+}
+
+impl Quiet {
+    unsafe fn new() -> Self {
+        // SAFETY: plain structures, filled in by the calls.
+        unsafe {
+            let mut quiet: Self = std::mem::zeroed();
+            let mut ignore: libc::sigaction = std::mem::zeroed();
+            ignore.sa_sigaction = libc::SIG_IGN;
+            libc::sigaction(libc::SIGINT, &raw const ignore, &raw mut quiet.interrupt);
+            libc::sigaction(libc::SIGQUIT, &raw const ignore, &raw mut quiet.quit);
+            let mut child: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&raw mut child, libc::SIGCHLD);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const child, &raw mut quiet.mask);
+            quiet
+        }
+    }
+
+    /// The command gets what the program had.
+    unsafe fn attributes(&self) -> posix_spawnattr_t {
+        // SAFETY: as above.
+        unsafe {
+            let mut attributes: posix_spawnattr_t = std::mem::zeroed();
+            let mut default: libc::sigset_t = std::mem::zeroed();
+            for (signal, was) in [(libc::SIGINT, &self.interrupt), (libc::SIGQUIT, &self.quit)] {
+                if was.sa_sigaction != libc::SIG_IGN {
+                    libc::sigaddset(&raw mut default, signal);
+                }
+            }
+            libc::posix_spawnattr_init(&raw mut attributes);
+            libc::posix_spawnattr_setsigmask(&raw mut attributes, &raw const self.mask);
+            libc::posix_spawnattr_setsigdefault(&raw mut attributes, &raw const default);
+            let flags = libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK;
+            libc::posix_spawnattr_setflags(&raw mut attributes, flags as libc::c_short);
+            attributes
+        }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        // SAFETY: gives back what `new` took.
+        unsafe {
+            libc::sigaction(libc::SIGINT, &raw const self.interrupt, std::ptr::null_mut());
+            libc::sigaction(libc::SIGQUIT, &raw const self.quit, std::ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, std::ptr::null_mut());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! libc's own functions.
+//!
+//! All are looked up in the constructor: a look-up later could meet the loader's lock in a child
+//! that was forked while another thread held it. A call that comes earlier still (a malloc that
+//! replaces libc's reads files from its own constructor) looks its function up then.
+
+#![allow(clippy::too_many_arguments, non_snake_case)] // As libc has them.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libc::*;
+
+struct Symbol {
+    at: AtomicUsize,
+    name: &'static CStr,
+}
+
+impl Symbol {
+    const fn new(name: &'static CStr) -> Self {
+        Self { at: AtomicUsize::new(0), name }
+    }
+
+    #[inline]
+    fn get(&self) -> usize {
+        match self.at.load(Ordering::Relaxed) {
+            0 => self.resolve(),
+            at => at,
+        }
+    }
+
+    #[cold]
+    fn resolve(&self) -> usize {
+        // SAFETY: a name; RTLD_NEXT is what stands behind this library.
+        let at = unsafe { dlsym(RTLD_NEXT, self.name.as_ptr()) } as usize;
+        self.at.store(at, Ordering::Relaxed);
+        at
+    }
+
+    /// Whatever calls a function was linked against a libc that has it.
+    #[cold]
+    fn missing(&self) -> ! {
+        let text = b"towpath: this libc lacks a function that the program calls\n";
+        // SAFETY: writes bytes, then ends.
+        unsafe {
+            let _ = towpath_posix_write(text);
+            abort()
+        }
+    }
+}
+
+/// # Safety
+/// None beyond a system call.
+unsafe fn towpath_posix_write(text: &[u8]) -> ssize_t {
+    // SAFETY: the bytes are there. Descriptor 2 of the kernel, whatever the program made of it.
+    unsafe { crate::variadic::raw_write(2, text) }
+}
+
+macro_rules! reals {
+    ($($name:ident($($arg:ident: $kind:ty),* $(,)?) $(-> $ret:ty)?;)*) => {
+        mod symbols {
+            #![allow(non_upper_case_globals)]
+            $(pub(super) static $name: super::Symbol = super::Symbol::new(
+                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!(),
+                },
+            );)*
+        }
+
+        $(
+            #[inline]
+            pub unsafe fn $name($($arg: $kind),*) $(-> $ret)? {
+                let at = symbols::$name.get();
+                if at == 0 {
+                    symbols::$name.missing();
+                }
+                // SAFETY: libc's function of that name has this type; the caller keeps its contract.
+                unsafe {
+                    let function: unsafe extern "C" fn($($kind),*) $(-> $ret)? = std::mem::transmute(at);
+                    function($($arg),*)
+                }
+            }
+        )*
+
+        pub fn resolve_all() {
+            $(symbols::$name.resolve();)*
+        }
+    };
+}
+
+reals! {
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    listen(fd: c_int, backlog: c_int) -> c_int;
+    accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
+    connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    shutdown(fd: c_int, how: c_int) -> c_int;
+    getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
+    read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t;
+    write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t;
+    readv(fd: c_int, to: *const iovec, count: c_int) -> ssize_t;
+    writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t;
+    recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
+    send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t;
+    recvfrom(fd: c_int, to: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t;
+    sendto(fd: c_int, from: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t) -> ssize_t;
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
+    splice(from: c_int, from_offset: *mut loff_t, to: c_int, to_offset: *mut loff_t, len: size_t, flags: c_uint) -> ssize_t;
+    __read_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t) -> ssize_t;
+    __recv_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t;
+    __recvfrom_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t;
+    close(fd: c_int) -> c_int;
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    closefrom(first: c_int);
+    dup(fd: c_int) -> c_int;
+    dup2(old: c_int, new: c_int) -> c_int;
+    dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
+    fcntl(fd: c_int, command: c_int, arg: usize) -> c_int;
+    ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int;
+    fstat(fd: c_int, to: *mut stat) -> c_int;
+    __fxstat(version: c_int, fd: c_int, to: *mut stat) -> c_int;
+    poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int;
+    __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, room: size_t) -> c_int;
+    select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
+    pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    epoll_create(size: c_int) -> c_int;
+    epoll_create1(flags: c_int) -> c_int;
+    epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    epoll_wait(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int;
+    epoll_pwait(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+    epoll_pwait2(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    getifaddrs(to: *mut *mut ifaddrs) -> c_int;
+    if_nametoindex(name: *const c_char) -> c_uint;
+    if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char;
+    fork() -> pid_t;
+    _Fork() -> pid_t;
+    daemon(nochdir: c_int, noclose: c_int) -> c_int;
+    execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int;
+    posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    system(command: *const c_char) -> c_int;
+    popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
+    fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+}

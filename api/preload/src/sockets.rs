@@ -1,0 +1,133 @@
+//! Making, naming and connecting sockets, and their options.
+
+use libc::{c_int, c_void, sockaddr, socklen_t};
+use towpath_posix::{descriptor, option, socket as posix};
+
+use crate::{answer, real};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    if posix::is_ours(domain) {
+        return answer::int(posix::socket(domain, kind, protocol));
+    }
+    // SAFETY: as called, here and in every function of this file.
+    unsafe { real::socket(domain, kind, protocol) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: see `socket`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::zero(posix::bind(fd, addr, len));
+        }
+        real::bind(fd, addr, len)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    if descriptor::is_ours(fd) {
+        return answer::zero(posix::listen(fd, backlog));
+    }
+    // SAFETY: see `socket`.
+    unsafe { real::listen(fd, backlog) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: see `socket`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::int(posix::accept4(fd, addr, len, 0));
+        }
+        real::accept(fd, addr, len)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    // SAFETY: see `socket`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::int(posix::accept4(fd, addr, len, flags));
+        }
+        real::accept4(fd, addr, len, flags)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: see `socket`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::zero(posix::connect(fd, addr, len));
+        }
+        real::connect(fd, addr, len)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if descriptor::is_ours(fd) {
+        return answer::zero(posix::shutdown(fd, how));
+    }
+    // SAFETY: see `socket`.
+    unsafe { real::shutdown(fd, how) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: see `socket`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::zero(posix::getsockname(fd, addr, len));
+        }
+        real::getsockname(fd, addr, len)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: see `socket`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::zero(posix::getpeername(fd, addr, len));
+        }
+        real::getpeername(fd, addr, len)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: see `socket`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::zero(option::getsockopt(fd, level, name, value, len));
+        }
+        real::getsockopt(fd, level, name, value, len)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    // SAFETY: see `socket`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::zero(option::setsockopt(fd, level, name, value, len));
+        }
+        real::setsockopt(fd, level, name, value, len)
+    }
+}

@@ -1,0 +1,315 @@
+//! Moving bytes, datagrams and messages.
+
+use libc::{
+    c_int, c_uint, c_void, iovec, loff_t, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
+};
+use towpath_client::Buffer;
+use towpath_posix::message::{self, Control};
+use towpath_posix::socket::Handle;
+use towpath_posix::{Result, address, copy, descriptor, process, rights, transfer};
+
+use crate::{answer, real};
+
+fn buffer(at: *const c_void, len: size_t) -> [Buffer; 1] {
+    [Buffer { at: at.cast_mut().cast(), len: len.min(isize::MAX as usize) }]
+}
+
+unsafe fn send_plain(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: as the program called send.
+    answer::size(unsafe { transfer::send(fd, &buffer(from, len), flags, None, &Control::default()) })
+}
+
+unsafe fn recv_plain(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: as the program called recv.
+    answer::size(unsafe { transfer::recv(fd, &buffer(to, len), flags) }.map(|arrival| arrival.len))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
+    // SAFETY: as called, here and in every function of this file.
+    unsafe {
+        if descriptor::is_socket(fd) {
+            return recv_plain(fd, to, len, 0);
+        }
+        real::read(fd, to, len)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe {
+        if descriptor::is_socket(fd) {
+            return send_plain(fd, from, len, 0);
+        }
+        real::write(fd, from, len)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return recv_plain(fd, to, len, flags);
+        }
+        real::recv(fd, to, len, flags)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return send_plain(fd, from, len, flags);
+        }
+        real::send(fd, from, len, flags)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe {
+        if descriptor::is_socket(fd) {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            let result = transfer::buffers(to, count, libc::EINVAL).and_then(|to| transfer::recv(fd, to, 0));
+            return answer::size(result.map(|arrival| arrival.len));
+        }
+        real::readv(fd, to, count)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe {
+        if descriptor::is_socket(fd) {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            let result = transfer::buffers(from, count, libc::EINVAL)
+                .and_then(|from| transfer::send(fd, from, 0, None, &Control::default()));
+            return answer::size(result);
+        }
+        real::writev(fd, from, count)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    addr_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::size(recv_from(fd, &buffer(to, len), flags, addr, addr_len));
+        }
+        real::recvfrom(fd, to, len, flags, addr, addr_len)
+    }
+}
+
+unsafe fn recv_from(
+    fd: c_int,
+    to: &[Buffer],
+    flags: c_int,
+    addr: *mut sockaddr,
+    addr_len: *mut socklen_t,
+) -> Result<usize> {
+    // SAFETY: see `read`.
+    unsafe {
+        let arrival = transfer::recv(fd, to, flags)?;
+        if !addr.is_null() {
+            message::tell_sender(&Handle::new(fd)?, &arrival, addr, addr_len)?;
+        }
+        Ok(arrival.len)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+    addr: *const sockaddr,
+    addr_len: socklen_t,
+) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            let to = if addr.is_null() || addr_len == 0 {
+                Ok(None)
+            } else {
+                address::read(addr, addr_len).map(Some)
+            };
+            let send = |to| transfer::send(fd, &buffer(from, len), flags, to, &Control::default());
+            return answer::size(to.and_then(send));
+        }
+        real::sendto(fd, from, len, flags, addr, addr_len)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::size(message::recvmsg(fd, message, flags));
+        }
+        let result = real::recvmsg(fd, message, flags);
+        if result >= 0 && process::is_active() {
+            each_right(message, rights::received);
+        }
+        result
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::size(message::sendmsg(fd, message, flags));
+        }
+        let result = real::sendmsg(fd, message, flags);
+        if result >= 0 && process::is_active() {
+            each_right(message, rights::sent);
+        }
+        result
+    }
+}
+
+/// The descriptors in a message of an AF_UNIX socket.
+unsafe fn each_right(message: *const msghdr, mut visit: impl FnMut(c_int)) {
+    // SAFETY: the kernel has just filled in, or read, this header.
+    unsafe {
+        let mut at = libc::CMSG_FIRSTHDR(message);
+        while !at.is_null() {
+            if (*at).cmsg_level == libc::SOL_SOCKET && (*at).cmsg_type == libc::SCM_RIGHTS {
+                let bytes = ((*at).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+                let fds = libc::CMSG_DATA(at).cast::<c_int>();
+                for n in 0..bytes / size_of::<c_int>() {
+                    visit(fds.add(n).read_unaligned());
+                }
+            }
+            at = libc::CMSG_NXTHDR(message, at);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    // SAFETY: see `read`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::int(message::recvmmsg(fd, messages, count, flags, timeout));
+        }
+        let result = real::recvmmsg(fd, messages, count, flags, timeout);
+        if result > 0 && process::is_active() {
+            for n in 0..result as usize {
+                each_right(&raw const (*messages.add(n)).msg_hdr, rights::received);
+            }
+        }
+        result
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    // SAFETY: see `read`.
+    unsafe {
+        if descriptor::is_ours(fd) {
+            return answer::int(message::sendmmsg(fd, messages, count, flags));
+        }
+        let result = real::sendmmsg(fd, messages, count, flags);
+        if result > 0 && process::is_active() {
+            for n in 0..result as usize {
+                each_right(&raw const (*messages.add(n)).msg_hdr, rights::sent);
+            }
+        }
+        result
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe {
+        if descriptor::is_socket(to) || descriptor::is_socket(from) {
+            return answer::size(copy::sendfile(to, from, offset.as_mut(), count));
+        }
+        real::sendfile(to, from, offset, count)
+    }
+}
+
+/// off64_t is off_t on the machines we have.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe { sendfile(to, from, offset, count) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    from: c_int,
+    from_offset: *mut loff_t,
+    to: c_int,
+    to_offset: *mut loff_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    if descriptor::is_socket(from) || descriptor::is_socket(to) {
+        if !from_offset.is_null() || !to_offset.is_null() {
+            answer::set_errno(libc::ESPIPE);
+            return -1;
+        }
+        return answer::size(copy::splice(from, to, len, flags));
+    }
+    // SAFETY: see `read`.
+    unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }
+}
+
+// What _FORTIFY_SOURCE makes of read, recv and recvfrom. A length beyond the buffer is libc's to
+// report.
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe { if len > room { real::__read_chk(fd, to, len, room) } else { read(fd, to, len) } }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe { if len > room { real::__recv_chk(fd, to, len, room, flags) } else { recv(fd, to, len, flags) } }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+    addr: *mut sockaddr,
+    addr_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: see `read`.
+    unsafe {
+        if len > room {
+            return real::__recvfrom_chk(fd, to, len, room, flags, addr, addr_len);
+        }
+        recvfrom(fd, to, len, flags, addr, addr_len)
+    }
+}

@@ -1,0 +1,162 @@
+//! What the owner of a gateway decides.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// How a gateway is made.
+#[derive(Debug, Clone)]
+pub struct GatewayConfig {
+    /// IPv4 address of the program's stack; None without IPv4.
+    pub program_v4: Option<Ipv4Addr>,
+    /// IPv6 address of the program's stack; None without IPv6.
+    pub program_v6: Option<Ipv6Addr>,
+    /// The gateway's own IPv4 address.
+    pub gateway_v4: Option<Ipv4Addr>,
+    /// The gateway's own IPv6 address.
+    pub gateway_v6: Option<Ipv6Addr>,
+    /// Whether the gateway's addresses stand for 127.0.0.1 and ::1 of the host, so that the program
+    /// reaches services there. Otherwise connections to them are refused.
+    pub host_loopback: bool,
+    /// Longest IP packet on the link to the program in bytes.
+    pub mtu: u32,
+    /// Secret of the inner stack: initial sequence numbers, hash keys.
+    pub seed: [u8; 32],
+}
+
+impl Default for GatewayConfig {
+    /// The program is 10.0.2.15 and fd00:2::15, the gateway 10.0.2.2 and fd00:2::2, the host's
+    /// loopback is reachable. The seed must be replaced by a random one.
+    fn default() -> Self {
+        Self {
+            program_v4: Some(Ipv4Addr::new(10, 0, 2, 15)),
+            program_v6: Some(Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 0x15)),
+            gateway_v4: Some(Ipv4Addr::new(10, 0, 2, 2)),
+            gateway_v6: Some(Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 2)),
+            host_loopback: true,
+            mtu: 65_520,
+            seed: [0; 32],
+        }
+    }
+}
+
+impl GatewayConfig {
+    /// Which address of the host a packet of the program to `dst` is meant for; None: refuse it.
+    pub(crate) fn host_addr(&self, dst: IpAddr) -> Option<IpAddr> {
+        let (own, loopback): (bool, IpAddr) = match dst {
+            IpAddr::V4(dst) => (self.gateway_v4 == Some(dst), Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(dst) => (self.gateway_v6 == Some(dst), Ipv6Addr::LOCALHOST.into()),
+        };
+        match own {
+            false => Some(dst),
+            true if self.host_loopback => Some(loopback),
+            true => None,
+        }
+    }
+
+    /// The ways to the program for `client` of a forwarded port, the best first: where the packets
+    /// come from, and where they go. Port 0 stands for any.
+    ///
+    /// The program sees the client's address when families allow; a client on the host itself is
+    /// seen as the gateway, whichever family it used, and IPv4 first, because that is what a
+    /// program listens on if it listens on one only.
+    pub(crate) fn ways_in(&self, client: SocketAddr, port: u16) -> [Option<Way>; 2] {
+        let seen = Some(client).filter(|client| self.can_be_seen(client.ip()));
+        let v4 = self.program_v4.zip(self.gateway_v4).map(|(program, gateway)| Way {
+            local: seen.filter(SocketAddr::is_ipv4).unwrap_or(SocketAddr::new(gateway.into(), 0)),
+            remote: SocketAddr::new(program.into(), port),
+        });
+        let v6 = self.program_v6.zip(self.gateway_v6).map(|(program, gateway)| Way {
+            local: seen.filter(SocketAddr::is_ipv6).unwrap_or(SocketAddr::new(gateway.into(), 0)),
+            remote: SocketAddr::new(program.into(), port),
+        });
+        match (seen, v4, v6) {
+            (Some(SocketAddr::V6(_)), v4, Some(v6)) => [Some(v6), v4],
+            (_, Some(v4), v6) => [Some(v4), v6],
+            (_, None, v6) => [v6, None],
+        }
+    }
+
+    /// Whether the program may see a client at its own address: not when that means another host to
+    /// the program, as a loopback or link-local address does, or the program itself.
+    fn can_be_seen(&self, client: IpAddr) -> bool {
+        match client {
+            IpAddr::V4(ip) => !ip.is_loopback() && self.program_v4 != Some(ip),
+            IpAddr::V6(ip) => {
+                let local = ip.is_loopback() || ip.is_unicast_link_local();
+                !local && self.program_v6 != Some(ip)
+            }
+        }
+    }
+}
+
+/// A path from a forwarded port to the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// Where the program sees the client.
+    pub(crate) local: SocketAddr,
+    /// Where the program listens.
+    pub(crate) remote: SocketAddr,
+}
+
+/// A port of the host that leads to the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forward {
+    /// Where the host listens. An unspecified address means both families; port 0 means any.
+    pub host: SocketAddr,
+    /// Where the program listens.
+    pub port: u16,
+    /// What is forwarded.
+    pub protocol: ForwardProtocol,
+}
+
+/// What a [`Forward`] carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForwardProtocol {
+    /// Connections.
+    Tcp,
+    /// Datagrams.
+    Udp,
+}
+
+/// A forwarded port could not be had.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {} of the host", which.host)]
+pub struct ForwardError {
+    /// Which.
+    pub which: Forward,
+    /// What the host said.
+    pub source: std::io::Error,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_seen_as_themselves_unless_local() {
+        let config = GatewayConfig::default();
+        let way = |client: &str| config.ways_in(client.parse().unwrap(), 80);
+        let addr = |s: &str| s.parse::<SocketAddr>().unwrap();
+        let [first, second] = way("192.0.2.1:5000").map(Option::unwrap);
+        assert_eq!((first.local, first.remote), (addr("192.0.2.1:5000"), addr("10.0.2.15:80")));
+        assert_eq!((second.local, second.remote), (addr("[fd00:2::2]:0"), addr("[fd00:2::15]:80")));
+        let [first, second] = way("[2001:db8::1]:5000").map(Option::unwrap);
+        assert_eq!(first.local, addr("[2001:db8::1]:5000"));
+        assert_eq!(second.local, addr("10.0.2.2:0"));
+        let [first, _] = way("[::1]:5000").map(Option::unwrap);
+        assert_eq!((first.local, first.remote), (addr("10.0.2.2:0"), addr("10.0.2.15:80")));
+        for other in ["[fe80::1%3]:5000", "10.0.2.15:5000"] {
+            assert_eq!(way(other)[0].unwrap().local, addr("10.0.2.2:0"), "{other}");
+        }
+    }
+
+    #[test]
+    fn own_address_is_the_hosts_loopback_or_nothing() {
+        let mut config = GatewayConfig::default();
+        let own: IpAddr = "10.0.2.2".parse().unwrap();
+        assert_eq!(config.host_addr(own), Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        config.host_loopback = false;
+        assert_eq!(config.host_addr(own), None);
+        let other: IpAddr = "192.0.2.1".parse().unwrap();
+        assert_eq!(config.host_addr(other), Some(other));
+    }
+}

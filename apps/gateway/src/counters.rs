@@ -1,0 +1,65 @@
+//! What happened, in numbers.
+
+/// Declares counters and their names in one place.
+macro_rules! counters {
+    ($( $(#[$doc:meta])* $field:ident, )*) => {
+        /// Counts since the start.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters { $( $(#[$doc])* pub $field: u64, )* }
+
+        impl Counters {
+            /// Names and counts, in a fixed order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [ $( (stringify!($field), self.$field), )* ].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Flows that the program opened and the host connected.
+    tcp_connected,
+    /// Flows that the program opened and the host refused or could not reach.
+    tcp_refused,
+    /// Connections taken from forwarded ports.
+    tcp_accepted,
+    /// Of these, the ones that the program refused.
+    tcp_accepted_refused,
+    /// Flows that ended in both directions.
+    tcp_finished,
+    /// Flows that either side reset.
+    tcp_reset,
+    /// Flows not made because of `TCP_FLOWS_MAX` or descriptors.
+    tcp_flows_full,
+    /// Bytes from the program to the host.
+    tcp_bytes_to_host,
+    /// Bytes from the host to the program.
+    tcp_bytes_to_program,
+    /// Times that accepting paused because descriptors or flows ran out.
+    accept_paused,
+    /// UDP flows made.
+    udp_flows,
+    /// UDP flows ended for being idle.
+    udp_expired,
+    /// UDP flows ended to make room.
+    udp_evicted,
+    /// Datagrams from the program to the host.
+    udp_to_host,
+    /// Datagrams from the host to the program.
+    udp_to_program,
+    /// Datagrams lost because the host's socket was full or gave an error.
+    udp_dropped,
+    /// Errors of the host passed to the program as ICMP.
+    icmp_errors,
+    /// Echo requests passed to the host.
+    echo_requests,
+    /// Echo replies passed to the program.
+    echo_replies,
+    /// Echo requests dropped: this process may not send them (`net.ipv4.ping_group_range`).
+    echo_not_permitted,
+    /// Echo requests lost for another reason.
+    echo_dropped,
+    /// Echo flows ended to make room.
+    echo_evicted,
+}

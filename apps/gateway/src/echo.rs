@@ -1,0 +1,261 @@
+//! Echo flows: the pings of the program, sent on by ICMP sockets of the host.
+//!
+//! A datagram ICMP socket needs no privilege but a `net.ipv4.ping_group_range` that holds our group;
+//! a raw one needs CAP_NET_RAW. The host chooses the identifier of the former, so replies are told
+//! apart by socket, and given the program's identifier again.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{Protocol, SocketFlags, SocketType, connect, ipproto, socket_with};
+use towpath_ring::Payload;
+use towpath_shm::Fragments;
+use towpath_stack::EchoMeta;
+use towpath_wire::{icmpv4, icmpv6, ipv4};
+
+use crate::events::{Interest, Readiness, Token, family};
+use crate::gateway::{Context, Shared};
+use crate::idle::IdleTable;
+use crate::limits::{DATAGRAMS_PER_TURN, ECHO_IDLE_NS};
+use crate::sys::{self, Destination};
+
+/// All echo flows.
+#[derive(Debug)]
+pub(crate) struct EchoFlows {
+    flows: IdleTable<Key, Flow>,
+    due: VecDeque<u32>,
+    warned: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    program: IpAddr,
+    peer: IpAddr,
+    ident: u16,
+}
+
+#[derive(Debug)]
+struct Flow {
+    host: OwnedFd,
+    /// A raw socket: it gives every ICMP message of the peer, with IPv4 headers.
+    raw: bool,
+    readable: bool,
+}
+
+/// Both versions' headers are of one length.
+const HEADER_LEN: usize = icmpv4::HEADER_LEN;
+const _: () = assert!(HEADER_LEN == icmpv6::HEADER_LEN);
+
+impl EchoFlows {
+    pub(crate) fn new(max: usize) -> Self {
+        let flows = IdleTable::new(max, &[ECHO_IDLE_NS]);
+        Self { flows, due: VecDeque::new(), warned: false }
+    }
+
+    pub(crate) fn is_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
+        self.flows.next_expiry_ns()
+    }
+
+    /// Ends the flows that were idle for too long.
+    pub(crate) fn expire(&mut self, now_ns: u64) {
+        while self.flows.expire(now_ns).is_some() {}
+    }
+
+    /// The program asks whether somebody is there.
+    pub(crate) fn on_request(
+        &mut self,
+        shared: &mut Shared,
+        meta: &EchoMeta,
+        payload: &Payload<'_>,
+    ) {
+        let key = Key { program: meta.remote, peer: meta.local, ident: meta.ident };
+        let id = match self.flows.find(&key) {
+            Some(id) => id,
+            None => match self.open(shared, key) {
+                Ok(id) => id,
+                Err(error) => return self.on_open_error(shared, error),
+            },
+        };
+        self.flows.touch(shared.now_ns, id);
+        let Some((_, flow)) = self.flows.get(id) else { return };
+        let mut scratch = std::mem::take(&mut shared.scratch);
+        let sent = match scratch.get_mut(..HEADER_LEN + payload.len() as usize) {
+            Some(message) => {
+                payload.copy_to(0, &mut message[HEADER_LEN..]);
+                emit_request(message, meta);
+                let destination = Destination::default();
+                sys::send_datagram(flow.host.as_fd(), message, &Fragments::empty(), &destination)
+            }
+            None => Err(Errno::MSGSIZE),
+        };
+        shared.scratch = scratch;
+        match sent {
+            Ok(_) => shared.counters.echo_requests += 1,
+            Err(_) => shared.counters.echo_dropped += 1,
+        }
+    }
+
+    pub(crate) fn on_ready(&mut self, id: u32, ready: Readiness) {
+        let Some((_, flow)) = self.flows.get_mut(id) else { return };
+        if (ready.readable || ready.failed) && !flow.readable {
+            flow.readable = true;
+            self.due.push_back(id);
+        }
+    }
+
+    /// Passes on the replies that came.
+    pub(crate) fn serve(&mut self, cx: &mut Context<'_>) {
+        for _ in 0..self.due.len() {
+            if cx.is_link_busy() {
+                break;
+            }
+            let Some(id) = self.due.pop_front() else { break };
+            if self.receive(cx, id) {
+                self.due.push_back(id);
+            } else if let Some((_, flow)) = self.flows.get_mut(id) {
+                flow.readable = false;
+            }
+        }
+    }
+
+    fn open(&mut self, shared: &mut Shared, key: Key) -> Result<u32, Errno> {
+        let ip = shared.config.host_addr(key.peer).ok_or(Errno::HOSTUNREACH)?;
+        if self.flows.is_full() && self.flows.evict().is_some() {
+            shared.counters.echo_evicted += 1;
+        }
+        let to = SocketAddr::new(ip, 0);
+        let protocol = if ip.is_ipv4() { ipproto::ICMP } else { ipproto::ICMPV6 };
+        let (host, raw) = open_socket(to, protocol)?;
+        connect(&host, &to)?;
+        let flow = Flow { host, raw, readable: false };
+        let id = self.flows.insert(shared.now_ns, 0, key, flow);
+        let Some((_, flow)) = self.flows.get(id) else { return Ok(id) };
+        if let Err(error) = shared.events.watch(&flow.host, Token::Echo(id), Interest::Readable) {
+            self.flows.remove(id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    fn on_open_error(&mut self, shared: &mut Shared, error: Errno) {
+        if !matches!(error, Errno::ACCESS | Errno::PERM) {
+            shared.counters.echo_dropped += 1;
+            return;
+        }
+        shared.counters.echo_not_permitted += 1;
+        if !self.warned {
+            self.warned = true;
+            eprintln!(
+                "towpath: pings get no answer: this user may not send them \
+                 (sysctl net.ipv4.ping_group_range)"
+            );
+        }
+    }
+
+    /// Receives from a flow's socket; true when there may be more.
+    fn receive(&mut self, cx: &mut Context<'_>, id: u32) -> bool {
+        let mut scratch = std::mem::take(&mut cx.shared.scratch);
+        let mut more = true;
+        for _ in 0..DATAGRAMS_PER_TURN {
+            let Some((key, flow)) = self.flows.get(id) else {
+                more = false;
+                break;
+            };
+            match sys::recv_datagram(flow.host.as_fd(), &mut scratch) {
+                Ok(received) => {
+                    let bytes = scratch.get(..received.len).unwrap_or_default();
+                    let ident = flow.raw.then_some(key.ident);
+                    if let Some((seq, data)) = parse_reply(bytes, key.peer, ident) {
+                        reply(cx, key, seq, data);
+                    }
+                }
+                Err(Errno::AGAIN) => {
+                    more = false;
+                    break;
+                }
+                // An error about an earlier request: a ping without an answer, as on any network.
+                Err(_) => cx.shared.counters.echo_dropped += 1,
+            }
+        }
+        cx.shared.scratch = scratch;
+        more
+    }
+}
+
+/// A datagram ICMP socket, or else a raw one.
+fn open_socket(to: SocketAddr, protocol: Protocol) -> Result<(OwnedFd, bool), Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    match socket_with(family(to), SocketType::DGRAM, flags, Some(protocol)) {
+        Ok(host) => Ok((host, false)),
+        Err(first) => match socket_with(family(to), SocketType::RAW, flags, Some(protocol)) {
+            Ok(host) => Ok((host, true)),
+            Err(_) => Err(first),
+        },
+    }
+}
+
+/// Completes a request whose data is in place. The host computes checksums of ICMPv6 and of
+/// datagram sockets, and replaces the identifier of the latter.
+fn emit_request(message: &mut [u8], meta: &EchoMeta) {
+    let (ident, seq) = (meta.ident, meta.seq);
+    if meta.local.is_ipv4() {
+        icmpv4::Message::EchoRequest { ident, seq }.emit(message);
+        icmpv4::fill_checksum(message);
+    } else {
+        icmpv6::Message::EchoRequest { ident, seq }.emit(message);
+    }
+}
+
+/// Sequence number and data of an echo reply; None for other messages, and for replies to somebody
+/// else when `ident` is to be looked at.
+fn parse_reply(bytes: &[u8], peer: IpAddr, ident: Option<u16>) -> Option<(u16, &[u8])> {
+    let (theirs, seq, data) = if peer.is_ipv4() {
+        let message = match ident {
+            Some(_) => bytes.get(ipv4::Header::parse(bytes).ok()?.1)?,
+            None => bytes,
+        };
+        let (header, at) = icmpv4::Message::parse(message).ok()?;
+        let icmpv4::Message::EchoReply { ident, seq } = header else { return None };
+        (ident, seq, message.get(at..)?)
+    } else {
+        let (header, at) = icmpv6::Message::parse(bytes).ok()?;
+        let icmpv6::Message::EchoReply { ident, seq } = header else { return None };
+        (ident, seq, bytes.get(at..)?)
+    };
+    ident.is_none_or(|ident| ident == theirs).then_some((seq, data))
+}
+
+fn reply(cx: &mut Context<'_>, key: &Key, seq: u16, data: &[u8]) {
+    let payload = Payload::new(data, Fragments::empty());
+    let Key { program, peer, ident } = *key;
+    let request = EchoMeta { local: peer, remote: program, ident, seq, ttl: 0 };
+    match cx.stack.send_echo_reply_from(cx.now, &request, &payload, cx.pool) {
+        Ok(_) => cx.shared.counters.echo_replies += 1,
+        Err(_) => cx.shared.counters.echo_dropped += 1,
+    }
+    cx.touched = true;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_told_from_other_messages() {
+        let peer: IpAddr = "192.0.2.1".parse().unwrap();
+        let mut message = [0; 12];
+        icmpv4::Message::EchoReply { ident: 7, seq: 9 }.emit(&mut message);
+        message[8..].copy_from_slice(b"data");
+        assert_eq!(parse_reply(&message, peer, None), Some((9, &b"data"[..])));
+        assert_eq!(parse_reply(&message, peer, Some(7)), None, "a raw socket gives an IP header");
+        icmpv4::Message::EchoRequest { ident: 7, seq: 9 }.emit(&mut message);
+        assert_eq!(parse_reply(&message, peer, None), None);
+        assert_eq!(parse_reply(&[], peer, None), None);
+    }
+}

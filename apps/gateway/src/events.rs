@@ -1,0 +1,121 @@
+//! The host's sockets as one descriptor that becomes readable when one of them has news.
+
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::AddressFamily;
+
+use crate::limits::EVENTS_MAX;
+
+/// Watches host sockets, edge by edge.
+#[derive(Debug)]
+pub(crate) struct Events {
+    epoll: OwnedFd,
+}
+
+/// Whose socket it is: a key of the table of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Token {
+    Tcp(u32),
+    Udp(u32),
+    Echo(u32),
+    /// A forwarded port, TCP or UDP.
+    Listener(u32),
+}
+
+/// What to hear about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interest {
+    /// Something to read. A datagram socket would say "writable" after every datagram sent.
+    Readable,
+    /// That, and room to write.
+    Both,
+}
+
+/// What a socket became.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Readiness {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    /// The peer sends no more.
+    pub(crate) ending: bool,
+    /// The socket has an error.
+    pub(crate) failed: bool,
+}
+
+/// Events taken at once.
+pub(crate) type EventList = [MaybeUninit<Event>; EVENTS_MAX];
+
+impl Events {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Ok(Self { epoll: epoll::create(CreateFlags::CLOEXEC)? })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Watches a socket until it is closed.
+    pub(crate) fn watch(&self, fd: &OwnedFd, token: Token, what: Interest) -> Result<(), Errno> {
+        let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        if what == Interest::Both {
+            flags |= EventFlags::OUT;
+        }
+        epoll::add(&self.epoll, fd, EventData::new_u64(token.to_u64()), flags)
+    }
+
+    /// What happened since the last call, without waiting.
+    pub(crate) fn take<'a>(
+        &self,
+        list: &'a mut EventList,
+    ) -> impl Iterator<Item = (Token, Readiness)> + use<'a> {
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let taken = match epoll::wait(&self.epoll, &mut list[..], Some(&now)) {
+            Ok((events, _)) => &*events,
+            // Interrupted: the next call finds the same.
+            Err(_) => &[],
+        };
+        taken.iter().filter_map(|event| {
+            let flags = event.flags;
+            let has = |wanted: EventFlags| flags.intersects(wanted);
+            let ready = Readiness {
+                readable: has(EventFlags::IN),
+                writable: has(EventFlags::OUT),
+                ending: has(EventFlags::RDHUP | EventFlags::HUP),
+                failed: has(EventFlags::ERR),
+            };
+            Some((Token::from_u64(event.data.u64())?, ready))
+        })
+    }
+}
+
+impl Token {
+    fn to_u64(self) -> u64 {
+        let (kind, key) = match self {
+            Token::Tcp(key) => (0, key),
+            Token::Udp(key) => (1, key),
+            Token::Echo(key) => (2, key),
+            Token::Listener(key) => (3, key),
+        };
+        kind << 32 | u64::from(key)
+    }
+
+    fn from_u64(raw: u64) -> Option<Self> {
+        let key = raw as u32;
+        match raw >> 32 {
+            0 => Some(Token::Tcp(key)),
+            1 => Some(Token::Udp(key)),
+            2 => Some(Token::Echo(key)),
+            3 => Some(Token::Listener(key)),
+            _ => None,
+        }
+    }
+}
+
+/// The family of a socket for `addr`.
+pub(crate) fn family(addr: SocketAddr) -> AddressFamily {
+    if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
+}

@@ -1,0 +1,206 @@
+//! Forwarded ports: where the host listens for the program.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    SocketFlags, SocketType, acceptfrom_with, bind, getsockname, listen, socket_with, sockopt,
+};
+
+use crate::config::{Forward, ForwardError, ForwardProtocol};
+use crate::events::{Events, Interest, Token, family};
+use crate::gateway::Context;
+use crate::limits::{ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, BACKLOG, DATAGRAMS_PER_TURN};
+use crate::sys;
+use crate::tcp::{self, TcpFlows};
+use crate::udp::UdpFlows;
+
+/// All sockets of forwarded ports; a token's key is the index.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    list: Vec<Listener>,
+    /// Accepting pauses until then: descriptors or flows ran out.
+    paused_until_ns: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    socket: OwnedFd,
+    port: u16,
+    protocol: ForwardProtocol,
+    /// Has connections or datagrams.
+    ready: bool,
+}
+
+impl Listeners {
+    /// Listens on all of `forwards` or on none. Returns where, one address for each; for an
+    /// unspecified address the one of the family it was given in.
+    pub(crate) fn add(
+        &mut self,
+        events: &Events,
+        forwards: &[Forward],
+    ) -> Result<Vec<SocketAddr>, ForwardError> {
+        let mut bound = Vec::new();
+        let mut sockets = Vec::new();
+        for which in forwards {
+            let opened = open_all(which)
+                .map_err(|error| ForwardError { which: *which, source: io::Error::from(error) })?;
+            bound.extend(opened.first().map(|(_, addr)| *addr));
+            sockets.extend(opened.into_iter().map(|(socket, _)| (socket, *which)));
+        }
+        let before = self.list.len();
+        for (socket, which) in sockets {
+            let Forward { port, protocol, .. } = which;
+            if let Err(error) =
+                events.watch(&socket, Token::Listener(self.list.len() as u32), Interest::Readable)
+            {
+                self.list.truncate(before);
+                return Err(ForwardError { which, source: error.into() });
+            }
+            self.list.push(Listener { socket, port, protocol, ready: false });
+        }
+        Ok(bound)
+    }
+
+    /// The socket of a forwarded port.
+    pub(crate) fn fd(&self, index: u32) -> Option<BorrowedFd<'_>> {
+        self.list.get(index as usize).map(|listener| listener.socket.as_fd())
+    }
+
+    pub(crate) fn on_ready(&mut self, index: u32) {
+        if let Some(listener) = self.list.get_mut(index as usize) {
+            listener.ready = true;
+        }
+    }
+
+    /// When [`Listeners::serve`] has something to do: 0 for now.
+    pub(crate) fn next_timeout_ns(&self) -> Option<u64> {
+        let is_due = |listener: &Listener| match listener.protocol {
+            ForwardProtocol::Tcp => listener.ready && self.paused_until_ns.is_none(),
+            ForwardProtocol::Udp => listener.ready,
+        };
+        if self.list.iter().any(is_due) { Some(0) } else { self.paused_until_ns }
+    }
+
+    /// Takes what came in on forwarded ports.
+    pub(crate) fn serve(&mut self, cx: &mut Context<'_>, tcp: &mut TcpFlows, udp: &mut UdpFlows) {
+        if self.paused_until_ns.is_some_and(|until| until <= cx.shared.now_ns) {
+            self.paused_until_ns = None;
+        }
+        for (index, listener) in self.list.iter_mut().enumerate().filter(|(_, l)| l.ready) {
+            match listener.protocol {
+                ForwardProtocol::Tcp if self.paused_until_ns.is_some() => {}
+                ForwardProtocol::Tcp => {
+                    if !listener.accept(cx, tcp) {
+                        cx.shared.counters.accept_paused += 1;
+                        self.paused_until_ns = Some(cx.shared.now_ns + ACCEPT_PAUSE_NS);
+                    }
+                }
+                ForwardProtocol::Udp => listener.receive(cx, udp, index as u32),
+            }
+        }
+    }
+}
+
+impl Listener {
+    /// Accepts what is there, within limits. False: descriptors or flows ran out.
+    fn accept(&mut self, cx: &mut Context<'_>, tcp: &mut TcpFlows) -> bool {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        for _ in 0..ACCEPTS_PER_TURN {
+            if tcp.is_full() {
+                cx.shared.counters.tcp_flows_full += 1;
+                return false;
+            }
+            match acceptfrom_with(&self.socket, flags) {
+                Ok((host, client)) => {
+                    let Some(client) = client.and_then(|addr| SocketAddr::try_from(addr).ok())
+                    else {
+                        continue;
+                    };
+                    tcp::prepare(&host);
+                    cx.shared.counters.tcp_accepted += 1;
+                    let ways = cx.shared.config.ways_in(client, self.port);
+                    tcp.on_accept(cx, host, ways);
+                }
+                Err(Errno::AGAIN) => {
+                    self.ready = false;
+                    return true;
+                }
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => return false,
+                // The connection died in the queue, or the call was interrupted.
+                Err(_) => {}
+            }
+        }
+        true
+    }
+
+    fn receive(&mut self, cx: &mut Context<'_>, udp: &mut UdpFlows, index: u32) {
+        let mut scratch = std::mem::take(&mut cx.shared.scratch);
+        for _ in 0..DATAGRAMS_PER_TURN {
+            if cx.is_link_busy() {
+                break;
+            }
+            match sys::recv_datagram(self.socket.as_fd(), &mut scratch) {
+                Ok(received) => {
+                    let bytes = scratch.get(..received.len).unwrap_or_default();
+                    udp.on_client(cx, index, self.port, &received, bytes);
+                }
+                Err(Errno::AGAIN) => {
+                    self.ready = false;
+                    break;
+                }
+                // An error about a datagram to a client that went away.
+                Err(_) => {}
+            }
+        }
+        cx.shared.scratch = scratch;
+    }
+}
+
+/// The socket of a forwarded port; for an unspecified address a second one of the other family, when
+/// the host has that family.
+fn open_all(which: &Forward) -> Result<Vec<(OwnedFd, SocketAddr)>, Errno> {
+    let (socket, addr) = open(which.host, which.protocol)?;
+    let mut all = vec![(socket, addr)];
+    if which.host.ip().is_unspecified() {
+        let other: IpAddr = if which.host.is_ipv4() {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
+        };
+        match open(SocketAddr::new(other, addr.port()), which.protocol) {
+            Ok(second) => all.push(second),
+            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let kind = match protocol {
+        ForwardProtocol::Tcp => SocketType::STREAM,
+        ForwardProtocol::Udp => SocketType::DGRAM,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family(addr), kind, flags, None)?;
+    if addr.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    if protocol == ForwardProtocol::Tcp {
+        // For UDP it would let another process steal the port.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
+    bind(&socket, &addr)?;
+    match protocol {
+        ForwardProtocol::Tcp => listen(&socket, BACKLOG)?,
+        ForwardProtocol::Udp => {
+            sys::enable_packet_info(socket.as_fd(), addr.is_ipv6())?;
+            sys::enable_gro(socket.as_fd());
+        }
+    }
+    let bound = SocketAddr::try_from(getsockname(&socket)?).map_err(|_| Errno::AFNOSUPPORT)?;
+    Ok((socket, bound))
+}

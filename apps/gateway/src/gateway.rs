@@ -1,0 +1,365 @@
+//! The gateway: an inner stack, host sockets, and a port towards the program's stack.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_ring::Payload;
+use towpath_stack::net::{IfaceId, InterfaceConfig};
+use towpath_stack::{
+    Budget, DatagramMeta, EchoMeta, Host, PendingId, SocketEvent, SocketId, Stack, StackConfig,
+};
+use towpath_tcp::Instant;
+use towpath_wire::{MacAddr, Prefix};
+
+use crate::config::{Forward, ForwardError, GatewayConfig};
+use crate::counters::Counters;
+use crate::echo::EchoFlows;
+use crate::events::{EventList, Events, Token};
+use crate::fifo::{FifoPool, FromProgram, ToProgram};
+use crate::forward::Listeners;
+use crate::limits::{
+    DESCRIPTORS_RESERVED, ECHO_FLOWS_MAX, EVENTS_MAX, LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX,
+    UDP_FLOWS_MAX,
+};
+use crate::link::{Link, OFFLOADS};
+use crate::tcp::TcpFlows;
+use crate::udp::UdpFlows;
+
+/// A program's way to the host's network, as a port of the program's stack. See the
+/// [crate](crate).
+///
+/// Within [`Port::submit`] the packets are received by the inner stack at once, so that their tails
+/// may point into memory that changes afterwards.
+pub struct Gateway {
+    stack: Stack<GatewayHost>,
+    host: GatewayHost,
+    ports: [Box<dyn Port>; 1],
+    link: Link,
+    /// The inner stack was given something that a turn must act on.
+    unsettled: bool,
+    /// The host's sockets had more to say than was heard at once.
+    unheard: bool,
+    events: Box<EventList>,
+}
+
+/// What the inner stack calls back: tables of flows by protocol.
+pub(crate) struct GatewayHost {
+    pub(crate) shared: Shared,
+    tcp: TcpFlows,
+    udp: UdpFlows,
+    echo: EchoFlows,
+    listeners: Listeners,
+}
+
+/// What all protocols use.
+pub(crate) struct Shared {
+    pub(crate) config: GatewayConfig,
+    pub(crate) events: Events,
+    pub(crate) counters: Counters,
+    pub(crate) fifos: FifoPool,
+    /// One datagram, or train of them, on its way.
+    pub(crate) scratch: Box<[u8]>,
+    pub(crate) now_ns: u64,
+}
+
+/// What serving flows takes.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Instant,
+    pub(crate) stack: &'a mut Stack<GatewayHost>,
+    pub(crate) shared: &'a mut Shared,
+    pub(crate) link: &'a Link,
+    pub(crate) pool: &'a mut Pool,
+    /// The inner stack was given something that a turn must act on.
+    pub(crate) touched: bool,
+}
+
+/// Longest datagram, or train of them, that a socket gives.
+const SCRATCH_LEN: usize = 65_536;
+/// The link neither delays nor repeats: what RFC 9293 §3.4.3 waits for cannot be on its way.
+const TIME_WAIT: Duration = Duration::from_secs(1);
+
+impl Gateway {
+    /// A gateway without forwarded ports. `now_ns` is on the clock of the calls to come.
+    ///
+    /// # Errors
+    /// When the host gives no descriptor.
+    pub fn new(config: GatewayConfig, now_ns: u64) -> io::Result<Self> {
+        let mut stack_config = StackConfig::default();
+        // Bytes were gathered by the sender once already.
+        stack_config.tcp.nodelay = true;
+        stack_config.tcp.time_wait = TIME_WAIT;
+        let now = Instant(now_ns);
+        let mut stack = Stack::new(stack_config, config.seed, now);
+        add_interface(&mut stack, &config, now);
+        let link = Link::default();
+        let max = FlowsMax::new();
+        let shared = Shared {
+            config,
+            events: Events::new()?,
+            counters: Counters::default(),
+            fifos: FifoPool::default(),
+            scratch: vec![0; SCRATCH_LEN].into_boxed_slice(),
+            now_ns,
+        };
+        let host = GatewayHost {
+            shared,
+            tcp: TcpFlows::new(max.tcp),
+            udp: UdpFlows::new(max.udp),
+            echo: EchoFlows::new(max.echo),
+            listeners: Listeners::default(),
+        };
+        Ok(Self {
+            stack,
+            host,
+            ports: [Box::new(link.clone())],
+            link,
+            unsettled: false,
+            unheard: false,
+            events: Box::new([const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX]),
+        })
+    }
+
+    /// Listens on the host for the program: on all of `forwards` or on none. Returns the addresses
+    /// that were bound, in order, with the ports that were chosen where 0 was asked for.
+    ///
+    /// # Errors
+    /// The first that cannot be had, and why.
+    pub fn listen(&mut self, forwards: &[Forward]) -> Result<Vec<SocketAddr>, ForwardError> {
+        self.host.listeners.add(&self.host.shared.events, forwards)
+    }
+
+    /// Lowers the number of TCP flows at once, which is otherwise
+    /// [`TCP_FLOWS_MAX`] or what the process's descriptors allow.
+    pub fn limit_tcp_flows(&mut self, max: usize) {
+        self.host.tcp.limit(max);
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.host.shared.counters
+    }
+
+    /// TCP flows now.
+    pub fn tcp_flows(&self) -> usize {
+        self.host.tcp.len()
+    }
+
+    /// The stack inside, to look at its counters and sockets.
+    pub fn inner(&self) -> &Stack<impl Host + use<>> {
+        &self.stack
+    }
+
+    /// Hears what the host's sockets have to say.
+    fn listen_to_host(&mut self) {
+        let GatewayHost { shared, tcp, udp, echo, listeners } = &mut self.host;
+        let mut taken = 0;
+        for (token, ready) in shared.events.take(&mut self.events) {
+            taken += 1;
+            match token {
+                Token::Tcp(key) => tcp.on_ready(key, ready),
+                Token::Udp(id) => udp.on_ready(id, ready),
+                Token::Echo(id) => echo.on_ready(id, ready),
+                Token::Listener(index) => listeners.on_ready(index),
+            }
+        }
+        // There may be more.
+        self.unheard = taken == EVENTS_MAX;
+    }
+
+    /// Serves the flows that something happened to.
+    fn serve(&mut self, now: Instant, pool: &mut Pool) {
+        let GatewayHost { shared, tcp, udp, echo, listeners } = &mut self.host;
+        udp.depart(shared, listeners);
+        udp.expire(shared);
+        echo.expire(shared.now_ns);
+        let (stack, link) = (&mut self.stack, &self.link);
+        let mut cx = Context { now, stack, shared, link, pool, touched: false };
+        listeners.serve(&mut cx, tcp, udp);
+        tcp.serve(&mut cx);
+        udp.serve(&mut cx);
+        echo.serve(&mut cx);
+        self.unsettled |= cx.touched;
+    }
+
+    /// Turns the inner stack and serves its flows, until both have come to rest or it is enough.
+    fn work(&mut self, now: Instant, pool: &mut Pool) {
+        for _ in 0..ROUNDS_MAX {
+            self.unsettled = false;
+            let budget = Budget::default();
+            let turn = self.stack.turn(now, &mut self.host, &mut self.ports, pool, budget);
+            self.serve(now, pool);
+            self.unsettled |= turn.more;
+            let full = self.link.queues().to_program.len() >= LINK_PACKETS_MAX / 2;
+            if !self.unsettled || full {
+                break;
+            }
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let host = &self.host;
+        let queues = self.link.queues();
+        self.unsettled
+            || self.unheard
+            || !queues.to_program.is_empty()
+            || !queues.from_program.is_empty()
+            || host.tcp.is_due()
+            || host.udp.is_due()
+            || host.echo.is_due()
+    }
+}
+
+impl Port for Gateway {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let now = Instant(now_ns);
+        self.host.shared.now_ns = now_ns;
+        if self.link.queues().to_program.len() < max {
+            self.listen_to_host();
+            self.serve(now, pool);
+            self.work(now, pool);
+        }
+        let queue = &mut self.link.queues().to_program;
+        let n = max.min(queue.len());
+        out.extend(queue.drain(..n));
+        n
+    }
+
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        if n == 0 {
+            return 0;
+        }
+        self.host.shared.now_ns = now_ns;
+        self.link.queues().from_program.append(batch);
+        // Every packet has to be received before this returns: its tail is lent until then.
+        while !self.link.queues().from_program.is_empty() {
+            self.work(Instant(now_ns), pool);
+        }
+        n
+    }
+
+    fn offloads(&self) -> Offloads {
+        OFFLOADS
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.host.shared.events.fd())
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        if self.is_due() {
+            return Some(0);
+        }
+        let host = &self.host;
+        let times = [
+            self.stack.next_timeout().map(|at| at.0),
+            host.udp.next_expiry_ns(),
+            host.echo.next_expiry_ns(),
+            host.listeners.next_timeout_ns(),
+        ];
+        times.into_iter().flatten().min()
+    }
+}
+
+impl Host for GatewayHost {
+    type Recv = FromProgram;
+    type Send = ToProgram;
+
+    /// The inner stack has no listeners.
+    fn accept(
+        &mut self,
+        _: u32,
+        _: SocketId,
+        _: SocketAddr,
+        _: SocketAddr,
+    ) -> Option<(u32, FromProgram, ToProgram)> {
+        None
+    }
+
+    fn syn(&mut self, pending: PendingId, local: SocketAddr, _: SocketAddr) {
+        self.tcp.on_syn(pending, local);
+    }
+
+    /// Nor datagram sockets.
+    fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
+        false
+    }
+
+    fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>) {
+        self.udp.on_datagram(&mut self.shared, &self.listeners, meta, payload);
+    }
+
+    fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>) {
+        self.echo.on_request(&mut self.shared, meta, payload);
+    }
+
+    fn event(&mut self, user: u32, event: SocketEvent) {
+        self.tcp.on_event(user, event);
+    }
+}
+
+impl Shared {
+    /// Empty FIFOs for a flow.
+    pub(crate) fn buffers(&self) -> (FromProgram, ToProgram) {
+        (FromProgram::new(&self.fifos), ToProgram::new(&self.fifos))
+    }
+}
+
+impl Context<'_> {
+    /// Whether datagrams had better wait in the host's sockets, which is where there is room.
+    pub(crate) fn is_link_busy(&mut self) -> bool {
+        let waiting = self.stack.net.output(LINK).len() + self.link.queues().to_program.len();
+        waiting >= LINK_PACKETS_MAX / 2
+    }
+}
+
+/// The inner stack's only interface besides its loopback.
+const LINK: IfaceId = IfaceId(1);
+
+fn add_interface(stack: &mut Stack<GatewayHost>, config: &GatewayConfig, now: Instant) {
+    let own = [config.gateway_v4.map(IpAddr::V4), config.gateway_v6.map(IpAddr::V6)];
+    let iface = stack.net.add_interface(
+        now,
+        InterfaceConfig {
+            name: "program".into(),
+            link: LinkType::Ip,
+            mac: MacAddr::default(),
+            mtu: config.mtu,
+            offloads: OFFLOADS,
+            addresses: own.into_iter().flatten().map(Prefix::host).collect(),
+            slaac: false,
+            any_address: true,
+        },
+    );
+    debug_assert_eq!(iface, LINK);
+    for everything in [Prefix::ALL_V4, Prefix::ALL_V6] {
+        stack.net.add_route(everything, None, iface, 0);
+    }
+}
+
+/// Flows at once. Each has a descriptor, and no protocol may take those of the others.
+struct FlowsMax {
+    tcp: usize,
+    udp: usize,
+    echo: usize,
+}
+
+impl FlowsMax {
+    fn new() -> Self {
+        let descriptors = getrlimit(Resource::Nofile).current;
+        let descriptors = descriptors.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
+        let descriptors = descriptors.saturating_sub(DESCRIPTORS_RESERVED);
+        let udp = UDP_FLOWS_MAX.min(descriptors / 4).max(1);
+        let echo = ECHO_FLOWS_MAX.min(descriptors / 16).max(1);
+        let tcp = TCP_FLOWS_MAX.min(descriptors.saturating_sub(udp + echo)).max(1);
+        Self { tcp, udp, echo }
+    }
+}

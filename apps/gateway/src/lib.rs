@@ -1,0 +1,45 @@
+//! A program's way to the host's network without privileges.
+//!
+//! The program's stack is joined in memory to a second stack, which takes every address for its own
+//! and turns each flow that reaches it into a socket of the host:
+//!
+//! ```text
+//!   program's stack ═══ Port ═══ inner stack ─── flows ─── host sockets
+//!    10.0.2.15            │        any address     │        epoll
+//!                      Gateway                 tcp udp echo
+//! ```
+//!
+//! - A connection is made by the host first and then answered, so that a refusal is a refusal, an
+//!   unreachable host is unreachable, and a reset is a reset.
+//! - The gateway's own address stands for the host's loopback.
+//! - Forwarded ports go the other way: the host listens, the program is connected to.
+//!
+//! [`Gateway`] is a [`towpath_pool::Port`]: whoever turns the program's stack turns it, on the same
+//! thread, and sleeps on its descriptor. Bytes are copied once on the way out, from the program's FIFO
+//! into that of the inner stack, and not at all on the way in but into the program's FIFO, the system
+//! calls aside. Idle flows hold no buffer memory.
+//!
+//! Reading order: `gateway`, `tcp`, `udp`, `echo`, `forward`; `link` and `fifo` are where bytes wait.
+
+#![deny(unsafe_code)]
+
+mod config;
+mod counters;
+mod echo;
+mod events;
+mod fifo;
+mod forward;
+mod gateway;
+mod icmp;
+mod idle;
+pub mod limits;
+mod link;
+mod slab;
+#[allow(unsafe_code)] // The system calls on FIFO memory; see there.
+mod sys;
+mod tcp;
+mod udp;
+
+pub use config::{Forward, ForwardError, ForwardProtocol, GatewayConfig};
+pub use counters::Counters;
+pub use gateway::Gateway;

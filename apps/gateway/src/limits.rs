@@ -1,0 +1,51 @@
+//! Every limit of the gateway. Reaching one is counted, see [`crate::Counters`].
+
+/// TCP flows at once, also bounded by the descriptors this process may open.
+pub const TCP_FLOWS_MAX: usize = 16_384;
+/// UDP flows at once; the one idle for longest makes room for a new one.
+pub const UDP_FLOWS_MAX: usize = 4_096;
+/// Echo flows (one a `ping`) at once; the one idle for longest makes room.
+pub const ECHO_FLOWS_MAX: usize = 256;
+/// Descriptors left for the rest of the process.
+pub const DESCRIPTORS_RESERVED: usize = 64;
+
+/// Host socket events taken in one call; more wait for the next.
+pub const EVENTS_MAX: usize = 256;
+/// Bytes moved for one TCP flow, each way, before another flow has its turn.
+pub const FLOW_BYTES_PER_TURN: usize = 512 * 1024;
+/// Datagrams or trains of them taken from one host socket before another has its turn.
+pub const DATAGRAMS_PER_TURN: usize = 64;
+/// Connections taken from one listener before the rest has its turn.
+pub const ACCEPTS_PER_TURN: usize = 64;
+/// Rounds of the inner stack in one call.
+pub const ROUNDS_MAX: usize = 16;
+/// Packets on the way to the program; the inner stack keeps what is more in its own queue.
+pub const LINK_PACKETS_MAX: usize = 1_024;
+
+/// Idle time after which a UDP flow ends: below the 2 minutes of RFC 4787 REQ-5, which is about
+/// NATs that others depend on; a flow of ours is made anew by the next datagram.
+pub const UDP_IDLE_NS: u64 = 60_000_000_000;
+/// The same for port 53: a question and an answer.
+pub const DNS_IDLE_NS: u64 = 15_000_000_000;
+/// Idle time after which an echo flow ends.
+pub const ECHO_IDLE_NS: u64 = 15_000_000_000;
+/// Pause in accepting when descriptors or flows ran out.
+pub const ACCEPT_PAUSE_NS: u64 = 50_000_000;
+
+/// Room below which bytes of the host are left in the host's socket, so that they come in few large
+/// pieces; the room grows as soon as the program acknowledges.
+pub const READ_ROOM_MIN: u32 = 16 * 1024;
+/// Host connections that wait for `accept`: what Linux clips to `somaxconn` anyway.
+pub const BACKLOG: i32 = 4_096;
+
+/// Bytes a flow holds each way, a power of two. The link's round trip is a turn, so a window of a few
+/// of its largest packets keeps it busy.
+pub const FIFO_LEN: u32 = 256 * 1024;
+/// Free FIFO memory that is kept for the next flow: 16 MiB.
+pub const FIFOS_KEPT_MAX: usize = 64;
+/// Bytes of datagrams sent to the host by one system call: what one IPv4 packet could carry.
+pub const TRAIN_LEN_MAX: usize = 65_507;
+/// Datagrams sent by one system call: half of Linux's `UDP_MAX_SEGMENTS`, which was 64 once.
+pub const TRAIN_DATAGRAMS_MAX: usize = 64;
+/// Errors about datagrams that wait to be told in one call.
+pub const UNREACHABLES_MAX: usize = 256;

@@ -1,0 +1,67 @@
+//! The inner stack's end of the link to the program's stack: two queues in memory.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+
+use crate::limits::LINK_PACKETS_MAX;
+
+/// Everything is left as it is: nothing on the way reads a checksum or has a size limit.
+pub(crate) const OFFLOADS: Offloads =
+    Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
+
+/// Packets on their way in either direction. Both ends belong to one thread; the lock is what lets
+/// the inner stack own its end as a port, and costs two uncontended operations a batch.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Link {
+    queues: Arc<Mutex<Queues>>,
+}
+
+/// The packets of a [`Link`].
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    /// From the program. Their tails point into the program's FIFOs: the inner stack must have
+    /// taken them before control goes back to the program's stack.
+    pub(crate) from_program: Batch,
+    /// To the program.
+    pub(crate) to_program: Batch,
+}
+
+impl Link {
+    pub(crate) fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Port for Link {
+    fn poll(&mut self, _: u64, _: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let queue = &mut self.queues().from_program;
+        let n = max.min(queue.len());
+        out.extend(queue.drain(..n));
+        n
+    }
+
+    fn submit(&mut self, _: u64, _: &mut Pool, batch: &mut Batch) -> usize {
+        let queue = &mut self.queues().to_program;
+        let n = batch.len().min(LINK_PACKETS_MAX.saturating_sub(queue.len()));
+        queue.extend(batch.drain(..n));
+        n
+    }
+
+    fn offloads(&self) -> Offloads {
+        OFFLOADS
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn blocked(&self) -> bool {
+        self.queues().to_program.len() >= LINK_PACKETS_MAX
+    }
+}

@@ -1,0 +1,520 @@
+//! TCP flows: a connection of the inner stack and one of the host, spliced.
+//!
+//! ```text
+//!  program ── SYN ──► syn() ─► connect() ──► host
+//!          ◄─ SYN-ACK ─ accept_pending ◄── connected
+//!          ◄─ RST, ICMP ─ refuse_pending ◄── refused
+//!
+//!  program ══► receive FIFO ══ sendmsg ══► host socket       a FIN, a reset and a full buffer pass
+//!  program ◄══ send FIFO ◄═══ recvmsg ════ host socket       on, each way by itself
+//! ```
+//!
+//! Host sockets are watched edge by edge: `readable` and `writable` say what the host's socket is
+//! known to do, and a flow is in `due` when something changed. A full FIFO simply leaves bytes in the
+//! host's socket, whose window then closes.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{Shutdown, SocketFlags, SocketType, connect, shutdown, socket_with, sockopt};
+use towpath_ring::RecvBuffer;
+use towpath_stack::{ConnectError, Linger, PendingId, Refusal, SocketEvent, SocketId};
+
+use crate::config::Way;
+use crate::events::{Interest, Readiness, Token, family};
+use crate::gateway::{Context, Shared};
+use crate::limits::{FLOW_BYTES_PER_TURN, READ_ROOM_MIN};
+use crate::slab::Slab;
+use crate::sys;
+
+/// All TCP flows.
+#[derive(Debug)]
+pub(crate) struct TcpFlows {
+    flows: Slab<Flow>,
+    /// Flows with something to do, each once.
+    due: VecDeque<u32>,
+    syns: VecDeque<Syn>,
+    max: usize,
+}
+
+/// A connection that the program asks for.
+#[derive(Debug)]
+struct Syn {
+    pending: PendingId,
+    local: SocketAddr,
+}
+
+#[derive(Debug)]
+struct Flow {
+    host: OwnedFd,
+    phase: Phase,
+    /// The host's socket has bytes, an end or an error for us.
+    readable: bool,
+    /// The host's socket takes bytes.
+    writable: bool,
+    /// More comes after a short read: the end, or an error.
+    ending: bool,
+    /// The host's socket reported an error.
+    failed: bool,
+    /// The host's end was read, and passed on to the program.
+    host_ended: bool,
+    /// The program's end came; unread bytes may stand before it.
+    program_ended: bool,
+    /// The program's end was passed on to the host.
+    host_told: bool,
+    /// What became of the program's side.
+    news: Option<News>,
+    queued: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// The host connects, the program waits for its SYN-ACK.
+    HostConnecting(PendingId),
+    /// The program is being connected, the host's client waits.
+    ProgramConnecting { socket: SocketId, second: Option<Way> },
+    /// Both are.
+    Open(SocketId),
+}
+
+/// What the inner stack said last about its side.
+#[derive(Debug, Clone, Copy)]
+enum News {
+    Connected,
+    Failed,
+}
+
+/// How a step of a flow left it.
+enum Outcome {
+    Goes,
+    /// Both directions ended.
+    Finished,
+    /// The host failed; the program must know.
+    HostFailed,
+}
+
+impl TcpFlows {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { flows: Slab::new(), due: VecDeque::new(), syns: VecDeque::new(), max }
+    }
+
+    /// Lowers the number of flows at once.
+    pub(crate) fn limit(&mut self, max: usize) {
+        self.max = self.max.min(max);
+    }
+
+    /// Flows now.
+    pub(crate) fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.flows.len() >= self.max
+    }
+
+    /// Whether [`TcpFlows::serve`] has something to do.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.due.is_empty() || !self.syns.is_empty()
+    }
+
+    /// The program asks for a connection to `local`.
+    pub(crate) fn on_syn(&mut self, pending: PendingId, local: SocketAddr) {
+        self.syns.push_back(Syn { pending, local });
+    }
+
+    /// The inner stack says something about a flow's side.
+    pub(crate) fn on_event(&mut self, key: u32, event: SocketEvent) {
+        let Some(flow) = self.flows.get_mut(key) else { return };
+        match event {
+            SocketEvent::Connected => flow.news = Some(News::Connected),
+            SocketEvent::PeerClosed => flow.program_ended = true,
+            SocketEvent::Error(_) => flow.news = Some(News::Failed),
+            // It answers a close, and may be about the socket of an attempt before this one.
+            SocketEvent::Closed => return,
+            _ => {}
+        }
+        self.enqueue(key);
+    }
+
+    /// The host says something about its side.
+    pub(crate) fn on_ready(&mut self, key: u32, ready: Readiness) {
+        let Some(flow) = self.flows.get_mut(key) else { return };
+        flow.readable |= !flow.host_ended && (ready.readable || ready.ending || ready.failed);
+        flow.writable |= ready.writable || ready.failed;
+        flow.ending |= ready.ending || ready.failed;
+        flow.failed |= ready.failed;
+        self.enqueue(key);
+    }
+
+    /// Does what is due now; what becomes due meanwhile waits.
+    pub(crate) fn serve(&mut self, cx: &mut Context<'_>) {
+        for _ in 0..self.syns.len() {
+            let Some(syn) = self.syns.pop_front() else { break };
+            self.connect_host(cx, &syn);
+        }
+        for _ in 0..self.due.len() {
+            let Some(key) = self.due.pop_front() else { break };
+            if let Some(flow) = self.flows.get_mut(key) {
+                flow.queued = false;
+                self.step(cx, key);
+            }
+        }
+    }
+
+    /// A client connected to a forwarded port: connects on to the program.
+    pub(crate) fn on_accept(
+        &mut self,
+        cx: &mut Context<'_>,
+        host: OwnedFd,
+        ways: [Option<Way>; 2],
+    ) {
+        let [Some(first), second] = ways else { return reset(&host) };
+        // A flow begins with its first connection, whose id is not known before there is a key.
+        let phase = Phase::ProgramConnecting { socket: SocketId(u64::MAX), second };
+        let key = self.flows.insert(Flow::new(host, phase));
+        if self.watch(cx.shared, key).is_err() {
+            self.drop_host(cx, key);
+            return;
+        }
+        self.connect_program(cx, key, first);
+    }
+
+    fn enqueue(&mut self, key: u32) {
+        if let Some(flow) = self.flows.get_mut(key)
+            && !flow.queued
+        {
+            flow.queued = true;
+            self.due.push_back(key);
+        }
+    }
+
+    /// Starts the host's connection that a SYN asks for.
+    fn connect_host(&mut self, cx: &mut Context<'_>, syn: &Syn) {
+        let refusal = match cx.shared.config.host_addr(syn.local.ip()) {
+            None => Refusal::Reset,
+            Some(_) if self.is_full() => {
+                cx.shared.counters.tcp_flows_full += 1;
+                Refusal::Ignore
+            }
+            Some(ip) => match open_towards(SocketAddr::new(ip, syn.local.port())) {
+                Ok(host) => {
+                    let flow = Flow::new(host, Phase::HostConnecting(syn.pending));
+                    let key = self.flows.insert(flow);
+                    if self.watch(cx.shared, key).is_ok() {
+                        return;
+                    }
+                    self.flows.remove(key);
+                    Refusal::Ignore
+                }
+                Err(error) => {
+                    if matches!(error, Errno::MFILE | Errno::NFILE) {
+                        cx.shared.counters.tcp_flows_full += 1;
+                    }
+                    refusal_for(error)
+                }
+            },
+        };
+        refuse(cx, syn.pending, refusal);
+    }
+
+    fn watch(&self, shared: &Shared, key: u32) -> Result<(), Errno> {
+        let Some(flow) = self.flows.get(key) else { return Ok(()) };
+        shared.events.watch(&flow.host, Token::Tcp(key), Interest::Both)
+    }
+
+    /// One flow's turn.
+    fn step(&mut self, cx: &mut Context<'_>, key: u32) {
+        let Some(flow) = self.flows.get_mut(key) else { return };
+        match flow.phase {
+            Phase::HostConnecting(pending) => {
+                if flow.writable || flow.readable {
+                    self.on_host_connected(cx, key, pending);
+                }
+            }
+            Phase::ProgramConnecting { socket, second } => match flow.news.take() {
+                Some(News::Connected) => {
+                    flow.phase = Phase::Open(socket);
+                    self.splice(cx, key, socket);
+                }
+                Some(News::Failed) => {
+                    cx.stack.close(cx.now, socket, Linger::Abort);
+                    self.on_program_refused(cx, key, second);
+                }
+                None if flow.failed => {
+                    cx.stack.close(cx.now, socket, Linger::Abort);
+                    self.drop_host(cx, key);
+                }
+                None => {}
+            },
+            Phase::Open(socket) => match flow.news.take() {
+                None | Some(News::Connected) => self.splice(cx, key, socket),
+                Some(News::Failed) => {
+                    cx.stack.close(cx.now, socket, Linger::Abort);
+                    cx.shared.counters.tcp_reset += 1;
+                    self.drop_host(cx, key);
+                }
+            },
+        }
+    }
+
+    /// The host's connection is made or failed: answers the program's SYN.
+    fn on_host_connected(&mut self, cx: &mut Context<'_>, key: u32, pending: PendingId) {
+        let Some(flow) = self.flows.get_mut(key) else { return };
+        if let Err(error) = sockopt::socket_error(&flow.host).and_then(|result| result) {
+            self.flows.remove(key);
+            return refuse(cx, pending, refusal_for(error));
+        }
+        let (recv, send) = cx.shared.buffers();
+        match cx.stack.accept_pending(cx.now, pending, key, recv, send, cx.pool) {
+            Some(socket) => {
+                flow.phase = Phase::Open(socket);
+                cx.shared.counters.tcp_connected += 1;
+                self.splice(cx, key, socket);
+            }
+            // The program gave up meanwhile, or the stack is full.
+            None => self.drop_host(cx, key),
+        }
+    }
+
+    /// The program does not listen where it was tried: perhaps on its other address.
+    fn on_program_refused(&mut self, cx: &mut Context<'_>, key: u32, second: Option<Way>) {
+        match second {
+            Some(way) => self.connect_program(cx, key, way),
+            None => {
+                cx.shared.counters.tcp_accepted_refused += 1;
+                self.drop_host(cx, key);
+            }
+        }
+    }
+
+    /// Connects a forwarded flow to the program by `way`, and failing that by the second one.
+    fn connect_program(&mut self, cx: &mut Context<'_>, key: u32, way: Way) {
+        let Some(flow) = self.flows.get_mut(key) else { return };
+        let Phase::ProgramConnecting { socket, second } = &mut flow.phase else { return };
+        let second = second.take_if(|second| *second != way);
+        match connect_from(cx, key, way) {
+            Ok(id) => {
+                *socket = id;
+                flow.phase = Phase::ProgramConnecting { socket: id, second };
+            }
+            Err(_) => self.on_program_refused(cx, key, second),
+        }
+    }
+
+    /// Moves what can be moved, both ways.
+    fn splice(&mut self, cx: &mut Context<'_>, key: u32, socket: SocketId) {
+        let Some(flow) = self.flows.get_mut(key) else { return };
+        let (again, outcome) = flow.splice(cx, socket);
+        match outcome {
+            Outcome::Goes if again => self.enqueue(key),
+            Outcome::Goes => {}
+            Outcome::Finished => {
+                cx.stack.close(cx.now, socket, Linger::Default);
+                cx.touched = true;
+                cx.shared.counters.tcp_finished += 1;
+                self.flows.remove(key);
+            }
+            Outcome::HostFailed => {
+                cx.stack.close(cx.now, socket, Linger::Abort);
+                cx.touched = true;
+                cx.shared.counters.tcp_reset += 1;
+                self.flows.remove(key);
+            }
+        }
+    }
+
+    /// Ends the host's side by a reset.
+    fn drop_host(&mut self, cx: &mut Context<'_>, key: u32) {
+        cx.touched = true;
+        if let Some(flow) = self.flows.remove(key) {
+            reset(&flow.host);
+        }
+    }
+}
+
+impl Flow {
+    fn new(host: OwnedFd, phase: Phase) -> Self {
+        Self {
+            host,
+            phase,
+            readable: false,
+            writable: false,
+            ending: false,
+            failed: false,
+            host_ended: false,
+            program_ended: false,
+            host_told: false,
+            news: None,
+            queued: false,
+        }
+    }
+
+    /// Moves bytes and ends both ways. True: there was more, but others have their turn.
+    fn splice(&mut self, cx: &mut Context<'_>, socket: SocketId) -> (bool, Outcome) {
+        let (Ok(more_in), Ok(more_out)) = (self.move_in(cx, socket), self.move_out(cx, socket))
+        else {
+            return (false, Outcome::HostFailed);
+        };
+        if self.host_ended && self.host_told {
+            return (false, Outcome::Finished);
+        }
+        // Behind its end nothing is read that would tell of an error.
+        if self.host_ended && self.failed {
+            return (false, Outcome::HostFailed);
+        }
+        (more_in || more_out, Outcome::Goes)
+    }
+
+    /// From the host to the program. True: there is more.
+    fn move_in(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<bool, Errno> {
+        let Some(send) = cx.stack.send_buffer(socket) else { return Ok(false) };
+        let mut moved = 0;
+        let mut ended = false;
+        let mut error = None;
+        while self.readable && !ended && moved < FLOW_BYTES_PER_TURN {
+            if send.room() < READ_ROOM_MIN {
+                break;
+            }
+            let spare = send.spare();
+            if spare.is_empty() {
+                error = Some(Errno::NOMEM);
+                break;
+            }
+            match sys::recv_stream(self.host.as_fd(), &spare) {
+                Ok(0) => {
+                    ended = true;
+                    self.host_ended = true;
+                    self.readable = false;
+                }
+                Ok(n) => {
+                    send.commit(n as u32);
+                    moved += n;
+                    // Less than there was room for: drained, unless the end stands behind.
+                    self.readable = n as u32 == spare.len() || self.ending;
+                }
+                Err(Errno::AGAIN) => self.readable = false,
+                Err(Errno::INTR) => {}
+                Err(other) => {
+                    error = Some(other);
+                    break;
+                }
+            }
+        }
+        send.trim();
+        if moved > 0 {
+            cx.stack.send_ready(socket);
+            cx.touched = true;
+            cx.shared.counters.tcp_bytes_to_program += moved as u64;
+        }
+        if ended {
+            cx.stack.shutdown_send(socket);
+            cx.touched = true;
+        }
+        match error {
+            Some(error) => Err(error),
+            None => Ok(self.readable && moved >= FLOW_BYTES_PER_TURN),
+        }
+    }
+
+    /// From the program to the host. True: there is more.
+    fn move_out(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<bool, Errno> {
+        let Some(recv) = cx.stack.recv_buffer(socket) else { return Ok(false) };
+        let mut moved = 0;
+        let mut result = Ok(());
+        while self.writable && recv.unread() > 0 && moved < FLOW_BYTES_PER_TURN {
+            let unread = recv.peek();
+            match sys::send_stream(self.host.as_fd(), &unread) {
+                Ok(n) => {
+                    recv.consume(n as u32);
+                    moved += n;
+                    self.writable = n as u32 == unread.len();
+                }
+                Err(Errno::AGAIN) => self.writable = false,
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        let left = recv.unread();
+        if moved > 0 {
+            cx.stack.recv_taken(cx.now, socket);
+            cx.touched = true;
+            cx.shared.counters.tcp_bytes_to_host += moved as u64;
+        }
+        result?;
+        if self.program_ended && left == 0 && !self.host_told {
+            self.host_told = true;
+            // It fails only when the host's connection is gone, which its socket reports as well.
+            let _ = shutdown(&self.host, Shutdown::Write);
+        }
+        Ok(self.writable && left > 0)
+    }
+}
+
+/// Connects to the program as `way` says; from any port when the client's own is taken.
+fn connect_from(cx: &mut Context<'_>, key: u32, way: Way) -> Result<SocketId, ConnectError> {
+    cx.touched = true;
+    let (recv, send) = cx.shared.buffers();
+    match cx.stack.connect_from(cx.now, way.local, way.remote, key, recv, send) {
+        Err(ConnectError::AddrInUse | ConnectError::NoPort) if way.local.port() != 0 => {
+            let local = SocketAddr::new(way.local.ip(), 0);
+            let (recv, send) = cx.shared.buffers();
+            cx.stack.connect_from(cx.now, local, way.remote, key, recv, send)
+        }
+        result => result,
+    }
+}
+
+/// A socket of the host that is connecting to `addr`.
+fn open_towards(addr: SocketAddr) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let host = socket_with(family(addr), SocketType::STREAM, flags, None)?;
+    prepare(&host);
+    match connect(&host, &addr) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(host),
+        Err(error) => Err(error),
+    }
+}
+
+/// Options of every host connection: what the program sends is sent as it sends it, and a peer that
+/// vanished is noticed some day, since the program's own keepalive ends at the gateway.
+pub(crate) fn prepare(host: &OwnedFd) {
+    let _ = sockopt::set_tcp_nodelay(host, true);
+    let _ = sockopt::set_socket_keepalive(host, true);
+}
+
+/// Makes the close that follows a reset.
+fn reset(host: &OwnedFd) {
+    let _ = sockopt::set_socket_linger(host, Some(Duration::ZERO));
+}
+
+fn refuse(cx: &mut Context<'_>, pending: PendingId, refusal: Refusal) {
+    cx.touched = true;
+    if refusal != Refusal::Ignore {
+        cx.shared.counters.tcp_refused += 1;
+    }
+    cx.stack.refuse_pending(cx.now, pending, refusal, cx.pool);
+}
+
+/// What the program is told when the host cannot connect. Silence where the program's own timeout
+/// tells the truth: nobody answered, or there was no descriptor and a repeated SYN may fare better.
+fn refusal_for(error: Errno) -> Refusal {
+    match error {
+        Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT => Refusal::NetUnreachable,
+        Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::INVAL => Refusal::HostUnreachable,
+        Errno::ACCESS | Errno::PERM => Refusal::AdminProhibited,
+        Errno::TIMEDOUT
+        | Errno::MFILE
+        | Errno::NFILE
+        | Errno::NOBUFS
+        | Errno::NOMEM
+        | Errno::ADDRNOTAVAIL
+        | Errno::AGAIN => Refusal::Ignore,
+        _ => Refusal::Reset,
+    }
+}

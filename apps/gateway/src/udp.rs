@@ -1,0 +1,418 @@
+//! UDP flows: the datagrams between one port of the program and one peer.
+//!
+//! A flow that the program began has a connected socket of the host; a flow that a client of a
+//! forwarded port began shares the socket of that port. Either ends when idle.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, SocketType, connect, socket_with};
+use towpath_ring::Payload;
+use towpath_shm::Fragments;
+use towpath_stack::DatagramMeta;
+
+use crate::config::Way;
+use crate::events::{Interest, Readiness, Token, family};
+use crate::forward::Listeners;
+use crate::gateway::{Context, Shared};
+use crate::icmp::{Unreachable, unreachable_packet};
+use crate::idle::IdleTable;
+use crate::limits::{
+    DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, TRAIN_DATAGRAMS_MAX, TRAIN_LEN_MAX,
+    UDP_IDLE_NS, UNREACHABLES_MAX,
+};
+use crate::sys::{self, Destination, Received};
+
+/// All UDP flows.
+#[derive(Debug)]
+pub(crate) struct UdpFlows {
+    flows: IdleTable<Key, Flow>,
+    /// Which flow a client of a forwarded port has.
+    clients: HashMap<(u32, SocketAddr), u32>,
+    /// Flows whose socket has something, each once.
+    due: VecDeque<u32>,
+    /// Errors that the program has not been told.
+    unreachables: VecDeque<(Key, Unreachable)>,
+    train: Train,
+}
+
+/// Equal datagrams of one flow that came one after the other: one system call for all of them.
+#[derive(Debug)]
+struct Train {
+    flow: u32,
+    /// Bytes of each, but the last may be shorter.
+    size: usize,
+    len: usize,
+    count: usize,
+    bytes: Box<[u8]>,
+}
+
+/// A flow as the program sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    program: SocketAddr,
+    peer: SocketAddr,
+}
+
+#[derive(Debug)]
+struct Flow {
+    side: Side,
+    /// The host cuts trains; not when a datagram is longer than the path's MTU, or by some devices.
+    cuts: bool,
+}
+
+/// The host's side of a flow.
+#[derive(Debug)]
+enum Side {
+    /// A socket of its own, connected to the peer.
+    Connected { host: OwnedFd, readable: bool },
+    /// A client of a forwarded port.
+    Client {
+        listener: u32,
+        client: SocketAddr,
+        /// The address of the host that the client knows.
+        host: Option<IpAddr>,
+    },
+}
+
+const CLASS_PLAIN: usize = 0;
+const CLASS_DNS: usize = 1;
+const DNS_PORT: u16 = 53;
+/// Where a local client of a forwarded port is seen when its own port is taken: the dynamic ports.
+const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
+
+impl UdpFlows {
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            flows: IdleTable::new(max, &[UDP_IDLE_NS, DNS_IDLE_NS]),
+            clients: HashMap::new(),
+            due: VecDeque::new(),
+            unreachables: VecDeque::new(),
+            train: Train::new(),
+        }
+    }
+
+    /// Whether [`UdpFlows::serve`] has something to do.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.due.is_empty() || !self.unreachables.is_empty()
+    }
+
+    pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
+        self.flows.next_expiry_ns()
+    }
+
+    /// Ends the flows that were idle for too long.
+    pub(crate) fn expire(&mut self, shared: &mut Shared) {
+        while let Some((_, flow)) = self.flows.expire(shared.now_ns) {
+            shared.counters.udp_expired += 1;
+            self.forget(&flow.side);
+        }
+    }
+
+    /// A datagram of the program.
+    pub(crate) fn on_datagram(
+        &mut self,
+        shared: &mut Shared,
+        listeners: &Listeners,
+        meta: &DatagramMeta,
+        payload: &Payload<'_>,
+    ) {
+        let key = Key { program: meta.remote, peer: meta.local };
+        let id = match self.flows.find(&key) {
+            Some(id) => id,
+            None => match self.open(shared, key) {
+                Ok(id) => id,
+                Err(error) => {
+                    shared.counters.udp_dropped += 1;
+                    return self.report(key, error);
+                }
+            },
+        };
+        self.flows.touch(shared.now_ns, id);
+        if !self.train.takes(id, payload.len() as usize) {
+            self.depart(shared, listeners);
+            self.train.begin(id, payload.len() as usize);
+        }
+        self.train.push(payload);
+        let whole = self.flows.get(id).is_some_and(|(_, flow)| !flow.cuts);
+        if whole || self.train.size == 0 {
+            self.depart(shared, listeners);
+        }
+    }
+
+    /// Sends the datagrams that were gathered. Called when the inner stack has no more.
+    pub(crate) fn depart(&mut self, shared: &mut Shared, listeners: &Listeners) {
+        if self.train.count == 0 {
+            return;
+        }
+        let (id, size) = (self.train.flow, self.train.size);
+        let count = std::mem::take(&mut self.train.count) as u64;
+        let bytes = std::mem::take(&mut self.train.bytes);
+        let train = &bytes[..self.train.len];
+        if count == 1 {
+            self.send(shared, listeners, id, train, None);
+        } else if !self.send(shared, listeners, id, train, Some(size as u16)) {
+            if let Some((_, flow)) = self.flows.get_mut(id) {
+                flow.cuts = false;
+            }
+            for datagram in train.chunks(size) {
+                self.send(shared, listeners, id, datagram, None);
+            }
+        }
+        self.train.bytes = bytes;
+    }
+
+    /// The host says something about a flow's socket.
+    pub(crate) fn on_ready(&mut self, id: u32, ready: Readiness) {
+        let Some((_, flow)) = self.flows.get_mut(id) else { return };
+        let Side::Connected { readable, .. } = &mut flow.side else { return };
+        if (ready.readable || ready.failed) && !*readable {
+            *readable = true;
+            self.due.push_back(id);
+        }
+    }
+
+    /// Passes on what the host's sockets have, as far as the link has room.
+    pub(crate) fn serve(&mut self, cx: &mut Context<'_>) {
+        for _ in 0..self.due.len() {
+            if cx.is_link_busy() {
+                break;
+            }
+            let Some(id) = self.due.pop_front() else { break };
+            if self.receive(cx, id) {
+                self.due.push_back(id);
+            } else if let Some((_, flow)) = self.flows.get_mut(id)
+                && let Side::Connected { readable, .. } = &mut flow.side
+            {
+                *readable = false;
+            }
+        }
+        while let Some((key, why)) = self.unreachables.pop_front() {
+            if let Some(packet) = unreachable_packet(key.program, key.peer, why, cx.pool) {
+                cx.shared.counters.icmp_errors += 1;
+                cx.link.queues().to_program.push_back(packet);
+            }
+        }
+    }
+
+    /// Datagrams of a client of a forwarded port.
+    pub(crate) fn on_client(
+        &mut self,
+        cx: &mut Context<'_>,
+        listener: u32,
+        port: u16,
+        received: &Received,
+        bytes: &[u8],
+    ) {
+        let Some(client) = received.from else { return };
+        let id = match self.clients.get(&(listener, client)) {
+            Some(id) => *id,
+            None => {
+                let [Some(way), _] = cx.shared.config.ways_in(client, port) else { return };
+                let side = Side::Client { listener, client, host: received.to };
+                let Some(id) = self.open_client(cx.shared, way, side) else {
+                    cx.shared.counters.udp_dropped += 1;
+                    return;
+                };
+                self.clients.insert((listener, client), id);
+                id
+            }
+        };
+        self.flows.touch(cx.shared.now_ns, id);
+        let Some((key, _)) = self.flows.get(id) else { return };
+        to_program(cx, key, bytes, received.segment);
+    }
+
+    /// A flow of the program to a new peer.
+    fn open(&mut self, shared: &mut Shared, key: Key) -> Result<u32, Errno> {
+        let ip = shared.config.host_addr(key.peer.ip()).ok_or(Errno::CONNREFUSED)?;
+        let to = SocketAddr::new(ip, key.peer.port());
+        self.make_room(shared);
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let host = socket_with(family(to), SocketType::DGRAM, flags, None)?;
+        connect(&host, &to)?;
+        // Without it, datagrams come one by one.
+        sys::enable_gro(host.as_fd());
+        let class = if key.peer.port() == DNS_PORT { CLASS_DNS } else { CLASS_PLAIN };
+        let flow = Flow { side: Side::Connected { host, readable: false }, cuts: true };
+        let id = self.flows.insert(shared.now_ns, class, key, flow);
+        if let Some((_, flow)) = self.flows.get(id)
+            && let Side::Connected { host, .. } = &flow.side
+            && let Err(error) = shared.events.watch(host, Token::Udp(id), Interest::Readable)
+        {
+            self.flows.remove(id);
+            return Err(error);
+        }
+        shared.counters.udp_flows += 1;
+        Ok(id)
+    }
+
+    /// A flow of a client by `way`; None when no port is left to show it at.
+    fn open_client(&mut self, shared: &mut Shared, way: Way, side: Side) -> Option<u32> {
+        let Side::Client { client, .. } = &side else { return None };
+        let wanted = match way.local.port() {
+            0 => client.port(),
+            port => port,
+        };
+        let mut ports = std::iter::once(wanted).chain(PORTS);
+        let key = ports.find_map(|port| {
+            let peer = SocketAddr::new(way.local.ip(), port);
+            let key = Key { program: way.remote, peer };
+            self.flows.find(&key).is_none().then_some(key)
+        })?;
+        self.make_room(shared);
+        shared.counters.udp_flows += 1;
+        Some(self.flows.insert(shared.now_ns, CLASS_PLAIN, key, Flow { side, cuts: true }))
+    }
+
+    fn make_room(&mut self, shared: &mut Shared) {
+        if self.flows.is_full()
+            && let Some((_, flow)) = self.flows.evict()
+        {
+            shared.counters.udp_evicted += 1;
+            self.forget(&flow.side);
+        }
+    }
+
+    fn forget(&mut self, side: &Side) {
+        if let Side::Client { listener, client, .. } = side {
+            self.clients.remove(&(*listener, *client));
+        }
+    }
+
+    /// Sends one datagram, or several of `segment` bytes. False: not in this way, but perhaps one by
+    /// one.
+    fn send(
+        &mut self,
+        shared: &mut Shared,
+        listeners: &Listeners,
+        id: u32,
+        bytes: &[u8],
+        segment: Option<u16>,
+    ) -> bool {
+        let count = bytes.len().div_ceil(segment.map_or(bytes.len(), usize::from).max(1)).max(1);
+        let Some((key, flow)) = self.flows.get(id) else {
+            // It had to make room meanwhile.
+            shared.counters.udp_dropped += count as u64;
+            return true;
+        };
+        let key = *key;
+        let (host, destination) = match &flow.side {
+            Side::Connected { host, .. } => {
+                (host.as_fd(), Destination { segment, ..Destination::default() })
+            }
+            Side::Client { listener, client, host } => {
+                let Some(fd) = listeners.fd(*listener) else { return true };
+                (fd, Destination { to: Some(*client), from: *host, segment })
+            }
+        };
+        let empty = Fragments::empty();
+        let mut result = sys::send_datagram(host, bytes, &empty, &destination);
+        let mut earlier = None;
+        if let Err(error) = result
+            && Unreachable::from_errno(error).is_some()
+        {
+            // What became of an earlier datagram; this one was not looked at.
+            earlier = Some(error);
+            result = sys::send_datagram(host, bytes, &empty, &destination);
+        }
+        if let Some(error) = earlier {
+            self.report(key, error);
+        }
+        match result {
+            Ok(_) => shared.counters.udp_to_host += count as u64,
+            Err(Errno::INVAL | Errno::IO | Errno::MSGSIZE) if segment.is_some() => return false,
+            Err(_) => shared.counters.udp_dropped += count as u64,
+        }
+        true
+    }
+
+    /// Receives from a flow's socket; true when there may be more.
+    fn receive(&mut self, cx: &mut Context<'_>, id: u32) -> bool {
+        let mut scratch = std::mem::take(&mut cx.shared.scratch);
+        let mut more = true;
+        for _ in 0..DATAGRAMS_PER_TURN {
+            let Some((key, Flow { side: Side::Connected { host, .. }, .. })) = self.flows.get(id)
+            else {
+                more = false;
+                break;
+            };
+            let key = *key;
+            match sys::recv_datagram(host.as_fd(), &mut scratch) {
+                Ok(received) => {
+                    let bytes = scratch.get(..received.len).unwrap_or_default();
+                    to_program(cx, &key, bytes, received.segment);
+                    self.flows.touch(cx.shared.now_ns, id);
+                }
+                Err(Errno::AGAIN) => {
+                    more = false;
+                    break;
+                }
+                Err(error) => self.report(key, error),
+            }
+        }
+        cx.shared.scratch = scratch;
+        more
+    }
+
+    fn report(&mut self, key: Key, error: Errno) {
+        if let Some(why) = Unreachable::from_errno(error)
+            && self.unreachables.len() < UNREACHABLES_MAX
+        {
+            self.unreachables.push_back((key, why));
+        }
+    }
+}
+
+impl Train {
+    fn new() -> Self {
+        let bytes = vec![0; TRAIN_LEN_MAX].into_boxed_slice();
+        Self { flow: 0, size: 0, len: 0, count: 0, bytes }
+    }
+
+    /// Whether a datagram of `flow` can follow the ones in it: a shorter one was the last.
+    fn takes(&self, flow: u32, len: usize) -> bool {
+        self.count > 0
+            && self.count < TRAIN_DATAGRAMS_MAX
+            && self.flow == flow
+            && self.len == self.count * self.size
+            && (1..=self.size).contains(&len)
+            && self.len + len <= self.bytes.len()
+    }
+
+    fn begin(&mut self, flow: u32, size: usize) {
+        (self.flow, self.size, self.len, self.count) = (flow, size, 0, 0);
+    }
+
+    fn push(&mut self, datagram: &Payload<'_>) {
+        let end = self.len + datagram.len() as usize;
+        // Longer ones than there is room for do not exist in UDP.
+        let Some(to) = self.bytes.get_mut(self.len..end) else { return };
+        datagram.copy_to(0, to);
+        self.len = end;
+        self.count += 1;
+    }
+}
+
+/// Gives a datagram, or several of `segment` bytes each, to the program.
+fn to_program(cx: &mut Context<'_>, key: &Key, bytes: &[u8], segment: Option<u16>) {
+    let size = segment.map_or(bytes.len(), usize::from).max(1);
+    // An empty datagram is one too.
+    let mut rest = Some(bytes);
+    while let Some(bytes) = rest {
+        let (one, left) = bytes.split_at(size.min(bytes.len()));
+        rest = Some(left).filter(|left| !left.is_empty());
+        let payload = Payload::new(one, Fragments::empty());
+        let sent = cx.stack.send_datagram_from(cx.now, key.peer, key.program, &payload, cx.pool);
+        match sent {
+            Ok(_) => cx.shared.counters.udp_to_program += 1,
+            Err(_) => cx.shared.counters.udp_dropped += 1,
+        }
+    }
+    cx.touched = true;
+}
+
+// A round of one flow must fit into what is left when the link is not busy.
+const _: () = assert!(LINK_PACKETS_MAX > DATAGRAMS_PER_TURN);

@@ -1,0 +1,216 @@
+//! Clients of the host's ports to services of the program.
+
+mod world;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::thread;
+
+use towpath_gateway::{Forward, ForwardProtocol};
+use towpath_stack::{Linger, SocketError};
+use world::{PATIENCE, World, gateway_v4, gateway_v6, pattern};
+
+fn ask(addr: SocketAddr, request: Vec<u8>) -> thread::JoinHandle<std::io::Result<Vec<u8>>> {
+    thread::spawn(move || {
+        let mut stream = TcpStream::connect(addr)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(&request)?;
+        stream.shutdown(std::net::Shutdown::Write)?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        Ok(answer)
+    })
+}
+
+#[test]
+fn clients_reach_the_program() {
+    let mut world = World::new();
+    let listener = world.listen("10.0.2.15:80");
+    let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
+    let request = pattern(200_000, 1);
+    for _ in 0..5 {
+        let client = ask(addr, request.clone());
+        let (sock, remote) = world.accept(listener);
+        assert_eq!(remote.ip(), gateway_v4(0).ip(), "a local client is seen as the gateway");
+        let got = world.read_to_end(sock);
+        assert!(got == request);
+        world.write_all(sock, &got);
+        world.close(sock, Linger::Default);
+        world.until("the client", |_| client.is_finished().then_some(()));
+        assert!(client.join().unwrap().unwrap() == request);
+    }
+    world.until("flows to end", |world| (world.gateway.borrow().tcp_flows() == 0).then_some(()));
+    assert_eq!(world.counter("tcp_accepted"), 5);
+}
+
+#[test]
+fn unspecified_means_both_families() {
+    let mut world = World::new();
+    let listener = world.listen("10.0.2.15:80");
+    let addr = world.forward("0.0.0.0:0", 80, ForwardProtocol::Tcp);
+    for client in ["127.0.0.1", "::1"] {
+        let client: IpAddr = client.parse().unwrap();
+        let client = ask(SocketAddr::new(client, addr.port()), b"hi".to_vec());
+        let (sock, _) = world.accept(listener);
+        assert_eq!(world.read_to_end(sock), b"hi");
+        world.close(sock, Linger::Default);
+        world.until("the client", |_| client.is_finished().then_some(()));
+        assert_eq!(client.join().unwrap().unwrap(), b"");
+    }
+}
+
+#[test]
+fn a_program_that_listens_on_ipv6_only_is_found() {
+    let mut world = World::new();
+    let listener = world.listen("[fd00:2::15]:80");
+    let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
+    let client = ask(addr, b"hi".to_vec());
+    let (sock, remote) = world.accept(listener);
+    assert_eq!(remote.ip(), gateway_v6(0).ip());
+    assert_eq!(world.read_to_end(sock), b"hi");
+    world.write_all(sock, b"there");
+    world.close(sock, Linger::Default);
+    world.until("the client", |_| client.is_finished().then_some(()));
+    assert_eq!(client.join().unwrap().unwrap(), b"there");
+}
+
+#[test]
+fn a_client_is_refused_when_the_program_does_not_listen() {
+    let mut world = World::new();
+    let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
+    let client = ask(addr, b"hi".to_vec());
+    world.until("the client", |_| client.is_finished().then_some(()));
+    let error = client.join().unwrap().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(world.counter("tcp_accepted_refused"), 1);
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = taken.local_addr().unwrap();
+    let world = World::new();
+    let which = Forward { host, port: 80, protocol: ForwardProtocol::Tcp };
+    let error = world.gateway.borrow_mut().listen(&[which]).unwrap_err();
+    assert_eq!(error.which, which);
+    assert_eq!(error.source.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(error.to_string().contains(&host.to_string()));
+}
+
+#[test]
+fn datagrams_of_clients_reach_the_program_and_answers_the_clients() {
+    let mut world = World::new();
+    let server = world.datagram_socket("10.0.2.15:53");
+    let addr = world.forward("0.0.0.0:0", 53, ForwardProtocol::Udp);
+    // 127.0.0.3 expects the answer from the address it asked.
+    let clients: Vec<_> =
+        [("127.0.0.1:0", "127.0.0.1"), ("127.0.0.1:0", "127.0.0.3"), ("[::1]:0", "::1")]
+            .map(|(own, to)| {
+                let client = UdpSocket::bind(own).unwrap();
+                client.connect(SocketAddr::new(to.parse().unwrap(), addr.port())).unwrap();
+                client.set_read_timeout(Some(PATIENCE)).unwrap();
+                client
+            })
+            .into();
+    for round in 0..3u8 {
+        for (n, client) in clients.iter().enumerate() {
+            let question = [round, n as u8];
+            client.send(&question).unwrap();
+            let (user, from, bytes) =
+                world.until("a datagram", |world| world.program.datagrams.pop_front());
+            assert_eq!((user, &bytes[..]), (server.user, &question[..]));
+            world.send_to(server, from, &[round, n as u8, 99], None);
+            world.turn();
+            let mut answer = [0; 16];
+            assert_eq!(client.recv(&mut answer).unwrap(), 3);
+            assert_eq!(answer[..3], [round, n as u8, 99]);
+        }
+    }
+    assert_eq!(world.counter("udp_flows"), 3);
+}
+
+#[test]
+fn clients_beyond_the_limit_wait_in_the_hosts_queue() {
+    let mut world = World::new();
+    world.gateway.borrow_mut().limit_tcp_flows(1);
+    let listener = world.listen("10.0.2.15:80");
+    let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
+    let clients = [ask(addr, b"a".to_vec()), ask(addr, b"a".to_vec())];
+    let (first, _) = world.accept(listener);
+    world.until("a pause", |world| (world.counter("accept_paused") > 0).then_some(()));
+    assert_eq!(world.gateway.borrow().tcp_flows(), 1);
+    let mut sock = first;
+    for n in 0..2 {
+        assert_eq!(world.read_to_end(sock), b"a");
+        world.close(sock, Linger::Default);
+        if n == 0 {
+            sock = world.accept(listener).0;
+        }
+    }
+    for client in clients {
+        world.until("the client", |_| client.is_finished().then_some(()));
+        assert_eq!(client.join().unwrap().unwrap(), b"");
+    }
+}
+
+#[test]
+fn a_client_of_the_network_is_seen_as_itself() {
+    // An address of this host that is not its loopback; a host without one has no such clients.
+    let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
+    if probe.connect("192.0.2.1:9").is_err() {
+        return;
+    }
+    let own = probe.local_addr().unwrap().ip();
+    let mut world = World::new();
+    let listener = world.listen("10.0.2.15:80");
+    let addr = world.forward("0.0.0.0:0", 80, ForwardProtocol::Tcp);
+    let client = ask(SocketAddr::new(own, addr.port()), b"hi".to_vec());
+    let (sock, remote) = world.accept(listener);
+    assert_eq!(remote.ip(), own);
+    assert_eq!(world.read_to_end(sock), b"hi");
+    world.close(sock, Linger::Default);
+    world.until("the client", |_| client.is_finished().then_some(()));
+}
+
+#[test]
+fn a_reset_of_the_client_reaches_the_program_and_back() {
+    let mut world = World::new();
+    let listener = world.listen("10.0.2.15:80");
+    let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
+    let client = TcpStream::connect(addr).unwrap();
+    let (sock, _) = world.accept(listener);
+    rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO)).unwrap();
+    drop(client);
+    let error = world.until("a reset", |world| world.error(sock));
+    assert_eq!(error, SocketError::Reset);
+
+    let mut client = TcpStream::connect(addr).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (sock, _) = world.accept(listener);
+    world.close(sock, Linger::Abort);
+    let client = thread::spawn(move || client.read(&mut [0; 16]).map_err(|error| error.kind()));
+    world.until("the client", |_| client.is_finished().then_some(()));
+    assert_eq!(client.join().unwrap(), Err(std::io::ErrorKind::ConnectionReset));
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
+}
+
+#[test]
+fn trains_of_datagrams_pass_from_one_gateway_to_another() {
+    const SIZE: usize = 1200;
+    let mut server = World::new();
+    server.datagram_socket("10.0.2.15:53");
+    let addr = server.forward("127.0.0.1:0", 53, ForwardProtocol::Udp);
+    let mut client = World::new();
+    let sock = client.datagram_socket("10.0.2.15:0");
+    let bytes = pattern(30 * SIZE + 7, 6);
+    client.send_to(sock, gateway_v4(addr.port()), &bytes, Some(SIZE as u16));
+    for chunk in bytes.chunks(SIZE) {
+        let got = server.until("a datagram", |server| {
+            client.turn();
+            server.program.datagrams.pop_front()
+        });
+        assert!(got.2 == chunk);
+    }
+    assert_eq!((client.counter("udp_to_host"), server.counter("udp_to_program")), (31, 31));
+}

@@ -1,0 +1,461 @@
+//! Connections of the program to services of the host.
+
+mod world;
+
+use std::io::{Read, Write};
+use std::net::{Ipv6Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant as Clock};
+
+use rustix::net::sockopt;
+use towpath_gateway::{ForwardProtocol, Gateway, GatewayConfig};
+use towpath_pool::{Batch, Checksum, Packet, Pool, Port};
+use towpath_ring::SendBuffer;
+use towpath_stack::{Linger, SocketError, SocketEvent};
+use towpath_wire::{IpProtocol, icmpv6, ipv6, tcp};
+use world::{World, fnv, gateway_v4, gateway_v6, pattern};
+
+/// Listens on the host and runs `serve` with the first client.
+fn serve<T: Send + 'static>(
+    addr: &str,
+    serve: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> (u16, thread::JoinHandle<T>) {
+    let listener = TcpListener::bind(addr).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (port, thread::spawn(move || serve(listener.accept().unwrap().0)))
+}
+
+fn echo(mut stream: TcpStream) {
+    let mut buffer = [0; 65536];
+    loop {
+        match stream.read(&mut buffer).unwrap() {
+            0 => break,
+            n => stream.write_all(&buffer[..n]).unwrap(),
+        }
+    }
+}
+
+fn flows_end(world: &mut World) {
+    world.until("flows to end", |world| (world.gateway.borrow().tcp_flows() == 0).then_some(()));
+}
+
+#[test]
+fn echo_over_ipv4_then_orderly_end() {
+    let (port, server) = serve("127.0.0.1:0", echo);
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    for n in 0..50 {
+        let bytes = pattern(1 + n * 997, n as u32);
+        world.write_all(sock, &bytes);
+        assert_eq!(world.read_exact(sock, bytes.len()), bytes);
+    }
+    world.stack.shutdown_send(sock.id);
+    assert_eq!(world.read_to_end(sock), b"");
+    server.join().unwrap();
+    world.close(sock, Linger::Default);
+    flows_end(&mut world);
+    assert_eq!((world.counter("tcp_finished"), world.counter("tcp_reset")), (1, 0));
+}
+
+#[test]
+fn echo_over_ipv6() {
+    let (port, _server) = serve("[::1]:0", echo);
+    let mut world = World::new();
+    let sock = world.connected(gateway_v6(port));
+    let bytes = pattern(300_000, 3);
+    world.write_all(sock, &bytes);
+    assert_eq!(world.read_exact(sock, bytes.len()), bytes);
+}
+
+const BULK: usize = 64 << 20;
+
+#[test]
+fn bulk_from_program_to_host() {
+    let (port, server) = serve("127.0.0.1:0", |mut stream| {
+        let (mut sum, mut total) = (0, 0);
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            match stream.read(&mut buffer).unwrap() {
+                0 => return (sum, total),
+                n => {
+                    sum = fnv(sum, &buffer[..n]);
+                    total += n;
+                }
+            }
+        }
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    let bytes = pattern(BULK, 11);
+    let start = Clock::now();
+    world.write_all(sock, &bytes);
+    world.stack.shutdown_send(sock.id);
+    world.read_to_end(sock);
+    report("program to host", start);
+    assert_eq!(server.join().unwrap(), (fnv(0, &bytes), BULK));
+    assert_eq!(world.counter("tcp_bytes_to_host"), BULK as u64);
+}
+
+#[test]
+fn bulk_from_host_to_program() {
+    let bytes = pattern(BULK, 12);
+    let sent = bytes.clone();
+    let (port, _server) = serve("127.0.0.1:0", move |mut stream| stream.write_all(&sent).unwrap());
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    let start = Clock::now();
+    let received = world.read_to_end(sock);
+    report("host to program", start);
+    assert!(received == bytes);
+}
+
+fn report(what: &str, start: Clock) {
+    let seconds = start.elapsed().as_secs_f64();
+    eprintln!("{what}: {:.2} Gbit/s", BULK as f64 * 8.0 / seconds / 1e9);
+}
+
+#[test]
+fn each_direction_ends_by_itself() {
+    // The host ends first and still listens; then the other way around.
+    let (port, server) = serve("127.0.0.1:0", |mut stream| {
+        stream.write_all(b"bye").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        rest
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    assert_eq!(world.read_to_end(sock), b"bye");
+    world.write_all(sock, b"not yet");
+    world.run_for(Duration::from_millis(50));
+    assert!(!server.is_finished());
+    world.stack.shutdown_send(sock.id);
+    world.until("the host", |_| server.is_finished().then_some(()));
+    assert_eq!(server.join().unwrap(), b"not yet");
+
+    let (port, server) = serve("127.0.0.1:0", |mut stream| {
+        let mut request = Vec::new();
+        stream.read_to_end(&mut request).unwrap();
+        stream.write_all(&request.repeat(1000)).unwrap();
+    });
+    let sock = world.connected(gateway_v4(port));
+    world.write_all(sock, b"question");
+    world.stack.shutdown_send(sock.id);
+    assert_eq!(world.read_to_end(sock), b"question".repeat(1000));
+    server.join().unwrap();
+}
+
+#[test]
+fn a_refusal_is_a_refusal() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut world = World::new();
+    let sock = world.connect(gateway_v4(port));
+    let error = world.until("an error", |world| world.error(sock));
+    assert_eq!(error, SocketError::Refused);
+    assert_eq!(world.counter("tcp_refused"), 1);
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
+}
+
+#[test]
+fn the_hosts_loopback_can_be_closed_to_the_program() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut world = World::with(GatewayConfig { host_loopback: false, ..GatewayConfig::default() });
+    let sock = world.connect(gateway_v4(port));
+    let error = world.until("an error", |world| world.error(sock));
+    assert_eq!(error, SocketError::Refused);
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err());
+}
+
+#[test]
+fn an_unreachable_host_is_said_to_be_so() {
+    let (src, dst) = ("fd00:2::15".parse().unwrap(), "fe80::1234".parse().unwrap());
+    let mut pool = Pool::default();
+    let syn = syn_packet(&mut pool, src, dst);
+    let mut gateway = Gateway::new(GatewayConfig::default(), 1).unwrap();
+    assert_eq!(gateway.submit(2, &mut pool, &mut Batch::from([syn])), 1);
+    // Link-local, but of no link: what the kernel cannot reach, whatever the host's network.
+    let mut out = Batch::new();
+    assert_eq!(gateway.poll(3, &mut pool, &mut out, 8), 1);
+    let answer = out[0].linear();
+    let (ip, body) = ipv6::Header::parse(answer).unwrap();
+    assert_eq!((ip.dst, ip.next_header), (src, IpProtocol::ICMPV6));
+    let (message, quoted) = icmpv6::Message::parse(&answer[body.clone()]).unwrap();
+    assert_eq!(message, icmpv6::Message::DestUnreachable { code: icmpv6::UNREACHABLE_ADDRESS });
+    let (quoted, at) = ipv6::Header::parse_quoted(&answer[body.start + quoted..]).unwrap();
+    assert_eq!((quoted.src, quoted.dst, at), (src, dst, ipv6::HEADER_LEN));
+    assert_eq!(gateway.counters().tcp_refused, 1);
+}
+
+fn syn_packet(pool: &mut Pool, src: Ipv6Addr, dst: Ipv6Addr) -> Packet {
+    let syn = tcp::Header {
+        src_port: 4000,
+        dst_port: 80,
+        seq: tcp::SeqNum(1),
+        ack: tcp::SeqNum(0),
+        flags: tcp::Flags::SYN,
+        window: 1000,
+        checksum: 0,
+        urgent: 0,
+        header_len: 0,
+        options: tcp::Options::default(),
+    };
+    let len = syn.emitted_len();
+    let mut packet = pool.take(ipv6::HEADER_LEN + len);
+    let bytes = packet.push_back(ipv6::HEADER_LEN + len).unwrap();
+    let ip = ipv6::Header {
+        traffic_class: 0,
+        flow_label: 0,
+        payload_len: len as u16,
+        next_header: IpProtocol::TCP,
+        hop_limit: 64,
+        src,
+        dst,
+    };
+    ip.emit(bytes);
+    syn.emit(&mut bytes[ipv6::HEADER_LEN..]);
+    packet.meta.checksum = Checksum::Verified;
+    packet
+}
+
+#[test]
+fn a_reset_of_the_host_reaches_the_program() {
+    let (port, server) = serve("127.0.0.1:0", |mut stream| {
+        stream.read_exact(&mut [0; 4]).unwrap();
+        sockopt::set_socket_linger(stream.as_fd(), Some(Duration::ZERO)).unwrap();
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    world.write_all(sock, b"ping");
+    let error = world.until("a reset", |world| world.error(sock));
+    assert_eq!(error, SocketError::Reset);
+    server.join().unwrap();
+    assert_eq!(world.counter("tcp_reset"), 1);
+}
+
+#[test]
+fn a_reset_of_the_program_reaches_the_host() {
+    let (port, server) = serve("127.0.0.1:0", |mut stream| {
+        let mut buffer = [0; 16];
+        loop {
+            match stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(error) => return Some(error.kind()),
+            }
+        }
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    world.write_all(sock, b"ping");
+    world.run_for(Duration::from_millis(20));
+    world.close(sock, Linger::Abort);
+    world.until("the host", |_| server.is_finished().then_some(()));
+    assert_eq!(server.join().unwrap(), Some(std::io::ErrorKind::ConnectionReset));
+    flows_end(&mut world);
+}
+
+#[test]
+fn many_flows_at_once() {
+    const FLOWS: usize = 500;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = thread::spawn(move || {
+        let handlers: Vec<_> = (0..FLOWS)
+            .map(|_| listener.accept().unwrap().0)
+            .map(|stream| {
+                thread::Builder::new().stack_size(256 << 10).spawn(|| echo(stream)).unwrap()
+            })
+            .collect();
+        handlers.into_iter().for_each(|handler| handler.join().unwrap());
+    });
+    let mut world = World::new();
+    let socks: Vec<_> = (0..FLOWS).map(|_| world.connect(gateway_v4(port))).collect();
+    for sock in &socks {
+        world.until("connect", |world| world.happened(*sock, SocketEvent::Connected).then_some(()));
+    }
+    assert_eq!(world.gateway.borrow().tcp_flows(), FLOWS);
+    for (n, sock) in socks.iter().enumerate() {
+        assert_eq!(world.write(*sock, &pattern(10_000, n as u32)), 10_000);
+    }
+    for (n, sock) in socks.iter().enumerate() {
+        assert_eq!(world.read_exact(*sock, 10_000), pattern(10_000, n as u32));
+        world.stack.shutdown_send(sock.id);
+    }
+    for sock in &socks {
+        world.read_to_end(*sock);
+        world.close(*sock, Linger::Default);
+    }
+    flows_end(&mut world);
+    server.join().unwrap();
+    assert_eq!(world.counter("tcp_finished"), FLOWS as u64);
+}
+
+#[test]
+fn a_slow_program_holds_the_host_back() {
+    let (port, server) = serve("127.0.0.1:0", |mut stream| {
+        stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+        let chunk = pattern(1 << 20, 1);
+        let mut sent = 0;
+        // 64 MiB, far more than all buffers on the way.
+        while sent < BULK {
+            match stream.write(&chunk) {
+                Ok(n) => sent += n,
+                Err(_) => return sent,
+            }
+        }
+        sent
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    world.until("the host to be held back", |_| server.is_finished().then_some(()));
+    let sent = server.join().unwrap();
+    assert!(sent < BULK, "nobody read, all was sent");
+    let in_gateway = world.counter("tcp_bytes_to_program") - u64::from(world.unread(sock));
+    assert!(in_gateway <= u64::from(towpath_gateway::limits::FIFO_LEN), "{in_gateway} bytes held");
+    // And nothing was lost.
+    assert_eq!(world.read_to_end(sock).len(), sent);
+}
+
+#[test]
+fn a_slow_host_holds_the_program_back() {
+    let (go, wait) = mpsc::channel();
+    let (port, server) = serve("127.0.0.1:0", move |mut stream| {
+        wait.recv().unwrap();
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        all
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    let bytes = pattern(BULK, 4);
+    let mut done = 0;
+    let mut last = Clock::now();
+    world.until("the program to be held back", |world| {
+        let n = world.write(sock, &bytes[done..]);
+        done += n;
+        if n > 0 {
+            last = Clock::now();
+        }
+        (last.elapsed() > Duration::from_millis(300)).then_some(())
+    });
+    assert!(done < BULK, "nobody read, all was taken");
+    let in_host = world.counter("tcp_bytes_to_host") as usize;
+    let held = done - in_host - world.stack.send_buffer(sock.id).unwrap().len() as usize;
+    assert!(held <= towpath_gateway::limits::FIFO_LEN as usize, "{held} bytes held");
+    go.send(()).unwrap();
+    world.write_all(sock, &bytes[done..]);
+    world.stack.shutdown_send(sock.id);
+    world.until("the host", |_| server.is_finished().then_some(()));
+    assert!(server.join().unwrap() == bytes);
+}
+
+#[test]
+fn flows_beyond_the_limit_wait_for_a_place() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let streams: Vec<_> = (0..3).map(|_| listener.accept().unwrap().0).collect();
+        streams.into_iter().for_each(echo);
+    });
+    let mut world = World::new();
+    world.gateway.borrow_mut().limit_tcp_flows(2);
+    let first = world.connected(gateway_v4(port));
+    world.connected(gateway_v4(port));
+    let third = world.connect(gateway_v4(port));
+    world.until("the limit", |world| (world.counter("tcp_flows_full") > 0).then_some(()));
+    assert!(!world.happened(third, SocketEvent::Connected) && world.error(third).is_none());
+    world.close(first, Linger::Abort);
+    // The SYN is repeated, and now there is room.
+    world.until("a place", |world| world.happened(third, SocketEvent::Connected).then_some(()));
+}
+
+#[test]
+fn however_flows_end_none_is_left() {
+    const FLOWS: u32 = 300;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // What each end does depends on the number in the first bytes, so that all pairs come up.
+    let server = thread::spawn(move || {
+        let handle = |mut stream: TcpStream| {
+            let mut number = [0; 4];
+            if stream.read_exact(&mut number).is_err() {
+                return;
+            }
+            match u32::from_be_bytes(number) % 5 {
+                0 => drop(stream),
+                1 => sockopt::set_socket_linger(stream.as_fd(), Some(Duration::ZERO)).unwrap(),
+                2 => {
+                    let _ = stream.write_all(&[1; 300_000]);
+                    let _ = stream.shutdown(Shutdown::Write);
+                    let _ = stream.read_to_end(&mut Vec::new());
+                }
+                3 => {
+                    let _ = stream.read_to_end(&mut Vec::new());
+                    let _ = stream.write_all(&[2; 300_000]);
+                }
+                _ => {
+                    let mut buffer = [0; 1000];
+                    while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                        let _ = stream.write_all(&buffer[..n]);
+                    }
+                }
+            }
+        };
+        let handlers: Vec<_> = (0..FLOWS)
+            .map(|_| listener.accept().unwrap().0)
+            .map(|stream| thread::spawn(move || handle(stream)))
+            .collect();
+        handlers.into_iter().for_each(|handler| handler.join().unwrap());
+    });
+    let mut world = World::new();
+    let socks: Vec<_> = (0..FLOWS).map(|_| world.connect(gateway_v4(port))).collect();
+    for (n, sock) in (0..).zip(&socks) {
+        world.until("connect", |world| world.happened(*sock, SocketEvent::Connected).then_some(()));
+        world.write(*sock, &u32::to_be_bytes(n));
+        world.write(*sock, &pattern(n as usize * 997 % 200_000, n));
+    }
+    for (n, sock) in (0..FLOWS).zip(&socks) {
+        match n / 5 % 4 {
+            0 => world.close(*sock, Linger::Abort),
+            1 => world.close(*sock, Linger::Default),
+            2 => world.stack.shutdown_send(sock.id),
+            _ => drop(world.read(*sock)),
+        }
+        world.turn();
+    }
+    world.run_for(Duration::from_millis(100));
+    for sock in &socks {
+        world.read(*sock);
+        world.close(*sock, Linger::Abort);
+    }
+    flows_end(&mut world);
+    server.join().unwrap();
+    let ended = world.counter("tcp_finished") + world.counter("tcp_reset");
+    assert_eq!(ended, u64::from(FLOWS));
+}
+
+#[test]
+fn an_idle_gateway_sleeps() {
+    let (port, _server) = serve("127.0.0.1:0", echo);
+    let mut world = World::new();
+    world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
+    let sock = world.connected(gateway_v4(port));
+    world.write_all(sock, b"hello");
+    world.read_exact(sock, 5);
+    world.run_for(Duration::from_millis(100));
+    let turns = |world: &World| {
+        let gateway = world.gateway.borrow();
+        gateway.inner().counters().iter().find(|(name, _)| *name == "turns").unwrap().1
+    };
+    let (due, now) = (world.gateway.borrow().next_timeout_ns(), world.now().0);
+    assert!(due.is_none_or(|due| due > now), "{due:?}, now {now}");
+    // The test turns every 5 ms; nothing else does.
+    let before = turns(&world);
+    world.run_for(Duration::from_millis(100));
+    assert!(turns(&world) - before <= 21);
+}

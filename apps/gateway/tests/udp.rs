@@ -1,0 +1,168 @@
+//! Datagrams of the program to services of the host.
+
+mod world;
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use towpath_ring::Payload;
+use towpath_shm::Fragments;
+use towpath_stack::{BindOptions, DatagramOut, Family, SocketError, SocketKind};
+use world::{World, gateway_v4, gateway_v6, pattern};
+
+fn echo_server(addr: &str, times: usize) -> (u16, thread::JoinHandle<()>) {
+    let socket = UdpSocket::bind(addr).unwrap();
+    socket.set_read_timeout(Some(world::PATIENCE)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let server = thread::spawn(move || {
+        let mut buffer = [0; 65536];
+        for _ in 0..times {
+            let (n, from) = socket.recv_from(&mut buffer).unwrap();
+            socket.send_to(&buffer[..n], from).unwrap();
+        }
+    });
+    (port, server)
+}
+
+#[test]
+fn datagrams_keep_their_bounds() {
+    let sizes = [0, 1, 100, 1472, 9000, 60_000];
+    let (port, server) = echo_server("127.0.0.1:0", sizes.len());
+    let mut world = World::new();
+    let sock = world.datagram_socket("10.0.2.15:0");
+    for size in sizes {
+        let bytes = pattern(size, size as u32);
+        world.send_to(sock, gateway_v4(port), &bytes, None);
+        let got = world.until("an answer", |world| world.program.datagrams.pop_front());
+        assert_eq!(got, (sock.user, gateway_v4(port), bytes));
+    }
+    server.join().unwrap();
+    assert_eq!(world.counter("udp_flows"), 1);
+}
+
+#[test]
+fn datagrams_over_ipv6() {
+    let (port, _server) = echo_server("[::1]:0", 1);
+    let mut world = World::new();
+    let sock = world.datagram_socket("[fd00:2::15]:0");
+    world.send_to(sock, gateway_v6(port), b"hello", None);
+    let got = world.until("an answer", |world| world.program.datagrams.pop_front());
+    assert_eq!(got, (sock.user, gateway_v6(port), b"hello".to_vec()));
+}
+
+#[test]
+fn trains_of_datagrams_are_cut_and_all_arrive() {
+    const SIZE: usize = 1200;
+    let (port, server) = echo_server("127.0.0.1:0", 21);
+    let mut world = World::new();
+    let sock = world.datagram_socket("10.0.2.15:0");
+    let bytes = pattern(20 * SIZE + 77, 5);
+    world.send_to(sock, gateway_v4(port), &bytes, Some(SIZE as u16));
+    for chunk in bytes.chunks(SIZE) {
+        let got = world.until("an answer", |world| world.program.datagrams.pop_front());
+        assert_eq!(got.2, chunk);
+    }
+    server.join().unwrap();
+}
+
+#[test]
+fn a_closed_port_is_reported() {
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut world = World::new();
+    for (bind, to) in [("10.0.2.15:0", gateway_v4(port)), ("[fd00:2::15]:0", gateway_v6(port))] {
+        let sock = world.datagram_socket(bind);
+        let now = world.now();
+        world.stack.connect_datagram(now, sock.id, to).unwrap();
+        world.send_to(sock, to, b"anybody?", None);
+        let error = world.until("an error", |world| world.error(sock));
+        assert_eq!(error, SocketError::PortUnreachable);
+    }
+    assert_eq!(world.counter("icmp_errors"), 2);
+}
+
+#[test]
+fn every_flow_has_its_own_answers() {
+    const FLOWS: usize = 100;
+    let (port, server) = echo_server("127.0.0.1:0", FLOWS);
+    let mut world = World::new();
+    let socks: Vec<_> = (0..FLOWS).map(|_| world.datagram_socket("10.0.2.15:0")).collect();
+    for sock in &socks {
+        world.send_to(*sock, gateway_v4(port), &sock.user.to_be_bytes(), None);
+    }
+    for _ in 0..FLOWS {
+        let (user, _, bytes) =
+            world.until("an answer", |world| world.program.datagrams.pop_front());
+        assert_eq!(bytes, user.to_be_bytes());
+    }
+    server.join().unwrap();
+    assert_eq!(world.counter("udp_flows"), FLOWS as u64);
+}
+
+fn ping(world: &mut World, to: IpAddr) -> SocketAddr {
+    let user = world.user();
+    let id = world.stack.open(SocketKind::Echo, Family::V4, user).unwrap();
+    let own = "10.0.2.15:0".parse().unwrap();
+    let ident = world.stack.bind(id, own, BindOptions::default()).unwrap().port();
+    let mut request = vec![8, 0, 0, 0];
+    request.extend(ident.to_be_bytes());
+    request.extend([0, 1]);
+    request.extend(b"data");
+    let now = world.now();
+    let to = SocketAddr::new(to, 0);
+    let out = DatagramOut { remote: Some(to), ..DatagramOut::default() };
+    let payload = Payload::new(&request, Fragments::empty());
+    world.stack.send_datagram(now, id, &out, &payload, &mut world.pool).unwrap();
+    to
+}
+
+fn expect_reply(world: &mut World, from: SocketAddr) {
+    let (_, remote, reply) = world.until("a reply", |world| world.program.datagrams.pop_front());
+    assert_eq!((remote.ip(), reply[0], &reply[8..]), (from.ip(), 0, &b"data"[..]));
+}
+
+#[test]
+fn the_gateway_answers_pings_to_itself() {
+    let mut world = World::new();
+    let to = ping(&mut world, gateway_v4(0).ip());
+    expect_reply(&mut world, to);
+}
+
+#[test]
+fn pings_leave_the_host_if_it_permits() {
+    // An address of this host that is not its loopback; without one there is nobody to ping.
+    let probe = UdpSocket::bind("0.0.0.0:0").unwrap();
+    if probe.connect("192.0.2.1:9").is_err() {
+        return;
+    }
+    let mut world = World::new();
+    let to = ping(&mut world, probe.local_addr().unwrap().ip());
+    let permitted = world.until("a decision", |world| {
+        let (sent, refused) = (world.counter("echo_requests"), world.counter("echo_not_permitted"));
+        (sent + refused > 0).then_some(sent > 0)
+    });
+    if permitted {
+        expect_reply(&mut world, to);
+        assert_eq!(world.counter("echo_replies"), 1);
+    }
+}
+
+#[test]
+fn a_burst_of_the_host_waits_where_there_is_room() {
+    // More than the link takes at once; the rest waits in the socket's buffer.
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let port = server.local_addr().unwrap().port();
+    let mut world = World::new();
+    let sock = world.datagram_socket("10.0.2.15:0");
+    world.send_to(sock, gateway_v4(port), b"go", None);
+    world.turn();
+    let (_, client) = server.recv_from(&mut [0; 16]).unwrap();
+    for n in 0..100u32 {
+        server.send_to(&n.to_be_bytes(), client).unwrap();
+    }
+    for n in 0..100u32 {
+        let (_, _, bytes) = world.until("a datagram", |world| world.program.datagrams.pop_front());
+        assert_eq!(bytes, n.to_be_bytes());
+    }
+}

@@ -1,0 +1,370 @@
+//! A program's stack joined to a gateway, turned in real time on the test's thread.
+#![allow(dead_code)] // Each test file uses its part.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant as Clock};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use towpath_gateway::{Forward, ForwardProtocol, Gateway, GatewayConfig};
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
+use towpath_shm::Fragments;
+use towpath_stack::net::{IfaceId, InterfaceConfig};
+use towpath_stack::{
+    BindOptions, Budget, DatagramMeta, DatagramOut, EchoMeta, Family, Host, Linger, PendingId,
+    SocketError, SocketEvent, SocketId, SocketKind, Stack, StackConfig,
+};
+use towpath_tcp::Instant;
+use towpath_wire::{MacAddr, Prefix};
+
+/// How long anything in a test may take.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the program knows about its sockets, by user number.
+#[derive(Default)]
+pub struct Program {
+    pub events: HashMap<u32, Vec<SocketEvent>>,
+    pub accepted: VecDeque<(u32, SocketId, SocketAddr)>,
+    pub datagrams: VecDeque<(u32, SocketAddr, Vec<u8>)>,
+    next_user: u32,
+}
+
+const FIFO: u32 = 1 << 20;
+
+impl Host for Program {
+    type Recv = HeapRecv;
+    type Send = HeapSend;
+
+    fn accept(
+        &mut self,
+        _: u32,
+        child: SocketId,
+        _: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<(u32, HeapRecv, HeapSend)> {
+        self.next_user += 1;
+        self.accepted.push_back((self.next_user, child, remote));
+        Some((self.next_user, HeapRecv::new(FIFO, FIFO), HeapSend::new(FIFO, FIFO)))
+    }
+
+    fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
+
+    fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool {
+        let mut bytes = vec![0; payload.len() as usize];
+        payload.copy_to(0, &mut bytes);
+        self.datagrams.push_back((user, meta.remote, bytes));
+        true
+    }
+
+    fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {}
+
+    fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {}
+
+    fn event(&mut self, user: u32, event: SocketEvent) {
+        self.events.entry(user).or_default().push(event);
+    }
+}
+
+/// A socket of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sock {
+    pub id: SocketId,
+    pub user: u32,
+}
+
+/// The gateway as a port that the test can also look at.
+struct Shared {
+    gateway: Rc<RefCell<Gateway>>,
+    wake: OwnedFd,
+}
+
+impl Port for Shared {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        self.gateway.borrow_mut().poll(now_ns, pool, out, max)
+    }
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        self.gateway.borrow_mut().submit(now_ns, pool, batch)
+    }
+    fn offloads(&self) -> Offloads {
+        self.gateway.borrow().offloads()
+    }
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wake.as_fd())
+    }
+    fn next_timeout_ns(&self) -> Option<u64> {
+        self.gateway.borrow().next_timeout_ns()
+    }
+}
+
+pub struct World {
+    pub stack: Stack<Program>,
+    pub program: Program,
+    pub gateway: Rc<RefCell<Gateway>>,
+    pub pool: Pool,
+    ports: [Box<dyn Port>; 1],
+    start: Clock,
+}
+
+pub fn gateway_v4(port: u16) -> SocketAddr {
+    format!("10.0.2.2:{port}").parse().unwrap()
+}
+
+pub fn gateway_v6(port: u16) -> SocketAddr {
+    format!("[fd00:2::2]:{port}").parse().unwrap()
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with(GatewayConfig { seed: [7; 32], ..GatewayConfig::default() })
+    }
+
+    pub fn with(config: GatewayConfig) -> Self {
+        let start = Clock::now();
+        let now = Instant(1);
+        let gateway = Gateway::new(config.clone(), now.0).unwrap();
+        let wake = gateway.wake_fd().unwrap().try_clone_to_owned().unwrap();
+        let mut stack = Stack::new(StackConfig::default(), [9; 32], now);
+        let own = [config.program_v4.map(IpAddr::V4), config.program_v6.map(IpAddr::V6)];
+        let iface = stack.net.add_interface(
+            now,
+            InterfaceConfig {
+                name: "gw0".into(),
+                link: LinkType::Ip,
+                mac: MacAddr::default(),
+                mtu: config.mtu,
+                offloads: gateway.offloads(),
+                addresses: own.into_iter().flatten().map(Prefix::host).collect(),
+                slaac: false,
+                any_address: false,
+            },
+        );
+        assert_eq!(iface, IfaceId(1));
+        for everything in [Prefix::ALL_V4, Prefix::ALL_V6] {
+            stack.net.add_route(everything, None, iface, 0);
+        }
+        let gateway = Rc::new(RefCell::new(gateway));
+        let port: Box<dyn Port> = Box::new(Shared { gateway: gateway.clone(), wake });
+        Self {
+            stack,
+            program: Program::default(),
+            gateway,
+            pool: Pool::default(),
+            ports: [port],
+            start,
+        }
+    }
+
+    pub fn now(&self) -> Instant {
+        Instant(1 + self.start.elapsed().as_nanos() as u64)
+    }
+
+    pub fn forward(&mut self, host: &str, port: u16, protocol: ForwardProtocol) -> SocketAddr {
+        let forward = Forward { host: host.parse().unwrap(), port, protocol };
+        self.gateway.borrow_mut().listen(&[forward]).unwrap()[0]
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        let gateway = self.gateway.borrow();
+        gateway.counters().iter().find(|(n, _)| *n == name).unwrap().1
+    }
+
+    pub fn turn(&mut self) {
+        let now = self.now();
+        let budget = Budget::default();
+        self.stack.turn(now, &mut self.program, &mut self.ports, &mut self.pool, budget);
+    }
+
+    /// Turns and sleeps as an engine does until `done` says so.
+    pub fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut World) -> Option<T>) -> T {
+        let deadline = Clock::now() + PATIENCE;
+        loop {
+            self.turn();
+            if let Some(value) = done(self) {
+                return value;
+            }
+            assert!(
+                Clock::now() < deadline,
+                "waited too long for {what}: {:?}",
+                self.gateway.borrow().counters()
+            );
+            self.sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Turns for a while.
+    pub fn run_for(&mut self, time: Duration) {
+        let deadline = Clock::now() + time;
+        while Clock::now() < deadline {
+            self.turn();
+            self.sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn sleep(&mut self, most: Duration) {
+        let now = self.now().0;
+        let stack = self.stack.next_timeout().map(|at| at.0);
+        let port = self.ports[0].next_timeout_ns();
+        let due = stack.into_iter().chain(port).min().unwrap_or(u64::MAX);
+        let wait = Duration::from_nanos(due.saturating_sub(now)).min(most);
+        let wait = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as i64 };
+        let mut fds = [PollFd::from_borrowed_fd(self.ports[0].wake_fd().unwrap(), PollFlags::IN)];
+        let _ = poll(&mut fds, Some(&wait));
+    }
+
+    pub fn user(&mut self) -> u32 {
+        self.program.next_user += 1;
+        self.program.next_user
+    }
+
+    /// Begins to connect.
+    pub fn connect(&mut self, to: SocketAddr) -> Sock {
+        let user = self.user();
+        let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
+        let id = self.stack.open(SocketKind::Stream, family, user).unwrap();
+        let (recv, send) = (HeapRecv::new(FIFO, FIFO), HeapSend::new(FIFO, FIFO));
+        let now = self.now();
+        self.stack.connect(now, id, to, recv, send).unwrap();
+        Sock { id, user }
+    }
+
+    /// Connects.
+    pub fn connected(&mut self, to: SocketAddr) -> Sock {
+        let sock = self.connect(to);
+        self.until("connect", |world| world.happened(sock, SocketEvent::Connected).then_some(()));
+        sock
+    }
+
+    pub fn listen(&mut self, addr: &str) -> Sock {
+        let addr: SocketAddr = addr.parse().unwrap();
+        let user = self.user();
+        let family = if addr.is_ipv4() { Family::V4 } else { Family::V6 };
+        let id = self.stack.open(SocketKind::Stream, family, user).unwrap();
+        let options = BindOptions { v6_only: true, ..BindOptions::default() };
+        self.stack.bind(id, addr, options).unwrap();
+        self.stack.listen(id, 512).unwrap();
+        Sock { id, user }
+    }
+
+    pub fn accept(&mut self, listener: Sock) -> (Sock, SocketAddr) {
+        self.until("accept", |world| {
+            let (user, id, remote) = world.program.accepted.pop_front()?;
+            world.stack.accepted(listener.id);
+            Some((Sock { id, user }, remote))
+        })
+    }
+
+    pub fn datagram_socket(&mut self, bind: &str) -> Sock {
+        let addr: SocketAddr = bind.parse().unwrap();
+        let user = self.user();
+        let family = if addr.is_ipv4() { Family::V4 } else { Family::V6 };
+        let id = self.stack.open(SocketKind::Datagram, family, user).unwrap();
+        self.stack.bind(id, addr, BindOptions::default()).unwrap();
+        Sock { id, user }
+    }
+
+    pub fn send_to(&mut self, sock: Sock, to: SocketAddr, bytes: &[u8], segment_size: Option<u16>) {
+        let out = DatagramOut { remote: Some(to), segment_size, ..DatagramOut::default() };
+        let payload = Payload::new(bytes, Fragments::empty());
+        let now = self.now();
+        self.stack.send_datagram(now, sock.id, &out, &payload, &mut self.pool).unwrap();
+    }
+
+    pub fn happened(&self, sock: Sock, event: SocketEvent) -> bool {
+        self.program.events.get(&sock.user).is_some_and(|events| events.contains(&event))
+    }
+
+    pub fn error(&self, sock: Sock) -> Option<SocketError> {
+        self.program.events.get(&sock.user)?.iter().find_map(|event| match event {
+            SocketEvent::Error(error) => Some(*error),
+            _ => None,
+        })
+    }
+
+    /// Writes as much as there is room for.
+    pub fn write(&mut self, sock: Sock, bytes: &[u8]) -> usize {
+        let Some(send) = self.stack.send_buffer(sock.id) else { return 0 };
+        let n = send.write(&Payload::new(bytes, Fragments::empty()));
+        if n > 0 {
+            self.stack.send_ready(sock.id);
+        }
+        n as usize
+    }
+
+    pub fn unread(&mut self, sock: Sock) -> u32 {
+        self.stack.recv_buffer(sock.id).map_or(0, |recv| recv.unread())
+    }
+
+    /// Reads what is there.
+    pub fn read(&mut self, sock: Sock) -> Vec<u8> {
+        let now = self.now();
+        let Some(recv) = self.stack.recv_buffer(sock.id) else { return Vec::new() };
+        let fragments = recv.peek();
+        let mut bytes = vec![0; fragments.len() as usize];
+        fragments.copy_to(0, &mut bytes);
+        recv.consume(bytes.len() as u32);
+        if !bytes.is_empty() {
+            self.stack.recv_taken(now, sock.id);
+        }
+        bytes
+    }
+
+    /// Reads exactly so many.
+    pub fn read_exact(&mut self, sock: Sock, n: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        self.until("bytes", |world| {
+            all.extend(world.read(sock));
+            (all.len() >= n).then_some(())
+        });
+        assert_eq!(all.len(), n);
+        all
+    }
+
+    /// Writes all of it.
+    pub fn write_all(&mut self, sock: Sock, bytes: &[u8]) {
+        let mut done = 0;
+        self.until("room", |world| {
+            done += world.write(sock, &bytes[done..]);
+            (done == bytes.len()).then_some(())
+        });
+    }
+
+    /// Reads to the end of the stream.
+    pub fn read_to_end(&mut self, sock: Sock) -> Vec<u8> {
+        let mut all = Vec::new();
+        self.until("the end", |world| {
+            all.extend(world.read(sock));
+            let ended = world.happened(sock, SocketEvent::PeerClosed);
+            (ended && world.unread(sock) == 0).then_some(())
+        });
+        all
+    }
+
+    pub fn close(&mut self, sock: Sock, linger: Linger) {
+        let now = self.now();
+        self.stack.close(now, sock.id, linger);
+    }
+}
+
+/// Bytes that cannot be mistaken for others.
+pub fn pattern(n: usize, seed: u32) -> Vec<u8> {
+    let mut x = seed | 1;
+    let next = |_| {
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        x as u8
+    };
+    (0..n).map(next).collect()
+}
+
+/// FNV-1a, continued from `sum`.
+pub fn fnv(sum: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(sum, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}

@@ -1,0 +1,375 @@
+//! The attachment of this process to its engine.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
+};
+use towpath_ring::{Channel, Region};
+use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::layout::{Command, Plain, Slot, VERSION, op};
+
+use crate::syscall::SignalsBlocked;
+use crate::{Error, HighFd, Lock, Socket};
+
+/// Between two tries to put a command into a full ring.
+const RING_FULL_PAUSE: Duration = Duration::from_micros(50);
+/// Tries between two looks whether the engine still lives.
+const RING_FULL_TRIES: u32 = 1000;
+
+/// One process's attachment: the region of its run, its own channel, and the socket and doorbells
+/// beside it. Shared by all threads.
+#[derive(Debug)]
+pub struct Client {
+    region: Region,
+    channel: Channel,
+    control: HighFd,
+    engine_bell: HighFd,
+    bell: HighFd,
+    commands: Lock<()>,
+    calls: Lock<()>,
+    dead: AtomicBool,
+}
+
+/// What a process needs that is about to be forked or spawned: a channel of its own, on which it
+/// holds what its parent holds.
+#[derive(Debug)]
+pub struct Cloned {
+    /// The control socket, close-on-exec.
+    pub control: HighFd,
+    channel: OwnedFd,
+    bell: OwnedFd,
+}
+
+impl Client {
+    /// Says hello on a control socket. `held` finds the sockets that this process image was born
+    /// with; None when there can be none.
+    ///
+    /// # Errors
+    /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build.
+    pub fn attach(
+        control: OwnedFd,
+        held: Option<impl FnOnce(&Region) -> Vec<Socket>>,
+    ) -> Result<Self, Error> {
+        let control = HighFd::new(control);
+        // The hello drops what this image does not list, and a list takes full generations, which
+        // are in the region, which comes with the answer. A clone holds it all meanwhile.
+        let holder = match held {
+            Some(_) => Some(exchange(&control, &Request { call: call::CLONE, ..Request::default() })?),
+            None => None,
+        };
+        let received = exchange(&control, &hello())?;
+        let mut fds = received.into_iter();
+        let mut next = || fds.next().ok_or(Error::Refused(Errno::PROTO.raw_os_error()));
+        let (region, channel, engine_bell, bell) = (next()?, next()?, next()?, next()?);
+        // Several threads may read it: whoever comes second must not sleep.
+        rustix::fs::fcntl_setfl(&bell, rustix::fs::OFlags::NONBLOCK)?;
+        let client = Self {
+            region: Region::map(raised(region)).map_err(build_mismatch)?,
+            channel: Channel::map(raised(channel)).map_err(build_mismatch)?,
+            control,
+            engine_bell: HighFd::new(engine_bell),
+            bell: HighFd::new(bell),
+            commands: Lock::new(()),
+            calls: Lock::new(()),
+            dead: AtomicBool::new(false),
+        };
+        if let Some(held) = held {
+            for socket in held(&client.region) {
+                client.adopt(socket)?;
+            }
+        }
+        holder.into_iter().flatten().for_each(close);
+        Ok(client)
+    }
+
+    /// A socket that this process did not hold: from an exec or SCM_RIGHTS.
+    pub fn adopt(&self, socket: Socket) -> Result<(), Error> {
+        let (slot, generation) = (socket.slot, socket.generation);
+        let request = Request { call: call::ADOPT, slot, generation, ..Request::default() };
+        match self.call(&request) {
+            // It ended while it was on its way; its calls will say so.
+            Err(Error::Refused(_)) | Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A second channel that holds what this one holds.
+    pub fn clone_channel(&self) -> Result<Cloned, Error> {
+        let request = Request { call: call::CLONE, ..Request::default() };
+        let (_, fds) = self.call_with_descriptors(&request)?;
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or(Error::Refused(Errno::PROTO.raw_os_error()));
+        Ok(Cloned { control: HighFd::new(next()?), channel: next()?, bell: next()? })
+    }
+
+    /// In the child after fork: the attachment on the channel that was cloned before. The parent's
+    /// one is to be abandoned then.
+    pub fn forked(&self, cloned: Cloned) -> Result<Self, Error> {
+        let engine_bell = rustix::io::fcntl_dupfd_cloexec(self.engine_bell.borrow(), 3)?;
+        rustix::fs::fcntl_setfl(&cloned.bell, rustix::fs::OFlags::NONBLOCK)?;
+        Ok(Self {
+            region: self.region.clone(),
+            channel: Channel::map(raised(cloned.channel)).map_err(build_mismatch)?,
+            control: cloned.control,
+            engine_bell: HighFd::new(engine_bell),
+            bell: HighFd::new(cloned.bell),
+            commands: Lock::new(()),
+            calls: Lock::new(()),
+            dead: AtomicBool::new(self.is_dead()),
+        })
+    }
+
+    /// Sends a request and waits for the answer.
+    ///
+    /// # Errors
+    /// `Refused` with the engine's errno, `Dead` when it is gone.
+    pub fn call(&self, request: &Request) -> Result<Reply, Error> {
+        self.call_with_descriptors(request).map(|(reply, _)| reply)
+    }
+
+    fn call_with_descriptors(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Error> {
+        if self.is_dead() {
+            return Err(Error::Dead);
+        }
+        let _signals = SignalsBlocked::new();
+        let _calls = self.calls.lock();
+        let mut fds = Vec::new();
+        let result = send_request(&self.control, request).and_then(|()| recv_reply(&self.control, &mut fds));
+        match result {
+            Ok(reply) if reply.errno == 0 => Ok((reply, fds)),
+            Ok(reply) => Err(Error::Refused(reply.errno)),
+            Err(error) => {
+                if error == Error::Dead {
+                    self.set_dead();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts a command into the ring and rings the engine if it sleeps.
+    pub fn command(&self, command: &Command) {
+        let mut tries = 0;
+        loop {
+            let full = {
+                let _commands = self.commands.lock();
+                towpath_ring::push_command(&self.channel, command).is_err()
+            };
+            self.ring_engine();
+            if !full || self.is_dead() {
+                return;
+            }
+            tries += 1;
+            if tries % RING_FULL_TRIES == 0 && !self.check_alive() {
+                return;
+            }
+            let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: RING_FULL_PAUSE.as_nanos() as i64 };
+            let _ = rustix::thread::nanosleep(&pause);
+        }
+    }
+
+    /// A command about a socket.
+    pub fn socket_command(&self, socket: Socket, op: u32, a: u32, b: u64) {
+        self.command(&Command { op, slot: socket.slot, generation: socket.generation, a, b, c: 0 });
+    }
+
+    /// An option that cannot fail any more.
+    pub fn setting(&self, socket: Socket, setting: u32, value: u64) {
+        self.socket_command(socket, op::SETTING, setting, value);
+    }
+
+    /// Wakes the engine if it sleeps.
+    pub fn ring_engine(&self) {
+        towpath_ring::ring_engine(&self.region, self.engine_bell.borrow());
+    }
+
+    /// The slot of a socket, or None when the engine gave it to another one meanwhile.
+    #[inline]
+    pub fn slot(&self, socket: Socket) -> Option<&Slot> {
+        let slot = self.region.slot(socket.slot)?;
+        (slot.generation.load(Ordering::Acquire) == socket.generation).then_some(slot)
+    }
+
+    /// The memory of the run.
+    #[inline]
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// The rings of this process.
+    #[inline]
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// The control socket: it becomes readable between calls only when the engine is gone.
+    pub fn control(&self) -> &HighFd {
+        &self.control
+    }
+
+    /// The eventfd that the engine writes when this process sleeps and there is an event.
+    pub fn bell(&self) -> &HighFd {
+        &self.bell
+    }
+
+    /// Whether the engine was found to be gone.
+    #[inline]
+    pub fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the engine is still there.
+    pub fn check_alive(&self) -> bool {
+        if self.is_dead() {
+            return false;
+        }
+        let mut byte = [MaybeUninit::uninit(); 1];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let gone = match recv(self.control.borrow(), &mut byte, flags) {
+            Ok((_, received)) => received == 0,
+            Err(Errno::AGAIN | Errno::INTR) => false,
+            Err(_) => true,
+        };
+        if gone {
+            self.set_dead();
+        }
+        !gone
+    }
+
+    /// For whoever forks: both sides drop the guards.
+    pub fn lock_all(&self) -> impl Drop + '_ {
+        Locked { _calls: self.calls.lock(), _commands: self.commands.lock() }
+    }
+
+    /// In the child after fork: gives up the parent's control socket and doorbells. Otherwise the
+    /// engine would not notice the parent's end. The memory stays mapped: references to it may live
+    /// on the stack of the thread that forked.
+    pub fn abandon(&self) {
+        for fd in [&self.control, &self.engine_bell, &self.bell] {
+            fd.close();
+        }
+    }
+
+    fn set_dead(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Locked<'a> {
+    _calls: crate::LockGuard<'a, ()>,
+    _commands: crate::LockGuard<'a, ()>,
+}
+
+impl Drop for Locked<'_> {
+    // The guards do it; this makes the type one that is held for its drop.
+    fn drop(&mut self) {}
+}
+
+fn hello() -> Request {
+    let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    Request { call: call::HELLO, a: pid, ..Request::default() }
+}
+
+/// One request before there is a client, and the descriptors of its reply.
+fn exchange(control: &HighFd, request: &Request) -> Result<Vec<OwnedFd>, Error> {
+    let mut fds = Vec::new();
+    send_request(control, request)?;
+    let reply = recv_reply(control, &mut fds)?;
+    match reply.errno {
+        0 if request.call == call::HELLO && reply.a != VERSION => {
+            Err(Error::Refused(Errno::PROTO.raw_os_error()))
+        }
+        0 => Ok(fds),
+        errno => Err(Error::Refused(errno)),
+    }
+}
+
+fn close(fd: OwnedFd) {
+    crate::syscall::close(std::os::fd::IntoRawFd::into_raw_fd(fd));
+}
+
+fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
+    loop {
+        match send(control.borrow(), request.wire(), SendFlags::NOSIGNAL) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(_) => return Err(Error::Dead),
+        }
+    }
+}
+
+fn recv_reply(control: &HighFd, fds: &mut Vec<OwnedFd>) -> Result<Reply, Error> {
+    let mut bytes = [0; size_of::<Reply>()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let received = loop {
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        match recvmsg(control.borrow(), &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Ok(message) => {
+                for part in ancillary.drain() {
+                    if let RecvAncillaryMessage::ScmRights(rights) = part {
+                        fds.extend(rights);
+                    }
+                }
+                break message.bytes;
+            }
+            Err(Errno::INTR) => {}
+            Err(_) => return Err(Error::Dead),
+        }
+    };
+    if received == 0 {
+        return Err(Error::Dead);
+    }
+    Ok(Reply::from_bytes(&bytes[..received.min(size_of::<Reply>())]))
+}
+
+/// A memory file keeps its descriptor as long as it is mapped: move it out of the program's way.
+fn raised(fd: OwnedFd) -> OwnedFd {
+    match rustix::io::fcntl_dupfd_cloexec(&fd, HIGH) {
+        Ok(high) => {
+            close(fd);
+            high
+        }
+        Err(_) => fd,
+    }
+}
+/// Above what small programs use.
+const HIGH: i32 = 900;
+
+fn build_mismatch(_: std::io::Error) -> Error {
+    Error::Refused(Errno::PROTO.raw_os_error())
+}
+
+impl Cloned {
+    /// In the parent: what the child has now.
+    pub fn close(self) {
+        close(self.channel);
+        close(self.bell);
+    }
+
+    /// For posix_spawn: only the control socket is needed; the new image says hello on it.
+    pub fn into_control(self) -> HighFd {
+        let Self { control, channel, bell } = self;
+        close(channel);
+        close(bell);
+        control
+    }
+}
+
+/// The control socket whose number came by the environment.
+///
+/// # Safety
+/// Nobody else owns that number.
+pub unsafe fn control_from_number(number: i32) -> Option<OwnedFd> {
+    // SAFETY: borrowed for the time of a check only.
+    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    let is_packet_socket = rustix::net::sockopt::socket_type(borrowed) == Ok(rustix::net::SocketType::SEQPACKET);
+    // SAFETY: it is open, and the caller promises that it is nobody else's.
+    is_packet_socket.then(|| unsafe { OwnedFd::from_raw_fd(borrowed.as_raw_fd()) })
+}

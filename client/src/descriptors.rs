@@ -1,0 +1,194 @@
+//! Which of the process's descriptor numbers are ours, and what they stand for.
+//!
+//! Behind each socket's number is a real kernel object (an eventfd), so numbers cannot collide and
+//! close-on-exec is the kernel's business. The table is a static array: its pages cost nothing until
+//! touched, and a look-up is one load.
+
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use towpath_shm::layout::SLOTS_MAX;
+
+use crate::high_fd;
+use crate::socket::Socket;
+
+/// Numbers above this are never ours.
+pub const DESCRIPTORS_MAX: usize = 1 << 20;
+
+static TABLE: [AtomicU64; DESCRIPTORS_MAX] = [const { AtomicU64::new(0) }; DESCRIPTORS_MAX];
+// How many of the process's descriptors stand for a slot.
+static HOLDS: [AtomicU32; SLOTS_MAX as usize] = [const { AtomicU32::new(0) }; SLOTS_MAX as usize];
+// One more than the highest number ever entered, so that scans end early.
+static END: AtomicU32 = AtomicU32::new(0);
+
+const KIND_SHIFT: u32 = 60;
+const SOCKET: u64 = 1;
+const EPOLL: u64 = 2;
+const INTERNAL: u64 = 3;
+
+/// What a descriptor number is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// The kernel's.
+    Kernel,
+    /// A socket of ours.
+    Socket(Socket),
+    /// An epoll set; its index is the API layer's business.
+    Epoll(u32),
+    /// A descriptor of this library that the program does not know of.
+    Internal,
+}
+
+/// What `fd` is.
+#[inline]
+pub fn lookup(fd: i32) -> Entry {
+    match TABLE.get(fd as usize) {
+        Some(word) => unpack(word.load(Ordering::Acquire)),
+        None => Entry::Kernel,
+    }
+}
+
+/// The socket behind `fd`, if it is one of ours.
+#[inline]
+pub fn socket(fd: i32) -> Option<Socket> {
+    let word = TABLE.get(fd as usize)?.load(Ordering::Acquire);
+    (word >> KIND_SHIFT == SOCKET).then(|| unpack_socket(word))
+}
+
+/// Whether `fd` can be entered.
+pub fn fits(fd: i32) -> bool {
+    (fd as usize) < DESCRIPTORS_MAX
+}
+
+/// Enters an open descriptor that stands for `socket`.
+pub fn set_socket(fd: i32, socket: Socket) {
+    HOLDS[socket.slot as usize].fetch_add(1, Ordering::AcqRel);
+    set(fd, SOCKET << KIND_SHIFT | u64::from(socket.slot) << 32 | u64::from(socket.generation));
+}
+
+/// Enters an epoll descriptor.
+pub fn set_epoll(fd: i32, index: u32) {
+    set(fd, EPOLL << KIND_SHIFT | u64::from(index));
+}
+
+/// What became of a descriptor that was taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// What it was.
+    pub entry: Entry,
+    /// It was the last of this process for that socket.
+    pub last: bool,
+}
+
+/// Takes out a socket or epoll descriptor that is about to be closed. Of several threads that close
+/// the same number, one gets it.
+pub fn take(fd: i32) -> Taken {
+    let kernel = Taken { entry: Entry::Kernel, last: false };
+    let Some(word) = TABLE.get(fd as usize) else {
+        return kernel;
+    };
+    match unpack(word.load(Ordering::Acquire)) {
+        Entry::Kernel => return kernel,
+        Entry::Internal => return Taken { entry: Entry::Internal, last: false },
+        Entry::Socket(_) | Entry::Epoll(_) => {}
+    }
+    let entry = unpack(word.swap(0, Ordering::AcqRel));
+    let last = match entry {
+        Entry::Socket(socket) => HOLDS[socket.slot as usize].fetch_sub(1, Ordering::AcqRel) == 1,
+        _ => false,
+    };
+    Taken { entry, last }
+}
+
+/// The descriptor numbers from `from` on that are ours, ascending.
+pub fn ours(from: u32) -> impl Iterator<Item = (i32, Entry)> {
+    let end = END.load(Ordering::Acquire);
+    (from..end).filter_map(|fd| match lookup(fd as i32) {
+        Entry::Kernel => None,
+        entry => Some((fd as i32, entry)),
+    })
+}
+
+/// Makes way on `fd` if it is a descriptor of this library.
+pub fn evacuate(fd: i32) {
+    let Some(word) = TABLE.get(fd as usize).map(|word| word.load(Ordering::Acquire)) else {
+        return;
+    };
+    if word >> KIND_SHIFT == INTERNAL {
+        let at = (word & !(INTERNAL << KIND_SHIFT)) as usize as *const AtomicI32;
+        // SAFETY: the pointer was entered by `set_internal`; HighFd clears the entry before it
+        // frees the word.
+        high_fd::evacuate(fd, unsafe { &*at });
+    }
+}
+
+pub(crate) fn set_internal(fd: i32, word: &AtomicI32) {
+    if fits(fd) {
+        // User-space addresses have 47 (or 48, 56) bits: below the kind.
+        set(fd, INTERNAL << KIND_SHIFT | std::ptr::from_ref(word) as u64);
+    }
+}
+
+pub(crate) fn clear(fd: i32) {
+    if let Some(word) = TABLE.get(fd as usize) {
+        word.store(0, Ordering::Release);
+    }
+}
+
+fn set(fd: i32, word: u64) {
+    if let Some(entry) = TABLE.get(fd as usize) {
+        entry.store(word, Ordering::Release);
+        END.fetch_max(fd as u32 + 1, Ordering::AcqRel);
+    }
+}
+
+#[inline]
+fn unpack(word: u64) -> Entry {
+    match word >> KIND_SHIFT {
+        SOCKET => Entry::Socket(unpack_socket(word)),
+        EPOLL => Entry::Epoll(word as u32),
+        INTERNAL => Entry::Internal,
+        _ => Entry::Kernel,
+    }
+}
+
+#[inline]
+fn unpack_socket(word: u64) -> Socket {
+    Socket { slot: (word >> 32) as u32 & (SLOTS_MAX - 1), generation: word as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_are_counted() {
+        let socket = Socket { slot: SLOTS_MAX - 1, generation: 0xffff_fffd };
+        set_socket(900_001, socket);
+        set_socket(900_002, socket);
+        assert_eq!(lookup(900_001), Entry::Socket(socket));
+        assert_eq!(take(900_001), Taken { entry: Entry::Socket(socket), last: false });
+        assert_eq!(take(900_001), Taken { entry: Entry::Kernel, last: false });
+        assert_eq!(take(900_002), Taken { entry: Entry::Socket(socket), last: true });
+        set_epoll(900_003, 7);
+        assert_eq!(ours(900_000).collect::<Vec<_>>(), [(900_003, Entry::Epoll(7))]);
+        assert_eq!(take(900_003).entry, Entry::Epoll(7));
+        assert_eq!(lookup(-1), Entry::Kernel);
+        assert_eq!(lookup(i32::MAX), Entry::Kernel);
+    }
+
+    #[test]
+    fn internal_descriptors_move_away() {
+        let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let high = HighFd::new(fd);
+        let before = high.get();
+        assert_eq!(lookup(before), Entry::Internal);
+        assert_eq!(take(before).entry, Entry::Internal);
+        evacuate(before);
+        assert_ne!(high.get(), before);
+        assert_eq!(lookup(high.get()), Entry::Internal);
+        assert_eq!(lookup(before), Entry::Kernel);
+        crate::syscall::close(before);
+    }
+
+    use crate::HighFd;
+}

@@ -1,0 +1,94 @@
+//! Descriptors of our own, at numbers where programs do not look.
+
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::descriptors;
+use crate::syscall::{self, nr};
+
+const F_DUPFD_CLOEXEC: i32 = 1030;
+const F_SETFD: i32 = 2;
+const FD_CLOEXEC: usize = 1;
+const RLIMIT_NOFILE: usize = 7;
+/// Room between our descriptors and the limit.
+const BELOW_LIMIT: u64 = 64;
+/// A kernel's descriptor table is as long as its highest number: not higher than this.
+const HIGHEST: u64 = 16384;
+
+/// A descriptor that the program does not know of. Its close, dup2 and close_range leave it alone
+/// (dup2 makes it move).
+#[derive(Debug)]
+pub struct HighFd(Box<AtomicI32>);
+
+impl HighFd {
+    /// Moves a descriptor up and makes it close-on-exec. When there is no room above, it stays.
+    pub fn new(fd: OwnedFd) -> Self {
+        let low = fd.into_raw_fd();
+        let number = match move_up(low) {
+            Some(high) => {
+                syscall::close(low);
+                high
+            }
+            None => {
+                let _ = syscall::fcntl(low, F_SETFD, FD_CLOEXEC);
+                low
+            }
+        };
+        let word = Box::new(AtomicI32::new(number));
+        descriptors::set_internal(number, &word);
+        Self(word)
+    }
+
+    /// The number.
+    pub fn get(&self) -> i32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// For calls that want a borrowed one.
+    pub fn borrow(&self) -> BorrowedFd<'_> {
+        // SAFETY: it is open until `self` is dropped.
+        unsafe { BorrowedFd::borrow_raw(self.get()) }
+    }
+
+    /// Closes it before its time.
+    pub fn close(&self) {
+        let number = self.0.swap(-1, Ordering::Relaxed);
+        if number >= 0 {
+            descriptors::clear(number);
+            syscall::close(number);
+        }
+    }
+
+    /// Whether it survives exec.
+    pub fn set_inheritable(&self, yes: bool) {
+        let _ = syscall::fcntl(self.get(), F_SETFD, if yes { 0 } else { FD_CLOEXEC });
+    }
+}
+
+impl Drop for HighFd {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Gives way: `number` is about to be overwritten by dup2.
+pub(crate) fn evacuate(number: i32, word: &AtomicI32) {
+    if let Some(high) = move_up(number) {
+        word.store(high, Ordering::Relaxed);
+        descriptors::set_internal(high, word);
+        descriptors::clear(number);
+    }
+}
+
+fn move_up(fd: i32) -> Option<i32> {
+    let lowest = soft_limit().saturating_sub(BELOW_LIMIT).min(HIGHEST);
+    syscall::fcntl(fd, F_DUPFD_CLOEXEC, lowest as usize).ok().map(|high| high as i32)
+}
+
+fn soft_limit() -> u64 {
+    let mut limits = [1024u64, 0];
+    let args = [0, RLIMIT_NOFILE, 0, limits.as_mut_ptr() as usize, 0, 0];
+    // SAFETY: struct rlimit64 is two 64-bit words; a null new limit only asks.
+    let _ = unsafe { syscall::syscall(nr::PRLIMIT64, args) };
+    limits[0]
+}

@@ -1,0 +1,32 @@
+//! The program's side of a Towpath socket: attaching to an engine, the channel to it, and what one
+//! can do with a socket over it. Every API (POSIX today) is a thin layer over this crate.
+//!
+//! Read [`towpath_shm::layout`] first. Then, in order:
+//! - [`descriptors`]: which of the process's descriptor numbers are sockets of ours;
+//! - [`Client`]: the attachment, its calls (answered) and commands (not answered);
+//! - [`Socket`]: a socket by slot and generation, and what state it is in ([`Socket::readiness`]);
+//! - [`stream`], [`datagram`], [`listener`]: moving bytes, datagrams and connections;
+//! - [`wait`]: sleeping until one of them can go on.
+//!
+//! No function here calls into libc for a system call: the calls of this process may be interposed
+//! by a library that is built on this crate. [`syscall`] and rustix's raw backend are used instead.
+
+mod client;
+mod error;
+mod high_fd;
+mod lock;
+mod socket;
+
+pub mod datagram;
+pub mod descriptors;
+pub mod listener;
+pub mod stream;
+pub mod syscall;
+pub mod wait;
+
+pub use towpath_ring::{Region, forked};
+pub use client::{Client, Cloned, control_from_number};
+pub use error::Error;
+pub use high_fd::HighFd;
+pub use lock::{Lock, LockGuard};
+pub use socket::{Buffer, Socket, ready};

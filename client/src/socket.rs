@@ -1,0 +1,181 @@
+//! A socket as the program sees it: a slot, read without a lock.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use towpath_ring::program_fifo;
+use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Slot, flags, shut};
+
+use crate::{Client, Error};
+
+/// Which socket: a place in the run's table and how often that place was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Socket {
+    /// Index of the slot.
+    pub slot: u32,
+    /// Its generation.
+    pub generation: u32,
+}
+
+/// A stretch of the program's memory, laid out as `struct iovec`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Buffer {
+    /// Where.
+    pub at: *mut u8,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// What a socket is ready for: the bits of poll(2) and epoll(7).
+pub mod ready {
+    /// POLLIN and POLLRDNORM.
+    pub const IN: u32 = 0x41;
+    /// POLLOUT and POLLWRNORM.
+    pub const OUT: u32 = 0x104;
+    /// POLLERR.
+    pub const ERR: u32 = 8;
+    /// POLLHUP.
+    pub const HUP: u32 = 16;
+    /// POLLRDHUP.
+    pub const RDHUP: u32 = 0x2000;
+}
+
+impl Buffer {
+    /// Total bytes of several.
+    pub fn total(buffers: &[Self]) -> usize {
+        buffers.iter().fold(0, |sum, buffer| sum.saturating_add(buffer.len))
+    }
+
+    /// Its bytes.
+    ///
+    /// # Safety
+    /// The stretch must be valid for reads and writes, and not be used otherwise, while the result
+    /// lives: it is what a program passed to read(2) or write(2).
+    #[inline]
+    pub(crate) unsafe fn bytes(&self, skip: usize) -> &mut [u8] {
+        if self.len == skip {
+            return &mut [];
+        }
+        // SAFETY: the caller's promise; skip is below len.
+        unsafe { std::slice::from_raw_parts_mut(self.at.add(skip), self.len - skip) }
+    }
+}
+
+impl Socket {
+    /// What it is ready for, as Linux computes it in tcp_poll and datagram_poll.
+    pub fn readiness(self, client: &Client) -> u32 {
+        use ready::{ERR, HUP, IN, OUT, RDHUP};
+        if client.is_dead() {
+            return IN | OUT | ERR | HUP | RDHUP;
+        }
+        let Some(slot) = client.slot(self) else {
+            return ERR | HUP;
+        };
+        match Kind::from_u32(slot.kind.load(Acquire)) {
+            Some(Kind::Listener) => {
+                let waiting = program_fifo::unread(slot) as usize >= size_of::<AcceptRecord>();
+                if waiting { IN } else { 0 }
+            }
+            Some(Kind::Stream) => stream_readiness(slot),
+            Some(Kind::Datagram | Kind::Echo) => datagram_readiness(slot),
+            Some(Kind::Free) | None => ERR | HUP,
+        }
+    }
+
+    /// Asks for an event when there is room to send. Look at [`Self::readiness`] once more afterwards.
+    pub fn want_room(self, client: &Client) {
+        if let Some(slot) = client.slot(self) {
+            program_fifo::want_room(slot);
+        }
+    }
+
+    /// Takes the pending error.
+    pub fn take_error(self, client: &Client) -> Result<(), Error> {
+        let slot = client.slot(self).ok_or(Error::Dead)?;
+        take_error(slot)
+    }
+}
+
+pub(crate) fn take_error(slot: &Slot) -> Result<(), Error> {
+    if slot.error.load(Acquire) != 0 {
+        let errno = slot.error.swap(0, std::sync::atomic::Ordering::AcqRel);
+        if errno != 0 {
+            return Err(Error::Refused(errno));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing more will be read beyond what is unread.
+pub(crate) fn no_more_input(slot: &Slot) -> bool {
+    slot.flags.load(Acquire) & (flags::RX_EOF | flags::DEAD) != 0 || slot.shut.load(Relaxed) & shut::READ != 0
+}
+
+/// Nothing more can be sent.
+pub(crate) fn no_more_output(slot: &Slot) -> bool {
+    slot.flags.load(Acquire) & (flags::TX_CLOSED | flags::DEAD) != 0 || slot.shut.load(Relaxed) & shut::WRITE != 0
+}
+
+fn stream_readiness(slot: &Slot) -> u32 {
+    use ready::{ERR, HUP, IN, OUT, RDHUP};
+    let seen = slot.flags.load(Acquire);
+    let mut mask = 0;
+    if slot.error.load(Acquire) != 0 {
+        mask |= ERR;
+    }
+    if seen & flags::CONNECTING != 0 {
+        return mask;
+    }
+    if seen & (flags::CONNECTED | flags::DEAD | flags::RX_EOF | flags::TX_CLOSED) == 0 {
+        return mask | OUT | HUP;
+    }
+    let (no_input, no_output) = (no_more_input(slot), no_more_output(slot));
+    if no_input && no_output || seen & flags::DEAD != 0 {
+        mask |= HUP;
+    }
+    if no_input {
+        mask |= IN | RDHUP;
+    } else if readable(slot) {
+        mask |= IN;
+    }
+    if no_output || writable(slot) {
+        mask |= OUT;
+    }
+    mask
+}
+
+fn datagram_readiness(slot: &Slot) -> u32 {
+    use ready::{ERR, HUP, IN, OUT, RDHUP};
+    let mut mask = 0;
+    if slot.error.load(Acquire) != 0 {
+        mask |= ERR;
+    }
+    let shut_down = slot.shut.load(Relaxed);
+    if shut_down & shut::READ != 0 {
+        mask |= IN | RDHUP;
+    }
+    if shut_down & (shut::READ | shut::WRITE) == shut::READ | shut::WRITE {
+        mask |= HUP;
+    }
+    if program_fifo::unread(slot) as usize >= size_of::<DatagramHeader>() {
+        mask |= IN;
+    }
+    if writable(slot) {
+        mask |= OUT;
+    }
+    mask
+}
+
+fn readable(slot: &Slot) -> bool {
+    let unread = program_fifo::unread(slot);
+    let low_water = slot.rcvlowat.load(Relaxed).max(1);
+    // A window that is smaller than the mark would never be reported.
+    unread >= low_water || unread > 0 && unread >= slot.rx_cap.load(Acquire) / 2
+}
+
+/// sk_stream_is_writeable: free memory is at least half of what is queued. Without memory it is
+/// writable too: the write asks for memory.
+fn writable(slot: &Slot) -> bool {
+    let room = program_fifo::room(slot);
+    slot.tx_cap.load(Acquire) == 0 || room > 0 && room >= program_fifo::queued(slot) / 2
+}

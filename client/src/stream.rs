@@ -1,0 +1,192 @@
+//! Bytes of a connection.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use towpath_ring::{lock_rx, lock_tx, program_fifo};
+use towpath_shm::layout::{SLOTS_MAX, Slot, flags, op, setting};
+
+use crate::socket::{no_more_input, no_more_output, take_error};
+use crate::{Buffer, Client, Error, Socket};
+
+// 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the next.
+static MORE: [AtomicU8; SLOTS_MAX as usize] = [const { AtomicU8::new(0) }; SLOTS_MAX as usize];
+
+/// Reads what is there into `buffers`; with `keep` it stays unread. 0: end of file (or no room in
+/// `buffers`). One attempt.
+///
+/// # Safety
+/// The buffers must be valid for writes.
+pub unsafe fn recv(client: &Client, socket: Socket, buffers: &[Buffer], keep: bool) -> Result<usize, Error> {
+    if client.is_dead() {
+        return Err(Error::Dead);
+    }
+    let slot = client.slot(socket).ok_or(Error::Dead)?;
+    let guard = lock_rx(slot);
+    // Before the bytes are counted: after the end of file there are no more.
+    let ended = no_more_input(slot);
+    let mut done = 0;
+    for buffer in buffers {
+        // SAFETY: the caller's promise.
+        let to = unsafe { buffer.bytes(0) };
+        let n = program_fifo::peek(client.region(), slot, done as u32, to);
+        done += n;
+        if n < to.len() {
+            break;
+        }
+    }
+    if done > 0 {
+        let tell = !keep && program_fifo::consume(slot, done as u32);
+        drop(guard);
+        if tell {
+            client.socket_command(socket, op::RX_SPACE, 0, 0);
+        }
+        return Ok(done);
+    }
+    drop(guard);
+    match why_nothing(slot, ended) {
+        Err(Error::WouldBlock) if Buffer::total(buffers) == 0 => Ok(0),
+        why => why,
+    }
+}
+
+/// There are no unread bytes: is that the end, an error, or only so far?
+fn why_nothing(slot: &Slot, ended: bool) -> Result<usize, Error> {
+    take_error(slot)?;
+    if ended {
+        return Ok(0);
+    }
+    if slot.flags.load(Acquire) & (flags::CONNECTED | flags::CONNECTING) == 0 {
+        return Err(Error::NotConnected);
+    }
+    Err(Error::WouldBlock)
+}
+
+/// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream).
+pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
+    let slot = client.slot(socket).ok_or(Error::Dead)?;
+    let guard = lock_rx(slot);
+    let ended = no_more_input(slot);
+    let n = u32::try_from(n).unwrap_or(u32::MAX).min(program_fifo::unread(slot));
+    if n == 0 {
+        drop(guard);
+        return why_nothing(slot, ended);
+    }
+    let tell = program_fifo::consume(slot, n);
+    drop(guard);
+    if tell {
+        client.socket_command(socket, op::RX_SPACE, 0, 0);
+    }
+    Ok(n as usize)
+}
+
+/// Unread bytes (FIONREAD).
+pub fn unread(client: &Client, socket: Socket) -> usize {
+    client.slot(socket).map_or(0, |slot| program_fifo::unread(slot) as usize)
+}
+
+/// Queues bytes `skip..` of `buffers`, as many as there is room for. `more`: further bytes follow at
+/// once, do not send a short segment for these. One attempt.
+///
+/// # Safety
+/// The buffers must be valid for reads.
+pub unsafe fn send(
+    client: &Client,
+    socket: Socket,
+    buffers: &[Buffer],
+    skip: usize,
+    more: bool,
+) -> Result<usize, Error> {
+    if client.is_dead() {
+        return Err(Error::Dead);
+    }
+    let slot = client.slot(socket).ok_or(Error::Dead)?;
+    check_sendable(slot)?;
+    let wanted = Buffer::total(buffers).saturating_sub(skip);
+    if wanted == 0 {
+        return Ok(0);
+    }
+    let guard = lock_tx(slot);
+    let mut room = program_fifo::room(slot) as usize;
+    if room < wanted && slot.tx_cap.load(Acquire) != 0 {
+        program_fifo::want_room(slot);
+        room = program_fifo::room(slot) as usize;
+    }
+    // SAFETY: the caller's promise.
+    let done = unsafe { fill(client, slot, buffers, skip, room.min(wanted)) };
+    if done == 0 {
+        drop(guard);
+        if slot.tx_cap.load(Acquire) == 0 {
+            client.socket_command(socket, op::TX_WINDOW, 0, 0);
+        }
+        // It may have been closed since the first look, and then no event comes any more.
+        check_sendable(slot)?;
+        return Err(Error::WouldBlock);
+    }
+    let word = &MORE[socket.slot as usize];
+    if more != (word.load(Relaxed) != 0) {
+        word.store(u8::from(more), Relaxed);
+        client.setting(socket, setting::MORE, u64::from(more));
+    }
+    let tell = program_fifo::publish(slot, done as u32);
+    drop(guard);
+    if tell {
+        client.socket_command(socket, op::TX, 0, 0);
+    }
+    Ok(done)
+}
+
+/// Whether the engine has not given it memory to send from yet; it does so within a turn.
+pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
+    client.slot(socket).is_some_and(|slot| slot.tx_cap.load(Acquire) == 0)
+}
+
+/// Bytes queued, and those of them not sent yet.
+pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
+    client.slot(socket).map_or((0, 0), |slot| {
+        let queued = program_fifo::queued(slot);
+        (queued, queued.saturating_sub(slot.tx_unacked.load(Relaxed)))
+    })
+}
+
+/// Forgets what a former socket of this slot left behind.
+pub fn opened(socket: Socket) {
+    MORE[socket.slot as usize].store(0, Ordering::Relaxed);
+}
+
+fn check_sendable(slot: &Slot) -> Result<(), Error> {
+    let seen = slot.flags.load(Acquire);
+    if seen & flags::CONNECTING != 0 {
+        return Err(Error::WouldBlock);
+    }
+    if no_more_output(slot) || slot.error.load(Acquire) != 0 {
+        take_error(slot)?;
+        return Err(Error::Closed);
+    }
+    if seen & flags::CONNECTED == 0 {
+        return Err(Error::Closed);
+    }
+    Ok(())
+}
+
+/// # Safety
+/// The buffers must be valid for reads.
+unsafe fn fill(client: &Client, slot: &Slot, buffers: &[Buffer], mut skip: usize, most: usize) -> usize {
+    let mut done = 0;
+    for buffer in buffers {
+        if skip >= buffer.len {
+            skip -= buffer.len;
+            continue;
+        }
+        // SAFETY: the caller's promise; only read from.
+        let from: &[u8] = unsafe { buffer.bytes(skip) };
+        skip = 0;
+        let from = &from[..from.len().min(most - done)];
+        let n = program_fifo::write(client.region(), slot, done as u32, from);
+        done += n;
+        if n < from.len() || done == most {
+            break;
+        }
+    }
+    done
+}

@@ -1,0 +1,128 @@
+//! System calls that rustix does not offer in the form we need (raw descriptors, signal masks,
+//! caller-owned structures), made without libc.
+
+/// The number of a system call and its arguments; `Err` is the errno.
+///
+/// # Safety
+/// As for the system call: pointers must be what it expects.
+#[inline]
+pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, i32> {
+    // SAFETY: the caller's promise.
+    let result = unsafe { raw(number, args) };
+    // The kernel returns -errno, and errno is below 4096.
+    if result > usize::MAX - 4095 { Err(result.wrapping_neg() as i32) } else { Ok(result) }
+}
+
+/// The same with the kernel's own return value.
+///
+/// # Safety
+/// As for [`syscall`].
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
+    let [a, b, c, d, e, f] = args;
+    let result;
+    // SAFETY: the x86_64 Linux convention: rcx and r11 are clobbered; the rest is the caller's.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+    }
+    result
+}
+
+/// The same with the kernel's own return value.
+///
+/// # Safety
+/// As for [`syscall`].
+#[cfg(target_arch = "aarch64")]
+#[inline]
+pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
+    let [a, b, c, d, e, f] = args;
+    let result;
+    // SAFETY: the aarch64 Linux convention; the rest is the caller's.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a => result,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+            options(nostack)
+        );
+    }
+    result
+}
+
+/// Numbers used in this crate (asm/unistd.h).
+pub mod nr {
+    #[cfg(target_arch = "x86_64")]
+    mod arch {
+        pub const CLOSE: usize = 3;
+        pub const RT_SIGPROCMASK: usize = 14;
+        pub const SENDTO: usize = 44;
+        pub const RECVFROM: usize = 45;
+        pub const RECVMSG: usize = 47;
+        pub const FCNTL: usize = 72;
+        pub const PRLIMIT64: usize = 302;
+    }
+    #[cfg(target_arch = "aarch64")]
+    mod arch {
+        pub const CLOSE: usize = 57;
+        pub const RT_SIGPROCMASK: usize = 135;
+        pub const SENDTO: usize = 206;
+        pub const RECVFROM: usize = 207;
+        pub const RECVMSG: usize = 212;
+        pub const FCNTL: usize = 25;
+        pub const PRLIMIT64: usize = 261;
+    }
+    pub use arch::*;
+}
+
+/// close(2); the result does not matter for descriptors of ours.
+pub fn close(fd: i32) {
+    // SAFETY: takes integers only. Whoever calls this owns the number.
+    let _ = unsafe { syscall(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// fcntl(2) with an integer argument.
+pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize, i32> {
+    // SAFETY: the commands used here take integers.
+    unsafe { syscall(nr::FCNTL, [fd as usize, command as usize, argument, 0, 0, 0]) }
+}
+
+/// Blocks all signals of this thread until dropped, for the time of a call that holds a lock which
+/// a signal handler might want too.
+#[derive(Debug)]
+pub struct SignalsBlocked(u64);
+
+impl SignalsBlocked {
+    /// From now on.
+    pub fn new() -> Self {
+        Self(set_mask(u64::MAX))
+    }
+}
+
+impl Default for SignalsBlocked {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        set_mask(self.0);
+    }
+}
+
+fn set_mask(mask: u64) -> u64 {
+    const SIG_SETMASK: usize = 2;
+    let mut old = 0u64;
+    let (new, old_at) = (&raw const mask as usize, &raw mut old as usize);
+    // SAFETY: both masks are 64 bits, as the size says; nothing can fail with valid pointers.
+    let _ = unsafe { syscall(nr::RT_SIGPROCMASK, [SIG_SETMASK, new, old_at, 8, 0, 0]) };
+    old
+}

@@ -1,0 +1,61 @@
+//! Builds the preload library, which the binary carries inside itself, so that `towpath` is one file.
+//!
+//! Cargo has no stable way to depend on the file of a cdylib, hence the nested `cargo build`. A
+//! packager who builds the library apart names it in TOWPATH_PRELOAD_LIBRARY.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=TOWPATH_PRELOAD_LIBRARY");
+    let library = match std::env::var_os("TOWPATH_PRELOAD_LIBRARY") {
+        Some(path) => std::fs::canonicalize(path).expect("TOWPATH_PRELOAD_LIBRARY is a file"),
+        None => build(),
+    };
+    println!("cargo:rerun-if-changed={}", library.display());
+    let bytes = std::fs::read(&library).expect("the library was built");
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    println!("cargo:rustc-env=TOWPATH_PRELOAD_LIBRARY={}", library.display());
+    println!("cargo:rustc-env=TOWPATH_PRELOAD_HASH={:016x}", hasher.finish());
+}
+
+fn build() -> PathBuf {
+    let root = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../..");
+    for source in ["api", "client", "memory", "Cargo.toml", "Cargo.lock"] {
+        println!("cargo:rerun-if-changed={}", root.join(source).display());
+    }
+    // A target directory of its own: the outer build holds the lock of the usual one.
+    let target_dir = Path::new(&variable("OUT_DIR")).join("preload");
+    let target = variable("TARGET");
+    let status = Command::new(variable("CARGO"))
+        .args([
+            "build",
+            "--release",
+            "--quiet",
+            "--package",
+            "towpath-preload",
+            "--target",
+            &target,
+        ])
+        .arg("--target-dir")
+        .arg(&target_dir)
+        .arg("--manifest-path")
+        .arg(root.join("Cargo.toml"))
+        // Flags meant for the binary can spoil a shared library (crt-static, coverage), and under
+        // clippy the workspace wrapper is a linter.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("RUSTFLAGS")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
+        .status()
+        .expect("cargo runs, as it ran this");
+    assert!(status.success(), "building towpath-preload failed");
+    target_dir.join(target).join("release/libtowpath_preload.so")
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+}

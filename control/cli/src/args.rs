@@ -1,0 +1,426 @@
+//! The command line: what can be said, and what is wrong with what was said.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use towpath_wire::Prefix;
+
+/// Run programs on a TCP/IP stack of their own.
+#[derive(Debug, Parser)]
+#[command(name = "towpath", version, about, long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program on a stack of its own
+    #[command(override_usage = RUN_USAGE, long_about = RUN_ABOUT, after_long_help = RUN_AFTER)]
+    Run(RunArgs),
+    /// Show the sockets of running stacks
+    #[command(long_about = SS_ABOUT)]
+    Ss(SsArgs),
+    /// Print a completion script for a shell
+    #[command(long_about = COMPLETIONS_ABOUT)]
+    Completions {
+        /// The shell that shall complete
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Forward a port of this host to the program: [HOSTADDR:]HOSTPORT:PORT[/tcp|/udp]
+    ///
+    /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 or [::]
+    /// offers the port to other machines. May be given several times. Not with --tap, where the
+    /// stack has an address of its own that the host reaches directly.
+    #[arg(short, long, value_name = "PORTS", conflicts_with = "tap")]
+    pub publish: Vec<Publish>,
+
+    /// Use a TAP device instead of the rootless gateway
+    ///
+    /// Makes the device NAME (towpath0 or the next free name unless given), or takes over one
+    /// that was made for this user: sudo ip tuntap add dev NAME mode tap user $USER. The device
+    /// vanishes with the run.
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub tap: Option<String>,
+
+    /// Address of the stack with the length of its network, IPv4 or IPv6
+    ///
+    /// May be given several times. Unless given: 10.0.2.15/24 and fd00:2::15/64, or with --tap
+    /// 10.77.0.2/24 and fd00:77::2/64. The gateway, or with --tap the host, has the first other
+    /// address of the network.
+    #[arg(long, value_name = "CIDR", value_parser = parse_cidr)]
+    pub address: Vec<Prefix>,
+
+    /// Largest IP packet on the link, in bytes: 1280 to 65535
+    ///
+    /// Unless given: 16384, or with --tap 1500.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
+    pub mtu: Option<u32>,
+
+    /// Write the packets of the link to a pcapng file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub pcap: Option<PathBuf>,
+
+    /// Print the counters of the stack to standard error at the end
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    pub stats: Option<StatsFormat>,
+
+    /// Print nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Do not let the program reach services of this host through the gateway address
+    #[arg(long, conflicts_with = "tap")]
+    pub no_host_loopback: bool,
+
+    /// Congestion control of TCP connections, unless the program chooses another
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub congestion: Congestion,
+
+    /// The program to run, and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct SsArgs {
+    /// Print a JSON array
+    #[arg(short, long)]
+    pub json: bool,
+    /// TCP sockets
+    #[arg(short, long)]
+    pub tcp: bool,
+    /// UDP sockets
+    #[arg(short, long)]
+    pub udp: bool,
+    /// Listening sockets only
+    #[arg(short, long)]
+    pub listening: bool,
+    /// All sockets, listening or not
+    #[arg(short, long)]
+    pub all: bool,
+    /// Do not replace port numbers by service names
+    #[arg(short, long)]
+    pub numeric: bool,
+    /// Show what TCP knows: congestion window, round-trip time, retransmissions
+    #[arg(short, long)]
+    pub info: bool,
+    /// Process id of one `towpath run`; all of this user's unless given
+    pub pid: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StatsFormat {
+    /// One counter a line
+    Text,
+    /// One JSON object
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Congestion {
+    /// RFC 9438
+    Cubic,
+    /// RFC 6582
+    Newreno,
+}
+
+/// One `-p`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Publish {
+    pub protocol: Protocol,
+    /// Where the host listens.
+    pub host: SocketAddr,
+    /// The program's port.
+    pub port: u16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl fmt::Display for Publish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}{}", self.host, self.port, self.protocol.suffix())
+    }
+}
+
+impl Protocol {
+    /// What follows a port: nothing for TCP.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Tcp => "",
+            Self::Udp => "/udp",
+        }
+    }
+}
+
+impl FromStr for Publish {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (ports, protocol) = match text.rsplit_once('/') {
+            None => (text, Protocol::Tcp),
+            Some((ports, "tcp")) => (ports, Protocol::Tcp),
+            Some((ports, "udp")) => (ports, Protocol::Udp),
+            Some((_, other)) => return Err(format!("{other:?} is no protocol: /tcp or /udp")),
+        };
+        let form = "expected [HOSTADDR:]HOSTPORT:PORT, for example 8080:80";
+        let (front, port) = ports.rsplit_once(':').ok_or(form)?;
+        let (host, host_port) = match front.rsplit_once(':') {
+            None => (IpAddr::V4(Ipv4Addr::LOCALHOST), front),
+            Some((host, host_port)) => (parse_host(host)?, host_port),
+        };
+        let host = SocketAddr::new(host, parse_port(host_port)?);
+        Ok(Self { protocol, host, port: parse_port(port)? })
+    }
+}
+
+fn parse_host(text: &str) -> Result<IpAddr, String> {
+    let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match bracketed {
+        Some(ip) => ip.parse().map(IpAddr::V6).map_err(|_| format!("{ip:?} is no IPv6 address")),
+        None if text.contains(':') => Err(format!("an IPv6 address stands in brackets: [{text}]")),
+        None => text.parse().map(IpAddr::V4).map_err(|_| {
+            format!("{text:?} is no IPv4 address (a name is not looked up: give an address)")
+        }),
+    }
+}
+
+fn parse_port(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err(format!("{text:?} is no port: expected 1 to 65535")),
+        Ok(port) => Ok(port),
+    }
+}
+
+fn parse_cidr(text: &str) -> Result<Prefix, String> {
+    let Some((ip, len)) = text.split_once('/') else {
+        return Err("expected ADDRESS/LENGTH, for example 10.0.0.2/24".into());
+    };
+    let ip: IpAddr = ip.parse().map_err(|_| format!("{ip:?} is no IP address"))?;
+    let bits = if ip.is_ipv4() { 32 } else { 128 };
+    let no_length = || format!("{len:?} is no prefix length: expected 1 to {bits}");
+    let len = len.parse().ok().filter(|len| (1..=bits).contains(len)).ok_or_else(no_length)?;
+    if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() {
+        return Err(format!("{ip} is no address that an interface can have"));
+    }
+    let prefix = Prefix::new(ip, len).ok_or_else(no_length)?;
+    if ip.is_ipv4() && len < 31 && (ip == prefix.network() || ip == prefix.last()) {
+        return Err(format!(
+            "{ip} is the network or broadcast address of {ip}/{len}, not one of its hosts"
+        ));
+    }
+    Ok(prefix)
+}
+
+// Paragraphs are single lines: clap wraps them to the terminal. What is aligned is kept short.
+
+const LONG_ABOUT: &str = "\
+Run programs on a TCP/IP stack of their own.
+
+Towpath puts the sockets of an unmodified program on a complete TCP/IP stack in user space, beside \
+the kernel's. It needs no root and no change to the program: its calls to the C library are served \
+by a library that is loaded into it.";
+
+const EXAMPLES: &str = "\
+Examples:
+  towpath run -p 8080:80 -- python3 -m http.server 80
+      Serve port 80 without root; open http://127.0.0.1:8080
+  towpath run -- curl https://example.org/
+      A client needs no options
+  towpath ss -ti
+      What the connections are doing, from another terminal
+  towpath completions fish > ~/.config/fish/completions/towpath.fish
+      Let the shell complete options
+
+`towpath run --help` tells everything about running programs.";
+
+const RUN_USAGE: &str = "towpath run [OPTIONS] [--] PROGRAM [ARGUMENTS]...";
+
+const RUN_ABOUT: &str = "\
+Run a program on a stack of its own.
+
+PROGRAM and everything it starts have their TCP, UDP and ping sockets (IPv4 and IPv6) on one stack \
+that lives in this process. Loopback is shared among them and separate from the host's. Name \
+resolution by the C library, Unix sockets and everything else stay with the kernel.
+
+Without --tap, a gateway in this process turns each flow into an ordinary socket of the host: the \
+program reaches what this user can reach, and -p lets others reach the program. The stack is \
+10.0.2.15 and fd00:2::15, the gateway 10.0.2.2 and fd00:2::2; a connection to the gateway's address \
+reaches this host's loopback, unless --no-host-loopback is given.
+
+Signals that towpath receives are passed on to PROGRAM. The run ends when PROGRAM and everything \
+else that uses the stack have ended; while only background processes remain, Ctrl-C ends it at once.";
+
+const RUN_AFTER: &str = "\
+Exit status:
+  PROGRAM's own; when a signal killed it, towpath dies by the same signal.
+  2    an option or argument is wrong, or a port of -p is taken
+  125  towpath itself failed: the device, the file of --pcap, or a program
+       that cannot be preloaded (statically linked, set-user-ID, written in
+       Go, or built for another C library)
+  126  PROGRAM was found but cannot be executed
+  127  PROGRAM was not found
+
+Environment:
+  TOWPATH_PRELOAD  path of the preload library to use instead of the built-in
+  XDG_RUNTIME_DIR  where the library and the sockets of `towpath ss` are kept;
+                   /tmp/towpath-UID otherwise
+  PROGRAM gets LD_PRELOAD (the library, in front of what was there),
+  TOWPATH_CONTROL, and UV_USE_IO_URING=0, so that Node.js uses ordinary calls.
+
+Examples:
+  towpath run -p 8080:80 -p 5353:53/udp -- ./server
+      Two forwarded ports
+  towpath run -p 0.0.0.0:8080:80 -p '[::1]:8080:80' -- ./server
+      Offered to other machines by IPv4, to this one by IPv6
+  sudo towpath run --tap -- iperf3 -s
+      An address of its own, 10.77.0.2, on a device; try iperf3 -c 10.77.0.2
+  towpath run --pcap out.pcapng --stats -- curl http://example.org/
+      Look at the packets in Wireshark, and at the counters";
+
+const SS_ABOUT: &str = "\
+Show the sockets of running stacks, in the columns of ss(8).
+
+Without -l or -a, listening sockets are left out; without -t and -u, all kinds are shown. Each \
+`towpath run` of this user is asked, or the one with the given process id; root asks everybody's.";
+
+const COMPLETIONS_ABOUT: &str = "\
+Print a completion script for a shell to standard output.
+
+  bash  ~/.local/share/bash-completion/completions/towpath
+  fish  ~/.config/fish/completions/towpath.fish
+  zsh   _towpath in a folder of $fpath";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn publish() {
+        let tcp = |host: &str, port| Publish {
+            protocol: Protocol::Tcp,
+            host: host.parse().unwrap(),
+            port,
+        };
+        let good = [
+            ("8080:80", tcp("127.0.0.1:8080", 80)),
+            ("8080:80/tcp", tcp("127.0.0.1:8080", 80)),
+            ("5353:53/udp", Publish { protocol: Protocol::Udp, ..tcp("127.0.0.1:5353", 53) }),
+            ("0.0.0.0:1:65535", tcp("0.0.0.0:1", 65535)),
+            ("[::1]:8080:80", tcp("[::1]:8080", 80)),
+            ("[::]:53:53/udp", Publish { protocol: Protocol::Udp, ..tcp("[::]:53", 53) }),
+        ];
+        for (text, wanted) in good {
+            assert_eq!(text.parse(), Ok(wanted), "{text}");
+        }
+        let bad = [
+            ("8080", "HOSTPORT:PORT"),
+            ("", "HOSTPORT:PORT"),
+            ("80x:80", "\"80x\" is no port"),
+            ("8080:0", "\"0\" is no port"),
+            ("8080:65536", "\"65536\" is no port"),
+            (":80", "\"\" is no port"),
+            ("8080:80/sctp", "\"sctp\" is no protocol"),
+            ("localhost:8080:80", "\"localhost\" is no IPv4 address"),
+            ("::1:8080:80", "in brackets: [::1]"),
+            ("[10.0.0.1]:8080:80", "is no IPv6 address"),
+        ];
+        for (text, wanted) in bad {
+            let error = text.parse::<Publish>().expect_err(text);
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn cidr() {
+        for good in ["10.0.2.15/24", "10.0.0.0/31", "10.0.0.1/32", "fd00::15/64", "2001:db8::/128"]
+        {
+            assert!(parse_cidr(good).is_ok(), "{good}");
+        }
+        let bad = [
+            ("10.0.2.15", "ADDRESS/LENGTH"),
+            ("10.0.2/24", "\"10.0.2\" is no IP address"),
+            ("10.0.2.15/33", "\"33\" is no prefix length: expected 1 to 32"),
+            ("fd00::1/129", "expected 1 to 128"),
+            ("10.0.2.15/", "\"\" is no prefix length"),
+            ("10.0.2.0/24", "network or broadcast"),
+            ("10.0.2.255/24", "network or broadcast"),
+            ("127.0.0.1/8", "no address that an interface"),
+            ("ff02::1/64", "no address that an interface"),
+            ("0.0.0.0/8", "no address that an interface"),
+        ];
+        for (text, wanted) in bad {
+            let error = parse_cidr(text).expect_err(text);
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    fn run(words: &[&str]) -> Result<RunArgs, clap::Error> {
+        let cli = Cli::try_parse_from(["towpath", "run"].iter().chain(words))?;
+        match cli.command {
+            Command::Run(args) => Ok(args),
+            _ => unreachable!("run was given"),
+        }
+    }
+
+    #[test]
+    fn the_program_keeps_its_own_options() {
+        let args = run(&["-q", "--", "prog", "--mtu", "9", "-p", "x"]).unwrap();
+        assert!(args.quiet);
+        assert_eq!(args.program, ["prog", "--mtu", "9", "-p", "x"]);
+        // The dashes are optional once the program is named.
+        assert_eq!(run(&["-q", "prog", "-v"]).unwrap().program, ["prog", "-v"]);
+    }
+
+    #[test]
+    fn values_that_may_be_left_out_need_an_equals_sign() {
+        let args = run(&["--tap", "--stats", "prog"]).unwrap();
+        assert_eq!((args.tap.as_deref(), args.stats), (Some(""), Some(StatsFormat::Text)));
+        let args = run(&["--tap=t0", "--stats=json", "prog"]).unwrap();
+        assert_eq!((args.tap.as_deref(), args.stats), (Some("t0"), Some(StatsFormat::Json)));
+        let args = run(&["prog"]).unwrap();
+        assert_eq!((args.tap, args.stats, args.mtu), (None, None, None));
+    }
+
+    #[test]
+    fn mistakes_name_the_word() {
+        let cases = [
+            (&["--pubish", "1:2", "x"][..], "--publish"),
+            (&["-p", "80x:80", "x"], "80x"),
+            (&["--address", "10.0.2.15/33", "x"], "10.0.2.15/33"),
+            (&["--mtu", "576", "x"], "1280"),
+            (&["--congestion", "cubik", "x"], "cubic"),
+            (&["-p", "1:2", "--tap", "x"], "cannot be used with"),
+            (&[], "PROGRAM"),
+        ];
+        for (words, wanted) in cases {
+            let error = run(words).expect_err(&words.join(" "));
+            assert_eq!(error.exit_code(), 2, "{words:?}");
+            assert!(error.to_string().contains(wanted), "{words:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Failures with the exit code that tells them apart.
+
+use std::fmt;
+
+/// What `towpath` exits with when it is not PROGRAM's own status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// Something on the command line is wrong.
+    Usage = 2,
+    /// Towpath itself failed.
+    Failed = 125,
+    /// PROGRAM was found but cannot be executed.
+    NotExecutable = 126,
+    /// PROGRAM was not found.
+    NotFound = 127,
+}
+
+/// An error that carries its exit code through `anyhow`.
+#[derive(Debug)]
+pub struct Failure {
+    pub code: ExitCode,
+    message: String,
+}
+
+impl Failure {
+    pub fn error(code: ExitCode, message: impl Into<String>) -> anyhow::Error {
+        Self { code, message: message.into() }.into()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The exit code of any error: [`ExitCode::Failed`] unless it says otherwise.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    error.downcast_ref::<Failure>().map_or(ExitCode::Failed, |failure| failure.code) as u8
+}

@@ -1,0 +1,42 @@
+//! `towpath`: run programs on a TCP/IP stack of their own.
+//!
+//! `run` is the whole of it: look at PROGRAM (`program`), build the stack and its uplink on a thread
+//! (`uplink`), start PROGRAM with the preload library (`preload`, `child`), and stay between it and
+//! the outside until both have ended (`supervise`, `signals`). `ss` asks running instances over a
+//! socket (`instance`).
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod child;
+mod error;
+mod folder;
+mod instance;
+mod preload;
+mod program;
+mod run;
+mod signals;
+mod ss;
+mod stats;
+mod supervise;
+mod uplink;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Cli, Command};
+
+fn main() -> std::process::ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Ss(args) => ss::ss(&args).map(|()| 0),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut std::io::stdout());
+            Ok(0)
+        }
+    };
+    let code = result.unwrap_or_else(|error| {
+        eprintln!("towpath: {error:#}");
+        error::exit_code(&error)
+    });
+    code.into()
+}

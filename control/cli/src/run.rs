@@ -1,0 +1,226 @@
+//! `towpath run`, from the command line to the exit status.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, anyhow};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use towpath_engine::{Engine, Remote, Report, SocketEntry};
+use towpath_pcap::{CaptureFile, SNAPLEN_DEFAULT};
+
+use crate::args::RunArgs;
+use crate::child::{Child, Ended};
+use crate::instance::Instance;
+use crate::signals::{self, Signals};
+use crate::ss::{Answer, Proto, Socket};
+use crate::supervise::{Observer, supervise};
+use crate::uplink::{Plan, random};
+use crate::{preload, program, stats};
+
+/// Runs PROGRAM; its exit status, or death by its signal.
+pub fn run(args: &RunArgs) -> Result<u8> {
+    let path = program::preflight(&args.program[0])?;
+    let library = preload::library()?;
+    let capture = args.pcap.as_deref().map(open_capture).transpose()?;
+    let plan = Plan::new(args, capture.clone())?;
+    let signals = Signals::block()?;
+    let limit = raise_descriptor_limit();
+
+    let stack = StackThread::start(plan.clone())?;
+    let say = |line: &str| {
+        if !args.quiet {
+            eprintln!("towpath: {line}");
+        }
+    };
+    if !stack.facts.is_empty() {
+        say(&format!("{}; Ctrl-C ends", stack.facts));
+    }
+    let remote = stack.remote.clone();
+    let words = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let instance = serve_sockets(remote.clone(), words);
+    if let Err(error) = &instance {
+        say(&format!("`towpath ss` cannot see this run: {error:#}"));
+    }
+
+    let child = {
+        // PROGRAM gets the limit that towpath was started with.
+        let _own = limit.lowered();
+        Child::start(&path, &args.program, &library, stack.control.as_fd(), signals.original())?
+    };
+    let name = args.program[0].to_string_lossy();
+    let observer = Messages { remote, say: &say, name: &name };
+    let stack = stack.handed_over();
+    let ended = supervise(&child, stack.ended.as_fd(), &signals, &observer);
+    drop(instance);
+    let report = stack.finish(&observer.remote)?;
+    if let Some(format) = args.stats {
+        eprint!("{}", stats::render(format, &report.counters, &plan.port_counters())?);
+    }
+    if let Some(Err(error)) = capture.map(|capture| capture.finish()) {
+        eprintln!("towpath: the capture is incomplete: {error}");
+    }
+    Ok(match ended? {
+        Ended::Exited(code) => code,
+        Ended::Killed(signal) => signals::die(signal),
+    })
+}
+
+fn open_capture(path: &std::path::Path) -> Result<CaptureFile> {
+    let context = || format!("--pcap {}", path.display());
+    let file = std::fs::File::create(path).with_context(context)?;
+    CaptureFile::new(Box::new(file), SNAPLEN_DEFAULT).with_context(context)
+}
+
+/// The thread that turns the stack, before PROGRAM has its end of the channel.
+struct StackThread {
+    facts: String,
+    remote: Remote,
+    control: OwnedFd,
+    rest: RunningStack,
+}
+
+/// The same afterwards.
+struct RunningStack {
+    /// Hangs up when the stack has ended, however that came.
+    ended: OwnedFd,
+    thread: JoinHandle<Report>,
+}
+
+/// What the thread tells when the uplink stands.
+struct Ready {
+    facts: String,
+    remote: Remote,
+    control: OwnedFd,
+}
+
+impl StackThread {
+    /// Returns when the uplink stands. It is built on the thread because a port stays where it was made.
+    fn start(plan: Plan) -> Result<Self> {
+        let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let (sender, receiver) = channel();
+        let thread =
+            std::thread::Builder::new().name("towpath-engine".into()).spawn(move || {
+                let _alive = alive;
+                turn(&plan, &sender)
+            })?;
+        let ready = receiver.recv().map_err(|_| anyhow!("the stack's thread ended"))??;
+        let Ready { facts, remote, control } = ready;
+        Ok(Self { facts, remote, control, rest: RunningStack { ended, thread } })
+    }
+
+    /// PROGRAM has the control socket; ours must not keep the stack in use.
+    fn handed_over(self) -> RunningStack {
+        drop(self.control);
+        self.rest
+    }
+}
+
+impl RunningStack {
+    /// The report, once the stack has ended; it is told to.
+    fn finish(self, remote: &Remote) -> Result<Report> {
+        remote.stop();
+        self.thread.join().map_err(|_| anyhow!("internal error: the stack's thread panicked"))
+    }
+}
+
+fn turn(plan: &Plan, ready: &Sender<Result<Ready>>) -> Report {
+    let prepare = || -> Result<(Engine, Ready)> {
+        let uplink = plan.build()?;
+        let mut engine =
+            Engine::new(uplink.config, uplink.ports, random()?).context("the stack")?;
+        let control = engine.attach().context("the channel")?;
+        let remote = engine.remote();
+        Ok((engine, Ready { facts: uplink.facts, remote, control }))
+    };
+    let (engine, first) = match prepare() {
+        Ok((engine, ready)) => (Some(engine), Ok(ready)),
+        Err(error) => (None, Err(error)),
+    };
+    // The receiver waits for exactly this.
+    let _ = ready.send(first);
+    engine.map_or_else(Report::default, Engine::run)
+}
+
+struct Messages<'a> {
+    remote: Remote,
+    say: &'a dyn Fn(&str),
+    name: &'a str,
+}
+
+impl Observer for Messages<'_> {
+    fn lingering(&self) {
+        (self.say)(&format!(
+            "{} has ended, the stack serves what it left behind; Ctrl-C ends",
+            self.name
+        ));
+    }
+
+    fn stop(&self) {
+        self.remote.stop();
+    }
+}
+
+fn serve_sockets(remote: Remote, program: Vec<String>) -> Result<Instance> {
+    Instance::serve(move || {
+        let entries = remote.sockets().unwrap_or_default();
+        let sockets = entries.iter().filter_map(socket).collect();
+        let answer = Answer { pid: std::process::id(), program: program.clone(), sockets };
+        serde_json::to_vec(&answer).unwrap_or_default()
+    })
+}
+
+fn socket(entry: &SocketEntry) -> Option<Socket> {
+    let proto = match entry.proto {
+        "tcp" => Proto::Tcp,
+        "udp" => Proto::Udp,
+        "icmp" => Proto::Icmp,
+        _ => return None,
+    };
+    let addr = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
+    Some(Socket {
+        proto,
+        state: entry.state.into(),
+        recv_q: entry.recv_q.into(),
+        send_q: entry.send_q.into(),
+        local: addr(&entry.local),
+        remote: addr(&entry.remote),
+        cwnd: entry.cwnd,
+        rtt_us: entry.rtt_us,
+        congestion: entry.congestion.map(str::to_owned),
+        holder: entry.pid,
+    })
+}
+
+/// The limit of descriptors, raised for the gateway, which holds one a flow.
+struct DescriptorLimit {
+    before: Rlimit,
+    raised: Rlimit,
+}
+
+fn raise_descriptor_limit() -> DescriptorLimit {
+    let before = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: before.maximum, maximum: before.maximum };
+    let limit = DescriptorLimit { before, raised };
+    limit.set(raised);
+    limit
+}
+
+impl DescriptorLimit {
+    /// As it was before, until the result is dropped. Descriptors beyond it stay open.
+    fn lowered(&self) -> impl Drop + use<'_> {
+        struct Raise<'a>(&'a DescriptorLimit);
+        impl Drop for Raise<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.raised);
+            }
+        }
+        self.set(self.before);
+        Raise(self)
+    }
+
+    fn set(&self, limit: Rlimit) {
+        // The soft limit may always move below the hard one; where it may not, the gateway has fewer flows.
+        let _ = setrlimit(Resource::Nofile, limit);
+    }
+}

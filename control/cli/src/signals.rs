@@ -1,0 +1,107 @@
+//! Signals: received as data, passed on to PROGRAM, or died of.
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{SigSet, Signal, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::process::{Resource, Rlimit};
+
+/// What is passed on. PROGRAM gets everything else by itself or not at all.
+const FORWARDED: [Signal; 9] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+    Signal::SIGCONT,
+    Signal::SIGTSTP,
+];
+
+/// The forwarded signals, blocked in this thread and all that it starts, and readable instead.
+pub struct Signals {
+    fd: SignalFd,
+    original: SigSet,
+    ignored: u64,
+}
+
+/// One that arrived.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived {
+    pub signal: Signal,
+    /// The terminal sent it, to the whole foreground process group: PROGRAM has it already.
+    pub from_terminal: bool,
+}
+
+impl Signals {
+    /// To be called before any thread is started.
+    pub fn block() -> Result<Self> {
+        let set: SigSet = FORWARDED.into_iter().collect();
+        let original = SigSet::thread_get_mask()?;
+        let ignored = ignored();
+        set.thread_block()?;
+        let fd = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        Ok(Self { fd, original, ignored })
+    }
+
+    /// The mask before, which PROGRAM gets.
+    pub fn original(&self) -> &SigSet {
+        &self.original
+    }
+
+    /// Becomes readable when one arrives.
+    pub fn fd(&self) -> &SignalFd {
+        &self.fd
+    }
+
+    /// The next that arrived.
+    pub fn next(&self) -> Result<Option<Arrived>> {
+        /// `si_code` of what the kernel itself sends; a process's kill() has another.
+        const SI_KERNEL: i32 = 0x80;
+        let info = self.fd.read_signal().context("signalfd")?;
+        Ok(info.and_then(|info| {
+            let signal = Signal::try_from(info.ssi_signo as i32).ok()?;
+            Some(Arrived { signal, from_terminal: info.ssi_code == SI_KERNEL })
+        }))
+    }
+
+    /// Whether it was set to be ignored when towpath started, as nohup does with SIGHUP.
+    pub fn is_ignored(&self, signal: Signal) -> bool {
+        self.ignored >> (signal as i32 - 1) & 1 != 0
+    }
+}
+
+/// Bit n - 1 for each ignored signal n.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Does what `signal` does by default, now: stops this process when it says so and nothing forbids it
+/// (the kernel does not stop an orphaned process group, which nobody could continue).
+pub fn act(signal: Signal) -> Result<()> {
+    let set = SigSet::from(signal);
+    raise(signal)?;
+    set.thread_unblock()?;
+    // Stopped and continued between the two.
+    set.thread_block()?;
+    Ok(())
+}
+
+/// Ends this process as PROGRAM ended, so that whoever waits sees the same; a core dump of towpath
+/// would only mislead. Returns the shell's code for it where that is not possible: a signal that is
+/// ignored here (SIGPIPE) or unknown.
+pub fn die(number: i32) -> u8 {
+    let no_core = Rlimit { current: Some(0), maximum: Some(0) };
+    if let (Ok(signal), Ok(())) =
+        (Signal::try_from(number), rustix::process::setrlimit(Resource::Core, no_core))
+    {
+        // Twice: the first SIGSEGV only takes the Rust runtime's handler off.
+        for _ in 0..2 {
+            let _ = SigSet::from(signal).thread_unblock();
+            let _ = raise(signal);
+        }
+    }
+    128u8.wrapping_add(number as u8)
+}

@@ -1,0 +1,266 @@
+//! The command as a user meets it: exit codes, messages, signals.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+fn towpath(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+fn output(words: &[&str]) -> Output {
+    towpath(words).output().expect("towpath starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs it and checks exit code and words of the message.
+fn refused(words: &[&str], code: i32, wanted: &[&str]) {
+    let output = output(words);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {message}");
+    for word in wanted {
+        assert!(message.contains(word), "{words:?}: {word:?} is missing in: {message}");
+    }
+    assert!(output.stdout.is_empty(), "{words:?}");
+}
+
+/// Starts it and waits for the line `ready` on its standard output.
+fn ready(words: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut child = towpath(words).stdout(Stdio::piped()).spawn().expect("towpath starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    lines.read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    (child, lines)
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id() as i32), signal).expect("it runs");
+}
+
+#[test]
+fn mistakes_on_the_command_line() {
+    refused(&["rum"], 2, &["rum", "'run'"]);
+    refused(&["run", "--pubish", "1:2", "true"], 2, &["--pubish", "--publish"]);
+    refused(&["run", "-p", "80x:80", "true"], 2, &["80x", "1 to 65535"]);
+    refused(&["run", "--address", "10.0.2.15/33", "true"], 2, &["10.0.2.15/33", "1 to 32"]);
+    refused(&["run", "--stats=xml", "true"], 2, &["xml", "text", "json"]);
+    refused(&["run"], 2, &["PROGRAM"]);
+    refused(&["run", "--tap=a/b", "true"], 2, &["a/b", "interface name"]);
+    refused(&["completions", "tcsh"], 2, &["tcsh", "bash"]);
+    refused(&["ss", "4194304"], 2, &["4194304"]);
+}
+
+#[test]
+fn programs_that_cannot_run() {
+    refused(&["run", "no-such-program"], 127, &["no-such-program", "not found in PATH"]);
+    refused(&["run", "./no/such"], 127, &["./no/such", "no such file"]);
+    refused(&["run", "/"], 126, &["is a directory"]);
+    refused(&["run", "/etc/passwd"], 126, &["/etc/passwd", "chmod +x"]);
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let port = taken.local_addr().expect("bound").port();
+    refused(
+        &["run", "-p", &format!("{port}:80"), "true"],
+        2,
+        &["-p", &port.to_string(), "another HOSTPORT"],
+    );
+    refused(
+        &["run", "-p", "192.0.2.1:8080:80", "true"],
+        2,
+        &["192.0.2.1", "no address of this host"],
+    );
+}
+
+#[test]
+fn files_that_cannot_be_had() {
+    refused(
+        &["run", "--pcap", "/no/such/folder/x", "true"],
+        125,
+        &["--pcap /no/such/folder/x", "No such file"],
+    );
+    let output =
+        towpath(&["run", "true"]).env("TOWPATH_PRELOAD", "/no/such.so").output().expect("starts");
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("/no/such.so"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    for code in [0, 1, 3, 125, 255] {
+        let output = output(&["run", "--", "sh", "-c", &format!("exit {code}")]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert_eq!(stderr(&output), "", "nothing to say, nothing said");
+    }
+    for signal in [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGSEGV, Signal::SIGABRT] {
+        let output = output(&["run", "--", "sh", "-c", &format!("kill -{} $$", signal as i32)]);
+        assert_eq!(output.status.signal(), Some(signal as i32));
+        assert!(!output.status.core_dumped());
+    }
+}
+
+#[test]
+fn standard_streams_are_the_programs() {
+    let mut command = towpath(&["run", "--", "cat"]);
+    command.stdin(std::fs::File::open("/etc/passwd").expect("a file"));
+    let output = command.output().expect("starts");
+    assert_eq!(output.stdout, std::fs::read("/etc/passwd").expect("a file"));
+}
+
+#[test]
+fn signals_are_passed_on_once() {
+    let script = "n=0; trap 'n=$((n+1))' USR1; trap 'exit $((10+n))' TERM; echo ready; while :; do sleep 0.05; done";
+    let (mut child, _lines) = ready(&["run", "--", "sh", "-c", script]);
+    send(&child, Signal::SIGUSR1);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    send(&child, Signal::SIGTERM);
+    assert_eq!(child.wait().expect("ended").code(), Some(11));
+}
+
+#[test]
+fn the_programs_limits_and_mask_are_as_they_were() {
+    let show = "echo $(ulimit -n) $(grep -E 'SigBlk|SigIgn' /proc/self/status)";
+    let directly =
+        Command::new("sh").args(["-c", &format!("ulimit -Sn 500; {show}")]).output().expect("sh");
+    let run = format!("ulimit -Sn 500; exec {} run -- sh -c \"$0\"", env!("CARGO_BIN_EXE_towpath"));
+    let within = Command::new("sh").args(["-c", &run, show]).output().expect("sh");
+    assert_eq!(String::from_utf8_lossy(&within.stdout), String::from_utf8_lossy(&directly.stdout));
+}
+
+#[test]
+fn the_program_finds_its_environment() {
+    let output =
+        towpath(&["run", "--", "env"]).env("LD_PRELOAD", "").env("UV_USE_IO_URING", "1").output();
+    let text = String::from_utf8(output.expect("starts").stdout).expect("text");
+    assert!(
+        text.lines().any(|line| line.starts_with("LD_PRELOAD=/") && line.ends_with(".so")),
+        "{text}"
+    );
+    assert!(text.lines().any(|line| line.starts_with("TOWPATH_CONTROL=")), "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("UV_USE_IO_URING=")).count(), 1);
+    assert!(text.contains("UV_USE_IO_URING=0"));
+}
+
+#[test]
+fn the_run_is_announced_unless_quiet() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .expect("bind")
+        .local_addr()
+        .expect("bound")
+        .port();
+    let publish = format!("{port}:80");
+    let said = stderr(&output(&["run", "-p", &publish, "true"]));
+    assert_eq!(
+        said,
+        format!("towpath: http://127.0.0.1:{port} -> 10.0.2.15:80 (rootless); Ctrl-C ends\n")
+    );
+    assert_eq!(stderr(&output(&["run", "-q", "-p", &publish, "true"])), "");
+}
+
+#[test]
+fn counters_and_capture() {
+    let file = std::env::temp_dir().join(format!("towpath-cli-{}.pcapng", std::process::id()));
+    let output = output(&["run", "--stats=json", "--pcap", &file.to_string_lossy(), "true"]);
+    let text = stderr(&output);
+    let value: serde_json::Value = serde_json::from_str(&text).expect("one JSON object");
+    assert!(value["engine"]["turns"].as_u64() > Some(0), "{text}");
+    assert!(value["gateway"]["tcp_connected"].is_u64(), "{text}");
+    let capture = std::fs::read(&file).expect("a capture");
+    std::fs::remove_file(&file).expect("it exists");
+    assert_eq!(capture.get(..4), Some(&[0x0a, 0x0d, 0x0d, 0x0a][..]), "a pcapng section header");
+}
+
+#[test]
+fn a_running_instance_answers_and_disappears() {
+    let (mut child, _lines) = ready(&["run", "--", "sh", "-c", "echo ready; exec sleep 60"]);
+    let pid = child.id().to_string();
+    let asked = output(&["ss", "-j", "-a", &pid]);
+    assert_eq!(
+        (asked.status.code(), &asked.stdout[..]),
+        (Some(0), &b"[]\n"[..]),
+        "{}",
+        stderr(&asked)
+    );
+    let table = output(&["ss", &pid]);
+    assert!(table.stdout.starts_with(b"Netid State"), "{table:?}");
+    send(&child, Signal::SIGTERM);
+    assert_eq!(child.wait().expect("ended").signal(), Some(Signal::SIGTERM as i32));
+    refused(&["ss", &pid], 2, &[&pid]);
+}
+
+#[test]
+fn background_processes_keep_the_stack() {
+    let script = "(sleep 60 & echo $!); echo ready";
+    let mut command = towpath(&["run", "-q", "--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let sleeper: i32 = lines.next().expect("a line").expect("text").parse().expect("a number");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(child.try_wait().expect("wait").is_none(), "the stack lives on");
+    send(&child, Signal::SIGINT);
+    assert_eq!(child.wait().expect("ended").code(), Some(0), "PROGRAM's status");
+    kill(Pid::from_raw(sleeper), Signal::SIGKILL).expect("it runs still");
+}
+
+#[test]
+fn completions_for_each_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = output(&["completions", shell]);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("publish"), "{shell}");
+    }
+}
+
+#[test]
+fn help_names_exit_codes_and_examples() {
+    let text = String::from_utf8(output(&["run", "--help"]).stdout).expect("text");
+    for word in
+        ["Exit status:", "125", "126", "127", "TOWPATH_PRELOAD", "Examples:", "--no-host-loopback"]
+    {
+        assert!(text.contains(word), "{word}");
+    }
+    assert!(
+        String::from_utf8(output(&["--version"]).stdout).expect("text").starts_with("towpath ")
+    );
+}
+
+/// As root in a network namespace of its own; elsewhere it says that it was skipped.
+#[test]
+fn a_tap_device_for_the_time_of_the_run() {
+    let own = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["-n", env!("CARGO_BIN_EXE_towpath")]).args(words).output()
+    };
+    let root = rustix::process::geteuid().is_root();
+    if !root || !std::path::Path::new("/dev/net/tun").exists() {
+        eprintln!("skipped: needs root and /dev/net/tun");
+        return;
+    }
+    let show = ["run", "--tap=tptest", "--", "cat", "/proc/net/dev", "/proc/net/if_inet6"];
+    let output = own(&show).expect("unshare");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("tptest:"), "{text} {}", stderr(&output));
+    assert!(text.contains("fd000077000000000000000000000001"), "{text}");
+    assert!(stderr(&output).contains("10.77.0.2 and fd00:77::2 on tptest"), "{}", stderr(&output));
+}
+
+#[test]
+fn scripts_run_too() {
+    let file = std::env::temp_dir().join(format!("towpath-script-{}", std::process::id()));
+    std::fs::write(&file, "#!/bin/sh\nexit 9\n").expect("written");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).expect("changed");
+    let output = output(&["run", &file.to_string_lossy()]);
+    std::fs::remove_file(&file).expect("it exists");
+    assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
+}

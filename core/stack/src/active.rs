@@ -1,0 +1,283 @@
+//! Opens from this side: connect, and the choice of a local port.
+
+use std::net::{IpAddr, SocketAddr};
+
+use towpath_tcp::{Config, Connection, Instant, isn};
+use towpath_wire::addr;
+
+use crate::binds::{BindAddr, Binds, Holder, Sharing};
+use crate::error::{BindError, ConnectError, SendError};
+use crate::flow::{Flow, FlowRef};
+use crate::host::{BindOptions, Family, Host, SocketId};
+use crate::net::{IfaceId, Route};
+use crate::socket::{Bound, Kind, News, Settings, Socket, Stream};
+use crate::stack::Stack;
+use crate::timer::TimerId;
+use crate::tuning::RecvTuning;
+use crate::tx::mss_for;
+
+/// Which table of binds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Table {
+    Tcp,
+    Udp,
+    Echo,
+}
+
+impl<H: Host> Stack<H> {
+    /// Opens a connection from a stream socket, bound or not. The outcome is an event: `Connected` or
+    /// `Error`. The buffers live as long as the socket.
+    ///
+    /// # Errors
+    /// The buffers are dropped, the socket stays as it was.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        remote: SocketAddr,
+        recv: H::Recv,
+        send: H::Send,
+    ) -> Result<(), ConnectError> {
+        let index = self.index(id).ok_or(ConnectError::Invalid)?;
+        let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
+        let settings = match &socket.kind {
+            Kind::Fresh(settings) => **settings,
+            Kind::Stream(_) | Kind::Promised(_) => return Err(ConnectError::Connected),
+            Kind::Listener(_) | Kind::Datagram(_) => return Err(ConnectError::Invalid),
+        };
+        let (family, bound) = (socket.family, socket.bound);
+        let remote = canonical(remote, family).ok_or(ConnectError::Invalid)?;
+        let iface = scope_of(&remote);
+        let remote_ip = loopback_if_unspecified(remote.ip());
+        if remote.port() == 0 || !addr::is_unicast(remote_ip) {
+            return Err(ConnectError::Invalid);
+        }
+        let source = bound.as_ref().and_then(Bound::source);
+        let route = self.net.route(now, source, remote_ip, iface)?;
+        if route.broadcast {
+            return Err(ConnectError::NetUnreachable);
+        }
+        let local = source.unwrap_or(route.src);
+        let local_port = match bound {
+            Some(bound) => bound.port,
+            None => self.choose_tcp_port(local, SocketAddr::new(remote_ip, remote.port()))?,
+        };
+        let flow = Flow { local, remote: remote_ip, local_port, remote_port: remote.port() };
+        let stream = self.open_stream(now, flow, route, iface, settings, recv, send)?;
+        match bound {
+            // The bind stays, but now for the address in use only.
+            Some(_) => {
+                if let Some(holder) = self.tcp_binds.holder_mut(local_port, index) {
+                    holder.addr = BindAddr::Ip(local);
+                }
+            }
+            None => self.tcp_binds.use_port(local_port, local, Sharing::default()),
+        }
+        let uses_port = bound.is_none().then(Sharing::default);
+        if let Some(socket) = self.sockets.get_mut(index) {
+            socket.kind = Kind::Stream(Box::new(Stream { uses_port, ..stream }));
+        }
+        self.flows.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.mark_dirty(index);
+        Ok(())
+    }
+
+    /// Opens a connection from any address and port: a gateway's way in for others. Only the 4-tuple has
+    /// to be free; nothing is bound. With port 0 an ephemeral port is chosen.
+    pub fn connect_from(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        user: u32,
+        recv: H::Recv,
+        send: H::Send,
+    ) -> Result<SocketId, ConnectError> {
+        if self.sockets.len() >= self.config.sockets_max {
+            return Err(ConnectError::TooMany);
+        }
+        let family = if local.is_ipv4() { Family::V4 } else { Family::V6 };
+        let valid =
+            remote.port() != 0 && addr::is_unicast(remote.ip()) && addr::is_unicast(local.ip());
+        if !valid || local.is_ipv4() != remote.is_ipv4() {
+            return Err(ConnectError::Invalid);
+        }
+        let iface = scope_of(&remote);
+        let route = self.net.route(now, Some(local.ip()), remote.ip(), iface)?;
+        let local_port = match local.port() {
+            0 => self.choose_tcp_port(local.ip(), remote)?,
+            port => port,
+        };
+        let flow =
+            Flow { local: local.ip(), remote: remote.ip(), local_port, remote_port: remote.port() };
+        let settings = self.default_settings();
+        let stream = self.open_stream(now, flow, route, iface, settings, recv, send)?;
+        let kind = Kind::Stream(Box::new(stream));
+        let index = self.sockets.insert(Socket {
+            user,
+            family,
+            bound: None,
+            dirty: false,
+            orphan: false,
+            kind,
+        });
+        self.flows.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.mark_dirty(index);
+        Ok(SocketId(self.sockets.id(index)))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn open_stream(
+        &mut self,
+        now: Instant,
+        flow: Flow,
+        route: Route,
+        iface: Option<IfaceId>,
+        settings: Settings,
+        recv: H::Recv,
+        send: H::Send,
+    ) -> Result<Stream<H>, ConnectError> {
+        let hash = self.keys.table.flow(&flow);
+        let mut iss = isn::initial_sequence(self.keys.isn.flow(&flow), now);
+        match self.find_flow(hash, &flow) {
+            None => {}
+            // Our own old connection: the peer's TIME-WAIT or none knows it, and newer timestamps and
+            // sequence numbers tell the two apart (RFC 6191).
+            Some(FlowRef::TimeWait(at)) => {
+                if let Some(entry) = self.time_waits.get(at) {
+                    iss = iss.max(entry.state.iss_min());
+                }
+                self.counters.tcp_time_wait_reused += 1;
+                self.remove_time_wait(at);
+            }
+            Some(_) => return Err(ConnectError::AddrInUse),
+        }
+        self.counters.tcp_connects += 1;
+        let config = self.tcp_config(now, &settings, &flow, iface);
+        Ok(Stream {
+            flow,
+            connection: Some(Connection::connect(config, iss, self.timestamp_offset(&flow), now)),
+            recv,
+            send,
+            settings,
+            iface,
+            route: Some(route),
+            timer: TimerId::NONE,
+            uses_port: None,
+            unreachable: None,
+            news: News::default(),
+            tuning: RecvTuning::new(now),
+        })
+    }
+
+    /// The settings of a connection: what was asked for, and what its path carries.
+    pub(crate) fn tcp_config(
+        &self,
+        now: Instant,
+        settings: &Settings,
+        flow: &Flow,
+        iface: Option<IfaceId>,
+    ) -> Config {
+        let route = self.net.route(now, Some(flow.local), flow.remote, iface);
+        let (path_mtu, link_mtu) = match route {
+            Ok(route) => {
+                let interface = self.net.interfaces().get(route.iface.index());
+                (route.mtu, interface.map_or(route.mtu, |interface| interface.mtu()))
+            }
+            Err(_) => (576, 1500),
+        };
+        let max = if settings.mss_max == 0 { u16::MAX } else { settings.mss_max };
+        Config {
+            mss_recv: mss_for(link_mtu, flow).min(max),
+            mss_send_max: mss_for(path_mtu, flow).min(max),
+            mss_default: if flow.local.is_ipv4() { 536 } else { 1220 },
+            ..settings.tcp
+        }
+    }
+
+    /// A port from which the peer can be reached: not held by a bind, and not in use towards it.
+    fn choose_tcp_port(&mut self, local: IpAddr, remote: SocketAddr) -> Result<u16, ConnectError> {
+        let hash = self.keys.ports.path(local, remote);
+        let mut ephemeral = self.ephemeral.clone();
+        let (port, tried) = ephemeral.choose(hash, |local_port| {
+            let flow = Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
+            !self.tcp_binds.is_held(local_port, local)
+                && self.find_flow(self.keys.table.flow(&flow), &flow).is_none()
+        });
+        self.ephemeral = ephemeral;
+        self.counters.ports_probed += u64::from(tried);
+        port.ok_or(ConnectError::NoPort)
+    }
+
+    /// A port that nobody who conflicts with `wanted` has.
+    pub(crate) fn choose_port(&mut self, table: Table, wanted: &Holder) -> Option<u16> {
+        let hash = self.keys.ports.addr(IpAddr::from([0; 4]), wanted.socket);
+        let mut ephemeral = self.ephemeral.clone();
+        let binds = self.binds(table);
+        // Sharing is for those who name the port.
+        let alone = Holder { sharing: Sharing::default(), ..*wanted };
+        let (port, tried) = ephemeral.choose(hash, |port| !binds.conflicts(port, &alone));
+        self.ephemeral = ephemeral;
+        self.counters.ports_probed += u64::from(tried);
+        port
+    }
+
+    pub(crate) fn binds(&self, table: Table) -> &Binds {
+        match table {
+            Table::Tcp => &self.tcp_binds,
+            Table::Udp => &self.udp_binds,
+            Table::Echo => &self.echo_binds,
+        }
+    }
+
+    pub(crate) fn binds_mut(&mut self, table: Table) -> &mut Binds {
+        match table {
+            Table::Tcp => &mut self.tcp_binds,
+            Table::Udp => &mut self.udp_binds,
+            Table::Echo => &mut self.echo_binds,
+        }
+    }
+
+    /// Binds a datagram socket that sends or connects before it was bound.
+    pub(crate) fn auto_bind(&mut self, id: SocketId, family: Family) -> Result<(), SendError> {
+        let any = match family {
+            Family::V4 => IpAddr::from([0; 4]),
+            Family::V6 => IpAddr::from([0; 16]),
+        };
+        match self.bind(id, SocketAddr::new(any, 0), BindOptions::default()) {
+            Ok(_) => Ok(()),
+            Err(BindError::AddrInUse) => Err(SendError::NoPort),
+            Err(_) => Err(SendError::Invalid),
+        }
+    }
+}
+
+/// The address as the stack uses it: IPv4-mapped ones unmapped. `None` when the family has no such
+/// address.
+pub(crate) fn canonical(addr: SocketAddr, family: Family) -> Option<SocketAddr> {
+    match (addr, family) {
+        (SocketAddr::V4(_), _) => Some(addr),
+        (SocketAddr::V6(_), Family::V4) => None,
+        (SocketAddr::V6(v6), Family::V6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => Some(SocketAddr::new(v4.into(), v6.port())),
+            None => Some(addr),
+        },
+    }
+}
+
+/// The interface that a link-local address names.
+pub(crate) fn scope_of(addr: &SocketAddr) -> Option<IfaceId> {
+    match addr {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => u16::try_from(v6.scope_id()).ok().map(IfaceId),
+        _ => None,
+    }
+}
+
+/// As on Linux, a connect to the unspecified address means this host.
+pub(crate) fn loopback_if_unspecified(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(v4) if v4.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(v6) if v6.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}

@@ -1,0 +1,319 @@
+//! Who holds which local address and port: the rules of bind, and the lookup of listeners and
+//! datagram sockets. One table a protocol.
+//!
+//! Two questions with different needs: "may this socket have the port?" (rare; all holders of a port
+//! are looked at) and "whose is this packet?" (always; at most three probes, however many holders).
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use hashbrown::HashTable;
+
+use crate::flow::Key;
+
+/// The local address of a bind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BindAddr {
+    /// 0.0.0.0
+    AnyV4,
+    /// `::` with IPV6_V6ONLY.
+    AnyV6,
+    /// `::` that takes IPv4 too.
+    AnyDual,
+    /// This address; never an IPv4-mapped one.
+    Ip(IpAddr),
+}
+
+impl BindAddr {
+    /// Whether some packet could be for both.
+    fn overlaps(self, other: BindAddr) -> bool {
+        use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
+        match (self, other) {
+            (AnyDual, _) | (_, AnyDual) => true,
+            (AnyV4, AnyV6) | (AnyV6, AnyV4) => false,
+            (AnyV4, AnyV4) | (AnyV6, AnyV6) => true,
+            (AnyV4, Ip(ip)) | (Ip(ip), AnyV4) => ip.is_ipv4(),
+            (AnyV6, Ip(ip)) | (Ip(ip), AnyV6) => ip.is_ipv6(),
+            (Ip(a), Ip(b)) => a == b,
+        }
+    }
+}
+
+/// What a holder allows others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sharing {
+    pub reuse_addr: bool,
+    pub reuse_port: bool,
+}
+
+/// One socket that holds a port.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holder {
+    pub socket: u32,
+    pub addr: BindAddr,
+    pub sharing: Sharing,
+    /// Listening TCP socket: not even SO_REUSEADDR lets others in.
+    pub listening: bool,
+}
+
+/// Connections and TIME-WAITs on a port that no socket of the table holds (any more).
+#[derive(Debug, Clone, Copy)]
+struct Users {
+    local: IpAddr,
+    sharing: Sharing,
+    count: u32,
+}
+
+#[derive(Debug, Default)]
+struct Port {
+    holders: Vec<Holder>,
+    users: Vec<Users>,
+}
+
+/// Sockets that take packets for the same address and port.
+#[derive(Debug)]
+struct Group {
+    hash: u64,
+    addr: BindAddr,
+    port: u16,
+    members: Vec<u32>,
+}
+
+/// The table of one protocol.
+#[derive(Debug)]
+pub(crate) struct Binds {
+    key: Key,
+    ports: BTreeMap<u16, Port>,
+    groups: HashTable<Group>,
+    /// Groups compared so far: the work done by lookups.
+    pub compared: Cell<u64>,
+}
+
+impl Binds {
+    /// An empty table.
+    pub fn new(key: Key) -> Self {
+        Self { key, ports: BTreeMap::new(), groups: HashTable::new(), compared: Cell::new(0) }
+    }
+
+    /// Ports in use and groups of receivers: zero when nothing is left.
+    pub fn len(&self) -> usize {
+        self.ports.len() + self.groups.len()
+    }
+
+    /// Whether a socket may hold `port` as `wanted` says (its own present hold does not count).
+    ///
+    /// As Linux: overlapping addresses conflict unless both said SO_REUSEADDR and the other does not
+    /// listen, or both said SO_REUSEPORT.
+    pub fn conflicts(&self, port: u16, wanted: &Holder) -> bool {
+        let Some(entry) = self.ports.get(&port) else { return false };
+        let may_share = |theirs: Sharing, listening: bool| {
+            (wanted.sharing.reuse_addr && theirs.reuse_addr && !listening)
+                || (wanted.sharing.reuse_port && theirs.reuse_port)
+        };
+        let by_holder = entry.holders.iter().any(|holder| {
+            holder.socket != wanted.socket
+                && holder.addr.overlaps(wanted.addr)
+                && !may_share(holder.sharing, holder.listening)
+        });
+        by_holder
+            || entry.users.iter().any(|users| {
+                BindAddr::Ip(users.local).overlaps(wanted.addr) && !may_share(users.sharing, false)
+            })
+    }
+
+    /// Whether a connect may take `port` on `local` without having bound it.
+    pub fn is_held(&self, port: u16, local: IpAddr) -> bool {
+        let held =
+            |entry: &Port| entry.holders.iter().any(|h| h.addr.overlaps(BindAddr::Ip(local)));
+        self.ports.get(&port).is_some_and(held)
+    }
+
+    /// Notes that a socket holds `port`.
+    pub fn hold(&mut self, port: u16, holder: Holder) {
+        self.ports.entry(port).or_default().holders.push(holder);
+    }
+
+    /// The socket's hold, to be changed (it listens, or a connect fixed its address).
+    pub fn holder_mut(&mut self, port: u16, socket: u32) -> Option<&mut Holder> {
+        self.ports.get_mut(&port)?.holders.iter_mut().find(|holder| holder.socket == socket)
+    }
+
+    /// Ends the socket's hold.
+    pub fn release(&mut self, port: u16, socket: u32) {
+        if let Some(entry) = self.ports.get_mut(&port) {
+            entry.holders.retain(|holder| holder.socket != socket);
+        }
+        self.forget_if_unused(port);
+    }
+
+    /// A connection, or what is left of one, uses `port` on `local`.
+    pub fn use_port(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
+        let users = &mut self.ports.entry(port).or_default().users;
+        match users.iter_mut().find(|users| users.local == local && users.sharing == sharing) {
+            Some(users) => users.count += 1,
+            None => users.push(Users { local, sharing, count: 1 }),
+        }
+    }
+
+    /// Undoes one [`Binds::use_port`].
+    pub fn unuse_port(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
+        let Some(entry) = self.ports.get_mut(&port) else { return };
+        let same = |users: &Users| users.local == local && users.sharing == sharing;
+        if let Some(at) = entry.users.iter().position(same) {
+            entry.users[at].count -= 1;
+            if entry.users[at].count == 0 {
+                entry.users.swap_remove(at);
+            }
+        }
+        self.forget_if_unused(port);
+    }
+
+    fn forget_if_unused(&mut self, port: u16) {
+        if self
+            .ports
+            .get(&port)
+            .is_some_and(|entry| entry.holders.is_empty() && entry.users.is_empty())
+        {
+            self.ports.remove(&port);
+        }
+    }
+
+    /// From now on the socket takes packets for `addr` and `port`.
+    pub fn receive(&mut self, addr: BindAddr, port: u16, socket: u32) {
+        let hash = self.hash(addr, port);
+        let entry = self.groups.entry(hash, |g| g.addr == addr && g.port == port, |g| g.hash);
+        let group = entry.or_insert(Group { hash, addr, port, members: Vec::new() });
+        group.into_mut().members.push(socket);
+    }
+
+    /// Undoes [`Binds::receive`].
+    pub fn stop_receiving(&mut self, addr: BindAddr, port: u16, socket: u32) {
+        let hash = self.hash(addr, port);
+        let Ok(mut entry) = self.groups.find_entry(hash, |g| g.addr == addr && g.port == port)
+        else {
+            return;
+        };
+        entry.get_mut().members.retain(|&member| member != socket);
+        if entry.get().members.is_empty() {
+            entry.remove();
+        }
+    }
+
+    /// The sockets that take a packet for `addr` and `port`: those bound to the address before those
+    /// bound to its family before those bound to everything.
+    #[inline]
+    pub fn receivers(&self, addr: IpAddr, port: u16) -> &[u32] {
+        self.candidates(addr, port).find(|members| !members.is_empty()).unwrap_or(&[])
+    }
+
+    /// All sockets that take a packet for `addr` and `port`, most specific first (multicast).
+    pub fn all_receivers(&self, addr: IpAddr, port: u16) -> impl Iterator<Item = u32> + '_ {
+        self.candidates(addr, port).flatten().copied()
+    }
+
+    fn candidates(&self, addr: IpAddr, port: u16) -> impl Iterator<Item = &[u32]> {
+        let any = if addr.is_ipv4() { BindAddr::AnyV4 } else { BindAddr::AnyV6 };
+        [BindAddr::Ip(addr), any, BindAddr::AnyDual].into_iter().map(move |addr| {
+            let hash = self.hash(addr, port);
+            let found = self.groups.find(hash, |group| {
+                self.compared.set(self.compared.get() + 1);
+                group.addr == addr && group.port == port
+            });
+            found.map_or(&[][..], |group| &group.members)
+        })
+    }
+
+    fn hash(&self, addr: BindAddr, port: u16) -> u64 {
+        let port = u32::from(port);
+        match addr {
+            BindAddr::Ip(ip) => self.key.addr(ip, port),
+            BindAddr::AnyV4 => self.key.addr(IpAddr::from([0; 4]), port),
+            BindAddr::AnyV6 => self.key.addr(IpAddr::from([0; 16]), port),
+            BindAddr::AnyDual => self.key.addr(IpAddr::from([0; 16]), port | 1 << 16),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
+
+    const PLAIN: Sharing = Sharing { reuse_addr: false, reuse_port: false };
+    const ADDR: Sharing = Sharing { reuse_addr: true, reuse_port: false };
+    const PORT: Sharing = Sharing { reuse_addr: false, reuse_port: true };
+
+    fn v4() -> BindAddr {
+        Ip(IpAddr::from([10, 0, 0, 1]))
+    }
+
+    fn v6() -> BindAddr {
+        Ip("2001:db8::1".parse().unwrap())
+    }
+
+    /// As bind(2) on Linux 6.x answers; each row was tried there.
+    #[test]
+    fn conflicts_are_those_of_linux() {
+        let rows = [
+            // first holder, listening, second, conflict
+            (AnyV4, PLAIN, false, AnyV4, PLAIN, true),
+            (AnyV4, PLAIN, false, v4(), PLAIN, true),
+            (v4(), PLAIN, false, Ip(IpAddr::from([10, 0, 0, 2])), PLAIN, false),
+            (AnyV4, PLAIN, false, AnyV6, PLAIN, false),
+            (AnyV4, PLAIN, false, AnyDual, PLAIN, true),
+            (AnyDual, PLAIN, false, v4(), PLAIN, true),
+            (AnyV6, PLAIN, false, v6(), PLAIN, true),
+            (AnyV6, PLAIN, false, v4(), PLAIN, false),
+            (v4(), PLAIN, false, v6(), PLAIN, false),
+            (AnyV4, ADDR, false, AnyV4, ADDR, false),
+            (AnyV4, ADDR, true, AnyV4, ADDR, true),
+            (AnyV4, ADDR, false, AnyV4, PLAIN, true),
+            (AnyV4, PLAIN, false, AnyV4, ADDR, true),
+            (AnyV4, PORT, true, AnyV4, PORT, false),
+            (AnyV4, PORT, true, AnyV4, ADDR, true),
+            (AnyDual, PORT, true, AnyV4, PORT, false),
+        ];
+        for (n, (addr, sharing, listening, wanted, theirs, conflict)) in
+            rows.into_iter().enumerate()
+        {
+            let mut binds = Binds::new(Key(0, 0));
+            binds.hold(80, Holder { socket: 1, addr, sharing, listening });
+            let wanted = Holder { socket: 2, addr: wanted, sharing: theirs, listening: false };
+            assert_eq!(binds.conflicts(80, &wanted), conflict, "row {n}");
+            assert!(!binds.conflicts(81, &wanted));
+            binds.release(80, 1);
+            assert_eq!(binds.len(), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_connections_blocks_unless_both_reuse() {
+        let mut binds = Binds::new(Key(0, 0));
+        let local = IpAddr::from([10, 0, 0, 1]);
+        binds.use_port(80, local, ADDR);
+        let wanted = |sharing| Holder { socket: 2, addr: AnyV4, sharing, listening: false };
+        assert!(binds.conflicts(80, &wanted(PLAIN)));
+        assert!(!binds.conflicts(80, &wanted(ADDR)));
+        binds.unuse_port(80, local, ADDR);
+        assert!(!binds.conflicts(80, &wanted(PLAIN)));
+        assert_eq!(binds.len(), 0);
+    }
+
+    #[test]
+    fn the_most_specific_bind_receives() {
+        let mut binds = Binds::new(Key(0, 0));
+        let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), "2001:db8::1".parse().unwrap());
+        binds.receive(AnyDual, 53, 1);
+        assert_eq!(binds.receivers(v4, 53), [1]);
+        assert_eq!(binds.receivers(v6, 53), [1]);
+        binds.receive(AnyV4, 53, 2);
+        assert_eq!(binds.receivers(v4, 53), [2]);
+        binds.receive(Ip(v4), 53, 3);
+        assert_eq!(binds.receivers(v4, 53), [3]);
+        assert_eq!(binds.all_receivers(v4, 53).collect::<Vec<_>>(), [3, 2, 1]);
+        assert_eq!(binds.receivers(v4, 54), []);
+        binds.stop_receiving(AnyDual, 53, 1);
+        assert_eq!(binds.receivers(v6, 53), []);
+    }
+}

@@ -1,0 +1,59 @@
+//! Counters of the socket layer. Lost packets are counted by reason in [`crate::Drops`].
+
+macro_rules! counters {
+    ($( $(#[$doc:meta])* $name:ident, )*) => {
+        /// What happened so far.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct Counters { $( $(#[$doc])* pub $name: u64, )* }
+
+        impl Counters {
+            /// Names and values, in a fixed order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [ $( (stringify!($name), self.$name), )* ].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// TCP segments (or merged ones) received.
+    tcp_received,
+    /// TCP packets sent, up to 64 KiB each.
+    tcp_sent,
+    /// Payload bytes received in order.
+    tcp_bytes_received,
+    /// Payload bytes sent, repeated ones included.
+    tcp_bytes_sent,
+    /// TCP packets that carried bytes sent before.
+    tcp_retransmits,
+    /// Resets sent.
+    tcp_resets_sent,
+    /// Connections opened from here.
+    tcp_connects,
+    /// Connections opened from there.
+    tcp_accepts,
+    /// SYNs that made a half-open connection.
+    tcp_syns,
+    /// Handshakes that the peer never finished.
+    tcp_half_open_timeouts,
+    /// Connections that ended by reset or timeout.
+    tcp_failures,
+    /// TIME-WAITs ended early by a new connection (RFC 6191).
+    tcp_time_wait_reused,
+    /// Closed sockets aborted because there were too many.
+    tcp_orphans_aborted,
+    /// Datagrams received.
+    udp_received,
+    /// Datagrams sent, cut ones as one.
+    udp_sent,
+    /// Echo replies received.
+    echo_received,
+    /// Echo messages sent.
+    echo_sent,
+    /// Ports tried in choosing ephemeral ones.
+    ports_probed,
+    /// Timers fired.
+    timers_fired,
+    /// Turns.
+    turns,
+}

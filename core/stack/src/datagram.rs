@@ -1,0 +1,372 @@
+//! Datagram sockets: UDP, and echo sockets, whose ident takes the place of the port.
+
+use std::net::{IpAddr, SocketAddr};
+
+use towpath_pool::{Pool, Protocol, Segmentation};
+use towpath_ring::Payload;
+use towpath_tcp::Instant;
+use towpath_wire::{IpProtocol, udp};
+
+use crate::active::{Table, canonical, loopback_if_unspecified, scope_of};
+use crate::error::{ConnectError, SendError};
+use crate::flow::{Flow, FlowRef};
+use crate::host::{DatagramOut, EchoMeta, Family, Host, SocketId};
+use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
+use crate::net::{self, EchoOut, IfaceId, Ip, Route};
+use crate::socket::{Bound, CachedRoute, Datagram, Kind};
+use crate::stack::Stack;
+
+/// Bytes of the ICMP and ICMPv6 echo header.
+const ECHO_HEADER_LEN: u32 = 8;
+const ECHO_REQUEST_V4: u8 = 8;
+const ECHO_REQUEST_V6: u8 = 128;
+
+impl Datagram {
+    pub(crate) fn new(echo: bool, ttl: u8) -> Self {
+        Self {
+            echo,
+            peer: None,
+            ttl,
+            tos: 0,
+            // Linux and RFC 1112: a group is reached on the link only, unless said otherwise.
+            multicast_ttl: 1,
+            multicast_iface: None,
+            multicast_loop: true,
+            multicast_all: true,
+            broadcast: false,
+            dont_fragment: false,
+            memberships: Vec::new(),
+            route: None,
+        }
+    }
+
+    pub(crate) fn table(&self) -> Table {
+        if self.echo { Table::Echo } else { Table::Udp }
+    }
+
+    /// Whether a datagram to `group` (or a broadcast address) is for this socket, if bound so.
+    pub(crate) fn takes_group(&self, group: IpAddr, iface: IfaceId) -> bool {
+        self.multicast_all
+            || !group.is_multicast()
+            || self.memberships.iter().any(|m| {
+                // What this host sends to a group comes back over loopback.
+                m.group == group && (m.iface == iface || iface == IfaceId::LOOPBACK)
+            })
+    }
+}
+
+/// Where a datagram goes.
+struct Target {
+    flow: Flow,
+    route: Route,
+    ip: Ip,
+    looped: bool,
+}
+
+impl<H: Host> Stack<H> {
+    /// Gives a datagram socket a peer: it sends there by default, and hears only from there. Binds the
+    /// socket when it is not.
+    pub fn connect_datagram(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        remote: SocketAddr,
+    ) -> Result<(), ConnectError> {
+        let index = self.index(id).ok_or(ConnectError::Invalid)?;
+        let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
+        let Kind::Datagram(datagram) = &socket.kind else { return Err(ConnectError::Invalid) };
+        let (family, bound, echo) = (socket.family, socket.bound, datagram.echo);
+        let may_broadcast = datagram.broadcast;
+        let remote = canonical(remote, family).ok_or(ConnectError::Invalid)?;
+        let remote_ip = loopback_if_unspecified(remote.ip());
+        let iface =
+            scope_of(&remote).or(datagram.multicast_iface.filter(|_| remote_ip.is_multicast()));
+        let source = bound.as_ref().and_then(Bound::source);
+        let route =
+            self.net.route(now, source.filter(|ip| !ip.is_multicast()), remote_ip, iface)?;
+        if route.broadcast && !may_broadcast {
+            return Err(ConnectError::Forbidden);
+        }
+        if bound.is_none() {
+            self.auto_bind(id, family).map_err(|_| ConnectError::NoPort)?;
+        }
+        self.disconnect(id);
+        let Some(socket) = self.sockets.get_mut(index) else { return Err(ConnectError::Invalid) };
+        let (Kind::Datagram(datagram), Some(bound)) = (&mut socket.kind, socket.bound) else {
+            return Err(ConnectError::Invalid);
+        };
+        let flow = Flow {
+            local: source.unwrap_or(route.src),
+            remote: remote_ip,
+            local_port: bound.port,
+            remote_port: if echo { 0 } else { remote.port() },
+        };
+        datagram.peer = Some(flow);
+        let table = datagram.table();
+        self.peers.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.binds_mut(table).stop_receiving(bound.addr, bound.port, index);
+        Ok(())
+    }
+
+    /// Takes the peer of a datagram socket away; its bind stays.
+    pub fn disconnect(&mut self, id: SocketId) {
+        let Some(index) = self.index(id) else { return };
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        let (Kind::Datagram(datagram), Some(bound)) = (&mut socket.kind, socket.bound) else {
+            return;
+        };
+        let Some(flow) = datagram.peer.take() else { return };
+        let table = datagram.table();
+        self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.binds_mut(table).receive(bound.addr, bound.port, index);
+    }
+
+    /// Sends one datagram (or with `segment_size` several) now. Binds the socket when it is not.
+    ///
+    /// On an echo socket the payload is an ICMP echo request from its header on; the ident is replaced
+    /// by the socket's and the checksum is made.
+    pub fn send_datagram(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        out: &DatagramOut,
+        payload: &Payload<'_>,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let index = self.index(id).ok_or(SendError::Invalid)?;
+        let socket = self.sockets.get(index).ok_or(SendError::Invalid)?;
+        let Kind::Datagram(datagram) = &socket.kind else { return Err(SendError::Invalid) };
+        let (family, echo) = (socket.family, datagram.echo);
+        if payload.len() as usize > DATAGRAM_MAX {
+            return Err(SendError::TooLong);
+        }
+        if socket.bound.is_none() {
+            self.auto_bind(id, family)?;
+        }
+        let target = self.target(now, index, family, out)?;
+        if echo {
+            return self.send_echo(now, &target, payload, pool);
+        }
+        if target.looped && self.memberships > 0 {
+            self.send_udp(now, &target.with_loop(), payload, out.segment_size, pool)?;
+        }
+        self.send_udp(now, &target, payload, out.segment_size, pool)
+    }
+
+    /// Sends one UDP datagram from any address and port: a gateway's answer in the name of others.
+    pub fn send_datagram_from(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        payload: &Payload<'_>,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        if payload.len() as usize > DATAGRAM_MAX {
+            return Err(SendError::TooLong);
+        }
+        if local.is_ipv4() != remote.is_ipv4() || remote.port() == 0 {
+            return Err(SendError::Invalid);
+        }
+        let route = self.net.route(now, Some(local.ip()), remote.ip(), scope_of(&remote))?;
+        let flow = Flow {
+            local: local.ip(),
+            remote: remote.ip(),
+            local_port: local.port(),
+            remote_port: remote.port(),
+        };
+        let ip = udp_ip(self.config.ttl, 0, false);
+        self.send_udp(now, &Target { flow, route, ip, looped: false }, payload, None, pool)
+    }
+
+    /// Answers an echo request that [`Host::stray_echo`] showed, in the name of whom it was sent to.
+    pub fn send_echo_reply_from(
+        &mut self,
+        now: Instant,
+        request: &EchoMeta,
+        data: &Payload<'_>,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let out = EchoOut {
+            src: request.local,
+            dst: request.remote,
+            reply: true,
+            ident: request.ident,
+            seq: request.seq,
+            ttl: 0,
+        };
+        let route = self.net.route(now, Some(out.src), out.dst, None)?;
+        self.counters.echo_sent += 1;
+        self.looped |= route.iface == IfaceId::LOOPBACK;
+        self.net.send_echo(now, &route, &out, data, pool).map_err(SendError::from)
+    }
+
+    fn target(
+        &mut self,
+        now: Instant,
+        index: u32,
+        family: Family,
+        out: &DatagramOut,
+    ) -> Result<Target, SendError> {
+        let Some(socket) = self.sockets.get_mut(index) else { return Err(SendError::Invalid) };
+        let bound = socket.bound.ok_or(SendError::NoPort)?;
+        let Kind::Datagram(datagram) = &mut socket.kind else { return Err(SendError::Invalid) };
+        let (remote, remote_port, scope) = match (out.remote, datagram.peer) {
+            (Some(remote), _) => {
+                let remote = canonical(remote, family).ok_or(SendError::Invalid)?;
+                (loopback_if_unspecified(remote.ip()), remote.port(), scope_of(&remote))
+            }
+            (None, Some(peer)) => (peer.remote, peer.remote_port, None),
+            (None, None) => return Err(SendError::NotConnected),
+        };
+        if remote_port == 0 && !datagram.echo {
+            return Err(SendError::Invalid);
+        }
+        let source = out.local.or(datagram.peer.map(|peer| peer.local)).or(bound.source());
+        let source = source.filter(|ip| !ip.is_multicast() && !ip.is_unspecified());
+        let multicast = remote.is_multicast();
+        let iface = out.iface.or(scope).or(datagram.multicast_iface.filter(|_| multicast));
+        let route = cached_route(&self.net, now, &mut datagram.route, source, remote, iface)?;
+        if route.broadcast && !datagram.broadcast {
+            return Err(SendError::Forbidden);
+        }
+        let local = source.unwrap_or(route.src);
+        let ttl = out.ttl.unwrap_or(if multicast { datagram.multicast_ttl } else { datagram.ttl });
+        let ip = udp_ip(ttl, out.tos.unwrap_or(datagram.tos), datagram.dont_fragment);
+        let flow = Flow { local, remote, local_port: bound.port, remote_port };
+        Ok(Target { flow, route, ip, looped: multicast && datagram.multicast_loop })
+    }
+
+    fn send_udp(
+        &mut self,
+        now: Instant,
+        target: &Target,
+        payload: &Payload<'_>,
+        segment_size: Option<u16>,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let Target { flow, route, ip, .. } = target;
+        let len = payload.len() as usize;
+        let mut packet = pool.take(udp::HEADER_LEN + len);
+        let header = udp::Header {
+            src_port: flow.local_port,
+            dst_port: flow.remote_port,
+            length: (udp::HEADER_LEN + len) as u16,
+            checksum: 0,
+        };
+        let linear = packet.push_back(udp::HEADER_LEN + len).expect("taken with room");
+        header.emit(linear);
+        // Copied, and not pointed to: the datagram may wait for a neighbour longer than its FIFO does.
+        payload.copy_to(0, &mut linear[udp::HEADER_LEN..]);
+        if let Some(size) = segment_size.filter(|size| len > usize::from(*size)) {
+            if size == 0 || len.div_ceil(usize::from(size)) > DATAGRAM_SEGMENTS_MAX {
+                pool.give(packet);
+                return Err(SendError::Invalid);
+            }
+            let header_len = udp::HEADER_LEN as u16;
+            packet.meta.segmentation =
+                Some(Segmentation { protocol: Protocol::Udp, size, header_len });
+        }
+        self.counters.udp_sent += 1;
+        self.looped |= route.iface == IfaceId::LOOPBACK;
+        let checksum = Some(6);
+        self.net
+            .send(now, route, flow.local, flow.remote, *ip, packet, checksum, pool)
+            .map_err(SendError::from)
+    }
+
+    fn send_echo(
+        &mut self,
+        now: Instant,
+        target: &Target,
+        payload: &Payload<'_>,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let mut header = [0; ECHO_HEADER_LEN as usize];
+        let Some(data_len) = payload.len().checked_sub(ECHO_HEADER_LEN) else {
+            return Err(SendError::Invalid);
+        };
+        payload.copy_to(0, &mut header);
+        let request = if target.flow.remote.is_ipv4() { ECHO_REQUEST_V4 } else { ECHO_REQUEST_V6 };
+        if header[..2] != [request, 0] {
+            return Err(SendError::Invalid);
+        }
+        let out = EchoOut {
+            src: target.flow.local,
+            dst: target.flow.remote,
+            reply: false,
+            ident: target.flow.local_port,
+            seq: u16::from_be_bytes([header[6], header[7]]),
+            ttl: target.ip.ttl,
+        };
+        self.counters.echo_sent += 1;
+        self.looped |= target.route.iface == IfaceId::LOOPBACK;
+        let data = payload.slice(ECHO_HEADER_LEN, data_len);
+        self.net.send_echo(now, &target.route, &out, &data, pool).map_err(SendError::from)
+    }
+
+    /// Takes what a datagram socket has out of the tables, its bind excepted.
+    pub(crate) fn forget_datagram(
+        &mut self,
+        now: Instant,
+        index: u32,
+        datagram: &Datagram,
+        bound: Option<Bound>,
+    ) {
+        for membership in &datagram.memberships {
+            self.end_membership(now, *membership);
+        }
+        match (datagram.peer, bound) {
+            (Some(flow), _) => {
+                self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
+            }
+            (None, Some(bound)) => {
+                self.binds_mut(datagram.table()).stop_receiving(bound.addr, bound.port, index);
+            }
+            (None, None) => {}
+        }
+    }
+}
+
+impl Target {
+    /// The same over loopback, for the members on this host.
+    fn with_loop(&self) -> Target {
+        Target { flow: self.flow, route: Route { iface: IfaceId::LOOPBACK, ..self.route }, ..*self }
+    }
+}
+
+fn udp_ip(ttl: u8, tos: u8, dont_fragment: bool) -> Ip {
+    Ip { protocol: IpProtocol::UDP.0, ttl, tos, dont_fragment, flow_label: 0 }
+}
+
+/// The route of the last datagram, if this one goes the same way and nothing has changed.
+fn cached_route(
+    net: &net::Net,
+    now: Instant,
+    cache: &mut Option<CachedRoute>,
+    src: Option<IpAddr>,
+    dst: IpAddr,
+    iface: Option<IfaceId>,
+) -> Result<Route, SendError> {
+    let generation = net.route_generation();
+    if let Some(cached) = cache
+        && (cached.src, cached.dst, cached.iface) == (src, dst, iface)
+        && cached.route.generation == generation
+    {
+        return Ok(cached.route);
+    }
+    let route = net.route(now, src, dst, iface)?;
+    *cache = Some(CachedRoute { src, dst, iface, route });
+    Ok(route)
+}
+
+impl From<net::SendError> for SendError {
+    fn from(error: net::SendError) -> Self {
+        match error {
+            net::SendError::TooBig { .. } => SendError::TooLong,
+            // As on Linux without IP_RECVERR: a full device queue loses the datagram, silently for the
+            // sender, counted for the operator. It is reported here so that the owner can wait instead.
+            _ => SendError::QueueFull,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Why packets are lost. Every packet that the stack throws away has one of these reasons: a
+//! counter here, and a packet in the trace when tracing is on.
+
+/// Declares the reasons, their names and their number in one place, so that none can be forgotten.
+macro_rules! drop_reasons {
+    ($( $(#[$doc:meta])* $variant:ident = $name:literal, )*) => {
+        /// Why a packet was thrown away.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum DropReason { $( $(#[$doc])* $variant, )* }
+
+        impl DropReason {
+            /// All reasons, in the order of their counters.
+            pub const ALL: &'static [DropReason] = &[ $( DropReason::$variant, )* ];
+            /// Number of reasons.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// Its name in counters and traces.
+            pub const fn as_str(self) -> &'static str {
+                match self { $( DropReason::$variant => $name, )* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    // Sockets and transports; the IP layer's reasons follow further down.
+    /// TCP, UDP or ICMP checksum does not match.
+    TransportChecksum = "transport_checksum",
+    /// Transport header cut short or inconsistent.
+    TransportMalformed = "transport_malformed",
+    /// A TCP segment from or to a broadcast or multicast address (RFC 9293 3.9.2.3).
+    TcpNotUnicast = "tcp_not_unicast",
+    /// A TCP segment nothing here waits for; answered by a reset unless it was one.
+    TcpNoSocket = "tcp_no_socket",
+    /// A segment the connection found unacceptable (outside the window, old, forged).
+    TcpUnacceptable = "tcp_unacceptable",
+    /// In-window bytes for which there was no buffer memory.
+    TcpNoMemory = "tcp_no_memory",
+    /// SYN to a listener whose accept queue is full.
+    ListenOverflow = "listen_overflow",
+    /// Final ACK of a handshake while the accept queue was full or the owner had no room.
+    AcceptOverflow = "accept_overflow",
+    /// A half-open connection displaced by a newer one.
+    SynCacheFull = "syn_cache_full",
+    /// A TIME-WAIT entry displaced by a newer one.
+    TimeWaitFull = "time_wait_full",
+    /// A SYN on an any-address interface while too many wait for a decision.
+    PendingFull = "pending_full",
+    /// A repeated SYN whose decision is pending.
+    PendingDuplicate = "pending_duplicate",
+    /// No memory or no place for another socket.
+    SocketTableFull = "socket_table_full",
+    /// A datagram to a port nobody is bound to.
+    UdpNoSocket = "udp_no_socket",
+    /// A datagram that its socket had no room for.
+    UdpNoRoom = "udp_no_room",
+    /// An echo reply nobody waits for.
+    EchoNoSocket = "echo_no_socket",
+    /// An ICMP error that matches no connection or fails the sequence check (RFC 5927).
+    IcmpErrorStray = "icmp_error_stray",
+    /// A transport protocol this stack does not speak.
+    UnknownProtocol = "unknown_protocol",
+    /// No route to where a segment should go.
+    NoRoute = "no_route",
+    // The IP layer.
+    /// Link header cut short, or an 802.3 length instead of a type.
+    FrameMalformed = "frame_malformed",
+    /// A frame to another station.
+    FrameNotOurs = "frame_not_ours",
+    /// A frame of a protocol or VLAN that this host does not take part in.
+    FrameUnknown = "frame_unknown",
+    /// ARP or neighbour discovery message that is malformed or fails its validity checks.
+    NeighborMalformed = "neighbor_malformed",
+    /// IP header malformed: version, lengths, options, extension headers.
+    IpMalformed = "ip_malformed",
+    /// IPv4 header checksum does not match.
+    IpChecksum = "ip_checksum",
+    /// A source-routed packet.
+    IpSourceRoute = "ip_source_route",
+    /// An address that may not be where it is (RFC 1122 3.2.1.3).
+    Martian = "martian",
+    /// To an address of another host: this one does not forward.
+    NotLocal = "not_local",
+    /// To a group that nobody here joined.
+    NotJoined = "not_joined",
+    /// A fragment that contradicts the others of its datagram, or that could never fit.
+    FragmentInvalid = "fragment_invalid",
+    /// Fragments overlap: the datagram is dropped whole (RFC 5722).
+    FragmentOverlap = "fragment_overlap",
+    /// Too many fragments, or too many bytes in reassembly.
+    FragmentLimit = "fragment_limit",
+    /// The other fragments did not arrive in time.
+    FragmentTimeout = "fragment_timeout",
+    /// ICMP message malformed or with a wrong checksum.
+    IcmpMalformed = "icmp_malformed",
+    /// ICMP message of a kind that is not acted on.
+    IcmpIgnored = "icmp_ignored",
+    /// The next hop did not answer ARP or neighbour solicitations.
+    NeighborUnreachable = "neighbor_unreachable",
+    /// More packets wait for one neighbour than may.
+    NeighborQueueFull = "neighbor_queue_full",
+    /// Longer than the path takes and not to be fragmented, or than IP can state.
+    TooBig = "too_big",
+    /// The device does not keep up.
+    OutputFull = "output_full",
+    /// Too many packets of this host to itself.
+    LoopbackFull = "loopback_full",
+}
+
+/// Dropped packets by reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drops([u64; DropReason::COUNT]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self([0; DropReason::COUNT])
+    }
+}
+
+impl Drops {
+    /// Counts one.
+    pub fn count(&mut self, reason: DropReason) {
+        self.0[reason as usize] += 1;
+    }
+
+    /// Packets dropped for `reason`.
+    pub fn of(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// Packets dropped in all.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Names and counts, in a fixed order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        DropReason::ALL.iter().map(|reason| (reason.as_str(), self.of(*reason)))
+    }
+}
+
+impl std::ops::AddAssign<&Drops> for Drops {
+    fn add_assign(&mut self, other: &Drops) {
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine += theirs;
+        }
+    }
+}

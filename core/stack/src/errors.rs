@@ -1,0 +1,108 @@
+//! ICMP errors about packets of ours: whom they concern, and whether they are to be believed.
+
+use towpath_tcp::Instant;
+use towpath_wire::IpProtocol;
+
+use crate::drop::DropReason;
+use crate::flow::{Flow, FlowRef};
+use crate::host::{Host, SocketError, SocketEvent};
+use crate::net::{IcmpError, IcmpErrorKind, Unreachable};
+use crate::socket::Kind;
+use crate::stack::Stack;
+
+impl<H: Host> Stack<H> {
+    /// Somebody could not deliver a packet of ours.
+    pub(crate) fn receive_error(&mut self, now: Instant, error: &IcmpError) {
+        let flow = Flow {
+            local: error.src,
+            remote: error.dst,
+            local_port: error.src_port,
+            remote_port: error.dst_port,
+        };
+        let hash = self.keys.table.flow(&flow);
+        let believed = match IpProtocol(error.protocol) {
+            IpProtocol::TCP => match self.find_flow(hash, &flow) {
+                Some(FlowRef::Socket(index)) => self.on_tcp_error(now, index, error),
+                _ => false,
+            },
+            IpProtocol::UDP => match self.find_peer(hash, &flow, false) {
+                Some(index) => self.on_datagram_error(now, index, error),
+                // Without a peer nobody can be told, but a path MTU is worth knowing.
+                None if !self.udp_binds.receivers(flow.local, flow.local_port).is_empty() => {
+                    self.learn_path_mtu(now, error);
+                    true
+                }
+                None => false,
+            },
+            _ => false,
+        };
+        if !believed {
+            self.count_drop(DropReason::IcmpErrorStray);
+        }
+    }
+
+    fn on_tcp_error(&mut self, now: Instant, index: u32, error: &IcmpError) -> bool {
+        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
+            return false;
+        };
+        let buffers = stream.buffers();
+        let (Some(connection), Some(seq)) = (&mut stream.connection, error.tcp_seq) else {
+            return false;
+        };
+        //= https://www.rfc-editor.org/rfc/rfc5927#section-4.1
+        //# TCP SHOULD check that the TCP sequence number contained in the payload of the ICMP error
+        //# message is within the range SND.UNA =< SEG.SEQ < SND.NXT.
+        let info = connection.info(now, buffers);
+        if seq.lt(info.snd_una) || seq.geq(info.snd_nxt) {
+            return false;
+        }
+        match error.kind {
+            IcmpErrorKind::TooBig { .. } => self.learn_path_mtu(now, error),
+            kind => {
+                // A connect fails at once whatever the reason, as on Linux and as RFC 5461 §4.1 describes: who
+                // waits for it wants to know. Established connections take all of these for transient.
+                stream.unreachable = Some(reason_of(kind));
+                connection.on_unreachable(true, seq);
+            }
+        }
+        self.mark_dirty(index);
+        true
+    }
+
+    fn on_datagram_error(&mut self, now: Instant, index: u32, error: &IcmpError) -> bool {
+        let Some(socket) = self.sockets.get(index) else { return false };
+        let user = socket.user;
+        let told = match error.kind {
+            IcmpErrorKind::TooBig { mtu } => {
+                self.learn_path_mtu(now, error);
+                SocketError::MessageTooBig(mtu)
+            }
+            IcmpErrorKind::Unreachable(Unreachable::Port | Unreachable::Protocol) => {
+                SocketError::PortUnreachable
+            }
+            kind @ IcmpErrorKind::Unreachable(_) => reason_of(kind),
+            // RFC 1122 §3.2.2.4: transient.
+            _ => return true,
+        };
+        self.untold.push_back((user, SocketEvent::Error(told)));
+        true
+    }
+
+    fn learn_path_mtu(&mut self, now: Instant, error: &IcmpError) {
+        if let IcmpErrorKind::TooBig { mtu } = error.kind {
+            self.net.set_path_mtu(now, error.dst, mtu);
+        }
+    }
+}
+
+/// What an ICMP error means for a program.
+fn reason_of(kind: IcmpErrorKind) -> SocketError {
+    match kind {
+        IcmpErrorKind::Unreachable(Unreachable::Port | Unreachable::Protocol) => {
+            SocketError::Refused
+        }
+        IcmpErrorKind::Unreachable(Unreachable::Net) => SocketError::NetUnreachable,
+        _ => SocketError::HostUnreachable,
+    }
+}

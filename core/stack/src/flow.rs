@@ -1,0 +1,185 @@
+//! Which connection a segment belongs to: one keyed hash and one probe.
+//!
+//! Connections, half-open ones, TIME-WAITs and undecided SYNs live in tables of their own; this one
+//! finds them all, so that a 4-tuple can exist only once.
+
+use std::cell::Cell;
+use std::hash::Hasher;
+use std::net::{IpAddr, SocketAddr};
+
+use hashbrown::HashTable;
+use siphasher::sip::SipHasher13;
+
+/// The two ends of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flow {
+    pub local: IpAddr,
+    pub remote: IpAddr,
+    pub local_port: u16,
+    pub remote_port: u16,
+}
+
+impl Flow {
+    /// Our end.
+    pub fn local(&self) -> SocketAddr {
+        SocketAddr::new(self.local, self.local_port)
+    }
+
+    /// The other end.
+    pub fn remote(&self) -> SocketAddr {
+        SocketAddr::new(self.remote, self.remote_port)
+    }
+}
+
+/// A secret from which hashes are made that the peer cannot foresee.
+///
+/// SipHash-1-3: whoever can choose addresses and ports must not be able to fill one bucket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Key(pub u64, pub u64);
+
+impl Key {
+    /// Hash of a 4-tuple.
+    pub fn flow(&self, flow: &Flow) -> u64 {
+        let mut hasher = SipHasher13::new_with_keys(self.0, self.1);
+        write_addr(&mut hasher, flow.local);
+        write_addr(&mut hasher, flow.remote);
+        hasher.write_u32(u32::from(flow.local_port) << 16 | u32::from(flow.remote_port));
+        hasher.finish()
+    }
+
+    /// Hash of an address and a number that goes with it.
+    pub fn addr(&self, addr: IpAddr, number: u32) -> u64 {
+        let mut hasher = SipHasher13::new_with_keys(self.0, self.1);
+        write_addr(&mut hasher, addr);
+        hasher.write_u32(number);
+        hasher.finish()
+    }
+
+    /// Hash of who talks to which service: RFC 6056's and RFC 7323's F(local, remote, remote port).
+    pub fn path(&self, local: IpAddr, remote: SocketAddr) -> u64 {
+        self.flow(&Flow { local, remote: remote.ip(), local_port: 0, remote_port: remote.port() })
+    }
+}
+
+fn write_addr(hasher: &mut SipHasher13, addr: IpAddr) {
+    match addr {
+        IpAddr::V4(v4) => hasher.write_u32(v4.to_bits()),
+        IpAddr::V6(v6) => {
+            let bits = v6.to_bits();
+            hasher.write_u64((bits >> 64) as u64);
+            hasher.write_u64(bits as u64);
+        }
+    }
+}
+
+/// Where the owner of a flow is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FlowRef {
+    /// A socket: connected, connecting, or a datagram socket with a peer.
+    Socket(u32),
+    /// In the SYN cache.
+    HalfOpen(u32),
+    /// In TIME-WAIT.
+    TimeWait(u32),
+    /// A SYN that the owner of the stack has not decided about.
+    Pending(u32),
+}
+
+/// 4-tuples to their owners.
+#[derive(Debug, Default)]
+pub(crate) struct FlowTable {
+    table: HashTable<Slot>,
+    /// Entries compared so far: the work done by lookups.
+    pub compared: Cell<u64>,
+}
+
+/// The hash is kept so that growth need not visit the owners; 12 bytes a flow in all.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    hash: u32,
+    at: FlowRef,
+}
+
+impl FlowTable {
+    /// Flows in it.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Finds the owner of the flow whose hash is `hash`; `is` compares the 4-tuple kept at the owner.
+    #[inline]
+    pub fn find(&self, hash: u64, mut is: impl FnMut(FlowRef) -> bool) -> Option<FlowRef> {
+        let short = hash as u32;
+        let found = self.table.find(spread(short), |slot| {
+            self.compared.set(self.compared.get() + 1);
+            slot.hash == short && is(slot.at)
+        });
+        found.map(|slot| slot.at)
+    }
+
+    /// Adds a flow that is known not to be there.
+    pub fn insert(&mut self, hash: u64, at: FlowRef) {
+        let hash = hash as u32;
+        self.table.insert_unique(spread(hash), Slot { hash, at }, |slot| spread(slot.hash));
+    }
+
+    /// Takes the flow of `at` out.
+    pub fn remove(&mut self, hash: u64, at: FlowRef) -> bool {
+        let short = hash as u32;
+        let found =
+            self.table.find_entry(spread(short), |slot| slot.hash == short && slot.at == at);
+        found.map(|entry| entry.remove()).is_ok()
+    }
+
+    /// Hands a flow to another owner (a handshake finished, a connection waits out its time).
+    pub fn replace(&mut self, hash: u64, old: FlowRef, new: FlowRef) -> bool {
+        let short = hash as u32;
+        let found = self.table.find_mut(spread(short), |slot| slot.hash == short && slot.at == old);
+        found.map(|slot| slot.at = new).is_some()
+    }
+}
+
+/// The table wants its bits at both ends of the word.
+#[inline]
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(n: u32) -> Flow {
+        Flow {
+            local: IpAddr::from([10, 0, 0, 1]),
+            remote: IpAddr::from((0x0b00_0000 + n / 1000).to_be_bytes()),
+            local_port: 80,
+            remote_port: (1024 + n % 1000) as u16,
+        }
+    }
+
+    #[test]
+    fn finds_what_was_put_in() {
+        let key = Key(1, 2);
+        let mut table = FlowTable::default();
+        let flows: Vec<Flow> = (0..20_000).map(flow).collect();
+        for (flow, index) in flows.iter().zip(0..) {
+            table.insert(key.flow(flow), FlowRef::Socket(index));
+        }
+        let is = |wanted: Flow| {
+            let flows = &flows;
+            move |at| matches!(at, FlowRef::Socket(index) if flows[index as usize] == wanted)
+        };
+        assert_eq!(table.find(key.flow(&flow(77)), is(flow(77))), Some(FlowRef::Socket(77)));
+        assert_eq!(table.find(key.flow(&flow(20_000)), is(flow(20_000))), None);
+        assert!(table.replace(key.flow(&flow(5)), FlowRef::Socket(5), FlowRef::TimeWait(1)));
+        assert!(table.remove(key.flow(&flow(5)), FlowRef::TimeWait(1)));
+        assert!(!table.remove(key.flow(&flow(5)), FlowRef::TimeWait(1)));
+    }
+
+    #[test]
+    fn the_key_decides_the_hash() {
+        assert_ne!(Key(1, 2).flow(&flow(0)), Key(1, 3).flow(&flow(0)));
+        assert_ne!(Key(1, 2).flow(&flow(0)), Key(1, 2).flow(&flow(1)));
+    }
+}

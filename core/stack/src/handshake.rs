@@ -1,0 +1,105 @@
+//! Connections that are not yet: the SYN cache, and SYNs that wait for a decision.
+//!
+//! Neither costs buffers. Half-open connections stand in the line of their listener, oldest first; a
+//! listener with too many loses its oldest, so that a flood hurts the flooded listener only.
+
+use std::net::IpAddr;
+
+use towpath_pool::Packet;
+use towpath_tcp::{HalfOpen, Instant, Segment};
+
+use crate::flow::Flow;
+use crate::net::{IfaceId, Local};
+use crate::slab::{Line, Queue};
+use crate::timer::TimerId;
+
+/// An entry of the SYN cache.
+#[derive(Debug)]
+pub(crate) struct HalfOpenFlow {
+    pub flow: Flow,
+    pub half_open: HalfOpen,
+    pub iface: IfaceId,
+    pub timer: TimerId,
+    pub parent: Parent,
+}
+
+/// Whose half-open connection it is: the index of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parent {
+    /// A listener's, which gets a child.
+    Listener(u32),
+    /// A promised socket, which becomes the connection itself.
+    Promised(u32),
+}
+
+/// A SYN on an any-address interface.
+#[derive(Debug)]
+pub(crate) struct PendingSyn {
+    pub flow: Flow,
+    pub syn: Segment,
+    pub iface: IfaceId,
+    pub expires: Instant,
+    pub quote: Quote,
+}
+
+/// Both tables.
+#[derive(Debug, Default)]
+pub(crate) struct Handshakes {
+    pub half_open: Queue<HalfOpenFlow>,
+    /// Half-open connections of promised sockets.
+    pub promised: Line,
+    pub pending: Queue<PendingSyn>,
+    /// All pending ones; all wait equally long, so the front expires first.
+    pub pending_line: Line,
+}
+
+/// The headers of a packet, kept to be quoted in an ICMP error.
+#[derive(Debug)]
+pub(crate) struct Quote {
+    bytes: Box<[u8]>,
+    src: IpAddr,
+    dst: IpAddr,
+    iface: IfaceId,
+    protocol: u8,
+    ttl: u8,
+    tos: u8,
+    offset: usize,
+}
+
+impl Quote {
+    /// From the IP header to the end of the transport header; `header_len` is that of the latter.
+    pub fn new(local: &Local, header_len: usize) -> Self {
+        let end = local.offset + header_len;
+        let bytes = local.packet.linear().get(local.ip_offset..end).unwrap_or(&[]);
+        Self {
+            bytes: bytes.into(),
+            src: local.src,
+            dst: local.dst,
+            iface: local.iface,
+            protocol: local.protocol,
+            ttl: local.ttl,
+            tos: local.tos,
+            offset: local.offset - local.ip_offset,
+        }
+    }
+
+    /// As it was received, in the buffer of `packet`, which is empty.
+    pub fn restore(&self, mut packet: Packet) -> Local {
+        if let Some(to) = packet.push_back(self.bytes.len()) {
+            to.copy_from_slice(&self.bytes);
+        }
+        Local {
+            packet,
+            iface: self.iface,
+            src: self.src,
+            dst: self.dst,
+            protocol: self.protocol,
+            ttl: self.ttl,
+            tos: self.tos,
+            ip_offset: 0,
+            offset: self.offset,
+            len: self.bytes.len() - self.offset,
+            broadcast_or_multicast: false,
+        }
+    }
+}

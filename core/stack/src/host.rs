@@ -1,0 +1,233 @@
+//! The seam to the owner of a stack: what it is told and asked, and the values that pass.
+
+use std::net::{IpAddr, SocketAddr};
+
+use towpath_ring::{Payload, RecvBuffer, SendBuffer};
+use towpath_tcp::Instant;
+
+use crate::net::IfaceId;
+
+/// Names a socket: index in the low half, generation in the high one. Dead ids stay dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SocketId(pub u64);
+
+/// Names a SYN on an any-address interface that waits for [`crate::Stack::accept_pending`] or
+/// [`crate::Stack::refuse_pending`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PendingId(pub u64);
+
+/// What the owner of a stack supplies. Called back within [`crate::Stack::turn`] only.
+///
+/// `user` is the number that the owner gave when the socket was made. It belongs to that socket
+/// until [`SocketEvent::Closed`], which is the last word about every socket and comes exactly once.
+pub trait Host {
+    /// Where received bytes go.
+    type Recv: RecvBuffer;
+    /// Where bytes to be sent come from.
+    type Send: SendBuffer;
+
+    /// A handshake finished on the listener whose user is `listener`. Returns the child's user and
+    /// buffers, or `None` when there is no room: the final ACK is then dropped and the peer repeats it.
+    ///
+    /// The child waits in the listener's accept queue until the owner calls [`crate::Stack::accepted`].
+    /// Children that nobody will accept (the listener is closed) are the owner's to abort.
+    fn accept(
+        &mut self,
+        listener: u32,
+        child: SocketId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<(u32, Self::Recv, Self::Send)>;
+
+    /// A SYN came in on an any-address interface and no listener is there. Nothing is answered until
+    /// the owner decides; undecided ones are forgotten after 75 s.
+    fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr);
+
+    /// A datagram (or, on an echo socket, an ICMP message from its header on). False when there is no
+    /// room for it: it is dropped and counted.
+    fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool;
+
+    /// A datagram on an any-address interface that no socket takes.
+    fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>);
+
+    /// An echo request on an any-address interface to an address that is not ours; answered with
+    /// [`crate::Stack::send_echo_reply_from`].
+    fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>);
+
+    /// Something happened to the socket of `user`.
+    fn event(&mut self, user: u32, event: SocketEvent);
+}
+
+/// What happened to a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SocketEvent {
+    /// Bytes were committed to the receive buffer.
+    Readable,
+    /// Bytes were released from the send buffer.
+    Writable,
+    /// The handshake of a connect is done.
+    Connected,
+    /// The peer sends no more (FIN): after the unread bytes comes the end of the stream.
+    PeerClosed,
+    /// The connection failed and is over, or an ICMP error came for a datagram.
+    Error(SocketError),
+    /// The socket is gone, its buffers are dropped, its id is dead. Always the last event.
+    Closed,
+}
+
+/// Why a connection failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SocketError {
+    /// The peer reset an established connection.
+    Reset,
+    /// The peer refused the connection.
+    Refused,
+    /// Retransmissions, keepalive probes or the user timeout gave up.
+    TimedOut,
+    /// A router or the neighbour table says the host cannot be reached.
+    HostUnreachable,
+    /// A router or the route table says the network cannot be reached.
+    NetUnreachable,
+    /// The peer has no such port or protocol.
+    PortUnreachable,
+    /// A datagram was longer than this path MTU, in bytes of IP packet.
+    MessageTooBig(u32),
+}
+
+/// About a received datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DatagramMeta {
+    /// Where it was sent to. For echo sockets the port is the identifier.
+    pub local: SocketAddr,
+    /// Who sent it.
+    pub remote: SocketAddr,
+    /// Interface it came in on.
+    pub iface: IfaceId,
+    /// TTL or hop limit it arrived with.
+    pub ttl: u8,
+    /// Type of service or traffic class.
+    pub tos: u8,
+    /// When the device received it.
+    pub arrival: Instant,
+}
+
+/// About a received echo request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EchoMeta {
+    /// Who is asked.
+    pub local: IpAddr,
+    /// Who asks.
+    pub remote: IpAddr,
+    /// Identifier.
+    pub ident: u16,
+    /// Sequence number.
+    pub seq: u16,
+    /// TTL or hop limit it arrived with.
+    pub ttl: u8,
+}
+
+/// A datagram to be sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DatagramOut {
+    /// To whom; the connected peer when `None`.
+    pub remote: Option<SocketAddr>,
+    /// From which address, instead of the bound or chosen one.
+    pub local: Option<IpAddr>,
+    /// Over which interface, instead of the routed one.
+    pub iface: Option<IfaceId>,
+    /// TTL or hop limit, instead of the socket's.
+    pub ttl: Option<u8>,
+    /// Type of service or traffic class, instead of the socket's.
+    pub tos: Option<u8>,
+    /// Cut the payload into datagrams of so many bytes (UDP_SEGMENT).
+    pub segment_size: Option<u16>,
+}
+
+/// What a socket is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketKind {
+    /// TCP.
+    Stream,
+    /// UDP.
+    Datagram,
+    /// ICMP echo ("ping socket"); the identifier takes the place of the port.
+    Echo,
+}
+
+/// Address family of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4 only.
+    V4,
+    /// IPv6, and IPv4 too unless bound with `v6_only`.
+    ///
+    /// The stack itself never shows IPv4-mapped addresses: it takes them and gives plain IPv4 ones.
+    V6,
+}
+
+/// How to bind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BindOptions {
+    /// SO_REUSEADDR.
+    pub reuse_addr: bool,
+    /// SO_REUSEPORT: several listeners share the load, several datagram sockets too.
+    pub reuse_port: bool,
+    /// IPV6_V6ONLY.
+    pub v6_only: bool,
+    /// IP_FREEBIND: the address need not be ours.
+    pub free_bind: bool,
+}
+
+/// How to close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Linger {
+    /// What is in the send buffer goes out in the background, then FIN.
+    Default,
+    /// RST at once (SO_LINGER with zero).
+    Abort,
+}
+
+/// The answer to a pending SYN that is not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// RST: connection refused.
+    Reset,
+    /// ICMP: host unreachable.
+    HostUnreachable,
+    /// ICMP: network unreachable.
+    NetUnreachable,
+    /// ICMP: administratively prohibited.
+    AdminProhibited,
+    /// No answer; a repeated SYN asks again.
+    Ignore,
+}
+
+/// How much one turn may do, so that neither direction nor one connection starves another.
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    /// Packets taken from each port.
+    pub rx_packets: usize,
+    /// Packets (up to 64 KiB each) made by connections.
+    pub tx_packets: usize,
+}
+
+impl Default for Budget {
+    /// 256 ordinary frames, or 4 MiB in large packets, are some 100 µs of work: no other duty of the
+    /// engine's thread waits longer.
+    fn default() -> Self {
+        Self { rx_packets: 256, tx_packets: 256 }
+    }
+}
+
+/// What a turn did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Packets received from ports.
+    pub received: usize,
+    /// Packets given to ports.
+    pub sent: usize,
+    /// There is more to do now: turn again without sleeping.
+    pub more: bool,
+}

@@ -1,0 +1,170 @@
+//! What sockets show of themselves: for getsockname, getsockopt and `ss`.
+
+use std::net::SocketAddr;
+
+use towpath_ring::{RecvBuffer, SendBuffer};
+use towpath_tcp::{Info, Instant, State};
+
+use crate::host::{Host, SocketId, SocketKind};
+use crate::socket::{Kind, Socket};
+use crate::stack::Stack;
+
+/// A snapshot of one socket.
+#[derive(Debug, Clone, Copy)]
+pub struct SocketInfo {
+    /// Its name.
+    pub id: SocketId,
+    /// The owner's number.
+    pub user: u32,
+    /// TCP, UDP or echo.
+    pub kind: SocketKind,
+    /// Where it is in its life.
+    pub state: SocketState,
+    /// Its own end, if it is bound or connected. For echo sockets the port is the ident.
+    pub local: Option<SocketAddr>,
+    /// The other end, if it is connected.
+    pub remote: Option<SocketAddr>,
+    /// Bytes that the program has not read; of a listener, children not accepted.
+    pub recv_queue: u32,
+    /// Bytes not acknowledged; of a listener, its backlog.
+    pub send_queue: u32,
+    /// Longest IP packet in bytes towards the peer, when the way is known.
+    pub mtu: Option<u32>,
+    /// Its owner closed it.
+    pub closing: bool,
+    /// Figures of the connection.
+    pub tcp: Option<Info>,
+}
+
+/// States of sockets of all kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketState {
+    /// Neither connected nor listening.
+    Unconnected,
+    /// Waits for connections.
+    Listening,
+    /// A datagram socket with a peer.
+    Connected,
+    /// Accepted before its handshake, which is under way.
+    SynReceived,
+    /// A connection.
+    Tcp(State),
+}
+
+/// How full the tables are: all zero when everything has ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Sockets of all kinds.
+    pub sockets: usize,
+    /// TCP 4-tuples: connections, half-open ones, TIME-WAITs, undecided SYNs.
+    pub flows: usize,
+    /// Datagram sockets with a peer.
+    pub peers: usize,
+    /// Ports in use and addresses received on, of TCP, UDP and echo.
+    pub binds: usize,
+    /// Entries of the SYN cache.
+    pub half_open: usize,
+    /// SYNs that wait for a decision.
+    pub pending: usize,
+    /// Connections in TIME-WAIT.
+    pub time_wait: usize,
+    /// Connections whose socket was closed.
+    pub orphans: usize,
+    /// Multicast groups joined by sockets.
+    pub memberships: usize,
+    /// Timers armed by connections.
+    pub timers: usize,
+}
+
+impl<H: Host> Stack<H> {
+    /// How full the tables are.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            sockets: self.sockets.len(),
+            flows: self.flows.len(),
+            peers: self.peers.len(),
+            binds: self.tcp_binds.len() + self.udp_binds.len() + self.echo_binds.len(),
+            half_open: self.handshakes.half_open.len(),
+            pending: self.handshakes.pending.len(),
+            time_wait: self.time_waits.len(),
+            orphans: self.orphans,
+            memberships: self.memberships,
+            timers: self.wheel.len(),
+        }
+    }
+
+    /// A snapshot of one socket; `None` when the id is dead.
+    pub fn info(&self, now: Instant, id: SocketId) -> Option<SocketInfo> {
+        let index = self.index(id)?;
+        Some(self.info_of(now, index, self.sockets.get(index)?))
+    }
+
+    /// Snapshots of all sockets.
+    pub fn sockets(&self, now: Instant) -> impl Iterator<Item = SocketInfo> + '_ {
+        self.sockets.iter().map(move |(index, socket)| self.info_of(now, index, socket))
+    }
+
+    /// Connections without a socket: their ends and state, TIME-WAIT or half-open.
+    pub fn embryos(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr, SocketState)> + '_ {
+        let half_open = self.handshakes.half_open.iter();
+        let half_open = half_open.map(|entry| (&entry.flow, SocketState::SynReceived));
+        let waiting =
+            self.time_waits.iter().map(|entry| (&entry.flow, SocketState::Tcp(State::TimeWait)));
+        half_open.chain(waiting).map(|(flow, state)| (flow.local(), flow.remote(), state))
+    }
+
+    fn info_of(&self, now: Instant, index: u32, socket: &Socket<H>) -> SocketInfo {
+        let info = SocketInfo {
+            id: SocketId(self.sockets.id(index)),
+            user: socket.user,
+            kind: SocketKind::Stream,
+            state: SocketState::Unconnected,
+            local: socket.bound.map(|bound| bound.socket_addr()),
+            remote: None,
+            recv_queue: 0,
+            send_queue: 0,
+            mtu: None,
+            closing: socket.orphan,
+            tcp: None,
+        };
+        match &socket.kind {
+            Kind::Fresh(_) => info,
+            Kind::Listener(listener) => SocketInfo {
+                state: SocketState::Listening,
+                recv_queue: listener.waiting,
+                send_queue: listener.backlog,
+                ..info
+            },
+            Kind::Promised(promised) => SocketInfo {
+                state: SocketState::SynReceived,
+                local: Some(promised.flow.local()),
+                remote: Some(promised.flow.remote()),
+                ..info
+            },
+            Kind::Stream(stream) => {
+                let tcp = stream.connection.as_ref().map(|c| c.info(now, stream.buffers()));
+                SocketInfo {
+                    state: SocketState::Tcp(tcp.map_or(State::Closed, |tcp| tcp.state)),
+                    local: Some(stream.flow.local()),
+                    remote: Some(stream.flow.remote()),
+                    recv_queue: stream.recv.unread(),
+                    send_queue: stream.send.len(),
+                    mtu: stream.route.map(|route| route.mtu),
+                    tcp,
+                    ..info
+                }
+            }
+            Kind::Datagram(datagram) => {
+                let peer = datagram.peer.as_ref();
+                SocketInfo {
+                    kind: if datagram.echo { SocketKind::Echo } else { SocketKind::Datagram },
+                    state: peer.map_or(SocketState::Unconnected, |_| SocketState::Connected),
+                    local: peer.map(|flow| flow.local()).or(info.local),
+                    remote: peer.map(|flow| flow.remote()),
+                    mtu: datagram.route.map(|cached| cached.route.mtu).filter(|_| peer.is_some()),
+                    ..info
+                }
+            }
+        }
+    }
+}

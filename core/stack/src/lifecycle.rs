@@ -1,0 +1,296 @@
+//! The life of a socket: open, bind, listen, close, gone.
+
+use std::net::SocketAddr;
+
+use towpath_ring::RecvBuffer;
+use towpath_tcp::Instant;
+use towpath_wire::addr;
+
+use crate::active::{Table, canonical};
+use crate::binds::{BindAddr, Holder};
+use crate::error::{BindError, ListenError, OpenError};
+use crate::flow::FlowRef;
+use crate::host::{BindOptions, Family, Host, Linger, SocketEvent, SocketId, SocketKind};
+use crate::socket::{Bound, Datagram, Kind, Listener, Socket};
+use crate::stack::Stack;
+
+impl<H: Host> Stack<H> {
+    /// The receive buffer of a connection, for an owner that reads it between turns. Say
+    /// [`Stack::recv_taken`] afterwards.
+    pub fn recv_buffer(&mut self, id: SocketId) -> Option<&mut H::Recv> {
+        let index = self.index(id)?;
+        match &mut self.sockets.get_mut(index)?.kind {
+            Kind::Stream(stream) => Some(&mut stream.recv),
+            Kind::Promised(promised) => Some(&mut promised.recv),
+            _ => None,
+        }
+    }
+
+    /// The send buffer of a connection, for an owner that writes it between turns. Say
+    /// [`Stack::send_ready`] afterwards.
+    pub fn send_buffer(&mut self, id: SocketId) -> Option<&mut H::Send> {
+        let index = self.index(id)?;
+        match &mut self.sockets.get_mut(index)?.kind {
+            Kind::Stream(stream) => Some(&mut stream.send),
+            Kind::Promised(promised) => Some(&mut promised.send),
+            _ => None,
+        }
+    }
+
+    /// Makes a socket. `user` comes back in every callback about it.
+    pub fn open(
+        &mut self,
+        kind: SocketKind,
+        family: Family,
+        user: u32,
+    ) -> Result<SocketId, OpenError> {
+        if self.sockets.len() >= self.config.sockets_max {
+            return Err(OpenError::TooMany);
+        }
+        let kind = match kind {
+            SocketKind::Stream => Kind::Fresh(Box::new(self.default_settings())),
+            SocketKind::Datagram => Kind::Datagram(Box::new(Datagram::new(false, self.config.ttl))),
+            SocketKind::Echo => Kind::Datagram(Box::new(Datagram::new(true, self.config.ttl))),
+        };
+        let index = self.sockets.insert(Socket {
+            user,
+            family,
+            bound: None,
+            dirty: false,
+            orphan: false,
+            kind,
+        });
+        Ok(SocketId(self.sockets.id(index)))
+    }
+
+    /// Gives a socket its local address by Linux's rules; port 0 chooses one. Returns the address.
+    pub fn bind(
+        &mut self,
+        id: SocketId,
+        addr: SocketAddr,
+        options: BindOptions,
+    ) -> Result<SocketAddr, BindError> {
+        let index = self.index(id).ok_or(BindError::Invalid)?;
+        let socket = self.sockets.get(index).ok_or(BindError::Invalid)?;
+        let (table, connected) = match &socket.kind {
+            Kind::Fresh(_) => (Table::Tcp, false),
+            Kind::Datagram(datagram) => (datagram.table(), datagram.peer.is_some()),
+            _ => return Err(BindError::Invalid),
+        };
+        if socket.bound.is_some() || connected || socket.orphan {
+            return Err(BindError::Invalid);
+        }
+        let addr = canonical(addr, socket.family).ok_or(BindError::Invalid)?;
+        let bind_addr = self.bind_addr(addr, socket.family, table, &options)?;
+        let mut holder =
+            Holder { socket: index, addr: bind_addr, sharing: options.sharing(), listening: false };
+        let port = match addr.port() {
+            0 => self.choose_port(table, &holder).ok_or(BindError::AddrInUse)?,
+            port => port,
+        };
+        if self.binds(table).conflicts(port, &holder) {
+            return Err(BindError::AddrInUse);
+        }
+        holder.socket = index;
+        let binds = self.binds_mut(table);
+        binds.hold(port, holder);
+        if table != Table::Tcp {
+            binds.receive(bind_addr, port, index);
+        }
+        let bound = Bound { addr: bind_addr, port, options };
+        if let Some(socket) = self.sockets.get_mut(index) {
+            socket.bound = Some(bound);
+        }
+        Ok(bound.socket_addr())
+    }
+
+    fn bind_addr(
+        &self,
+        addr: SocketAddr,
+        family: Family,
+        table: Table,
+        options: &BindOptions,
+    ) -> Result<BindAddr, BindError> {
+        let ip = addr.ip();
+        if ip.is_unspecified() {
+            return Ok(match (family, ip.is_ipv4()) {
+                (_, true) => BindAddr::AnyV4,
+                (_, false) if options.v6_only => BindAddr::AnyV6,
+                (_, false) => BindAddr::AnyDual,
+            });
+        }
+        if family == Family::V6 && ip.is_ipv4() && options.v6_only {
+            return Err(BindError::Invalid);
+        }
+        let group = table == Table::Udp && !addr::is_unicast(ip);
+        if options.free_bind || group || self.net.is_local(ip) {
+            return Ok(BindAddr::Ip(ip));
+        }
+        Err(BindError::AddrNotAvailable)
+    }
+
+    /// Makes a stream socket a listener, or changes the backlog of one. An unbound socket gets a port.
+    ///
+    /// The accept queue holds `backlog + 1` children, as on Linux. While it is full SYNs are not answered,
+    /// and neither are the last ACKs of handshakes under way.
+    pub fn listen(&mut self, id: SocketId, backlog: u32) -> Result<(), ListenError> {
+        let index = self.index(id).ok_or(ListenError::Invalid)?;
+        let socket = self.sockets.get_mut(index).ok_or(ListenError::Invalid)?;
+        match &mut socket.kind {
+            Kind::Listener(listener) => {
+                listener.backlog = backlog;
+                return Ok(());
+            }
+            Kind::Fresh(_) => {}
+            _ => return Err(ListenError::Invalid),
+        }
+        let family = socket.family;
+        if socket.bound.is_none() {
+            self.auto_bind(id, family).map_err(|_| ListenError::AddrInUse)?;
+        }
+        let Some(socket) = self.sockets.get_mut(index) else { return Err(ListenError::Invalid) };
+        let (Kind::Fresh(settings), Some(bound)) = (&socket.kind, socket.bound) else {
+            return Err(ListenError::Invalid);
+        };
+        let holder = Holder {
+            socket: index,
+            addr: bound.addr,
+            sharing: bound.options.sharing(),
+            listening: true,
+        };
+        if self.tcp_binds.conflicts(bound.port, &holder) {
+            return Err(ListenError::AddrInUse);
+        }
+        socket.kind = Kind::Listener(Box::new(Listener::new(**settings, backlog)));
+        if let Some(holder) = self.tcp_binds.holder_mut(bound.port, index) {
+            holder.listening = true;
+        }
+        self.tcp_binds.receive(bound.addr, bound.port, index);
+        Ok(())
+    }
+
+    /// The program took a child off the accept queue: its place is free.
+    pub fn accepted(&mut self, listener: SocketId) {
+        let index = self.index(listener);
+        let socket = index.and_then(|index| self.sockets.get_mut(index));
+        if let Some(Kind::Listener(state)) = socket.map(|socket| &mut socket.kind) {
+            state.waiting = state.waiting.saturating_sub(1);
+        }
+    }
+
+    /// Bytes were put into the send buffer.
+    pub fn send_ready(&mut self, id: SocketId) {
+        if let Some(index) = self.index(id) {
+            self.mark_dirty(index);
+        }
+    }
+
+    /// The program read from the receive buffer.
+    pub fn recv_taken(&mut self, now: Instant, id: SocketId) {
+        let Some(index) = self.index(id) else { return };
+        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
+            return;
+        };
+        let buffers = stream.buffers();
+        if let Some(connection) = &mut stream.connection {
+            connection.on_recv_consumed(now, buffers);
+            self.mark_dirty(index);
+        }
+    }
+
+    /// The program sends no more: FIN follows the last byte.
+    pub fn shutdown_send(&mut self, id: SocketId) {
+        let Some(index) = self.index(id) else { return };
+        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
+            return;
+        };
+        if let Some(connection) = &mut stream.connection {
+            connection.shutdown_send();
+            self.mark_dirty(index);
+        }
+    }
+
+    /// The owner is done with a socket. Its id may not be used any more; [`SocketEvent::Closed`] comes
+    /// when it is gone and its buffers are dropped, which for a connection may take minutes.
+    ///
+    /// A listener takes its half-open connections with it; children that wait in its accept queue are
+    /// sockets of their own, and the owner closes each with [`Linger::Abort`].
+    pub fn close(&mut self, now: Instant, id: SocketId, linger: Linger) {
+        let Some(index) = self.index(id) else { return };
+        let too_many = self.orphans >= self.config.orphans_max;
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        if socket.orphan {
+            return;
+        }
+        let Kind::Stream(stream) = &mut socket.kind else { return self.remove_socket(now, index) };
+        let unread = stream.recv.unread() > 0;
+        let Some(connection) = &mut stream.connection else {
+            return self.remove_socket(now, index);
+        };
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+        //# If such a host issues a CLOSE call while received data is still pending in TCP, or if new
+        //# data is received after CLOSE is called, its TCP SHOULD send a RST to show that data was lost
+        if linger == Linger::Abort || unread || too_many {
+            connection.abort();
+            self.counters.tcp_orphans_aborted += u64::from(too_many);
+        } else {
+            connection.close(now);
+        }
+        socket.orphan = true;
+        self.orphans += 1;
+        self.mark_dirty(index);
+    }
+
+    /// Takes a socket out of every table. Its owner hears `Closed`.
+    pub(crate) fn remove_socket(&mut self, now: Instant, index: u32) {
+        self.close_half_open(index);
+        let Some(socket) = self.sockets.remove(index) else { return };
+        let Socket { user, bound, orphan, kind, family: _, dirty: _ } = socket;
+        self.orphans -= usize::from(orphan);
+        self.untold.push_back((user, SocketEvent::Closed));
+        let table = match kind {
+            Kind::Datagram(datagram) => {
+                self.forget_datagram(now, index, &datagram, bound);
+                datagram.table()
+            }
+            Kind::Stream(mut stream) => {
+                self.wheel.cancel(&mut stream.timer);
+                if stream.connection.is_some() {
+                    self.flows.remove(self.keys.table.flow(&stream.flow), FlowRef::Socket(index));
+                }
+                if let Some(sharing) = stream.uses_port {
+                    self.tcp_binds.unuse_port(stream.flow.local_port, stream.flow.local, sharing);
+                }
+                Table::Tcp
+            }
+            Kind::Listener(_) => {
+                if let Some(bound) = bound {
+                    self.tcp_binds.stop_receiving(bound.addr, bound.port, index);
+                }
+                Table::Tcp
+            }
+            Kind::Fresh(_) | Kind::Promised(_) => Table::Tcp,
+        };
+        if let Some(bound) = bound {
+            self.binds_mut(table).release(bound.port, index);
+        }
+    }
+
+    /// The half-open connections of a listener or a promised socket vanish without a word: the peer's
+    /// next segment meets a RST.
+    fn close_half_open(&mut self, index: u32) {
+        while let Some(socket) = self.sockets.get(index) {
+            let at = match &socket.kind {
+                Kind::Listener(listener) => listener.half_open.front(),
+                Kind::Promised(promised) => {
+                    self.handshakes.half_open.get(promised.half_open).map(|_| promised.half_open)
+                }
+                _ => None,
+            };
+            let Some(at) = at else { return };
+            self.remove_half_open(at);
+        }
+    }
+}

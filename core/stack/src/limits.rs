@@ -1,0 +1,57 @@
+//! Every limit of the socket layer, where it comes from and what changes with it. Those of the IP
+//! layer are in [`crate::net`].
+
+use std::time::Duration;
+
+/// Most sockets of a stack: a socket index has 24 bits to spare in what programs are told.
+pub const SOCKETS_MAX: usize = 1 << 22;
+
+/// Half-open connections of all listeners. Each costs some 200 bytes; a flood fills 13 MB.
+pub const SYN_CACHE_MAX: usize = 65_536;
+
+/// Half-open connections of one listener, whatever its backlog: Linux's `tcp_max_syn_backlog`.
+pub const SYN_CACHE_LISTENER_MAX: usize = 4_096;
+
+/// And at least so many, so that a backlog of one does not refuse a burst of browsers.
+pub const SYN_CACHE_LISTENER_MIN: usize = 16;
+
+/// Connections in TIME-WAIT: Linux's `tcp_max_tw_buckets` on a small machine. Each costs some 150
+/// bytes; the oldest goes when there are more.
+pub const TIME_WAIT_MAX: usize = 65_536;
+
+/// SYNs on any-address interfaces that wait for a decision; more are dropped and come again.
+pub const PENDING_MAX: usize = 4_096;
+
+/// How long a decision may take: RFC 9293 leaves it open, 75 s is what connects usually last at most.
+pub const PENDING_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Connections whose program is gone: Linux's `tcp_max_orphans` on a small machine. Beyond, closing
+/// a socket aborts its connection.
+pub const ORPHANS_MAX: usize = 65_536;
+
+/// Packets one connection sends before the next has its turn.
+pub const TX_PACKETS_A_VISIT: usize = 4;
+
+/// Bytes of one packet with several segments: IPv4's total length is 16 bits, with headers and
+/// options subtracted and some to spare.
+pub const TX_BYTES_A_PACKET: u32 = 65_000;
+
+/// Payload up to this is copied behind the headers; longer stays where it is. An iovec more costs the
+/// device about what copying this does.
+pub const TX_COPY_MAX: u32 = 256;
+
+/// Timers fired in one turn, before packets have their turn again.
+pub const TIMERS_A_TURN: usize = 4_096;
+
+/// Multicast groups one socket joins: Linux's `igmp_max_memberships`.
+pub const MEMBERSHIPS_MAX: usize = 20;
+
+/// UDP payload: 65535 without UDP and IPv4 headers.
+pub const DATAGRAM_MAX: usize = 65_507;
+
+/// Datagrams cut from one: Linux's `UDP_MAX_SEGMENTS`.
+pub const DATAGRAM_SEGMENTS_MAX: usize = 128;
+
+/// Rounds of loopback and transmission in one turn: a conversation over loopback goes that many steps
+/// before ports are looked at again.
+pub const ROUNDS_A_TURN: usize = 16;

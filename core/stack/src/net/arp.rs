@@ -1,0 +1,132 @@
+//! ARP: answers for our addresses, questions for others (RFC 826, RFC 1122 §2.3.2).
+
+use core::net::{IpAddr, Ipv4Addr};
+
+use towpath_pool::{Packet, Pool};
+use towpath_tcp::Instant;
+use towpath_wire::arp::{self, Op};
+use towpath_wire::ethernet::{self, EtherType};
+use towpath_wire::{MacAddr, addr};
+
+use super::Net;
+use super::iface::IfaceId;
+use super::neighbor::Advert;
+use crate::drop::DropReason;
+
+impl Net {
+    /// Acts on an ARP packet, which starts at `at`.
+    pub(super) fn receive_arp(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        packet: &Packet,
+        at: usize,
+        pool: &mut Pool,
+    ) -> Result<(), DropReason> {
+        let malformed = DropReason::NeighborMalformed;
+        let bytes = packet.linear().get(at..).ok_or(malformed)?;
+        let (message, _) = arp::Packet::parse(bytes).map_err(|_| malformed)?;
+        let sender = IpAddr::V4(message.sender_ip);
+        if !addr::is_valid_source_v4(message.sender_ip) || !message.sender_mac.is_unicast() {
+            return Err(malformed);
+        }
+        let interface = &self.ifaces[iface.index()];
+        // Our own packets come back on some links; somebody else's claim to our address is not believed.
+        if interface.address(sender).is_some() {
+            return if message.sender_mac == interface.mac {
+                Ok(())
+            } else {
+                Err(DropReason::Martian)
+            };
+        }
+        let for_us = interface.address(message.target_ip.into()).is_some();
+        if for_us && message.op == Op::Request {
+            self.answer_arp(iface, &message, pool);
+        }
+        if !message.sender_ip.is_unspecified() {
+            self.learn_arp(now, iface, &message, for_us, pool);
+        }
+        Ok(())
+    }
+
+    fn learn_arp(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        message: &arp::Packet,
+        for_us: bool,
+        pool: &mut Pool,
+    ) {
+        let key = (iface, IpAddr::V4(message.sender_ip));
+        let gratuitous = message.sender_ip == message.target_ip;
+        if message.op == Op::Request && !gratuitous {
+            let (waiting, gone) = self.neighbors.on_question(key, message.sender_mac, for_us);
+            self.drop_evicted(gone, pool);
+            return self.release(key, waiting, pool);
+        }
+        let solicited = message.op == Op::Reply && for_us && self.neighbors.is_asked(&key);
+        let advert =
+            Advert { mac: Some(message.sender_mac), solicited, override_: true, router: None };
+        let until = self.reachable_until(now, iface);
+        let waiting = self.neighbors.on_advert(key, advert, until);
+        if solicited {
+            self.routes.set_unreachable(iface, key.1, false);
+        }
+        self.release(key, waiting, pool);
+    }
+
+    fn answer_arp(&mut self, iface: IfaceId, request: &arp::Packet, pool: &mut Pool) {
+        let reply = arp::Packet {
+            op: Op::Reply,
+            sender_mac: self.ifaces[iface.index()].mac,
+            sender_ip: request.target_ip,
+            target_mac: request.sender_mac,
+            target_ip: request.sender_ip,
+        };
+        self.send_arp(iface, request.sender_mac, &reply, pool);
+    }
+
+    /// Asks who has `target`; `to` is who had it last.
+    pub(super) fn ask_arp(
+        &mut self,
+        iface: IfaceId,
+        target: Ipv4Addr,
+        to: Option<MacAddr>,
+        pool: &mut Pool,
+    ) {
+        let interface = &self.ifaces[iface.index()];
+        let sender = self.source_for(interface, target.into(), target.into());
+        let Some(IpAddr::V4(sender_ip)) = sender else { return };
+        let request = arp::Packet {
+            op: Op::Request,
+            sender_mac: interface.mac,
+            sender_ip,
+            target_mac: MacAddr::UNSPECIFIED,
+            target_ip: target,
+        };
+        self.send_arp(iface, to.unwrap_or(MacAddr::BROADCAST), &request, pool);
+    }
+
+    /// Tells everybody where `addr` is, so that entries of a former owner are replaced.
+    pub(super) fn announce_arp(&mut self, iface: IfaceId, addr: Ipv4Addr, pool: &mut Pool) {
+        let announcement = arp::Packet {
+            op: Op::Request,
+            sender_mac: self.ifaces[iface.index()].mac,
+            sender_ip: addr,
+            target_mac: MacAddr::UNSPECIFIED,
+            target_ip: addr,
+        };
+        self.send_arp(iface, MacAddr::BROADCAST, &announcement, pool);
+    }
+
+    fn send_arp(&mut self, iface: IfaceId, dst: MacAddr, message: &arp::Packet, pool: &mut Pool) {
+        let src = self.ifaces[iface.index()].mac;
+        let header = ethernet::Header { dst, src, vlan: None, ethertype: EtherType::ARP };
+        let len = ethernet::HEADER_LEN + arp::PACKET_LEN;
+        let mut packet = pool.take(len);
+        let bytes = packet.push_back(len).expect("taken with room");
+        header.emit(bytes);
+        message.emit(&mut bytes[ethernet::HEADER_LEN..]);
+        self.push_output(iface, packet);
+    }
+}

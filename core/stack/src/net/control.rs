@@ -1,0 +1,282 @@
+//! What this host is: interfaces, addresses, routes; and the clock of it all.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use towpath_pool::{LinkType, Offloads};
+use towpath_tcp::Instant;
+use towpath_wire::{MacAddr, Prefix, addr};
+
+use super::Net;
+use super::iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Origin};
+use super::limits::PATH_MTU_MIN_V6;
+use super::neighbor::Neighbor;
+use super::route::{Route, RouteEntry, RouteError, source_rank};
+
+/// The loopback interface takes packets of any length that IP can state.
+const LOOPBACK_MTU: u32 = 65535;
+
+impl Net {
+    pub(super) fn add_loopback(&mut self, now: Instant) {
+        let offloads = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
+        let config = InterfaceConfig {
+            name: "lo".to_string(),
+            link: LinkType::Ip,
+            mac: MacAddr::UNSPECIFIED,
+            mtu: LOOPBACK_MTU,
+            offloads,
+            addresses: vec![
+                Prefix::new(Ipv4Addr::LOCALHOST.into(), 8).expect("8 is at most 32"),
+                Prefix::host(Ipv6Addr::LOCALHOST.into()),
+            ],
+            slaac: false,
+            any_address: false,
+        };
+        self.add_interface(now, config);
+    }
+
+    /// Adds an interface with its addresses and the routes to their links.
+    ///
+    /// IPv6 addresses may be used at once, while duplicate address detection runs (RFC 4429). An
+    /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too.
+    pub fn add_interface(&mut self, now: Instant, config: InterfaceConfig) -> IfaceId {
+        let id = IfaceId(u16::try_from(self.ifaces.len()).expect("65536 interfaces are absurd"));
+        self.ifaces.push(Interface::new(id, &config));
+        for prefix in &config.addresses {
+            self.add_address(now, id, *prefix);
+        }
+        self.start_discovery(now, id);
+        id
+    }
+
+    /// All interfaces; an [`IfaceId`] is an index.
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.ifaces
+    }
+
+    /// Says what a device does by itself, when that was not known in time.
+    pub fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
+        self.ifaces[iface.index()].offloads = offloads;
+    }
+
+    /// Gives an interface an address and the route to its link. False when it has it already.
+    pub fn add_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
+        let interface = &self.ifaces[iface.index()];
+        if interface.address(prefix.addr()).is_some() {
+            return false;
+        }
+        let probed = prefix.addr().is_ipv6() && interface.link == LinkType::Ethernet;
+        let state = if probed { AddressState::Optimistic } else { AddressState::Preferred };
+        self.insert_address(
+            now,
+            iface,
+            Address {
+                prefix,
+                state,
+                origin: Origin::Static,
+                preferred_until: None,
+                valid_until: None,
+                dad_count: 0,
+            },
+        );
+        if !prefix.is_host() {
+            self.routes.add(RouteEntry {
+                prefix,
+                next_hop: None,
+                iface,
+                metric: 0,
+                origin: Origin::Link,
+                expires: None,
+                unreachable: false,
+            });
+        }
+        true
+    }
+
+    /// Takes an address and the route to its link away. False when there is no such address.
+    pub fn remove_address(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) -> bool {
+        let Some(interface) = self.ifaces.get(iface.index()) else { return false };
+        let Some(prefix) = interface.address(addr).map(|a| a.prefix) else { return false };
+        self.forget_address(now, iface, addr);
+        let shared = |a: &Address| a.prefix.trunc() == prefix.trunc();
+        if !self.ifaces[iface.index()].addresses.iter().any(shared) {
+            self.routes.remove(|route| {
+                route.iface == iface
+                    && route.origin == Origin::Link
+                    && route.prefix == prefix.trunc()
+            });
+        }
+        true
+    }
+
+    /// Adds a route; the same one again replaces its metric. False when there is no such interface, or
+    /// when the router is of the other family.
+    pub fn add_route(
+        &mut self,
+        prefix: Prefix,
+        next_hop: Option<IpAddr>,
+        iface: IfaceId,
+        metric: u32,
+    ) -> bool {
+        let other_family = next_hop.is_some_and(|hop| hop.is_ipv4() != prefix.addr().is_ipv4());
+        if other_family || iface.index() >= self.ifaces.len() {
+            return false;
+        }
+        self.routes.add(RouteEntry {
+            prefix,
+            next_hop,
+            iface,
+            metric,
+            origin: Origin::Static,
+            expires: None,
+            unreachable: false,
+        });
+        true
+    }
+
+    /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
+    pub fn remove_route(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
+        self.routes.remove(|route| {
+            route.origin == Origin::Static
+                && route.prefix == prefix.trunc()
+                && (next_hop.is_none() || route.next_hop == next_hop)
+        })
+    }
+
+    /// All routes, in order of adding.
+    pub fn routes(&self) -> impl Iterator<Item = &RouteEntry> {
+        self.routes.iter()
+    }
+
+    /// All neighbours known, in no particular order.
+    pub fn neighbors(&self) -> impl Iterator<Item = Neighbor> {
+        self.neighbors.iter()
+    }
+
+    /// Whether packets to `ip` are for this host: its addresses, 127/8 and `::1`.
+    pub fn is_local(&self, ip: IpAddr) -> bool {
+        ip.is_loopback() || self.locals.contains_anywhere(ip, self.ifaces.len() as u16)
+    }
+
+    /// Whether every unicast destination is local on `iface`.
+    pub fn is_any_address(&self, iface: IfaceId) -> bool {
+        self.ifaces.get(iface.index()).is_some_and(|iface| iface.any_address)
+    }
+
+    /// Changes whenever a [`Route`] found earlier may be outdated.
+    pub fn route_generation(&self) -> u64 {
+        self.routes.generation()
+    }
+
+    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given `src` is
+    /// not checked to be ours: a gateway answers from any address.
+    pub fn route(
+        &self,
+        now: Instant,
+        src: Option<IpAddr>,
+        dst: IpAddr,
+        iface: Option<IfaceId>,
+    ) -> Result<Route, RouteError> {
+        let src = src.filter(|src| !src.is_unspecified());
+        if src.is_some_and(|src| src.is_ipv4() != dst.is_ipv4()) {
+            return Err(RouteError::NoSource);
+        }
+        if iface.is_some_and(|iface| iface.index() >= self.ifaces.len()) {
+            return Err(RouteError::NoInterface);
+        }
+        if self.is_local(dst) {
+            return Ok(self.route_to_self(src, dst));
+        }
+        if addr::is_martian_destination(dst) {
+            return Err(RouteError::BadDestination);
+        }
+        let (out, next_hop) = self.first_hop(dst, iface)?;
+        let interface = &self.ifaces[out.index()];
+        let src = match src {
+            Some(src) => src,
+            None => self.source_for(interface, next_hop, dst).ok_or(RouteError::NoSource)?,
+        };
+        let link_mtu = interface.mtu_for(dst);
+        let mtu = self.mtus.lookup(now, dst).map_or(link_mtu, |mtu| mtu.min(link_mtu));
+        let broadcast = match dst {
+            IpAddr::V4(v4) => v4.is_broadcast() || interface.is_broadcast(dst),
+            IpAddr::V6(_) => false,
+        };
+        let generation = self.routes.generation();
+        Ok(Route { iface: out, next_hop, src, mtu, generation, broadcast })
+    }
+
+    fn route_to_self(&self, src: Option<IpAddr>, dst: IpAddr) -> Route {
+        Route {
+            iface: IfaceId::LOOPBACK,
+            next_hop: dst,
+            // As Linux does: a host talks to itself from the address that it talks to.
+            src: src.unwrap_or(dst),
+            mtu: LOOPBACK_MTU,
+            generation: self.routes.generation(),
+            broadcast: false,
+        }
+    }
+
+    /// Out of which interface, and to which neighbour.
+    fn first_hop(
+        &self,
+        dst: IpAddr,
+        iface: Option<IfaceId>,
+    ) -> Result<(IfaceId, IpAddr), RouteError> {
+        let on_link = dst.is_multicast() || addr::is_link_local(dst) || is_limited_broadcast(dst);
+        if let Some(iface) = iface.filter(|_| on_link) {
+            return Ok((iface, dst));
+        }
+        if let Some(route) = self.routes.lookup(dst, iface) {
+            // A group is reached on the link, whatever router the route names.
+            let hop = if on_link { dst } else { route.next_hop.unwrap_or(dst) };
+            return Ok((route.iface, hop));
+        }
+        // Without a route, what cannot leave the link goes out of the first real interface.
+        let first = self.ifaces.get(1).filter(|_| on_link && iface.is_none());
+        first.map(|iface| (iface.id, dst)).ok_or(RouteError::NoRoute)
+    }
+
+    /// The address to send from to `dst` (RFC 6724).
+    pub(super) fn source_for(
+        &self,
+        interface: &Interface,
+        next_hop: IpAddr,
+        dst: IpAddr,
+    ) -> Option<IpAddr> {
+        let own = interface.addresses.iter().map(|a| (a, false));
+        let others = self.ifaces[1..].iter().filter(|other| other.id != interface.id);
+        let foreign = others.flat_map(|other| &other.addresses).map(|a| (a, true));
+        own.chain(foreign)
+            .filter(|(a, _)| a.is_usable() && a.addr().is_ipv4() == dst.is_ipv4())
+            // Another link's link-local address means nothing here.
+            .filter(|(a, foreign)| !foreign || !addr::is_link_local(a.addr()))
+            .map(|(a, foreign)| {
+                let deprecated = a.state == AddressState::Deprecated;
+                let rank = source_rank(a.addr(), dst, deprecated, foreign);
+                (rank, a.prefix.contains(next_hop), a.addr())
+            })
+            // The first of equals, in the order of the operator.
+            .reduce(|best, next| if (&next.0, next.1) > (&best.0, best.1) { next } else { best })
+            .map(|(_, _, addr)| addr)
+    }
+
+    /// Longest IP packet in bytes that gets to `dst`, as far as is known.
+    pub fn path_mtu(&self, now: Instant, dst: IpAddr) -> u32 {
+        self.route(now, None, dst, None).map_or(PATH_MTU_MIN_V6, |route| route.mtu)
+    }
+
+    /// Believes a report that only packets of `mtu` bytes get to `dst`. For transports that checked that
+    /// the report quotes a packet of theirs.
+    pub fn set_path_mtu(&mut self, now: Instant, dst: IpAddr, mtu: u32) {
+        let Ok((iface, _)) = self.first_hop(dst, None) else { return };
+        let link_mtu = self.ifaces[iface.index()].mtu_for(dst);
+        if self.mtus.lower(now, dst, mtu, link_mtu) {
+            self.routes.touch();
+        }
+    }
+}
+
+fn is_limited_broadcast(dst: IpAddr) -> bool {
+    dst == IpAddr::V4(Ipv4Addr::BROADCAST)
+}

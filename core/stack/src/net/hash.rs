@@ -1,0 +1,122 @@
+//! Hashing for tables. Keys that a stranger can choose are hashed with a secret; addresses and
+//! prefixes that the operator chose are hashed cheaply.
+
+use core::hash::{BuildHasher, Hasher};
+
+use siphasher::sip::SipHasher13;
+
+/// Hashes with a secret key: nobody outside can make two keys collide on purpose.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Keyed(pub [u64; 2]);
+
+impl BuildHasher for Keyed {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0[0], self.0[1])
+    }
+}
+
+/// Hashes by multiplication. Only for tables whose content the operator controls: strangers choose
+/// what is looked up in them, never what is in them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cheap;
+
+impl BuildHasher for Cheap {
+    type Hasher = CheapHasher;
+
+    fn build_hasher(&self) -> CheapHasher {
+        CheapHasher(0)
+    }
+}
+
+/// See [`Cheap`].
+#[derive(Debug)]
+pub(super) struct CheapHasher(u64);
+
+impl CheapHasher {
+    #[inline]
+    fn mix(&mut self, word: u64) {
+        // The multiplier of MurmurHash3's finaliser; any odd number with scattered bits does.
+        let x = (self.0.rotate_left(23) ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        self.0 = x ^ (x >> 32);
+    }
+}
+
+impl Hasher for CheapHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.mix(u64::from_le_bytes(*word));
+        }
+        for byte in rest {
+            self.mix(u64::from(*byte));
+        }
+    }
+
+    fn write_u8(&mut self, n: u8) {
+        self.mix(u64::from(n));
+    }
+
+    fn write_u16(&mut self, n: u16) {
+        self.mix(u64::from(n));
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        self.mix(u64::from(n));
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.mix(n);
+    }
+
+    fn write_u128(&mut self, n: u128) {
+        self.mix(n as u64);
+        self.mix((n >> 64) as u64);
+    }
+
+    fn write_usize(&mut self, n: usize) {
+        self.mix(n as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A small generator for jitter and identifiers (xoshiro256++ by Blackman and Vigna), seeded from
+/// outside: the same seed gives the same run.
+#[derive(Debug, Clone)]
+pub(super) struct Random([u64; 4]);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        // SplitMix64 spreads the seed, so that even a seed of zero gives a good state.
+        let mut z = seed;
+        Self(core::array::from_fn(|_| {
+            z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut x = z;
+            x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            x ^ (x >> 31)
+        }))
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        let s = &mut self.0;
+        let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
+        let t = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= t;
+        s[3] = s[3].rotate_left(45);
+        result
+    }
+
+    /// A number below `n`; the bias of the multiplication is far below what jitter needs.
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+}

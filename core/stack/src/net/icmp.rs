@@ -1,0 +1,624 @@
+//! ICMP and ICMPv6: errors about packets of ours, errors about packets of others, echo.
+
+use core::net::IpAddr;
+
+use towpath_pool::{Packet, Pool};
+use towpath_tcp::Instant;
+use towpath_wire::tcp::SeqNum;
+use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, mld, ndp};
+
+use super::Net;
+use super::hash::Random;
+use super::iface::IfaceId;
+use super::limits::{ICMP_BURST, ICMP_BURST_JITTER, ICMP_ERRORS_PER_SECOND};
+use super::ndp::Control;
+use super::reassembly::Expired;
+use super::receive::{Local, Received};
+use super::send::{ICMP_CHECKSUM_OFFSET, Ip};
+use crate::drop::DropReason;
+
+/// An echo message.
+#[derive(Debug)]
+pub struct Echo {
+    /// The packet; `local.offset` is where the ICMP header starts.
+    pub local: Local,
+    /// Which pinger.
+    pub ident: u16,
+    /// Which ping.
+    pub seq: u16,
+    /// Where the data starts in `local.packet.linear()`.
+    pub data_offset: usize,
+    /// Bytes of data, all in the linear part.
+    pub data_len: usize,
+}
+
+/// What somebody reports about a packet of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IcmpError {
+    /// What happened to it.
+    pub kind: IcmpErrorKind,
+    /// Source of our packet.
+    pub src: IpAddr,
+    /// Destination of our packet.
+    pub dst: IpAddr,
+    /// Transport of our packet.
+    pub protocol: u8,
+    /// Source port of our packet; the ident of an echo request.
+    pub src_port: u16,
+    /// Destination port of our packet; 0 for an echo request.
+    pub dst_port: u16,
+    /// Sequence number of a TCP segment: it shows whether the reporter saw our packet (RFC 5927 §4).
+    pub tcp_seq: Option<SeqNum>,
+    /// Who reports.
+    pub from: IpAddr,
+}
+
+/// What happened to a packet of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IcmpErrorKind {
+    /// It did not arrive.
+    Unreachable(Unreachable),
+    /// It was longer than the next link takes.
+    TooBig {
+        /// Bytes the link takes; 0 when the reporter does not say (before RFC 1191).
+        mtu: u32,
+    },
+    /// Its TTL ran out.
+    TtlExceeded,
+    /// A fragment of it was missing for too long.
+    ReassemblyExceeded,
+    /// Its header makes no sense to the reporter.
+    ParamProblem,
+}
+
+/// Why a packet did not arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unreachable {
+    /// No route.
+    Net,
+    /// The host does not answer.
+    Host,
+    /// The host does not speak the protocol.
+    Protocol,
+    /// Nobody listens on the port.
+    Port,
+    /// A filter forbids it.
+    AdminProhibited,
+}
+
+/// The packet an error is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offender {
+    pub iface: IfaceId,
+    pub src: IpAddr,
+    pub dst: IpAddr,
+    /// Where its IP header starts.
+    pub ip_offset: usize,
+    /// Where it ends.
+    pub end: usize,
+    /// It was sent to a group or broadcast address, of IP or of the link.
+    pub group: bool,
+}
+
+impl Offender {
+    fn of(local: &Local) -> Self {
+        Self {
+            iface: local.iface,
+            src: local.src,
+            dst: local.dst,
+            ip_offset: local.ip_offset,
+            end: local.offset + local.len,
+            group: local.broadcast_or_multicast,
+        }
+    }
+}
+
+/// An error to be sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Report {
+    V4(icmpv4::Message),
+    V6(icmpv6::Message),
+    /// ICMPv6, and sent even about a packet to a group (RFC 4443 §2.4 e.3).
+    V6EvenGroup(icmpv6::Message),
+}
+
+/// Limits how many errors are sent.
+#[derive(Debug)]
+pub(super) struct ErrorLimit {
+    /// Nanoseconds' worth of errors saved up.
+    credit: u64,
+    burst: u64,
+    last: Instant,
+}
+
+/// Nanoseconds in which one error may be sent.
+const ERROR_COST: u64 = 1_000_000_000 / ICMP_ERRORS_PER_SECOND;
+
+impl ErrorLimit {
+    pub(super) fn new(now: Instant) -> Self {
+        let burst = ICMP_BURST * ERROR_COST;
+        Self { credit: burst, burst, last: now }
+    }
+
+    /// Whether one more error may be sent now.
+    fn take(&mut self, now: Instant, random: &mut Random) -> bool {
+        let earned = now.0.saturating_sub(self.last.0);
+        self.last = self.last.max(now);
+        self.credit = self.credit.saturating_add(earned).min(self.burst);
+        if self.credit < ERROR_COST {
+            return false;
+        }
+        self.credit -= ERROR_COST;
+        // Drawn anew each time: how many errors fit tells nothing about how many went elsewhere.
+        self.burst = (ICMP_BURST - random.below(ICMP_BURST_JITTER)) * ERROR_COST;
+        true
+    }
+}
+
+impl Net {
+    /// Tells the sender of `to` that it could not be delivered, unless the rules forbid it.
+    pub fn unreachable(&mut self, now: Instant, to: &Local, why: Unreachable, pool: &mut Pool) {
+        let report = if to.src.is_ipv4() {
+            let code = match why {
+                Unreachable::Net => icmpv4::UNREACHABLE_NET,
+                Unreachable::Host => icmpv4::UNREACHABLE_HOST,
+                Unreachable::Protocol => icmpv4::UNREACHABLE_PROTOCOL,
+                Unreachable::Port => icmpv4::UNREACHABLE_PORT,
+                Unreachable::AdminProhibited => icmpv4::UNREACHABLE_PROHIBITED,
+            };
+            Report::V4(icmpv4::Message::DestUnreachable { code, next_hop_mtu: 0 })
+        } else {
+            Report::V6(match why {
+                Unreachable::Net => unreachable_v6(icmpv6::UNREACHABLE_NO_ROUTE),
+                Unreachable::Host => unreachable_v6(icmpv6::UNREACHABLE_ADDRESS),
+                Unreachable::Port => unreachable_v6(icmpv6::UNREACHABLE_PORT),
+                Unreachable::AdminProhibited => unreachable_v6(icmpv6::UNREACHABLE_PROHIBITED),
+                Unreachable::Protocol => icmpv6::Message::ParamProblem {
+                    code: icmpv6::PARAM_UNKNOWN_NEXT_HEADER,
+                    pointer: next_header_at(to) as u32,
+                },
+            })
+        };
+        self.send_error(now, &to.packet, &Offender::of(to), report, pool);
+    }
+
+    /// Sends an ICMP error about a packet, unless it is one that errors are not sent about.
+    pub(super) fn send_error(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        about: &Offender,
+        report: Report,
+        pool: &mut Pool,
+    ) {
+        if !self.may_report(packet, about, report) {
+            return;
+        }
+        let scope = addr::is_link_local(about.src).then_some(about.iface);
+        let from_dst = self.is_local(about.dst) || self.is_any_address(about.iface) && !about.group;
+        let src = from_dst.then_some(about.dst);
+        let Ok(route) = self.route(now, src, about.src, scope) else { return };
+        if about.iface != IfaceId::LOOPBACK && !self.error_limit.take(now, &mut self.random) {
+            self.counters.icmp_errors_limited += 1;
+            return;
+        }
+        self.counters.icmp_errors_sent += 1;
+        let error = compose(packet, about, report, pool);
+        let protocol = if about.src.is_ipv4() { IpProtocol::ICMP } else { IpProtocol::ICMPV6 };
+        let ip = Ip { protocol: protocol.0, ttl: 0, tos: 0, dont_fragment: false, flow_label: 0 };
+        let (src, dst) = (route.src, about.src);
+        // An error that cannot be sent has been counted; nobody waits for it.
+        let _ = self.send(now, &route, src, dst, ip, error, Some(ICMP_CHECKSUM_OFFSET), pool);
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+    //# An ICMP error message MUST NOT be sent as the result of
+    //# receiving:
+    //# *    an ICMP error message, or
+    //# *    a datagram destined to an IP broadcast or IP multicast
+    //# address, or
+    //# *    a datagram sent as a link-layer broadcast, or
+    //# *    a non-initial fragment, or
+    //# *    a datagram whose source address does not define a single
+    //# host -- e.g., a zero address, a loopback address, a
+    //# broadcast address, a multicast address, or a Class E
+    //# address.
+    fn may_report(&self, packet: &Packet, about: &Offender, report: Report) -> bool {
+        if about.group && !matches!(report, Report::V6EvenGroup(_)) {
+            return false;
+        }
+        let interface = &self.ifaces[about.iface.index()];
+        let one_host = addr::is_unicast(about.src)
+            && (interface.is_loopback() || !about.src.is_loopback())
+            && !interface.is_broadcast(about.src);
+        let bytes = packet.linear().get(about.ip_offset..).unwrap_or_default();
+        one_host && !is_error_or_later_fragment(bytes)
+    }
+
+    /// Tells the sender that the rest of its datagram did not come.
+    pub(super) fn on_reassembly_expired(
+        &mut self,
+        now: Instant,
+        expired: Expired,
+        pool: &mut Pool,
+    ) {
+        self.counters.drops.count(DropReason::FragmentTimeout);
+        let Some(quote) = expired.quote else { return };
+        let mut packet = pool.take(quote.len());
+        packet.push_back(quote.len()).expect("taken with room").copy_from_slice(&quote);
+        let about = Offender {
+            iface: expired.key.iface,
+            src: expired.key.src,
+            dst: expired.key.dst,
+            ip_offset: 0,
+            end: quote.len(),
+            group: expired.group,
+        };
+        let report = if about.src.is_ipv4() {
+            let code = icmpv4::TIME_EXCEEDED_REASSEMBLY;
+            Report::V4(icmpv4::Message::TimeExceeded { code })
+        } else {
+            let code = icmpv6::TIME_EXCEEDED_REASSEMBLY;
+            Report::V6(icmpv6::Message::TimeExceeded { code })
+        };
+        self.send_error(now, &packet, &about, report, pool);
+        pool.give(packet);
+    }
+
+    /// Acts on an ICMP or ICMPv6 message for this host.
+    pub(super) fn receive_icmp(
+        &mut self,
+        now: Instant,
+        mut local: Local,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        local.packet.linearize(pool);
+        let verdict = match self.icmp_checksum_ok(&local) {
+            true if local.src.is_ipv4() => self.on_icmpv4(&local),
+            true => self.on_icmpv6(now, &local, pool),
+            false => Err(DropReason::IcmpMalformed),
+        };
+        match verdict {
+            Ok(Verdict::Done) => {
+                pool.give(local.packet);
+                None
+            }
+            Ok(Verdict::Error(error)) => {
+                self.counters.icmp_errors_received += 1;
+                pool.give(local.packet);
+                Some(Received::IcmpError(error))
+            }
+            Ok(Verdict::Echo { reply, ident, seq }) => {
+                self.on_echo(now, local, (reply, ident, seq), pool)
+            }
+            Err(reason) => {
+                self.drop(local.iface, local.packet, reason, pool);
+                None
+            }
+        }
+    }
+
+    fn icmp_checksum_ok(&self, local: &Local) -> bool {
+        if local.packet.meta.checksum != towpath_pool::Checksum::Unknown {
+            return true;
+        }
+        let message = body(local);
+        match (local.src, local.dst) {
+            (IpAddr::V6(src), IpAddr::V6(dst)) => icmpv6::checksum_ok(message, src, dst),
+            _ => icmpv4::checksum_ok(message),
+        }
+    }
+
+    fn on_icmpv4(&self, local: &Local) -> Result<Verdict, DropReason> {
+        use icmpv4::Message;
+        let bytes = body(local);
+        let (message, at) = Message::parse(bytes).map_err(|_| DropReason::IcmpMalformed)?;
+        let kind = match message {
+            Message::EchoRequest { ident, seq } => {
+                return Ok(Verdict::Echo { reply: false, ident, seq });
+            }
+            Message::EchoReply { ident, seq } => {
+                return Ok(Verdict::Echo { reply: true, ident, seq });
+            }
+            Message::DestUnreachable { code, next_hop_mtu } => {
+                unreachable_kind_v4(code, next_hop_mtu)
+            }
+            Message::TimeExceeded { code: icmpv4::TIME_EXCEEDED_TTL } => IcmpErrorKind::TtlExceeded,
+            Message::TimeExceeded { .. } => IcmpErrorKind::ReassemblyExceeded,
+            Message::ParamProblem { .. } => IcmpErrorKind::ParamProblem,
+            //= https://www.rfc-editor.org/rfc/rfc6633#section-3
+            //# A host MUST silently discard any received ICMP Source Quench messages
+            _ => return Err(DropReason::IcmpIgnored),
+        };
+        let quote = bytes.get(at..).unwrap_or_default();
+        self.error_about(quote, kind, local.src).map(Verdict::Error)
+    }
+
+    fn on_icmpv6(
+        &mut self,
+        now: Instant,
+        local: &Local,
+        pool: &mut Pool,
+    ) -> Result<Verdict, DropReason> {
+        use icmpv6::Message;
+        let bytes = body(local);
+        let (IpAddr::V6(src), IpAddr::V6(dst)) = (local.src, local.dst) else {
+            return Err(DropReason::IcmpMalformed);
+        };
+        let control = Control { iface: local.iface, src, dst, hop_limit: local.ttl, bytes };
+        match bytes.first().copied().ok_or(DropReason::IcmpMalformed)? {
+            // The link is where these belong: not from ourselves, and not on a link without neighbours.
+            ndp::ROUTER_SOLICIT..=ndp::REDIRECT => {
+                if !self.has_neighbors(local.iface) {
+                    return Err(DropReason::IcmpIgnored);
+                }
+                return self.receive_ndp(now, control, pool).map(|()| Verdict::Done);
+            }
+            mld::QUERY..=mld::DONE_V1 | mld::REPORT_V2 => {
+                return self.receive_mld(now, control).map(|()| Verdict::Done);
+            }
+            _ => {}
+        }
+        let (message, at) = Message::parse(bytes).map_err(|_| DropReason::IcmpMalformed)?;
+        let kind = match message {
+            Message::EchoRequest { ident, seq } => {
+                return Ok(Verdict::Echo { reply: false, ident, seq });
+            }
+            Message::EchoReply { ident, seq } => {
+                return Ok(Verdict::Echo { reply: true, ident, seq });
+            }
+            Message::DestUnreachable { code } => {
+                IcmpErrorKind::Unreachable(unreachable_kind_v6(code))
+            }
+            Message::PacketTooBig { mtu } => IcmpErrorKind::TooBig { mtu },
+            Message::TimeExceeded { code: icmpv6::TIME_EXCEEDED_HOP_LIMIT } => {
+                IcmpErrorKind::TtlExceeded
+            }
+            Message::TimeExceeded { .. } => IcmpErrorKind::ReassemblyExceeded,
+            Message::ParamProblem { code: icmpv6::PARAM_UNKNOWN_NEXT_HEADER, .. } => {
+                IcmpErrorKind::Unreachable(Unreachable::Protocol)
+            }
+            Message::ParamProblem { .. } => IcmpErrorKind::ParamProblem,
+            _ => return Err(DropReason::IcmpIgnored),
+        };
+        let quote = bytes.get(at..).unwrap_or_default();
+        self.error_about(quote, kind, local.src).map(Verdict::Error)
+    }
+
+    /// What an error says about the packet that it quotes, which must be one of ours.
+    fn error_about(
+        &self,
+        quote: &[u8],
+        kind: IcmpErrorKind,
+        from: IpAddr,
+    ) -> Result<IcmpError, DropReason> {
+        let quoted = Quoted::read(quote).ok_or(DropReason::IcmpMalformed)?;
+        if !self.is_local(quoted.src) && !self.ifaces.iter().any(|iface| iface.any_address) {
+            return Err(DropReason::IcmpIgnored);
+        }
+        Ok(quoted.into_error(kind, from))
+    }
+
+    /// The error for a packet of ours whose neighbour does not answer; it starts with its IP header.
+    pub(super) fn error_about_own(&self, packet: &Packet) -> Option<IcmpError> {
+        let quoted = Quoted::read(packet.linear())?;
+        let from = quoted.src;
+        Some(quoted.into_error(IcmpErrorKind::Unreachable(Unreachable::Host), from))
+    }
+
+    fn on_echo(
+        &mut self,
+        now: Instant,
+        local: Local,
+        (reply, ident, seq): (bool, u16, u16),
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        let stranger = self.is_any_address(local.iface) && !self.is_local(local.dst);
+        if !reply && (!stranger || local.broadcast_or_multicast) {
+            self.answer_echo(now, local, (ident, seq), pool);
+            return None;
+        }
+        let data_offset = local.offset + icmpv4::HEADER_LEN;
+        let data_len = local.len.saturating_sub(icmpv4::HEADER_LEN);
+        let echo = Echo { local, ident, seq, data_offset, data_len };
+        Some(if reply { Received::EchoReply(echo) } else { Received::EchoRequest(echo) })
+    }
+
+    /// Turns a request into its reply, in place.
+    fn answer_echo(
+        &mut self,
+        now: Instant,
+        local: Local,
+        (ident, seq): (u16, u16),
+        pool: &mut Pool,
+    ) {
+        let Local { mut packet, iface, src, dst, offset, tos, .. } = local;
+        let v4 = src.is_ipv4();
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.6
+        //# An ICMP Echo Request destined to an IP broadcast or IP
+        //# multicast address MAY be silently discarded.
+        let refused = v4 && local.broadcast_or_multicast || !addr::is_unicast(src);
+        let own = (!local.broadcast_or_multicast).then_some(dst);
+        let scope = addr::is_link_local(src).then_some(iface);
+        let route = if refused { None } else { self.route(now, own, src, scope).ok() };
+        let (Some(route), Some(())) = (route, packet.pull_front(offset)) else {
+            return self.drop(iface, packet, DropReason::IcmpIgnored, pool);
+        };
+        let protocol = if v4 {
+            icmpv4::Message::EchoReply { ident, seq }.emit(packet.linear_mut());
+            IpProtocol::ICMP
+        } else {
+            icmpv6::Message::EchoReply { ident, seq }.emit(packet.linear_mut());
+            IpProtocol::ICMPV6
+        };
+        packet.meta = towpath_pool::Meta::default();
+        self.counters.echoes_answered += 1;
+        // The class of the request, without its congestion mark.
+        let tos = tos & 0xfc;
+        let ip = Ip { protocol: protocol.0, ttl: 0, tos, dont_fragment: false, flow_label: 0 };
+        // A reply that cannot be sent has been counted.
+        let _ =
+            self.send(now, &route, route.src, src, ip, packet, Some(ICMP_CHECKSUM_OFFSET), pool);
+    }
+}
+
+/// What an ICMP message comes to.
+enum Verdict {
+    Done,
+    Error(IcmpError),
+    Echo { reply: bool, ident: u16, seq: u16 },
+}
+
+/// A packet as an error quotes it.
+struct Quoted {
+    src: IpAddr,
+    dst: IpAddr,
+    protocol: u8,
+    src_port: u16,
+    dst_port: u16,
+    tcp_seq: Option<SeqNum>,
+}
+
+impl Quoted {
+    /// Reads an IP packet whose end may be missing; `None` without the first 8 bytes of its transport
+    /// header.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (src, dst, protocol, at) = match bytes.first()? >> 4 {
+            4 => {
+                let (header, at) = ipv4::Header::parse_quoted(bytes).ok()?;
+                if header.fragment_offset != 0 {
+                    return None;
+                }
+                (header.src.into(), header.dst.into(), header.protocol, at)
+            }
+            _ => {
+                let (header, _) = ipv6::Header::parse_quoted(bytes).ok()?;
+                let chain = ipv6_ext::walk(bytes, &header).ok()?;
+                if chain.fragment.is_some_and(|fragment| fragment.offset != 0) {
+                    return None;
+                }
+                (IpAddr::V6(header.src), IpAddr::V6(header.dst), chain.upper, chain.upper_at)
+            }
+        };
+        let [a, b, c, d, rest @ ..] = bytes.get(at..)?.first_chunk::<8>()?;
+        let (first, second) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
+        let echo = matches!(protocol, IpProtocol::ICMP | IpProtocol::ICMPV6);
+        // An echo request has its ident where others have half of a number.
+        let (src_port, dst_port) =
+            if echo { (u16::from_be_bytes([rest[0], rest[1]]), 0) } else { (first, second) };
+        let tcp_seq = (protocol == IpProtocol::TCP).then(|| SeqNum(u32::from_be_bytes(*rest)));
+        Some(Self { src, dst, protocol: protocol.0, src_port, dst_port, tcp_seq })
+    }
+
+    fn into_error(self, kind: IcmpErrorKind, from: IpAddr) -> IcmpError {
+        let Self { src, dst, protocol, src_port, dst_port, tcp_seq } = self;
+        IcmpError { kind, src, dst, protocol, src_port, dst_port, tcp_seq, from }
+    }
+}
+
+/// Header and body of an ICMP message, which is linear.
+fn body(local: &Local) -> &[u8] {
+    local.packet.linear().get(local.offset..local.offset + local.len).unwrap_or_default()
+}
+
+/// The error with as much of the packet as its size allows, its checksum field zero.
+fn compose(packet: &Packet, about: &Offender, report: Report, pool: &mut Pool) -> Packet {
+    let room = match report {
+        Report::V4(_) => icmpv4::ERROR_PACKET_LEN_MAX - ipv4::HEADER_LEN - icmpv4::HEADER_LEN,
+        //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+        //# (c) Every ICMPv6 error message (type < 128) MUST include as much of
+        //# the IPv6 offending (invoking) packet (the packet that caused the
+        //# error) as possible without making the error message packet exceed
+        //# the minimum IPv6 MTU
+        Report::V6(_) | Report::V6EvenGroup(_) => {
+            icmpv6::ERROR_PACKET_LEN_MAX - ipv6::HEADER_LEN - icmpv6::HEADER_LEN
+        }
+    };
+    let quote_len = about.end.min(packet.len()).saturating_sub(about.ip_offset).min(room);
+    let mut error = pool.take(icmpv4::HEADER_LEN + quote_len);
+    let bytes = error.push_back(icmpv4::HEADER_LEN + quote_len).expect("taken with room");
+    match report {
+        Report::V4(message) => message.emit(bytes),
+        Report::V6(message) | Report::V6EvenGroup(message) => message.emit(bytes),
+    };
+    packet.copy_to(about.ip_offset, &mut bytes[icmpv4::HEADER_LEN..]);
+    error
+}
+
+/// Whether an IP packet is an ICMP error or redirect, or a fragment other than the first.
+fn is_error_or_later_fragment(bytes: &[u8]) -> bool {
+    if let Ok((header, at)) = ipv4::Header::parse_quoted(bytes) {
+        let message = || icmpv4::Message::parse(bytes.get(at..).unwrap_or_default());
+        return header.fragment_offset != 0
+            || header.protocol == IpProtocol::ICMP
+                && message().map_or(true, |(m, _)| m.is_error());
+    }
+    let Ok((header, _)) = ipv6::Header::parse_quoted(bytes) else { return true };
+    match ipv6_ext::walk(bytes, &header) {
+        Ok(chain) => {
+            let later = chain.fragment.is_some_and(|fragment| fragment.offset != 0);
+            let kind = bytes.get(chain.upper_at).copied();
+            let error = kind.is_none_or(|kind| kind < 128 || kind == ndp::REDIRECT);
+            later || chain.upper == IpProtocol::ICMPV6 && error
+        }
+        // The very headers are what is reported; ICMP was not reached.
+        Err(_) => false,
+    }
+}
+
+fn unreachable_v6(code: u8) -> icmpv6::Message {
+    icmpv6::Message::DestUnreachable { code }
+}
+
+/// Where the next-header field is that names the transport of an IPv6 packet, from its start.
+fn next_header_at(local: &Local) -> usize {
+    let bytes = local.packet.linear().get(local.ip_offset..).unwrap_or_default();
+    let header = ipv6::Header::parse_quoted(bytes);
+    let chain = header.ok().and_then(|(header, _)| ipv6_ext::walk(bytes, &header).ok());
+    chain.map_or(6, |chain| chain.upper_named_at)
+}
+
+fn unreachable_kind_v4(code: u8, mtu: u16) -> IcmpErrorKind {
+    IcmpErrorKind::Unreachable(match code {
+        icmpv4::UNREACHABLE_FRAG_NEEDED => return IcmpErrorKind::TooBig { mtu: mtu.into() },
+        icmpv4::UNREACHABLE_PROTOCOL => Unreachable::Protocol,
+        icmpv4::UNREACHABLE_PORT => Unreachable::Port,
+        icmpv4::UNREACHABLE_HOST => Unreachable::Host,
+        icmpv4::UNREACHABLE_NET_PROHIBITED
+        | icmpv4::UNREACHABLE_HOST_PROHIBITED
+        | icmpv4::UNREACHABLE_PROHIBITED => Unreachable::AdminProhibited,
+        // Unknown and isolated hosts and those unreachable for a type of service are hosts (RFC 1122
+        // §3.2.2.1); the rest are networks.
+        7 | 8 | 12 => Unreachable::Host,
+        _ => Unreachable::Net,
+    })
+}
+
+fn unreachable_kind_v6(code: u8) -> Unreachable {
+    match code {
+        icmpv6::UNREACHABLE_PORT => Unreachable::Port,
+        icmpv6::UNREACHABLE_ADDRESS => Unreachable::Host,
+        icmpv6::UNREACHABLE_PROHIBITED | icmpv6::UNREACHABLE_SOURCE_POLICY => {
+            Unreachable::AdminProhibited
+        }
+        _ => Unreachable::Net,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_limited_to_a_burst_and_a_rate() {
+        let mut random = Random::new(1);
+        let mut limit = ErrorLimit::new(Instant(0));
+        let sent = (0..1000).filter(|_| limit.take(Instant(0), &mut random)).count() as u64;
+        assert!((ICMP_BURST - ICMP_BURST_JITTER..=ICMP_BURST).contains(&sent));
+        let second = (1..=10_000u64).filter(|n| limit.take(Instant(n * 100_000), &mut random));
+        let sent = second.count() as u64;
+        assert!((ICMP_ERRORS_PER_SECOND - 1..=ICMP_ERRORS_PER_SECOND + ICMP_BURST).contains(&sent));
+    }
+}

@@ -1,0 +1,81 @@
+//! Every limit and interval of the IP layer in one place: where it comes from, and what changes
+//! with it.
+
+use core::time::Duration;
+
+/// Packets that wait on one interface for its device, and on the loopback queue. More are dropped:
+/// a longer queue would only add delay.
+pub const OUTPUT_LEN_MAX: usize = 4096;
+
+/// Neighbours remembered, all interfaces together. Beyond it the least recently used goes, so that
+/// a scan of a large prefix costs a bounded amount of memory (RFC 6583).
+pub const NEIGHBORS_MAX: usize = 1024;
+/// Packets that wait for one neighbour's MAC address. RFC 1122 §2.3.2.2 wants at least one; three
+/// lets a resolver's parallel queries or a SYN with its retransmission through.
+pub const NEIGHBOR_QUEUE_MAX: usize = 3;
+/// Multicast solicitations before a neighbour counts as unreachable (RFC 4861 §10).
+pub const MULTICAST_SOLICITS_MAX: u8 = 3;
+/// Unicast probes before a neighbour's MAC address is forgotten (RFC 4861 §10).
+pub const UNICAST_SOLICITS_MAX: u8 = 3;
+/// Between solicitations (RFC 4861 §10); also keeps ARP requests at one a second a destination
+/// (RFC 1122 §2.3.2.1).
+pub const RETRANS_TIME: Duration = Duration::from_secs(1);
+/// Base of the time a confirmation lasts (RFC 4861 §10); each use is drawn from 0.5 to 1.5 of it.
+pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
+/// Between the first use of a stale neighbour and its first probe (RFC 4861 §10).
+pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
+
+/// Bytes of buffers that wait for their other fragments, in all. The kernel's default is 4 MiB too.
+pub const REASSEMBLY_BYTES_MAX: usize = 4 << 20;
+/// The same from one source, so that one sender cannot push out everyone else's.
+pub const REASSEMBLY_SOURCE_BYTES_MAX: usize = 1 << 20;
+/// Fragments of one datagram: 64 KiB in pieces of 1280 bytes are 53.
+pub const FRAGMENTS_MAX: usize = 64;
+/// Datagrams in reassembly at once.
+pub const REASSEMBLY_DATAGRAMS_MAX: usize = 1024;
+/// How long IPv6 fragments wait (RFC 8200 §4.5).
+pub const REASSEMBLY_V6_TIME: Duration = Duration::from_secs(60);
+/// How long IPv4 fragments wait. RFC 1122 §3.3.2 recommends 60 to 120 s, which was for slower links;
+/// 30 s is what Linux uses, and halves what idents that repeat can mix up (RFC 4963).
+pub const REASSEMBLY_V4_TIME: Duration = Duration::from_secs(30);
+
+/// Destinations with a path MTU smaller than their link's. The least recently used goes.
+pub const PATH_MTUS_MAX: usize = 1024;
+/// How long a path MTU is believed (RFC 1191 §6.3, RFC 8201 §4 recommend 10 minutes).
+pub const PATH_MTU_TIME: Duration = Duration::from_secs(600);
+/// The smallest path MTU believed for IPv4. RFC 791 allows 68, but nothing alive is below 552
+/// (Linux, `min_pmtu`), and tiny MTUs are an amplification (RFC 5927 §7).
+pub const PATH_MTU_MIN_V4: u32 = 552;
+/// The smallest path MTU for IPv6 (RFC 8201 §4).
+pub const PATH_MTU_MIN_V6: u32 = 1280;
+
+/// ICMP errors sent a second, on average (RFC 4443 §2.4 f).
+pub const ICMP_ERRORS_PER_SECOND: u64 = 1000;
+/// ICMP errors sent at once. The value in force varies at random by [`ICMP_BURST_JITTER`], so that
+/// nobody can learn from the limit how many errors others caused (CVE-2020-25705).
+pub const ICMP_BURST: u64 = 50;
+/// Most that is taken off [`ICMP_BURST`].
+pub const ICMP_BURST_JITTER: u64 = 25;
+
+/// Dropped packets kept for the trace; when nobody fetches them the newest are lost.
+pub const DROPPED_MAX: usize = 256;
+/// Errors about packets of our own kept until the socket layer fetches them.
+pub const ERRORS_MAX: usize = 256;
+
+/// Addresses of one interface, static and autoconfigured. Router advertisements make no more, so
+/// that a hostile router cannot fill memory.
+pub const ADDRESSES_MAX: usize = 16;
+/// Default routers and on-link prefixes learnt on one interface.
+pub const ROUTER_ROUTES_MAX: usize = 32;
+/// Groups joined on one interface.
+pub const GROUPS_MAX: usize = 256;
+/// Router solicitations sent when an interface comes up (RFC 4861 §10).
+pub const ROUTER_SOLICITS_MAX: u8 = 3;
+/// Between router solicitations (RFC 4861 §10).
+pub const ROUTER_SOLICIT_INTERVAL: Duration = Duration::from_secs(4);
+/// Most of a random delay before the first solicitation (RFC 4861 §10).
+pub const ROUTER_SOLICIT_DELAY: Duration = Duration::from_secs(1);
+/// Neighbour solicitations of duplicate address detection (RFC 4862 §5.1).
+pub const DAD_TRANSMITS: u8 = 1;
+/// New interface identifiers tried after a duplicate (RFC 7217 §6, IDGEN_RETRIES).
+pub const DAD_RETRIES_MAX: u8 = 3;

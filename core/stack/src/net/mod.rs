@@ -1,0 +1,192 @@
+//! The IP layer: from frames to transport packets for this host, and back. It knows no sockets.
+//!
+//! ```text
+//!            receive()                                        send()
+//!  frame ─► link ─► ip: validate ─► reassemble ─► local?    packet ─► ip header ─► fragment? ─► segment?
+//!             │ arp    │ martians       │ quotas    │          │ checksum               │
+//!             ▼        ▼                ▼           ▼          ▼                        ▼
+//!         neighbor   drop()          reassembly   Received   loopback queue     neighbor ─► output()
+//! ```
+//!
+//! Reading order: [`receive`](Net::receive) in `receive.rs` and [`send`](Net::send) in `send.rs` are the
+//! two paths, one page each. `iface`, `locals` and `route` say what this host is and where packets go,
+//! `mtu` how big they may be. `neighbor` finds MAC addresses by ARP and neighbour discovery, one state
+//! machine for both; `ndp` listens to routers and makes addresses; `membership` reports groups.
+//! `reassembly` and `fragment` are each other's inverse, `offload` does what a device cannot, and `gro` what it did not
+//! on the way in. `icmp`
+//! makes and reads errors. Every limit is in `limits`.
+//!
+//! Budget: a TCP segment to an address of ours costs one hash lookup (its destination) on the way in and
+//! one (its neighbour) on the way out, and no allocation.
+
+mod arp;
+mod control;
+mod fragment;
+mod gro;
+mod hash;
+mod icmp;
+mod ident;
+mod iface;
+pub mod limits;
+mod locals;
+mod lru;
+mod membership;
+mod mtu;
+mod ndp;
+mod neighbor;
+mod offload;
+mod reassembly;
+mod receive;
+mod route;
+mod schedule;
+mod send;
+mod slaac;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+use std::collections::VecDeque;
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher13;
+use towpath_pool::{Batch, Packet};
+use towpath_tcp::Instant;
+
+use hash::{Keyed, Random};
+use icmp::ErrorLimit;
+use ident::Idents;
+use locals::Locals;
+use mtu::PathMtus;
+use neighbor::Neighbors;
+use reassembly::Reassembly;
+use route::RouteTable;
+use schedule::Schedule;
+
+pub use gro::coalesce;
+pub use icmp::{Echo, IcmpError, IcmpErrorKind, Unreachable};
+pub use iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Origin};
+pub use neighbor::{Neighbor, NeighborState};
+pub use offload::verify_transport;
+pub use receive::{Local, Received};
+pub use route::{Route, RouteEntry, RouteError};
+pub use send::{EchoOut, Ip, SendError};
+pub use trace::{Dropped, NetCounters};
+
+/// What the owner of a [`Net`] decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NetConfig {
+    /// Keep copies of dropped packets for [`Net::take_dropped`].
+    pub trace_drops: bool,
+}
+
+impl Default for NetConfig {
+    /// No trace.
+    fn default() -> Self {
+        Self { trace_drops: false }
+    }
+}
+
+/// Secrets, random and from outside: they make identifiers unpredictable and tables immune to
+/// chosen keys. The same keys give the same run.
+#[derive(Debug, Clone, Copy)]
+pub struct Keys {
+    /// Hashes tables.
+    pub tables: [u64; 2],
+    /// Makes IP identifications.
+    pub idents: [u64; 2],
+    /// Makes interface identifiers (RFC 7217): keep it over restarts to keep addresses.
+    pub interface_ids: [u64; 2],
+    /// Seeds jitter.
+    pub random: u64,
+}
+
+impl Keys {
+    /// All keys from one secret.
+    pub fn derive(seed: &[u8; 32]) -> Self {
+        let (words, _) = seed.as_chunks::<8>();
+        let word = |n: usize| u64::from_le_bytes(words[n]);
+        let key = |label: u64| {
+            let mut hasher = SipHasher13::new_with_keys(word(0), word(1));
+            hasher.write_u64(word(2));
+            hasher.write_u64(word(3));
+            hasher.write_u64(label);
+            hasher.finish()
+        };
+        Self {
+            tables: [key(1), key(2)],
+            idents: [key(3), key(4)],
+            interface_ids: [key(5), key(6)],
+            random: key(7),
+        }
+    }
+}
+
+/// The IP layer of one host. See the [module](self).
+///
+/// The owner calls [`receive`](Self::receive) for each packet of a device and for each of
+/// [`take_loopback`](Self::take_loopback), submits [`output`](Self::output) to the devices, and calls
+/// [`on_timeout`](Self::on_timeout) when [`next_timeout`](Self::next_timeout) has come. Packets that stay
+/// queued over the end of a turn need [`settle`](Self::settle).
+#[derive(Debug)]
+pub struct Net {
+    config: NetConfig,
+    /// What happened so far.
+    pub counters: NetCounters,
+    ifaces: Vec<Interface>,
+    locals: Locals,
+    routes: RouteTable,
+    mtus: PathMtus,
+    neighbors: Neighbors,
+    reassembly: Reassembly,
+    idents: Idents,
+    error_limit: ErrorLimit,
+    schedule: Schedule,
+    interface_ids: Keyed,
+    random: Random,
+    loopback: Batch,
+    dropped: VecDeque<Dropped>,
+    errors: VecDeque<IcmpError>,
+}
+
+impl Net {
+    /// A host with nothing but the loopback interface.
+    pub fn new(config: NetConfig, keys: Keys, now: Instant) -> Self {
+        let tables = Keyed(keys.tables);
+        let mut net = Self {
+            config,
+            counters: NetCounters::default(),
+            ifaces: Vec::new(),
+            locals: Locals::default(),
+            routes: RouteTable::default(),
+            mtus: PathMtus::new(tables),
+            neighbors: Neighbors::new(tables),
+            reassembly: Reassembly::new(tables),
+            idents: Idents::new(keys.idents),
+            error_limit: ErrorLimit::new(now),
+            schedule: Schedule::default(),
+            interface_ids: Keyed(keys.interface_ids),
+            random: Random::new(keys.random),
+            loopback: Batch::new(),
+            dropped: VecDeque::new(),
+            errors: VecDeque::new(),
+        };
+        net.add_loopback(now);
+        net
+    }
+
+    /// Packets that the device of `iface` shall send, in order.
+    pub fn output(&mut self, iface: IfaceId) -> &mut Batch {
+        &mut self.ifaces[iface.index()].output
+    }
+
+    /// The next packet of this host to itself; it goes to [`receive`](Self::receive) on
+    /// [`IfaceId::LOOPBACK`].
+    pub fn take_loopback(&mut self) -> Option<Packet> {
+        self.loopback.pop_front()
+    }
+
+    /// The next error about a packet that never left this host: its neighbour does not answer.
+    pub fn take_error(&mut self) -> Option<IcmpError> {
+        self.errors.pop_front()
+    }
+}

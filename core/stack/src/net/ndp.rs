@@ -1,0 +1,237 @@
+//! Neighbour discovery for IPv6, the host's half (RFC 4861): questions and answers about neighbours.
+//! Routers and the addresses made from what they say are in `slaac`.
+
+use core::net::{IpAddr, Ipv6Addr};
+use core::time::Duration;
+
+use towpath_pool::{Packet, Pool};
+use towpath_tcp::Instant;
+use towpath_wire::ndp::{self, Envelope, Message};
+use towpath_wire::{IpProtocol, MacAddr, addr, icmpv6, ipv6, ipv6_ext};
+
+use super::Net;
+use super::iface::{AddressState, IfaceId};
+use super::limits::REACHABLE_TIME;
+use super::neighbor::{Advert, Key, Waiting, reachable_time};
+use crate::drop::DropReason;
+
+/// What an interface learnt from its routers, and whether it listens to them.
+#[derive(Debug)]
+pub(super) struct Discovery {
+    pub slaac: bool,
+    /// Base of the time that a confirmation of a neighbour lasts.
+    pub reachable: Duration,
+    /// Hop limit to send with; 0 for the default.
+    pub hop_limit: u8,
+}
+
+impl Discovery {
+    pub(super) fn new(slaac: bool) -> Self {
+        Self { slaac, reachable: REACHABLE_TIME, hop_limit: 0 }
+    }
+}
+
+/// An ICMPv6 message for this host, as far as neighbour discovery and MLD need to know it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Control<'a> {
+    pub iface: IfaceId,
+    pub src: Ipv6Addr,
+    pub dst: Ipv6Addr,
+    pub hop_limit: u8,
+    /// ICMPv6 header and body.
+    pub bytes: &'a [u8],
+}
+
+impl Net {
+    /// Acts on a neighbour discovery message.
+    pub(super) fn receive_ndp(
+        &mut self,
+        now: Instant,
+        control: Control<'_>,
+        pool: &mut Pool,
+    ) -> Result<(), DropReason> {
+        let Control { iface, src, dst, hop_limit, bytes } = control;
+        let envelope = Envelope { src, dst, hop_limit };
+        let (message, _) =
+            Message::parse(bytes, &envelope).map_err(|_| DropReason::NeighborMalformed)?;
+        match message {
+            Message::NeighborSolicit { target, source_ll } => {
+                self.on_neighbor_solicit(now, iface, src, (target, source_ll), pool)
+            }
+            Message::NeighborAdvert { router, solicited, override_, target, target_ll } => {
+                let advert = Advert { mac: target_ll, solicited, override_, router: Some(router) };
+                self.on_neighbor_advert(now, iface, target, advert, pool);
+                Ok(())
+            }
+            Message::RouterAdvert(advert) if self.ifaces[iface.index()].discovery.slaac => {
+                self.on_router_advert(now, iface, src, (&advert, bytes), pool);
+                Ok(())
+            }
+            // Redirects are not followed: they help little behind one router, and anybody on the link
+            // can send one. Router solicitations are for routers.
+            Message::Redirect { .. } | Message::RouterSolicit { .. } | Message::RouterAdvert(_) => {
+                Err(DropReason::IcmpIgnored)
+            }
+        }
+    }
+
+    fn on_neighbor_solicit(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        src: Ipv6Addr,
+        (target, source_ll): (Ipv6Addr, Option<MacAddr>),
+        pool: &mut Pool,
+    ) -> Result<(), DropReason> {
+        let found = self.ifaces[iface.index()].address(target.into());
+        let state = found.map(|a| a.state).ok_or(DropReason::NotLocal)?;
+        let detecting = matches!(state, AddressState::Tentative | AddressState::Optimistic);
+        if src.is_unspecified() && detecting {
+            //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.3
+            //# If the source address of the Neighbor Solicitation is the unspecified
+            //# address, the solicitation is from a node performing Duplicate
+            //# Address Detection.  If the solicitation is from another node, the
+            //# tentative address is a duplicate and should not be used (by either
+            //# node).
+            self.on_duplicate(now, iface, target);
+            return Ok(());
+        }
+        if state == AddressState::Tentative {
+            return Err(DropReason::IcmpIgnored);
+        }
+        let key = (iface, IpAddr::V6(src));
+        if let Some(mac) = source_ll.filter(|_| !src.is_unspecified()) {
+            let (waiting, gone) = self.neighbors.on_question(key, mac, true);
+            self.drop_evicted(gone, pool);
+            self.release(key, waiting, pool);
+        }
+        let answer = Message::NeighborAdvert {
+            router: false,
+            solicited: !src.is_unspecified(),
+            override_: state != AddressState::Optimistic,
+            target,
+            target_ll: Some(self.ifaces[iface.index()].mac),
+        };
+        let dst = if src.is_unspecified() { addr::ALL_NODES } else { src };
+        self.send_ndp(now, iface, (target, dst), &answer, source_ll, pool);
+        Ok(())
+    }
+
+    fn on_neighbor_advert(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        target: Ipv6Addr,
+        advert: Advert,
+        pool: &mut Pool,
+    ) {
+        if let Some(own) = self.ifaces[iface.index()].address(target.into()) {
+            // Somebody else claims it. One that is established is not given up for that.
+            if matches!(own.state, AddressState::Tentative | AddressState::Optimistic) {
+                self.on_duplicate(now, iface, target);
+            }
+            return;
+        }
+        let key = (iface, IpAddr::V6(target));
+        let until = self.reachable_until(now, iface);
+        let waiting = self.neighbors.on_advert(key, advert, until);
+        if advert.solicited {
+            self.routes.set_unreachable(iface, key.1, false);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+        //# the node MUST remove that router from the Default
+        //# Router List and update the Destination Cache entries for all
+        //# destinations using that neighbor as a router
+        if advert.router == Some(false) {
+            self.forget_router(iface, target);
+        }
+        self.release(key, waiting, pool);
+    }
+
+    /// Asks where `target` is; `to` is where it was last.
+    pub(super) fn ask_ndp(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        target: Ipv6Addr,
+        to: Option<MacAddr>,
+        pool: &mut Pool,
+    ) {
+        let interface = &self.ifaces[iface.index()];
+        let Some(IpAddr::V6(src)) = self.source_for(interface, target.into(), target.into()) else {
+            return;
+        };
+        let solicit = Message::NeighborSolicit { target, source_ll: Some(interface.mac) };
+        let dst = if to.is_some() { target } else { addr::solicited_node(target) };
+        self.send_ndp(now, iface, (src, dst), &solicit, to, pool);
+    }
+
+    /// Sends a neighbour discovery message; `to` spares looking for the receiver.
+    pub(super) fn send_ndp(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (src, dst): (Ipv6Addr, Ipv6Addr),
+        message: &Message,
+        to: Option<MacAddr>,
+        pool: &mut Pool,
+    ) {
+        let mut packet = pool.take(ndp::MESSAGE_LEN_MAX);
+        let bytes = packet.push_back(ndp::MESSAGE_LEN_MAX).expect("taken with room");
+        let len = message.emit(bytes);
+        icmpv6::fill_checksum(&mut bytes[..len], src, dst);
+        packet.truncate(len);
+        let envelope = Envelope { src, dst, hop_limit: ndp::HOP_LIMIT };
+        self.send_control(now, iface, &envelope, packet, to, pool);
+    }
+
+    /// Sends a complete ICMPv6 message to the link. MLD, whose hop limit is 1, gets the Router Alert
+    /// that it must have (RFC 2710 §3).
+    pub(super) fn send_control(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        envelope: &Envelope,
+        mut packet: Packet,
+        to: Option<MacAddr>,
+        pool: &mut Pool,
+    ) {
+        let alert = envelope.hop_limit != ndp::HOP_LIMIT;
+        if alert {
+            let room = packet.push_front(ipv6_ext::ROUTER_ALERT_LEN);
+            ipv6_ext::emit_router_alert(IpProtocol::ICMPV6, 0, room);
+        }
+        let header = ipv6::Header {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_len: packet.len() as u16,
+            next_header: if alert { IpProtocol::HOP_BY_HOP } else { IpProtocol::ICMPV6 },
+            hop_limit: envelope.hop_limit,
+            src: envelope.src,
+            dst: envelope.dst,
+        };
+        header.emit(packet.push_front(ipv6::HEADER_LEN));
+        let mtu = self.ifaces[iface.index()].mtu_v6;
+        match to {
+            Some(mac) => self.transmit(iface, mac, packet, mtu, pool),
+            None => self.dispatch(now, (iface, envelope.dst.into()), false, packet, mtu, pool),
+        }
+    }
+
+    /// Sends what waited for a neighbour that has been found.
+    pub(super) fn release(&mut self, key: Key, waiting: Vec<Waiting>, pool: &mut Pool) {
+        if waiting.is_empty() {
+            return;
+        }
+        let Some(mac) = self.neighbors.mac(&key) else { return };
+        for Waiting { packet, mtu } in waiting {
+            self.transmit(key.0, mac, packet, mtu, pool);
+        }
+    }
+
+    /// Until when a neighbour confirmed now counts as reachable.
+    pub(super) fn reachable_until(&mut self, now: Instant, iface: IfaceId) -> Instant {
+        let base = self.ifaces[iface.index()].discovery.reachable;
+        now + reachable_time(base, self.random.below(1024))
+    }
+}

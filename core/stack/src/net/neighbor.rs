@@ -1,0 +1,491 @@
+//! Neighbours and their MAC addresses: one state machine (RFC 4861 §7.3.2) for ARP and neighbour
+//! discovery, which differ only in the messages.
+//!
+//! ```text
+//!   resolve ─► INCOMPLETE ──answer──► REACHABLE ◄──answer, or the transport says so──┐
+//!                  │ 3 unanswered        │ 15 to 45 s                                │
+//!                  ▼                     ▼                                           │
+//!                gone ◄─3 unanswered─ PROBE ◄─5 s─ DELAY ◄─used─ STALE ──────────────┘
+//! ```
+//!
+//! Only packets of ours and questions to us make entries, so that nobody can fill the table with
+//! answers that nobody asked for. It sends nothing itself: it says what to send.
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use towpath_pool::Packet;
+use towpath_tcp::Instant;
+use towpath_wire::MacAddr;
+
+use super::hash::Keyed;
+use super::iface::IfaceId;
+use super::limits::{
+    DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBOR_QUEUE_MAX, NEIGHBORS_MAX,
+    RETRANS_TIME, UNICAST_SOLICITS_MAX,
+};
+use super::lru::Lru;
+
+/// A neighbour, as it is shown to people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Neighbor {
+    /// On which interface.
+    pub iface: IfaceId,
+    /// Its address.
+    pub addr: IpAddr,
+    /// Its MAC address, once known.
+    pub mac: Option<MacAddr>,
+    /// How sure that is.
+    pub state: NeighborState,
+    /// It forwards packets.
+    pub router: bool,
+}
+
+/// How sure a neighbour's MAC address is (RFC 4861 §5.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NeighborState {
+    /// Being asked for.
+    Incomplete,
+    /// Confirmed not long ago.
+    Reachable,
+    /// Known, not confirmed, not in use.
+    Stale,
+    /// In use; the transport may still confirm it.
+    Delay,
+    /// In use and being asked by unicast whether it is still there.
+    Probe,
+}
+
+/// An address on a link.
+pub(super) type Key = (IfaceId, IpAddr);
+
+/// A question to be sent: to everybody, or to one MAC address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Solicit {
+    pub key: Key,
+    pub to: Option<MacAddr>,
+}
+
+/// An IP packet without link header that waits for its neighbour. It is whole: it becomes segments or
+/// fragments of at most `mtu` bytes when it goes.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub packet: Packet,
+    pub mtu: u32,
+}
+
+/// What a neighbour says about itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Advert {
+    pub mac: Option<MacAddr>,
+    pub solicited: bool,
+    pub override_: bool,
+    pub router: Option<bool>,
+}
+
+/// What to do with a packet for a neighbour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resolved {
+    /// Send it there.
+    Mac(MacAddr),
+    /// Queue it.
+    Wait,
+    /// Queue it, and ask.
+    Ask,
+}
+
+/// What time brings about.
+#[derive(Debug)]
+pub(super) enum Event {
+    Solicit(Solicit),
+    /// It does not answer; the packets cannot be sent.
+    Failed(Key, Vec<Waiting>),
+}
+
+/// All neighbours.
+#[derive(Debug)]
+pub(super) struct Neighbors {
+    entries: Lru<Key, Entry>,
+    /// Not later than the first deadline of any entry.
+    next: Instant,
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: State,
+    mac: MacAddr,
+    router: bool,
+    queue: Vec<Waiting>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Incomplete { sent: u8, again: Instant },
+    Reachable { until: Instant },
+    Stale,
+    Delay { until: Instant },
+    Probe { sent: u8, again: Instant },
+}
+
+impl Neighbors {
+    pub(super) fn new(keys: Keyed) -> Self {
+        Self { entries: Lru::new(NEIGHBORS_MAX, keys), next: Instant::FAR }
+    }
+
+    pub(super) fn next_timeout(&self) -> Instant {
+        self.next
+    }
+
+    /// Where a packet to `key` goes. An entry that had to make room comes back with its packets.
+    #[inline]
+    pub(super) fn resolve(
+        &mut self,
+        now: Instant,
+        key: Key,
+    ) -> (Resolved, Option<(Key, Vec<Waiting>)>) {
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return (Resolved::Ask, self.ask(now, key));
+        };
+        match entry.state {
+            State::Reachable { until } if now < until => {}
+            State::Incomplete { .. } => return (Resolved::Wait, None),
+            //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
+            //# The first time a node sends a packet to a neighbor whose entry is
+            //# STALE, the sender changes the state to DELAY and sets a timer to
+            //# expire in DELAY_FIRST_PROBE_TIME seconds.
+            State::Reachable { .. } | State::Stale => {
+                let until = now + DELAY_FIRST_PROBE_TIME;
+                entry.state = State::Delay { until };
+                self.next = self.next.min(until);
+            }
+            State::Delay { .. } | State::Probe { .. } => {}
+        }
+        (Resolved::Mac(entry.mac), None)
+    }
+
+    fn ask(&mut self, now: Instant, key: Key) -> Option<(Key, Vec<Waiting>)> {
+        let again = now + RETRANS_TIME;
+        self.next = self.next.min(again);
+        self.insert(key, State::Incomplete { sent: 1, again }, MacAddr::UNSPECIFIED)
+    }
+
+    fn insert(&mut self, key: Key, state: State, mac: MacAddr) -> Option<(Key, Vec<Waiting>)> {
+        let entry = Entry { state, mac, router: false, queue: Vec::new() };
+        let (key, gone) = self.entries.insert(key, entry)?;
+        (!gone.queue.is_empty()).then_some((key, gone.queue))
+    }
+
+    /// Keeps a packet until its neighbour answers; returns the one that had to go for it.
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
+    //# The link layer SHOULD save (rather than discard) at least
+    //# one (the latest) packet of each set of packets destined to
+    //# the same unresolved IP address, and transmit the saved
+    //# packet when the address has been resolved.
+    pub(super) fn enqueue(&mut self, key: Key, packet: Waiting) -> Option<Waiting> {
+        let Some(entry) = self.entries.get_mut(&key) else { return Some(packet) };
+        let oldest = (entry.queue.len() >= NEIGHBOR_QUEUE_MAX).then(|| entry.queue.remove(0));
+        entry.queue.push(packet);
+        oldest
+    }
+
+    /// Someone who asks tells where it is. `create` when it asked for an address of ours. Returns the
+    /// packets that waited for it, and where they go, and an entry that had to make room.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
+    //# If an entry already exists, and the cached link-layer address differs from the one in the
+    //# received Source Link-Layer option, the cached address should be replaced by the received
+    //# address, and the entry's reachability state MUST be set to STALE.
+    pub(super) fn on_question(
+        &mut self,
+        key: Key,
+        mac: MacAddr,
+        create: bool,
+    ) -> (Vec<Waiting>, Option<(Key, Vec<Waiting>)>) {
+        if !mac.is_unicast() {
+            return (Vec::new(), None);
+        }
+        let Some(entry) = self.entries.get_mut(&key) else {
+            let gone = if create { self.insert(key, State::Stale, mac) } else { None };
+            return (Vec::new(), gone);
+        };
+        if matches!(entry.state, State::Incomplete { .. }) || entry.mac != mac {
+            entry.mac = mac;
+            entry.state = State::Stale;
+        }
+        (core::mem::take(&mut entry.queue), None)
+    }
+
+    /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). Returns the packets that waited.
+    pub(super) fn on_advert(
+        &mut self,
+        key: Key,
+        advert: Advert,
+        reachable_until: Instant,
+    ) -> Vec<Waiting> {
+        let Some(entry) = self.entries.get_mut(&key) else { return Vec::new() };
+        let mac = advert.mac.filter(|mac| mac.is_unicast());
+        let confirmed = State::Reachable { until: reachable_until };
+        if matches!(entry.state, State::Incomplete { .. }) {
+            let Some(mac) = mac else { return Vec::new() };
+            entry.mac = mac;
+            entry.state = if advert.solicited { confirmed } else { State::Stale };
+        } else if mac.is_some_and(|mac| mac != entry.mac) {
+            if !advert.override_ {
+                //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
+                //# If the state of the entry is REACHABLE, set it to STALE, but
+                //# do not update the entry in any other way.
+                if matches!(entry.state, State::Reachable { .. }) {
+                    entry.state = State::Stale;
+                }
+                return Vec::new();
+            }
+            entry.mac = mac.unwrap_or(entry.mac);
+            entry.state = if advert.solicited { confirmed } else { State::Stale };
+        } else if advert.solicited {
+            entry.state = confirmed;
+        }
+        entry.router = advert.router.unwrap_or(entry.router);
+        core::mem::take(&mut entry.queue)
+    }
+
+    /// Whether an answer from `key` is expected: an ARP reply has no flag that says so.
+    pub(super) fn is_asked(&self, key: &Key) -> bool {
+        let state = self.entries.peek(key).map(|entry| entry.state);
+        matches!(state, Some(State::Incomplete { .. } | State::Probe { .. }))
+    }
+
+    /// The transport heard from beyond this neighbour (RFC 4861 §7.3.1).
+    pub(super) fn confirm(&mut self, key: &Key, reachable_until: Instant) {
+        if let Some(entry) = self.entries.get_mut(key)
+            && !matches!(entry.state, State::Incomplete { .. })
+        {
+            entry.state = State::Reachable { until: reachable_until };
+        }
+    }
+
+    /// Where `key` is, if that is known.
+    pub(super) fn mac(&self, key: &Key) -> Option<MacAddr> {
+        let entry = self.entries.peek(key)?;
+        (!matches!(entry.state, State::Incomplete { .. })).then_some(entry.mac)
+    }
+
+    pub(super) fn set_router(&mut self, key: &Key, router: bool) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.router = router;
+        }
+    }
+
+    /// Moves every entry whose time has come on.
+    pub(super) fn on_timeout(&mut self, now: Instant) -> Vec<Event> {
+        let mut events = Vec::new();
+        if now < self.next {
+            return events;
+        }
+        let mut failed = Vec::new();
+        for (key, entry) in self.entries.iter_mut() {
+            match entry.on_timeout(now) {
+                Fate::Rest => {}
+                Fate::Ask => events.push(Event::Solicit(Solicit { key: *key, to: None })),
+                Fate::Probe => {
+                    events.push(Event::Solicit(Solicit { key: *key, to: Some(entry.mac) }));
+                }
+                Fate::Fail => failed.push(*key),
+            }
+        }
+        for key in failed {
+            let packets = self.entries.remove(&key).map(|entry| entry.queue);
+            events.push(Event::Failed(key, packets.unwrap_or_default()));
+        }
+        let deadlines = self.entries.iter().filter_map(|(_, entry)| entry.deadline());
+        self.next = deadlines.min().unwrap_or(Instant::FAR);
+        events
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Neighbor> {
+        self.entries.iter().map(|((iface, addr), entry)| {
+            let state = match entry.state {
+                State::Incomplete { .. } => NeighborState::Incomplete,
+                State::Reachable { .. } => NeighborState::Reachable,
+                State::Stale => NeighborState::Stale,
+                State::Delay { .. } => NeighborState::Delay,
+                State::Probe { .. } => NeighborState::Probe,
+            };
+            let mac = (state != NeighborState::Incomplete).then_some(entry.mac);
+            Neighbor { iface: *iface, addr: *addr, mac, state, router: entry.router }
+        })
+    }
+}
+
+/// What an entry's deadline means for it.
+enum Fate {
+    Rest,
+    Ask,
+    Probe,
+    Fail,
+}
+
+impl Entry {
+    fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Incomplete { again, .. } | State::Probe { again, .. } => Some(again),
+            State::Delay { until } => Some(until),
+            // Nothing happens when a confirmation runs out: the next use finds out.
+            State::Reachable { .. } | State::Stale => None,
+        }
+    }
+
+    fn on_timeout(&mut self, now: Instant) -> Fate {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return Fate::Rest;
+        }
+        let again = now + RETRANS_TIME;
+        match &mut self.state {
+            State::Incomplete { sent, .. } if *sent >= MULTICAST_SOLICITS_MAX => Fate::Fail,
+            State::Probe { sent, .. } if *sent >= UNICAST_SOLICITS_MAX => Fate::Fail,
+            State::Incomplete { sent, again: at } => {
+                (*sent, *at) = (*sent + 1, again);
+                Fate::Ask
+            }
+            State::Probe { sent, again: at } => {
+                (*sent, *at) = (*sent + 1, again);
+                Fate::Probe
+            }
+            State::Delay { .. } => {
+                self.state = State::Probe { sent: 1, again };
+                Fate::Probe
+            }
+            State::Reachable { .. } | State::Stale => Fate::Rest,
+        }
+    }
+}
+
+/// How long a confirmation lasts: 0.5 to 1.5 of `base`, by `draw` out of 1024.
+pub(super) fn reachable_time(base: Duration, draw: u64) -> Duration {
+    base / 2 + base * (draw as u32 % 1024) / 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use towpath_pool::Pool;
+
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+    const ANSWER: Advert =
+        Advert { mac: Some(MAC), solicited: true, override_: true, router: None };
+
+    fn at(millis: u64) -> Instant {
+        Instant(millis * 1_000_000)
+    }
+
+    fn key() -> Key {
+        (IfaceId(1), "10.0.0.2".parse().unwrap())
+    }
+
+    fn state(neighbors: &Neighbors) -> Option<NeighborState> {
+        neighbors.iter().find(|n| n.addr == key().1).map(|n| n.state)
+    }
+
+    fn solicits(events: &[Event]) -> Vec<Option<MacAddr>> {
+        events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Solicit(solicit) => Some(solicit.to),
+                Event::Failed(..) => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn asks_three_times_a_second_apart_and_then_fails() {
+        let (mut neighbors, mut pool) = (Neighbors::new(Keyed([1, 2])), Pool::default());
+        assert_eq!(neighbors.resolve(at(0), key()).0, Resolved::Ask);
+        for n in 0..NEIGHBOR_QUEUE_MAX + 2 {
+            assert_eq!(neighbors.resolve(at(1), key()).0, Resolved::Wait);
+            let pushed_out =
+                neighbors.enqueue(key(), Waiting { packet: pool.take(10), mtu: 1500 }).is_some();
+            assert_eq!(pushed_out, n >= NEIGHBOR_QUEUE_MAX);
+        }
+        assert!(neighbors.on_timeout(at(999)).is_empty());
+        assert_eq!(solicits(&neighbors.on_timeout(at(1000))), [None]);
+        assert!(neighbors.on_timeout(at(1500)).is_empty());
+        assert_eq!(neighbors.next_timeout(), at(2000));
+        assert_eq!(solicits(&neighbors.on_timeout(at(2000))), [None]);
+        let events = neighbors.on_timeout(at(3000));
+        assert!(matches!(&events[..], [Event::Failed(k, p)] if *k == key() && p.len() == 3));
+        assert_eq!(neighbors.next_timeout(), Instant::FAR);
+        assert_eq!(state(&neighbors), None);
+    }
+
+    #[test]
+    fn an_answer_releases_the_queue_and_use_after_its_time_probes() {
+        let (mut neighbors, mut pool) = (Neighbors::new(Keyed([1, 2])), Pool::default());
+        neighbors.resolve(at(0), key());
+        neighbors.enqueue(key(), Waiting { packet: pool.take(10), mtu: 1500 });
+        assert!(neighbors.is_asked(&key()));
+        assert_eq!(neighbors.on_advert(key(), ANSWER, at(30_000)).len(), 1);
+        assert_eq!(neighbors.resolve(at(29_999), key()).0, Resolved::Mac(MAC));
+        assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
+
+        assert_eq!(neighbors.resolve(at(30_000), key()).0, Resolved::Mac(MAC));
+        assert_eq!(state(&neighbors), Some(NeighborState::Delay));
+        assert!(neighbors.on_timeout(at(34_999)).is_empty());
+        assert_eq!(solicits(&neighbors.on_timeout(at(35_000))), [Some(MAC)]);
+        assert_eq!(state(&neighbors), Some(NeighborState::Probe));
+        assert_eq!(solicits(&neighbors.on_timeout(at(36_000))), [Some(MAC)]);
+        assert_eq!(neighbors.resolve(at(36_500), key()).0, Resolved::Mac(MAC));
+        neighbors.on_advert(key(), ANSWER, at(60_000));
+        assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
+    }
+
+    #[test]
+    fn an_unanswered_probe_forgets_the_neighbour() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        neighbors.on_question(key(), MAC, true);
+        assert_eq!(state(&neighbors), Some(NeighborState::Stale));
+        neighbors.resolve(at(0), key());
+        for seconds in 5..8 {
+            assert_eq!(solicits(&neighbors.on_timeout(at(seconds * 1000))), [Some(MAC)]);
+        }
+        assert!(matches!(&neighbors.on_timeout(at(8000))[..], [Event::Failed(..)]));
+        assert_eq!(neighbors.resolve(at(8000), key()).0, Resolved::Ask);
+    }
+
+    #[test]
+    fn the_transport_confirms_instead_of_a_probe() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        neighbors.on_question(key(), MAC, true);
+        neighbors.resolve(at(0), key());
+        neighbors.confirm(&key(), at(20_000));
+        assert!(neighbors.on_timeout(at(5000)).is_empty());
+        assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
+    }
+
+    #[test]
+    fn unasked_answers_make_no_entry_and_only_override_changes_one() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        neighbors.on_advert(key(), ANSWER, at(1));
+        neighbors.on_question(key(), MAC, false);
+        assert_eq!(state(&neighbors), None);
+
+        neighbors.on_question(key(), MAC, true);
+        neighbors.confirm(&key(), at(20_000));
+        let gentle = Advert { mac: Some(OTHER), solicited: false, override_: false, router: None };
+        neighbors.on_advert(key(), gentle, at(30_000));
+        assert_eq!(state(&neighbors), Some(NeighborState::Stale));
+        assert_eq!(neighbors.resolve(at(0), key()).0, Resolved::Mac(MAC));
+        neighbors.on_advert(key(), Advert { override_: true, ..gentle }, at(30_000));
+        assert_eq!(state(&neighbors), Some(NeighborState::Stale));
+        assert_eq!(neighbors.resolve(at(0), key()).0, Resolved::Mac(OTHER));
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        let nth = |n: u32| (IfaceId(1), IpAddr::V4((0x0a00_0000 + n).into()));
+        for n in 0..NEIGHBORS_MAX as u32 * 2 {
+            neighbors.resolve(at(0), nth(n));
+        }
+        assert_eq!(neighbors.iter().count(), NEIGHBORS_MAX);
+        assert_eq!(neighbors.resolve(at(0), nth(0)).0, Resolved::Ask);
+    }
+}

@@ -1,0 +1,451 @@
+//! The way in: one packet from a device to what it is for this host.
+
+use core::net::IpAddr;
+
+use towpath_pool::{Checksum, LinkType, Packet, Pool};
+use towpath_tcp::Instant;
+use towpath_wire::ethernet::{self, EtherType};
+use towpath_wire::ipv6_ext::{self, ChainError};
+use towpath_wire::{IpProtocol, addr, icmpv6, ipv4, ipv6};
+
+use super::Net;
+use super::icmp::{Echo, IcmpError, Offender, Report};
+use super::iface::IfaceId;
+use super::reassembly::{Added, Fragment, Key};
+use crate::drop::DropReason;
+
+/// One validated transport packet for this host. Its checksum is for
+/// [`verify_transport`](super::verify_transport).
+#[derive(Debug)]
+pub struct Local {
+    /// The packet, with the link header if it came with one.
+    pub packet: Packet,
+    /// Where it came in.
+    pub iface: IfaceId,
+    /// Sender.
+    pub src: IpAddr,
+    /// Receiver: an address of ours, a group, a broadcast address, or anything on an any-address
+    /// interface.
+    pub dst: IpAddr,
+    /// What the transport header is.
+    pub protocol: u8,
+    /// TTL or hop limit as it arrived.
+    pub ttl: u8,
+    /// Type of service or traffic class: DSCP and ECN.
+    pub tos: u8,
+    /// Where the IP header starts in `packet.linear()`.
+    pub ip_offset: usize,
+    /// Where the transport header starts in `packet.linear()`.
+    pub offset: usize,
+    /// Bytes of transport header and payload, linear part and tail.
+    pub len: usize,
+    /// It was sent to a group or broadcast address, of IP or of the link.
+    pub broadcast_or_multicast: bool,
+}
+
+/// What came in.
+#[derive(Debug)]
+pub enum Received {
+    /// A transport packet: TCP, UDP, or a protocol that this layer does not know.
+    Local(Local),
+    /// Somebody could not deliver a packet of ours.
+    IcmpError(IcmpError),
+    /// An answer to an echo request, for ping sockets.
+    EchoReply(Echo),
+    /// An echo request to an address that is not ours, on an any-address interface.
+    EchoRequest(Echo),
+}
+
+/// What the link header says.
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    ethertype: EtherType,
+    /// Where the payload starts.
+    at: usize,
+    /// To a group of stations.
+    group: bool,
+}
+
+/// What the IP headers say.
+#[derive(Debug, Clone, Copy)]
+struct IpPacket {
+    src: IpAddr,
+    dst: IpAddr,
+    protocol: IpProtocol,
+    ttl: u8,
+    tos: u8,
+    ip_offset: usize,
+    offset: usize,
+    end: usize,
+    fragment: Option<Piece>,
+}
+
+/// What the headers of a fragment say.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    offset: usize,
+    more: bool,
+    ident: u32,
+    next_header: Option<(usize, u8)>,
+}
+
+/// Why IP headers are refused, and what the sender is told.
+#[derive(Debug)]
+enum Refused {
+    Silently(DropReason),
+    Problem { message: icmpv6::Message, even_group: bool, ip: IpPacket },
+}
+
+impl From<DropReason> for Refused {
+    fn from(reason: DropReason) -> Self {
+        Self::Silently(reason)
+    }
+}
+
+impl Net {
+    /// Receives one packet of the device of `iface`, or of the loopback queue. `None`: it was consumed
+    /// here (ARP, neighbour discovery, an answered ping, a fragment), or dropped and counted.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        mut packet: Packet,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        self.counters.received += 1;
+        self.counters.received_bytes += packet.len() as u64;
+        if packet.meta.checksum == Checksum::Unknown {
+            // Whoever sums bytes must own them.
+            packet.linearize(pool);
+        }
+        let link = match self.read_link(iface, &packet) {
+            Ok(link) => link,
+            Err(reason) => return self.refuse(iface, packet, reason, pool),
+        };
+        let ip = match link.ethertype {
+            EtherType::IPV4 => read_ipv4(&packet, link.at, iface),
+            EtherType::IPV6 => read_ipv6(&packet, link.at),
+            EtherType::ARP => match self.receive_arp(now, iface, &packet, link.at, pool) {
+                Ok(()) => return give(packet, pool),
+                Err(reason) => Err(reason.into()),
+            },
+            _ => Err(DropReason::FrameUnknown.into()),
+        };
+        let group = link.group || ip.as_ref().is_ok_and(|ip| self.is_group(iface, ip.dst));
+        let ip = ip.and_then(|ip| {
+            self.check_addresses(iface, &ip, link.group)?;
+            Ok(ip)
+        });
+        match ip {
+            Ok(ip) if ip.fragment.is_none() => self.deliver(now, iface, (ip, group), packet, pool),
+            Ok(ip) => self.receive_fragment(now, iface, (ip, group), packet, pool),
+            Err(Refused::Silently(reason)) => self.refuse(iface, packet, reason, pool),
+            Err(Refused::Problem { message, even_group, ip }) => {
+                self.report_problem(now, iface, (ip, group), &packet, (message, even_group), pool);
+                self.refuse(iface, packet, DropReason::IpMalformed, pool)
+            }
+        }
+    }
+
+    /// Gives a whole packet for this host to whom it is for.
+    fn deliver(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (ip, group): (IpPacket, bool),
+        mut packet: Packet,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        // What is behind the packet is padding of a short frame.
+        packet.truncate(ip.end);
+        let local = Local {
+            packet,
+            iface,
+            src: ip.src,
+            dst: ip.dst,
+            protocol: ip.protocol.0,
+            ttl: ip.ttl,
+            tos: ip.tos,
+            ip_offset: ip.ip_offset,
+            offset: ip.offset,
+            len: ip.end - ip.offset,
+            broadcast_or_multicast: group,
+        };
+        match ip.protocol {
+            IpProtocol::ICMP if ip.src.is_ipv4() => self.receive_icmp(now, local, pool),
+            IpProtocol::ICMPV6 if ip.src.is_ipv6() => self.receive_icmp(now, local, pool),
+            IpProtocol::IGMP if ip.src.is_ipv4() => {
+                let bytes = local.packet.linear().get(ip.offset..ip.end).unwrap_or_default();
+                match self.receive_igmp(now, iface, bytes) {
+                    Ok(()) => give(local.packet, pool),
+                    Err(reason) => self.refuse(iface, local.packet, reason, pool),
+                }
+            }
+            IpProtocol::NO_NEXT_HEADER if ip.src.is_ipv6() => give(local.packet, pool),
+            _ => {
+                self.counters.delivered += 1;
+                Some(Received::Local(local))
+            }
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        iface: IfaceId,
+        packet: Packet,
+        reason: DropReason,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        self.drop(iface, packet, reason, pool);
+        None
+    }
+
+    fn read_link(&self, iface: IfaceId, packet: &Packet) -> Result<Link, DropReason> {
+        let interface = &self.ifaces[iface.index()];
+        let bytes = packet.linear();
+        if interface.link == LinkType::Ip {
+            let ethertype = match bytes.first().map(|first| first >> 4) {
+                Some(4) => EtherType::IPV4,
+                Some(6) => EtherType::IPV6,
+                _ => return Err(DropReason::IpMalformed),
+            };
+            return Ok(Link { ethertype, at: 0, group: false });
+        }
+        let (header, at) =
+            ethernet::Header::parse(bytes).map_err(|_| DropReason::FrameMalformed)?;
+        // A tag with identifier 0 is a priority only.
+        let vlan = header.vlan.map_or(0, |tag| tag.id) | packet.meta.vlan.unwrap_or(0) & 0x0fff;
+        if vlan != 0 {
+            return Err(DropReason::FrameUnknown);
+        }
+        // What we sent ourselves comes back on some links; it must not look like a duplicate address.
+        let ours = header.dst == interface.mac || header.dst.is_multicast();
+        if !ours || header.src == interface.mac {
+            return Err(DropReason::FrameNotOurs);
+        }
+        if header.ethertype.is_length() {
+            return Err(DropReason::FrameMalformed);
+        }
+        Ok(Link { ethertype: header.ethertype, at, group: header.dst.is_multicast() })
+    }
+
+    /// Whether `iface` has a link with neighbours to discover.
+    pub(super) fn has_neighbors(&self, iface: IfaceId) -> bool {
+        self.ifaces[iface.index()].link == LinkType::Ethernet
+    }
+
+    fn is_group(&self, iface: IfaceId, dst: IpAddr) -> bool {
+        dst.is_multicast()
+            || matches!(dst, IpAddr::V4(v4) if v4.is_broadcast())
+            || self.ifaces[iface.index()].is_broadcast(dst)
+    }
+
+    /// Whether the addresses may be where they are, and the packet is for this host.
+    fn check_addresses(
+        &self,
+        iface: IfaceId,
+        ip: &IpPacket,
+        link_group: bool,
+    ) -> Result<(), DropReason> {
+        let interface = &self.ifaces[iface.index()];
+        if interface.is_loopback() {
+            return Ok(());
+        }
+        let valid_source = match ip.src {
+            IpAddr::V4(src) => addr::is_valid_source_v4(src) && !interface.is_broadcast(ip.src),
+            IpAddr::V6(src) => addr::is_valid_source_v6(src),
+        };
+        // What claims to come from ourselves did not (a loop, or a LAND attack).
+        if !valid_source || interface.address(ip.src).is_some_and(|a| a.is_usable()) {
+            return Err(DropReason::Martian);
+        }
+        if addr::is_martian_destination(ip.dst) {
+            return Err(DropReason::Martian);
+        }
+        if ip.dst.is_multicast() {
+            let joined = interface.groups.contains(ip.dst);
+            return if joined { Ok(()) } else { Err(DropReason::NotJoined) };
+        }
+        if self.is_group(iface, ip.dst) {
+            return Ok(());
+        }
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.6
+        //# A host SHOULD silently discard a datagram that is received
+        //# via a link-layer broadcast (see Section 2.4) but does not
+        //# specify an IP multicast or broadcast destination address.
+        if link_group && ip.dst.is_ipv4() {
+            return Err(DropReason::Martian);
+        }
+        let ours = self.locals.contains(ip.dst, iface) || interface.any_address;
+        if ours { Ok(()) } else { Err(DropReason::NotLocal) }
+    }
+
+    fn receive_fragment(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (ip, group): (IpPacket, bool),
+        packet: Packet,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        self.counters.fragments_received += 1;
+        let Some(piece) = ip.fragment else {
+            return self.deliver(now, iface, (ip, group), packet, pool);
+        };
+        let protocol = if ip.src.is_ipv4() { ip.protocol.0 } else { 0 };
+        let fragment = Fragment {
+            key: Key { iface, src: ip.src, dst: ip.dst, protocol, ident: piece.ident },
+            offset: piece.offset,
+            more: piece.more,
+            header: (ip.ip_offset, ip.offset),
+            end: ip.end,
+            tos: ip.tos,
+            next_header: piece.next_header,
+            group,
+        };
+        let added = self.reassembly.add(now, &fragment, &packet, pool);
+        for _ in 0..self.reassembly.take_lost() {
+            self.counters.drops.count(DropReason::FragmentLimit);
+        }
+        match added {
+            Added::Kept | Added::Duplicate => give(packet, pool),
+            Added::Lost(reason) => self.refuse(iface, packet, reason, pool),
+            Added::Complete(whole) => {
+                pool.give(packet);
+                self.counters.reassembled += 1;
+                self.receive_whole(now, iface, group, whole, pool)
+            }
+        }
+    }
+
+    /// A packet put together from fragments starts with its IP header; its addresses were checked.
+    fn receive_whole(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        group: bool,
+        packet: Packet,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        let v4 = packet.linear().first().is_some_and(|first| first >> 4 == 4);
+        let ip = if v4 { read_ipv4(&packet, 0, iface) } else { read_ipv6(&packet, 0) };
+        match ip {
+            Ok(ip) if ip.fragment.is_none() => self.deliver(now, iface, (ip, group), packet, pool),
+            Ok(_) => self.refuse(iface, packet, DropReason::FragmentInvalid, pool),
+            Err(Refused::Silently(reason)) => self.refuse(iface, packet, reason, pool),
+            Err(Refused::Problem { message, even_group, ip }) => {
+                self.report_problem(now, iface, (ip, group), &packet, (message, even_group), pool);
+                self.refuse(iface, packet, DropReason::IpMalformed, pool)
+            }
+        }
+    }
+
+    /// Tells the sender what is wrong with its extension headers, if the packet was for us at all.
+    fn report_problem(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (ip, group): (IpPacket, bool),
+        packet: &Packet,
+        (message, even_group): (icmpv6::Message, bool),
+        pool: &mut Pool,
+    ) {
+        if self.check_addresses(iface, &ip, group).is_err() {
+            return;
+        }
+        let group = group || self.is_group(iface, ip.dst);
+        let (src, dst, ip_offset, end) = (ip.src, ip.dst, ip.ip_offset, ip.end);
+        let about = Offender { iface, src, dst, ip_offset, end, group };
+        let report = if even_group { Report::V6EvenGroup(message) } else { Report::V6(message) };
+        self.send_error(now, packet, &about, report, pool);
+    }
+}
+
+fn give(packet: Packet, pool: &mut Pool) -> Option<Received> {
+    pool.give(packet);
+    None
+}
+
+/// Reads and validates an IPv4 header at `at`.
+fn read_ipv4(packet: &Packet, at: usize, iface: IfaceId) -> Result<IpPacket, Refused> {
+    let bytes = packet.linear().get(at..).unwrap_or_default();
+    let (header, header_len) =
+        ipv4::Header::parse_quoted(bytes).map_err(|_| DropReason::IpMalformed)?;
+    let total_len = usize::from(header.total_len);
+    if total_len < header_len || at + total_len > packet.len() {
+        return Err(DropReason::IpMalformed.into());
+    }
+    // Nobody but this host wrote what is on the loopback queue.
+    if iface != IfaceId::LOOPBACK && !ipv4::checksum_ok(&bytes[..header_len]) {
+        return Err(DropReason::IpChecksum.into());
+    }
+    if !header.options.is_empty() {
+        if header.options.has_source_route() {
+            return Err(DropReason::IpSourceRoute.into());
+        }
+        if header.options.iter().any(|option| option.is_err()) {
+            return Err(DropReason::IpMalformed.into());
+        }
+    }
+    let fragment = header.is_fragment().then(|| Piece {
+        offset: usize::from(header.fragment_offset),
+        more: header.more_fragments,
+        ident: u32::from(header.ident),
+        next_header: None,
+    });
+    Ok(IpPacket {
+        src: header.src.into(),
+        dst: header.dst.into(),
+        protocol: header.protocol,
+        ttl: header.ttl,
+        tos: header.tos,
+        ip_offset: at,
+        offset: at + header_len,
+        end: at + total_len,
+        fragment,
+    })
+}
+
+/// Reads and validates an IPv6 header at `at`, and its extension headers.
+fn read_ipv6(packet: &Packet, at: usize) -> Result<IpPacket, Refused> {
+    let bytes = packet.linear().get(at..).unwrap_or_default();
+    let (header, header_len) =
+        ipv6::Header::parse_quoted(bytes).map_err(|_| DropReason::IpMalformed)?;
+    let len = header_len + usize::from(header.payload_len);
+    let extended = header.next_header.is_ipv6_extension();
+    // Only packets of a stack like this one have a tail, and those have no extension headers.
+    if at + len > packet.len() || extended && len > bytes.len() {
+        return Err(DropReason::IpMalformed.into());
+    }
+    let mut ip = IpPacket {
+        src: header.src.into(),
+        dst: header.dst.into(),
+        protocol: header.next_header,
+        ttl: header.hop_limit,
+        tos: header.traffic_class,
+        ip_offset: at,
+        offset: at + header_len,
+        end: at + len,
+        fragment: None,
+    };
+    if !extended {
+        return Ok(ip);
+    }
+    let chain = match ipv6_ext::walk(&bytes[..len], &header) {
+        Ok(chain) => chain,
+        Err(ChainError::ParamProblem { code, pointer, even_if_multicast }) => {
+            let message = icmpv6::Message::ParamProblem { code, pointer };
+            return Err(Refused::Problem { message, even_group: even_if_multicast, ip });
+        }
+        Err(_) => return Err(DropReason::IpMalformed.into()),
+    };
+    ip.protocol = chain.upper;
+    ip.offset = at + chain.upper_at;
+    ip.fragment = chain.fragment.filter(|fragment| !fragment.is_atomic()).map(|fragment| Piece {
+        offset: usize::from(fragment.offset),
+        more: fragment.more,
+        ident: fragment.ident,
+        next_header: Some((fragment.named_at, fragment.next_header.0)),
+    });
+    Ok(ip)
+}

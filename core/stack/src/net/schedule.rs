@@ -1,0 +1,154 @@
+//! What interfaces do later: the slow clock of the control messages.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use towpath_pool::Pool;
+use towpath_tcp::Instant;
+
+use super::Net;
+use super::iface::IfaceId;
+use super::limits::ERRORS_MAX;
+use super::neighbor::{Event, Key, Solicit, Waiting};
+use crate::drop::DropReason;
+
+/// Something to be done on an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Task {
+    /// Tell the link that an IPv4 address is ours.
+    Announce(Ipv4Addr),
+    /// Go on with duplicate address detection; solicitations left to send.
+    Detect { addr: Ipv6Addr, left: u8 },
+    /// Ask for routers; how often still.
+    SolicitRouters { left: u8 },
+    /// Report that a group was joined; how often still.
+    ReportJoin { group: IpAddr, left: u8 },
+    /// Report that a group was left.
+    ReportLeave { group: IpAddr },
+    /// Answer a query of version 1 (MLD), 2 (IGMP) or later about one group, or all.
+    AnswerQuery { ipv6: bool, old: bool, group: Option<IpAddr> },
+    /// Let addresses and routes that a router gave grow old.
+    Lifetimes,
+}
+
+/// Tasks by time, the next one last. There are few: some for each address and group.
+#[derive(Debug, Default)]
+pub(super) struct Schedule(Vec<(Instant, IfaceId, Task)>);
+
+impl Schedule {
+    pub(super) fn next(&self) -> Instant {
+        self.0.last().map_or(Instant::FAR, |(at, ..)| *at)
+    }
+
+    pub(super) fn add(&mut self, at: Instant, iface: IfaceId, task: Task) {
+        let place = self.0.partition_point(|(other, ..)| *other > at);
+        self.0.insert(place, (at, iface, task));
+    }
+
+    /// Removes the tasks of `iface` for which `gone` is true.
+    pub(super) fn cancel(&mut self, iface: IfaceId, gone: impl Fn(&Task) -> bool) {
+        self.0.retain(|(_, on, task)| *on != iface || !gone(task));
+    }
+
+    pub(super) fn has(&self, iface: IfaceId, wanted: impl Fn(&Task) -> bool) -> bool {
+        self.0.iter().any(|(_, on, task)| *on == iface && wanted(task))
+    }
+
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<(IfaceId, Task)> {
+        self.0.pop_if(|(at, ..)| *at <= now).map(|(_, iface, task)| (iface, task))
+    }
+}
+
+impl Net {
+    /// When [`Net::on_timeout`] wants to be called next.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let next = self
+            .schedule
+            .next()
+            .min(self.neighbors.next_timeout())
+            .min(self.reassembly.next_timeout())
+            .min(self.mtus.next_timeout());
+        (next != Instant::FAR).then_some(next)
+    }
+
+    /// Does what time has brought about.
+    pub fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
+        while let Some((iface, task)) = self.schedule.pop_due(now) {
+            self.run(now, iface, task, pool);
+        }
+        for event in self.neighbors.on_timeout(now) {
+            match event {
+                Event::Solicit(solicit) => self.solicit(now, solicit, pool),
+                Event::Failed(key, waiting) => self.on_neighbor_failed(key, waiting, pool),
+            }
+        }
+        for expired in self.reassembly.on_timeout(now) {
+            self.on_reassembly_expired(now, expired, pool);
+        }
+        if self.mtus.expire(now) {
+            self.routes.touch();
+        }
+    }
+
+    fn run(&mut self, now: Instant, iface: IfaceId, task: Task, pool: &mut Pool) {
+        match task {
+            Task::Announce(addr) => self.announce(iface, addr, pool),
+            Task::Detect { addr, left } => self.detect(now, iface, addr, left, pool),
+            Task::SolicitRouters { left } => self.solicit_routers(now, iface, left, pool),
+            Task::ReportJoin { group, left } => self.report_join(now, iface, group, left, pool),
+            Task::ReportLeave { group } => self.report_leave(now, iface, group, pool),
+            Task::AnswerQuery { ipv6, old, group } => {
+                self.answer_query(now, iface, (ipv6, old, group), pool);
+            }
+            Task::Lifetimes => self.end_lifetimes(now, iface),
+        }
+    }
+
+    /// Asks where a neighbour is.
+    pub(super) fn solicit(&mut self, now: Instant, solicit: Solicit, pool: &mut Pool) {
+        self.counters.solicits_sent += 1;
+        let (iface, target) = solicit.key;
+        match target {
+            IpAddr::V4(target) => self.ask_arp(iface, target, solicit.to, pool),
+            IpAddr::V6(target) => self.ask_ndp(now, iface, target, solicit.to, pool),
+        }
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.1
+    //# If the address resolution fails, it SHOULD be reported
+    fn on_neighbor_failed(&mut self, key: Key, waiting: Vec<Waiting>, pool: &mut Pool) {
+        self.counters.neighbors_failed += 1;
+        let (iface, addr) = key;
+        self.routes.set_unreachable(iface, addr, true);
+        for Waiting { packet, .. } in waiting {
+            let error = self.error_about_own(&packet);
+            self.errors.extend(error.filter(|_| self.errors.len() < ERRORS_MAX));
+            self.drop(iface, packet, DropReason::NeighborUnreachable, pool);
+        }
+    }
+
+    /// The transport heard from beyond the first hop of `route`: it need not be probed (RFC 4861 §7.3.1).
+    /// Once in some seconds is enough.
+    pub fn confirm_reachable(&mut self, now: Instant, route: &super::Route) {
+        let until = self.reachable_until(now, route.iface);
+        self.neighbors.confirm(&(route.iface, route.next_hop), until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_come_in_order_of_time_and_equal_times_in_order_of_adding() {
+        let mut schedule = Schedule::default();
+        let task = |left| Task::SolicitRouters { left };
+        for (at, left) in [(5, 1), (3, 2), (5, 3), (9, 4)] {
+            schedule.add(Instant(at), IfaceId(1), task(left));
+        }
+        schedule.cancel(IfaceId(1), |t| *t == task(4));
+        assert_eq!(schedule.next(), Instant(3));
+        let order: Vec<_> = std::iter::from_fn(|| schedule.pop_due(Instant(5))).collect();
+        assert_eq!(order, [2, 1, 3].map(|left| (IfaceId(1), task(left))));
+        assert_eq!(schedule.next(), Instant::FAR);
+    }
+}

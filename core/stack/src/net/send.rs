@@ -1,0 +1,427 @@
+//! The way out: one transport packet to the device, or to ourselves.
+//!
+//! ```text
+//!   send ─► checksum, IP header ─► send_to_self ─► loopback queue
+//!                              └─► dispatch: neighbour ─► transmit: segments, fragments ─► frame ─► output
+//! ```
+
+use core::net::IpAddr;
+
+use towpath_pool::{Batch, Checksum, LinkType, Packet, Pool, Protocol, Segmentation};
+use towpath_ring::Payload;
+use towpath_tcp::Instant;
+use towpath_wire::ethernet::{self, EtherType};
+use towpath_wire::{IpProtocol, MacAddr, checksum, icmpv4, icmpv6, ipv4, ipv6};
+
+use super::iface::IfaceId;
+use super::limits::OUTPUT_LEN_MAX;
+use super::neighbor::{Key, Resolved, Solicit, Waiting};
+use super::offload::{self, Cut};
+use super::route::Route;
+use super::{Net, fragment};
+use crate::drop::DropReason;
+
+/// TTL and hop limit unless someone says otherwise (RFC 1700; RFC 8504 §12.1 has the same).
+const DEFAULT_TTL: u8 = 64;
+/// Longest IPv4 packet and longest IPv6 payload, bytes.
+const IP_LEN_MAX: usize = 65535;
+
+/// What the transport wants in the IP header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ip {
+    /// What the transport header is.
+    pub protocol: u8,
+    /// TTL or hop limit; 0 for the default.
+    pub ttl: u8,
+    /// Type of service or traffic class: DSCP and ECN.
+    pub tos: u8,
+    /// Routers may not fragment it, and this host does not either.
+    pub dont_fragment: bool,
+    /// IPv6 flow label, 20 bits.
+    pub flow_label: u32,
+}
+
+/// Why a packet was not sent. It has been counted as dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendError {
+    /// Longer than `mtu`, the longest IP packet in bytes that gets there, and not to be fragmented;
+    /// or longer than IP can state.
+    TooBig {
+        /// Bytes.
+        mtu: u32,
+    },
+    /// The interface's queue is full: its device is slow.
+    QueueFull,
+}
+
+/// An echo message to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EchoOut {
+    /// From where.
+    pub src: IpAddr,
+    /// To where.
+    pub dst: IpAddr,
+    /// A reply and not a request.
+    pub reply: bool,
+    /// Which pinger.
+    pub ident: u16,
+    /// Which ping.
+    pub seq: u16,
+    /// TTL or hop limit; 0 for the default.
+    pub ttl: u8,
+}
+
+impl Net {
+    /// Sends one transport packet, whose front is the transport header.
+    ///
+    /// `checksum_offset` says where in that header the checksum goes; the field holds 0. With
+    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet is cut
+    /// by the device or here. `route` is from [`Net::route`] for `src` and `dst`.
+    #[allow(clippy::too_many_arguments)] // One call a packet; a struct would only rename them.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        route: &Route,
+        src: IpAddr,
+        dst: IpAddr,
+        ip: Ip,
+        mut packet: Packet,
+        checksum_offset: Option<u16>,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let ip_len = if dst.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+        let stated = packet.len() + if dst.is_ipv4() { ip_len } else { 0 };
+        let mtu = route.mtu as usize;
+        let len = ip_len + packet.len();
+        let too_big = match packet.meta.segmentation {
+            // The size of a datagram is the program's; that of a segment is only a plan.
+            Some(how) if how.protocol == Protocol::Udp => {
+                len.min(ip_len + usize::from(how.header_len) + usize::from(how.size)) > mtu
+            }
+            Some(_) => false,
+            None => ip.dont_fragment && len > mtu,
+        };
+        if stated > IP_LEN_MAX || too_big {
+            self.drop(route.iface, packet, DropReason::TooBig, pool);
+            return Err(SendError::TooBig { mtu: route.mtu });
+        }
+        if route.iface == IfaceId::LOOPBACK {
+            self.push_ip(route.iface, (src, dst), ip, &mut packet);
+            return self.send_to_self(packet, pool);
+        }
+        if self.ifaces[route.iface.index()].output.len() >= OUTPUT_LEN_MAX {
+            self.drop(route.iface, packet, DropReason::OutputFull, pool);
+            return Err(SendError::QueueFull);
+        }
+        fit_segments(&mut packet, mtu.saturating_sub(ip_len));
+        let whole = packet.meta.segmentation.is_some() || len <= mtu;
+        if let Some(at) = checksum_offset {
+            let pseudo = offload::pseudo_sum(src, dst, ip.protocol, packet.len());
+            self.prepare_checksum(route.iface, &mut packet, at, (pseudo, ip.protocol), whole, pool);
+        }
+        self.push_ip(route.iface, (src, dst), ip, &mut packet);
+        self.dispatch(now, (route.iface, route.next_hop), route.broadcast, packet, route.mtu, pool);
+        Ok(())
+    }
+
+    /// Leaves the checksum to the device, or computes it; a packet that is to be cut gets one for each
+    /// piece later.
+    fn prepare_checksum(
+        &self,
+        iface: IfaceId,
+        packet: &mut Packet,
+        at: u16,
+        (pseudo, protocol): (u64, u8),
+        whole: bool,
+        pool: &mut Pool,
+    ) {
+        let place = usize::from(at);
+        if whole && self.ifaces[iface.index()].offloads.checksum {
+            let field = checksum::fold(pseudo).to_be_bytes();
+            packet.linear_mut()[place..place + 2].copy_from_slice(&field);
+            packet.meta.checksum = Checksum::Partial { start: 0, offset: at };
+            return;
+        }
+        packet.meta.checksum = Checksum::Unknown;
+        if packet.meta.segmentation.is_none() {
+            // The program may change the bytes at any time: sum what is going to be sent.
+            packet.linearize(pool);
+            offload::fill_checksum(packet.linear_mut(), place, pseudo, protocol);
+        }
+    }
+
+    /// Puts the IP header in front.
+    fn push_ip(
+        &mut self,
+        iface: IfaceId,
+        (src, dst): (IpAddr, IpAddr),
+        ip: Ip,
+        packet: &mut Packet,
+    ) {
+        let len = packet.len();
+        match (src, dst) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let header = ipv4::Header {
+                    tos: ip.tos,
+                    total_len: (ipv4::HEADER_LEN + len) as u16,
+                    ident: self.ident_v4(src, dst, ip, packet),
+                    dont_fragment: ip.dont_fragment,
+                    more_fragments: false,
+                    fragment_offset: 0,
+                    ttl: if ip.ttl == 0 { DEFAULT_TTL } else { ip.ttl },
+                    protocol: IpProtocol(ip.protocol),
+                    src: from,
+                    dst: to,
+                    options: ipv4::Options::EMPTY,
+                };
+                header.emit(packet.push_front(ipv4::HEADER_LEN));
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let header = ipv6::Header {
+                    traffic_class: ip.tos,
+                    flow_label: ip.flow_label,
+                    payload_len: len as u16,
+                    next_header: IpProtocol(ip.protocol),
+                    hop_limit: match (ip.ttl, self.ifaces[iface.index()].discovery.hop_limit) {
+                        (0, 0) => DEFAULT_TTL,
+                        (0, advertised) => advertised,
+                        (ttl, _) => ttl,
+                    },
+                    src: from,
+                    dst: to,
+                };
+                header.emit(packet.push_front(ipv6::HEADER_LEN));
+            }
+            _ => unreachable!("a route has addresses of one family"),
+        }
+        shift_offsets(packet, if src.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN });
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc6864#section-4.1
+    //# Originating sources MAY set the IPv4 ID field of atomic datagrams to any value.
+    fn ident_v4(&mut self, src: IpAddr, dst: IpAddr, ip: Ip, packet: &Packet) -> u16 {
+        let count = match packet.meta.segmentation {
+            Some(how) => {
+                let payload = packet.len().saturating_sub(usize::from(how.header_len));
+                offload::segments(payload, how.size)
+            }
+            None if ip.dont_fragment => return 0,
+            None => 1,
+        };
+        self.idents.take(src, dst, count as u32) as u16
+    }
+
+    /// A packet to this host itself: nobody needs to sum it, and TCP is not cut.
+    fn send_to_self(&mut self, mut packet: Packet, pool: &mut Pool) -> Result<(), SendError> {
+        if self.loopback.len() >= OUTPUT_LEN_MAX {
+            self.drop(IfaceId::LOOPBACK, packet, DropReason::LoopbackFull, pool);
+            return Err(SendError::QueueFull);
+        }
+        packet.meta.checksum = Checksum::Verified;
+        let udp = packet.meta.segmentation.filter(|how| how.protocol == Protocol::Udp);
+        // Datagrams stay apart; a stream has no borders to lose.
+        let Some(cut) = udp.and_then(|how| Cut::of(&packet, how, true)) else {
+            self.count_sent(&packet);
+            self.loopback.push_back(packet);
+            return Ok(());
+        };
+        let mut pieces = Batch::new();
+        offload::cut(packet, &cut, pool, |piece, _| pieces.push_back(piece));
+        for mut piece in pieces {
+            piece.meta.checksum = Checksum::Verified;
+            self.count_sent(&piece);
+            self.loopback.push_back(piece);
+        }
+        Ok(())
+    }
+
+    /// Sends an IP packet to a neighbour, or keeps it until that is found.
+    pub(super) fn dispatch(
+        &mut self,
+        now: Instant,
+        key: Key,
+        broadcast: bool,
+        mut packet: Packet,
+        mtu: u32,
+        pool: &mut Pool,
+    ) {
+        let (iface, next_hop) = key;
+        if self.ifaces[iface.index()].link == LinkType::Ip {
+            return self.transmit(iface, MacAddr::UNSPECIFIED, packet, mtu, pool);
+        }
+        if let Some(mac) = group_mac(next_hop, broadcast) {
+            return self.transmit(iface, mac, packet, mtu, pool);
+        }
+        let (resolved, gone) = self.neighbors.resolve(now, key);
+        if let Resolved::Mac(mac) = resolved {
+            return self.transmit(iface, mac, packet, mtu, pool);
+        }
+        self.drop_evicted(gone, pool);
+        if resolved == Resolved::Ask {
+            self.solicit(now, Solicit { key, to: None }, pool);
+        }
+        packet.linearize(pool);
+        if let Some(oldest) = self.neighbors.enqueue(key, Waiting { packet, mtu }) {
+            self.drop(iface, oldest.packet, DropReason::NeighborQueueFull, pool);
+        }
+    }
+
+    pub(super) fn drop_evicted(&mut self, gone: Option<(Key, Vec<Waiting>)>, pool: &mut Pool) {
+        let Some(((iface, _), waiting)) = gone else { return };
+        for Waiting { packet, .. } in waiting {
+            self.drop(iface, packet, DropReason::NeighborQueueFull, pool);
+        }
+    }
+
+    /// Makes frames of an IP packet whose neighbour is known.
+    pub(super) fn transmit(
+        &mut self,
+        iface: IfaceId,
+        mac: MacAddr,
+        packet: Packet,
+        mtu: u32,
+        pool: &mut Pool,
+    ) {
+        let offloads = self.ifaces[iface.index()].offloads;
+        if let Some(how) = packet.meta.segmentation {
+            let device = offloads.checksum
+                && match how.protocol {
+                    Protocol::Tcp4 | Protocol::Tcp6 => offloads.tcp_segmentation,
+                    Protocol::Udp => offloads.udp_segmentation,
+                };
+            if !device && let Some(cut) = Cut::of(&packet, how, offloads.checksum) {
+                self.counters.segmented += 1;
+                let mut pieces = Batch::new();
+                offload::cut(packet, &cut, pool, |piece, _| pieces.push_back(piece));
+                return self.transmit_all(iface, mac, pieces);
+            }
+        } else if packet.len() > mtu as usize {
+            self.counters.fragmented += 1;
+            let ident = self.fragment_ident(&packet);
+            let mut pieces = Batch::new();
+            fragment::cut(packet, mtu as usize, ident, pool, |piece, _| pieces.push_back(piece));
+            return self.transmit_all(iface, mac, pieces);
+        }
+        self.push_frame(iface, mac, packet);
+    }
+
+    fn transmit_all(&mut self, iface: IfaceId, mac: MacAddr, pieces: Batch) {
+        for piece in pieces {
+            self.push_frame(iface, mac, piece);
+        }
+    }
+
+    /// IPv4 packets have an identification already; IPv6 ones get it when they are cut.
+    fn fragment_ident(&mut self, packet: &Packet) -> u32 {
+        let bytes = packet.linear();
+        if let Ok((header, _)) = ipv6::Header::parse_quoted(bytes) {
+            return self.idents.take(header.src.into(), header.dst.into(), 1);
+        }
+        bytes.get(4..6).map_or(0, |ident| u32::from(u16::from_be_bytes([ident[0], ident[1]])))
+    }
+
+    /// Puts the link header in front and hands the packet to the device.
+    fn push_frame(&mut self, iface: IfaceId, mac: MacAddr, mut packet: Packet) {
+        if self.ifaces[iface.index()].link == LinkType::Ethernet {
+            let v4 = packet.linear().first().is_some_and(|first| first >> 4 == 4);
+            let ethertype = if v4 { EtherType::IPV4 } else { EtherType::IPV6 };
+            let src = self.ifaces[iface.index()].mac;
+            let header = ethernet::Header { dst: mac, src, vlan: None, ethertype };
+            header.emit(packet.push_front(ethernet::HEADER_LEN));
+            shift_offsets(&mut packet, ethernet::HEADER_LEN);
+        }
+        self.push_output(iface, packet);
+    }
+
+    /// Hands a finished frame to the device.
+    pub(super) fn push_output(&mut self, iface: IfaceId, packet: Packet) {
+        self.count_sent(&packet);
+        self.ifaces[iface.index()].output.push_back(packet);
+    }
+
+    fn count_sent(&mut self, packet: &Packet) {
+        self.counters.sent += 1;
+        self.counters.sent_bytes += packet.len() as u64;
+    }
+
+    /// Sends an echo message with `data`.
+    pub fn send_echo(
+        &mut self,
+        now: Instant,
+        route: &Route,
+        echo: &EchoOut,
+        data: &Payload<'_>,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let EchoOut { src, dst, reply, ident, seq, ttl } = *echo;
+        let mut packet = pool.take(icmpv4::HEADER_LEN + data.len() as usize);
+        let bytes =
+            packet.push_back(icmpv4::HEADER_LEN + data.len() as usize).expect("taken with room");
+        let (header, body) = bytes.split_at_mut(icmpv4::HEADER_LEN);
+        data.copy_to(0, body);
+        let protocol = match (dst.is_ipv4(), reply) {
+            (true, false) => {
+                icmpv4::Message::EchoRequest { ident, seq }.emit(header);
+                IpProtocol::ICMP
+            }
+            (true, true) => {
+                icmpv4::Message::EchoReply { ident, seq }.emit(header);
+                IpProtocol::ICMP
+            }
+            (false, false) => {
+                icmpv6::Message::EchoRequest { ident, seq }.emit(header);
+                IpProtocol::ICMPV6
+            }
+            (false, true) => {
+                icmpv6::Message::EchoReply { ident, seq }.emit(header);
+                IpProtocol::ICMPV6
+            }
+        };
+        let ip = Ip { protocol: protocol.0, ttl, tos: 0, dont_fragment: false, flow_label: 0 };
+        self.send(now, route, src, dst, ip, packet, Some(ICMP_CHECKSUM_OFFSET), pool)
+    }
+
+    /// Copies what queued packets point to, so that they may stay queued over the end of a turn.
+    pub fn settle(&mut self, pool: &mut Pool) {
+        let outputs = self.ifaces.iter_mut().map(|iface| &mut iface.output);
+        for packet in outputs.chain([&mut self.loopback]).flatten() {
+            packet.linearize(pool);
+        }
+    }
+}
+
+/// Where the checksum is in an ICMP header.
+pub(super) const ICMP_CHECKSUM_OFFSET: u16 = 2;
+
+/// The MAC address of a group or broadcast address; `None` for a neighbour to be asked for.
+fn group_mac(next_hop: IpAddr, broadcast: bool) -> Option<MacAddr> {
+    match next_hop {
+        IpAddr::V4(_) if broadcast => Some(MacAddr::BROADCAST),
+        IpAddr::V4(v4) if v4.is_multicast() => Some(MacAddr::from_multicast_v4(v4)),
+        IpAddr::V6(v6) if v6.is_multicast() => Some(MacAddr::from_multicast_v6(v6)),
+        _ => None,
+    }
+}
+
+/// Makes segments small enough for `max` bytes of transport header and payload: a path MTU learnt after
+/// a stream was planned. One segment needs no cutting.
+fn fit_segments(packet: &mut Packet, max: usize) {
+    let Some(how) = &mut packet.meta.segmentation else { return };
+    let room = max.saturating_sub(usize::from(how.header_len)).max(1);
+    how.size = how.size.min(room.min(usize::from(u16::MAX)) as u16);
+    let Segmentation { size, header_len, .. } = *how;
+    if packet.len() <= usize::from(header_len) + usize::from(size) {
+        packet.meta.segmentation = None;
+    }
+}
+
+/// Tells what travels with the packet that `n` bytes were put in front.
+fn shift_offsets(packet: &mut Packet, n: usize) {
+    if let Checksum::Partial { start, .. } = &mut packet.meta.checksum {
+        *start += n as u16;
+    }
+    if let Some(how) = &mut packet.meta.segmentation {
+        how.header_len += n as u16;
+    }
+}

@@ -1,0 +1,432 @@
+//! IPv6 addresses, made and watched: link-local ones, those from router advertisements (RFC 4862),
+//! their interface identifiers (RFC 7217), and duplicate address detection. Routes from routers too.
+
+use core::hash::{BuildHasher, Hasher};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::time::Duration;
+
+use towpath_pool::{LinkType, Pool};
+use towpath_tcp::Instant;
+use towpath_wire::ndp::{self, Message, NdpOption, Preference, PrefixInfo, RouterAdvert};
+use towpath_wire::{Prefix, addr, ipv6};
+
+use super::Net;
+use super::iface::{Address, AddressState, IfaceId, Origin};
+use super::limits::{
+    ADDRESSES_MAX, DAD_RETRIES_MAX, DAD_TRANSMITS, RETRANS_TIME, ROUTER_ROUTES_MAX,
+    ROUTER_SOLICIT_DELAY, ROUTER_SOLICIT_INTERVAL, ROUTER_SOLICITS_MAX,
+};
+use super::route::RouteEntry;
+use super::schedule::Task;
+
+/// An address keeps at least this long against an advertisement that would end it (RFC 4862 §5.5.3 e).
+const VALID_MIN: Duration = Duration::from_secs(2 * 60 * 60);
+/// A confirmation may last an hour at most (RFC 4861 §6.2.1).
+const REACHABLE_MS_MAX: u32 = 3_600_000;
+
+impl Net {
+    /// Makes the link-local address of an interface that needs one, and looks for routers.
+    pub(super) fn start_discovery(&mut self, now: Instant, iface: IfaceId) {
+        let interface = &self.ifaces[iface.index()];
+        let has_v6 = interface.addresses.iter().any(|a| a.addr().is_ipv6());
+        let slaac = interface.discovery.slaac;
+        if interface.link != LinkType::Ethernet || !(slaac || has_v6) {
+            return;
+        }
+        let has_link_local = interface.addresses.iter().any(|a| addr::is_link_local(a.addr()));
+        if !has_link_local {
+            self.make_address(now, iface, link_local_prefix(), (None, None), 0);
+        }
+        if slaac {
+            let at = now + self.up_to(ROUTER_SOLICIT_DELAY);
+            self.schedule.add(at, iface, Task::SolicitRouters { left: ROUTER_SOLICITS_MAX });
+        }
+    }
+
+    /// A random time below `max`.
+    pub(super) fn up_to(&mut self, max: Duration) -> Duration {
+        Duration::from_nanos(self.random.below(max.as_nanos() as u64))
+    }
+
+    /// Puts an address in, and starts what it needs: its group, duplicate detection, an announcement.
+    pub(super) fn insert_address(&mut self, now: Instant, iface: IfaceId, address: Address) {
+        let addr = address.addr();
+        if address.state != AddressState::Tentative {
+            self.locals.add(addr, iface);
+        }
+        let interface = &mut self.ifaces[iface.index()];
+        interface.addresses.push(address);
+        self.routes.touch();
+        if interface.link != LinkType::Ethernet {
+            return;
+        }
+        match addr {
+            IpAddr::V4(v4) => self.schedule.add(now, iface, Task::Announce(v4)),
+            IpAddr::V6(v6) => {
+                self.join_group(now, iface, addr::solicited_node(v6).into());
+                //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.2
+                //# If the Neighbor Solicitation is going to be the first message sent
+                //# from an interface after interface (re)initialization, the node SHOULD
+                //# delay joining the solicited-node multicast address by a random delay
+                //# between 0 and MAX_RTR_SOLICITATION_DELAY
+                let at = now + self.up_to(ROUTER_SOLICIT_DELAY);
+                self.schedule.add(at, iface, Task::Detect { addr: v6, left: DAD_TRANSMITS });
+            }
+        }
+    }
+
+    /// Takes an address and all that belongs to it away.
+    pub(super) fn forget_address(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) {
+        let interface = &mut self.ifaces[iface.index()];
+        let Some(at) = interface.addresses.iter().position(|a| a.addr() == addr) else { return };
+        let address = interface.addresses.remove(at);
+        if address.state != AddressState::Tentative {
+            self.locals.remove(addr, iface);
+        }
+        self.routes.touch();
+        match addr {
+            IpAddr::V4(v4) => self.schedule.cancel(iface, |task| *task == Task::Announce(v4)),
+            IpAddr::V6(v6) => {
+                self.leave_group(now, iface, addr::solicited_node(v6).into());
+                let ours = |task: &Task| matches!(task, Task::Detect { addr, .. } if *addr == v6);
+                self.schedule.cancel(iface, ours);
+            }
+        }
+    }
+
+    pub(super) fn announce(&mut self, iface: IfaceId, addr: Ipv4Addr, pool: &mut Pool) {
+        if self.ifaces[iface.index()].address(addr.into()).is_some() {
+            self.announce_arp(iface, addr, pool);
+        }
+    }
+
+    /// The next step of duplicate address detection: ask, or be content that nobody answered.
+    pub(super) fn detect(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        addr: Ipv6Addr,
+        left: u8,
+        pool: &mut Pool,
+    ) {
+        if left > 0 {
+            let solicit = Message::NeighborSolicit { target: addr, source_ll: None };
+            let ends = (Ipv6Addr::UNSPECIFIED, addr::solicited_node(addr));
+            self.send_ndp(now, iface, ends, &solicit, None, pool);
+            self.schedule.add(now + RETRANS_TIME, iface, Task::Detect { addr, left: left - 1 });
+            return;
+        }
+        let Some(address) = self.ifaces[iface.index()].address_mut(addr.into()) else { return };
+        let was = core::mem::replace(&mut address.state, AddressState::Preferred);
+        if was == AddressState::Tentative {
+            self.locals.add(addr.into(), iface);
+        }
+        self.routes.touch();
+    }
+
+    /// Somebody else has an address that we were about to use.
+    pub(super) fn on_duplicate(&mut self, now: Instant, iface: IfaceId, addr: Ipv6Addr) {
+        let Some(address) = self.ifaces[iface.index()].address(addr.into()).copied() else {
+            return;
+        };
+        self.counters.duplicate_addresses += 1;
+        self.forget_address(now, iface, addr.into());
+        //= https://www.rfc-editor.org/rfc/rfc7217#section-6
+        //# Hosts SHOULD introduce a random delay between 0 and IDGEN_DELAY
+        //# seconds (see Section 7) before trying a new tentative address
+        let generated = address.origin != Origin::Static;
+        if generated && address.dad_count < DAD_RETRIES_MAX {
+            let until = (address.preferred_until, address.valid_until);
+            self.make_address(now, iface, address.prefix.trunc(), until, address.dad_count + 1);
+        }
+    }
+
+    /// Makes a tentative address of a prefix of 64 bits.
+    fn make_address(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        prefix: Prefix,
+        (preferred_until, valid_until): (Option<Instant>, Option<Instant>),
+        dad_count: u8,
+    ) {
+        let iid = self.interface_id(iface, prefix, dad_count);
+        let Some(made) = addr::autoconfigured(&prefix, iid) else { return };
+        let Some(prefix) = Prefix::new(made.into(), prefix.len()) else { return };
+        let link_local = made.is_unicast_link_local();
+        let address = Address {
+            prefix,
+            state: AddressState::Tentative,
+            origin: if link_local { Origin::Link } else { Origin::Router },
+            preferred_until,
+            valid_until,
+            dad_count,
+        };
+        if self.ifaces[iface.index()].address(made.into()).is_none() {
+            self.insert_address(now, iface, address);
+        }
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc7217#section-5
+    //# RID = F(Prefix, Net_Iface, Network_ID, DAD_Counter, secret_key)
+    fn interface_id(&self, iface: IfaceId, prefix: Prefix, dad_count: u8) -> u64 {
+        let mac = self.ifaces[iface.index()].mac;
+        let network = match prefix.network() {
+            IpAddr::V6(v6) => v6.to_bits(),
+            IpAddr::V4(_) => 0,
+        };
+        // A reserved identifier is one in 2^63: the next attempt is as good as never needed.
+        (0u8..=255)
+            .find_map(|attempt| {
+                let mut hasher = self.interface_ids.build_hasher();
+                hasher.write_u128(network);
+                hasher.write(&mac.0);
+                hasher.write(&[dad_count, attempt]);
+                addr::stable_iid(hasher.finish())
+            })
+            .unwrap_or_else(|| mac.eui64())
+    }
+
+    pub(super) fn solicit_routers(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        left: u8,
+        pool: &mut Pool,
+    ) {
+        let interface = &self.ifaces[iface.index()];
+        let link_local = interface.addresses.iter().find_map(|a| match a.addr() {
+            IpAddr::V6(v6) if v6.is_unicast_link_local() && a.is_usable() => Some(v6),
+            _ => None,
+        });
+        let source_ll = link_local.map(|_| interface.mac);
+        let src = link_local.unwrap_or(Ipv6Addr::UNSPECIFIED);
+        let message = Message::RouterSolicit { source_ll };
+        self.send_ndp(now, iface, (src, addr::ALL_ROUTERS), &message, None, pool);
+        if left > 1 {
+            let at = now + ROUTER_SOLICIT_INTERVAL;
+            self.schedule.add(at, iface, Task::SolicitRouters { left: left - 1 });
+        }
+    }
+
+    /// Acts on a router's advertisement; `bytes` is the whole message.
+    pub(super) fn on_router_advert(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        router: Ipv6Addr,
+        (advert, bytes): (&RouterAdvert, &[u8]),
+        pool: &mut Pool,
+    ) {
+        self.schedule.cancel(iface, |task| matches!(task, Task::SolicitRouters { .. }));
+        self.take_link_parameters(iface, advert);
+        let key = (iface, IpAddr::V6(router));
+        if let Some(mac) = advert.source_ll {
+            let (waiting, gone) = self.neighbors.on_question(key, mac, true);
+            self.neighbors.set_router(&key, true);
+            self.drop_evicted(gone, pool);
+            self.release(key, waiting, pool);
+        }
+        self.routes.set_unreachable(iface, key.1, false);
+        let lifetime = u32::from(advert.lifetime_s);
+        let metric = metric_of(advert.preference);
+        self.router_route(now, iface, Prefix::ALL_V6, (Some(router), lifetime, metric));
+        for option in ndp::options(bytes).flatten() {
+            match option {
+                NdpOption::PrefixInfo(info) => self.on_prefix(now, iface, &info),
+                NdpOption::RouteInfo(info) => {
+                    if let Some(prefix) = Prefix::new(info.prefix.into(), info.len) {
+                        let metric = metric_of(info.preference);
+                        let route = (Some(router), info.lifetime_s, metric);
+                        self.router_route(now, iface, prefix, route);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.watch_lifetimes(iface);
+    }
+
+    fn take_link_parameters(&mut self, iface: IfaceId, advert: &RouterAdvert) {
+        let interface = &mut self.ifaces[iface.index()];
+        if advert.hop_limit != 0 {
+            interface.discovery.hop_limit = advert.hop_limit;
+        }
+        if (1..=REACHABLE_MS_MAX).contains(&advert.reachable_ms) {
+            interface.discovery.reachable = Duration::from_millis(advert.reachable_ms.into());
+        }
+        let possible = ipv6::MTU_MIN as u32..=interface.mtu;
+        if let Some(mtu) = advert.mtu.filter(|mtu| possible.contains(mtu))
+            && mtu != interface.mtu_v6
+        {
+            interface.mtu_v6 = mtu;
+            self.routes.touch();
+        }
+    }
+
+    /// Adds, renews or (lifetime 0) removes a route that a router advertises.
+    fn router_route(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        prefix: Prefix,
+        (router, lifetime_s, metric): (Option<Ipv6Addr>, u32, u32),
+    ) {
+        let prefix = prefix.trunc();
+        let next_hop = router.map(IpAddr::V6);
+        let of_router = |route: &RouteEntry| route.iface == iface && route.origin == Origin::Router;
+        let same = |route: &RouteEntry| {
+            of_router(route) && route.prefix == prefix && route.next_hop == next_hop
+        };
+        if lifetime_s == 0 {
+            self.routes.remove(same);
+            return;
+        }
+        let known = self.routes.iter().any(same);
+        if !known
+            && self.routes.iter().filter(|route| of_router(route)).count() >= ROUTER_ROUTES_MAX
+        {
+            return;
+        }
+        let expires = lifetime_end(now, lifetime_s);
+        let unreachable = false;
+        self.routes.add(RouteEntry {
+            prefix,
+            next_hop,
+            iface,
+            metric,
+            origin: Origin::Router,
+            expires,
+            unreachable,
+        });
+    }
+
+    /// A router is one no longer.
+    pub(super) fn forget_router(&mut self, iface: IfaceId, router: Ipv6Addr) {
+        let hop = Some(IpAddr::V6(router));
+        self.routes.remove(|route| {
+            route.origin == Origin::Router && route.iface == iface && route.next_hop == hop
+        });
+    }
+
+    fn on_prefix(&mut self, now: Instant, iface: IfaceId, info: &PrefixInfo) {
+        let Some(prefix) = Prefix::new(info.prefix.into(), info.len) else { return };
+        let prefix = prefix.trunc();
+        //= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.3
+        //# b)  If the prefix is the link-local prefix, silently ignore the Prefix
+        //# Information option.
+        if addr::is_link_local(prefix.addr()) || info.prefix.is_multicast() {
+            return;
+        }
+        if info.on_link {
+            self.router_route(now, iface, prefix, (None, info.valid_s, 0));
+        }
+        if !info.autonomous || info.preferred_s > info.valid_s {
+            return;
+        }
+        let interface = &mut self.ifaces[iface.index()];
+        let made = |a: &&mut Address| a.origin == Origin::Router && a.prefix.trunc() == prefix;
+        if let Some(address) = interface.addresses.iter_mut().find(made) {
+            if renew(address, now, info) {
+                self.routes.touch();
+            }
+            return;
+        }
+        if info.valid_s != 0 && prefix.len() == 64 && interface.addresses.len() < ADDRESSES_MAX {
+            let until = (lifetime_end(now, info.preferred_s), lifetime_end(now, info.valid_s));
+            self.make_address(now, iface, prefix, until, 0);
+        }
+    }
+
+    /// Has the next end of a lifetime looked at.
+    fn watch_lifetimes(&mut self, iface: IfaceId) {
+        self.schedule.cancel(iface, |task| *task == Task::Lifetimes);
+        let addresses = self.ifaces[iface.index()].addresses.iter().flat_map(|a| {
+            let preferred = a.preferred_until.filter(|_| a.state != AddressState::Deprecated);
+            [preferred, a.valid_until]
+        });
+        let routes =
+            self.routes.iter().filter(|route| route.iface == iface).map(|route| route.expires);
+        if let Some(next) = addresses.chain(routes).flatten().min() {
+            self.schedule.add(next, iface, Task::Lifetimes);
+        }
+    }
+
+    /// Deprecates and removes what is too old.
+    pub(super) fn end_lifetimes(&mut self, now: Instant, iface: IfaceId) {
+        let over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
+        self.routes.remove(|route| route.iface == iface && over(route.expires));
+        let addresses = &mut self.ifaces[iface.index()].addresses;
+        let ended: Vec<_> =
+            addresses.iter().filter(|a| over(a.valid_until)).map(Address::addr).collect();
+        for address in addresses {
+            if !over(address.preferred_until) {
+                continue;
+            }
+            match address.state {
+                AddressState::Preferred => {
+                    address.state = AddressState::Deprecated;
+                    self.routes.touch();
+                }
+                AddressState::Deprecated => {}
+                // Looked at again when its detection may have ended.
+                AddressState::Tentative | AddressState::Optimistic => {
+                    address.preferred_until = Some(now + RETRANS_TIME);
+                }
+            }
+        }
+        for addr in ended {
+            self.forget_address(now, iface, addr);
+        }
+        self.watch_lifetimes(iface);
+    }
+}
+
+/// Gives an address the lifetimes of a new advertisement; true when it may be preferred again.
+//= https://www.rfc-editor.org/rfc/rfc4862#section-5.5.3
+//# 1.  If the received Valid Lifetime is greater than 2 hours or
+//# greater than RemainingLifetime, set the valid lifetime of the
+//# corresponding address to the advertised Valid Lifetime.
+//# 2.  If RemainingLifetime is less than or equal to 2 hours, ignore
+//# the Prefix Information option with regards to the valid
+//# lifetime
+//# 3.  Otherwise, reset the valid lifetime of the corresponding
+//# address to 2 hours.
+fn renew(address: &mut Address, now: Instant, info: &PrefixInfo) -> bool {
+    let offered = lifetime_end(now, info.valid_s);
+    let least = now + VALID_MIN;
+    let later = |a: Option<Instant>, b: Instant| a.is_none_or(|a| a > b);
+    let extends = match address.valid_until {
+        Some(current) => later(offered, current),
+        None => offered.is_none(),
+    };
+    if later(offered, least) || extends {
+        address.valid_until = offered;
+    } else if later(address.valid_until, least) {
+        address.valid_until = Some(least);
+    }
+    address.preferred_until = lifetime_end(now, info.preferred_s);
+    let revived = address.state == AddressState::Deprecated && info.preferred_s > 0;
+    if revived {
+        address.state = AddressState::Preferred;
+    }
+    revived
+}
+
+/// When a lifetime in seconds ends; all ones mean never.
+fn lifetime_end(now: Instant, seconds: u32) -> Option<Instant> {
+    (seconds != u32::MAX).then(|| now + Duration::from_secs(seconds.into()))
+}
+
+/// Smaller is better; between the operator's own, which start at 0, and far behind.
+fn metric_of(preference: Preference) -> u32 {
+    match preference {
+        Preference::High => 512,
+        Preference::Medium => 1024,
+        Preference::Low => 2048,
+    }
+}
+
+fn link_local_prefix() -> Prefix {
+    Prefix::new(addr::link_local(0).into(), 64).expect("64 is at most 128")
+}

@@ -1,0 +1,1282 @@
+//! The IP layer from outside: frames and packets in, frames and packets out, in virtual time.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::time::Duration;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use towpath_pool::{
+    Batch, Checksum, Fragments, LinkType, Offloads, Packet, Pool, Protocol, Segmentation, Stretch,
+};
+use towpath_ring::Payload;
+use towpath_shm::Mapping;
+use towpath_tcp::Instant;
+use towpath_wire::ethernet::{self, EtherType};
+use towpath_wire::ndp::{self, Message, PrefixInfo, RouterAdvert};
+use towpath_wire::tcp::Flags;
+use towpath_wire::{IpProtocol, MacAddr, Prefix, addr, arp, icmpv4, icmpv6, ipv4, ipv6, udp};
+
+use super::*;
+use crate::drop::DropReason;
+
+const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
+const MAC_B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
+const ETH: IfaceId = IfaceId(1);
+const ALL: Offloads = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
+const NONE: Offloads =
+    Offloads { checksum: false, tcp_segmentation: false, udp_segmentation: false };
+
+fn ip(s: &str) -> IpAddr {
+    s.parse().unwrap()
+}
+
+fn prefix(s: &str) -> Prefix {
+    s.parse().unwrap()
+}
+
+/// One host with one interface.
+struct Host {
+    net: Net,
+    pool: Pool,
+    now: Instant,
+}
+
+impl Host {
+    fn new(mac: MacAddr, addresses: &[&str], change: impl FnOnce(&mut InterfaceConfig)) -> Self {
+        let now = Instant(1_000_000_000);
+        let keys = Keys::derive(&[mac.0[5]; 32]);
+        let mut net = Net::new(NetConfig { trace_drops: true }, keys, now);
+        let mut config = InterfaceConfig {
+            name: "eth0".to_string(),
+            link: LinkType::Ethernet,
+            mac,
+            mtu: 1500,
+            offloads: NONE,
+            addresses: addresses.iter().map(|a| prefix(a)).collect(),
+            slaac: false,
+            any_address: false,
+        };
+        change(&mut config);
+        assert_eq!(net.add_interface(now, config), ETH);
+        Self { net, pool: Pool::default(), now }
+    }
+
+    fn a() -> Self {
+        Self::new(MAC_A, &["10.0.0.1/24", "fd00::1/64"], |_| {})
+    }
+
+    fn b() -> Self {
+        Self::new(MAC_B, &["10.0.0.2/24", "fd00::2/64"], |_| {})
+    }
+
+    /// Lets time pass, timer by timer.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(at) = self.net.next_timeout().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.net.on_timeout(self.now, &mut self.pool);
+        }
+        self.now = end;
+    }
+
+    fn packet(&mut self, bytes: &[u8]) -> Packet {
+        let mut packet = self.pool.take(bytes.len());
+        packet.push_back(bytes.len()).unwrap().copy_from_slice(bytes);
+        packet
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Option<Received> {
+        let packet = self.packet(bytes);
+        self.net.receive(self.now, ETH, packet, &mut self.pool)
+    }
+
+    /// Why the packet is dropped.
+    fn refusal(&mut self, bytes: &[u8]) -> Option<DropReason> {
+        assert!(self.net.take_dropped().is_none());
+        assert!(self.receive(bytes).is_none());
+        self.net.take_dropped().map(|dropped| dropped.reason)
+    }
+
+    /// Frames sent since last asked.
+    fn sent(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(self.net.output(ETH)).iter().map(bytes_of).collect()
+    }
+
+    fn send_udp(&mut self, to: &str, len: usize) -> Result<(), SendError> {
+        let route = self.net.route(self.now, None, ip(to), None).unwrap();
+        let packet = udp_packet(&mut self.pool, len);
+        self.send(&route, IpProtocol::UDP, false, packet, 6)
+    }
+
+    fn send(
+        &mut self,
+        route: &Route,
+        protocol: IpProtocol,
+        dont_fragment: bool,
+        packet: Packet,
+        checksum_at: u16,
+    ) -> Result<(), SendError> {
+        let ip = Ip { protocol: protocol.0, ttl: 0, tos: 0, dont_fragment, flow_label: 0 };
+        let (now, dst) = (self.now, route.next_hop);
+        self.net.send(now, route, route.src, dst, ip, packet, Some(checksum_at), &mut self.pool)
+    }
+
+    fn drops(&self, reason: DropReason) -> u64 {
+        self.net.counters.drops.of(reason)
+    }
+}
+
+/// Carries frames both ways until the link is quiet; returns what `b` received for its sockets.
+fn exchange(a: &mut Host, b: &mut Host) -> (Vec<Received>, Vec<Received>) {
+    let (mut to_a, mut to_b) = (Vec::new(), Vec::new());
+    loop {
+        let forth = std::mem::take(a.net.output(ETH));
+        let back = std::mem::take(b.net.output(ETH));
+        if forth.is_empty() && back.is_empty() {
+            return (to_a, to_b);
+        }
+        to_b.extend(deliver(forth, b));
+        to_a.extend(deliver(back, a));
+    }
+}
+
+fn deliver(batch: Batch, to: &mut Host) -> Vec<Received> {
+    batch.into_iter().filter_map(|p| to.net.receive(to.now, ETH, p, &mut to.pool)).collect()
+}
+
+fn bytes_of(packet: &Packet) -> Vec<u8> {
+    let mut bytes = vec![0; packet.len()];
+    packet.copy_to(0, &mut bytes);
+    bytes
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|n| (n * 7 + n / 251) as u8).collect()
+}
+
+fn udp_packet(pool: &mut Pool, len: usize) -> Packet {
+    let mut packet = pool.take(udp::HEADER_LEN + len);
+    let bytes = packet.push_back(udp::HEADER_LEN + len).unwrap();
+    let header = udp::Header {
+        src_port: 1000,
+        dst_port: 2000,
+        length: (udp::HEADER_LEN + len) as u16,
+        checksum: 0,
+    };
+    header.emit(bytes);
+    bytes[udp::HEADER_LEN..].copy_from_slice(&pattern(len));
+    packet
+}
+
+fn local(received: Received) -> Local {
+    match received {
+        Received::Local(local) => local,
+        other => panic!("not a transport packet: {other:?}"),
+    }
+}
+
+fn only<T>(mut list: Vec<T>) -> T {
+    assert_eq!(list.len(), 1);
+    list.pop().unwrap()
+}
+
+/// An Ethernet frame around a payload.
+fn frame(dst: MacAddr, src: MacAddr, ethertype: EtherType, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; ethernet::HEADER_LEN];
+    ethernet::Header { dst, src, vlan: None, ethertype }.emit(&mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+fn ipv4_packet(src: &str, dst: &str, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
+    let header = ipv4::Header {
+        tos: 0,
+        total_len: (20 + payload.len()) as u16,
+        ident: 1,
+        dont_fragment: false,
+        more_fragments: false,
+        fragment_offset: 0,
+        ttl: 64,
+        protocol,
+        src: src.parse().unwrap(),
+        dst: dst.parse().unwrap(),
+        options: ipv4::Options::EMPTY,
+    };
+    let mut bytes = vec![0; 20];
+    header.emit(&mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+fn ipv6_packet(
+    src: &str,
+    dst: &str,
+    next_header: IpProtocol,
+    hop_limit: u8,
+    payload: &[u8],
+) -> Vec<u8> {
+    let header = ipv6::Header {
+        traffic_class: 0,
+        flow_label: 0,
+        payload_len: payload.len() as u16,
+        next_header,
+        hop_limit,
+        src: src.parse().unwrap(),
+        dst: dst.parse().unwrap(),
+    };
+    let mut bytes = vec![0; 40];
+    header.emit(&mut bytes);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+fn from_b_v4(src: &str, dst: &str) -> Vec<u8> {
+    frame(MAC_A, MAC_B, EtherType::IPV4, &ipv4_packet(src, dst, IpProtocol::UDP, &[0; 8]))
+}
+
+fn from_b_v6(src: &str, dst: &str) -> Vec<u8> {
+    frame(MAC_A, MAC_B, EtherType::IPV6, &ipv6_packet(src, dst, IpProtocol::UDP, 64, &[0; 8]))
+}
+
+/// Two hosts that have found each other.
+fn pair(offloads: Offloads) -> (Host, Host) {
+    let (mut a, mut b) = (Host::a(), Host::b());
+    a.net.set_offloads(ETH, offloads);
+    for to in ["10.0.0.2", "fd00::2"] {
+        a.send_udp(to, 1).unwrap();
+        exchange(&mut a, &mut b);
+    }
+    (a, b)
+}
+
+#[test]
+fn datagrams_arrive_after_address_resolution_with_good_checksums() {
+    for (to, from) in [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")] {
+        let (mut a, mut b) = (Host::a(), Host::b());
+        a.send_udp(to, 100).unwrap();
+        a.send_udp(to, 200).unwrap();
+        assert_eq!(a.net.counters.solicits_sent, 1);
+        let (_, received) = exchange(&mut a, &mut b);
+        let lens: Vec<_> = received
+            .into_iter()
+            .map(|received| {
+                let local = local(received);
+                assert!(verify_transport(&local));
+                assert_eq!((local.src, local.dst), (ip(from), ip(to)));
+                assert!(!local.broadcast_or_multicast);
+                local.len
+            })
+            .collect();
+        assert_eq!(lens, [108, 208]);
+        // The one asked knows the asker from the question: no second round.
+        b.send_udp(from, 5).unwrap();
+        assert_eq!(b.net.counters.solicits_sent, 0);
+    }
+}
+
+#[test]
+fn a_damaged_payload_fails_the_check() {
+    let (mut a, mut b) = pair(NONE);
+    a.send_udp("10.0.0.2", 100).unwrap();
+    let mut bytes = only(a.sent());
+    *bytes.last_mut().unwrap() ^= 1;
+    assert!(!verify_transport(&local(b.receive(&bytes).unwrap())));
+}
+
+#[test]
+fn padding_of_short_frames_is_cut_off() {
+    let mut a = Host::a();
+    let mut bytes = from_b_v4("10.0.0.2", "10.0.0.1");
+    bytes.resize(60, 0xee);
+    let local = local(a.receive(&bytes).unwrap());
+    assert_eq!((local.len, local.packet.len()), (8, 14 + 28));
+}
+
+#[test]
+fn an_interface_announces_its_address_and_answers_questions() {
+    let mut a = Host::a();
+    a.pass(Duration::ZERO);
+    let announced = a.sent();
+    let (header, at) = ethernet::Header::parse(&announced[0]).unwrap();
+    assert_eq!((header.dst, header.ethertype), (MacAddr::BROADCAST, EtherType::ARP));
+    let (message, _) = arp::Packet::parse(&announced[0][at..]).unwrap();
+    assert_eq!(
+        (message.sender_ip, message.target_ip),
+        ([10, 0, 0, 1].into(), [10, 0, 0, 1].into())
+    );
+
+    let mut question = arp::Packet {
+        op: arp::Op::Request,
+        sender_mac: MAC_B,
+        sender_ip: [10, 0, 0, 2].into(),
+        target_mac: MacAddr::UNSPECIFIED,
+        target_ip: [10, 0, 0, 1].into(),
+    };
+    let mut bytes = [0; arp::PACKET_LEN];
+    question.emit(&mut bytes);
+    assert!(a.receive(&frame(MacAddr::BROADCAST, MAC_B, EtherType::ARP, &bytes)).is_none());
+    let answer = only(a.sent());
+    let (answer, _) = arp::Packet::parse(&answer[14..]).unwrap();
+    assert_eq!((answer.op, answer.sender_mac, answer.target_mac), (arp::Op::Reply, MAC_A, MAC_B));
+
+    question.target_ip = [10, 0, 0, 9].into();
+    question.emit(&mut bytes);
+    assert!(a.receive(&frame(MacAddr::BROADCAST, MAC_B, EtherType::ARP, &bytes)).is_none());
+    assert!(a.sent().is_empty());
+}
+
+#[test]
+fn a_neighbour_that_does_not_answer_is_reported_for_each_packet() {
+    let mut a = Host::a();
+    for len in 1..=5 {
+        a.send_udp("10.0.0.77", len).unwrap();
+    }
+    assert_eq!(a.drops(DropReason::NeighborQueueFull), 2);
+    a.pass(Duration::from_secs(4));
+    assert_eq!(a.net.counters.solicits_sent, 3);
+    assert_eq!(a.drops(DropReason::NeighborUnreachable), 3);
+    let errors: Vec<_> = std::iter::from_fn(|| a.net.take_error()).collect();
+    assert_eq!(errors.len(), 3);
+    assert_eq!(errors[0].kind, IcmpErrorKind::Unreachable(Unreachable::Host));
+    assert_eq!(
+        (errors[0].dst, errors[0].src_port, errors[0].dst_port),
+        (ip("10.0.0.77"), 1000, 2000)
+    );
+}
+
+#[test]
+fn a_router_that_does_not_answer_gives_way_to_another() {
+    let mut a = Host::a();
+    a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.8")), ETH, 1);
+    a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.9")), ETH, 2);
+    let hop = |a: &Host| a.net.route(a.now, None, ip("8.8.8.8"), None).unwrap().next_hop;
+    assert_eq!(hop(&a), ip("10.0.0.8"));
+    let route = a.net.route(a.now, None, ip("8.8.8.8"), None).unwrap();
+    let packet = udp_packet(&mut a.pool, 1);
+    a.send(&route, IpProtocol::UDP, false, packet, 6).unwrap();
+    a.pass(Duration::from_secs(4));
+    assert!(a.net.route_generation() > route.generation);
+    assert_eq!(hop(&a), ip("10.0.0.9"));
+}
+
+#[test]
+fn big_datagrams_are_cut_and_put_together_again() {
+    for to in ["10.0.0.2", "fd00::2"] {
+        let (mut a, mut b) = pair(ALL);
+        for len in [1472, 1473, 5000, 20_000, 65_000] {
+            a.send_udp(to, len).unwrap();
+            let (_, received) = exchange(&mut a, &mut b);
+            let local = local(only(received));
+            assert!(verify_transport(&local));
+            let data = &local.packet.linear()[local.offset + 8..];
+            assert_eq!(data, pattern(len));
+        }
+        assert!(a.net.counters.fragmented >= 3);
+        assert_eq!(b.net.counters.reassembled, a.net.counters.fragmented);
+    }
+}
+
+#[test]
+fn datagrams_cut_for_an_unknown_neighbour_wait_whole() {
+    let (mut a, mut b) = (Host::a(), Host::b());
+    a.send_udp("10.0.0.2", 20_000).unwrap();
+    let (_, received) = exchange(&mut a, &mut b);
+    assert_eq!(local(only(received)).len, 20_008);
+}
+
+#[test]
+fn what_may_not_be_cut_is_refused() {
+    let (mut a, _) = pair(NONE);
+    let route = a.net.route(a.now, None, ip("10.0.0.2"), None).unwrap();
+    let packet = udp_packet(&mut a.pool, 1473);
+    let refused = a.send(&route, IpProtocol::UDP, true, packet, 6);
+    assert_eq!(refused, Err(SendError::TooBig { mtu: 1500 }));
+    let packet = udp_packet(&mut a.pool, 65_520);
+    assert!(a.send(&route, IpProtocol::UDP, false, packet, 6).is_err());
+    assert_eq!(a.drops(DropReason::TooBig), 2);
+}
+
+fn tcp_packet(
+    pool: &mut Pool,
+    payload: &[u8],
+    size: u16,
+    linear: usize,
+    protocol: Protocol,
+) -> Packet {
+    let header_len = 20;
+    let mut packet = pool.take(header_len + linear);
+    let bytes = packet.push_back(header_len + linear).unwrap();
+    bytes.fill(0);
+    bytes[..4].copy_from_slice(&[1, 2, 3, 4]);
+    bytes[4..8].copy_from_slice(&0xffff_ff00u32.to_be_bytes());
+    bytes[12] = 0x50;
+    bytes[13] = (Flags::FIN | Flags::PSH | Flags::ACK | Flags::CWR).0 as u8;
+    bytes[header_len..].copy_from_slice(&payload[..linear]);
+    if linear < payload.len() {
+        let mapping = Arc::new(Mapping::private(1 << 17).unwrap());
+        mapping.write(100, &payload[linear..]);
+        let (half, len) = (40, (payload.len() - linear) as u32);
+        packet.tail = Fragments::new(
+            Stretch::new(&mapping, 100, half),
+            Some(Stretch::new(&mapping, 100 + half as usize, len - half)),
+        );
+    }
+    packet.meta.segmentation = Some(Segmentation { protocol, size, header_len: header_len as u16 });
+    packet
+}
+
+#[test]
+fn software_segments_make_the_same_stream_again() {
+    let payload = pattern(10_000);
+    for (to, protocol, ip_len) in
+        [("10.0.0.2", Protocol::Tcp4, 20), ("fd00::2", Protocol::Tcp6, 40)]
+    {
+        for (offloads, linear) in
+            [(NONE, 10_000), (NONE, 17), (Offloads { checksum: true, ..NONE }, 17)]
+        {
+            let (mut a, mut b) = pair(offloads);
+            let route = a.net.route(a.now, None, ip(to), None).unwrap();
+            let packet = tcp_packet(&mut a.pool, &payload, 1000, linear, protocol);
+            a.send(&route, IpProtocol::TCP, true, packet, 16).unwrap();
+            let (mut again, mut idents) = (Vec::new(), Vec::new());
+            let count = a.net.output(ETH).len();
+            for (n, packet) in std::mem::take(a.net.output(ETH)).into_iter().enumerate() {
+                assert_eq!(packet.meta.checksum != Checksum::Unknown, offloads.checksum);
+                let bytes = bytes_of(&packet);
+                let local = local(b.net.receive(b.now, ETH, packet, &mut b.pool).unwrap());
+                assert!(verify_transport(&local));
+                let tcp = &bytes[14 + ip_len..];
+                let seq = u32::from_be_bytes(tcp[4..8].try_into().unwrap());
+                assert_eq!(seq, 0xffff_ff00u32.wrapping_add(n as u32 * 1000));
+                let flags = Flags(tcp[13].into());
+                assert!(flags.contains(Flags::ACK));
+                assert_eq!(flags.contains(Flags::CWR), n == 0);
+                assert_eq!(flags.intersects(Flags::FIN | Flags::PSH), n + 1 == count);
+                idents.push(u16::from_be_bytes([bytes[18], bytes[19]]));
+                again.extend_from_slice(&tcp[20..]);
+            }
+            assert_eq!(again, payload);
+            if ip_len == 20 {
+                assert!(idents.windows(2).all(|w| w[1] == w[0].wrapping_add(1)));
+            }
+            assert_eq!(a.net.counters.segmented, 1);
+        }
+    }
+}
+
+#[test]
+fn a_device_that_can_gets_the_whole_packet_with_offsets_from_its_first_byte() {
+    let (mut a, _) = pair(ALL);
+    let route = a.net.route(a.now, None, ip("fd00::2"), None).unwrap();
+    let packet = tcp_packet(&mut a.pool, &pattern(5000), 1000, 17, Protocol::Tcp6);
+    a.send(&route, IpProtocol::TCP, true, packet, 16).unwrap();
+    let packet = a.net.output(ETH).pop_front().unwrap();
+    assert_eq!(packet.meta.checksum, Checksum::Partial { start: 54, offset: 16 });
+    assert_eq!(packet.meta.segmentation.unwrap().header_len, 74);
+    assert_eq!(packet.len(), 74 + 5000);
+    assert!(!packet.tail.is_empty());
+    a.net.output(ETH).push_back(packet);
+    a.net.settle(&mut a.pool);
+    assert!(a.net.output(ETH)[0].tail.is_empty());
+}
+
+#[test]
+fn segments_shrink_to_a_path_mtu_but_datagrams_do_not() {
+    let (mut a, _) = pair(NONE);
+    a.net.set_path_mtu(a.now, ip("10.0.0.2"), 1000);
+    let route = a.net.route(a.now, None, ip("10.0.0.2"), None).unwrap();
+    assert_eq!(route.mtu, 1000);
+    let packet = tcp_packet(&mut a.pool, &pattern(3000), 1460, 3000, Protocol::Tcp4);
+    a.send(&route, IpProtocol::TCP, true, packet, 16).unwrap();
+    let lens: Vec<_> = a.sent().iter().map(Vec::len).collect();
+    assert_eq!(lens, [1014, 1014, 1014, 14 + 40 + 3000 - 3 * 960]);
+
+    let mut packet = udp_packet(&mut a.pool, 3000);
+    packet.meta.segmentation =
+        Some(Segmentation { protocol: Protocol::Udp, size: 1400, header_len: 8 });
+    let refused = a.send(&route, IpProtocol::UDP, true, packet, 6);
+    assert_eq!(refused, Err(SendError::TooBig { mtu: 1000 }));
+}
+
+#[test]
+fn udp_segments_are_datagrams_of_their_own() {
+    let (mut a, mut b) = pair(NONE);
+    let route = a.net.route(a.now, None, ip("fd00::2"), None).unwrap();
+    let mut packet = udp_packet(&mut a.pool, 2500);
+    packet.meta.segmentation =
+        Some(Segmentation { protocol: Protocol::Udp, size: 1000, header_len: 8 });
+    a.send(&route, IpProtocol::UDP, true, packet, 6).unwrap();
+    let (_, received) = exchange(&mut a, &mut b);
+    let mut again = Vec::new();
+    for received in received {
+        let local = local(received);
+        assert!(verify_transport(&local));
+        again.extend_from_slice(&local.packet.linear()[local.offset + 8..]);
+    }
+    assert_eq!(again, pattern(2500));
+}
+
+#[test]
+fn this_host_talks_to_itself_through_the_loopback_queue() {
+    let mut a = Host::a();
+    for to in ["127.0.0.1", "127.1.2.3", "::1", "10.0.0.1", "fd00::1"] {
+        let route = a.net.route(a.now, None, ip(to), None).unwrap();
+        assert_eq!((route.iface, route.src), (IfaceId::LOOPBACK, ip(to)));
+        let packet = tcp_packet(&mut a.pool, &pattern(30_000), 1000, 17, Protocol::Tcp4);
+        a.send(&route, IpProtocol::TCP, true, packet, 16).unwrap();
+        let packet = a.net.take_loopback().unwrap();
+        assert!(!packet.tail.is_empty());
+        let received = a.net.receive(a.now, IfaceId::LOOPBACK, packet, &mut a.pool);
+        let local = local(received.unwrap());
+        assert_eq!((local.len, local.dst), (30_020, ip(to)));
+        assert!(verify_transport(&local));
+
+        let mut packet = udp_packet(&mut a.pool, 2500);
+        packet.meta.segmentation =
+            Some(Segmentation { protocol: Protocol::Udp, size: 1000, header_len: 8 });
+        a.send(&route, IpProtocol::UDP, true, packet, 6).unwrap();
+        let mut lens = Vec::new();
+        while let Some(packet) = a.net.take_loopback() {
+            let received = a.net.receive(a.now, IfaceId::LOOPBACK, packet, &mut a.pool);
+            lens.push(super::tests::local(received.unwrap()).len);
+        }
+        assert_eq!(lens, [1008, 1008, 508]);
+    }
+    assert!(a.sent().is_empty());
+}
+
+#[test]
+fn pings_are_answered() {
+    for (to, from) in [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")] {
+        let (mut a, mut b) = pair(NONE);
+        let route = a.net.route(a.now, None, ip(to), None).unwrap();
+        let echo = EchoOut { src: ip(from), dst: ip(to), reply: false, ident: 7, seq: 9, ttl: 0 };
+        for len in [0, 56, 4000] {
+            let data = pattern(len);
+            let payload = Payload::new(&data, Fragments::empty());
+            a.net.send_echo(a.now, &route, &echo, &payload, &mut a.pool).unwrap();
+            let (received, _) = exchange(&mut a, &mut b);
+            let Received::EchoReply(reply) = only(received) else { panic!("not a reply") };
+            assert_eq!((reply.ident, reply.seq), (7, 9));
+            let range = reply.data_offset..reply.data_offset + reply.data_len;
+            assert_eq!(reply.local.packet.linear()[range], data);
+        }
+        assert_eq!(b.net.counters.echoes_answered, 3);
+    }
+}
+
+#[test]
+fn an_any_address_interface_takes_everything_and_leaves_pings_to_its_owner() {
+    let gateway = |config: &mut InterfaceConfig| config.any_address = true;
+    let mut b = Host::new(MAC_B, &["10.0.0.2/24", "fd00::2/64"], gateway);
+    let mut a = Host::a();
+    a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.2")), ETH, 0);
+    let route = a.net.route(a.now, None, ip("8.8.8.8"), None).unwrap();
+    let data = pattern(10);
+    let payload = Payload::new(&data, Fragments::empty());
+    let echo =
+        EchoOut { src: route.src, dst: ip("8.8.8.8"), reply: false, ident: 7, seq: 9, ttl: 0 };
+    a.net.send_echo(a.now, &route, &echo, &payload, &mut a.pool).unwrap();
+    let (_, received) = exchange(&mut a, &mut b);
+    let Received::EchoRequest(request) = only(received) else { panic!("not a request") };
+    assert_eq!((request.local.dst, request.ident, request.data_len), (ip("8.8.8.8"), 7, 10));
+
+    let back = b.net.route(b.now, Some(ip("8.8.8.8")), ip("10.0.0.1"), None).unwrap();
+    let reply = EchoOut { src: ip("8.8.8.8"), dst: ip("10.0.0.1"), reply: true, ..echo };
+    b.net.send_echo(b.now, &back, &reply, &payload, &mut b.pool).unwrap();
+    let (received, _) = exchange(&mut a, &mut b);
+    let Received::EchoReply(reply) = only(received) else { panic!("not a reply") };
+    assert_eq!(reply.local.src, ip("8.8.8.8"));
+
+    let mut own = echo;
+    own.dst = ip("10.0.0.2");
+    let route = a.net.route(a.now, None, ip("10.0.0.2"), None).unwrap();
+    a.net.send_echo(a.now, &route, &own, &payload, &mut a.pool).unwrap();
+    let (received, _) = exchange(&mut a, &mut b);
+    assert!(matches!(only(received), Received::EchoReply(_)));
+    // Groups are not everybody's.
+    assert_eq!(
+        b.refusal(&frame(
+            MacAddr::from_multicast_v4([239, 1, 1, 1].into()),
+            MAC_A,
+            EtherType::IPV4,
+            &ipv4_packet("10.0.0.1", "239.1.1.1", IpProtocol::UDP, &[0; 8]),
+        )),
+        Some(DropReason::NotJoined)
+    );
+}
+
+#[test]
+fn an_undeliverable_datagram_is_reported_with_its_ports() {
+    for (to, from) in [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")] {
+        for (why, len) in
+            [(Unreachable::Port, 10), (Unreachable::Host, 1400), (Unreachable::AdminProhibited, 3)]
+        {
+            let (mut a, mut b) = pair(NONE);
+            a.send_udp(to, len).unwrap();
+            let (_, received) = exchange(&mut a, &mut b);
+            let local = local(only(received));
+            b.net.unreachable(b.now, &local, why, &mut b.pool);
+            let limit = if ip(to).is_ipv4() { 576 } else { 1280 };
+            assert!(b.net.output(ETH)[0].len() <= 14 + limit);
+            let (received, _) = exchange(&mut a, &mut b);
+            let Received::IcmpError(error) = only(received) else { panic!("not an error") };
+            assert_eq!(error.kind, IcmpErrorKind::Unreachable(why));
+            assert_eq!((error.src, error.dst, error.from), (ip(from), ip(to), ip(to)));
+            assert_eq!((error.protocol, error.src_port, error.dst_port), (17, 1000, 2000));
+        }
+    }
+}
+
+#[test]
+fn this_host_reports_to_itself() {
+    for to in ["127.0.0.1", "::1", "10.0.0.1"] {
+        let mut a = Host::a();
+        a.send_udp(to, 10).unwrap();
+        let through_loopback = |a: &mut Host| {
+            let packet = a.net.take_loopback().unwrap();
+            a.net.receive(a.now, IfaceId::LOOPBACK, packet, &mut a.pool).unwrap()
+        };
+        let local = local(through_loopback(&mut a));
+        a.net.unreachable(a.now, &local, Unreachable::Port, &mut a.pool);
+        let Received::IcmpError(error) = through_loopback(&mut a) else { panic!("not an error") };
+        assert_eq!((error.dst, error.src_port, error.dst_port), (ip(to), 1000, 2000));
+    }
+}
+
+#[test]
+fn errors_are_not_sent_where_they_must_not_be() {
+    let mut a = Host::a();
+    let base = |group| Local {
+        packet: Pool::default().take(0),
+        iface: ETH,
+        src: ip("10.0.0.2"),
+        dst: ip("10.0.0.1"),
+        protocol: 17,
+        ttl: 64,
+        tos: 0,
+        ip_offset: 0,
+        offset: 20,
+        len: 8,
+        broadcast_or_multicast: group,
+    };
+    let mut errors = |local: Local, bytes: &[u8]| {
+        let packet = a.packet(bytes);
+        let before = a.net.counters.icmp_errors_sent;
+        let local = Local { packet, ..local };
+        a.net.unreachable(a.now, &local, Unreachable::Port, &mut a.pool);
+        a.net.counters.icmp_errors_sent - before
+    };
+    let udp = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::UDP, &[0; 8]);
+    assert_eq!(errors(base(false), &udp), 1);
+    assert_eq!(errors(base(true), &udp), 0);
+    for src in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "10.0.0.255", "255.255.255.255"] {
+        assert_eq!(errors(Local { src: ip(src), ..base(false) }, &udp), 0, "{src}");
+    }
+    let mut later = udp.clone();
+    later[7] = 5;
+    assert_eq!(errors(base(false), &later), 0);
+    let error = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::ICMP, &[3, 3, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(errors(base(false), &error), 0);
+    let echo = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::ICMP, &[8, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(errors(base(false), &echo), 1);
+    let v6 = Local { src: ip("fd00::2"), dst: ip("fd00::1"), offset: 40, ..base(false) };
+    let error =
+        ipv6_packet("fd00::2", "fd00::1", IpProtocol::ICMPV6, 64, &[1, 4, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(errors(v6, &error), 0);
+}
+
+#[test]
+fn too_big_is_told_with_its_size_and_believed_when_the_transport_says_so() {
+    let mut a = Host::a();
+    a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.2")), ETH, 0);
+    a.net.add_route(Prefix::ALL_V6, Some(ip("fd00::2")), ETH, 0);
+    let quote = ipv4_packet("10.0.0.1", "8.8.8.8", IpProtocol::TCP, &[1, 2, 3, 4, 0, 0, 0, 9]);
+    let mut message = vec![0; 8];
+    icmpv4::Message::DestUnreachable { code: icmpv4::UNREACHABLE_FRAG_NEEDED, next_hop_mtu: 1400 }
+        .emit(&mut message);
+    message.extend_from_slice(&quote);
+    icmpv4::fill_checksum(&mut message);
+    let packet = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::ICMP, &message);
+    let received = a.receive(&frame(MAC_A, MAC_B, EtherType::IPV4, &packet));
+    let Some(Received::IcmpError(error)) = received else { panic!("not an error") };
+    assert_eq!(error.kind, IcmpErrorKind::TooBig { mtu: 1400 });
+    assert_eq!(error.tcp_seq.map(|seq| seq.0), Some(9));
+    assert_eq!(error.dst, ip("8.8.8.8"));
+
+    let before = a.net.route_generation();
+    assert_eq!(a.net.path_mtu(a.now, ip("8.8.8.8")), 1500);
+    a.net.set_path_mtu(a.now, ip("8.8.8.8"), 1400);
+    assert!(a.net.route_generation() > before);
+    assert_eq!(a.net.path_mtu(a.now, ip("8.8.8.8")), 1400);
+    a.pass(limits::PATH_MTU_TIME);
+    assert_eq!(a.net.path_mtu(a.now, ip("8.8.8.8")), 1500);
+
+    // An error about a packet that is not ours is nobody's.
+    let mut foreign = vec![0; 8];
+    icmpv6::Message::PacketTooBig { mtu: 1300 }.emit(&mut foreign);
+    foreign.extend(ipv6_packet("fd00::99", "2001:db8::1", IpProtocol::UDP, 1, &[0; 8]));
+    let ends: (Ipv6Addr, Ipv6Addr) = ("fd00::2".parse().unwrap(), "fd00::1".parse().unwrap());
+    icmpv6::fill_checksum(&mut foreign, ends.0, ends.1);
+    let packet = ipv6_packet("fd00::2", "fd00::1", IpProtocol::ICMPV6, 64, &foreign);
+    let reason = a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
+    assert_eq!(reason, Some(DropReason::IcmpIgnored));
+}
+
+#[test]
+fn martians_and_strangers_are_dropped_for_their_reason() {
+    use DropReason::{FrameMalformed, FrameNotOurs, FrameUnknown, IpChecksum, IpMalformed};
+    use DropReason::{IpSourceRoute, Martian, NotJoined, NotLocal};
+    let mut a = Host::a();
+    for (src, dst, reason) in [
+        ("127.0.0.1", "10.0.0.1", Martian),
+        ("10.0.0.2", "127.0.0.1", Martian),
+        ("10.0.0.1", "10.0.0.1", Martian),
+        ("224.0.0.1", "10.0.0.1", Martian),
+        ("255.255.255.255", "10.0.0.1", Martian),
+        ("10.0.0.255", "10.0.0.1", Martian),
+        ("0.1.2.3", "10.0.0.1", Martian),
+        ("10.0.0.2", "0.0.0.0", Martian),
+        ("10.0.0.2", "240.0.0.1", Martian),
+        ("10.0.0.2", "10.0.0.3", NotLocal),
+        ("10.0.0.2", "8.8.8.8", NotLocal),
+        ("10.0.0.2", "239.0.0.1", NotJoined),
+    ] {
+        assert_eq!(a.refusal(&from_b_v4(src, dst)), Some(reason), "{src} {dst}");
+    }
+    for (src, dst, reason) in [
+        ("::1", "fd00::1", Martian),
+        ("fd00::2", "::1", Martian),
+        ("fd00::1", "fd00::1", Martian),
+        ("ff02::1", "fd00::1", Martian),
+        ("::ffff:10.0.0.2", "fd00::1", Martian),
+        ("fd00::2", "fd00::3", NotLocal),
+        ("fd00::2", "ff02::5", NotJoined),
+    ] {
+        assert_eq!(a.refusal(&from_b_v6(src, dst)), Some(reason), "{src} {dst}");
+    }
+    let good = from_b_v4("10.0.0.2", "10.0.0.1");
+    let changed = |at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        bytes
+    };
+    assert_eq!(a.refusal(&changed(5, 0x0c)), Some(FrameNotOurs));
+    assert_eq!(a.refusal(&changed(11, 0x0a)), Some(FrameNotOurs));
+    assert_eq!(a.refusal(&changed(13, 0x01)), Some(FrameUnknown));
+    assert_eq!(a.refusal(&changed(12, 0)), Some(FrameMalformed));
+    assert_eq!(a.refusal(&changed(14, 0x44)), Some(IpMalformed));
+    assert_eq!(a.refusal(&changed(17, 0xff)), Some(IpMalformed));
+    assert_eq!(a.refusal(&changed(22, 63)), Some(IpChecksum));
+    assert_eq!(a.refusal(&good[..10]), Some(FrameMalformed));
+    assert_eq!(a.refusal(&good[..20]), Some(IpMalformed));
+
+    let mut routed =
+        ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::UDP, &[131, 4, 4, 0, 0, 0, 0, 0]);
+    routed[0] = 0x46;
+    routed[10..12].fill(0);
+    let sum = towpath_wire::checksum::finish(towpath_wire::checksum::sum(&routed[..24], 0));
+    routed[10..12].copy_from_slice(&sum.to_be_bytes());
+    assert_eq!(a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV4, &routed)), Some(IpSourceRoute));
+
+    let broadcast = frame(MacAddr::BROADCAST, MAC_B, EtherType::IPV4, &good[14..]);
+    assert_eq!(a.refusal(&broadcast), Some(Martian));
+    for dst in ["255.255.255.255", "10.0.0.255", "224.0.0.1"] {
+        assert!(local(a.receive(&from_b_v4("10.0.0.2", dst)).unwrap()).broadcast_or_multicast);
+    }
+}
+
+#[test]
+fn a_bad_extension_header_is_reported() {
+    let mut a = Host::a();
+    // Destination options with an unknown option that asks for a report.
+    let payload = [17, 0, 0x9e, 4, 0, 0, 0, 0, 0, 1, 0, 2, 0, 8, 0, 0];
+    let packet = ipv6_packet("fd00::2", "fd00::1", IpProtocol::DESTINATION_OPTIONS, 64, &payload);
+    let reason = a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
+    assert_eq!(reason, Some(DropReason::IpMalformed));
+    assert_eq!(a.net.counters.icmp_errors_sent, 1);
+    // The same for somebody else is not ours to report.
+    let packet = ipv6_packet("fd00::2", "fd00::9", IpProtocol::DESTINATION_OPTIONS, 64, &payload);
+    a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
+    assert_eq!(a.net.counters.icmp_errors_sent, 1);
+}
+
+#[test]
+fn a_datagram_whose_rest_does_not_come_is_reported_to_its_sender() {
+    for (to, time) in
+        [("10.0.0.2", limits::REASSEMBLY_V4_TIME), ("fd00::2", limits::REASSEMBLY_V6_TIME)]
+    {
+        let (mut a, mut b) = pair(NONE);
+        a.send_udp(to, 3000).unwrap();
+        let first = a.sent().remove(0);
+        assert!(b.receive(&first).is_none());
+        b.pass(time);
+        assert_eq!(b.drops(DropReason::FragmentTimeout), 1);
+        a.now = b.now;
+        let (received, _) = exchange(&mut a, &mut b);
+        let Some(Received::IcmpError(error)) = received.into_iter().next() else {
+            panic!("not an error")
+        };
+        assert_eq!(error.kind, IcmpErrorKind::ReassemblyExceeded);
+        assert_eq!((error.src_port, error.dst_port), (1000, 2000));
+    }
+}
+
+#[test]
+fn overlapping_fragments_from_the_link_give_nothing() {
+    let (mut a, mut b) = pair(NONE);
+    a.send_udp("fd00::2", 3000).unwrap();
+    let mut frames = a.sent();
+    let mut overlap = frames[1].clone();
+    let offset = u16::from_be_bytes([overlap[56], overlap[57]]) - 8;
+    overlap[56..58].copy_from_slice(&offset.to_be_bytes());
+    frames.insert(1, overlap);
+    assert!(frames.iter().all(|frame| b.receive(frame).is_none()));
+    assert_eq!(b.drops(DropReason::FragmentOverlap), 1);
+}
+
+#[test]
+fn a_full_output_refuses_and_counts() {
+    let (mut a, _) = pair(NONE);
+    let refused = (0..limits::OUTPUT_LEN_MAX + 3).filter(|_| a.send_udp("10.0.0.2", 1).is_err());
+    assert_eq!(refused.count(), 3);
+    assert_eq!(a.drops(DropReason::OutputFull), 3);
+    let route = a.net.route(a.now, None, ip("::1"), None).unwrap();
+    for n in 0..limits::OUTPUT_LEN_MAX + 1 {
+        let packet = udp_packet(&mut a.pool, 1);
+        let sent = a.send(&route, IpProtocol::UDP, false, packet, 6);
+        assert_eq!(sent.is_err(), n == limits::OUTPUT_LEN_MAX);
+    }
+    assert_eq!(a.drops(DropReason::LoopbackFull), 1);
+}
+
+#[test]
+fn traced_drops_are_bounded() {
+    let mut a = Host::a();
+    for _ in 0..limits::DROPPED_MAX + 10 {
+        assert!(a.receive(&[0; 5]).is_none());
+    }
+    assert_eq!(std::iter::from_fn(|| a.net.take_dropped()).count(), limits::DROPPED_MAX);
+    assert_eq!(a.drops(DropReason::FrameMalformed), limits::DROPPED_MAX as u64 + 10);
+}
+
+#[test]
+fn routes_say_why_there_is_none() {
+    let a = Host::a();
+    let route = |src: Option<&str>, dst: &str, iface: Option<u16>| {
+        let found = a.net.route(a.now, src.map(ip), ip(dst), iface.map(IfaceId));
+        found.map(|route| (route.iface.0, route.src, route.broadcast))
+    };
+    assert_eq!(route(None, "8.8.8.8", None), Err(RouteError::NoRoute));
+    assert_eq!(route(None, "0.0.0.0", None), Err(RouteError::BadDestination));
+    assert_eq!(route(Some("fd00::1"), "10.0.0.2", None), Err(RouteError::NoSource));
+    assert_eq!(route(None, "10.0.0.2", Some(9)), Err(RouteError::NoInterface));
+    assert_eq!(route(None, "10.0.0.2", None), Ok((1, ip("10.0.0.1"), false)));
+    assert_eq!(route(None, "10.0.0.255", None), Ok((1, ip("10.0.0.1"), true)));
+    assert_eq!(route(None, "255.255.255.255", None), Ok((1, ip("10.0.0.1"), true)));
+    assert_eq!(route(None, "224.0.0.251", None), Ok((1, ip("10.0.0.1"), false)));
+    assert_eq!(route(Some("1.2.3.4"), "10.0.0.2", None), Ok((1, ip("1.2.3.4"), false)));
+}
+
+#[test]
+fn removed_addresses_are_strangers() {
+    let mut a = Host::a();
+    assert!(a.net.is_local(ip("10.0.0.1")) && a.net.is_local(ip("127.9.9.9")));
+    assert!(a.net.remove_address(a.now, ETH, ip("10.0.0.1")));
+    assert!(!a.net.remove_address(a.now, ETH, ip("10.0.0.1")));
+    assert!(!a.net.is_local(ip("10.0.0.1")));
+    assert_eq!(a.net.route(a.now, None, ip("10.0.0.2"), None), Err(RouteError::NoRoute));
+    assert_eq!(a.refusal(&from_b_v4("10.0.0.2", "10.0.0.1")), Some(DropReason::NotLocal));
+}
+
+/// Neighbour discovery messages that a host sent: source, destination, message.
+fn discovery(host: &mut Host) -> Vec<(Ipv6Addr, Ipv6Addr, Message)> {
+    let frames = host.sent();
+    let messages = frames.iter().filter_map(|frame| {
+        let (header, range) = ipv6::Header::parse(frame.get(14..)?).ok()?;
+        if header.next_header != IpProtocol::ICMPV6 {
+            return None;
+        }
+        let bytes = &frame[14..][range];
+        assert!(icmpv6::checksum_ok(bytes, header.src, header.dst));
+        let envelope =
+            ndp::Envelope { src: header.src, dst: header.dst, hop_limit: header.hop_limit };
+        let (message, _) = Message::parse(bytes, &envelope).ok()?;
+        Some((header.src, header.dst, message))
+    });
+    messages.collect()
+}
+
+const ROUTER: &str = "fe80::ff";
+const ROUTER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xff]);
+
+fn from_router(dst: &str, message: &Message, options: &[PrefixInfo]) -> Vec<u8> {
+    let mut bytes = vec![0; 200];
+    let mut len = message.emit(&mut bytes);
+    for option in options {
+        len += option.emit(&mut bytes[len..]);
+    }
+    bytes.truncate(len);
+    icmpv6::fill_checksum(&mut bytes, ROUTER.parse().unwrap(), dst.parse().unwrap());
+    let packet = ipv6_packet(ROUTER, dst, IpProtocol::ICMPV6, 255, &bytes);
+    let mac = MacAddr::from_multicast_v6(dst.parse().unwrap());
+    frame(mac, ROUTER_MAC, EtherType::IPV6, &packet)
+}
+
+fn advert(lifetime_s: u16) -> Message {
+    Message::RouterAdvert(RouterAdvert {
+        hop_limit: 63,
+        managed: false,
+        other: false,
+        preference: ndp::Preference::Medium,
+        lifetime_s,
+        reachable_ms: 0,
+        retrans_ms: 0,
+        source_ll: Some(ROUTER_MAC),
+        mtu: Some(1400),
+    })
+}
+
+fn announced(valid_s: u32, preferred_s: u32) -> PrefixInfo {
+    PrefixInfo {
+        prefix: "2001:db8::".parse().unwrap(),
+        len: 64,
+        on_link: true,
+        autonomous: true,
+        valid_s,
+        preferred_s,
+    }
+}
+
+fn global(host: &Host) -> Option<Address> {
+    let addresses = host.net.interfaces()[1].addresses();
+    addresses.iter().find(|a| prefix("2001:db8::/64").contains(a.addr())).copied()
+}
+
+fn slaac_host() -> Host {
+    let mut host = Host::new(MAC_A, &[], |config| config.slaac = true);
+    host.pass(Duration::from_secs(3));
+    host
+}
+
+#[test]
+fn a_host_makes_its_addresses_and_finds_its_router() {
+    let mut host = Host::new(MAC_A, &[], |config| config.slaac = true);
+    let link_local = host.net.interfaces()[1].addresses()[0];
+    assert!(addr::is_link_local(link_local.addr()));
+    assert_eq!(link_local.state, AddressState::Tentative);
+    assert!(!host.net.is_local(link_local.addr()));
+    host.pass(Duration::from_secs(3));
+    assert!(host.net.is_local(link_local.addr()));
+    let messages = discovery(&mut host);
+    let IpAddr::V6(own) = link_local.addr() else { panic!("IPv6") };
+    assert!(messages.iter().any(|(src, dst, message)| {
+        src.is_unspecified()
+            && *dst == addr::solicited_node(own)
+            && *message == Message::NeighborSolicit { target: own, source_ll: None }
+    }));
+    assert!(messages.iter().any(|(_, dst, message)| {
+        *dst == addr::ALL_ROUTERS && matches!(message, Message::RouterSolicit { .. })
+    }));
+
+    host.receive(&from_router("ff02::1", &advert(1800), &[announced(7200, 3600)]));
+    assert_eq!(global(&host).unwrap().state, AddressState::Tentative);
+    host.pass(Duration::from_secs(3));
+    let address = global(&host).unwrap();
+    assert_eq!(address.state, AddressState::Preferred);
+    assert!(!discovery(&mut host).iter().any(|m| matches!(m.2, Message::RouterSolicit { .. })));
+
+    let route = host.net.route(host.now, None, ip("2001:4860::1"), None).unwrap();
+    assert_eq!((route.next_hop, route.src, route.mtu), (ip(ROUTER), address.addr(), 1400));
+    let route = host.net.route(host.now, None, ip("2001:db8::77"), None).unwrap();
+    assert_eq!(route.next_hop, ip("2001:db8::77"));
+    // The router's MAC address came with its advertisement, and so did the hop limit.
+    let route = host.net.route(host.now, None, ip("2001:4860::1"), None).unwrap();
+    let packet = udp_packet(&mut host.pool, 5);
+    host.send(&route, IpProtocol::UDP, true, packet, 6).unwrap();
+    let sent = only(host.sent());
+    assert_eq!((&sent[..6], sent[21]), (&ROUTER_MAC.0[..], 63));
+}
+
+#[test]
+fn a_duplicate_address_is_replaced_by_another() {
+    let mut host = slaac_host();
+    host.sent();
+    let mut seen = Vec::new();
+    host.receive(&from_router("ff02::1", &advert(1800), &[announced(7200, 3600)]));
+    for _ in 0..=limits::DAD_RETRIES_MAX {
+        let IpAddr::V6(target) = global(&host).unwrap().addr() else { panic!("IPv6") };
+        assert!(!seen.contains(&target));
+        seen.push(target);
+        let taken = Message::NeighborAdvert {
+            router: false,
+            solicited: false,
+            override_: true,
+            target,
+            target_ll: Some(ROUTER_MAC),
+        };
+        host.receive(&from_router("ff02::1", &taken, &[]));
+    }
+    assert_eq!(global(&host), None);
+    assert_eq!(host.net.counters.duplicate_addresses, 4);
+}
+
+#[test]
+fn somebody_detecting_the_same_address_at_the_same_time_is_a_duplicate() {
+    let mut host = Host::a();
+    let target: Ipv6Addr = "fd00::1".parse().unwrap();
+    let mut bytes = vec![0; 24];
+    Message::NeighborSolicit { target, source_ll: None }.emit(&mut bytes);
+    let dst = addr::solicited_node(target);
+    icmpv6::fill_checksum(&mut bytes, Ipv6Addr::UNSPECIFIED, dst);
+    let packet = ipv6_packet("::", &dst.to_string(), IpProtocol::ICMPV6, 255, &bytes);
+    let question = frame(MacAddr::from_multicast_v6(dst), MAC_B, EtherType::IPV6, &packet);
+    assert!(host.net.is_local(ip("fd00::1")));
+    host.receive(&question);
+    assert!(!host.net.is_local(ip("fd00::1")));
+
+    // Once established, an address is defended.
+    let mut host = Host::a();
+    host.pass(Duration::from_secs(3));
+    host.sent();
+    host.receive(&question);
+    assert!(host.net.is_local(ip("fd00::1")));
+    let (_, dst, message) = only(discovery(&mut host));
+    assert_eq!(dst, addr::ALL_NODES);
+    assert!(matches!(message, Message::NeighborAdvert { solicited: false, override_: true, .. }));
+}
+
+#[test]
+fn lifetimes_end_and_two_hours_are_safe() {
+    let hour = Duration::from_secs(3600);
+    let mut host = slaac_host();
+    host.receive(&from_router("ff02::1", &advert(1800), &[announced(4 * 3600, 3600)]));
+    host.pass(hour / 2);
+    assert_eq!(host.net.route(host.now, None, ip("2001:4860::1"), None), Err(RouteError::NoRoute));
+    host.pass(hour / 2);
+    assert_eq!(global(&host).unwrap().state, AddressState::Deprecated);
+    // An advertisement cannot kill it: two hours are left.
+    host.receive(&from_router("ff02::1", &advert(0), &[announced(1, 1)]));
+    assert_eq!(global(&host).unwrap().valid_until, Some(host.now + hour * 2));
+    host.receive(&from_router("ff02::1", &advert(0), &[announced(2, 1)]));
+    assert_eq!(global(&host).unwrap().valid_until, Some(host.now + hour * 2));
+    host.pass(hour * 2);
+    assert_eq!(global(&host), None);
+}
+
+#[test]
+fn router_advertisements_make_no_more_than_the_limits() {
+    let mut host = slaac_host();
+    for n in 0..100u128 {
+        let network = Ipv6Addr::from_bits(0x2001_0db8 << 96 | n << 64);
+        let info = PrefixInfo { prefix: network, ..announced(7200, 3600) };
+        host.receive(&from_router("ff02::1", &advert(1800), &[info]));
+    }
+    assert_eq!(host.net.interfaces()[1].addresses().len(), limits::ADDRESSES_MAX);
+    let learnt = host.net.routes().filter(|route| route.origin == Origin::Router).count();
+    assert_eq!(learnt, limits::ROUTER_ROUTES_MAX);
+}
+
+#[test]
+fn groups_are_reported_joined_and_queried() {
+    let mut a = Host::a();
+    a.pass(Duration::from_secs(3));
+    a.sent();
+    let group = ip("239.1.2.3");
+    assert!(a.net.join_group(a.now, ETH, group));
+    assert!(!a.net.join_group(a.now, ETH, ip("10.0.0.1")));
+    a.pass(Duration::from_secs(3));
+    let reports = a.sent();
+    assert_eq!(reports.len(), 2);
+    assert_eq!(reports[0][30..34], [224, 0, 0, 22]);
+    assert_eq!(reports[0][38], 0x22);
+    assert!(a.receive(&from_b_v4("10.0.0.2", "239.1.2.3")).is_some());
+
+    let mut query = [0x11, 20, 0, 0, 0, 0, 0, 0];
+    let sum = towpath_wire::checksum::finish(towpath_wire::checksum::sum(&query, 0));
+    query[2..4].copy_from_slice(&sum.to_be_bytes());
+    let packet = ipv4_packet("10.0.0.2", "224.0.0.1", IpProtocol::IGMP, &query);
+    assert!(a.receive(&frame(MAC_A, MAC_B, EtherType::IPV4, &packet)).is_none());
+    a.pass(Duration::from_secs(2));
+    let answer = only(a.sent());
+    assert_eq!((answer[38], &answer[30..34]), (0x16, &[239, 1, 2, 3][..]));
+
+    assert!(a.net.leave_group(a.now, ETH, group));
+    a.pass(Duration::from_secs(1));
+    assert_eq!(a.sent().len(), 1);
+    assert_eq!(a.refusal(&from_b_v4("10.0.0.2", "239.1.2.3")), Some(DropReason::NotJoined));
+}
+
+#[test]
+fn solicited_node_groups_are_reported() {
+    let mut a = Host::new(MAC_A, &["fd00::1:2345/64"], |_| {});
+    a.pass(Duration::from_secs(3));
+    let group: Ipv6Addr = "ff02::1:ff01:2345".parse().unwrap();
+    let reported = a.sent().iter().any(|frame| {
+        frame.get(12..14) == Some(&[0x86, 0xdd])
+            && frame.windows(16).any(|w| w == group.octets())
+            && frame.get(62) == Some(&towpath_wire::mld::REPORT_V2)
+    });
+    assert!(reported);
+}
+
+#[test]
+fn an_ip_link_needs_no_neighbours() {
+    let change = |config: &mut InterfaceConfig| config.link = LinkType::Ip;
+    let mut a = Host::new(MAC_A, &["10.0.0.1/24", "fd00::1/64"], change);
+    a.send_udp("10.0.0.2", 3).unwrap();
+    a.send_udp("fd00::2", 3).unwrap();
+    let sent = a.sent();
+    assert_eq!((sent[0][0] >> 4, sent[1][0] >> 4), (4, 6));
+    let packet = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::UDP, &[0; 8]);
+    assert_eq!(local(a.receive(&packet).unwrap()).ip_offset, 0);
+    assert_eq!(a.net.next_timeout(), None);
+}
+
+#[test]
+fn warm_paths_take_no_new_buffers() {
+    let (mut a, mut b) = pair(ALL);
+    let allocated = |a: &Host, b: &Host| a.pool.allocated() + b.pool.allocated();
+    let mut before = 0;
+    for round in 0..100 {
+        a.send_udp("10.0.0.2", 100).unwrap();
+        let (_, received) = exchange(&mut a, &mut b);
+        a.pool.give(local(only(received)).packet);
+        if round == 10 {
+            before = allocated(&a, &b);
+        }
+    }
+    assert_eq!(allocated(&a, &b), before);
+}
+
+#[test]
+fn the_same_keys_give_the_same_run() {
+    let run = || {
+        let mut host = slaac_host();
+        host.receive(&from_router("ff02::1", &advert(1800), &[announced(7200, 3600)]));
+        host.pass(Duration::from_secs(10));
+        host.sent()
+    };
+    assert_eq!(run(), run());
+}
+
+/// Bytes that get far: a frame for us with right lengths and header checksum, and chaos inside.
+fn plausible() -> impl Strategy<Value = Vec<u8>> {
+    let protocol = prop::sample::select(vec![0u8, 1, 2, 6, 17, 43, 44, 58, 59, 60, 99]);
+    let body = prop::collection::vec(any::<u8>(), 0..200);
+    let kind = prop::sample::select(vec![
+        0u8, 1, 2, 3, 4, 5, 8, 0x11, 128, 129, 130, 133, 134, 135, 136, 137,
+    ]);
+    let ends = prop::sample::select(vec!["fe80::ff", "fd00::2", "::"]);
+    let to = prop::sample::select(vec!["fd00::1", "ff02::1", "ff02::1:ff00:1"]);
+    (any::<bool>(), protocol, body, kind, any::<[u8; 4]>(), (ends, to, any::<bool>()))
+        .prop_map(|(v4, protocol, mut body, kind, noise, (src, dst, near))| {
+            let protocol = IpProtocol(protocol);
+            if let Some(first) = body.first_mut() {
+                *first = kind;
+            }
+            if let Some(code) = body.get_mut(1) {
+                *code &= noise[0];
+            }
+            if v4 {
+                if body.len() >= 8 && protocol == IpProtocol::ICMP {
+                    icmpv4::fill_checksum(&mut body);
+                }
+                let mut packet = ipv4_packet("10.0.0.2", "10.0.0.1", protocol, &body);
+                packet[6..8].copy_from_slice(&[noise[1] & 0x20, noise[2] & 3]);
+                packet[10..12].fill(0);
+                let sum =
+                    towpath_wire::checksum::finish(towpath_wire::checksum::sum(&packet[..20], 0));
+                packet[10..12].copy_from_slice(&sum.to_be_bytes());
+                return (EtherType::IPV4, packet);
+            }
+            if body.len() >= 8 && protocol == IpProtocol::ICMPV6 {
+                icmpv6::fill_checksum(&mut body, src.parse().unwrap(), dst.parse().unwrap());
+            }
+            let hop_limit = if near { 255 } else { 1 };
+            (EtherType::IPV6, ipv6_packet(src, dst, protocol, hop_limit, &body))
+        })
+        .prop_map(|(ethertype, packet)| frame(MAC_A, MAC_B, ethertype, &packet))
+}
+
+/// Feeds frames and lets time pass; what is asked of the layer is only that it survives.
+fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
+    let mut host = Host::new(MAC_A, &["10.0.0.1/24", "fd00::1/64"], |config| {
+        config.link = link;
+        config.slaac = true;
+        config.any_address = any_address;
+    });
+    let mut batch: Batch = frames.iter().map(|bytes| host.packet(bytes)).collect();
+    let merged = coalesce(link, &mut batch, &mut host.pool);
+    assert_eq!(batch.len() + merged, frames.len());
+    for bytes in frames {
+        let skip = if link == LinkType::Ip { 14.min(bytes.len()) } else { 0 };
+        match host.receive(&bytes[skip..]) {
+            Some(Received::Local(local)) => {
+                assert!(local.offset + local.len == local.packet.len());
+                verify_transport(&local);
+                host.net.unreachable(host.now, &local, Unreachable::Protocol, &mut host.pool);
+            }
+            Some(Received::EchoReply(echo) | Received::EchoRequest(echo)) => {
+                assert!(echo.data_offset + echo.data_len <= echo.local.packet.linear().len());
+            }
+            Some(Received::IcmpError(error)) => {
+                host.net.set_path_mtu(host.now, error.dst, 1);
+            }
+            None => {}
+        }
+        host.pass(Duration::from_millis(700));
+    }
+    host.pass(Duration::from_secs(100));
+    let counted = host.net.counters.iter().find(|(name, _)| *name == "received").unwrap().1;
+    assert_eq!(counted, frames.len() as u64);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn arbitrary_bytes_never_panic(
+        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..8),
+        any_address: bool,
+    ) {
+        survive(LinkType::Ethernet, any_address, &frames);
+        survive(LinkType::Ip, any_address, &frames);
+    }
+
+    #[test]
+    fn plausible_packets_never_panic(
+        frames in prop::collection::vec(plausible(), 1..12),
+        any_address: bool,
+    ) {
+        survive(LinkType::Ethernet, any_address, &frames);
+        survive(LinkType::Ip, any_address, &frames);
+    }
+
+    #[test]
+    fn fragments_in_any_order_make_the_datagram(
+        len in 1473usize..20_000,
+        v6: bool,
+        seed: u64,
+    ) {
+        let (mut a, mut b) = pair(NONE);
+        a.send_udp(if v6 { "fd00::2" } else { "10.0.0.2" }, len).unwrap();
+        let mut frames = a.sent();
+        let mut random = hash::Random::new(seed);
+        for n in (1..frames.len()).rev() {
+            frames.swap(n, random.below(n as u64 + 1) as usize);
+        }
+        let received: Vec<_> = frames.iter().filter_map(|frame| b.receive(frame)).collect();
+        let local = local(only(received));
+        prop_assert!(verify_transport(&local));
+        prop_assert_eq!(&local.packet.linear()[local.offset + 8..], &pattern(len)[..]);
+    }
+}
+
+#[test]
+fn loopback_is_the_first_interface() {
+    let a = Host::a();
+    let lo = &a.net.interfaces()[0];
+    assert_eq!((lo.name(), lo.id()), ("lo", IfaceId::LOOPBACK));
+    assert_eq!(lo.addresses()[0].addr(), IpAddr::V4(Ipv4Addr::LOCALHOST));
+}

@@ -1,0 +1,128 @@
+//! What is lost, and what is counted.
+
+use towpath_pool::{Packet, Pool};
+
+use super::limits::DROPPED_MAX;
+use super::{IfaceId, Net};
+use crate::drop::{DropReason, Drops};
+
+/// A copy of a dropped packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// Where it came from or was to go.
+    pub iface: IfaceId,
+    /// Why it was dropped.
+    pub reason: DropReason,
+    /// When it arrived, ns; 0 for packets of our own.
+    pub arrival_ns: u64,
+    /// Its bytes from the first of the link header, or of the headers it had got so far.
+    pub bytes: Vec<u8>,
+}
+
+/// Counters of the IP layer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NetCounters {
+    /// Packets handed to [`Net::receive`].
+    pub received: u64,
+    /// Bytes of them.
+    pub received_bytes: u64,
+    /// Transport packets given to the sockets.
+    pub delivered: u64,
+    /// Packets put into an output or onto the loopback queue.
+    pub sent: u64,
+    /// Bytes of them.
+    pub sent_bytes: u64,
+    /// Packets cut by software for a device that cannot.
+    pub segmented: u64,
+    /// Packets cut into fragments.
+    pub fragmented: u64,
+    /// Fragments received.
+    pub fragments_received: u64,
+    /// Packets put together from fragments.
+    pub reassembled: u64,
+    /// ICMP errors sent.
+    pub icmp_errors_sent: u64,
+    /// ICMP errors not sent because of the rate limit.
+    pub icmp_errors_limited: u64,
+    /// ICMP errors received about packets of ours.
+    pub icmp_errors_received: u64,
+    /// Echo requests answered.
+    pub echoes_answered: u64,
+    /// ARP requests and neighbour solicitations sent.
+    pub solicits_sent: u64,
+    /// Neighbours that did not answer.
+    pub neighbors_failed: u64,
+    /// Addresses given up because someone else has them.
+    pub duplicate_addresses: u64,
+    /// Packets dropped, by reason.
+    pub drops: Drops,
+}
+
+impl NetCounters {
+    /// Names and values in a fixed order, drops excepted.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        // Exhaustive, so that a new counter cannot be forgotten here.
+        let Self {
+            received,
+            received_bytes,
+            delivered,
+            sent,
+            sent_bytes,
+            segmented,
+            fragmented,
+            fragments_received,
+            reassembled,
+            icmp_errors_sent,
+            icmp_errors_limited,
+            icmp_errors_received,
+            echoes_answered,
+            solicits_sent,
+            neighbors_failed,
+            duplicate_addresses,
+            drops: _,
+        } = *self;
+        [
+            ("received", received),
+            ("received_bytes", received_bytes),
+            ("delivered", delivered),
+            ("sent", sent),
+            ("sent_bytes", sent_bytes),
+            ("segmented", segmented),
+            ("fragmented", fragmented),
+            ("fragments_received", fragments_received),
+            ("reassembled", reassembled),
+            ("icmp_errors_sent", icmp_errors_sent),
+            ("icmp_errors_limited", icmp_errors_limited),
+            ("icmp_errors_received", icmp_errors_received),
+            ("echoes_answered", echoes_answered),
+            ("solicits_sent", solicits_sent),
+            ("neighbors_failed", neighbors_failed),
+            ("duplicate_addresses", duplicate_addresses),
+        ]
+        .into_iter()
+    }
+}
+
+impl Net {
+    /// Throws a packet away: counts why, and keeps a copy when drops are traced.
+    pub fn drop(&mut self, iface: IfaceId, packet: Packet, reason: DropReason, pool: &mut Pool) {
+        self.counters.drops.count(reason);
+        if self.config.trace_drops && self.dropped.len() < DROPPED_MAX {
+            let mut bytes = vec![0; packet.len()];
+            packet.copy_to(0, &mut bytes);
+            let arrival_ns = packet.meta.arrival_ns;
+            self.dropped.push_back(Dropped { iface, reason, arrival_ns, bytes });
+        }
+        pool.give(packet);
+    }
+
+    /// The oldest traced drop not yet taken.
+    pub fn take_dropped(&mut self) -> Option<Dropped> {
+        self.dropped.pop_front()
+    }
+
+    /// Whether dropped packets are kept from now on.
+    pub fn set_trace_drops(&mut self, on: bool) {
+        self.config.trace_drops = on;
+    }
+}

@@ -1,0 +1,240 @@
+//! Options of sockets that change while they live.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use towpath_tcp::{CongestionKind, Connection, Instant, KeepAlive};
+
+use crate::error::OptionError;
+use crate::host::{Host, SocketId};
+use crate::limits::MEMBERSHIPS_MAX;
+use crate::net::IfaceId;
+use crate::socket::{Datagram, Kind, Membership, Settings};
+use crate::stack::Stack;
+
+/// One option and its value. Those of binding are in [`crate::BindOptions`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SocketOption {
+    /// TCP_NODELAY.
+    NoDelay(bool),
+    /// TCP_CORK.
+    Cork(bool),
+    /// MSG_MORE on the last write: a short segment waits for what follows.
+    MoreComing(bool),
+    /// TCP_QUICKACK.
+    QuickAck(bool),
+    /// SO_KEEPALIVE with TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT.
+    KeepAlive(Option<KeepAlive>),
+    /// TCP_USER_TIMEOUT.
+    UserTimeout(Option<Duration>),
+    /// TCP_CONGESTION.
+    Congestion(CongestionKind),
+    /// TCP_MAXSEG: 88 to 32767, or 0 for what the path carries.
+    MaxSegment(u16),
+    /// IP_TTL or IPV6_UNICAST_HOPS; not 0.
+    Ttl(u8),
+    /// IP_TOS or IPV6_TCLASS.
+    Tos(u8),
+    /// SO_BROADCAST.
+    Broadcast(bool),
+    /// IP_MTU_DISCOVER: true refuses datagrams longer than the path MTU, false fragments them.
+    DontFragment(bool),
+    /// IP_MULTICAST_TTL or IPV6_MULTICAST_HOPS.
+    MulticastTtl(u8),
+    /// IP_MULTICAST_IF or IPV6_MULTICAST_IF.
+    MulticastInterface(Option<IfaceId>),
+    /// IP_MULTICAST_LOOP or IPV6_MULTICAST_LOOP.
+    MulticastLoop(bool),
+    /// IP_MULTICAST_ALL: also take datagrams to groups that other sockets joined.
+    MulticastAll(bool),
+}
+
+impl<H: Host> Stack<H> {
+    /// Sets an option. On a listener it holds for children to come.
+    pub fn set_option(&mut self, id: SocketId, option: SocketOption) -> Result<(), OptionError> {
+        let index = self.index(id).ok_or(OptionError::NoSocket)?;
+        let interfaces = self.net.interfaces().len();
+        let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
+        match &mut socket.kind {
+            Kind::Fresh(settings) => set_stream(settings, None, option),
+            Kind::Listener(listener) => set_stream(&mut listener.settings, None, option),
+            Kind::Promised(_) => Err(OptionError::NotApplicable),
+            Kind::Stream(stream) => {
+                let set = set_stream(&mut stream.settings, stream.connection.as_mut(), option);
+                // What was held back may go now, and timers may have moved.
+                self.mark_dirty(index);
+                set
+            }
+            Kind::Datagram(datagram) => set_datagram(datagram, option, interfaces),
+        }
+    }
+
+    /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP), on the interface that routes to it
+    /// when none is given.
+    pub fn join_group(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        group: IpAddr,
+        iface: Option<IfaceId>,
+    ) -> Result<(), OptionError> {
+        let (index, membership) = self.membership(now, id, group, iface)?;
+        let Some(Kind::Datagram(datagram)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
+            return Err(OptionError::NotApplicable);
+        };
+        if datagram.memberships.contains(&membership) {
+            return Err(OptionError::Membership);
+        }
+        if datagram.memberships.len() >= MEMBERSHIPS_MAX {
+            return Err(OptionError::TooMany);
+        }
+        if !self.net.join_group(now, membership.iface, group) {
+            return Err(OptionError::TooMany);
+        }
+        datagram.memberships.push(membership);
+        // For what this host itself sends to the group.
+        self.net.join_group(now, IfaceId::LOOPBACK, group);
+        self.memberships += 1;
+        Ok(())
+    }
+
+    /// Leaves a group joined with [`Stack::join_group`].
+    pub fn leave_group(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        group: IpAddr,
+        iface: Option<IfaceId>,
+    ) -> Result<(), OptionError> {
+        let (index, membership) = self.membership(now, id, group, iface)?;
+        let Some(Kind::Datagram(datagram)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
+            return Err(OptionError::NotApplicable);
+        };
+        let at = datagram.memberships.iter().position(|m| *m == membership);
+        datagram.memberships.swap_remove(at.ok_or(OptionError::Membership)?);
+        self.end_membership(now, membership);
+        Ok(())
+    }
+
+    pub(crate) fn end_membership(&mut self, now: Instant, membership: Membership) {
+        self.net.leave_group(now, membership.iface, membership.group);
+        self.net.leave_group(now, IfaceId::LOOPBACK, membership.group);
+        self.memberships -= 1;
+    }
+
+    fn membership(
+        &self,
+        now: Instant,
+        id: SocketId,
+        group: IpAddr,
+        iface: Option<IfaceId>,
+    ) -> Result<(u32, Membership), OptionError> {
+        let index = self.index(id).ok_or(OptionError::NoSocket)?;
+        if !group.is_multicast() {
+            return Err(OptionError::Invalid);
+        }
+        let iface = match iface {
+            Some(iface) => iface,
+            None => {
+                let route = self.net.route(now, None, group, None);
+                route.map_err(|_| OptionError::NoInterface)?.iface
+            }
+        };
+        if iface.index() >= self.net.interfaces().len() {
+            return Err(OptionError::NoInterface);
+        }
+        Ok((index, Membership { group, iface }))
+    }
+}
+
+fn set_stream(
+    settings: &mut Settings,
+    connection: Option<&mut Connection>,
+    option: SocketOption,
+) -> Result<(), OptionError> {
+    match option {
+        SocketOption::NoDelay(on) => {
+            settings.tcp.nodelay = on;
+            if let Some(connection) = connection {
+                connection.set_nodelay(on);
+            }
+        }
+        SocketOption::KeepAlive(keepalive) => {
+            settings.tcp.keepalive = keepalive;
+            if let Some(connection) = connection {
+                connection.set_keepalive(keepalive);
+            }
+        }
+        SocketOption::UserTimeout(timeout) => {
+            settings.tcp.user_timeout = timeout;
+            if let Some(connection) = connection {
+                connection.set_user_timeout(timeout);
+            }
+        }
+        SocketOption::Congestion(kind) => {
+            settings.tcp.congestion = kind;
+            if let Some(connection) = connection {
+                connection.set_congestion(kind);
+            }
+        }
+        SocketOption::MaxSegment(mss) => {
+            // Linux's TCP_MIN_MSS and MAX_TCP_WINDOW.
+            if mss != 0 && !(88..=32767).contains(&mss) {
+                return Err(OptionError::Invalid);
+            }
+            settings.mss_max = mss;
+            if let Some(connection) = connection.filter(|_| mss != 0) {
+                connection.set_mss_max(mss);
+            }
+        }
+        SocketOption::Ttl(0) => return Err(OptionError::Invalid),
+        SocketOption::Ttl(ttl) => settings.ttl = ttl,
+        SocketOption::Tos(tos) => settings.tos = tos,
+        // These say something about a moment, and mean nothing before there is a connection.
+        SocketOption::Cork(on) => {
+            connection
+                .map(|connection| connection.set_cork(on))
+                .ok_or(OptionError::NotApplicable)?;
+        }
+        SocketOption::MoreComing(on) => {
+            connection
+                .map(|connection| connection.more_coming(on))
+                .ok_or(OptionError::NotApplicable)?;
+        }
+        SocketOption::QuickAck(on) => {
+            connection
+                .map(|connection| connection.set_quickack(on))
+                .ok_or(OptionError::NotApplicable)?;
+        }
+        _ => return Err(OptionError::NotApplicable),
+    }
+    Ok(())
+}
+
+fn set_datagram(
+    datagram: &mut Datagram,
+    option: SocketOption,
+    interfaces: usize,
+) -> Result<(), OptionError> {
+    match option {
+        SocketOption::Ttl(0) => return Err(OptionError::Invalid),
+        SocketOption::Ttl(ttl) => datagram.ttl = ttl,
+        SocketOption::Tos(tos) => datagram.tos = tos,
+        SocketOption::Broadcast(on) => datagram.broadcast = on,
+        SocketOption::DontFragment(on) => datagram.dont_fragment = on,
+        SocketOption::MulticastTtl(ttl) => datagram.multicast_ttl = ttl,
+        SocketOption::MulticastInterface(Some(iface)) if iface.index() >= interfaces => {
+            return Err(OptionError::NoInterface);
+        }
+        SocketOption::MulticastInterface(iface) => datagram.multicast_iface = iface,
+        SocketOption::MulticastLoop(on) => datagram.multicast_loop = on,
+        SocketOption::MulticastAll(on) => datagram.multicast_all = on,
+        _ => return Err(OptionError::NotApplicable),
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! What a visit of `tx` leaves behind: events for the owner, a timer, buffers of the right size, and at
+//! the end of a connection an entry in TIME-WAIT.
+
+use towpath_ring::{RecvBuffer, SendBuffer};
+use towpath_tcp::{Event, Instant, State, TimeWait};
+
+use crate::drop::DropReason;
+use crate::flow::FlowRef;
+use crate::host::{Host, SocketError, SocketEvent};
+use crate::socket::{Kind, News, Stream};
+use crate::stack::{Stack, TimerOwner};
+use crate::time_wait::TimeWaitFlow;
+use crate::timer::TimerId;
+
+impl<H: Host> Stack<H> {
+    /// Events and the timer, once a connection has nothing more to send.
+    pub(crate) fn after_visit(&mut self, now: Instant, host: &mut H, index: u32) {
+        loop {
+            let Some(socket) = self.sockets.get_mut(index) else { return };
+            let (user, orphan) = (socket.user, socket.orphan);
+            let Kind::Stream(stream) = &mut socket.kind else { return };
+            let Some(connection) = &mut stream.connection else { return };
+            let Some(event) = connection.poll_event() else {
+                let next = connection.next_timeout().map(|(at, _)| at);
+                self.wheel.set(&mut stream.timer, next, TimerOwner::Socket(index));
+                return;
+            };
+            let told = match event {
+                Event::Connected => Some(SocketEvent::Connected),
+                Event::PeerClosed => Some(SocketEvent::PeerClosed),
+                Event::Reset => Some(SocketEvent::Error(SocketError::Reset)),
+                Event::Refused => Some(SocketEvent::Error(SocketError::Refused)),
+                Event::TimedOut => Some(SocketEvent::Error(SocketError::TimedOut)),
+                Event::Unreachable => {
+                    let why = stream.unreachable.unwrap_or(SocketError::HostUnreachable);
+                    Some(SocketEvent::Error(why))
+                }
+                Event::TimeWait(state) => {
+                    self.end_connection(now, index, Some(state));
+                    None
+                }
+                Event::Closed => {
+                    self.end_connection(now, index, None);
+                    None
+                }
+                _ => None,
+            };
+            if let Some(event) = told.filter(|_| !orphan) {
+                host.event(user, event);
+            }
+            if let Some(SocketEvent::Error(_)) = told {
+                self.counters.tcp_failures += 1;
+            }
+        }
+    }
+
+    /// The connection is over. What must be remembered goes to TIME-WAIT; the socket stays until its
+    /// owner has closed it.
+    fn end_connection(&mut self, now: Instant, index: u32, time_wait: Option<TimeWait>) {
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        let orphan = socket.orphan;
+        let sharing = socket.bound.map(|bound| bound.options.sharing());
+        let Kind::Stream(stream) = &mut socket.kind else { return };
+        stream.connection = None;
+        self.wheel.cancel(&mut stream.timer);
+        let hash = self.keys.table.flow(&stream.flow);
+        match time_wait {
+            Some(state) => {
+                // A socket that holds the port itself leaves its TIME-WAIT behind as a user.
+                if stream.uses_port.is_none()
+                    && let Some(sharing) = sharing
+                {
+                    self.tcp_binds.use_port(stream.flow.local_port, stream.flow.local, sharing);
+                }
+                let entry = TimeWaitFlow {
+                    flow: stream.flow,
+                    state,
+                    uses_port: stream.uses_port.take().or(sharing),
+                };
+                let at = self.time_waits.insert(entry);
+                self.flows.replace(hash, FlowRef::Socket(index), FlowRef::TimeWait(at));
+                if self.time_waits.len() > self.config.time_wait_max
+                    && let Some(oldest) = self.time_waits.oldest()
+                {
+                    self.count_drop(DropReason::TimeWaitFull);
+                    self.remove_time_wait(oldest);
+                }
+            }
+            None => {
+                self.flows.remove(hash, FlowRef::Socket(index));
+            }
+        }
+        if orphan {
+            self.remove_socket(now, index);
+        }
+    }
+
+    /// A connection's timer fired, or one that was put off since it was armed.
+    pub(crate) fn on_socket_timeout(&mut self, now: Instant, index: u32) {
+        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
+            return;
+        };
+        stream.timer = TimerId::NONE;
+        let Some(connection) = &mut stream.connection else { return };
+        match connection.next_timeout() {
+            Some((due, _)) if due <= now => {
+                connection.on_timeout(now);
+                self.mark_dirty(index);
+            }
+            // It was put off since it was armed.
+            next => {
+                self.wheel.set(&mut stream.timer, next.map(|(at, _)| at), TimerOwner::Socket(index))
+            }
+        }
+    }
+}
+
+/// Tells the owner what happened to the buffers since the last visit, each thing once.
+pub(crate) fn tell_news<H: Host>(host: &mut H, user: u32, orphan: bool, stream: &mut Stream<H>) {
+    let News { readable, writable } = std::mem::take(&mut stream.news);
+    if orphan {
+        return;
+    }
+    if readable {
+        host.event(user, SocketEvent::Readable);
+    }
+    if writable {
+        host.event(user, SocketEvent::Writable);
+    }
+}
+
+/// Once a round trip: both buffers follow what the connection achieves.
+pub(crate) fn tune<H: Host>(now: Instant, stream: &mut Stream<H>) {
+    if !stream.tuning.is_due(now) {
+        return;
+    }
+    let buffers = stream.buffers();
+    let Some(connection) = &stream.connection else { return };
+    if connection.state() == State::SynSent {
+        return;
+    }
+    let info = connection.info(now, buffers);
+    let rtt = Some(info.rtt).filter(|rtt| !rtt.is_zero());
+    if let Some(capacity) = stream.tuning.on_period(now, buffers.recv_unread, rtt) {
+        stream.recv.want_capacity(capacity);
+    }
+    if info.cwnd_bytes > buffers.send_capacity / 2 {
+        stream.send.want_capacity(info.cwnd_bytes.saturating_mul(2));
+    }
+}

@@ -1,0 +1,267 @@
+//! The way in: from a packet to the socket it is for. This page is the map; what a handshake means is
+//! in `passive`, which sockets take a datagram in `delivery`, whom an ICMP error concerns in `errors`.
+//! Every connection that a segment touched is visited by `tx` in the same turn.
+//!
+//! ```text
+//!  packet ─► net ─┬─► tcp ─┬─► connection ─► buffers, events      ┐ one probe of the
+//!                 │        ├─► half-open ─► child of its listener  │ flow table says
+//!                 │        ├─► TIME-WAIT                           │ which
+//!                 │        ├─► pending (any-address)               ┘
+//!                 │        └─► no flow: listener, any-address SYN, or RST
+//!                 ├─► udp ──► connected socket, else bound ones, else port unreachable
+//!                 ├─► icmp error ─► connection (RFC 5927) or connected datagram socket
+//!                 └─► echo reply ─► echo socket
+//! ```
+
+use std::net::SocketAddr;
+
+use towpath_pool::{Packet, Pool};
+use towpath_ring::{Payload, RecvBuffer, SendBuffer};
+use towpath_tcp::{Disposition, Flags, Instant, Segment};
+use towpath_wire::{IpProtocol, addr, tcp, udp};
+
+use crate::delivery::{each_datagram, stray_echo};
+use crate::drop::DropReason;
+use crate::flow::{Flow, FlowRef};
+use crate::host::{DatagramMeta, Host};
+use crate::net::{self, IfaceId, Local, Received, Unreachable};
+use crate::socket::Kind;
+use crate::stack::Stack;
+
+/// A TCP segment on its way to its owner.
+pub(crate) struct Incoming {
+    pub local: Local,
+    pub flow: Flow,
+    pub hash: u64,
+    pub segment: Segment,
+    /// Bytes of TCP header with options.
+    pub header_len: usize,
+}
+
+impl Incoming {
+    /// What follows the TCP header.
+    pub fn payload(&self) -> Payload<'_> {
+        payload_of(&self.local, self.header_len)
+    }
+}
+
+impl<H: Host> Stack<H> {
+    /// Takes one packet from the device of `iface`, or from the loopback queue.
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        iface: IfaceId,
+        packet: Packet,
+        pool: &mut Pool,
+    ) {
+        match self.net.receive(now, iface, packet, pool) {
+            None => {}
+            Some(Received::Local(local)) => match IpProtocol(local.protocol) {
+                IpProtocol::TCP => self.receive_tcp(now, host, local, pool),
+                IpProtocol::UDP => self.receive_udp(now, host, local, pool),
+                _ => {
+                    self.net.unreachable(now, &local, Unreachable::Protocol, pool);
+                    self.drop_local(local, DropReason::UnknownProtocol, pool);
+                }
+            },
+            Some(Received::IcmpError(error)) => self.receive_error(now, &error),
+            Some(Received::EchoReply(echo)) => self.receive_echo_reply(now, host, echo, pool),
+            Some(Received::EchoRequest(echo)) => stray_echo(host, echo, pool),
+        }
+    }
+
+    fn receive_tcp(&mut self, now: Instant, host: &mut H, local: Local, pool: &mut Pool) {
+        self.counters.tcp_received += 1;
+        if !net::verify_transport(&local) {
+            return self.drop_local(local, DropReason::TransportChecksum, pool);
+        }
+        let Some(incoming) = self.parse_tcp(now, local, pool) else { return };
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+        //# A TCP implementation MUST silently discard an incoming SYN segment that is addressed to a
+        //# broadcast or multicast address (MUST-57).
+        if incoming.local.broadcast_or_multicast || !addr::is_unicast(incoming.flow.remote) {
+            return self.drop_local(incoming.local, DropReason::TcpNotUnicast, pool);
+        }
+        match self.find_flow(incoming.hash, &incoming.flow) {
+            Some(FlowRef::Socket(index)) => self.on_segment(now, index, incoming, pool),
+            Some(FlowRef::HalfOpen(index)) => {
+                self.on_half_open_segment(now, host, index, incoming, pool)
+            }
+            Some(FlowRef::TimeWait(index)) => {
+                self.on_time_wait_segment(now, host, index, incoming, pool)
+            }
+            Some(FlowRef::Pending(index)) => self.on_pending_segment(index, incoming, pool),
+            None if is_opening(&incoming.segment) => self.on_syn(now, host, incoming, None, pool),
+            None => self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool),
+        }
+    }
+
+    fn parse_tcp(&mut self, now: Instant, local: Local, pool: &mut Pool) -> Option<Incoming> {
+        let header = local.packet.linear().get(local.offset..).map(tcp::Header::parse);
+        let Some(Ok(header)) = header else {
+            self.drop_local(local, DropReason::TransportMalformed, pool);
+            return None;
+        };
+        let header_len = usize::from(header.header_len);
+        let Some(payload_len) = local.len.checked_sub(header_len) else {
+            self.drop_local(local, DropReason::TransportMalformed, pool);
+            return None;
+        };
+        let flow = Flow {
+            local: local.dst,
+            remote: local.src,
+            local_port: header.dst_port,
+            remote_port: header.src_port,
+        };
+        let segment = Segment {
+            seq: header.seq,
+            ack: header.ack,
+            flags: header.flags,
+            window: header.window,
+            urgent: header.urgent,
+            options: header.options,
+            payload_len: payload_len as u32,
+            arrival: arrival(now, &local),
+            ce: local.tos & 3 == 3,
+            segments: segments_in(&local, payload_len),
+        };
+        Some(Incoming { hash: self.keys.table.flow(&flow), local, flow, segment, header_len })
+    }
+
+    /// A segment of a connection: the state machine says what it means, the buffers follow, and the
+    /// connection will be visited.
+    pub(crate) fn on_segment(
+        &mut self,
+        now: Instant,
+        index: u32,
+        incoming: Incoming,
+        pool: &mut Pool,
+    ) {
+        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
+            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
+        };
+        let buffers = stream.buffers();
+        let Some(connection) = &mut stream.connection else {
+            return self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool);
+        };
+        let received = match connection.on_segment(now, &incoming.segment, buffers) {
+            Disposition::Accepted(received) => received,
+            Disposition::Dropped(_) => {
+                self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
+                return self.mark_dirty(index);
+            }
+        };
+        let written = received.write.is_none_or(|write| {
+            stream.recv.write_at(
+                write.fifo_offset,
+                &incoming.payload().slice(write.payload_offset, write.len),
+            )
+        });
+        if !written {
+            // The connection counts on these bytes, and they are nowhere: it cannot go on. Buffers do not
+            // state a capacity that they cannot fill, so that this stays a last resort.
+            connection.abort();
+            self.drop_local(incoming.local, DropReason::TcpNoMemory, pool);
+            return self.mark_dirty(index);
+        }
+        if received.commit > 0 {
+            stream.recv.commit(received.commit);
+            stream.tuning.on_commit(received.commit);
+            stream.news.readable = true;
+            self.counters.tcp_bytes_received += u64::from(received.commit);
+        }
+        if received.released > 0 {
+            stream.send.release(received.released);
+            stream.news.writable = true;
+            if let Some(route) = &stream.route {
+                self.net.confirm_reachable(now, route);
+            }
+        }
+        pool.give(incoming.local.packet);
+        self.mark_dirty(index);
+    }
+
+    fn receive_udp(&mut self, now: Instant, host: &mut H, local: Local, pool: &mut Pool) {
+        if !net::verify_transport(&local) {
+            return self.drop_local(local, DropReason::TransportChecksum, pool);
+        }
+        let header = local.packet.linear().get(local.offset..).map(udp::Header::parse_quoted);
+        let Some(Ok((header, header_len))) = header else {
+            return self.drop_local(local, DropReason::TransportMalformed, pool);
+        };
+        // Merged or to be cut (UDP_SEGMENT over loopback), the length is that of the whole.
+        let length = usize::from(header.length);
+        if length < header_len || length > local.len {
+            return self.drop_local(local, DropReason::TransportMalformed, pool);
+        }
+        self.counters.udp_received += 1;
+        let meta = DatagramMeta {
+            local: SocketAddr::new(local.dst, header.dst_port),
+            remote: SocketAddr::new(local.src, header.src_port),
+            iface: local.iface,
+            ttl: local.ttl,
+            tos: local.tos,
+            arrival: arrival(now, &local),
+        };
+        let payload = payload_of(&local, header_len).slice(0, (length - header_len) as u32);
+        let size =
+            local.packet.meta.segmentation.map_or(0, |segmentation| u32::from(segmentation.size));
+        let delivered = if local.broadcast_or_multicast {
+            self.deliver_to_all(host, &meta, &payload, size)
+        } else {
+            self.deliver_to_one(host, &meta, &payload, size)
+        };
+        match delivered {
+            Ok(()) => pool.give(local.packet),
+            Err(DropReason::UdpNoSocket) if self.net.is_any_address(local.iface) => {
+                each_datagram(&payload, size, |datagram| host.stray_datagram(&meta, &datagram));
+                pool.give(local.packet);
+            }
+            Err(reason) => {
+                //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.1
+                //# If a datagram arrives addressed to a UDP port for which
+                //# there is no pending LISTEN call, UDP SHOULD send an ICMP
+                //# Port Unreachable message.
+                if reason == DropReason::UdpNoSocket && !local.broadcast_or_multicast {
+                    self.net.unreachable(now, &local, Unreachable::Port, pool);
+                }
+                self.drop_local(local, reason, pool);
+            }
+        }
+    }
+
+    pub(crate) fn drop_local(&mut self, local: Local, reason: DropReason, pool: &mut Pool) {
+        self.net.drop(local.iface, local.packet, reason, pool);
+    }
+}
+
+/// A SYN that wants to open a connection.
+pub(crate) fn is_opening(segment: &Segment) -> bool {
+    segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST)
+}
+
+/// What follows the first `header_len` bytes of the transport header.
+pub(crate) fn payload_of(local: &Local, header_len: usize) -> Payload<'_> {
+    let linear = local.packet.linear();
+    let start = (local.offset + header_len).min(linear.len());
+    let len = local.len.saturating_sub(header_len);
+    let end = linear.len().min(start + len);
+    let tail = (len - (end - start)).min(local.packet.tail.len() as usize);
+    Payload::new(&linear[start..end], local.packet.tail.slice(0, tail as u32))
+}
+
+/// When the device received it.
+pub(crate) fn arrival(now: Instant, local: &Local) -> Instant {
+    match local.packet.meta.arrival_ns {
+        0 => now,
+        ns => Instant(ns),
+    }
+}
+
+fn segments_in(local: &Local, payload_len: usize) -> u16 {
+    let size =
+        local.packet.meta.segmentation.map_or(0, |segmentation| usize::from(segmentation.size));
+    if size == 0 { 1 } else { payload_len.div_ceil(size).clamp(1, 65535) as u16 }
+}

@@ -1,0 +1,315 @@
+//! Where the entries of every table live: stable indices, ids with a generation, no moves on growth.
+
+/// A growing array with reuse of free places.
+///
+/// Entries lie in chunks, so that growth never copies what is there: adding the millionth socket
+/// costs what adding the first did.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    chunks: Vec<Vec<Place<T>>>,
+    free: u32,
+    len: u32,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    generation: u32,
+    content: Content<T>,
+}
+
+#[derive(Debug)]
+enum Content<T> {
+    Taken(T),
+    Free { next: u32 },
+}
+
+/// No entry: the end of a list.
+pub(crate) const NONE: u32 = u32::MAX;
+
+const CHUNK: usize = 256;
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), free: NONE, len: 0 }
+    }
+}
+
+impl<T> Slab<T> {
+    /// Entries in it.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Stores `value` and returns its index.
+    pub fn insert(&mut self, value: T) -> u32 {
+        self.len += 1;
+        if self.free != NONE {
+            let index = self.free;
+            let place = self.place_mut(index).expect("the free list holds places of the slab");
+            let Content::Free { next } = place.content else {
+                unreachable!("a free place is taken")
+            };
+            place.content = Content::Taken(value);
+            self.free = next;
+            return index;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let before = (self.chunks.len() - 1) * CHUNK;
+        let chunk = self.chunks.last_mut().expect("one was just made");
+        chunk.push(Place { generation: 0, content: Content::Taken(value) });
+        (before + chunk.len() - 1) as u32
+    }
+
+    /// The id of what is inserted next.
+    pub fn next_id(&self) -> u64 {
+        match self.free {
+            NONE => self.chunks.iter().map(|chunk| chunk.len() as u64).sum(),
+            index => self.id(index),
+        }
+    }
+
+    /// Takes an entry out; its id is never given again until 2³² reuses of the place.
+    pub fn remove(&mut self, index: u32) -> Option<T> {
+        let free = self.free;
+        let place = self.place_mut(index)?;
+        if matches!(place.content, Content::Free { .. }) {
+            return None;
+        }
+        place.generation = place.generation.wrapping_add(1);
+        let content = std::mem::replace(&mut place.content, Content::Free { next: free });
+        self.free = index;
+        self.len -= 1;
+        match content {
+            Content::Taken(value) => Some(value),
+            Content::Free { .. } => None,
+        }
+    }
+
+    /// The entry at `index`.
+    #[inline]
+    pub fn get(&self, index: u32) -> Option<&T> {
+        match &self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)?.content {
+            Content::Taken(value) => Some(value),
+            Content::Free { .. } => None,
+        }
+    }
+
+    /// The entry at `index`, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        match &mut self.place_mut(index)?.content {
+            Content::Taken(value) => Some(value),
+            Content::Free { .. } => None,
+        }
+    }
+
+    /// Index and generation of the entry at `index` in one number.
+    pub fn id(&self, index: u32) -> u64 {
+        let generation = self
+            .chunks
+            .get(index as usize / CHUNK)
+            .and_then(|chunk| chunk.get(index as usize % CHUNK))
+            .map_or(0, |place| place.generation);
+        u64::from(generation) << 32 | u64::from(index)
+    }
+
+    /// The index in `id`, if that entry still lives.
+    #[inline]
+    pub fn find(&self, id: u64) -> Option<u32> {
+        let index = id as u32;
+        let place = self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)?;
+        let lives =
+            matches!(place.content, Content::Taken(_)) && place.generation == (id >> 32) as u32;
+        lives.then_some(index)
+    }
+
+    /// All entries by index.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.chunks.iter().flatten().zip(0..).filter_map(|(place, index)| match &place.content {
+            Content::Taken(value) => Some((index, value)),
+            Content::Free { .. } => None,
+        })
+    }
+
+    #[inline]
+    fn place_mut(&mut self, index: u32) -> Option<&mut Place<T>> {
+        self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)
+    }
+}
+
+/// A line of entries of a [`Queue`], oldest first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line {
+    front: u32,
+    back: u32,
+    len: u32,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { front: NONE, back: NONE, len: 0 }
+    }
+}
+
+impl Line {
+    /// Entries in the line.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// The oldest.
+    pub fn front(&self) -> Option<u32> {
+        (self.front != NONE).then_some(self.front)
+    }
+}
+
+/// A slab whose entries stand in lines by age: the oldest is found, and any is removed, at once.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    slab: Slab<Linked<T>>,
+}
+
+#[derive(Debug)]
+struct Linked<T> {
+    before: u32,
+    behind: u32,
+    value: T,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { slab: Slab::default() }
+    }
+}
+
+impl<T> Queue<T> {
+    /// Entries in all lines.
+    pub fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Puts `value` at the back of `line`.
+    pub fn push(&mut self, line: &mut Line, value: T) -> u32 {
+        let index = self.slab.insert(Linked { before: NONE, behind: NONE, value });
+        self.link(line, index);
+        index
+    }
+
+    /// Takes the entry out of `line`, in which it must stand.
+    pub fn remove(&mut self, line: &mut Line, index: u32) -> Option<T> {
+        self.unlink(line, index)?;
+        self.slab.remove(index).map(|linked| linked.value)
+    }
+
+    /// Makes the entry the youngest of `line`, in which it must stand.
+    pub fn renew(&mut self, line: &mut Line, index: u32) {
+        if self.unlink(line, index).is_some() {
+            self.link(line, index);
+        }
+    }
+
+    /// The entry at `index`.
+    pub fn get(&self, index: u32) -> Option<&T> {
+        self.slab.get(index).map(|linked| &linked.value)
+    }
+
+    /// The entry at `index`, to be changed.
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.slab.get_mut(index).map(|linked| &mut linked.value)
+    }
+
+    /// All entries of all lines.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slab.iter().map(|(_, linked)| &linked.value)
+    }
+
+    /// Index and generation in one number.
+    pub fn id(&self, index: u32) -> u64 {
+        self.slab.id(index)
+    }
+
+    /// The index in `id`, if that entry still lives.
+    pub fn find(&self, id: u64) -> Option<u32> {
+        self.slab.find(id)
+    }
+
+    fn link(&mut self, line: &mut Line, index: u32) {
+        let back = line.back;
+        if let Some(linked) = self.slab.get_mut(index) {
+            (linked.before, linked.behind) = (back, NONE);
+        }
+        match self.slab.get_mut(back) {
+            Some(linked) => linked.behind = index,
+            None => line.front = index,
+        }
+        line.back = index;
+        line.len += 1;
+    }
+
+    fn unlink(&mut self, line: &mut Line, index: u32) -> Option<()> {
+        let linked = self.slab.get(index)?;
+        let (before, behind) = (linked.before, linked.behind);
+        match self.slab.get_mut(before) {
+            Some(linked) => linked.behind = behind,
+            None => line.front = behind,
+        }
+        match self.slab.get_mut(behind) {
+            Some(linked) => linked.before = before,
+            None => line.back = before,
+        }
+        line.len -= 1;
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_die_with_their_entry() {
+        let mut slab = Slab::default();
+        let a = slab.insert('a');
+        let id = slab.id(a);
+        assert_eq!(slab.find(id), Some(a));
+        assert_eq!(slab.remove(a), Some('a'));
+        assert_eq!(slab.remove(a), None);
+        let promised = slab.next_id();
+        assert_eq!(slab.insert('b'), a, "the place is used again");
+        assert_eq!(slab.id(a), promised);
+        assert_eq!(slab.find(id), None, "under another id");
+        assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn grows_past_a_chunk() {
+        let mut slab = Slab::default();
+        let mut insert = |n| {
+            let promised = slab.next_id();
+            let index = slab.insert(n);
+            assert_eq!(slab.id(index), promised);
+            index
+        };
+        let indices: Vec<u32> = (0..1000).map(&mut insert).collect();
+        assert!(indices.iter().enumerate().all(|(n, &index)| slab.get(index) == Some(&n)));
+        assert_eq!(slab.iter().count(), 1000);
+    }
+
+    #[test]
+    fn lines_keep_their_order_whatever_is_removed() {
+        let mut queue = Queue::default();
+        let mut line = Line::default();
+        let at: Vec<u32> = (0..5).map(|n| queue.push(&mut line, n)).collect();
+        assert_eq!(queue.remove(&mut line, at[2]), Some(2));
+        queue.renew(&mut line, at[0]);
+        queue.remove(&mut line, at[4]);
+        let mut seen = Vec::new();
+        while let Some(front) = line.front() {
+            seen.extend(queue.remove(&mut line, front));
+        }
+        assert_eq!(seen, [1, 3, 0]);
+        assert_eq!((line.len(), queue.len()), (0, 0));
+    }
+}

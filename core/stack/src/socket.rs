@@ -1,0 +1,193 @@
+//! What a socket is made of. Sockets live in one slab; the big kinds are boxed, so that each costs
+//! what it needs.
+
+use std::net::{IpAddr, SocketAddr};
+
+use towpath_ring::{RecvBuffer, SendBuffer};
+use towpath_tcp::{Buffers, Config, Connection};
+
+use crate::binds::{BindAddr, Sharing};
+use crate::flow::Flow;
+use crate::host::{BindOptions, Family, Host, SocketError};
+use crate::net::{IfaceId, Route};
+use crate::slab::Line;
+use crate::timer::TimerId;
+use crate::tuning::RecvTuning;
+
+/// One socket.
+pub(crate) struct Socket<H: Host> {
+    /// The owner's number.
+    pub user: u32,
+    pub family: Family,
+    /// The address and port it holds in the table of its protocol.
+    pub bound: Option<Bound>,
+    /// It stands in the dirty list.
+    pub dirty: bool,
+    /// The owner closed it.
+    pub orphan: bool,
+    pub kind: Kind<H>,
+}
+
+/// The kinds and, for streams, the stages of life.
+pub(crate) enum Kind<H: Host> {
+    /// A stream socket that neither listens nor has a connection.
+    Fresh(Box<Settings>),
+    Listener(Box<Listener>),
+    /// Made by `accept_pending`: its handshake is in the SYN cache.
+    Promised(Box<Promised<H>>),
+    Stream(Box<Stream<H>>),
+    Datagram(Box<Datagram>),
+}
+
+/// A hold on a local address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bound {
+    pub addr: BindAddr,
+    pub port: u16,
+    pub options: BindOptions,
+}
+
+impl Bound {
+    /// As a program sees it.
+    pub fn socket_addr(&self) -> SocketAddr {
+        SocketAddr::new(self.ip(), self.port)
+    }
+
+    /// The address, unspecified for the wildcards.
+    pub fn ip(&self) -> IpAddr {
+        match self.addr {
+            BindAddr::AnyV4 => IpAddr::from([0; 4]),
+            BindAddr::AnyV6 | BindAddr::AnyDual => IpAddr::from([0; 16]),
+            BindAddr::Ip(ip) => ip,
+        }
+    }
+
+    /// The source to route from, if the bind fixed one.
+    pub fn source(&self) -> Option<IpAddr> {
+        match self.addr {
+            BindAddr::Ip(ip) => Some(ip),
+            _ => None,
+        }
+    }
+}
+
+impl BindOptions {
+    pub(crate) fn sharing(&self) -> Sharing {
+        Sharing { reuse_addr: self.reuse_addr, reuse_port: self.reuse_port }
+    }
+}
+
+/// What can be set on a stream socket before it has a connection; children inherit it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub tcp: Config,
+    pub ttl: u8,
+    pub tos: u8,
+    /// TCP_MAXSEG: 0 leaves it to the route.
+    pub mss_max: u16,
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub settings: Settings,
+    pub backlog: u32,
+    /// Children that the program has not taken.
+    pub waiting: u32,
+    /// Its half-open connections, oldest first.
+    pub half_open: Line,
+}
+
+impl Listener {
+    /// As Linux: the queue holds one more than the backlog.
+    pub fn is_full(&self) -> bool {
+        self.waiting > self.backlog
+    }
+}
+
+/// A connection that the owner accepted before its handshake.
+pub(crate) struct Promised<H: Host> {
+    pub flow: Flow,
+    pub half_open: u32,
+    pub recv: H::Recv,
+    pub send: H::Send,
+}
+
+/// A stream socket with a connection, or what is left of one.
+pub(crate) struct Stream<H: Host> {
+    pub flow: Flow,
+    /// `None` once it is over; the socket stays until its owner closes it.
+    pub connection: Option<Connection>,
+    pub recv: H::Recv,
+    pub send: H::Send,
+    pub settings: Settings,
+    /// Goes out here whatever the routes say: link-local peers, any-address interfaces.
+    pub iface: Option<IfaceId>,
+    pub route: Option<Route>,
+    pub timer: TimerId,
+    /// It is counted as a user of its port with this sharing.
+    pub uses_port: Option<Sharing>,
+    /// What the network said about the peer last.
+    pub unreachable: Option<SocketError>,
+    pub news: News,
+    pub tuning: RecvTuning,
+}
+
+/// What the owner will be told at the next visit: once, however often it happened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct News {
+    pub readable: bool,
+    pub writable: bool,
+}
+
+impl<H: Host> Stream<H> {
+    /// How full the buffers are.
+    pub fn buffers(&self) -> Buffers {
+        Buffers {
+            recv_free: self.recv.free(),
+            recv_capacity: self.recv.capacity(),
+            recv_unread: self.recv.unread(),
+            send_len: self.send.len(),
+            send_capacity: self.send.capacity(),
+        }
+    }
+}
+
+/// A UDP socket, or an echo socket, whose ident takes the place of the port.
+#[derive(Debug)]
+pub(crate) struct Datagram {
+    pub echo: bool,
+    /// The connected peer.
+    pub peer: Option<Flow>,
+    pub ttl: u8,
+    pub tos: u8,
+    pub multicast_ttl: u8,
+    pub multicast_iface: Option<IfaceId>,
+    /// Groups we send to reach our own members too.
+    pub multicast_loop: bool,
+    /// Take datagrams to groups that other sockets joined (Linux's default).
+    pub multicast_all: bool,
+    /// May send to broadcast addresses.
+    pub broadcast: bool,
+    /// Do not fragment; too long ones are refused.
+    pub dont_fragment: bool,
+    pub memberships: Vec<Membership>,
+    /// The way to the last destination.
+    pub route: Option<CachedRoute>,
+}
+
+/// A multicast group joined on an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Membership {
+    pub group: IpAddr,
+    pub iface: IfaceId,
+}
+
+/// A route and what it was asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CachedRoute {
+    pub src: Option<IpAddr>,
+    pub dst: IpAddr,
+    pub iface: Option<IfaceId>,
+    pub route: Route,
+}

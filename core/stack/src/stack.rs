@@ -1,0 +1,357 @@
+//! The stack: its tables, and one turn of it.
+
+use std::collections::VecDeque;
+use std::hash::Hasher;
+use std::ops::RangeInclusive;
+
+use siphasher::sip::SipHasher13;
+use towpath_pool::{Batch, Pool, Port};
+use towpath_tcp::Instant;
+
+use crate::binds::Binds;
+use crate::counters::Counters;
+use crate::drop::DropReason;
+use crate::ephemeral::Ephemeral;
+use crate::flow::{Flow, FlowRef, FlowTable, Key};
+use crate::handshake::Handshakes;
+use crate::host::{Budget, Host, SocketEvent, SocketId, Turn};
+use crate::limits;
+use crate::net::{IfaceId, Keys, Net, NetConfig};
+use crate::slab::Slab;
+use crate::socket::{Kind, Socket};
+use crate::time_wait::TimeWaits;
+use crate::timer::Wheel;
+
+/// What the owner of a [`Stack`] decides.
+#[derive(Debug, Clone)]
+pub struct StackConfig {
+    /// Of new connections; segment sizes are set by the route.
+    pub tcp: towpath_tcp::Config,
+    /// Of the IP layer.
+    pub net: NetConfig,
+    /// Local ports that are given out. Linux's default.
+    pub ephemeral: RangeInclusive<u16>,
+    /// TTL or hop limit of new sockets.
+    pub ttl: u8,
+    /// Most sockets.
+    pub sockets_max: usize,
+    /// Most half-open connections.
+    pub syn_cache_max: usize,
+    /// Most half-open connections of one listener.
+    pub syn_cache_listener_max: usize,
+    /// Most connections in TIME-WAIT.
+    pub time_wait_max: usize,
+    /// Most SYNs that wait for a decision.
+    pub pending_max: usize,
+    /// Most connections whose socket was closed.
+    pub orphans_max: usize,
+}
+
+impl Default for StackConfig {
+    fn default() -> Self {
+        Self {
+            tcp: towpath_tcp::Config::default(),
+            net: NetConfig::default(),
+            ephemeral: 32768..=60999,
+            ttl: 64,
+            sockets_max: limits::SOCKETS_MAX,
+            syn_cache_max: limits::SYN_CACHE_MAX,
+            syn_cache_listener_max: limits::SYN_CACHE_LISTENER_MAX,
+            time_wait_max: limits::TIME_WAIT_MAX,
+            pending_max: limits::PENDING_MAX,
+            orphans_max: limits::ORPHANS_MAX,
+        }
+    }
+}
+
+/// A host: the IP layer with sockets on top. See the [crate](crate) for the caller's duty.
+pub struct Stack<H: Host> {
+    /// The IP layer: interfaces, addresses, routes.
+    pub net: Net,
+    pub(crate) config: StackConfig,
+    pub(crate) sockets: Slab<Socket<H>>,
+    /// TCP 4-tuples.
+    pub(crate) flows: FlowTable,
+    /// Datagram sockets with a peer.
+    pub(crate) peers: FlowTable,
+    pub(crate) tcp_binds: Binds,
+    pub(crate) udp_binds: Binds,
+    pub(crate) echo_binds: Binds,
+    pub(crate) handshakes: Handshakes,
+    pub(crate) time_waits: TimeWaits,
+    pub(crate) wheel: Wheel<TimerOwner>,
+    pub(crate) ephemeral: Ephemeral,
+    pub(crate) keys: SocketKeys,
+    /// Sockets to be visited.
+    pub(crate) dirty: VecDeque<SocketId>,
+    /// Events that arose where no host was at hand.
+    pub(crate) untold: VecDeque<(u32, SocketEvent)>,
+    pub(crate) orphans: usize,
+    /// Multicast groups joined, by all sockets.
+    pub(crate) memberships: usize,
+    pub(crate) counters: Counters,
+    /// Something may be on the loopback queue.
+    pub(crate) looped: bool,
+    rx: Batch,
+}
+
+/// Whose timer it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TimerOwner {
+    /// A connection's; the index of its socket.
+    Socket(u32),
+    /// Of an entry of the SYN cache.
+    HalfOpen(u32),
+}
+
+/// Secrets, each for one purpose, so that what one shows helps nobody with another.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SocketKeys {
+    /// Hashes the tables.
+    pub table: Key,
+    /// RFC 6528: initial sequence numbers.
+    pub isn: Key,
+    /// RFC 7323 §5.4: timestamp offsets.
+    pub timestamps: Key,
+    /// RFC 6056: local ports.
+    pub ports: Key,
+}
+
+impl SocketKeys {
+    fn derive(seed: &[u8; 32]) -> Self {
+        let (words, _) = seed.as_chunks::<8>();
+        let word = |n: usize| u64::from_le_bytes(words[n]);
+        let half = |label: u64| {
+            let mut hasher = SipHasher13::new_with_keys(word(0), word(1));
+            hasher.write_u64(word(2));
+            hasher.write_u64(word(3));
+            hasher.write(b"sockets");
+            hasher.write_u64(label);
+            hasher.finish()
+        };
+        let key = |label: u64| Key(half(2 * label), half(2 * label + 1));
+        Self { table: key(0), isn: key(1), timestamps: key(2), ports: key(3) }
+    }
+}
+
+impl<H: Host> Stack<H> {
+    /// A host with nothing but the loopback interface. `seed` is random and secret; the same seed, calls
+    /// and times give the same run.
+    pub fn new(config: StackConfig, seed: [u8; 32], now: Instant) -> Self {
+        let keys = SocketKeys::derive(&seed);
+        Self {
+            net: Net::new(config.net, Keys::derive(&seed), now),
+            sockets: Slab::default(),
+            flows: FlowTable::default(),
+            peers: FlowTable::default(),
+            tcp_binds: Binds::new(keys.table),
+            udp_binds: Binds::new(keys.table),
+            echo_binds: Binds::new(keys.table),
+            handshakes: Handshakes::default(),
+            time_waits: TimeWaits::default(),
+            wheel: Wheel::new(now),
+            ephemeral: Ephemeral::new(&config.ephemeral),
+            keys,
+            dirty: VecDeque::new(),
+            untold: VecDeque::new(),
+            orphans: 0,
+            memberships: 0,
+            counters: Counters::default(),
+            looped: false,
+            rx: Batch::new(),
+            config,
+        }
+    }
+
+    /// Does what there is to do now: takes packets from the ports, fires timers, lets connections send,
+    /// gives packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs none.
+    ///
+    /// Ports are submitted to once more than needed rather than once too little: a turn without work is
+    /// cheap.
+    pub fn turn(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        ports: &mut [Box<dyn Port>],
+        pool: &mut Pool,
+        budget: Budget,
+    ) -> Turn {
+        self.counters.turns += 1;
+        let mut turn = Turn::default();
+        self.receive_ports(now, host, ports, pool, budget.rx_packets, &mut turn);
+        self.fire_timers(now, host, pool);
+        let mut tx_left = budget.tx_packets;
+        for _ in 0..limits::ROUNDS_A_TURN {
+            self.transmit(now, host, pool, &mut tx_left);
+            if tx_left == 0 || !self.receive_loopback(now, host, pool) {
+                break;
+            }
+        }
+        self.tell(host);
+        for (port, iface) in ports.iter_mut().zip(1..) {
+            turn.sent += port.submit(now.0, pool, self.net.output(IfaceId(iface)));
+        }
+        // What a full device left behind, and what is still on its way to ourselves, may not point into
+        // buffers that the owner can reuse once we return.
+        self.net.settle(pool);
+        turn.more |= self.has_work();
+        turn
+    }
+
+    /// When the next turn is due though nothing arrived; in the past when there is work now. The ports'
+    /// own timeouts are the caller's to consider.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        if self.has_work() {
+            return Some(Instant::ZERO);
+        }
+        let pending = self.handshakes.pending_line.front();
+        let pending =
+            pending.and_then(|index| self.handshakes.pending.get(index)).map(|syn| syn.expires);
+        let times = [
+            self.wheel.next_timeout(),
+            self.net.next_timeout(),
+            self.time_waits.next_timeout(),
+            pending,
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// What happened in the socket layer.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What the owner decided.
+    pub fn config(&self) -> &StackConfig {
+        &self.config
+    }
+
+    fn has_work(&self) -> bool {
+        !self.dirty.is_empty() || !self.untold.is_empty() || self.looped
+    }
+
+    fn receive_ports(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        ports: &mut [Box<dyn Port>],
+        pool: &mut Pool,
+        max: usize,
+        turn: &mut Turn,
+    ) {
+        for (port, iface) in ports.iter_mut().zip(1..) {
+            let mut batch = std::mem::take(&mut self.rx);
+            let received = port.poll(now.0, pool, &mut batch, max);
+            turn.received += received;
+            turn.more |= received >= max;
+            for packet in batch.drain(..) {
+                self.receive(now, host, IfaceId(iface), packet, pool);
+            }
+            self.rx = batch;
+        }
+    }
+
+    /// Takes what is on the loopback queue now; what that causes waits for the next round. False when
+    /// there was nothing.
+    fn receive_loopback(&mut self, now: Instant, host: &mut H, pool: &mut Pool) -> bool {
+        let mut batch = std::mem::take(&mut self.rx);
+        while let Some(packet) = self.net.take_loopback() {
+            batch.push_back(packet);
+        }
+        let any = !batch.is_empty();
+        for packet in batch.drain(..) {
+            self.receive(now, host, IfaceId::LOOPBACK, packet, pool);
+        }
+        self.rx = batch;
+        // What was received may have been answered by the IP layer itself: look once more.
+        self.looped = any;
+        any
+    }
+
+    fn fire_timers(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
+        if self.net.next_timeout().is_some_and(|due| due <= now) {
+            self.net.on_timeout(now, pool);
+        }
+        while let Some(error) = self.net.take_error() {
+            self.receive_error(now, &error);
+        }
+        for _ in 0..limits::TIMERS_A_TURN {
+            let Some(owner) = self.wheel.pop(now) else { break };
+            self.counters.timers_fired += 1;
+            match owner {
+                TimerOwner::Socket(index) => self.on_socket_timeout(now, index),
+                TimerOwner::HalfOpen(index) => self.on_half_open_timeout(now, index, pool),
+            }
+        }
+        self.expire_time_waits(now);
+        self.expire_pending(now);
+        self.tell(host);
+    }
+
+    /// Delivers the events that arose where no host was at hand.
+    pub(crate) fn tell(&mut self, host: &mut H) {
+        while let Some((user, event)) = self.untold.pop_front() {
+            host.event(user, event);
+        }
+    }
+
+    /// Puts a socket into the dirty list, once.
+    pub(crate) fn mark_dirty(&mut self, index: u32) {
+        let id = SocketId(self.sockets.id(index));
+        if let Some(socket) = self.sockets.get_mut(index)
+            && !socket.dirty
+        {
+            socket.dirty = true;
+            self.dirty.push_back(id);
+        }
+    }
+
+    /// The index of a living socket.
+    #[inline]
+    pub(crate) fn index(&self, id: SocketId) -> Option<u32> {
+        self.sockets.find(id.0)
+    }
+
+    /// Who owns a TCP 4-tuple.
+    #[inline]
+    pub(crate) fn find_flow(&self, hash: u64, flow: &Flow) -> Option<FlowRef> {
+        self.flows.find(hash, |at| self.flow_of(at).is_some_and(|theirs| theirs == flow))
+    }
+
+    /// Which UDP or echo socket has this peer.
+    #[inline]
+    pub(crate) fn find_peer(&self, hash: u64, flow: &Flow, echo: bool) -> Option<u32> {
+        let found = self.peers.find(hash, |at| {
+            let FlowRef::Socket(index) = at else { return false };
+            match self.sockets.get(index).map(|socket| &socket.kind) {
+                Some(Kind::Datagram(datagram)) => {
+                    datagram.echo == echo && datagram.peer.as_ref() == Some(flow)
+                }
+                _ => false,
+            }
+        });
+        match found {
+            Some(FlowRef::Socket(index)) => Some(index),
+            _ => None,
+        }
+    }
+
+    fn flow_of(&self, at: FlowRef) -> Option<&Flow> {
+        match at {
+            FlowRef::Socket(index) => match &self.sockets.get(index)?.kind {
+                Kind::Stream(stream) => Some(&stream.flow),
+                _ => None,
+            },
+            FlowRef::HalfOpen(index) => {
+                self.handshakes.half_open.get(index).map(|entry| &entry.flow)
+            }
+            FlowRef::TimeWait(index) => self.time_waits.get(index).map(|entry| &entry.flow),
+            FlowRef::Pending(index) => self.handshakes.pending.get(index).map(|entry| &entry.flow),
+        }
+    }
+
+    /// Counts a loss that has no packet at hand any more.
+    pub(crate) fn count_drop(&mut self, reason: DropReason) {
+        self.net.counters.drops.count(reason);
+    }
+}

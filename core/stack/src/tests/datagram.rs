@@ -1,0 +1,285 @@
+//! UDP and ping.
+
+use std::net::SocketAddr;
+
+use towpath_pool::LinkType;
+use towpath_ring::Payload;
+
+use super::world::{LinkConfig, Node, World};
+use crate::{
+    BindOptions, ConnectError, DatagramOut, DropReason, Family, IfaceId, OptionError, SendError,
+    SocketError, SocketEvent, SocketId, SocketKind, SocketOption,
+};
+
+fn bound(node: &mut Node, addr: &str) -> (SocketId, u32) {
+    let addr: SocketAddr = addr.parse().unwrap();
+    let family = if addr.is_ipv4() { Family::V4 } else { Family::V6 };
+    let (id, user) = node.open(SocketKind::Datagram, family);
+    node.stack
+        .bind(id, addr, BindOptions { reuse_addr: true, ..Default::default() })
+        .expect("bind");
+    (id, user)
+}
+
+fn send(
+    node: &mut Node,
+    id: SocketId,
+    remote: Option<&str>,
+    bytes: &[u8],
+) -> Result<(), SendError> {
+    let out = DatagramOut { remote: remote.map(|to| to.parse().unwrap()), ..Default::default() };
+    send_out(node, id, &out, bytes)
+}
+
+fn send_out(
+    node: &mut Node,
+    id: SocketId,
+    out: &DatagramOut,
+    bytes: &[u8],
+) -> Result<(), SendError> {
+    let payload = Payload::new(bytes, Default::default());
+    node.stack.send_datagram(node.now, id, out, &payload, &mut node.pool)
+}
+
+fn received(node: &mut Node, user: u32) -> Vec<Vec<u8>> {
+    let (mine, others) = node.host.datagrams.drain(..).partition(|(whose, ..)| *whose == user);
+    node.host.datagrams = others;
+    let mine: Vec<(u32, crate::DatagramMeta, Vec<u8>)> = mine;
+    mine.into_iter().map(|(_, _, bytes)| bytes).collect()
+}
+
+#[test]
+fn there_and_back() {
+    for link in [LinkType::Ip, LinkType::Ethernet] {
+        for (listen, to) in
+            [("0.0.0.0:53", "10.0.0.2:53"), ("[::]:53", "[fd00::2]:53"), ("[::]:53", "10.0.0.2:53")]
+        {
+            let mut w = World::new(LinkConfig { link, ..LinkConfig::default() });
+            let (server, server_user) = bound(&mut w.b, listen);
+            let family = if to.starts_with('[') { Family::V6 } else { Family::V4 };
+            let (client, client_user) = w.a.open(SocketKind::Datagram, family);
+            send(&mut w.a, client, Some(to), b"query").unwrap();
+            w.run(100);
+            let (user, meta, bytes) = w.b.host.datagrams.pop().expect("a datagram");
+            assert_eq!((user, &bytes[..]), (server_user, &b"query"[..]));
+            assert_eq!(meta.local, to.parse().unwrap());
+            assert_eq!((meta.iface, meta.ttl), (IfaceId(1), 64));
+            let out = DatagramOut { remote: Some(meta.remote), ..Default::default() };
+            send_out(&mut w.b, server, &out, b"answer").unwrap();
+            w.run(100);
+            assert_eq!(received(&mut w.a, client_user), [b"answer".to_vec()]);
+            w.a.close(client);
+            w.b.close(server);
+            w.assert_ends_empty();
+        }
+    }
+}
+
+#[test]
+fn connected_sockets_are_preferred_and_hear_their_peer_only() {
+    let mut w = World::new(LinkConfig::default());
+    let (any, any_user) = bound(&mut w.b, "0.0.0.0:53");
+    let (peer, peer_user) = bound(&mut w.b, "0.0.0.0:53");
+    w.b.stack.connect_datagram(w.b.now, peer, "10.0.0.1:1000".parse().unwrap()).unwrap();
+    let (one, one_user) = bound(&mut w.a, "0.0.0.0:1000");
+    let (two, _) = bound(&mut w.a, "0.0.0.0:1001");
+    send(&mut w.a, one, Some("10.0.0.2:53"), b"from the peer").unwrap();
+    send(&mut w.a, two, Some("10.0.0.2:53"), b"from another").unwrap();
+    w.run(10);
+    assert_eq!(received(&mut w.b, peer_user), [b"from the peer".to_vec()]);
+    assert_eq!(received(&mut w.b, any_user), [b"from another".to_vec()]);
+    send(&mut w.b, peer, None, b"to the peer").unwrap();
+    w.run(10);
+    assert_eq!(received(&mut w.a, one_user), [b"to the peer".to_vec()]);
+    w.b.stack.disconnect(peer);
+    assert_eq!(send(&mut w.b, peer, None, b"?"), Err(SendError::NotConnected));
+    for id in [one, two] {
+        w.a.close(id);
+    }
+    for id in [any, peer] {
+        w.b.close(id);
+    }
+    w.assert_ends_empty();
+}
+
+#[test]
+fn port_unreachable_reaches_the_connected_sender() {
+    for (family, to) in [(Family::V4, "10.0.0.2:9"), (Family::V6, "[fd00::2]:9")] {
+        let mut w = World::new(LinkConfig::default());
+        let (id, user) = w.a.open(SocketKind::Datagram, family);
+        w.a.stack.connect_datagram(w.a.now, id, to.parse().unwrap()).unwrap();
+        send(&mut w.a, id, None, b"anyone?").unwrap();
+        w.run(10);
+        assert_eq!(w.b.drops(DropReason::UdpNoSocket), 1);
+        assert_eq!(w.a.host.take_events(user), [SocketEvent::Error(SocketError::PortUnreachable)]);
+        w.a.close(id);
+        w.assert_ends_empty();
+    }
+}
+
+#[test]
+fn segments_of_one_send_arrive_apart() {
+    let mut w = World::new(LinkConfig::default());
+    let (_, user) = bound(&mut w.b, "0.0.0.0:53");
+    let (local, local_user) = bound(&mut w.a, "0.0.0.0:54");
+    let bytes: Vec<u8> = (0..5000u32).map(|n| n as u8).collect();
+    for (to, whose) in [("10.0.0.2:53", user), ("10.0.0.1:54", local_user)] {
+        let remote = Some(to.parse().unwrap());
+        let out = DatagramOut { remote, segment_size: Some(1200), ..Default::default() };
+        send_out(&mut w.a, local, &out, &bytes).unwrap();
+        w.run(10);
+        let node = if to.ends_with("53") { &mut w.b } else { &mut w.a };
+        let got = received(node, whose);
+        assert_eq!(
+            got.iter().map(Vec::len).collect::<Vec<_>>(),
+            [1200, 1200, 1200, 1200, 200],
+            "{to}"
+        );
+        assert_eq!(got.concat(), bytes);
+    }
+    let out = DatagramOut {
+        remote: Some("10.0.0.2:53".parse().unwrap()),
+        segment_size: Some(0),
+        ..Default::default()
+    };
+    assert_eq!(send_out(&mut w.a, local, &out, &bytes), Err(SendError::Invalid));
+}
+
+#[test]
+fn long_datagrams_are_fragmented_or_refused() {
+    let mut w = World::new(LinkConfig::default());
+    let (_, user) = bound(&mut w.b, "[::]:53");
+    let bytes: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
+    for (family, to) in [(Family::V4, "10.0.0.2:53"), (Family::V6, "[fd00::2]:53")] {
+        let (id, _) = w.a.open(SocketKind::Datagram, family);
+        send(&mut w.a, id, Some(to), &bytes).unwrap();
+        w.run(10);
+        assert!(received(&mut w.b, user) == std::slice::from_ref(&bytes));
+        w.a.stack.set_option(id, SocketOption::DontFragment(true)).unwrap();
+        assert_eq!(send(&mut w.a, id, Some(to), &bytes), Err(SendError::TooLong));
+        assert_eq!(send(&mut w.a, id, Some(to), &vec![0; 65_508]), Err(SendError::TooLong));
+    }
+}
+
+#[test]
+fn broadcast_needs_permission_and_reaches_all() {
+    let mut w = World::new(LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() });
+    let (_, one) = bound(&mut w.b, "0.0.0.0:67");
+    let (_, two) = bound(&mut w.b, "0.0.0.0:67");
+    let (id, _) = bound(&mut w.a, "0.0.0.0:68");
+    let to = "10.0.0.255:67";
+    assert_eq!(send(&mut w.a, id, Some(to), b"x"), Err(SendError::Forbidden));
+    let refused = w.a.stack.connect_datagram(w.a.now, id, to.parse().unwrap());
+    assert_eq!(refused, Err(ConnectError::Forbidden));
+    w.a.stack.set_option(id, SocketOption::Broadcast(true)).unwrap();
+    send(&mut w.a, id, Some(to), b"all").unwrap();
+    w.run(10);
+    assert_eq!(received(&mut w.b, one), [b"all".to_vec()]);
+    assert_eq!(received(&mut w.b, two), [b"all".to_vec()]);
+    // Nobody listens: no ICMP error for a broadcast.
+    send(&mut w.a, id, Some("10.0.0.255:69"), b"none").unwrap();
+    w.run(10);
+    assert_eq!(w.b.stack.net.counters.icmp_errors_sent, 0);
+}
+
+#[test]
+fn groups_are_joined_left_and_looped() {
+    for (any, group) in [("0.0.0.0:5353", "224.0.0.251"), ("[::]:5353", "ff02::fb")] {
+        let mut w = World::new(LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() });
+        let group = group.parse().unwrap();
+        let (member, member_user) = bound(&mut w.b, any);
+        let (loner, loner_user) = bound(&mut w.b, any);
+        w.b.stack.set_option(loner, SocketOption::MulticastAll(false)).unwrap();
+        let (sender, sender_user) = bound(&mut w.a, any);
+        let out = DatagramOut {
+            remote: Some(SocketAddr::new(group, 5353)),
+            iface: Some(IfaceId(1)),
+            ..Default::default()
+        };
+        send_out(&mut w.a, sender, &out, b"before").unwrap();
+        w.run(10);
+        assert!(w.b.host.datagrams.is_empty());
+        let iface = Some(IfaceId(1));
+        let now = w.b.now;
+        w.b.stack.join_group(now, member, group, iface).unwrap();
+        assert_eq!(w.b.stack.join_group(now, member, group, iface), Err(OptionError::Membership));
+        w.a.stack.join_group(now, sender, group, iface).unwrap();
+        send_out(&mut w.a, sender, &out, b"joined").unwrap();
+        w.run(10);
+        assert_eq!(received(&mut w.b, member_user), [b"joined".to_vec()]);
+        assert!(received(&mut w.b, loner_user).is_empty());
+        assert_eq!(received(&mut w.a, sender_user), [b"joined".to_vec()], "looped");
+        w.b.stack.leave_group(w.b.now, member, group, iface).unwrap();
+        send_out(&mut w.a, sender, &out, b"left").unwrap();
+        w.run(10);
+        assert!(received(&mut w.b, member_user).is_empty());
+        w.a.close(sender);
+        w.b.close(member);
+        w.b.close(loner);
+        w.assert_ends_empty();
+    }
+}
+
+#[test]
+fn reuseport_keeps_a_flow_together() {
+    let mut w = World::new(LinkConfig::default());
+    let options = BindOptions { reuse_port: true, ..Default::default() };
+    let mut users = Vec::new();
+    for _ in 0..4 {
+        let (id, user) = w.b.open(SocketKind::Datagram, Family::V4);
+        w.b.stack.bind(id, "0.0.0.0:53".parse().unwrap(), options).unwrap();
+        users.push(user);
+    }
+    for _ in 0..32 {
+        let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
+        for _ in 0..3 {
+            send(&mut w.a, id, Some("10.0.0.2:53"), b"x").unwrap();
+        }
+    }
+    w.run(10);
+    let counts: Vec<usize> = users.iter().map(|user| received(&mut w.b, *user).len()).collect();
+    assert_eq!(counts.iter().sum::<usize>(), 96);
+    assert!(counts.iter().all(|n| n % 3 == 0 && *n > 0), "{counts:?}");
+}
+
+#[test]
+fn a_full_receiver_loses_and_counts() {
+    let mut w = World::new(LinkConfig::default());
+    bound(&mut w.b, "0.0.0.0:53");
+    let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
+    w.b.host.no_room = true;
+    send(&mut w.a, id, Some("10.0.0.2:53"), b"x").unwrap();
+    w.run(10);
+    assert_eq!(w.b.drops(DropReason::UdpNoRoom), 1);
+    assert_eq!(w.b.stack.net.counters.icmp_errors_sent, 0);
+}
+
+#[test]
+fn ping() {
+    for (family, to, request, reply) in [
+        (Family::V4, "10.0.0.2:0", 8, 0),
+        (Family::V6, "[fd00::2]:0", 128, 129),
+        (Family::V4, "127.0.0.1:0", 8, 0),
+    ] {
+        let mut w = World::new(LinkConfig::default());
+        let (id, user) = w.a.open(SocketKind::Echo, family);
+        let mut message = vec![request, 0, 0, 0, 0xaa, 0xaa, 0, 7];
+        message.extend(b"payload");
+        send(&mut w.a, id, Some(to), &message).unwrap();
+        w.run(10);
+        let (whose, meta, bytes) = w.a.host.datagrams.pop().expect("a reply");
+        assert_eq!(whose, user);
+        assert_eq!(bytes[0], reply);
+        let ident = w.a.info(id).unwrap().local.unwrap().port();
+        assert_eq!(u16::from_be_bytes([bytes[4], bytes[5]]), ident, "the ident is the socket's");
+        assert_eq!(&bytes[6..], b"\0\x07payload");
+        assert_eq!(meta.remote.ip(), to.parse::<SocketAddr>().unwrap().ip());
+        assert_eq!(
+            send(&mut w.a, id, Some(to), &[reply, 0, 0, 0, 0, 0, 0, 0]),
+            Err(SendError::Invalid)
+        );
+        w.a.close(id);
+        w.run(10);
+        w.a.assert_empty();
+    }
+}

@@ -1,0 +1,178 @@
+//! Any-address interfaces: the owner decides about every flow.
+
+use std::net::SocketAddr;
+
+use towpath_ring::Payload;
+
+use super::world::{LinkConfig, Recv, Send, World};
+use crate::{
+    DatagramOut, DropReason, Family, Refusal, SocketError, SocketEvent, SocketKind, StackConfig,
+};
+
+fn gateway() -> World {
+    World::with(LinkConfig::default(), StackConfig::default(), true)
+}
+
+#[test]
+fn an_accepted_syn_becomes_a_connection() {
+    for to in ["93.184.216.34:80", "10.0.0.2:80"] {
+        let mut w = gateway();
+        let client = w.a.connect(to);
+        w.run(50);
+        let (pending, local, remote) = w.b.host.syns.pop().expect("asked");
+        assert_eq!(local, to.parse().unwrap());
+        assert!(!w.a.host.has(client.user, SocketEvent::Connected), "nothing is answered yet");
+        // The client's repeated SYNs do not ask again.
+        w.run(3000);
+        assert!(w.b.host.syns.is_empty());
+        assert!(w.b.drops(DropReason::PendingDuplicate) > 0);
+        let (recv, send) = (Recv::new(65536, 65536), Send::new(65536));
+        let now = w.b.now;
+        let id =
+            w.b.stack.accept_pending(now, pending, 5, recv.clone(), send.clone(), &mut w.b.pool);
+        let id = id.expect("accepted");
+        assert_eq!(
+            w.b.stack.accept_pending(now, pending, 6, recv.clone(), send.clone(), &mut w.b.pool),
+            None
+        );
+        w.wait(5000, "handshake", |w| w.b.host.has(5, SocketEvent::Connected));
+        assert!(w.a.host.has(client.user, SocketEvent::Connected));
+        assert_eq!(w.b.info(id).unwrap().remote, Some(remote));
+        send.write(b"hello from anywhere");
+        w.b.stack.send_ready(id);
+        w.run(50);
+        assert_eq!(w.a.read(&client), b"hello from anywhere");
+        w.a.write(&client, b"and back");
+        w.run(50);
+        assert_eq!(recv.read(100), b"and back");
+        w.a.close(client.id);
+        w.b.close(id);
+        w.assert_ends_empty();
+    }
+}
+
+#[test]
+fn a_refused_syn_is_answered_as_wanted() {
+    for (refusal, expected) in
+        [(Refusal::Reset, Some(SocketError::Refused)), (Refusal::Ignore, None)]
+    {
+        let mut w = gateway();
+        let client = w.a.connect("93.184.216.34:80");
+        w.run(50);
+        let (pending, ..) = w.b.host.syns.pop().expect("asked");
+        w.b.stack.refuse_pending(w.b.now, pending, refusal, &mut w.b.pool);
+        w.run(50);
+        let events = w.a.host.take_events(client.user);
+        assert_eq!(events, Vec::from_iter(expected.map(SocketEvent::Error)), "{refusal:?}");
+        w.a.abort(client.id);
+        w.assert_ends_empty();
+    }
+}
+
+#[test]
+fn a_refusal_by_icmp_quotes_the_syn() {
+    for (refusal, expected) in [
+        (Refusal::HostUnreachable, SocketError::HostUnreachable),
+        (Refusal::NetUnreachable, SocketError::NetUnreachable),
+        (Refusal::AdminProhibited, SocketError::HostUnreachable),
+    ] {
+        let mut w = gateway();
+        let client = w.a.connect("93.184.216.34:80");
+        w.run(50);
+        let (pending, ..) = w.b.host.syns.pop().expect("asked");
+        w.b.stack.refuse_pending(w.b.now, pending, refusal, &mut w.b.pool);
+        w.run(50);
+        assert_eq!(w.a.drops(DropReason::IcmpErrorStray), 0, "it names a segment in flight");
+        assert_eq!(w.a.host.take_events(client.user), [SocketEvent::Error(expected)]);
+        w.a.close(client.id);
+        w.assert_ends_empty();
+    }
+}
+
+#[test]
+fn undecided_syns_expire_and_are_bounded() {
+    let config = StackConfig { pending_max: 2, ..StackConfig::default() };
+    let mut w = World::with(LinkConfig::default(), config, true);
+    let clients: Vec<_> = (0..3).map(|_| w.a.connect("93.184.216.34:80")).collect();
+    w.run(50);
+    assert_eq!(w.b.host.syns.len(), 2);
+    assert!(w.b.drops(DropReason::PendingFull) > 0);
+    for client in clients {
+        w.a.abort(client.id);
+    }
+    w.run(80_000);
+    assert_eq!(w.b.stack.handshakes.pending.len(), 0);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn a_listener_of_the_gateway_comes_first() {
+    let mut w = gateway();
+    let (listener, _) = w.b.listen("0.0.0.0:80", 8);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    assert!(w.b.host.syns.is_empty());
+    w.a.abort(client.id);
+    w.b.abort(server.id);
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn a_flow_the_other_way_comes_from_any_address() {
+    let mut w = gateway();
+    let (listener, _) = w.a.listen("0.0.0.0:80", 8);
+    let (recv, send) = (Recv::new(4096, 4096), Send::new(4096));
+    let local: SocketAddr = "192.0.2.7:4321".parse().unwrap();
+    let remote: SocketAddr = "10.0.0.1:80".parse().unwrap();
+    let id =
+        w.b.stack.connect_from(w.b.now, local, remote, 9, recv.clone(), send).expect("connect");
+    w.wait(1000, "accept", |w| !w.a.host.accepted.is_empty());
+    let server = w.a.accept(listener).unwrap();
+    assert_eq!(server.remote, local);
+    w.a.write(&server, b"hi");
+    w.run(50);
+    assert_eq!(recv.read(10), b"hi");
+    w.b.close(id);
+    w.a.close(server.id);
+    w.a.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn datagrams_and_echoes_of_strangers() {
+    let mut w = gateway();
+    let (id, user) = w.a.open(SocketKind::Datagram, Family::V4);
+    let out = DatagramOut { remote: Some("8.8.8.8:53".parse().unwrap()), ..Default::default() };
+    let query = Payload::new(b"query", Default::default());
+    w.a.stack.send_datagram(w.a.now, id, &out, &query, &mut w.a.pool).unwrap();
+    w.run(50);
+    let (meta, bytes) = w.b.host.strays.pop().expect("a stray datagram");
+    assert_eq!((meta.local, &bytes[..]), ("8.8.8.8:53".parse().unwrap(), &b"query"[..]));
+    let answer = Payload::new(b"answer", Default::default());
+    w.b.stack.send_datagram_from(w.b.now, meta.local, meta.remote, &answer, &mut w.b.pool).unwrap();
+    w.run(50);
+    assert_eq!(
+        w.a.host.datagrams.pop().map(|(whose, _, bytes)| (whose, bytes)),
+        Some((user, b"answer".to_vec()))
+    );
+
+    let (ping, ping_user) = w.a.open(SocketKind::Echo, Family::V4);
+    let out = DatagramOut { remote: Some("8.8.4.4:0".parse().unwrap()), ..Default::default() };
+    let request = Payload::new(&[8, 0, 0, 0, 0, 0, 0, 3, b'x'], Default::default());
+    w.a.stack.send_datagram(w.a.now, ping, &out, &request, &mut w.a.pool).unwrap();
+    w.run(50);
+    let (echo, data) = w.b.host.echoes.pop().expect("a stray echo");
+    assert_eq!((echo.seq, &data[..]), (3, &b"x"[..]));
+    let data = Payload::new(&data, Default::default());
+    w.b.stack.send_echo_reply_from(w.b.now, &echo, &data, &mut w.b.pool).unwrap();
+    w.run(50);
+    let (whose, meta, bytes) = w.a.host.datagrams.pop().expect("a reply");
+    assert_eq!(
+        (whose, meta.remote.ip()),
+        (ping_user, "8.8.4.4".parse::<std::net::IpAddr>().unwrap())
+    );
+    assert_eq!(bytes[8..], *b"x");
+    w.a.close(id);
+    w.a.close(ping);
+    w.assert_ends_empty();
+}

@@ -1,0 +1,9 @@
+//! The stack as its owner sees it: two hosts, a link, virtual time.
+
+mod datagram;
+mod gateway;
+mod robust;
+mod scale;
+mod stream;
+mod world;
+mod tmp;

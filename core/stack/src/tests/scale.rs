@@ -1,0 +1,174 @@
+//! Work a packet does not grow with the number of sockets.
+
+use std::net::SocketAddr;
+
+use towpath_ring::Payload;
+
+use super::world::{LinkConfig, Recv, Send, World};
+use crate::flow::{Flow, FlowRef};
+use crate::{BindOptions, DatagramOut, Family, SocketEvent, SocketId, SocketKind, StackConfig};
+
+/// Entries compared and timers moved by b while 100 requests are answered.
+fn work(w: &mut World) -> u64 {
+    let stack = &w.b.stack;
+    stack.flows.compared.get()
+        + stack.peers.compared.get()
+        + stack.tcp_binds.compared.get()
+        + stack.udp_binds.compared.get()
+        + stack.wheel.operations
+}
+
+/// Idle connections at b, which come from nowhere; their buffers are of the least size.
+fn crowd(w: &mut World, count: u32) -> Vec<SocketId> {
+    let remote = |n: u32| {
+        SocketAddr::from(((0x0b00_0000 + n / 50_000).to_be_bytes(), (n % 50_000) as u16 + 1))
+    };
+    let local: SocketAddr = "10.0.0.2:80".parse().unwrap();
+    let now = w.b.now;
+    // One send buffer for all: an idle connection never looks at it.
+    let send = Send::new(4096);
+    (0..count)
+        .map(|n| {
+            let recv = Recv::new(1, 1);
+            w.b.stack.connect_from(now, local, remote(n), 7, recv, send.clone()).expect("room")
+        })
+        .collect()
+}
+
+fn request_work(count: u32) -> (u64, u64) {
+    let mut w = World::new(LinkConfig::default());
+    w.set_loss(1000);
+    crowd(&mut w, count);
+    // Nobody answers their SYNs; they are all waiting to repeat them.
+    w.settle();
+    w.set_loss(0);
+    let (listener, _) = w.b.listen("0.0.0.0:8080", 128);
+    let (client, server) = w.connected(listener, "10.0.0.2:8080");
+    let received = |w: &World| w.b.stack.counters().tcp_received;
+    let (before, packets) = (work(&mut w), received(&w));
+    for _ in 0..100 {
+        w.a.write(&client, b"request");
+        w.wait(500, "request", |w| w.b.host.has(server.user, SocketEvent::Readable));
+        w.b.host.take_events(server.user);
+        w.b.read(&server);
+        w.b.write(&server, b"answer");
+        w.wait(500, "answer", |w| !w.a.read(&client).is_empty());
+    }
+    // The crowd's own timers stay silent for the second this takes.
+    assert_eq!(w.b.stack.sockets.len() as u32, count + 2);
+    (work(&mut w) - before, received(&w) - packets)
+}
+
+#[test]
+fn tcp_work_does_not_grow() {
+    let few = request_work(10);
+    let more = request_work(10_000);
+    let many = request_work(200_000);
+    assert_eq!(few.1, many.1, "the same packets");
+    // A hash of 32 bits collides now and then: one comparison more in a million.
+    assert!(more.0 <= few.0 + 5 && many.0 <= few.0 + 5, "{few:?} {more:?} {many:?}");
+}
+
+#[test]
+fn udp_work_does_not_grow() {
+    let work_with = |count: u32| {
+        let mut w = World::new(LinkConfig::default());
+        let free = BindOptions { free_bind: true, ..Default::default() };
+        for n in 0..count {
+            let (id, _) = w.b.open(SocketKind::Datagram, Family::V4);
+            let addr = SocketAddr::from((
+                (0x7f00_0000 + n / 40_000 + 1).to_be_bytes(),
+                1000 + (n % 40_000) as u16,
+            ));
+            w.b.stack.bind(id, addr, free).expect("bind");
+        }
+        let (server, _) = w.b.open(SocketKind::Datagram, Family::V4);
+        w.b.stack.bind(server, "10.0.0.2:53".parse().unwrap(), free).expect("bind");
+        let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
+        let out =
+            DatagramOut { remote: Some("10.0.0.2:53".parse().unwrap()), ..Default::default() };
+        let before = work(&mut w);
+        for _ in 0..100 {
+            let payload = Payload::new(b"x", Default::default());
+            w.a.stack.send_datagram(w.a.now, id, &out, &payload, &mut w.a.pool).unwrap();
+        }
+        w.run(10);
+        assert_eq!(w.b.host.datagrams.len(), 100);
+        work(&mut w) - before
+    };
+    let few = work_with(10);
+    assert!(work_with(200_000) <= few + 100, "at most a comparison of a collision a packet");
+}
+
+#[test]
+fn a_syn_flood_is_bounded_and_does_no_harm() {
+    let config =
+        StackConfig { syn_cache_max: 500, syn_cache_listener_max: 300, ..StackConfig::default() };
+    let mut w = World::with(LinkConfig::default(), config, false);
+    let (flooded, _) = w.b.listen("0.0.0.0:80", 4096);
+    let (quiet, _) = w.b.listen("0.0.0.0:81", 16);
+    for n in 0..2000u32 {
+        w.inject(&syn(0x0b00_0000 + n, 80));
+        if n % 100 == 0 {
+            w.settle();
+        }
+    }
+    w.settle();
+    assert_eq!(w.b.stack.handshakes.half_open.len(), 300);
+    assert_eq!(w.b.drops(crate::DropReason::SynCacheFull), 1700);
+    // The newest is there, the oldest is not.
+    let flow = |n: u32| Flow {
+        local: [10, 0, 0, 2].into(),
+        remote: (0x0b00_0000 + n).to_be_bytes().into(),
+        local_port: 80,
+        remote_port: 1234,
+    };
+    let find = |w: &World, n| w.b.stack.find_flow(w.b.stack.keys.table.flow(&flow(n)), &flow(n));
+    assert!(matches!(find(&w, 1999), Some(FlowRef::HalfOpen(_))));
+    assert_eq!(find(&w, 0), None);
+    let (client, server) = w.connected(quiet, "10.0.0.2:81");
+    w.a.abort(client.id);
+    w.b.abort(server.id);
+    w.b.close(flooded);
+    w.b.close(quiet);
+    assert_eq!(w.b.stack.handshakes.half_open.len(), 0);
+    w.assert_ends_empty();
+}
+
+/// A SYN from port 1234 of `src` to 10.0.0.2, with right checksums.
+pub fn syn(src: u32, port: u16) -> Vec<u8> {
+    use towpath_wire::{IpProtocol, checksum, ipv4, tcp};
+    let (src, dst) = (std::net::Ipv4Addr::from_bits(src), std::net::Ipv4Addr::new(10, 0, 0, 2));
+    let header = ipv4::Header {
+        tos: 0,
+        total_len: 40,
+        ident: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        ttl: 64,
+        protocol: IpProtocol::TCP,
+        src,
+        dst,
+        options: ipv4::Options::EMPTY,
+    };
+    let mut bytes = vec![0; 40];
+    header.emit(&mut bytes);
+    let mut tcp = tcp::Header {
+        src_port: 1234,
+        dst_port: port,
+        seq: tcp::SeqNum(77),
+        ack: tcp::SeqNum(0),
+        flags: tcp::Flags::SYN,
+        window: 1000,
+        checksum: 0,
+        urgent: 0,
+        header_len: 20,
+        options: tcp::Options::default(),
+    };
+    tcp.emit(&mut bytes[20..]);
+    let pseudo = checksum::pseudo_v4(src, dst, IpProtocol::TCP, 20);
+    tcp.checksum = checksum::finish(checksum::sum(&bytes[20..], pseudo));
+    tcp.emit(&mut bytes[20..]);
+    bytes
+}

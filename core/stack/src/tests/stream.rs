@@ -1,0 +1,623 @@
+//! TCP: opening, echoing, moving bytes through loss, refusing, closing.
+
+use std::net::SocketAddr;
+
+use towpath_pool::{LinkType, Offloads};
+use towpath_tcp::State;
+
+use super::world::{Conn, Dice, LinkConfig, Node, World};
+use crate::{
+    BindError, BindOptions, ConnectError, DropReason, Family, KeepAlive, ListenError, SocketError,
+    SocketEvent, SocketKind, SocketOption, SocketState, StackConfig,
+};
+
+fn ethernet() -> LinkConfig {
+    LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() }
+}
+
+fn offloading() -> LinkConfig {
+    let offloads = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
+    LinkConfig { offloads, ..LinkConfig::default() }
+}
+
+/// Connects, sends both ways, closes both ways.
+fn echo_over(link: LinkConfig, listen: &str, connect: &str) {
+    let mut w = World::new(link);
+    let (listener, _) = w.b.listen(listen, 8);
+    let (client, server) = w.connected(listener, connect);
+    assert_eq!(server.remote.ip(), w.a.info(client.id).unwrap().local.unwrap().ip());
+    w.a.write(&client, b"hello");
+    w.wait(1000, "request", |w| w.b.host.has(server.user, SocketEvent::Readable));
+    let request = w.b.read(&server);
+    assert_eq!(request, b"hello");
+    w.b.write(&server, b"world");
+    w.wait(1000, "answer", |w| w.a.host.has(client.user, SocketEvent::Readable));
+    assert_eq!(w.a.read(&client), b"world");
+    w.a.stack.shutdown_send(client.id);
+    w.wait(1000, "end of file", |w| w.b.host.has(server.user, SocketEvent::PeerClosed));
+    w.b.close(server.id);
+    w.wait(1000, "close", |w| w.b.host.has(server.user, SocketEvent::Closed));
+    w.a.close(client.id);
+    w.run(100);
+    assert!(w.a.host.has(client.user, SocketEvent::Closed), "the socket goes before its TIME-WAIT");
+    assert_eq!(w.a.stack.time_waits.len(), 1);
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn echo_v4_over_ip() {
+    echo_over(LinkConfig::default(), "0.0.0.0:7", "10.0.0.2:7");
+}
+
+#[test]
+fn echo_v6_over_ip() {
+    echo_over(LinkConfig::default(), "[::]:7", "[fd00::2]:7");
+}
+
+#[test]
+fn echo_v4_to_dual_stack_listener() {
+    echo_over(LinkConfig::default(), "[::]:7", "10.0.0.2:7");
+}
+
+#[test]
+fn echo_v4_over_ethernet_with_arp() {
+    echo_over(ethernet(), "10.0.0.2:7", "10.0.0.2:7");
+}
+
+#[test]
+fn echo_v6_over_ethernet_with_ndp() {
+    echo_over(ethernet(), "[fd00::2]:7", "[fd00::2]:7");
+}
+
+#[test]
+fn echo_with_offloads() {
+    echo_over(offloading(), "0.0.0.0:7", "10.0.0.2:7");
+}
+
+/// Moves bytes from a to b and others from b to a at once; both must arrive whole.
+fn transfer(w: &mut World, client: &Conn, server: &Conn, len: usize, ms: u64) {
+    let mut dice = Dice(7);
+    let up: Vec<u8> = (0..len).map(|_| dice.roll() as u8).collect();
+    let down: Vec<u8> = (0..len).map(|_| dice.roll() as u8).collect();
+    let (mut sent_up, mut sent_down) = (0, 0);
+    let (mut got_up, mut got_down) = (Vec::new(), Vec::new());
+    w.wait(ms, "transfer", |w| {
+        sent_up += w.a.write(client, &up[sent_up..]);
+        sent_down += w.b.write(server, &down[sent_down..]);
+        got_up.extend(w.b.read(server));
+        got_down.extend(w.a.read(client));
+        got_up.len() == len && got_down.len() == len
+    });
+    assert!(got_up == up && got_down == down, "bytes were changed on the way");
+}
+
+#[test]
+fn big_transfer_both_ways_through_loss() {
+    for link in [LinkConfig::default(), offloading(), ethernet()] {
+        let mut w = World::new(LinkConfig { loss: 20, ..link });
+        let (listener, _) = w.b.listen("[::]:80", 8);
+        let client = w.a.connect("10.0.0.2:80");
+        w.wait(60_000, "accept", |w| !w.b.host.accepted.is_empty());
+        let server = w.b.accept(listener).unwrap();
+        transfer(&mut w, &client, &server, 2_000_000, 120_000);
+        assert!(w.a.stack.counters().tcp_retransmits > 0, "the link lost packets");
+        for (id, node) in [(client.id, &mut w.a), (server.id, &mut w.b)] {
+            node.close(id);
+        }
+        w.b.close(listener);
+        w.set_loss(0);
+        w.assert_ends_empty();
+    }
+}
+
+#[test]
+fn a_big_window_fills_a_long_path() {
+    let mut w = World::new(LinkConfig { delay_ns: 20_000_000, ..LinkConfig::default() });
+    w.b.host.capacity = (65536, 4 << 20);
+    let (listener, _) = w.b.listen("0.0.0.0:80", 8);
+    let client = w.a.connect_with("10.0.0.2:80", 4 << 20, 4 << 20);
+    w.wait(1000, "accept", |w| !w.b.host.accepted.is_empty());
+    let server = w.b.accept(listener).unwrap();
+    let bytes = vec![5; 16 << 20];
+    let (mut sent, mut got) = (0, 0);
+    let start = w.now();
+    w.wait(10_000, "transfer", |w| {
+        sent += w.a.write(&client, &bytes[sent..]);
+        got += w.b.read(&server).len();
+        got == bytes.len()
+    });
+    // 64 KiB a round trip of 40 ms would take 10 s.
+    let took = w.now().since(start);
+    assert!(took.as_millis() < 1500, "autotuning did not open the window: {took:?}");
+}
+
+#[test]
+fn loopback_within_one_stack() {
+    for (listen, connect) in
+        [("127.0.0.1:80", "127.0.0.1:80"), ("[::]:80", "[::1]:80"), ("0.0.0.0:80", "10.0.0.1:80")]
+    {
+        let mut w = World::new(LinkConfig::default());
+        w.keep_seen();
+        let (listener, _) = w.a.listen(listen, 8);
+        let client = w.a.connect(connect);
+        w.wait(10, "accept", |w| !w.a.host.accepted.is_empty());
+        let server = w.a.accept(listener).unwrap();
+        let bytes: Vec<u8> = (0..1_000_000u32).map(|n| n as u8).collect();
+        let (mut sent, mut got) = (0, Vec::new());
+        // No time passes: neither Nagle nor a delayed ACK holds anything up.
+        w.wait(1, "transfer", |w| {
+            sent += w.a.write(&client, &bytes[sent..]);
+            got.extend(w.a.read(&server));
+            got.len() == bytes.len()
+        });
+        assert!(got == bytes);
+        assert!(w.take_seen().is_empty(), "loopback left the host");
+        for id in [client.id, server.id, listener] {
+            w.a.close(id);
+        }
+        w.assert_ends_empty();
+    }
+}
+
+#[test]
+fn refused_by_reset() {
+    let mut w = World::new(LinkConfig::default());
+    let client = w.a.connect("10.0.0.2:81");
+    w.run(100);
+    let events = w.a.host.take_events(client.user);
+    assert_eq!(events, [SocketEvent::Error(SocketError::Refused)]);
+    assert_eq!(w.b.drops(DropReason::TcpNoSocket), 1);
+    w.a.close(client.id);
+    w.run(1);
+    assert_eq!(w.a.host.take_events(client.user), [SocketEvent::Closed]);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn nobody_answers() {
+    let mut w = World::new(LinkConfig { loss: 1000, ..LinkConfig::default() });
+    let client = w.a.connect("10.0.0.2:81");
+    w.run(400_000);
+    assert_eq!(w.a.host.take_events(client.user), [SocketEvent::Error(SocketError::TimedOut)]);
+    w.a.close(client.id);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn accept_queue_holds_backlog_plus_one_and_recovers() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 1);
+    let clients: Vec<Conn> = (0..5).map(|_| w.a.connect("10.0.0.2:80")).collect();
+    w.run(500);
+    assert_eq!(w.b.host.accepted.len(), 2);
+    assert!(w.b.drops(DropReason::AcceptOverflow) > 0, "final ACKs were dropped");
+    let late = w.a.connect("10.0.0.2:80");
+    w.run(500);
+    assert!(w.b.drops(DropReason::ListenOverflow) > 0, "SYNs were dropped");
+    let mut servers = Vec::new();
+    w.wait(60_000, "everyone gets in", |w| {
+        servers.extend(w.b.accept(listener));
+        servers.len() == 6
+    });
+    w.run(1000);
+    for client in clients.iter().chain([&late]) {
+        assert!(w.a.host.has(client.user, SocketEvent::Connected));
+        w.a.close(client.id);
+    }
+    for server in servers {
+        w.b.close(server.id);
+    }
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn no_room_at_the_owner_drops_the_final_ack() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    w.b.host.no_room = true;
+    let client = w.a.connect("10.0.0.2:80");
+    w.run(100);
+    assert!(w.b.drops(DropReason::AcceptOverflow) > 0);
+    w.b.host.no_room = false;
+    w.a.write(&client, b"x");
+    w.wait(5000, "accept", |w| !w.b.host.accepted.is_empty());
+    let server = w.b.accept(listener).unwrap();
+    w.wait(5000, "data", |w| w.b.host.has(server.user, SocketEvent::Readable));
+    w.a.abort(client.id);
+    w.b.abort(server.id);
+    w.b.abort(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn a_closed_listener_takes_half_open_connections_along() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, user) = w.b.listen("0.0.0.0:80", 10);
+    let client = w.a.connect("10.0.0.2:80");
+    // The SYN arrives, the SYN-ACK is on its way.
+    w.run(1);
+    assert_eq!(w.b.stack.handshakes.half_open.len(), 1);
+    w.b.close(listener);
+    assert_eq!(w.b.stack.handshakes.half_open.len(), 0);
+    w.run(100);
+    assert_eq!(w.b.host.take_events(user), [SocketEvent::Closed]);
+    assert!(w.a.host.has(client.user, SocketEvent::Error(SocketError::Reset)));
+    w.a.close(client.id);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn half_open_connections_time_out() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let client = w.a.connect("10.0.0.2:80");
+    w.run(1);
+    w.a.abort(client.id);
+    w.set_loss(1000);
+    w.run(200_000);
+    assert_eq!(w.b.stack.handshakes.half_open.len(), 0);
+    assert_eq!(w.b.stack.counters().tcp_half_open_timeouts, 1);
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn closing_with_unread_bytes_resets() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    w.a.write(&client, b"unread");
+    w.run(10);
+    w.b.close(server.id);
+    w.run(10);
+    assert!(w.a.host.has(client.user, SocketEvent::Error(SocketError::Reset)));
+    assert!(w.b.host.has(server.user, SocketEvent::Closed));
+    w.a.close(client.id);
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn what_was_written_before_close_arrives() {
+    let mut w = World::new(LinkConfig { loss: 100, ..LinkConfig::default() });
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let client = w.a.connect("10.0.0.2:80");
+    w.wait(60_000, "accept", |w| !w.b.host.accepted.is_empty());
+    let server = w.b.accept(listener).unwrap();
+    let bytes = vec![9; 60_000];
+    assert_eq!(w.a.write(&client, &bytes), bytes.len());
+    w.a.close(client.id);
+    let mut got = Vec::new();
+    w.wait(60_000, "end of file", |w| {
+        got.extend(w.b.read(&server));
+        w.b.host.has(server.user, SocketEvent::PeerClosed)
+    });
+    got.extend(w.b.read(&server));
+    assert!(got == bytes);
+    w.b.close(server.id);
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn simultaneous_close_leaves_two_time_waits() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    w.run(100);
+    w.a.close(client.id);
+    w.b.close(server.id);
+    w.run(100);
+    assert_eq!((w.a.stack.time_waits.len(), w.b.stack.time_waits.len()), (1, 1));
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn an_orphan_does_not_wait_for_ever() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    // The peer never closes: FIN-WAIT-2 has a timeout.
+    w.a.close(client.id);
+    w.run(1000);
+    assert_eq!(w.a.state(client.id), Some(SocketState::Tcp(State::FinWait2)));
+    w.run(120_000);
+    assert_eq!(w.a.state(client.id), None);
+    w.b.abort(server.id);
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn too_many_orphans_are_aborted() {
+    let config = StackConfig { orphans_max: 1, ..StackConfig::default() };
+    let mut w = World::with(LinkConfig::default(), config, false);
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let (first, one) = w.connected(listener, "10.0.0.2:80");
+    let (second, two) = w.connected(listener, "10.0.0.2:80");
+    w.a.close(first.id);
+    w.a.close(second.id);
+    w.run(100);
+    assert!(w.b.host.has(one.user, SocketEvent::PeerClosed));
+    assert!(w.b.host.has(two.user, SocketEvent::Error(SocketError::Reset)));
+    assert_eq!(w.a.stack.counters().tcp_orphans_aborted, 1);
+    for server in [one, two] {
+        w.b.close(server.id);
+    }
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+fn connect_from_port(node: &mut Node, port: u16, remote: &str) -> Result<Conn, ConnectError> {
+    let (id, user) = node.open(SocketKind::Stream, Family::V4);
+    let local = SocketAddr::from(([0, 0, 0, 0], port));
+    let options = BindOptions { reuse_addr: true, ..Default::default() };
+    node.stack.bind(id, local, options).expect("bind");
+    let remote: SocketAddr = remote.parse().unwrap();
+    let (recv, send) = (super::world::Recv::new(4096, 4096), super::world::Send::new(4096));
+    node.stack.connect(node.now, id, remote, recv.clone(), send.clone())?;
+    Ok(Conn { id, user, recv, send, remote })
+}
+
+#[test]
+fn time_wait_is_reused_by_a_new_connection() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    for round in 0..3 {
+        let client = connect_from_port(&mut w.a, 5000, "10.0.0.2:80").expect("connect");
+        w.wait(5000, "accept", |w| !w.b.host.accepted.is_empty());
+        let server = w.b.accept(listener).unwrap();
+        // The server closes first, so TIME-WAIT is on its side.
+        w.b.close(server.id);
+        w.wait(1000, "eof", |w| w.a.host.has(client.user, SocketEvent::PeerClosed));
+        w.a.close(client.id);
+        w.run(100);
+        assert_eq!(w.b.stack.time_waits.len(), 1);
+        assert_eq!(w.b.stack.counters().tcp_time_wait_reused, round);
+        w.run(1000);
+    }
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn time_wait_is_bounded_and_expires() {
+    let config = StackConfig { time_wait_max: 3, ..StackConfig::default() };
+    let mut w = World::with(LinkConfig::default(), config, false);
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    for _ in 0..5 {
+        let (client, server) = w.connected(listener, "10.0.0.2:80");
+        w.a.close(client.id);
+        w.run(50);
+        w.b.close(server.id);
+        w.run(50);
+    }
+    assert_eq!(w.a.stack.time_waits.len(), 3);
+    assert_eq!(w.a.drops(DropReason::TimeWaitFull), 2);
+    w.run(61_000);
+    assert_eq!(w.a.stack.time_waits.len(), 0);
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn binds_follow_the_rules() {
+    let mut w = World::new(LinkConfig::default());
+    let plain = BindOptions::default();
+    let reuse = BindOptions { reuse_addr: true, ..plain };
+    let port = BindOptions { reuse_port: true, ..plain };
+    let bind = |w: &mut World, family, addr: &str, options| {
+        let (id, _) = w.a.open(SocketKind::Stream, family);
+        w.a.stack.bind(id, addr.parse().unwrap(), options).map(|_| id)
+    };
+    let first = bind(&mut w, Family::V6, "[::]:80", plain).unwrap();
+    assert_eq!(bind(&mut w, Family::V4, "0.0.0.0:80", plain), Err(BindError::AddrInUse));
+    assert_eq!(w.a.stack.bind(first, "[::]:81".parse().unwrap(), plain), Err(BindError::Invalid));
+    let only = BindOptions { v6_only: true, ..plain };
+    bind(&mut w, Family::V6, "[::]:90", only).unwrap();
+    bind(&mut w, Family::V4, "0.0.0.0:90", plain).unwrap();
+    assert_eq!(bind(&mut w, Family::V4, "10.9.9.9:80", plain), Err(BindError::AddrNotAvailable));
+    bind(&mut w, Family::V4, "10.9.9.9:100", BindOptions { free_bind: true, ..plain }).unwrap();
+    bind(&mut w, Family::V6, "[::ffff:10.0.0.1]:101", plain).unwrap();
+    assert_eq!(bind(&mut w, Family::V4, "10.0.0.1:101", plain), Err(BindError::AddrInUse));
+    // Two may bind with SO_REUSEADDR, one may listen.
+    let one = bind(&mut w, Family::V4, "0.0.0.0:200", reuse).unwrap();
+    let two = bind(&mut w, Family::V4, "0.0.0.0:200", reuse).unwrap();
+    assert_eq!(w.a.stack.listen(one, 1), Ok(()));
+    assert_eq!(w.a.stack.listen(two, 1), Err(ListenError::AddrInUse));
+    // With SO_REUSEPORT both may.
+    for _ in 0..2 {
+        let id = bind(&mut w, Family::V4, "0.0.0.0:300", port).unwrap();
+        assert_eq!(w.a.stack.listen(id, 1), Ok(()));
+    }
+}
+
+#[test]
+fn a_restarted_server_needs_reuseaddr_while_time_wait_lasts() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    w.b.close(server.id);
+    w.run(50);
+    w.a.close(client.id);
+    w.b.close(listener);
+    w.run(50);
+    assert_eq!(w.b.stack.time_waits.len(), 1);
+    let (id, _) = w.b.open(SocketKind::Stream, Family::V4);
+    let addr: SocketAddr = "0.0.0.0:80".parse().unwrap();
+    assert_eq!(w.b.stack.bind(id, addr, BindOptions::default()), Err(BindError::AddrInUse));
+    let reuse = BindOptions { reuse_addr: true, ..Default::default() };
+    assert_eq!(w.b.stack.bind(id, addr, reuse), Ok(addr));
+    w.b.close(id);
+    w.run(61_000);
+    let (id, _) = w.b.open(SocketKind::Stream, Family::V4);
+    assert_eq!(w.b.stack.bind(id, addr, BindOptions::default()), Ok(addr));
+    w.b.close(id);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn reuseport_listeners_share_connections() {
+    let mut w = World::new(LinkConfig::default());
+    let options = BindOptions { reuse_port: true, ..Default::default() };
+    let mut listeners = Vec::new();
+    for _ in 0..2 {
+        let (id, _) = w.b.open(SocketKind::Stream, Family::V4);
+        w.b.stack.bind(id, "0.0.0.0:80".parse().unwrap(), options).unwrap();
+        w.b.stack.listen(id, 100).unwrap();
+        listeners.push(id);
+    }
+    let clients: Vec<Conn> = (0..40).map(|_| w.a.connect("10.0.0.2:80")).collect();
+    w.run(1000);
+    let waiting = listeners.iter().map(|id| w.b.info(*id).unwrap().recv_queue).collect::<Vec<_>>();
+    assert_eq!(waiting.iter().sum::<u32>(), 40);
+    assert!(waiting.iter().all(|n| *n > 5), "{waiting:?}");
+    for client in clients {
+        w.a.abort(client.id);
+    }
+    let servers: Vec<_> = w.b.host.accepted.drain(..).map(|conn| conn.id).collect();
+    for id in servers.into_iter().chain(listeners) {
+        w.b.abort(id);
+    }
+    w.assert_ends_empty();
+}
+
+#[test]
+fn ephemeral_ports_run_out_and_come_back() {
+    let config = StackConfig { ephemeral: 40_000..=40_009, ..StackConfig::default() };
+    let mut w = World::with(LinkConfig::default(), config, false);
+    let (listener, _) = w.b.listen("0.0.0.0:80", 100);
+    let (other, _) = w.b.listen("0.0.0.0:81", 100);
+    let clients: Vec<Conn> = (0..10).map(|_| w.a.connect("10.0.0.2:80")).collect();
+    let (id, _) = w.a.open(SocketKind::Stream, Family::V4);
+    let (recv, send) = (super::world::Recv::new(4096, 4096), super::world::Send::new(4096));
+    let remote: SocketAddr = "10.0.0.2:80".parse().unwrap();
+    let refused = w.a.stack.connect(w.a.now, id, remote, recv, send);
+    assert_eq!(refused, Err(ConnectError::NoPort));
+    w.a.close(id);
+    // To another port every local port is free again.
+    let elsewhere = w.a.connect("10.0.0.2:81");
+    w.run(100);
+    assert!(w.a.host.has(elsewhere.user, SocketEvent::Connected));
+    for conn in clients.iter().chain([&elsewhere]) {
+        w.a.abort(conn.id);
+    }
+    w.run(100);
+    let again = w.a.connect("10.0.0.2:80");
+    w.run(100);
+    assert!(w.a.host.has(again.user, SocketEvent::Connected));
+    w.a.abort(again.id);
+    let servers: Vec<_> = w.b.host.accepted.drain(..).map(|conn| conn.id).collect();
+    for id in servers.into_iter().chain([listener, other]) {
+        w.b.abort(id);
+    }
+    w.assert_ends_empty();
+}
+
+#[test]
+fn keepalive_finds_a_dead_peer() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    let second = std::time::Duration::from_secs(1);
+    let keepalive = KeepAlive { idle: 10 * second, interval: second, probes: 3 };
+    w.a.stack.set_option(client.id, SocketOption::KeepAlive(Some(keepalive))).unwrap();
+    w.run(60_000);
+    assert!(!w.a.host.has(client.user, SocketEvent::Error(SocketError::TimedOut)));
+    w.set_loss(1000);
+    w.wait(30_000, "keepalive", |w| {
+        w.a.host.has(client.user, SocketEvent::Error(SocketError::TimedOut))
+    });
+    w.a.close(client.id);
+    w.b.abort(server.id);
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn info_tells_what_ss_wants() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    w.a.write(&client, &[1; 1000]);
+    w.run(50);
+    let info = w.b.info(server.id).unwrap();
+    assert_eq!(info.recv_queue, 1000);
+    assert_eq!(info.state, SocketState::Tcp(State::Established));
+    assert_eq!(info.local, Some("10.0.0.2:80".parse().unwrap()));
+    assert_eq!(w.b.info(listener).unwrap().state, SocketState::Listening);
+    assert_eq!(w.b.stack.sockets(w.b.now).count(), 2);
+    let tcp = w.a.info(client.id).unwrap().tcp.unwrap();
+    assert!(tcp.rtt.as_millis() >= 2 && tcp.rtt.as_millis() < 50, "{:?}", tcp.rtt);
+    assert_eq!(w.a.info(client.id).unwrap().mtu, Some(1500));
+}
+
+/// "Fragmentation needed" about a packet that was seen on the link.
+fn too_big(seen: &[u8], mtu: u16) -> Vec<u8> {
+    use towpath_wire::checksum;
+    let mut bytes = vec![0; 20 + 8 + 40];
+    bytes[..20].copy_from_slice(&seen[..20]);
+    bytes[2..4].copy_from_slice(&68u16.to_be_bytes());
+    bytes[6..12].copy_from_slice(&[0, 0, 64, 1, 0, 0]);
+    // From a router, to whoever sent the packet.
+    bytes[12..16].copy_from_slice(&[10, 0, 0, 77]);
+    bytes[16..20].copy_from_slice(&seen[12..16]);
+    let sum = checksum::finish(checksum::sum(&bytes[..20], 0));
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    bytes[20..22].copy_from_slice(&[3, 4]);
+    bytes[26..28].copy_from_slice(&mtu.to_be_bytes());
+    bytes[28..68].copy_from_slice(&seen[..40]);
+    let sum = checksum::finish(checksum::sum(&bytes[20..], 0));
+    bytes[22..24].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+#[test]
+fn path_mtu_is_learnt_from_those_who_saw_a_segment() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    w.run(100);
+    w.keep_seen();
+    w.b.write(&server, &vec![3; 20_000]);
+    w.b.turn();
+    let seen =
+        w.take_seen().into_iter().find(|packet| packet.len() == 1500).expect("a full segment");
+    let mut forged = seen.clone();
+    forged[24] ^= 0x40;
+    w.inject(&too_big(&forged, 700));
+    w.b.turn();
+    assert_eq!(w.b.drops(DropReason::IcmpErrorStray), 1, "a sequence number not in flight");
+    assert_eq!(w.b.info(server.id).unwrap().mtu, Some(1500));
+    w.inject(&too_big(&seen, 1000));
+    w.b.turn();
+    assert_eq!(w.b.info(server.id).unwrap().mtu, Some(1000));
+    let seen = w.take_seen();
+    assert!(
+        !seen.is_empty() && seen.iter().all(|packet| packet.len() <= 1000),
+        "sent again, smaller"
+    );
+    let mut got = 0;
+    w.wait(5000, "data", |w| {
+        got += w.a.read(&client).len();
+        got == 20_000
+    });
+    w.a.close(client.id);
+    w.b.close(server.id);
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
+fn an_unreachable_neighbour_fails_the_connect() {
+    let mut w = World::new(ethernet());
+    let client = w.a.connect("10.0.0.99:80");
+    w.run(10_000);
+    let events = w.a.host.take_events(client.user);
+    assert_eq!(events, [SocketEvent::Error(SocketError::HostUnreachable)]);
+    w.a.close(client.id);
+    w.assert_ends_empty();
+}

@@ -1,0 +1,625 @@
+//! Two hosts on a link in memory, in virtual time. Tests speak in sockets, bytes and milliseconds.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use towpath_pool::{Batch, Fragments, LinkType, Offloads, Packet, Pool, Port, Stretch};
+use towpath_ring::{Payload, RecvBuffer, SendBuffer};
+use towpath_shm::Mapping;
+use towpath_wire::MacAddr;
+
+use crate::net::InterfaceConfig;
+use crate::{
+    BindOptions, Budget, DatagramMeta, EchoMeta, Family, Host, IfaceId, Instant, Linger, PendingId,
+    SocketEvent, SocketId, SocketInfo, SocketKind, SocketState, Stack, StackConfig, Usage,
+};
+
+pub const MS: u64 = 1_000_000;
+
+/// A small generator, so that every run is the same.
+#[derive(Debug, Clone)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.roll() % n
+    }
+}
+
+/// Received bytes on the heap, shared by the stack and the test's program.
+#[derive(Debug, Clone)]
+pub struct Recv(Rc<RefCell<RecvState>>);
+
+#[derive(Debug)]
+struct RecvState {
+    ring: Vec<u8>,
+    start: usize,
+    unread: usize,
+    capacity_max: usize,
+}
+
+impl Recv {
+    pub fn new(capacity: usize, capacity_max: usize) -> Self {
+        let state = RecvState { ring: vec![0; capacity], start: 0, unread: 0, capacity_max };
+        Self(Rc::new(RefCell::new(state)))
+    }
+
+    pub fn read(&self, max: usize) -> Vec<u8> {
+        let mut state = self.0.borrow_mut();
+        let n = state.unread.min(max);
+        let bytes = (0..n).map(|i| state.ring[(state.start + i) % state.ring.len()]).collect();
+        let len = state.ring.len();
+        state.start = (state.start + n) % len;
+        state.unread -= n;
+        bytes
+    }
+}
+
+impl RecvBuffer for Recv {
+    fn capacity(&self) -> u32 {
+        self.0.borrow().ring.len() as u32
+    }
+
+    fn unread(&self) -> u32 {
+        self.0.borrow().unread as u32
+    }
+
+    fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool {
+        assert!(offset + data.len() <= self.free(), "written beyond the buffer");
+        let mut state = self.0.borrow_mut();
+        let mut bytes = vec![0; data.len() as usize];
+        data.copy_to(0, &mut bytes);
+        let len = state.ring.len();
+        let at = state.start + state.unread + offset as usize;
+        for (i, byte) in bytes.into_iter().enumerate() {
+            state.ring[(at + i) % len] = byte;
+        }
+        true
+    }
+
+    fn commit(&mut self, n: u32) {
+        assert!(n <= self.free());
+        self.0.borrow_mut().unread += n as usize;
+    }
+
+    fn want_capacity(&mut self, bytes: u32) {
+        let mut state = self.0.borrow_mut();
+        let wanted = (bytes as usize).min(state.capacity_max);
+        let old = state.ring.len();
+        if wanted > old {
+            // What lies out of order behind the unread bytes moves along.
+            let mut ring: Vec<u8> = (0..old).map(|i| state.ring[(state.start + i) % old]).collect();
+            ring.resize(wanted, 0);
+            (state.ring, state.start) = (ring, 0);
+        }
+    }
+}
+
+/// Bytes to be sent, in memory that fragments can point to.
+#[derive(Debug, Clone)]
+pub struct Send(Rc<RefCell<SendState>>);
+
+#[derive(Debug)]
+struct SendState {
+    ring: Arc<Mapping>,
+    start: usize,
+    len: usize,
+}
+
+impl Send {
+    pub fn new(capacity: usize) -> Self {
+        let ring = Arc::new(Mapping::private(capacity).expect("memory"));
+        Self(Rc::new(RefCell::new(SendState { ring, start: 0, len: 0 })))
+    }
+
+    /// Puts in what fits; returns how many.
+    pub fn write(&self, bytes: &[u8]) -> usize {
+        let mut state = self.0.borrow_mut();
+        let capacity = state.ring.len();
+        let n = bytes.len().min(capacity - state.len);
+        let at = (state.start + state.len) % capacity;
+        let first = n.min(capacity - at);
+        state.ring.write(at, &bytes[..first]);
+        state.ring.write(0, &bytes[first..n]);
+        state.len += n;
+        n
+    }
+}
+
+impl SendBuffer for Send {
+    fn len(&self) -> u32 {
+        self.0.borrow().len as u32
+    }
+
+    fn capacity(&self) -> u32 {
+        self.0.borrow().ring.len() as u32
+    }
+
+    fn peek(&self, offset: u32, n: u32) -> Fragments {
+        assert!(offset + n <= self.len(), "peeked beyond the buffer");
+        let state = self.0.borrow();
+        let capacity = state.ring.len();
+        let at = (state.start + offset as usize) % capacity;
+        let first = (n as usize).min(capacity - at);
+        let second = (n as usize - first) as u32;
+        let second = (second > 0).then(|| Stretch::new(&state.ring, 0, second));
+        Fragments::new(Stretch::new(&state.ring, at, first as u32), second)
+    }
+
+    fn release(&mut self, n: u32) {
+        let mut state = self.0.borrow_mut();
+        assert!(n as usize <= state.len);
+        // What is released may be used again at once: make a wrong use visible.
+        let capacity = state.ring.len();
+        for i in 0..n as usize {
+            state.ring.write((state.start + i) % capacity, &[0xdd]);
+        }
+        state.start = (state.start + n as usize) % capacity;
+        state.len -= n as usize;
+    }
+
+    fn want_capacity(&mut self, _bytes: u32) {}
+}
+
+/// One end of the test's programs.
+#[derive(Debug, Clone)]
+pub struct Conn {
+    pub id: SocketId,
+    pub user: u32,
+    pub recv: Recv,
+    pub send: Send,
+    pub remote: SocketAddr,
+}
+
+/// What the test's programs see.
+#[derive(Debug, Default)]
+pub struct Programs {
+    pub events: Vec<(u32, SocketEvent)>,
+    pub accepted: VecDeque<Conn>,
+    pub datagrams: Vec<(u32, DatagramMeta, Vec<u8>)>,
+    pub syns: Vec<(PendingId, SocketAddr, SocketAddr)>,
+    pub strays: Vec<(DatagramMeta, Vec<u8>)>,
+    pub echoes: Vec<(EchoMeta, Vec<u8>)>,
+    /// Refuse children and datagrams.
+    pub no_room: bool,
+    /// Buffers of children: bytes at first, and at most.
+    pub capacity: (usize, usize),
+    users: u32,
+}
+
+impl Programs {
+    fn new() -> Self {
+        Self { capacity: (65536, 65536), users: 1000, ..Self::default() }
+    }
+
+    pub fn user(&mut self) -> u32 {
+        self.users += 1;
+        self.users
+    }
+
+    /// Events of `user` since the last look.
+    pub fn take_events(&mut self, user: u32) -> Vec<SocketEvent> {
+        let mut taken = Vec::new();
+        self.events.retain(|(whose, event)| {
+            let its = *whose == user;
+            if its {
+                taken.push(*event);
+            }
+            !its
+        });
+        taken
+    }
+
+    pub fn has(&self, user: u32, event: SocketEvent) -> bool {
+        self.events.contains(&(user, event))
+    }
+}
+
+fn bytes_of(payload: &Payload<'_>) -> Vec<u8> {
+    let mut bytes = vec![0; payload.len() as usize];
+    payload.copy_to(0, &mut bytes);
+    bytes
+}
+
+impl Host for Programs {
+    type Recv = Recv;
+    type Send = Send;
+
+    fn accept(
+        &mut self,
+        _listener: u32,
+        child: SocketId,
+        _local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<(u32, Recv, Send)> {
+        if self.no_room {
+            return None;
+        }
+        let user = self.user();
+        let (recv, send) =
+            (Recv::new(self.capacity.0, self.capacity.1), Send::new(self.capacity.0));
+        let conn = Conn { id: child, user, recv: recv.clone(), send: send.clone(), remote };
+        self.accepted.push_back(conn);
+        Some((user, recv, send))
+    }
+
+    fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
+        self.syns.push((pending, local, remote));
+    }
+
+    fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool {
+        if !self.no_room {
+            self.datagrams.push((user, *meta, bytes_of(payload)));
+        }
+        !self.no_room
+    }
+
+    fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>) {
+        self.strays.push((*meta, bytes_of(payload)));
+    }
+
+    fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>) {
+        self.echoes.push((*meta, bytes_of(payload)));
+    }
+
+    fn event(&mut self, user: u32, event: SocketEvent) {
+        self.events.push((user, event));
+    }
+}
+
+/// How a link treats packets.
+#[derive(Debug, Clone)]
+pub struct LinkConfig {
+    pub link: LinkType,
+    pub delay_ns: u64,
+    /// Lost packets of a thousand, each way.
+    pub loss: u64,
+    /// Longest frame without link header.
+    pub mtu: usize,
+    pub offloads: Offloads,
+}
+
+impl Default for LinkConfig {
+    fn default() -> Self {
+        Self { link: LinkType::Ip, delay_ns: MS, loss: 0, mtu: 1500, offloads: Offloads::default() }
+    }
+}
+
+#[derive(Debug)]
+struct Wire {
+    config: LinkConfig,
+    /// Towards each end: when, and what.
+    queues: [VecDeque<(u64, Packet)>; 2],
+    dice: Dice,
+    seen: Vec<Vec<u8>>,
+    keep_seen: bool,
+}
+
+/// One end of a link.
+pub struct LinkEnd {
+    wire: Rc<RefCell<Wire>>,
+    end: usize,
+}
+
+impl Port for LinkEnd {
+    fn poll(&mut self, now_ns: u64, _pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let mut wire = self.wire.borrow_mut();
+        let queue = &mut wire.queues[self.end];
+        let mut n = 0;
+        while n < max && queue.front().is_some_and(|(at, _)| *at <= now_ns) {
+            let (at, mut packet) = queue.pop_front().expect("looked at");
+            packet.meta.arrival_ns = at;
+            out.push_back(packet);
+            n += 1;
+        }
+        n
+    }
+
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let mut wire = self.wire.borrow_mut();
+        let mut n = 0;
+        for mut packet in batch.drain(..) {
+            n += 1;
+            packet.linearize(pool);
+            let header = if wire.config.link == LinkType::Ethernet { 14 } else { 0 };
+            if packet.meta.segmentation.is_none() {
+                assert!(packet.len() <= wire.config.mtu + header, "{} bytes sent", packet.len());
+            } else {
+                assert!(wire.config.offloads.tcp_segmentation);
+            }
+            if wire.keep_seen {
+                wire.seen.push(packet.linear().to_vec());
+            }
+            let (loss, at) = (wire.config.loss, now_ns + wire.config.delay_ns);
+            if wire.dice.below(1000) < loss {
+                pool.give(packet);
+                continue;
+            }
+            let other = 1 - self.end;
+            wire.queues[other].push_back((at, packet));
+        }
+        n
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.wire.borrow().config.offloads
+    }
+
+    fn link_type(&self) -> LinkType {
+        self.wire.borrow().config.link
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        self.wire.borrow().queues[self.end].front().map(|(at, _)| *at)
+    }
+}
+
+/// One host with its programs.
+pub struct Node {
+    pub stack: Stack<Programs>,
+    pub host: Programs,
+    pub pool: Pool,
+    pub ports: Vec<Box<dyn Port>>,
+    pub now: Instant,
+}
+
+impl Node {
+    pub fn new(config: StackConfig, seed: u8) -> Self {
+        let now = Instant(1000 * MS);
+        Self {
+            stack: Stack::new(config, [seed; 32], now),
+            host: Programs::new(),
+            pool: Pool::default(),
+            ports: Vec::new(),
+            now,
+        }
+    }
+
+    pub fn turn(&mut self) -> bool {
+        let Self { stack, host, pool, ports, now } = self;
+        stack.turn(*now, host, ports, pool, Budget::default()).more
+    }
+
+    pub fn open(&mut self, kind: SocketKind, family: Family) -> (SocketId, u32) {
+        let user = self.host.user();
+        (self.stack.open(kind, family, user).expect("room"), user)
+    }
+
+    pub fn listen(&mut self, addr: &str, backlog: u32) -> (SocketId, u32) {
+        let addr: SocketAddr = addr.parse().expect("an address");
+        let family = if addr.is_ipv4() { Family::V4 } else { Family::V6 };
+        let (id, user) = self.open(SocketKind::Stream, family);
+        self.stack
+            .bind(id, addr, BindOptions { reuse_addr: true, ..Default::default() })
+            .expect("bind");
+        self.stack.listen(id, backlog).expect("listen");
+        (id, user)
+    }
+
+    pub fn connect(&mut self, remote: &str) -> Conn {
+        self.connect_with(remote, 65536, 65536)
+    }
+
+    pub fn connect_with(&mut self, remote: &str, capacity: usize, capacity_max: usize) -> Conn {
+        let remote: SocketAddr = remote.parse().expect("an address");
+        let family = if remote.is_ipv4() { Family::V4 } else { Family::V6 };
+        let (id, user) = self.open(SocketKind::Stream, family);
+        let (recv, send) = (Recv::new(capacity, capacity_max), Send::new(capacity));
+        let connected = self.stack.connect(self.now, id, remote, recv.clone(), send.clone());
+        connected.expect("connect");
+        Conn { id, user, recv, send, remote }
+    }
+
+    /// Takes the oldest child off the accept queue of `listener`.
+    pub fn accept(&mut self, listener: SocketId) -> Option<Conn> {
+        let conn = self.host.accepted.pop_front()?;
+        self.stack.accepted(listener);
+        Some(conn)
+    }
+
+    pub fn write(&mut self, conn: &Conn, bytes: &[u8]) -> usize {
+        let n = conn.send.write(bytes);
+        if n > 0 {
+            self.stack.send_ready(conn.id);
+        }
+        n
+    }
+
+    pub fn read(&mut self, conn: &Conn) -> Vec<u8> {
+        let bytes = conn.recv.read(usize::MAX);
+        if !bytes.is_empty() {
+            self.stack.recv_taken(self.now, conn.id);
+        }
+        bytes
+    }
+
+    pub fn close(&mut self, id: SocketId) {
+        self.stack.close(self.now, id, Linger::Default);
+    }
+
+    pub fn abort(&mut self, id: SocketId) {
+        self.stack.close(self.now, id, Linger::Abort);
+    }
+
+    pub fn info(&self, id: SocketId) -> Option<SocketInfo> {
+        self.stack.info(self.now, id)
+    }
+
+    pub fn state(&self, id: SocketId) -> Option<SocketState> {
+        self.info(id).map(|info| info.state)
+    }
+
+    pub fn drops(&self, reason: crate::DropReason) -> u64 {
+        self.stack.net.counters.drops.of(reason)
+    }
+
+    /// All tables are empty and nothing is left to do.
+    pub fn assert_empty(&self) {
+        let stack = &self.stack;
+        assert_eq!(stack.usage(), Usage::default());
+        assert_eq!(stack.handshakes.promised.len(), 0);
+        assert!(stack.dirty.is_empty() && stack.untold.is_empty());
+    }
+
+    fn next_timeout(&self) -> Option<u64> {
+        let ports = self.ports.iter().filter_map(|port| port.next_timeout_ns());
+        ports.chain(self.stack.next_timeout().map(|at| at.0)).min()
+    }
+}
+
+/// Two hosts and their link: a is 10.0.0.1 and fd00::1, b is 10.0.0.2 and fd00::2.
+pub struct World {
+    pub a: Node,
+    pub b: Node,
+    wire: Rc<RefCell<Wire>>,
+}
+
+impl World {
+    pub fn new(link: LinkConfig) -> Self {
+        Self::with(link, StackConfig::default(), false)
+    }
+
+    /// As `any_address` says, b is a gateway.
+    pub fn with(link: LinkConfig, config: StackConfig, any_address: bool) -> Self {
+        let wire = Wire {
+            config: link.clone(),
+            queues: Default::default(),
+            dice: Dice(88172645463325252),
+            seen: Vec::new(),
+            keep_seen: false,
+        };
+        let wire = Rc::new(RefCell::new(wire));
+        let mut nodes = [Node::new(config.clone(), 1), Node::new(config, 2)];
+        for (end, node) in nodes.iter_mut().enumerate() {
+            let last = end as u8 + 1;
+            let addresses = vec![
+                format!("10.0.0.{last}/24").parse().expect("a prefix"),
+                format!("fd00::{last}/64").parse().expect("a prefix"),
+            ];
+            let interface = InterfaceConfig {
+                name: "eth0".to_string(),
+                link: link.link,
+                mac: MacAddr([2, 0, 0, 0, 0, last]),
+                mtu: link.mtu as u32,
+                offloads: link.offloads,
+                addresses,
+                slaac: false,
+                any_address: any_address && end == 1,
+            };
+            let now = node.now;
+            let iface = node.stack.net.add_interface(now, interface);
+            assert_eq!(iface, IfaceId(1));
+            let default: IpAddr =
+                if end == 0 { [10, 0, 0, 2].into() } else { [10, 0, 0, 1].into() };
+            node.stack.net.add_route(
+                "0.0.0.0/0".parse().expect("a prefix"),
+                Some(default),
+                iface,
+                1,
+            );
+            node.ports.push(Box::new(LinkEnd { wire: Rc::clone(&wire), end }));
+        }
+        let [a, b] = nodes;
+        Self { a, b, wire }
+    }
+
+    pub fn now(&self) -> Instant {
+        self.a.now
+    }
+
+    pub fn set_loss(&mut self, loss: u64) {
+        self.wire.borrow_mut().config.loss = loss;
+    }
+
+    pub fn keep_seen(&mut self) {
+        self.wire.borrow_mut().keep_seen = true;
+    }
+
+    pub fn take_seen(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.wire.borrow_mut().seen)
+    }
+
+    /// A packet from nowhere arrives at b now.
+    pub fn inject(&mut self, bytes: &[u8]) {
+        let mut packet = self.b.pool.take(bytes.len());
+        packet.push_back(bytes.len()).expect("room").copy_from_slice(bytes);
+        let now = self.b.now.0;
+        self.wire.borrow_mut().queues[1].push_front((now, packet));
+    }
+
+    /// Turns both until there is nothing to do at this moment.
+    pub fn settle(&mut self) {
+        for round in 0.. {
+            assert!(round < 100_000, "the hosts never come to rest");
+            let more = [self.a.turn(), self.b.turn()];
+            let next = self.next_event();
+            if !more[0] && !more[1] && next.is_none_or(|next| next > self.now().0) {
+                return;
+            }
+        }
+    }
+
+    fn next_event(&self) -> Option<u64> {
+        self.a.next_timeout().into_iter().chain(self.b.next_timeout()).min()
+    }
+
+    /// Lets `ms` milliseconds pass.
+    pub fn run(&mut self, ms: u64) {
+        let end = self.now().0 + ms * MS;
+        self.run_until(end, |_| false);
+    }
+
+    /// Runs until `done`; fails after `ms` milliseconds.
+    pub fn wait(&mut self, ms: u64, what: &str, done: impl FnMut(&mut World) -> bool) {
+        let end = self.now().0 + ms * MS;
+        assert!(self.run_until(end, done), "{what}: not after {ms} ms");
+    }
+
+    fn run_until(&mut self, end: u64, mut done: impl FnMut(&mut World) -> bool) -> bool {
+        loop {
+            self.settle();
+            if done(self) {
+                self.settle();
+                return true;
+            }
+            // What `done` did may have made work.
+            let next = self.next_event().map_or(end, |next| next.max(self.now().0)).min(end);
+            if self.now().0 >= end {
+                return false;
+            }
+            self.a.now = Instant(next);
+            self.b.now = Instant(next);
+        }
+    }
+
+    /// A connection from a to a listener on b, both ends.
+    pub fn connected(&mut self, listener: SocketId, remote: &str) -> (Conn, Conn) {
+        let client = self.a.connect(remote);
+        self.wait(10_000, "connect", |w| w.a.host.has(client.user, SocketEvent::Connected));
+        self.wait(10_000, "accept", |w| !w.b.host.accepted.is_empty());
+        let server = self.b.accept(listener).expect("accepted");
+        (client, server)
+    }
+
+    /// After everything is closed and ten minutes, nothing is left of it.
+    pub fn assert_ends_empty(&mut self) {
+        self.run(600_000);
+        self.a.assert_empty();
+        self.b.assert_empty();
+    }
+}

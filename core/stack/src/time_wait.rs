@@ -1,0 +1,70 @@
+//! The table of connections in TIME-WAIT: small entries, all waiting equally long.
+
+use towpath_tcp::{Instant, TimeWait};
+
+use crate::binds::Sharing;
+use crate::flow::Flow;
+use crate::slab::{Line, Queue};
+
+/// A connection in TIME-WAIT and what its late segments need.
+#[derive(Debug)]
+pub(crate) struct TimeWaitFlow {
+    pub flow: Flow,
+    pub state: TimeWait,
+    /// It is counted as a user of its port with this sharing.
+    pub uses_port: Option<Sharing>,
+}
+
+/// The table. Whoever restarts its time goes to the back, so the front expires first.
+#[derive(Debug, Default)]
+pub(crate) struct TimeWaits {
+    queue: Queue<TimeWaitFlow>,
+    line: Line,
+}
+
+impl TimeWaits {
+    /// Entries.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Adds one.
+    pub fn insert(&mut self, entry: TimeWaitFlow) -> u32 {
+        self.queue.push(&mut self.line, entry)
+    }
+
+    /// Takes one out.
+    pub fn remove(&mut self, index: u32) -> Option<TimeWaitFlow> {
+        self.queue.remove(&mut self.line, index)
+    }
+
+    /// The entry at `index`.
+    pub fn get(&self, index: u32) -> Option<&TimeWaitFlow> {
+        self.queue.get(index)
+    }
+
+    /// The entry at `index`, to be changed; then call [`TimeWaits::renew`] if its time was restarted.
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut TimeWaitFlow> {
+        self.queue.get_mut(index)
+    }
+
+    /// Its time was restarted.
+    pub fn renew(&mut self, index: u32) {
+        self.queue.renew(&mut self.line, index);
+    }
+
+    /// All entries.
+    pub fn iter(&self) -> impl Iterator<Item = &TimeWaitFlow> {
+        self.queue.iter()
+    }
+
+    /// The one that expires first.
+    pub fn oldest(&self) -> Option<u32> {
+        self.line.front()
+    }
+
+    /// When the first one expires.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        Some(self.get(self.oldest()?)?.state.expires())
+    }
+}

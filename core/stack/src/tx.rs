@@ -1,0 +1,219 @@
+//! The way out: dirty connections are visited in turn. This page is the map; what a visit leaves behind
+//! is in `outcome`.
+//!
+//! ```text
+//!  dirty list ─► visit: tell the owner ─► plan ─► emit ─► frame ─► net ─► output of an interface
+//!                  ▲                       │ up to 4 packets, then the next connection
+//!                  │                       ▼ nothing more to send
+//!          segment, send_ready,     end of life? timer
+//!          recv_taken, timeout
+//! ```
+//! A frame has its headers in a pool packet; payload longer than 256 bytes stays in the send buffer and
+//! is pointed to. One packet carries up to 64 KB and the size to cut it to.
+
+use towpath_pool::{Fragments, Packet, Pool, Protocol, Segmentation};
+use towpath_ring::SendBuffer;
+use towpath_tcp::{Flags, Instant, Outgoing, Plan};
+use towpath_wire::{IpProtocol, tcp};
+
+use crate::drop::DropReason;
+use crate::flow::Flow;
+use crate::host::Host;
+use crate::limits::{TX_BYTES_A_PACKET, TX_COPY_MAX, TX_PACKETS_A_VISIT};
+use crate::net::{IfaceId, Ip, Route};
+use crate::outcome::{tell_news, tune};
+use crate::socket::Kind;
+use crate::stack::Stack;
+
+/// How a visit ended.
+enum Visited {
+    /// Nothing more may go now.
+    Idle,
+    /// There is more: the connection goes to the back of the line.
+    More,
+}
+
+impl<H: Host> Stack<H> {
+    /// Visits dirty connections while the budget lasts, each once at most before all others.
+    pub(crate) fn transmit(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        pool: &mut Pool,
+        budget: &mut usize,
+    ) {
+        for _ in 0..self.dirty.len() {
+            if *budget == 0 {
+                return;
+            }
+            let Some(id) = self.dirty.pop_front() else { return };
+            let Some(index) = self.index(id) else { continue };
+            if let Some(socket) = self.sockets.get_mut(index) {
+                socket.dirty = false;
+            }
+            if let Visited::More = self.visit(now, host, index, pool, budget) {
+                self.mark_dirty(index);
+            }
+        }
+    }
+
+    fn visit(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        index: u32,
+        pool: &mut Pool,
+        budget: &mut usize,
+    ) -> Visited {
+        self.refresh_route(now, index);
+        let Some(socket) = self.sockets.get_mut(index) else { return Visited::Idle };
+        let (user, orphan) = (socket.user, socket.orphan);
+        let Kind::Stream(stream) = &mut socket.kind else { return Visited::Idle };
+        tell_news(host, user, orphan, stream);
+        tune(now, stream);
+        for _ in 0..TX_PACKETS_A_VISIT {
+            let Some(Kind::Stream(stream)) =
+                self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+            else {
+                return Visited::Idle;
+            };
+            let buffers = stream.buffers();
+            let Some(connection) = &mut stream.connection else { return Visited::Idle };
+            match connection.plan(now, buffers, TX_BYTES_A_PACKET) {
+                Plan::Send(transmit) => {
+                    let outgoing = connection.emit(now, transmit, buffers);
+                    self.send_segment(now, index, &outgoing, pool);
+                    *budget = budget.saturating_sub(1);
+                }
+                Plan::Nothing(idle) => {
+                    connection.on_idle(now, idle, buffers);
+                    self.after_visit(now, host, index);
+                    return Visited::Idle;
+                }
+            }
+        }
+        Visited::More
+    }
+
+    /// The cached route of a connection, found anew when tables changed.
+    fn refresh_route(&mut self, now: Instant, index: u32) {
+        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
+            return;
+        };
+        let generation = self.net.route_generation();
+        if stream.route.is_some_and(|route| route.generation == generation) {
+            return;
+        }
+        let old_mtu = stream.route.map(|route| route.mtu);
+        stream.route =
+            self.net.route(now, Some(stream.flow.local), stream.flow.remote, stream.iface).ok();
+        let Some(route) = stream.route.filter(|route| Some(route.mtu) != old_mtu) else { return };
+        if let (Some(connection), Some(_)) = (&mut stream.connection, old_mtu) {
+            let mss = mss_for(route.mtu, &stream.flow);
+            connection.on_path_mtu(if stream.settings.mss_max == 0 {
+                mss
+            } else {
+                mss.min(stream.settings.mss_max)
+            });
+        }
+    }
+
+    /// One packet of a connection.
+    fn send_segment(&mut self, now: Instant, index: u32, outgoing: &Outgoing, pool: &mut Pool) {
+        let Some(Kind::Stream(stream)) = self.sockets.get(index).map(|socket| &socket.kind) else {
+            return;
+        };
+        self.counters.tcp_sent += 1;
+        self.counters.tcp_bytes_sent += u64::from(outgoing.len);
+        self.counters.tcp_retransmits += u64::from(outgoing.retransmit);
+        self.counters.tcp_resets_sent += u64::from(outgoing.flags.contains(Flags::RST));
+        // Without a route the segment is as good as lost: the retransmission asks again.
+        let Some(route) = stream.route else { return self.count_drop(DropReason::NoRoute) };
+        let payload = match outgoing.len {
+            0 => Fragments::empty(),
+            len => stream.send.peek(outgoing.send_offset, len),
+        };
+        let ip = ip_for(&stream.settings.tos, stream.settings.ttl);
+        let flow = stream.flow;
+        let packet = segment_packet(&flow, outgoing, payload, pool);
+        self.send_packet(now, &route, &flow, ip, packet, pool);
+    }
+
+    /// A segment without a connection: RST, SYN-ACK, the ACK of a TIME-WAIT.
+    pub(crate) fn reply(
+        &mut self,
+        now: Instant,
+        flow: &Flow,
+        iface: IfaceId,
+        outgoing: &Outgoing,
+        pool: &mut Pool,
+    ) {
+        let iface = self.pinned(iface, flow);
+        let Ok(route) = self.net.route(now, Some(flow.local), flow.remote, iface) else {
+            return self.count_drop(DropReason::NoRoute);
+        };
+        self.counters.tcp_sent += 1;
+        let packet = segment_packet(flow, outgoing, Fragments::empty(), pool);
+        self.send_packet(now, &route, flow, ip_for(&0, self.config.ttl), packet, pool);
+    }
+
+    fn send_packet(
+        &mut self,
+        now: Instant,
+        route: &Route,
+        flow: &Flow,
+        ip: Ip,
+        packet: Packet,
+        pool: &mut Pool,
+    ) {
+        self.looped |= route.iface == IfaceId::LOOPBACK;
+        let checksum = Some(tcp::CHECKSUM_OFFSET as u16);
+        // A packet that cannot be sent is counted there, and lost like any other.
+        let _ = self.net.send(now, route, flow.local, flow.remote, ip, packet, checksum, pool);
+    }
+}
+
+/// Headers, and the payload behind them or pointed to.
+fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &mut Pool) -> Packet {
+    let header = tcp::Header {
+        src_port: flow.local_port,
+        dst_port: flow.remote_port,
+        seq: outgoing.seq,
+        ack: outgoing.ack,
+        flags: outgoing.flags,
+        window: outgoing.window,
+        checksum: 0,
+        urgent: outgoing.urgent,
+        header_len: 0,
+        options: outgoing.options,
+    };
+    let header_len = header.emitted_len();
+    let copied = if outgoing.len <= TX_COPY_MAX { outgoing.len as usize } else { 0 };
+    let mut packet = pool.take(header_len + copied);
+    let linear = packet.push_back(header_len + copied).expect("taken with room");
+    header.emit(linear);
+    if copied > 0 {
+        payload.copy_to(0, &mut linear[header_len..]);
+    } else {
+        packet.tail = payload;
+    }
+    if outgoing.len > u32::from(outgoing.segment_size) && outgoing.segment_size > 0 {
+        let protocol = if flow.local.is_ipv4() { Protocol::Tcp4 } else { Protocol::Tcp6 };
+        let header_len = header_len as u16;
+        packet.meta.segmentation =
+            Some(Segmentation { protocol, size: outgoing.segment_size, header_len });
+    }
+    packet
+}
+
+fn ip_for(tos: &u8, ttl: u8) -> Ip {
+    // Path MTU discovery: no router cuts a segment (RFC 1191).
+    Ip { protocol: IpProtocol::TCP.0, ttl, tos: *tos, dont_fragment: true, flow_label: 0 }
+}
+
+/// TCP payload and options in an IP packet of `mtu` bytes.
+pub(crate) fn mss_for(mtu: u32, flow: &Flow) -> u16 {
+    let headers = if flow.local.is_ipv4() { 20 + 20 } else { 40 + 20 };
+    u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,361 @@
+//! Congestion control: NewReno (RFC 5681) and CUBIC (RFC 9438), in bytes, behind one closed enum.
+//!
+//! This module only says how large the window is. When bytes count as lost is `recovery`'s business,
+//! what the window lets go is `plan`'s.
+
+use crate::time::Instant;
+use core::time::Duration;
+
+/// Which algorithm.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum CongestionKind {
+    NewReno,
+    /// Linux's default, and so ours.
+    #[default]
+    Cubic,
+}
+
+/// The congestion window of one connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Congestion {
+    cwnd: u32,
+    ssthresh: u32,
+    algorithm: Algorithm,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Algorithm {
+    /// Bytes acknowledged towards the next segment of growth (RFC 3465).
+    NewReno {
+        counted: u32,
+    },
+    Cubic(Cubic),
+}
+
+/// What arrived with an acknowledgement of new bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acked {
+    pub(crate) bytes: u32,
+    pub(crate) mss: u32,
+    pub(crate) srtt: Duration,
+    /// These bytes were sent while the window was what held the sender back.
+    pub(crate) limited: bool,
+    /// Slow start after a timeout.
+    pub(crate) after_timeout: bool,
+}
+
+/// No window grows past this: RFC 7323's largest receive window.
+const CWND_MAX: u32 = 1 << 30;
+
+impl Congestion {
+    pub(crate) fn new(kind: CongestionKind, mss: u32, initial_window: u8) -> Congestion {
+        Congestion {
+            cwnd: mss * u32::from(initial_window.max(1)),
+            ssthresh: CWND_MAX,
+            algorithm: Algorithm::new(kind),
+        }
+    }
+
+    pub(crate) fn cwnd(&self) -> u32 {
+        self.cwnd
+    }
+
+    pub(crate) fn ssthresh(&self) -> u32 {
+        self.ssthresh
+    }
+
+    pub(crate) fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    pub(crate) fn kind(&self) -> CongestionKind {
+        match self.algorithm {
+            Algorithm::NewReno { .. } => CongestionKind::NewReno,
+            Algorithm::Cubic(_) => CongestionKind::Cubic,
+        }
+    }
+
+    /// Changes the algorithm and keeps the window.
+    pub(crate) fn set_kind(&mut self, kind: CongestionKind) {
+        if self.kind() != kind {
+            self.algorithm = Algorithm::new(kind);
+        }
+    }
+
+    /// The segment size became known or changed; the window counts in bytes and stays, but is never
+    /// less than a segment.
+    pub(crate) fn on_mss(&mut self, mss: u32) {
+        self.cwnd = self.cwnd.max(mss);
+    }
+
+    /// The handshake is over: RFC 6928's window, or one segment when a SYN was lost.
+    pub(crate) fn on_established(&mut self, mss: u32, initial_window: u8, syn_lost: bool) {
+        let segments = if syn_lost { 1 } else { u32::from(initial_window.max(1)) };
+        self.cwnd = mss * segments;
+    }
+
+    pub(crate) fn on_ack(&mut self, now: Instant, acked: Acked) {
+        if !acked.limited {
+            // RFC 9438 §5.8, RFC 5681 §4.1: a window that was not used was not tested.
+            if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+                cubic.epoch = None;
+            }
+            return;
+        }
+        let mut bytes = acked.bytes;
+        if self.in_slow_start() {
+            // RFC 3465's L = 2 segments an ACK is for receivers that acknowledge every second segment.
+            // A receiver that coalesces acknowledges dozens at once, and the limit would cut slow
+            // start to a twentieth; so, as RFC 9406 §4.2 allows, it holds only after a timeout.
+            let limit = if acked.after_timeout { 2 * acked.mss } else { bytes };
+            let grow = bytes.min(limit).min(self.ssthresh - self.cwnd);
+            self.cwnd += grow;
+            bytes -= grow;
+            if self.cwnd < self.ssthresh || bytes == 0 || acked.after_timeout {
+                return;
+            }
+        }
+        self.cwnd = match &mut self.algorithm {
+            Algorithm::NewReno { counted } => {
+                *counted = counted.saturating_add(bytes);
+                if *counted >= self.cwnd {
+                    *counted -= self.cwnd;
+                    self.cwnd.saturating_add(acked.mss)
+                } else {
+                    self.cwnd
+                }
+            }
+            Algorithm::Cubic(cubic) => cubic.on_ack(now, self.cwnd, bytes, &acked),
+        }
+        .min(CWND_MAX);
+    }
+
+    /// Loss was found by duplicate or selective ACKs: the window is reduced once for all of it.
+    pub(crate) fn on_loss(&mut self, flight: u32, mss: u32) {
+        self.reduce(flight, mss);
+        self.cwnd = self.ssthresh;
+    }
+
+    /// The retransmission timer fired for bytes not sent again before.
+    pub(crate) fn on_timeout(&mut self, flight: u32, mss: u32, again: bool) {
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
+        //# When a TCP sender detects segment loss using the retransmission timer and the given
+        //# segment has already been retransmitted by way of the retransmission timer at least once,
+        //# the value of ssthresh is held constant.
+        if !again {
+            self.reduce(flight, mss);
+        }
+        self.cwnd = mss;
+    }
+
+    fn reduce(&mut self, flight: u32, mss: u32) {
+        self.ssthresh = match &mut self.algorithm {
+            // RFC 5681 equation 4.
+            Algorithm::NewReno { counted } => {
+                *counted = 0;
+                flight / 2
+            }
+            Algorithm::Cubic(cubic) => cubic.on_loss(self.cwnd, flight),
+        }
+        .max(2 * mss);
+    }
+
+    /// The window for a sender that was silent for longer than a timeout.
+    pub(crate) fn restart_window(&self, mss: u32, initial_window: u8) -> u32 {
+        self.cwnd.min(mss * u32::from(initial_window.max(1)))
+    }
+
+    /// Sends begin again after silence (RFC 5681 §4.1).
+    pub(crate) fn on_restart(&mut self, mss: u32, initial_window: u8) {
+        self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
+        self.cwnd = self.restart_window(mss, initial_window);
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.epoch = None;
+        }
+    }
+}
+
+impl Algorithm {
+    fn new(kind: CongestionKind) -> Algorithm {
+        match kind {
+            CongestionKind::NewReno => Algorithm::NewReno { counted: 0 },
+            CongestionKind::Cubic => Algorithm::Cubic(Cubic::default()),
+        }
+    }
+}
+
+/// CUBIC's state (RFC 9438 §4.1), in integers so that all machines agree to the byte.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cubic {
+    /// Start of the current congestion avoidance; `None` until its first ACK.
+    epoch: Option<Instant>,
+    /// Window in bytes at the last reduction.
+    w_max: u32,
+    /// Window just before the last reduction, without fast convergence.
+    cwnd_prior: u32,
+    /// Milliseconds from the epoch to the plateau.
+    k_ms: u32,
+    /// What Reno would have, in 1/1024 bytes.
+    w_est: u64,
+    /// Growth not yet worth a byte, in 1/1024 bytes.
+    fraction: u32,
+}
+
+/// beta_cubic = 0.7.
+const BETA: (u32, u32) = (7, 10);
+
+impl Cubic {
+    fn on_loss(&mut self, cwnd: u32, flight: u32) -> u32 {
+        // RFC 9438 §4.7: a flow that lost before it reached its last window yields room.
+        self.w_max = if cwnd < self.w_max { (u64::from(cwnd) * 17 / 20) as u32 } else { cwnd };
+        self.cwnd_prior = cwnd;
+        self.epoch = None;
+        // RFC 9438 §4.6: of what is in flight, so that an unused window is not carried along.
+        (u64::from(flight.min(cwnd)) * u64::from(BETA.0) / u64::from(BETA.1)) as u32
+    }
+
+    fn on_ack(&mut self, now: Instant, cwnd: u32, bytes: u32, acked: &Acked) -> u32 {
+        let epoch = *self.epoch.get_or_insert_with(|| {
+            self.w_est = u64::from(cwnd) << 10;
+            self.fraction = 0;
+            self.w_max = self.w_max.max(cwnd);
+            // K = cbrt((W_max - cwnd) / C), C = 0.4 segments/s^3.
+            let deficit = u64::from(self.w_max - cwnd) * 2_500_000_000 / u64::from(acked.mss);
+            self.k_ms = cube_root(deficit);
+            now
+        });
+        let elapsed = now.since(epoch);
+        let reno = self.reno(cwnd, bytes, acked.mss);
+        let w_cubic = self.window_at(elapsed, acked.mss);
+        if w_cubic < u64::from(reno) {
+            return cwnd.max(reno);
+        }
+        let target = self.window_at(elapsed + acked.srtt, acked.mss);
+        let target = target.clamp(u64::from(cwnd), u64::from(cwnd) * 3 / 2);
+        let growth = ((target - u64::from(cwnd)) << 10) * u64::from(bytes.min(cwnd))
+            / u64::from(cwnd)
+            + u64::from(self.fraction);
+        self.fraction = (growth & 1023) as u32;
+        cwnd.saturating_add((growth >> 10) as u32)
+    }
+
+    /// W_cubic(t) = C (t - K)^3 + W_max (RFC 9438 equation 1), in bytes.
+    fn window_at(&self, elapsed: Duration, mss: u32) -> u64 {
+        // A minute from the plateau the bound of 1.5 windows an RTT decides anyway.
+        let t_ms = i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX / 2);
+        let x = (t_ms - i64::from(self.k_ms)).clamp(-60_000, 60_000);
+        let growth = x * x * x / 1_000 * i64::from(mss) * 4 / 10 / 1_000_000;
+        u64::try_from(i64::from(self.w_max) + growth).unwrap_or(0)
+    }
+
+    /// RFC 9438 §4.3: what Reno with CUBIC's beta would have.
+    fn reno(&mut self, cwnd: u32, bytes: u32, mss: u32) -> u32 {
+        let step = ((u64::from(bytes) * u64::from(mss)) << 10) / u64::from(cwnd.max(1));
+        // alpha_cubic = 3 (1 - beta) / (1 + beta) = 9/17 until the old window is reached again.
+        let below = (self.w_est >> 10) < u64::from(self.cwnd_prior);
+        self.w_est += if below { step * 9 / 17 } else { step };
+        self.w_est = self.w_est.min(u64::from(CWND_MAX) << 10);
+        (self.w_est >> 10) as u32
+    }
+}
+
+/// Largest r with r^3 <= n.
+fn cube_root(n: u64) -> u32 {
+    let (mut low, mut high) = (0u64, 2_642_245);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        if middle * middle * middle <= n { low = middle } else { high = middle - 1 }
+    }
+    low as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u32 = 1000;
+
+    fn acked(bytes: u32) -> Acked {
+        Acked {
+            bytes,
+            mss: MSS,
+            srtt: Duration::from_millis(100),
+            limited: true,
+            after_timeout: false,
+        }
+    }
+
+    /// Acknowledges whole windows for `rtts` round trips of 100 ms.
+    fn round_trips(cc: &mut Congestion, now: &mut Instant, rtts: u32) {
+        for _ in 0..rtts {
+            let acks = cc.cwnd().div_ceil(2 * MSS);
+            for _ in 0..acks {
+                cc.on_ack(*now, acked(2 * MSS));
+            }
+            *now += Duration::from_millis(100);
+        }
+    }
+
+    #[test]
+    fn slow_start_doubles_and_reno_adds_a_segment() {
+        let mut cc = Congestion::new(CongestionKind::NewReno, MSS, 10);
+        let mut now = Instant(0);
+        round_trips(&mut cc, &mut now, 3);
+        assert_eq!(cc.cwnd(), 80 * MSS);
+        cc.on_loss(80 * MSS, MSS);
+        assert_eq!((cc.cwnd(), cc.ssthresh()), (40 * MSS, 40 * MSS));
+        round_trips(&mut cc, &mut now, 5);
+        assert!((44 * MSS..=46 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
+    }
+
+    #[test]
+    fn an_unused_window_does_not_grow() {
+        let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10);
+        cc.on_ack(Instant(0), Acked { limited: false, ..acked(10 * MSS) });
+        assert_eq!(cc.cwnd(), 10 * MSS);
+    }
+
+    #[test]
+    fn cubic_returns_to_its_old_window_in_k_seconds() {
+        let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
+        let mut now = Instant(0);
+        cc.cwnd = 1000 * MSS;
+        cc.on_loss(1000 * MSS, MSS);
+        assert_eq!(cc.cwnd(), 700 * MSS);
+        // K = cbrt(300 / 0.4) = 9.09 s.
+        round_trips(&mut cc, &mut now, 45);
+        assert!((850 * MSS..990 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
+        round_trips(&mut cc, &mut now, 50);
+        assert!((985 * MSS..1015 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
+        round_trips(&mut cc, &mut now, 60);
+        assert!(cc.cwnd() > 1050 * MSS, "{}", cc.cwnd());
+    }
+
+    #[test]
+    fn cubic_is_no_slower_than_reno_in_small_windows() {
+        let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10);
+        let mut now = Instant(0);
+        cc.on_loss(10 * MSS, MSS);
+        assert_eq!(cc.cwnd(), 7 * MSS);
+        round_trips(&mut cc, &mut now, 10);
+        assert!(cc.cwnd() >= 12 * MSS, "{}", cc.cwnd());
+    }
+
+    #[test]
+    fn a_timeout_leaves_one_segment() {
+        let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 10);
+        cc.on_timeout(10 * MSS, MSS, false);
+        assert_eq!((cc.cwnd(), cc.ssthresh()), (MSS, 7 * MSS));
+        cc.on_timeout(MSS, MSS, true);
+        assert_eq!((cc.cwnd(), cc.ssthresh()), (MSS, 7 * MSS), "held for the same segment");
+    }
+
+    #[test]
+    fn cube_roots_are_exact() {
+        for root in [0u64, 1, 2, 9085, 2_642_245] {
+            let cube = root * root * root;
+            assert_eq!(u64::from(cube_root(cube)), root);
+            assert_eq!(u64::from(cube_root(cube + 1)), root.max(u64::from(cube == 0)));
+        }
+    }
+}

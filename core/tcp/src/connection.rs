@@ -1,0 +1,702 @@
+//! The connection: its variables, its birth and end, and its settings.
+
+use crate::config::{
+    Config, DELAYED_ACK_MAX, KeepAlive, MSS_MIN, QUICK_ACKS, TIMESTAMPS_LEN, WINDOW_SCALE_MAX,
+};
+use crate::congestion::{Congestion, CongestionKind};
+use crate::event::Event;
+use crate::half_open::Handshake;
+use crate::ranges::Assembler;
+use crate::recovery::Recovery;
+use crate::rtt::Rtt;
+use crate::segment::Buffers;
+use crate::time::Instant;
+use crate::time_wait::TimeWait;
+use crate::timers::Timers;
+use core::fmt;
+use core::time::Duration;
+use towpath_wire::tcp::{Options, SackBlocks, SeqNum, Timestamps};
+
+/// The states of RFC 9293 §3.3.2, without LISTEN and passive SYN-RECEIVED ([`HalfOpen`](crate::HalfOpen)).
+///
+/// ```text
+///  connect            SYN                    FIN                       shutdown
+/// ────────▶ SynSent ───────▶ SynReceived      ┌─────▶ CloseWait ───────────────▶ LastAck
+///              │ SYN,ACK          │ ACK       │                                     │ ACK
+///              └───────▶ Established ◀──accept│                                     ▼
+///                             │               │                                  Closed
+///                    shutdown ▼               │
+///                         FinWait1 ──FIN──▶ Closing ──ACK──┐
+///                             │ ACK                        ▼
+///                         FinWait2 ──────────FIN────▶ TimeWait
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    SynSent,
+    /// Of a simultaneous open.
+    SynReceived,
+    Established,
+    FinWait1,
+    FinWait2,
+    CloseWait,
+    Closing,
+    LastAck,
+    /// Until the last ACK is out and [`Event::TimeWait`] was taken.
+    TimeWait,
+    Closed,
+}
+
+impl State {
+    /// Both sides have agreed on where the sequence numbers start.
+    pub const fn is_synchronized(self) -> bool {
+        !matches!(self, State::SynSent | State::SynReceived | State::Closed)
+    }
+
+    /// The peer may still send bytes.
+    pub const fn may_receive(self) -> bool {
+        matches!(self, State::Established | State::FinWait1 | State::FinWait2)
+    }
+
+    /// Bytes or a FIN of ours may still be unsent or unacknowledged.
+    pub(crate) const fn may_send(self) -> bool {
+        matches!(
+            self,
+            State::Established
+                | State::CloseWait
+                | State::FinWait1
+                | State::Closing
+                | State::LastAck
+        )
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::SynSent => "SYN-SENT",
+            State::SynReceived => "SYN-RECEIVED",
+            State::Established => "ESTABLISHED",
+            State::FinWait1 => "FIN-WAIT-1",
+            State::FinWait2 => "FIN-WAIT-2",
+            State::CloseWait => "CLOSE-WAIT",
+            State::Closing => "CLOSING",
+            State::LastAck => "LAST-ACK",
+            State::TimeWait => "TIME-WAIT",
+            State::Closed => "CLOSED",
+        })
+    }
+}
+
+/// One TCP connection. The crate's documentation says in which order to call what.
+#[derive(Debug)]
+pub struct Connection {
+    pub(crate) state: State,
+    pub(crate) owed: Owed,
+    pub(crate) settings: Settings,
+    events: u16,
+
+    // The send sequence space (RFC 9293 §3.3.1).
+    pub(crate) iss: SeqNum,
+    pub(crate) snd_una: SeqNum,
+    pub(crate) snd_nxt: SeqNum,
+    /// Scaled.
+    pub(crate) snd_wnd: u32,
+    pub(crate) snd_wl1: SeqNum,
+    pub(crate) snd_wl2: SeqNum,
+    /// The largest window the peer ever offered.
+    pub(crate) max_snd_wnd: u32,
+    /// End of the last short segment sent (Minshall's variant of Nagle's algorithm).
+    pub(crate) small_end: SeqNum,
+    /// Bytes below were sent when the congestion window was what held them back.
+    pub(crate) limited_end: SeqNum,
+    pub(crate) mss_peer: u16,
+    /// What the path carries.
+    mss_path: u16,
+    /// What the program allows.
+    mss_user: u16,
+    pub(crate) snd_wscale: u8,
+    pub(crate) fin_queued: bool,
+    pub(crate) fin_sent: bool,
+    /// The program is gone; bytes that arrive have no reader.
+    pub(crate) orphaned: bool,
+
+    // The receive sequence space.
+    pub(crate) irs: SeqNum,
+    pub(crate) rcv_nxt: SeqNum,
+    /// The right edge promised to the peer; before the peer's SYN, `rcv_nxt` plus our SYN's window.
+    pub(crate) rcv_adv: SeqNum,
+    /// The last acknowledgement sent.
+    pub(crate) rcv_acked: SeqNum,
+    /// Where the peer's FIN is, once seen and not yet in order.
+    pub(crate) rcv_fin: Option<SeqNum>,
+    pub(crate) rcv_wscale: u8,
+    /// The largest payload seen: what counts as a full segment.
+    pub(crate) rcv_mss: u16,
+    pub(crate) quick_acks: u8,
+    pub(crate) assembler: Option<Box<Assembler>>,
+
+    // Timestamps (RFC 7323).
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    pub(crate) scaling: bool,
+    pub(crate) ts_recent: u32,
+    pub(crate) ts_recent_at: Instant,
+    pub(crate) ts_offset: u32,
+
+    pub(crate) rtt: Rtt,
+    /// The bytes whose round trip is being measured: acknowledged from here on, sent then.
+    pub(crate) timed: Option<(SeqNum, Instant)>,
+    pub(crate) congestion: Congestion,
+    pub(crate) recovery: Recovery,
+    pub(crate) timers: Timers,
+    pub(crate) challenge: ChallengeLimit,
+    pub(crate) counters: Counters,
+}
+
+/// What `plan` has to send apart from bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Owed {
+    pub(crate) syn: bool,
+    /// An acknowledgement now.
+    pub(crate) ack: bool,
+    /// Acknowledgements to be sent one by one and without bytes, so that a peer without SACK can
+    /// count them (RFC 5681 §4.2).
+    pub(crate) dup_acks: u8,
+    pub(crate) window_probe: bool,
+    pub(crate) keepalive: bool,
+    /// A short segment may go although corked.
+    pub(crate) cork_flush: bool,
+    /// The RST that ends this connection.
+    pub(crate) reset: bool,
+    /// A RST for a segment that is not of this connection; the connection stays.
+    pub(crate) reset_reply: Option<SeqNum>,
+}
+
+/// The part of [`Config`] that is needed again, small.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) mss_recv: u16,
+    mss_default: u16,
+    pub(crate) initial_window: u8,
+    pub(crate) nodelay: bool,
+    pub(crate) corked: bool,
+    pub(crate) more_coming: bool,
+    pub(crate) syn_retries: u8,
+    retries: u8,
+    orphan_retries: u8,
+    pub(crate) keepalive_probes: u8,
+    /// 0 is off.
+    pub(crate) keepalive_idle_ms: u32,
+    pub(crate) keepalive_interval_ms: u32,
+    /// 0 is off.
+    pub(crate) user_timeout_ms: u32,
+    pub(crate) delayed_ack_ms: u32,
+    pub(crate) time_wait_ms: u32,
+    pub(crate) fin_wait2_ms: u32,
+    pub(crate) cork_ms: u32,
+}
+
+/// Figures for [`Info`](crate::Info); nothing is decided by them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub(crate) bytes_acked: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_retransmitted: u64,
+    pub(crate) segs_in: u32,
+    pub(crate) segs_out: u32,
+    pub(crate) data_segs_in: u32,
+    pub(crate) data_segs_out: u32,
+    pub(crate) retransmitted: u32,
+    pub(crate) ce_segs_in: u32,
+    pub(crate) out_of_order_in: u32,
+    pub(crate) last_data_sent: Instant,
+    pub(crate) last_data_recv: Instant,
+    pub(crate) last_ack_recv: Instant,
+    pub(crate) limit: Limit,
+    pub(crate) limit_since: Instant,
+    /// Nanoseconds held back by each of the last three.
+    pub(crate) limited_ns: [u64; 3],
+}
+
+/// What holds the sender back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Limit {
+    #[default]
+    Idle,
+    Network,
+    PeerWindow,
+    SendBuffer,
+}
+
+/// At most [`CHALLENGE_ACKS_MAX`](crate::config::CHALLENGE_ACKS_MAX) answers to doubtful segments a
+/// period, so that nobody makes us reflect traffic or loop with a confused peer (RFC 5961 §7).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ChallengeLimit {
+    period: u32,
+    used: u8,
+}
+
+impl ChallengeLimit {
+    pub(crate) fn allow(&mut self, now: Instant) -> bool {
+        let period = now.millis() / crate::config::CHALLENGE_PERIOD_MS;
+        if self.period != period {
+            *self = ChallengeLimit { period, used: 0 };
+        }
+        let allowed = self.used < crate::config::CHALLENGE_ACKS_MAX;
+        self.used += u8::from(allowed);
+        allowed
+    }
+}
+
+/// Events waiting for `poll_event`, as bits in the order of their delivery.
+pub(crate) mod pending {
+    pub(crate) const CONNECTED: u16 = 1 << 0;
+    pub(crate) const PEER_CLOSED: u16 = 1 << 1;
+    pub(crate) const SEND_CLOSED: u16 = 1 << 2;
+    pub(crate) const RESET: u16 = 1 << 3;
+    pub(crate) const REFUSED: u16 = 1 << 4;
+    pub(crate) const UNREACHABLE: u16 = 1 << 5;
+    pub(crate) const TIMED_OUT: u16 = 1 << 6;
+    /// The last event was delivered.
+    pub(crate) const ENDED: u16 = 1 << 15;
+}
+
+pub(crate) fn millis(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+/// For settings where zero means off: what is on stays on.
+fn millis_on(duration: Option<Duration>) -> u32 {
+    duration.map_or(0, |duration| millis(duration).max(1))
+}
+
+impl Connection {
+    /// An active open, in SYN-SENT. `plan` yields the SYN. `timestamp_offset` makes the timestamps of
+    /// this connection unlike those of others (RFC 7323 §5.4).
+    pub fn connect(config: Config, iss: SeqNum, timestamp_offset: u32, now: Instant) -> Connection {
+        let mut connection = Connection::new(&config, iss, timestamp_offset, now);
+        connection.owed.syn = true;
+        connection
+    }
+
+    /// A passive open whose handshake is over, in ESTABLISHED. The segment that finished the handshake
+    /// is then given to `on_segment`, for it may carry bytes.
+    pub fn accept(config: Config, handshake: Handshake, now: Instant) -> Connection {
+        let mut connection = Connection::new(&config, handshake.iss, handshake.ts_offset, now);
+        connection.state = State::Established;
+        connection.apply_options(&handshake.peer_options());
+        connection.snd_una = handshake.iss + 1;
+        connection.snd_nxt = connection.snd_una;
+        connection.start_receiving(handshake.irs, u32::from(handshake.recv_window));
+        connection.set_send_window(handshake.send_window, handshake.irs + 1, connection.snd_una);
+        connection.ts_recent = handshake.ts_recent;
+        if let Some(rtt) = handshake.rtt {
+            connection.rtt.on_sample(rtt);
+        }
+        connection.on_established(now, handshake.retransmitted);
+        connection
+    }
+
+    fn new(config: &Config, iss: SeqNum, ts_offset: u32, now: Instant) -> Connection {
+        Connection {
+            state: State::SynSent,
+            owed: Owed::default(),
+            settings: Settings::new(config),
+            events: 0,
+            iss,
+            snd_una: iss,
+            snd_nxt: iss,
+            snd_wnd: 0,
+            snd_wl1: SeqNum(0),
+            snd_wl2: SeqNum(0),
+            max_snd_wnd: 0,
+            small_end: iss,
+            limited_end: iss,
+            mss_peer: config.mss_default,
+            mss_path: config.mss_send_max,
+            mss_user: u16::MAX,
+            snd_wscale: 0,
+            fin_queued: false,
+            fin_sent: false,
+            orphaned: false,
+            irs: SeqNum(0),
+            rcv_nxt: SeqNum(0),
+            rcv_adv: SeqNum(0),
+            rcv_acked: SeqNum(0),
+            rcv_fin: None,
+            rcv_wscale: config.window_scale.min(WINDOW_SCALE_MAX),
+            // Below every usual segment, so that the first ones count as full.
+            rcv_mss: config.mss_recv.min(536),
+            quick_acks: QUICK_ACKS,
+            assembler: None,
+            timestamps: config.timestamps,
+            sack: config.sack,
+            scaling: true,
+            ts_recent: 0,
+            ts_recent_at: now,
+            ts_offset,
+            rtt: Rtt::new(config.rto_initial, config.rto_min, config.rto_max),
+            timed: None,
+            congestion: Congestion::new(
+                config.congestion,
+                u32::from(config.mss_default),
+                config.initial_window,
+            ),
+            recovery: Recovery::new(iss),
+            timers: Timers::new(now),
+            challenge: ChallengeLimit::default(),
+            counters: Counters { limit_since: now, ..Counters::default() },
+        }
+    }
+
+    /// Takes what the peer's SYN offers; what only one side offers is off.
+    pub(crate) fn apply_options(&mut self, options: &Options) {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+        //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a
+        //# default send MSS of 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
+        self.mss_peer = options.mss.unwrap_or(self.settings.mss_default);
+        match options.window_scale {
+            Some(shift) => self.snd_wscale = shift.min(WINDOW_SCALE_MAX),
+            None => {
+                self.scaling = false;
+                self.snd_wscale = 0;
+                self.rcv_wscale = 0;
+            }
+        }
+        self.sack &= options.sack_permitted;
+        self.recovery.set_sack(self.sack);
+        self.timestamps &= options.timestamps.is_some();
+    }
+
+    /// The peer's SYN fixes where its numbers start.
+    pub(crate) fn start_receiving(&mut self, irs: SeqNum, window: u32) {
+        self.irs = irs;
+        self.rcv_nxt = irs + 1;
+        self.rcv_acked = self.rcv_nxt;
+        self.rcv_adv = self.rcv_nxt + window;
+    }
+
+    pub(crate) fn set_send_window(&mut self, window: u32, wl1: SeqNum, wl2: SeqNum) {
+        self.snd_wnd = window;
+        self.snd_wl1 = wl1;
+        self.snd_wl2 = wl2;
+        self.max_snd_wnd = self.max_snd_wnd.max(window);
+    }
+
+    /// The handshake is over: everything that depended on it is set.
+    pub(crate) fn on_established(&mut self, now: Instant, syn_retransmitted: bool) {
+        self.state = if self.fin_queued { State::FinWait1 } else { State::Established };
+        self.rtt.clear_backoff();
+        if syn_retransmitted {
+            self.rtt.on_handshake_retransmitted();
+        }
+        self.congestion.on_established(self.mss(), self.settings.initial_window, syn_retransmitted);
+        self.timers.retransmits = 0;
+        self.timers.last_recv = now;
+        self.arm_keepalive();
+        self.arm_persist(now);
+    }
+
+    /// The largest payload of a segment with the usual options: what congestion control counts in.
+    ///
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+    //# The maximum size of a segment that a TCP endpoint really sends, the "effective send MSS",
+    //# MUST be the smaller (MUST-16) of the send MSS (that reflects the available reassembly buffer
+    //# size at the remote host, the EMTU_R [19]) and the largest transmission size permitted by the
+    //# IP layer (EMTU_S)
+    pub(crate) fn mss(&self) -> u32 {
+        let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 };
+        u32::from(self.mss_without_options() - options)
+    }
+
+    fn mss_without_options(&self) -> u16 {
+        self.mss_peer.min(self.mss_path).min(self.mss_user).max(MSS_MIN)
+    }
+
+    /// The largest payload of a segment sent now: SACK blocks take room.
+    pub(crate) fn segment_size(&self) -> u32 {
+        match self.sack_blocks_count() {
+            0 => self.mss(),
+            count => self.mss() - 4 - 8 * count as u32,
+        }
+    }
+
+    /// Blocks beside timestamps: 40 - 12 - 4 bytes are room for three.
+    fn sack_blocks_max(&self) -> usize {
+        if self.timestamps { 3 } else { SackBlocks::COUNT_MAX }
+    }
+
+    fn sack_blocks_count(&self) -> usize {
+        match &self.assembler {
+            Some(assembler) if self.sack => assembler.blocks_count(self.sack_blocks_max()),
+            _ => 0,
+        }
+    }
+
+    /// The options of a segment without SYN.
+    pub(crate) fn segment_options(&self, now: Instant) -> Options {
+        let sack = match &self.assembler {
+            Some(assembler) if self.sack => assembler.blocks(self.sack_blocks_max()),
+            _ => SackBlocks::new(),
+        };
+        Options { timestamps: self.timestamps_option(now), sack, ..Options::default() }
+    }
+
+    pub(crate) fn timestamps_option(&self, now: Instant) -> Option<Timestamps> {
+        self.timestamps.then(|| Timestamps {
+            value: now.millis().wrapping_add(self.ts_offset),
+            echo: self.ts_recent,
+        })
+    }
+
+    /// Sequence numbers sent and not acknowledged.
+    #[inline]
+    pub(crate) fn flight(&self) -> u32 {
+        self.snd_nxt - self.snd_una
+    }
+
+    /// Our SYN is sent and not acknowledged.
+    pub(crate) fn syn_in_flight(&self) -> bool {
+        self.snd_una == self.iss && self.snd_nxt != self.iss
+    }
+
+    /// Our FIN is sent and not acknowledged.
+    pub(crate) fn fin_in_flight(&self) -> bool {
+        self.fin_sent && self.snd_una != self.snd_nxt
+    }
+
+    /// Bytes of the send FIFO in flight.
+    pub(crate) fn data_in_flight(&self) -> u32 {
+        self.flight() - u32::from(self.syn_in_flight()) - u32::from(self.fin_in_flight())
+    }
+
+    /// One past the last number that the peer's window allows.
+    pub(crate) fn window_end(&self) -> SeqNum {
+        self.snd_una + self.snd_wnd
+    }
+
+    /// What is left of the receive window promised to the peer.
+    pub(crate) fn recv_window(&self) -> u32 {
+        self.rcv_adv - self.rcv_nxt
+    }
+
+    pub(crate) fn retries(&self) -> u8 {
+        if self.orphaned { self.settings.orphan_retries } else { self.settings.retries }
+    }
+
+    pub(crate) fn raise(&mut self, event: u16) {
+        self.events |= event;
+    }
+
+    /// Over, without a word to the peer.
+    pub(crate) fn enter_closed(&mut self) {
+        self.state = State::Closed;
+        self.owed = Owed { reset_reply: self.owed.reset_reply, ..Owed::default() };
+        self.timers.stop();
+        self.assembler = None;
+    }
+
+    /// What happened since, oldest first; `None` when that was all.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        const TABLE: [(u16, Event); 7] = [
+            (pending::CONNECTED, Event::Connected),
+            (pending::PEER_CLOSED, Event::PeerClosed),
+            (pending::SEND_CLOSED, Event::SendClosed),
+            (pending::RESET, Event::Reset),
+            (pending::REFUSED, Event::Refused),
+            (pending::UNREACHABLE, Event::Unreachable),
+            (pending::TIMED_OUT, Event::TimedOut),
+        ];
+        for (bit, event) in TABLE {
+            if self.events & bit != 0 {
+                self.events &= !bit;
+                return Some(event);
+            }
+        }
+        if self.events & pending::ENDED != 0 {
+            return None;
+        }
+        let end = match self.state {
+            State::Closed if !self.owed.reset && self.owed.reset_reply.is_none() => Event::Closed,
+            State::TimeWait if !self.owed.ack => Event::TimeWait(TimeWait::of(self)),
+            _ => return None,
+        };
+        self.events |= pending::ENDED;
+        Some(end)
+    }
+
+    /// No more bytes from the program: a FIN follows the last byte of the send FIFO.
+    pub fn shutdown_send(&mut self) {
+        if self.fin_queued || self.state == State::Closed {
+            return;
+        }
+        self.fin_queued = true;
+        match self.state {
+            State::Established => self.state = State::FinWait1,
+            State::CloseWait => self.state = State::LastAck,
+            // The handshake has to end first.
+            _ => {}
+        }
+    }
+
+    /// The program is gone in both directions, and nobody reads what may still come: such bytes are
+    /// answered with a RST. When the program left bytes unread, call [`abort`](Self::abort) instead
+    /// (RFC 9293 §3.6.1, SHLD-3).
+    pub fn close(&mut self, now: Instant) {
+        self.orphaned = true;
+        if self.state == State::SynSent {
+            self.enter_closed();
+            return;
+        }
+        self.shutdown_send();
+        if self.state == State::FinWait2 {
+            self.arm_fin_wait2(now);
+        }
+    }
+
+    /// Ends the connection with a RST, which `plan` yields; then comes [`Event::Closed`].
+    pub fn abort(&mut self) {
+        let silent = matches!(self.state, State::SynSent | State::TimeWait | State::Closed);
+        if self.state != State::Closed {
+            self.enter_closed();
+            self.owed.reset = !silent;
+        }
+    }
+
+    /// The path carries `mss` bytes of TCP payload and options. Bytes in flight that were cut larger
+    /// and got lost go again in the new size.
+    pub fn on_path_mtu(&mut self, mss: u16) {
+        let before = self.mss_without_options();
+        self.mss_path = mss;
+        let shrunk = self.mss_without_options() < before;
+        self.congestion.on_mss(self.mss());
+        if shrunk && self.state.may_send() && self.flight() > 0 {
+            // RFC 1191 §6.5: resend at once, and do not take it for congestion.
+            self.recovery.enter_loss(self.snd_una, self.snd_nxt, false);
+            self.timed = None;
+        }
+    }
+
+    /// An ICMP error came for a segment of ours that starts at `seq`. True when it ended the
+    /// connection: only a hard error in SYN-SENT does (RFC 5461), and only when `seq` is in flight
+    /// (RFC 5927). A soft one is remembered, and names the reason when the connection times out.
+    pub fn on_unreachable(&mut self, hard: bool, seq: SeqNum) -> bool {
+        if seq.lt(self.snd_una) || seq.geq(self.snd_nxt) {
+            return false;
+        }
+        if hard && self.state == State::SynSent {
+            self.enter_closed();
+            self.raise(pending::UNREACHABLE);
+            return true;
+        }
+        self.timers.unreachable = true;
+        false
+    }
+
+    /// The program read bytes; a window update may now be due.
+    pub fn on_recv_consumed(&mut self, _now: Instant, buffers: Buffers) {
+        if !self.state.may_receive() {
+            return;
+        }
+        let current = self.recv_window();
+        let opened = buffers.recv_free.saturating_sub(current);
+        let worth = (buffers.recv_capacity / 2).min(2 * u32::from(self.settings.mss_recv)).max(1);
+        // While more than half is open the peer is not held back, and the next ACK carries the news.
+        if opened >= worth && current <= buffers.recv_capacity / 2 {
+            self.owed.ack = true;
+        }
+    }
+
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Nagle's algorithm off (true) or on (MUST-17).
+    pub fn set_nodelay(&mut self, nodelay: bool) {
+        self.settings.nodelay = nodelay;
+    }
+
+    /// Holds short segments back, for 200 ms at most, until this is taken away.
+    pub fn set_cork(&mut self, corked: bool) {
+        self.settings.corked = corked;
+        if !corked {
+            self.timers.cork = Instant::FAR;
+        }
+    }
+
+    /// The program said with its last bytes that more will follow at once (MSG_MORE): as a cork, until
+    /// told otherwise.
+    pub fn more_coming(&mut self, more: bool) {
+        self.settings.more_coming = more;
+        if !more && !self.settings.corked {
+            self.timers.cork = Instant::FAR;
+        }
+    }
+
+    pub fn set_keepalive(&mut self, keepalive: Option<KeepAlive>) {
+        self.settings.set_keepalive(keepalive);
+        self.timers.keepalive_probes = 0;
+        self.arm_keepalive();
+    }
+
+    pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
+        self.settings.user_timeout_ms = millis_on(timeout);
+    }
+
+    /// True sends what is due now and the next ACKs without delay; false goes back to delaying.
+    pub fn set_quickack(&mut self, quick: bool) {
+        self.quick_acks = if quick { QUICK_ACKS } else { 0 };
+        if quick && self.timers.delayed_ack != Instant::FAR {
+            self.owed.ack = true;
+        }
+    }
+
+    pub fn set_congestion(&mut self, kind: CongestionKind) {
+        self.congestion.set_kind(kind);
+    }
+
+    /// Bounds the payload and options of a segment, whatever path and peer carry (TCP_MAXSEG).
+    pub fn set_mss_max(&mut self, mss: u16) {
+        self.mss_user = mss;
+    }
+
+    /// At most 499 ms (MUST-40).
+    pub fn set_delayed_ack(&mut self, delay: Duration) {
+        self.settings.delayed_ack_ms = millis(delay.min(DELAYED_ACK_MAX));
+    }
+}
+
+impl Settings {
+    fn new(config: &Config) -> Settings {
+        let mut settings = Settings {
+            mss_recv: config.mss_recv,
+            mss_default: config.mss_default,
+            initial_window: config.initial_window,
+            nodelay: config.nodelay,
+            corked: false,
+            more_coming: false,
+            syn_retries: config.syn_retries,
+            retries: config.retries,
+            orphan_retries: config.orphan_retries,
+            keepalive_probes: 0,
+            keepalive_idle_ms: 0,
+            keepalive_interval_ms: 0,
+            user_timeout_ms: millis_on(config.user_timeout),
+            delayed_ack_ms: millis(config.delayed_ack.min(DELAYED_ACK_MAX)),
+            time_wait_ms: millis(config.time_wait),
+            fin_wait2_ms: millis(config.fin_wait2_timeout),
+            cork_ms: millis(config.cork),
+        };
+        settings.set_keepalive(config.keepalive);
+        settings
+    }
+
+    fn set_keepalive(&mut self, keepalive: Option<KeepAlive>) {
+        self.keepalive_idle_ms = millis_on(keepalive.map(|keepalive| keepalive.idle));
+        if let Some(KeepAlive { idle: _, interval, probes }) = keepalive {
+            self.keepalive_interval_ms = millis(interval).max(1);
+            self.keepalive_probes = probes;
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Carrying out what `plan` decided.
+
+use crate::connection::{Connection, Counters, Limit, State};
+use crate::event::{Idle, Transmit, TransmitKind};
+use crate::segment::{Buffers, Outgoing};
+use crate::time::Instant;
+use core::time::Duration;
+use towpath_wire::tcp::{Flags, Options, SeqNum};
+
+impl Connection {
+    /// Turns a decision of [`plan`](Self::plan), made with the same arguments and no call in between,
+    /// into a segment. From here on it counts as sent.
+    pub fn emit(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
+        let wire = transmit.len.div_ceil(u32::from(transmit.segment_size.max(1))).max(1);
+        self.counters.segs_out = self.counters.segs_out.wrapping_add(wire);
+        match transmit.kind {
+            TransmitKind::Reset => self.emit_reset(transmit),
+            TransmitKind::Syn => self.emit_syn(now, buffers),
+            TransmitKind::Data => {
+                let out = self.emit_segment(now, transmit, buffers);
+                self.on_data_sent(now, &transmit, wire);
+                out
+            }
+            TransmitKind::Retransmit => {
+                let out = self.emit_segment(now, transmit, buffers);
+                self.on_retransmitted(now, &transmit, wire);
+                out
+            }
+            TransmitKind::Ack => {
+                // SND.NXT of a connection in SYN-RECEIVED is beyond its SYN already.
+                self.quick_acks = self.quick_acks.saturating_sub(1);
+                self.emit_segment(now, transmit, buffers)
+            }
+            TransmitKind::WindowProbe => {
+                self.on_window_probe_sent(now);
+                self.emit_probe(now, transmit, buffers)
+            }
+            TransmitKind::KeepAlive => {
+                self.owed.keepalive = false;
+                self.emit_probe(now, transmit, buffers)
+            }
+        }
+    }
+
+    fn emit_reset(&mut self, transmit: Transmit) -> Outgoing {
+        if self.owed.reset_reply.take().is_some() {
+            return Outgoing::bare(transmit.seq, SeqNum(0), Flags::RST, 0);
+        }
+        self.owed.reset = false;
+        Outgoing::bare(transmit.seq, self.rcv_nxt, Flags::RST | Flags::ACK, 0)
+    }
+
+    fn emit_syn(&mut self, now: Instant, buffers: Buffers) -> Outgoing {
+        let first = self.snd_nxt == self.iss;
+        let reply = self.state == State::SynReceived;
+        self.owed.syn = false;
+        self.snd_nxt = self.iss + 1;
+        let window = u16::try_from(buffers.recv_free).unwrap_or(u16::MAX);
+        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt + u32::from(window));
+        if first {
+            self.timed = Some((self.snd_nxt, now));
+            self.timers.unacked_since = now;
+        } else {
+            self.timed = None;
+        }
+        self.timers.retransmit = now + self.rtt.rto();
+        let mut out = Outgoing {
+            options: Options {
+                mss: Some(self.settings.mss_recv),
+                // In a reply only what the SYN offered too (RFC 7323 §2.2).
+                window_scale: self.scaling.then_some(self.rcv_wscale),
+                sack_permitted: self.sack,
+                timestamps: self.timestamps_option(now),
+                ..Options::default()
+            },
+            retransmit: !first,
+            ..Outgoing::bare(self.iss, SeqNum(0), Flags::SYN, window)
+        };
+        if reply {
+            out.ack = self.rcv_nxt;
+            out.flags |= Flags::ACK;
+            self.on_ack_sent();
+        }
+        out
+    }
+
+    fn emit_segment(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
+        let window = self.advertise(buffers);
+        let mut flags = Flags::ACK;
+        if transmit.push {
+            flags |= Flags::PSH;
+        }
+        if transmit.fin {
+            flags |= Flags::FIN;
+        }
+        let out = Outgoing {
+            options: self.segment_options(now),
+            send_offset: if transmit.len > 0 { self.send_offset(transmit.seq) } else { 0 },
+            len: transmit.len,
+            segment_size: transmit.segment_size,
+            retransmit: transmit.kind == TransmitKind::Retransmit,
+            ..Outgoing::bare(transmit.seq, self.rcv_nxt, flags, window)
+        };
+        self.on_ack_sent();
+        out
+    }
+
+    /// A segment that the peer cannot accept and so has to answer: one number before what it expects,
+    /// without bytes.
+    ///
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+    //= type=exception
+    //= reason=A probe without bytes draws the same ACK, and no byte is ever in flight beyond the window. Linux probes so too.
+    //# The sending TCP peer must regularly transmit at least one octet of new data (if available), or
+    //# retransmit to the receiving TCP peer even if the send window is zero, in order to "probe" the
+    //# window.
+    fn emit_probe(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
+        let probe = Transmit { seq: self.snd_una - 1, ..transmit };
+        self.emit_segment(now, probe, buffers)
+    }
+
+    /// The window field, and with it the promise of room.
+    ///
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
+    //# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
+    fn advertise(&mut self, buffers: Buffers) -> u16 {
+        let current = self.recv_window();
+        let step = (buffers.recv_capacity / 2).min(u32::from(self.settings.mss_recv)).max(1);
+        let opened = buffers.recv_free.saturating_sub(current);
+        let window = if opened >= step { buffers.recv_free } else { current };
+        let scale = self.rcv_wscale;
+        let unit = 1u32 << scale;
+        let mut field = window >> scale;
+        // SHLD-14: the edge does not move left, as far as the unit and the room allow; a unit's
+        // remainder may (RFC 7323 §2.4), but bytes up to the old edge are still taken.
+        if window & (unit - 1) != 0 && (field + 1) << scale <= buffers.recv_free {
+            field += 1;
+        }
+        let field = field.min(u32::from(u16::MAX));
+        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt + (field << scale));
+        field as u16
+    }
+
+    /// A segment with the current acknowledgement went out.
+    fn on_ack_sent(&mut self) {
+        self.rcv_acked = self.rcv_nxt;
+        self.owed.dup_acks = self.owed.dup_acks.saturating_sub(1);
+        self.owed.ack = false;
+        self.timers.delayed_ack = Instant::FAR;
+    }
+
+    fn on_data_sent(&mut self, now: Instant, transmit: &Transmit, wire: u32) {
+        let mss = self.mss();
+        if transmit.len > 0 {
+            if self.is_restart(now) {
+                self.congestion.on_restart(mss, self.settings.initial_window);
+            }
+            self.counters.last_data_sent = now;
+            self.counters.bytes_sent += u64::from(transmit.len);
+            self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
+            self.leave_quick_acks(now);
+        }
+        if self.flight() == 0 {
+            self.timers.unacked_since = now;
+        }
+        let size = u32::from(transmit.segment_size.max(1));
+        if self.timed.is_none() {
+            // The first piece, for a receiver may acknowledge piece by piece.
+            let first = transmit.len.min(size) + u32::from(transmit.fin && transmit.len <= size);
+            self.timed = Some((self.snd_nxt + first, now));
+        }
+        self.snd_nxt += transmit.len + u32::from(transmit.fin);
+        self.fin_sent |= transmit.fin;
+        if !transmit.len.is_multiple_of(size) {
+            self.small_end = self.snd_nxt;
+        }
+        let pipe = self.recovery.pipe(self.snd_una, self.snd_nxt);
+        let cwnd = self.congestion.cwnd();
+        // In slow start a window half used is a window tested (RFC 7661 §4.1).
+        let used = if self.congestion.in_slow_start() {
+            pipe.saturating_mul(2)
+        } else {
+            pipe.saturating_add(mss)
+        };
+        if used >= cwnd {
+            self.limited_end = self.snd_nxt;
+        }
+        self.arm_retransmit_if_idle(now);
+        // The persist timer shares the slot: bytes went, so the window is not shut.
+        self.timers.persisting = false;
+        self.owed.window_probe = false;
+        self.owed.cork_flush = false;
+        self.owed.keepalive = false;
+        self.timers.cork = Instant::FAR;
+        self.counters.enter(now, Limit::Network);
+    }
+
+    fn on_retransmitted(&mut self, now: Instant, transmit: &Transmit, wire: u32) {
+        let right = transmit.seq + transmit.len + u32::from(transmit.fin);
+        self.recovery.on_retransmit(transmit.seq, right, self.snd_una, self.snd_nxt);
+        self.limited_end = self.snd_nxt;
+        // Karn: the bytes being timed may be these.
+        self.timed = None;
+        self.counters.last_data_sent = now;
+        self.counters.bytes_retransmitted += u64::from(transmit.len);
+        self.counters.bytes_sent += u64::from(transmit.len);
+        self.counters.retransmitted = self.counters.retransmitted.wrapping_add(wire);
+        self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
+        if transmit.seq == self.snd_una {
+            // The timer is for the oldest bytes, and they have just been sent.
+            self.timers.retransmit = now + self.rtt.rto();
+        }
+        self.arm_retransmit_if_idle(now);
+    }
+
+    fn on_window_probe_sent(&mut self, now: Instant) {
+        self.owed.window_probe = false;
+        if self.timers.window_probes == 0 {
+            self.timers.unacked_since = now;
+        }
+        self.timers.window_probes = self.timers.window_probes.saturating_add(1);
+        self.timers.persist_backoff = self.timers.persist_backoff.saturating_add(1);
+        self.timers.persisting = true;
+        self.timers.retransmit = now + self.persist_interval();
+    }
+
+    /// A program that answers what it receives acknowledges with its answers.
+    fn leave_quick_acks(&mut self, now: Instant) {
+        let received = self.counters.last_data_recv;
+        let delay = Duration::from_millis(u64::from(self.settings.delayed_ack_ms));
+        if received != Instant::ZERO && now.since(received) < delay {
+            self.quick_acks = 0;
+        }
+    }
+
+    /// `plan` said [`Plan::Nothing`](crate::Plan::Nothing) with this reason and the caller stops here.
+    ///
+    /// Starts the clock of a corked segment and of the time spent limited by windows and buffers.
+    /// Without this call a cork that is never taken away holds its last short segment for ever.
+    pub fn on_idle(&mut self, now: Instant, idle: Idle, buffers: Buffers) {
+        match idle {
+            Idle::Corked if self.timers.cork == Instant::FAR => {
+                self.timers.cork = now + Duration::from_millis(u64::from(self.settings.cork_ms));
+            }
+            Idle::ClosedWindow => self.counters.enter(now, Limit::PeerWindow),
+            Idle::NoData if self.flight() > 0 && buffers.send_len >= buffers.send_capacity => {
+                self.counters.enter(now, Limit::SendBuffer);
+            }
+            Idle::CongestionWindow => self.counters.enter(now, Limit::Network),
+            _ => {}
+        }
+    }
+}
+
+impl Counters {
+    /// The sender is held back by `limit` from now on.
+    pub(crate) fn enter(&mut self, now: Instant, limit: Limit) {
+        if self.limit == limit {
+            return;
+        }
+        *self = Counters { limit, limit_since: now, limited_ns: self.limited_until(now), ..*self };
+    }
+
+    /// Nanoseconds held back by network, peer's window, send buffer, up to `now`.
+    pub(crate) fn limited_until(&self, now: Instant) -> [u64; 3] {
+        let mut limited = self.limited_ns;
+        let index = match self.limit {
+            Limit::Idle => return limited,
+            Limit::Network => 0,
+            Limit::PeerWindow => 1,
+            Limit::SendBuffer => 2,
+        };
+        limited[index] += now.0.saturating_sub(self.limit_since.0);
+        limited
+    }
+}

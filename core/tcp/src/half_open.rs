@@ -1,0 +1,264 @@
+//! A passive open before the handshake is over: small, without buffers, without congestion control.
+
+use crate::config::{Config, WINDOW_SCALE_MAX};
+use crate::connection::{ChallengeLimit, millis};
+use crate::event::DropReason;
+use crate::segment::{Outgoing, Segment};
+use crate::time::Instant;
+use core::time::Duration;
+use towpath_wire::tcp::{Flags, Options, SeqNum, Timestamps};
+
+/// SYN-RECEIVED of a passive open (RFC 9293 §3.3.2).
+///
+/// Send [`syn_ack`](Self::syn_ack) once after `new`, and again whenever `on_timeout` says so.
+#[derive(Debug, Clone)]
+pub struct HalfOpen {
+    iss: SeqNum,
+    irs: SeqNum,
+    ts_recent: u32,
+    ts_offset: u32,
+    mss_peer: Option<u16>,
+    mss_recv: u16,
+    recv_window: u16,
+    /// The peer's, when both sides scale.
+    send_scale: Option<u8>,
+    recv_scale: u8,
+    sack: bool,
+    timestamps: bool,
+    /// SYN-ACKs sent.
+    sent: u8,
+    retries: u8,
+    rto_ms: u32,
+    rto_max_ms: u32,
+    sent_at: Instant,
+    deadline: Instant,
+    challenge: ChallengeLimit,
+}
+
+/// What a finished handshake agreed on; makes a connection with [`Connection::accept`](crate::Connection::accept).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handshake {
+    pub iss: SeqNum,
+    pub irs: SeqNum,
+    /// The peer's MSS option, if it sent one.
+    pub mss_peer: Option<u16>,
+    /// The peer's shift count, when both sides scale.
+    pub send_scale: Option<u8>,
+    pub sack: bool,
+    pub timestamps: bool,
+    pub ts_recent: u32,
+    pub ts_offset: u32,
+    /// The peer's window after the last segment, scaled.
+    pub send_window: u32,
+    /// The window that our last SYN-ACK offered.
+    pub recv_window: u16,
+    /// From our SYN-ACK to its acknowledgement, when it was sent once.
+    pub rtt: Option<Duration>,
+    /// The SYN-ACK was sent more than once.
+    pub retransmitted: bool,
+}
+
+impl Handshake {
+    pub(crate) fn peer_options(&self) -> Options {
+        Options {
+            mss: self.mss_peer,
+            window_scale: self.send_scale,
+            sack_permitted: self.sack,
+            timestamps: self.timestamps.then(Timestamps::default),
+            ..Options::default()
+        }
+    }
+}
+
+/// What a segment means for a half-open connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HalfOpenVerdict {
+    /// Make the connection, then give it the same segment.
+    Established(Handshake),
+    /// The peer gave up: forget this.
+    Reset,
+    /// Send it; nothing changed.
+    ChallengeAck(Outgoing),
+    /// The peer's SYN again: send [`HalfOpen::syn_ack`] again.
+    ResendSynAck,
+    Drop(DropReason),
+    /// Send it; nothing changed.
+    SendReset(Outgoing),
+}
+
+impl HalfOpen {
+    /// From a SYN to a listener. The caller has checked that it is one: SYN without ACK or RST.
+    pub fn new(
+        config: &Config,
+        syn: &Segment,
+        iss: SeqNum,
+        ts_offset: u32,
+        now: Instant,
+    ) -> HalfOpen {
+        let options = &syn.options;
+        let scaled = options.window_scale.is_some();
+        HalfOpen {
+            iss,
+            irs: syn.seq,
+            ts_recent: options.timestamps.map_or(0, |timestamps| timestamps.value),
+            ts_offset,
+            mss_peer: options.mss,
+            mss_recv: config.mss_recv,
+            recv_window: 0,
+            send_scale: options.window_scale.map(|shift| shift.min(WINDOW_SCALE_MAX)),
+            recv_scale: if scaled { config.window_scale.min(WINDOW_SCALE_MAX) } else { 0 },
+            sack: config.sack && options.sack_permitted,
+            timestamps: config.timestamps && options.timestamps.is_some(),
+            sent: 0,
+            retries: config.syn_ack_retries,
+            rto_ms: millis(config.rto_initial),
+            rto_max_ms: millis(config.rto_max),
+            sent_at: now,
+            deadline: now + config.rto_initial,
+            challenge: ChallengeLimit::default(),
+        }
+    }
+
+    /// The SYN-ACK, first or again. `recv_window` is the room for bytes; a SYN's window is never scaled.
+    pub fn syn_ack(&mut self, now: Instant, recv_window: u32) -> Outgoing {
+        self.sent = self.sent.saturating_add(1);
+        self.sent_at = now;
+        self.recv_window = u16::try_from(recv_window).unwrap_or(u16::MAX);
+        Outgoing {
+            options: Options {
+                mss: Some(self.mss_recv),
+                window_scale: self.send_scale.map(|_| self.recv_scale),
+                sack_permitted: self.sack,
+                timestamps: self.timestamps_option(now),
+                ..Options::default()
+            },
+            retransmit: self.sent > 1,
+            ..Outgoing::bare(self.iss, self.irs + 1, Flags::SYN | Flags::ACK, self.recv_window)
+        }
+    }
+
+    /// RFC 9293 §3.10.7.4 for SYN-RECEIVED.
+    pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> HalfOpenVerdict {
+        let flags = segment.flags;
+        if flags.contains(Flags::SYN)
+            && !flags.intersects(Flags::ACK | Flags::RST)
+            && segment.seq == self.irs
+        {
+            return HalfOpenVerdict::ResendSynAck;
+        }
+        if let Err(verdict) = self.check_timestamps(now, segment) {
+            return verdict;
+        }
+        let rcv_nxt = self.irs + 1;
+        let window = u32::from(self.recv_window);
+        let (start, end) = (segment.seq, segment.seq + segment.seq_len());
+        let acceptable = start.geq(rcv_nxt) && start.leq(rcv_nxt + window)
+            || start.lt(rcv_nxt) && end.gt(rcv_nxt);
+        if flags.contains(Flags::RST) {
+            return match acceptable {
+                true if segment.seq == rcv_nxt => HalfOpenVerdict::Reset,
+                true => self.challenge(now, DropReason::ResetInWindow),
+                false => HalfOpenVerdict::Drop(DropReason::OutOfWindow),
+            };
+        }
+        if !acceptable {
+            return self.challenge(now, DropReason::OutOfWindow);
+        }
+        if flags.contains(Flags::SYN) {
+            return self.challenge(now, DropReason::SynInWindow);
+        }
+        if !flags.contains(Flags::ACK) {
+            return HalfOpenVerdict::Drop(DropReason::NoAck);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# If the segment acknowledgment is not acceptable, form a reset segment <SEQ=SEG.ACK><CTL=RST>
+        if segment.ack != self.iss + 1 {
+            return HalfOpenVerdict::SendReset(Outgoing::bare(
+                segment.ack,
+                SeqNum(0),
+                Flags::RST,
+                0,
+            ));
+        }
+        HalfOpenVerdict::Established(self.handshake(segment))
+    }
+
+    /// PAWS (RFC 7323 §5), which passes RSTs by.
+    fn check_timestamps(&mut self, now: Instant, segment: &Segment) -> Result<(), HalfOpenVerdict> {
+        if !self.timestamps || segment.flags.contains(Flags::RST) {
+            return Ok(());
+        }
+        let Some(timestamps) = segment.options.timestamps else {
+            return Err(HalfOpenVerdict::Drop(DropReason::TimestampMissing));
+        };
+        if (timestamps.value.wrapping_sub(self.ts_recent) as i32) < 0 {
+            return Err(self.challenge(now, DropReason::Paws));
+        }
+        Ok(())
+    }
+
+    fn challenge(&mut self, now: Instant, reason: DropReason) -> HalfOpenVerdict {
+        if !self.challenge.allow(now) {
+            return HalfOpenVerdict::Drop(reason);
+        }
+        let window = self.recv_window >> self.recv_scale;
+        HalfOpenVerdict::ChallengeAck(Outgoing {
+            options: Options { timestamps: self.timestamps_option(now), ..Options::default() },
+            ..Outgoing::bare(self.iss + 1, self.irs + 1, Flags::ACK, window)
+        })
+    }
+
+    fn handshake(&self, segment: &Segment) -> Handshake {
+        let rtt = (self.sent == 1).then(|| segment.arrival.since(self.sent_at));
+        Handshake {
+            iss: self.iss,
+            irs: self.irs,
+            mss_peer: self.mss_peer,
+            send_scale: self.send_scale,
+            sack: self.sack,
+            timestamps: self.timestamps,
+            ts_recent: segment
+                .options
+                .timestamps
+                .map_or(self.ts_recent, |timestamps| timestamps.value),
+            ts_offset: self.ts_offset,
+            send_window: u32::from(segment.window) << self.send_scale.unwrap_or(0),
+            recv_window: self.recv_window,
+            rtt,
+            retransmitted: self.sent > 1,
+        }
+    }
+
+    fn timestamps_option(&self, now: Instant) -> Option<Timestamps> {
+        self.timestamps.then(|| Timestamps {
+            value: now.millis().wrapping_add(self.ts_offset),
+            echo: self.ts_recent,
+        })
+    }
+
+    /// When `on_timeout` is due.
+    pub fn next_timeout(&self) -> Instant {
+        self.deadline
+    }
+
+    /// True: send [`syn_ack`](Self::syn_ack) again, when `now` has reached `next_timeout`. False:
+    /// forget this, the peer does not answer.
+    pub fn on_timeout(&mut self, now: Instant) -> bool {
+        if self.sent > self.retries {
+            return false;
+        }
+        self.rto_ms = self.rto_ms.saturating_mul(2).min(self.rto_max_ms);
+        self.deadline = now + Duration::from_millis(u64::from(self.rto_ms));
+        true
+    }
+
+    /// Our initial sequence number.
+    pub fn iss(&self) -> SeqNum {
+        self.iss
+    }
+
+    /// The peer's initial sequence number.
+    pub fn irs(&self) -> SeqNum {
+        self.irs
+    }
+}

@@ -1,0 +1,167 @@
+//! What a connection knows about itself.
+
+use crate::config::TIMESTAMPS_LEN;
+use crate::congestion::CongestionKind;
+use crate::connection::{Connection, State};
+use crate::recovery::Phase;
+use crate::segment::Buffers;
+use crate::time::Instant;
+use core::time::Duration;
+use towpath_wire::tcp::SeqNum;
+
+/// A snapshot: enough to fill Linux's `struct tcp_info`. Counts of segments that we keep as bytes are
+/// rounded up to segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Info {
+    pub state: State,
+    pub congestion: CongestionKind,
+    /// 0 open, 3 recovery, 4 loss: Linux's `tcpi_ca_state`.
+    pub ca_state: u8,
+    /// Timeouts in a row.
+    pub retransmits: u8,
+    /// Unanswered window and keepalive probes.
+    pub probes: u8,
+    /// Doublings of the timeout in force.
+    pub backoff: u8,
+    pub timestamps: bool,
+    pub sack: bool,
+    pub window_scaling: bool,
+    pub snd_wscale: u8,
+    pub rcv_wscale: u8,
+    pub rto: Duration,
+    /// How long an ACK is delayed at most.
+    pub ato: Duration,
+    /// Zero before the first measurement, as are the next two.
+    pub rtt: Duration,
+    pub rttvar: Duration,
+    pub min_rtt: Duration,
+    /// Payload of a full segment sent now.
+    pub snd_mss: u32,
+    /// Largest payload received.
+    pub rcv_mss: u32,
+    /// The MSS that we announced.
+    pub advmss: u32,
+    pub cwnd_bytes: u32,
+    /// In segments.
+    pub cwnd: u32,
+    pub ssthresh_bytes: u32,
+    /// In segments; no limit is 0x7fffffff.
+    pub ssthresh: u32,
+    /// Segments in flight.
+    pub unacked: u32,
+    pub sacked: u32,
+    pub lost: u32,
+    /// Of those in flight, sent again.
+    pub retrans: u32,
+    /// Segments sent again in all.
+    pub total_retrans: u32,
+    /// Segments of reordering that do not count as loss.
+    pub reordering: u32,
+    pub snd_una: SeqNum,
+    pub snd_nxt: SeqNum,
+    pub rcv_nxt: SeqNum,
+    /// The peer's window, scaled.
+    pub snd_wnd: u32,
+    /// Our window, scaled.
+    pub rcv_wnd: u32,
+    /// Written by the program and not sent.
+    pub notsent_bytes: u32,
+    pub bytes_acked: u64,
+    pub bytes_received: u64,
+    /// Retransmissions included.
+    pub bytes_sent: u64,
+    pub bytes_retrans: u64,
+    pub segs_in: u32,
+    pub segs_out: u32,
+    pub data_segs_in: u32,
+    pub data_segs_out: u32,
+    /// Segments that the peer has: acknowledged or reported.
+    pub delivered: u32,
+    /// Segments that arrived marked by congestion.
+    pub ce_segs_in: u32,
+    /// Segments that arrived ahead of their turn.
+    pub rcv_ooopack: u32,
+    /// `None`: never.
+    pub since_data_sent: Option<Duration>,
+    pub since_data_recv: Option<Duration>,
+    pub since_ack_recv: Option<Duration>,
+    /// Time with something to send, and the parts of it in which the peer's window or our own buffer
+    /// held it back.
+    pub busy_time: Duration,
+    pub rwnd_limited: Duration,
+    pub sndbuf_limited: Duration,
+}
+
+impl Connection {
+    /// A snapshot of the connection's figures.
+    pub fn info(&self, now: Instant, buffers: Buffers) -> Info {
+        let mss = self.mss();
+        let segments = |bytes: u32| bytes.div_ceil(mss);
+        let counters = &self.counters;
+        let since = |then: Instant| (then != Instant::ZERO).then(|| now.since(then));
+        let [network, peer_window, send_buffer] =
+            counters.limited_until(now).map(Duration::from_nanos);
+        let delivered = counters.bytes_acked + u64::from(self.recovery.sacked_bytes());
+        let ssthresh = self.congestion.ssthresh();
+        Info {
+            state: self.state,
+            congestion: self.congestion.kind(),
+            ca_state: match self.recovery.phase {
+                Phase::Open => 0,
+                Phase::Recovery => 3,
+                Phase::Loss => 4,
+            },
+            retransmits: self.timers.retransmits,
+            probes: self.timers.window_probes.max(self.timers.keepalive_probes),
+            backoff: self.rtt.backoff(),
+            timestamps: self.timestamps,
+            sack: self.sack,
+            window_scaling: self.scaling,
+            snd_wscale: self.snd_wscale,
+            rcv_wscale: self.rcv_wscale,
+            rto: self.rtt.rto(),
+            ato: Duration::from_millis(u64::from(self.settings.delayed_ack_ms)),
+            rtt: self.rtt.srtt().unwrap_or_default(),
+            rttvar: self.rtt.rttvar(),
+            min_rtt: self.rtt.min().unwrap_or_default(),
+            snd_mss: mss,
+            rcv_mss: u32::from(self.rcv_mss),
+            advmss: u32::from(
+                self.settings.mss_recv - if self.timestamps { TIMESTAMPS_LEN } else { 0 },
+            ),
+            cwnd_bytes: self.congestion.cwnd(),
+            cwnd: self.congestion.cwnd() / mss,
+            ssthresh_bytes: ssthresh,
+            ssthresh: if ssthresh >= 1 << 30 { 0x7fff_ffff } else { ssthresh / mss },
+            unacked: segments(self.flight()),
+            sacked: segments(self.recovery.sacked_bytes()),
+            lost: segments(self.recovery.lost_bytes(self.snd_una)),
+            retrans: segments(self.recovery.retransmitted_bytes(self.snd_una)),
+            total_retrans: counters.retransmitted,
+            reordering: u32::from(crate::config::DUP_THRESH),
+            snd_una: self.snd_una,
+            snd_nxt: self.snd_nxt,
+            rcv_nxt: self.rcv_nxt,
+            snd_wnd: self.snd_wnd,
+            rcv_wnd: self.recv_window(),
+            notsent_bytes: buffers.send_len.saturating_sub(self.data_in_flight()),
+            bytes_acked: counters.bytes_acked,
+            bytes_received: counters.bytes_received,
+            bytes_sent: counters.bytes_sent,
+            bytes_retrans: counters.bytes_retransmitted,
+            segs_in: counters.segs_in,
+            segs_out: counters.segs_out,
+            data_segs_in: counters.data_segs_in,
+            data_segs_out: counters.data_segs_out,
+            delivered: u32::try_from(delivered.div_ceil(u64::from(mss))).unwrap_or(u32::MAX),
+            ce_segs_in: counters.ce_segs_in,
+            rcv_ooopack: counters.out_of_order_in,
+            since_data_sent: since(counters.last_data_sent),
+            since_data_recv: since(counters.last_data_recv),
+            since_ack_recv: since(counters.last_ack_recv),
+            busy_time: network + peer_window + send_buffer,
+            rwnd_limited: peer_window,
+            sndbuf_limited: send_buffer,
+        }
+    }
+}

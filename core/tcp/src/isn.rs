@@ -1,0 +1,30 @@
+//! Initial sequence numbers (RFC 6528).
+
+use crate::time::Instant;
+use towpath_wire::tcp::SeqNum;
+
+/// ISN = M + F(addresses, ports, secret): `hash` is F, a keyed hash that the caller computes because
+/// it has the addresses and the secret.
+///
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+//# A TCP implementation MUST use the above type of "clock" for clock-
+//# driven selection of initial sequence numbers (MUST-8)
+pub fn initial_sequence(hash: u64, now: Instant) -> SeqNum {
+    let clock = (now.micros() / 4) as u32;
+    SeqNum((hash as u32 ^ (hash >> 32) as u32).wrapping_add(clock))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    #[test]
+    fn the_clock_ticks_every_four_microseconds() {
+        let first = initial_sequence(0x1234_5678_9abc_def0, Instant(5_000));
+        let later =
+            initial_sequence(0x1234_5678_9abc_def0, Instant(5_000) + Duration::from_micros(400));
+        assert_eq!(later.distance(first), 100);
+        assert_ne!(first, initial_sequence(0x1234_5678_9abc_def1, Instant(5_000)));
+    }
+}

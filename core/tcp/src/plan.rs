@@ -1,0 +1,236 @@
+//! What may be sent now, and if nothing, why. Pure: nothing changes until `emit`.
+
+use crate::connection::{Connection, State};
+use crate::event::{Idle, Plan, Transmit, TransmitKind};
+use crate::recovery::Hole;
+use crate::segment::Buffers;
+use crate::time::Instant;
+use towpath_wire::tcp::SeqNum;
+
+impl Connection {
+    /// The next segment to send, most urgent first, with at most `max_payload` bytes: more than a
+    /// segment only if the layers below cut (TSO); a value below one segment counts as one segment.
+    pub fn plan(&self, now: Instant, buffers: Buffers, max_payload: u32) -> Plan {
+        if let Some(transmit) = self.plan_control() {
+            return Plan::Send(transmit);
+        }
+        if !self.state.is_synchronized() {
+            return match self.owed.ack && self.state == State::SynReceived {
+                true => Plan::Send(self.bare(TransmitKind::Ack)),
+                false => Plan::Nothing(Idle::NotConnected),
+            };
+        }
+        if self.owed.dup_acks > 0 {
+            return Plan::Send(self.bare(TransmitKind::Ack));
+        }
+        let max_payload = max_payload.max(self.segment_size());
+        let idle = match self.plan_bytes(now, buffers, max_payload) {
+            Ok(transmit) => return Plan::Send(transmit),
+            Err(idle) => idle,
+        };
+        match self.plan_bare(buffers, idle) {
+            Some(kind) => Plan::Send(self.bare(kind)),
+            None => Plan::Nothing(idle),
+        }
+    }
+
+    /// SYNs and RSTs.
+    fn plan_control(&self) -> Option<Transmit> {
+        if let Some(seq) = self.owed.reset_reply {
+            return Some(Transmit { seq, ..self.bare(TransmitKind::Reset) });
+        }
+        if self.owed.reset {
+            return Some(self.bare(TransmitKind::Reset));
+        }
+        if self.owed.syn {
+            return Some(Transmit { seq: self.iss, ..self.bare(TransmitKind::Syn) });
+        }
+        None
+    }
+
+    /// Segments without bytes, when there is no segment with bytes to carry the same news.
+    fn plan_bare(&self, buffers: Buffers, idle: Idle) -> Option<TransmitKind> {
+        let waiting = self.unsent(buffers) > 0 || self.fin_queued && !self.fin_sent;
+        if self.owed.window_probe && waiting && idle == Idle::ClosedWindow && self.flight() == 0 {
+            return Some(TransmitKind::WindowProbe);
+        }
+        if self.owed.keepalive && self.flight() == 0 {
+            return Some(TransmitKind::KeepAlive);
+        }
+        self.owed.ack.then_some(TransmitKind::Ack)
+    }
+
+    fn bare(&self, kind: TransmitKind) -> Transmit {
+        Transmit { kind, seq: self.snd_nxt, len: 0, segment_size: 0, fin: false, push: false }
+    }
+
+    /// Old bytes first, then new ones, then the last resort.
+    fn plan_bytes(
+        &self,
+        now: Instant,
+        buffers: Buffers,
+        max_payload: u32,
+    ) -> Result<Transmit, Idle> {
+        if !self.state.may_send() {
+            return Err(Idle::NoData);
+        }
+        let cwnd = self.cwnd_now(now);
+        let room = cwnd.saturating_sub(self.recovery.pipe(self.snd_una, self.snd_nxt));
+        if let Some(transmit) = self.plan_retransmit(room, max_payload) {
+            return Ok(transmit);
+        }
+        self.plan_new(buffers, room, max_payload).or_else(|idle| {
+            let mss = self.segment_size();
+            match self.recovery.rescue_hole(self.snd_una, mss) {
+                Some(hole) if room >= mss => Ok(self.retransmit(hole, mss)),
+                _ => Err(idle),
+            }
+        })
+    }
+
+    /// The congestion window, with the loss of knowledge that silence brings.
+    ///
+    //= https://www.rfc-editor.org/rfc/rfc5681#section-4.1
+    //# Therefore, a TCP SHOULD set cwnd to no more than RW before beginning transmission if the TCP
+    //# has not sent data in an interval exceeding the retransmission timeout.
+    pub(crate) fn cwnd_now(&self, now: Instant) -> u32 {
+        if self.is_restart(now) {
+            self.congestion.restart_window(self.mss(), self.settings.initial_window)
+        } else {
+            self.congestion.cwnd()
+        }
+    }
+
+    pub(crate) fn is_restart(&self, now: Instant) -> bool {
+        self.flight() == 0
+            && self.counters.last_data_sent != Instant::ZERO
+            && now.since(self.counters.last_data_sent) > self.rtt.rto_base()
+    }
+
+    fn plan_retransmit(&self, room: u32, max_payload: u32) -> Option<Transmit> {
+        let mss = self.segment_size();
+        if let Some(hole) = self.recovery.lost_head(self.snd_una)
+            && room >= mss
+        {
+            return Some(self.retransmit(hole, mss));
+        }
+        let hole = self.recovery.next_hole(self.snd_una)?;
+        let len = hole.right - hole.left;
+        if self.recovery.force {
+            return Some(self.retransmit(hole, mss));
+        }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+        //# SHOULD retransmit normally the old unacknowledged data between SND.UNA and SND.UNA+SND.WND
+        //# (SHLD-16).
+        if hole.left.geq(self.window_end()) || room < len.min(mss) {
+            return None;
+        }
+        let whole = if room < len { room - room % mss } else { len };
+        Some(self.retransmit(hole, whole.min(max_payload - max_payload % mss).max(mss)))
+    }
+
+    /// At most `max` numbers of the hole, from its left.
+    fn retransmit(&self, hole: Hole, max: u32) -> Transmit {
+        let right = hole.right.min(hole.left + max);
+        let fin = self.fin_sent && right == self.snd_nxt;
+        let len = (right - hole.left) - u32::from(fin);
+        Transmit {
+            kind: TransmitKind::Retransmit,
+            seq: hole.left,
+            len,
+            segment_size: self.segment_size() as u16,
+            fin,
+            push: len > 0 && right == self.snd_nxt,
+        }
+    }
+
+    fn unsent(&self, buffers: Buffers) -> u32 {
+        if self.fin_sent { 0 } else { buffers.send_len.saturating_sub(self.data_in_flight()) }
+    }
+
+    fn plan_new(&self, buffers: Buffers, room: u32, max_payload: u32) -> Result<Transmit, Idle> {
+        let unsent = self.unsent(buffers);
+        let fin_wanted = self.fin_queued && !self.fin_sent;
+        if unsent == 0 && !fin_wanted {
+            return Err(Idle::NoData);
+        }
+        // Negative when the peer took back window that it had offered (MUST-34).
+        let usable = self.window_end().distance(self.snd_nxt).max(0) as u32;
+        if usable == 0 {
+            return Err(Idle::ClosedWindow);
+        }
+        let len = self.length_of_new(unsent, usable, room, max_payload)?;
+        let last = len == unsent;
+        Ok(Transmit {
+            kind: TransmitKind::Data,
+            seq: self.snd_nxt,
+            len,
+            segment_size: self.segment_size() as u16,
+            fin: fin_wanted && last && usable > len,
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+            //# MUST set the PSH bit in the last buffered segment (i.e., when there is no more queued data
+            //# to be sent) (MUST-61).
+            push: last && len > 0,
+        })
+    }
+
+    /// How many of `unsent` bytes make a sensible segment, or several.
+    fn length_of_new(
+        &self,
+        unsent: u32,
+        usable: u32,
+        room: u32,
+        max_payload: u32,
+    ) -> Result<u32, Idle> {
+        if unsent == 0 {
+            return Ok(0);
+        }
+        let mss = self.segment_size();
+        let allowed = unsent.min(usable).min(max_payload);
+        let whole = allowed.min(room);
+        if whole < allowed && whole < mss {
+            return Err(Idle::CongestionWindow);
+        }
+        if whole < unsent && whole < mss {
+            return self.length_in_small_window(whole);
+        }
+        if whole < unsent {
+            return Ok(whole - whole % mss);
+        }
+        let tail = whole % mss;
+        match self.holds_short_segment() {
+            Some(idle) if tail > 0 => match whole - tail {
+                0 => Err(idle),
+                full => Ok(full),
+            },
+            _ => Ok(whole),
+        }
+    }
+
+    /// Sender's avoidance of silly windows: the window is less than a segment and less than the bytes.
+    ///
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
+    //# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
+    fn length_in_small_window(&self, len: u32) -> Result<u32, Idle> {
+        let half = self.flight() == 0 && len >= self.max_snd_wnd / 2;
+        if half || self.owed.window_probe { Ok(len) } else { Err(Idle::ClosedWindow) }
+    }
+
+    /// Why a segment that is not full and carries the last bytes has to wait.
+    fn holds_short_segment(&self) -> Option<Idle> {
+        if self.fin_queued {
+            return None;
+        }
+        if self.settings.corked || self.settings.more_coming {
+            return (!self.owed.cork_flush).then_some(Idle::Corked);
+        }
+        // Minshall's variant of Nagle's algorithm: only one short segment is unacknowledged at a time.
+        // Full ones do not hold the last one back, which spares request-response a round trip.
+        (!self.settings.nodelay && self.small_end.gt(self.snd_una)).then_some(Idle::Nagle)
+    }
+
+    /// Where in the send FIFO the byte `seq` lies.
+    pub(crate) fn send_offset(&self, seq: SeqNum) -> u32 {
+        (seq - self.snd_una).saturating_sub(u32::from(self.syn_in_flight()))
+    }
+}

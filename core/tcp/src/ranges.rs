@@ -1,0 +1,242 @@
+//! A bounded set of disjoint ranges of sequence numbers: what arrived ahead of its turn, and what the
+//! peer says arrived ahead of its turn.
+
+use crate::config::RANGES_MAX;
+use towpath_wire::tcp::{SackBlocks, SeqNum};
+
+/// Disjoint, non-touching, ascending half-open ranges, all within 2^31 of each other.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ranges {
+    list: Vec<(SeqNum, SeqNum)>,
+    total: u32,
+}
+
+/// What became of a range to be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inserted {
+    /// Some of it was new.
+    New,
+    /// All of it was there.
+    Known,
+    /// A further range would exceed [`RANGES_MAX`].
+    Full,
+}
+
+impl Ranges {
+    /// Adds `left..right`, joining what it touches.
+    pub(crate) fn insert(&mut self, left: SeqNum, right: SeqNum) -> Inserted {
+        debug_assert!(left.lt(right));
+        let first = self.list.partition_point(|range| range.1.lt(left));
+        let mut last = first;
+        let (mut joined_left, mut joined_right, mut covered) = (left, right, 0);
+        while let Some(&(l, r)) = self.list.get(last) {
+            if l.gt(right) {
+                break;
+            }
+            joined_left = joined_left.min(l);
+            joined_right = joined_right.max(r);
+            covered += r - l;
+            last += 1;
+        }
+        let added = (joined_right - joined_left) - covered;
+        if added == 0 {
+            return Inserted::Known;
+        }
+        if first == last {
+            if self.list.len() >= RANGES_MAX {
+                return Inserted::Full;
+            }
+            self.list.insert(first, (joined_left, joined_right));
+        } else {
+            self.list[first] = (joined_left, joined_right);
+            self.list.drain(first + 1..last);
+        }
+        self.total += added;
+        Inserted::New
+    }
+
+    /// Forgets everything below `seq`.
+    pub(crate) fn trim_below(&mut self, seq: SeqNum) {
+        let gone = self.list.partition_point(|range| range.1.leq(seq));
+        let removed: u32 = self.list.drain(..gone).map(|(left, right)| right - left).sum();
+        self.total -= removed;
+        if let Some(first) = self.list.first_mut()
+            && first.0.lt(seq)
+        {
+            self.total -= seq - first.0;
+            first.0 = seq;
+        }
+    }
+
+    /// Bytes in all ranges.
+    pub(crate) fn total(&self) -> u32 {
+        self.total
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(crate) fn as_slice(&self) -> &[(SeqNum, SeqNum)] {
+        &self.list
+    }
+
+    /// Bytes of `left..right` that are in no range.
+    pub(crate) fn missing_in(&self, left: SeqNum, right: SeqNum) -> u32 {
+        if left.geq(right) {
+            return 0;
+        }
+        let from = self.list.partition_point(|range| range.1.leq(left));
+        let mut missing = right - left;
+        for &(l, r) in self.list.iter().skip(from).take_while(|range| range.0.lt(right)) {
+            missing -= r.min(right) - l.max(left);
+        }
+        missing
+    }
+
+    /// The first stretch at or after `from` that is in no range, cut at `end`.
+    pub(crate) fn first_missing(&self, from: SeqNum, end: SeqNum) -> Option<(SeqNum, SeqNum)> {
+        let mut left = from;
+        let at = self.list.partition_point(|range| range.1.leq(from));
+        for &(l, r) in self.list.iter().skip(at) {
+            if left.lt(l) {
+                return left.lt(end).then(|| (left, l.min(end)));
+            }
+            left = r;
+        }
+        left.lt(end).then_some((left, end))
+    }
+
+    fn containing(&self, seq: SeqNum) -> Option<(SeqNum, SeqNum)> {
+        let at = self.list.partition_point(|range| range.1.leq(seq));
+        self.list.get(at).copied().filter(|range| range.0.leq(seq))
+    }
+}
+
+/// Bytes that arrived ahead of their turn, and which of them arrived last.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Assembler {
+    ranges: Ranges,
+    /// A number inside each range to be reported, most recent first; may be stale.
+    recent: [Option<SeqNum>; SackBlocks::COUNT_MAX],
+}
+
+impl Assembler {
+    pub(crate) fn insert(&mut self, left: SeqNum, right: SeqNum) -> Inserted {
+        let inserted = self.ranges.insert(left, right);
+        if inserted != Inserted::Full {
+            self.note_recent(left);
+        }
+        inserted
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc2018#section-4
+    //# The first SACK block (i.e., the one immediately following the kind and length fields in the
+    //# option) MUST specify the contiguous block of data containing the segment which triggered this
+    //# ACK
+    fn note_recent(&mut self, seq: SeqNum) {
+        let range = self.ranges.containing(seq);
+        let same = self
+            .recent
+            .iter()
+            .position(|&old| old.is_some_and(|old| self.ranges.containing(old) == range));
+        let last = same.unwrap_or(self.recent.len() - 1);
+        self.recent[..=last].rotate_right(1);
+        self.recent[0] = Some(seq);
+    }
+
+    /// The in-order bytes have reached `rcv_nxt`: how far they reach with what was kept.
+    pub(crate) fn advance(&mut self, rcv_nxt: SeqNum) -> SeqNum {
+        let end =
+            match self.ranges.as_slice().iter().take_while(|range| range.0.leq(rcv_nxt)).last() {
+                Some(&(_, right)) => right.max(rcv_nxt),
+                None => rcv_nxt,
+            };
+        self.ranges.trim_below(end);
+        end
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// How many blocks `blocks` yields at most, so that option space can be planned.
+    pub(crate) fn blocks_count(&self, max: usize) -> usize {
+        self.blocks(max).len()
+    }
+
+    /// What to report, most recent first, at most `max`.
+    pub(crate) fn blocks(&self, max: usize) -> SackBlocks {
+        let mut blocks = SackBlocks::new();
+        for seq in self.recent.iter().flatten() {
+            if blocks.len() >= max {
+                break;
+            }
+            if let Some((left, right)) = self.ranges.containing(*seq)
+                && !blocks.iter().any(|block| block.0 == left)
+            {
+                blocks.push(left, right);
+            }
+        }
+        blocks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn seq(n: u32) -> SeqNum {
+        SeqNum(0xffff_ff80) + n
+    }
+
+    #[test]
+    fn the_limit_is_kept() {
+        let mut ranges = Ranges::default();
+        for n in 0..RANGES_MAX as u32 {
+            assert_eq!(ranges.insert(seq(n * 4), seq(n * 4 + 2)), Inserted::New);
+        }
+        assert_eq!(ranges.insert(seq(9000), seq(9001)), Inserted::Full);
+        assert_eq!(ranges.insert(seq(2), seq(4)), Inserted::New, "joining needs no room");
+        assert_eq!(ranges.as_slice().len(), RANGES_MAX - 1);
+    }
+
+    #[test]
+    fn blocks_come_most_recent_first() {
+        let mut assembler = Assembler::default();
+        for n in [10, 30, 50, 70, 90] {
+            assembler.insert(seq(n), seq(n + 5));
+        }
+        assembler.insert(seq(35), seq(40));
+        let blocks: Vec<_> = assembler.blocks(3).iter().collect();
+        assert_eq!(blocks, [(seq(30), seq(40)), (seq(90), seq(95)), (seq(70), seq(75))]);
+        assert_eq!(assembler.advance(seq(10)), seq(15));
+        assert_eq!(assembler.blocks(4).len(), 4);
+    }
+
+    proptest! {
+        /// The model is a bit a number.
+        #[test]
+        fn behaves_as_a_set(steps in prop::collection::vec((0u32..200, 1u32..20), 0..60), cut in 0u32..220) {
+            let mut ranges = Ranges::default();
+            let mut model = [false; 256];
+            for (at, len) in steps {
+                let new = model[at as usize..(at + len) as usize].iter().any(|bit| !bit);
+                model[at as usize..(at + len) as usize].fill(true);
+                let inserted = ranges.insert(seq(at), seq(at + len));
+                prop_assert_eq!(inserted, if new { Inserted::New } else { Inserted::Known });
+            }
+            model[..cut as usize].fill(false);
+            ranges.trim_below(seq(cut));
+            prop_assert_eq!(ranges.total() as usize, model.iter().filter(|bit| **bit).count());
+            let missing = model[cut as usize..230].iter().filter(|bit| !**bit).count();
+            prop_assert_eq!(ranges.missing_in(seq(cut), seq(230)) as usize, missing);
+            let first = (cut..230).find(|n| !model[*n as usize]);
+            prop_assert_eq!(ranges.first_missing(seq(cut), seq(230)).map(|range| range.0), first.map(seq));
+            for pair in ranges.as_slice().windows(2) {
+                prop_assert!(pair[0].1.lt(pair[1].0));
+            }
+        }
+    }
+}

@@ -1,0 +1,594 @@
+//! A segment arrives: RFC 9293 §3.10.7, one step a function, in its order.
+
+use crate::congestion::Acked;
+use crate::connection::{Connection, Limit, State, pending};
+use crate::event::{Disposition, DropReason, Received, Write};
+use crate::ranges::Inserted;
+use crate::recovery::Phase;
+use crate::segment::{Buffers, Segment};
+use crate::time::Instant;
+use core::time::Duration;
+use towpath_wire::tcp::{Flags, SeqNum};
+
+/// A timestamp older than this says nothing (RFC 7323 §5.5).
+const TS_RECENT_AGE_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
+
+/// The part of a segment that is new and in the window.
+#[derive(Debug, Clone, Copy)]
+struct Text {
+    seq: SeqNum,
+    payload_offset: u32,
+    len: u32,
+    fin: bool,
+}
+
+impl Connection {
+    /// A segment for this connection arrived, its checksum verified.
+    ///
+    /// `buffers` is as before the segment: the caller applies the [`Received`] afterwards.
+    pub fn on_segment(&mut self, now: Instant, segment: &Segment, buffers: Buffers) -> Disposition {
+        self.count_segment(segment);
+        let result = match self.state {
+            State::Closed => Err(DropReason::AfterClose),
+            State::SynSent => self.on_segment_in_syn_sent(now, segment, buffers),
+            _ => self.on_segment_in_sequence(now, segment, buffers),
+        };
+        match result {
+            Ok(received) => Disposition::Accepted(received),
+            Err(reason) => Disposition::Dropped(reason),
+        }
+    }
+
+    fn count_segment(&mut self, segment: &Segment) {
+        let segments = u32::from(segment.segments.max(1));
+        self.counters.segs_in = self.counters.segs_in.wrapping_add(segments);
+        if segment.payload_len > 0 {
+            self.counters.data_segs_in = self.counters.data_segs_in.wrapping_add(segments);
+        }
+        if segment.ce {
+            self.counters.ce_segs_in = self.counters.ce_segs_in.wrapping_add(segments);
+        }
+    }
+
+    /// RFC 9293 §3.10.7.3.
+    fn on_segment_in_syn_sent(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        buffers: Buffers,
+    ) -> Result<Received, DropReason> {
+        let acked = segment.flags.contains(Flags::ACK);
+        if acked && (segment.ack.leq(self.iss) || segment.ack.gt(self.snd_nxt)) {
+            if segment.flags.contains(Flags::RST) {
+                return Err(DropReason::ResetIgnored);
+            }
+            self.owed.reset_reply = Some(segment.ack);
+            return Err(DropReason::BadAck);
+        }
+        if segment.flags.contains(Flags::RST) {
+            if !acked {
+                return Err(DropReason::ResetIgnored);
+            }
+            self.enter_closed();
+            self.raise(pending::REFUSED);
+            return Ok(Received::default());
+        }
+        if !segment.flags.contains(Flags::SYN) {
+            return Err(DropReason::Unexpected);
+        }
+        self.accept_syn(now, segment);
+        if !acked {
+            // Simultaneous open. Text in this SYN comes again: it is not acknowledged.
+            self.state = State::SynReceived;
+            self.owed.syn = true;
+            return Ok(Received::default());
+        }
+        let retransmitted = self.timers.retransmits > 0;
+        self.measure(now, segment);
+        self.snd_una = segment.ack;
+        self.recovery.on_advance(self.iss, self.snd_una, self.snd_nxt, self.mss());
+        self.timers.retransmit = Instant::FAR;
+        self.on_established(now, retransmitted);
+        self.raise(pending::CONNECTED);
+        self.owed.ack = true;
+        let mut received = Received::default();
+        let text =
+            self.trim(segment.seq + 1, segment.payload_len, segment.flags.contains(Flags::FIN));
+        self.process_text(now, segment, text, buffers, &mut received)?;
+        Ok(received)
+    }
+
+    /// The peer's SYN, with or without ACK, in SYN-SENT.
+    fn accept_syn(&mut self, now: Instant, segment: &Segment) {
+        self.apply_options(&segment.options);
+        let window = self.recv_window();
+        self.start_receiving(segment.seq, window);
+        // A SYN's window is never scaled (RFC 7323 §2.2).
+        self.set_send_window(u32::from(segment.window), segment.seq, segment.ack);
+        if let Some(timestamps) = segment.options.timestamps {
+            self.ts_recent = timestamps.value;
+            self.ts_recent_at = now;
+        }
+        self.timers.last_recv = now;
+    }
+
+    /// RFC 9293 §3.10.7.4.
+    fn on_segment_in_sequence(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        buffers: Buffers,
+    ) -> Result<Received, DropReason> {
+        self.check_timestamps(now, segment)?;
+        let text = self.check_sequence(now, segment)?;
+        if segment.flags.intersects(Flags::RST | Flags::SYN) {
+            self.check_reset(now, segment)?;
+            self.check_syn(now, segment)?;
+        }
+        if self.state == State::Closed {
+            return Ok(Received::default());
+        }
+        let mut received = Received::default();
+        self.check_ack(now, segment, buffers, &mut received)?;
+        self.note_timestamp(now, segment);
+        self.timers.last_recv = now;
+        self.timers.keepalive_probes = 0;
+        // URG needs no step: urgent bytes are delivered in line, as RFC 6093 advises applications to ask for.
+        self.process_text(now, segment, text, buffers, &mut received)?;
+        Ok(received)
+    }
+
+    /// PAWS (RFC 7323 §5.3, R1), which comes before everything else and passes RSTs by.
+    fn check_timestamps(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
+        if !self.timestamps || segment.flags.contains(Flags::RST) {
+            return Ok(());
+        }
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+        //# If a non-<RST> segment is received without a TSopt, a TCP SHOULD silently drop the segment.
+        let Some(timestamps) = segment.options.timestamps else {
+            return Err(DropReason::TimestampMissing);
+        };
+        let old = (timestamps.value.wrapping_sub(self.ts_recent) as i32) < 0;
+        if old && now.since(self.ts_recent_at) < TS_RECENT_AGE_MAX {
+            self.answer_unacceptable(now, segment);
+            return Err(DropReason::Paws);
+        }
+        Ok(())
+    }
+
+    /// RFC 7323 §4.3: the timestamp to echo is that of the segment that is acknowledged next.
+    fn note_timestamp(&mut self, now: Instant, segment: &Segment) {
+        if let Some(timestamps) = segment.options.timestamps
+            && self.timestamps
+            && segment.seq.leq(self.rcv_acked)
+        {
+            self.ts_recent = timestamps.value;
+            self.ts_recent_at = now;
+        }
+    }
+
+    /// First, check sequence number.
+    fn check_sequence(&mut self, now: Instant, segment: &Segment) -> Result<Text, DropReason> {
+        let mut seq = segment.seq;
+        // In a simultaneous open the peer's SYN-ACK repeats its SYN; what follows it is in order.
+        let syn_again = self.state == State::SynReceived
+            && segment.flags.contains(Flags::SYN | Flags::ACK)
+            && seq == self.irs;
+        if syn_again {
+            seq += 1;
+        }
+        let len = segment.seq_len() - u32::from(syn_again);
+        let end = seq + len;
+        let acceptable = if len == 0 {
+            // A peer that has filled the window but for a lost segment acknowledges from the edge.
+            seq.geq(self.rcv_nxt) && seq.leq(self.rcv_adv)
+        } else {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+            //# If the RCV.WND is zero, no segments will be acceptable, but special allowance should be
+            //# made to accept valid ACKs, URGs, and RSTs.
+            seq == self.rcv_nxt || (seq.lt(self.rcv_adv) && end.gt(self.rcv_nxt) && len < 1 << 31)
+        };
+        if !acceptable {
+            if !segment.flags.contains(Flags::RST) {
+                self.answer_unacceptable(now, segment);
+            }
+            return Err(DropReason::OutOfWindow);
+        }
+        Ok(self.trim(seq, segment.payload_len, segment.flags.contains(Flags::FIN)))
+    }
+
+    /// Cuts off what is before the window and what is behind it.
+    fn trim(&self, seq: SeqNum, payload_len: u32, fin: bool) -> Text {
+        let before = if seq.lt(self.rcv_nxt) { self.rcv_nxt - seq } else { 0 };
+        let payload_offset = before.min(payload_len);
+        let start = seq + payload_offset;
+        // The FIN itself is behind the window when it is what lies before it that was received twice.
+        let fin = fin && before <= payload_len;
+        let mut end = self.rcv_adv;
+        if let Some(fin) = self.rcv_fin {
+            end = end.min(fin);
+        }
+        let room = end.distance(start).max(0) as u32;
+        let len = (payload_len - payload_offset).min(room);
+        // A FIN that begins at the very edge of a full window is taken: it needs no room.
+        let fin = fin && len == payload_len - payload_offset;
+        Text { seq: start, payload_offset, len, fin }
+    }
+
+    /// An ACK for a segment that is not acceptable; for one without payload, within the limit.
+    fn answer_unacceptable(&mut self, now: Instant, segment: &Segment) {
+        if segment.payload_len > 0 || self.challenge.allow(now) {
+            self.owed.ack = true;
+        }
+    }
+
+    /// Second, check the RST bit.
+    fn check_reset(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
+        if !segment.flags.contains(Flags::RST) {
+            return Ok(());
+        }
+        if segment.seq != self.rcv_nxt {
+            //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
+            //# If the RST bit is set and the sequence number does not exactly match the next expected
+            //# sequence value, yet is within the current receive window (RCV.NXT < SEG.SEQ <
+            //# RCV.NXT+RCV.WND), TCP MUST send an acknowledgment (challenge ACK).
+            self.owed.ack |= self.challenge.allow(now);
+            return Err(DropReason::ResetInWindow);
+        }
+        if self.state == State::TimeWait {
+            // RFC 1337.
+            return Err(DropReason::ResetIgnored);
+        }
+        match self.state {
+            State::SynReceived => self.raise(pending::REFUSED),
+            State::Closing | State::LastAck => {}
+            _ => self.raise(pending::RESET),
+        }
+        self.enter_closed();
+        Ok(())
+    }
+
+    /// Fourth, check the SYN bit.
+    fn check_syn(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
+        let expected = self.state == State::SynReceived && segment.seq == self.irs;
+        if self.state == State::Closed || !segment.flags.contains(Flags::SYN) || expected {
+            return Ok(());
+        }
+        //= https://www.rfc-editor.org/rfc/rfc5961#section-4.2
+        //# If the SYN bit is set, irrespective of the sequence number, TCP MUST send an ACK (also
+        //# referred to as challenge ACK) to the remote peer.
+        self.owed.ack |= self.challenge.allow(now);
+        Err(DropReason::SynInWindow)
+    }
+
+    /// Fifth, check the ACK field.
+    fn check_ack(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        buffers: Buffers,
+        received: &mut Received,
+    ) -> Result<(), DropReason> {
+        if !segment.flags.contains(Flags::ACK) {
+            return Err(DropReason::NoAck);
+        }
+        if self.state == State::SynReceived {
+            self.check_ack_of_syn(now, segment)?;
+        }
+        //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
+        //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA -
+        //# MAX.SND.WND) <= SEG.ACK <= SND.NXT).
+        if segment.ack.gt(self.snd_nxt) || segment.ack.lt(self.snd_una - self.max_snd_wnd) {
+            self.owed.ack |= self.challenge.allow(now);
+            return Err(DropReason::BadAck);
+        }
+        if segment.ack.lt(self.snd_una) {
+            return Ok(());
+        }
+        self.counters.last_ack_recv = now;
+        self.timers.window_probes = 0;
+        let news = !segment.options.sack.is_empty()
+            && self.recovery.on_sack(
+                &segment.options.sack,
+                segment.ack.max(self.snd_una),
+                self.snd_nxt,
+            );
+        let window = u32::from(segment.window) << self.snd_wscale;
+        if segment.ack.gt(self.snd_una) {
+            self.advance_una(now, segment, received);
+        } else if self.is_duplicate(segment, window, news) {
+            self.recovery.on_dup_ack(
+                segment.segments.max(1),
+                self.mss(),
+                self.snd_una,
+                self.snd_nxt,
+            );
+        }
+        if self.flight() > 0 {
+            self.look_for_loss();
+        }
+        self.update_window(segment, window);
+        self.arm_persist(now);
+        self.note_limit(now, buffers.send_len.saturating_sub(received.released));
+        self.check_ack_of_fin(now);
+        Ok(())
+    }
+
+    fn check_ack_of_syn(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
+        if segment.ack.leq(self.snd_una) || segment.ack.gt(self.snd_nxt) {
+            self.owed.reset_reply = Some(segment.ack);
+            return Err(DropReason::BadAck);
+        }
+        let retransmitted = self.timers.retransmits > 0;
+        self.owed.syn = false;
+        self.on_established(now, retransmitted);
+        let window = u32::from(segment.window) << self.snd_wscale;
+        self.set_send_window(window, segment.seq, segment.ack);
+        self.raise(pending::CONNECTED);
+        Ok(())
+    }
+
+    /// SND.UNA < SEG.ACK: bytes of ours arrived.
+    fn advance_una(&mut self, now: Instant, segment: &Segment, received: &mut Received) {
+        let old = self.snd_una;
+        let (syn, fin) = (self.syn_in_flight(), self.fin_in_flight());
+        let acked = segment.ack - old;
+        self.measure(now, segment);
+        let limited = old.lt(self.limited_end);
+        self.snd_una = segment.ack;
+        let fin_acked = fin && segment.ack == self.snd_nxt;
+        let bytes = acked - u32::from(syn) - u32::from(fin_acked);
+        received.released = bytes;
+        self.counters.bytes_acked += u64::from(bytes);
+
+        let mss = self.mss();
+        let phase = self.recovery.phase;
+        let over = self.recovery.on_advance(old, self.snd_una, self.snd_nxt, mss);
+        if phase != Phase::Recovery && bytes > 0 {
+            let srtt = self.rtt.srtt().unwrap_or_default();
+            let after_timeout = phase == Phase::Loss && !over;
+            self.congestion.on_ack(now, Acked { bytes, mss, srtt, limited, after_timeout });
+        }
+        // Marks that are passed follow, so that none is ever half the space away.
+        self.small_end = self.small_end.max(self.snd_una);
+        self.limited_end = self.limited_end.max(self.snd_una);
+
+        //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+        //# (5.3) When an ACK is received that acknowledges new data, restart the retransmission timer so
+        //# that it will expire after RTO seconds (for the current value of RTO).
+        self.rtt.clear_backoff();
+        self.timers.retransmits = 0;
+        self.timers.unreachable = false;
+        self.timers.unacked_since = now;
+        self.timers.retransmit =
+            if self.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };
+    }
+
+    /// Takes a round-trip time if this ACK gives one (RFC 6298 §3: Karn's algorithm).
+    fn measure(&mut self, now: Instant, segment: &Segment) {
+        if let Some((end, sent)) = self.timed {
+            if segment.ack.geq(end) {
+                self.timed = None;
+                self.rtt.on_sample(segment.arrival.since(sent));
+            }
+            return;
+        }
+        // Bytes were sent twice: only a timestamp tells which of them this acknowledges.
+        let repeated = self.timers.retransmits > 0 || self.recovery.phase != Phase::Open;
+        if let Some(timestamps) = segment.options.timestamps
+            && self.timestamps
+            && repeated
+            && timestamps.echo != 0
+        {
+            let elapsed_ms =
+                now.millis().wrapping_add(self.ts_offset).wrapping_sub(timestamps.echo);
+            if elapsed_ms <= 300_000 {
+                self.rtt.on_sample(Duration::from_millis(u64::from(elapsed_ms.max(1))));
+            }
+        }
+    }
+
+    /// RFC 5681 §2; with SACK, RFC 6675 §2: an ACK that reports something new.
+    fn is_duplicate(&self, segment: &Segment, window: u32, news: bool) -> bool {
+        if self.flight() == 0 || segment.ack != self.snd_una {
+            return false;
+        }
+        if self.sack {
+            return news;
+        }
+        segment.payload_len == 0
+            && !segment.flags.intersects(Flags::SYN | Flags::FIN)
+            && window == self.snd_wnd
+    }
+
+    fn look_for_loss(&mut self) {
+        if self.recovery.dup_acks() == 0 && self.recovery.sacked_bytes() == 0 {
+            return;
+        }
+        let mss = self.mss();
+        self.recovery.detect(mss, self.snd_una, self.snd_nxt);
+        if self.recovery.should_enter(self.snd_una) {
+            self.recovery.enter(self.snd_una, self.snd_nxt);
+            self.congestion.on_loss(self.flight(), mss);
+        }
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+    //# If (SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)), set SND.WND <- SEG.WND,
+    //# set SND.WL1 <- SEG.SEQ, and set SND.WL2 <- SEG.ACK.
+    fn update_window(&mut self, segment: &Segment, window: u32) {
+        let newer = self.snd_wl1.lt(segment.seq)
+            || self.snd_wl1 == segment.seq && self.snd_wl2.leq(segment.ack);
+        // An edge further right is news whatever the order: after the peer's retransmission of old
+        // bytes, its sequence numbers go back.
+        if newer || (segment.ack + window).gt(self.window_end()) {
+            self.snd_wnd = window;
+            self.max_snd_wnd = self.max_snd_wnd.max(window);
+            self.snd_wl1 = segment.seq;
+            self.snd_wl2 = segment.ack;
+        }
+    }
+
+    fn check_ack_of_fin(&mut self, now: Instant) {
+        if !self.fin_sent || self.snd_una != self.snd_nxt {
+            return;
+        }
+        match self.state {
+            State::FinWait1 => {
+                self.state = State::FinWait2;
+                self.raise(pending::SEND_CLOSED);
+                if self.orphaned {
+                    self.arm_fin_wait2(now);
+                }
+            }
+            State::Closing => {
+                self.raise(pending::SEND_CLOSED);
+                self.enter_time_wait();
+            }
+            State::LastAck => {
+                self.raise(pending::SEND_CLOSED);
+                self.enter_closed();
+            }
+            _ => {}
+        }
+    }
+
+    fn enter_time_wait(&mut self) {
+        self.state = State::TimeWait;
+        self.timers.stop();
+        self.assembler = None;
+    }
+
+    /// Seventh, process the segment text; eighth, check the FIN bit.
+    fn process_text(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        text: Text,
+        buffers: Buffers,
+        received: &mut Received,
+    ) -> Result<(), DropReason> {
+        if !self.state.may_receive() {
+            if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) {
+                self.owed.ack = true;
+            }
+            return Ok(());
+        }
+        let cut = text.len + text.payload_offset < segment.payload_len;
+        if text.len > 0 {
+            if self.orphaned {
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+                //# if new data is received after CLOSE is called, its TCP implementation SHOULD send a RST
+                //# to show that data was lost (SHLD-3).
+                self.abort();
+                return Err(DropReason::AfterClose);
+            }
+            self.store(now, segment, text, buffers, received);
+        } else if segment.payload_len > 0 {
+            // A window probe, or an old duplicate with a new ACK.
+            self.owed.ack = true;
+            received.payload_dropped = cut.then_some(DropReason::OutOfWindow);
+        }
+        if text.fin && received.payload_dropped.is_none() {
+            self.rcv_fin = Some(text.seq + text.len);
+            self.owed.ack = true;
+        }
+        if self.rcv_fin == Some(self.rcv_nxt) {
+            self.process_fin();
+        }
+        Ok(())
+    }
+
+    /// Finds the place of new payload in the receive FIFO.
+    fn store(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        text: Text,
+        buffers: Buffers,
+        received: &mut Received,
+    ) {
+        let offset = text.seq - self.rcv_nxt;
+        let room = buffers.recv_free.saturating_sub(offset);
+        let len = text.len.min(room);
+        if len == 0 {
+            self.owed.ack = true;
+            received.payload_dropped = Some(DropReason::NoRoom);
+            return;
+        }
+        if len < text.len {
+            received.payload_dropped = Some(DropReason::NoRoom);
+        }
+        let end = text.seq + len;
+        let mut urgent = received.payload_dropped.is_some();
+        if offset == 0 {
+            let old = self.rcv_nxt;
+            self.rcv_nxt = end;
+            if let Some(assembler) = &mut self.assembler {
+                self.rcv_nxt = assembler.advance(end);
+                urgent = true;
+                if assembler.is_empty() {
+                    self.assembler = None;
+                }
+            }
+            received.commit = self.rcv_nxt - old;
+            self.rcv_adv = self.rcv_adv.max(self.rcv_nxt);
+            self.counters.bytes_received += u64::from(received.commit);
+        } else {
+            self.owed.ack = true;
+            self.owed.dup_acks = if self.sack { 0 } else { self.owed.dup_acks.saturating_add(1) };
+            self.counters.out_of_order_in = self.counters.out_of_order_in.wrapping_add(1);
+            match self.assembler.get_or_insert_default().insert(text.seq, end) {
+                Inserted::New => {}
+                Inserted::Known => return,
+                Inserted::Full => {
+                    received.payload_dropped = Some(DropReason::TooManyRanges);
+                    return;
+                }
+            }
+        }
+        received.write =
+            Some(Write { payload_offset: text.payload_offset, fifo_offset: offset, len });
+        self.counters.last_data_recv = now;
+        self.schedule_ack(now, segment, urgent);
+    }
+
+    /// Decides whether new bytes are acknowledged now or later.
+    fn schedule_ack(&mut self, now: Instant, segment: &Segment, urgent: bool) {
+        let segments = segment.segments.max(1);
+        let size = (segment.payload_len / u32::from(segments)).min(u32::from(u16::MAX)) as u16;
+        self.rcv_mss = self.rcv_mss.max(size);
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+        //# An ACK SHOULD be generated for at least every second full-sized segment or 2*RMSS bytes of
+        //# new data
+        let enough = self.rcv_nxt - self.rcv_acked >= 2 * u32::from(self.rcv_mss) || segments >= 2;
+        if urgent || enough || self.quick_acks > 0 || self.assembler.is_some() {
+            self.owed.ack = true;
+        } else if self.timers.delayed_ack == Instant::FAR {
+            self.timers.delayed_ack =
+                now + Duration::from_millis(u64::from(self.settings.delayed_ack_ms));
+        }
+    }
+
+    fn process_fin(&mut self) {
+        self.rcv_fin = None;
+        self.rcv_nxt += 1;
+        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt);
+        self.assembler = None;
+        self.owed.ack = true;
+        self.raise(pending::PEER_CLOSED);
+        match self.state {
+            State::Established => self.state = State::CloseWait,
+            State::FinWait1 => self.state = State::Closing,
+            State::FinWait2 => self.enter_time_wait(),
+            _ => {}
+        }
+    }
+
+    /// Keeps account of what holds the sender back; `send_len` is what the FIFO still has.
+    pub(crate) fn note_limit(&mut self, now: Instant, send_len: u32) {
+        if self.flight() == 0 && send_len == 0 {
+            self.counters.enter(now, Limit::Idle);
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! What is lost, what is in flight, and what to send again.
+//!
+//! RFC 6675 with SACK; RFC 6582 (NewReno) without, told in the same terms: each duplicate ACK then
+//! counts as a segment that left the network, and only the first byte outstanding is known lost.
+//!
+//! ```text
+//!   snd_una        high_rxt        lost_end                 snd_nxt
+//!      |  sent again   |  to be sent    |     in flight        |
+//!      |               |  again         |                      |     minus everything in `sacked`
+//! ```
+//!
+//! Loss is a single mark because it is monotone: when a byte is lost, so is each byte before it that
+//! the peer does not have.
+
+use crate::config::DUP_THRESH;
+use crate::ranges::{Inserted, Ranges};
+use towpath_wire::tcp::{SackBlocks, SeqNum};
+
+/// Which way out of loss the connection is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing is known lost.
+    Open,
+    /// Loss found by ACKs; over when everything sent by then is acknowledged.
+    Recovery,
+    /// Loss found by the timer; over likewise.
+    Loss,
+}
+
+/// The sender's view of its outstanding bytes.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    pub(crate) phase: Phase,
+    /// One retransmission may go whatever the congestion window says (RFC 6675 §5 step 4.3).
+    pub(crate) force: bool,
+    /// The last-resort retransmission of this recovery was used (RFC 6675 §4, NextSeg rule 4).
+    rescued: bool,
+    sack: bool,
+    /// The retransmission of the first stretch was itself lost.
+    head_again: bool,
+    dup_acks: u16,
+    /// snd_nxt when the first stretch was last sent again.
+    head_mark: SeqNum,
+    /// snd_nxt when the loss was found (RFC 6582's `recover`).
+    pub(crate) point: SeqNum,
+    /// Bytes below were sent again, those that the peer has excepted.
+    high_rxt: SeqNum,
+    /// Bytes below are lost, those that the peer has excepted.
+    lost_end: SeqNum,
+    /// Selectively acknowledged bytes; allocated with the first.
+    sacked: Option<Box<Ranges>>,
+    /// Without SACK: bytes that duplicate ACKs say have arrived.
+    dup_bytes: u32,
+}
+
+/// What to send again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hole {
+    pub(crate) left: SeqNum,
+    pub(crate) right: SeqNum,
+}
+
+impl Recovery {
+    pub(crate) fn new(iss: SeqNum) -> Recovery {
+        Recovery {
+            phase: Phase::Open,
+            force: false,
+            rescued: false,
+            sack: false,
+            head_again: false,
+            dup_acks: 0,
+            head_mark: iss,
+            point: iss,
+            high_rxt: iss,
+            lost_end: iss,
+            sacked: None,
+            dup_bytes: 0,
+        }
+    }
+
+    pub(crate) fn set_sack(&mut self, sack: bool) {
+        self.sack = sack;
+    }
+
+    pub(crate) fn dup_acks(&self) -> u16 {
+        self.dup_acks
+    }
+
+    /// Bytes that the peer has beyond its acknowledgement.
+    pub(crate) fn sacked_bytes(&self) -> u32 {
+        self.sacked.as_ref().map_or(self.dup_bytes, |sacked| sacked.total())
+    }
+
+    /// Bytes deemed lost, sent again or not.
+    pub(crate) fn lost_bytes(&self, snd_una: SeqNum) -> u32 {
+        self.missing_in(snd_una, self.lost_end)
+    }
+
+    /// Bytes sent again and not acknowledged.
+    pub(crate) fn retransmitted_bytes(&self, snd_una: SeqNum) -> u32 {
+        self.missing_in(snd_una, self.high_rxt)
+    }
+
+    fn missing_in(&self, left: SeqNum, right: SeqNum) -> u32 {
+        match &self.sacked {
+            Some(sacked) => sacked.missing_in(left, right),
+            None if left.lt(right) => right - left,
+            None => 0,
+        }
+    }
+
+    /// Bytes thought to be in the network (RFC 6675 `pipe`).
+    #[inline]
+    pub(crate) fn pipe(&self, snd_una: SeqNum, snd_nxt: SeqNum) -> u32 {
+        let flight = snd_nxt - snd_una;
+        if self.lost_end.leq(snd_una) && self.sacked.is_none() && self.dup_bytes == 0 {
+            return flight;
+        }
+        let waiting = self.missing_in(self.high_rxt.max(snd_una), self.lost_end);
+        flight.saturating_sub(self.sacked_bytes()).saturating_sub(waiting)
+    }
+
+    /// The next stretch to send again: lost, not yet sent again, not with the peer.
+    pub(crate) fn next_hole(&self, snd_una: SeqNum) -> Option<Hole> {
+        let from = self.high_rxt.max(snd_una);
+        if from.geq(self.lost_end) {
+            return None;
+        }
+        let (left, right) = match &self.sacked {
+            Some(sacked) => sacked.first_missing(from, self.lost_end)?,
+            None => (from, self.lost_end),
+        };
+        Some(Hole { left, right })
+    }
+
+    /// The first stretch once more, when what was sent after its retransmission has arrived and it
+    /// has not: without this only the timer would repair a retransmission that was lost.
+    pub(crate) fn lost_head(&self, snd_una: SeqNum) -> Option<Hole> {
+        if !self.head_again {
+            return None;
+        }
+        let right = self.sacked.as_ref()?.as_slice().first()?.0;
+        Some(Hole { left: snd_una, right })
+    }
+
+    /// The stretch that may be sent again when recovery has nothing else to send (NextSeg rule 4):
+    /// the last that the peer does not have, for its loss can show in no later SACK.
+    pub(crate) fn rescue_hole(&self, snd_una: SeqNum, mss: u32) -> Option<Hole> {
+        if self.phase != Phase::Recovery || self.rescued || !self.sack {
+            return None;
+        }
+        let (mut left, mut right) = (self.high_rxt.max(self.lost_end).max(snd_una), self.point);
+        for &(l, r) in self.sacked.iter().flat_map(|sacked| sacked.as_slice().iter().rev()) {
+            if r.lt(right) {
+                left = left.max(r);
+                break;
+            }
+            right = right.min(l);
+        }
+        left.lt(right).then(|| Hole { left: left.max(right - mss), right })
+    }
+
+    /// A hole went out again as far as `right`.
+    pub(crate) fn on_retransmit(
+        &mut self,
+        left: SeqNum,
+        right: SeqNum,
+        snd_una: SeqNum,
+        snd_nxt: SeqNum,
+    ) {
+        self.force = false;
+        if left == snd_una {
+            self.head_again = false;
+            self.head_mark = snd_nxt;
+        }
+        if left.lt(self.lost_end) {
+            self.high_rxt = self.high_rxt.max(right);
+        } else {
+            self.rescued = true;
+        }
+    }
+
+    /// Notes the SACK blocks of an ACK; true when they said something new.
+    pub(crate) fn on_sack(
+        &mut self,
+        blocks: &SackBlocks,
+        snd_una: SeqNum,
+        snd_nxt: SeqNum,
+    ) -> bool {
+        if !self.sack {
+            return false;
+        }
+        let mut news = false;
+        for (left, right) in blocks.iter() {
+            let left = left.max(snd_una);
+            if left.lt(right) && right.leq(snd_nxt) && left.gt(snd_una) {
+                let sacked = self.sacked.get_or_insert_default();
+                news |= sacked.insert(left, right) == Inserted::New;
+            }
+        }
+        news
+    }
+
+    /// An ACK that moved nothing but shows that something arrived.
+    pub(crate) fn on_dup_ack(&mut self, segments: u16, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) {
+        self.dup_acks = self.dup_acks.saturating_add(segments);
+        if !self.sack {
+            // At least the first segment is missing, so never all of the flight.
+            let most = (snd_nxt - snd_una).saturating_sub(mss);
+            self.dup_bytes =
+                self.dup_bytes.saturating_add(u32::from(segments).saturating_mul(mss)).min(most);
+        }
+    }
+
+    /// Moves the mark of loss to where the scoreboard puts it (RFC 6675 IsLost).
+    pub(crate) fn detect(&mut self, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) {
+        let mut above = 0;
+        if let Some(sacked) = &self.sacked {
+            for (count, &(left, right)) in sacked.as_slice().iter().rev().enumerate() {
+                above += right - left;
+                if count + 1 >= usize::from(DUP_THRESH) || above > (u32::from(DUP_THRESH) - 1) * mss
+                {
+                    self.lost_end = self.lost_end.max(left);
+                    break;
+                }
+            }
+        }
+        let head_only = !self.sack || self.lost_end.leq(snd_una);
+        if head_only && self.dup_acks >= DUP_THRESH && self.phase == Phase::Open {
+            let end = self.sacked.as_ref().and_then(|sacked| sacked.as_slice().first());
+            let head = snd_nxt.min(snd_una + mss);
+            self.lost_end = self.lost_end.max(end.map_or(head, |range| head.min(range.0)));
+        }
+        if self.phase != Phase::Open && self.high_rxt.gt(snd_una) {
+            let highest = self.sacked.as_ref().and_then(|sacked| sacked.as_slice().last());
+            let beyond = highest.map_or(0, |range| range.1.distance(self.head_mark));
+            self.head_again |= i64::from(beyond) >= i64::from(DUP_THRESH) * i64::from(mss);
+        }
+    }
+
+    /// Whether loss is known and no recovery is under way yet.
+    pub(crate) fn should_enter(&self, snd_una: SeqNum) -> bool {
+        // RFC 6582 §3.2: without SACK, duplicate ACKs for what an earlier recovery sent mean nothing.
+        self.phase == Phase::Open
+            && self.lost_end.gt(snd_una)
+            && (self.sack || snd_una.gt(self.point))
+    }
+
+    pub(crate) fn enter(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) {
+        self.phase = Phase::Recovery;
+        self.point = snd_nxt;
+        // What the recovery before sent again is not lost anew.
+        self.high_rxt = self.high_rxt.max(snd_una);
+        self.head_mark = snd_nxt;
+        self.force = true;
+        self.rescued = false;
+    }
+
+    /// The timer fired: all that the peer does not have is lost.
+    pub(crate) fn enter_loss(&mut self, snd_una: SeqNum, snd_nxt: SeqNum, again: bool) {
+        if again {
+            // RFC 2018 §8: a receiver may drop what it reported; after two timeouts assume it did.
+            self.sacked = None;
+        }
+        self.phase = Phase::Loss;
+        self.point = snd_nxt;
+        self.high_rxt = snd_una;
+        self.lost_end = snd_nxt;
+        self.dup_acks = 0;
+        self.dup_bytes = 0;
+        self.head_again = false;
+        self.head_mark = snd_nxt;
+        self.force = true;
+        self.rescued = false;
+    }
+
+    /// snd_una moved from `old` to `snd_una`. True when a recovery is over.
+    pub(crate) fn on_advance(
+        &mut self,
+        old: SeqNum,
+        snd_una: SeqNum,
+        snd_nxt: SeqNum,
+        mss: u32,
+    ) -> bool {
+        self.dup_acks = 0;
+        self.head_again = false;
+        self.head_mark = snd_nxt;
+        if let Some(sacked) = &mut self.sacked {
+            sacked.trim_below(snd_una);
+            // The front of what is outstanding cannot be with the peer, or it would be acknowledged.
+            if sacked.is_empty()
+                || sacked.as_slice().first().is_some_and(|range| range.0 == snd_una)
+            {
+                self.sacked = None;
+            }
+        }
+        // One of the acknowledged segments is the one that was missing, the others were counted.
+        let counted = (snd_una - old).saturating_sub(mss);
+        self.dup_bytes =
+            self.dup_bytes.saturating_sub(counted).min((snd_nxt - snd_una).saturating_sub(mss));
+        self.high_rxt = self.high_rxt.max(snd_una);
+        self.lost_end = self.lost_end.max(snd_una);
+        if snd_una.lt(self.point) {
+            if self.phase == Phase::Recovery && !self.sack {
+                // A partial acknowledgement (RFC 6582 §3.2 step 3): the next segment is lost too.
+                self.lost_end = self.lost_end.max(snd_nxt.min(snd_una + mss));
+                self.high_rxt = snd_una;
+                self.force = true;
+            }
+            return false;
+        }
+        let over = self.phase != Phase::Open;
+        if over {
+            self.phase = Phase::Open;
+            self.dup_bytes = 0;
+            self.force = false;
+        } else {
+            // Keeps the mark within half the space of snd_una.
+            self.point = snd_una - 1;
+        }
+        over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u32 = 1000;
+
+    fn seq(n: u32) -> SeqNum {
+        SeqNum(0xffff_f000) + n
+    }
+
+    fn blocks(list: &[(u32, u32)]) -> SackBlocks {
+        let mut blocks = SackBlocks::new();
+        for &(left, right) in list {
+            blocks.push(seq(left), seq(right));
+        }
+        blocks
+    }
+
+    #[test]
+    fn three_segments_beyond_a_hole_mean_loss() {
+        let mut recovery = Recovery::new(seq(0) - 1);
+        recovery.set_sack(true);
+        assert!(recovery.on_sack(&blocks(&[(1000, 3000)]), seq(0), seq(10_000)));
+        recovery.detect(MSS, seq(0), seq(10_000));
+        assert!(!recovery.should_enter(seq(0)));
+        assert_eq!(recovery.pipe(seq(0), seq(10_000)), 8000);
+        recovery.on_sack(&blocks(&[(1000, 4000)]), seq(0), seq(10_000));
+        recovery.detect(MSS, seq(0), seq(10_000));
+        assert!(recovery.should_enter(seq(0)));
+        recovery.enter(seq(0), seq(10_000));
+        assert_eq!(recovery.pipe(seq(0), seq(10_000)), 6000);
+        assert_eq!(recovery.next_hole(seq(0)), Some(Hole { left: seq(0), right: seq(1000) }));
+        recovery.on_retransmit(seq(0), seq(1000), seq(0), seq(10_000));
+        assert_eq!(recovery.next_hole(seq(0)), None);
+        assert_eq!(recovery.pipe(seq(0), seq(10_000)), 7000);
+    }
+
+    #[test]
+    fn a_timeout_loses_all_but_what_the_peer_has() {
+        let mut recovery = Recovery::new(seq(0) - 1);
+        recovery.set_sack(true);
+        recovery.on_sack(&blocks(&[(2000, 4000)]), seq(0), seq(6000));
+        recovery.enter_loss(seq(0), seq(6000), false);
+        assert_eq!(recovery.pipe(seq(0), seq(6000)), 0);
+        assert_eq!(recovery.next_hole(seq(0)), Some(Hole { left: seq(0), right: seq(2000) }));
+        recovery.on_retransmit(seq(0), seq(2000), seq(0), seq(6000));
+        assert_eq!(recovery.next_hole(seq(0)), Some(Hole { left: seq(4000), right: seq(6000) }));
+        recovery.enter_loss(seq(0), seq(6000), true);
+        assert_eq!(recovery.next_hole(seq(0)), Some(Hole { left: seq(0), right: seq(6000) }));
+    }
+
+    #[test]
+    fn blocks_from_outside_are_ignored() {
+        let mut recovery = Recovery::new(seq(0) - 1);
+        recovery.set_sack(true);
+        let odd = [(5000, 4000), (9000, 20_000), (0, 1000)];
+        assert!(!recovery.on_sack(&blocks(&odd), seq(0), seq(10_000)));
+        assert_eq!(recovery.sacked_bytes(), 0);
+    }
+}

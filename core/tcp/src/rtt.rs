@@ -1,0 +1,139 @@
+//! Round-trip times and the retransmission timeout (RFC 6298), in microseconds.
+
+use core::time::Duration;
+
+/// The smoothed round-trip time of one connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rtt {
+    srtt_us: u32,
+    rttvar_us: u32,
+    min_us: u32,
+    rto_us: u32,
+    rto_min_us: u32,
+    rto_max_us: u32,
+    /// Doublings in force.
+    backoff: u8,
+    measured: bool,
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
+
+impl Rtt {
+    pub(crate) fn new(initial: Duration, min: Duration, max: Duration) -> Rtt {
+        let (min, max) = (micros(min).max(1), micros(max).max(1));
+        Rtt {
+            srtt_us: 0,
+            rttvar_us: 0,
+            min_us: u32::MAX,
+            rto_us: micros(initial).clamp(min, max.max(min)),
+            rto_min_us: min,
+            rto_max_us: max.max(min),
+            backoff: 0,
+            measured: false,
+        }
+    }
+
+    /// A measurement that obeys Karn: of bytes sent once, or identified by their timestamp.
+    pub(crate) fn on_sample(&mut self, sample: Duration) {
+        let r = micros(sample).max(1);
+        self.min_us = self.min_us.min(r);
+        if self.measured {
+            //= https://www.rfc-editor.org/rfc/rfc6298#section-2
+            //# RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
+            //# SRTT <- (1 - alpha) * SRTT + alpha * R'
+            let error = self.srtt_us.abs_diff(r);
+            self.rttvar_us = self.rttvar_us - self.rttvar_us / 4 + error / 4;
+            self.srtt_us = self.srtt_us - self.srtt_us / 8 + r / 8;
+        } else {
+            self.srtt_us = r;
+            self.rttvar_us = r / 2;
+            self.measured = true;
+        }
+        let rto = u64::from(self.srtt_us) + (4 * u64::from(self.rttvar_us)).max(1);
+        self.rto_us = rto.clamp(u64::from(self.rto_min_us), u64::from(self.rto_max_us)) as u32;
+    }
+
+    /// After a lost SYN and no measurement since, three seconds (RFC 6298 §5.7).
+    pub(crate) fn on_handshake_retransmitted(&mut self) {
+        if !self.measured {
+            self.rto_us = self.rto_us.max(3_000_000).min(self.rto_max_us);
+        }
+    }
+
+    /// The timeout now, doublings included.
+    pub(crate) fn rto(&self) -> Duration {
+        self.rto_after(self.backoff)
+    }
+
+    /// The timeout after that many doublings.
+    pub(crate) fn rto_after(&self, doublings: u8) -> Duration {
+        let backed_off = u64::from(self.rto_us) << doublings.min(24);
+        Duration::from_micros(backed_off.min(u64::from(self.rto_max_us)))
+    }
+
+    /// The timeout without doublings.
+    pub(crate) fn rto_base(&self) -> Duration {
+        Duration::from_micros(u64::from(self.rto_us))
+    }
+
+    pub(crate) fn back_off(&mut self) {
+        self.backoff = self.backoff.saturating_add(1);
+    }
+
+    pub(crate) fn clear_backoff(&mut self) {
+        self.backoff = 0;
+    }
+
+    pub(crate) fn backoff(&self) -> u8 {
+        self.backoff
+    }
+
+    pub(crate) fn srtt(&self) -> Option<Duration> {
+        self.measured.then(|| Duration::from_micros(u64::from(self.srtt_us)))
+    }
+
+    pub(crate) fn rttvar(&self) -> Duration {
+        Duration::from_micros(u64::from(self.rttvar_us))
+    }
+
+    pub(crate) fn min(&self) -> Option<Duration> {
+        self.measured.then(|| Duration::from_micros(u64::from(self.min_us)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rtt() -> Rtt {
+        Rtt::new(Duration::from_secs(1), Duration::from_millis(200), Duration::from_secs(120))
+    }
+
+    #[test]
+    fn starts_at_one_second_and_follows_the_path() {
+        let mut rtt = rtt();
+        assert_eq!(rtt.rto(), Duration::from_secs(1));
+        rtt.on_sample(Duration::from_millis(400));
+        assert_eq!(rtt.rto(), Duration::from_millis(1200));
+        for _ in 0..100 {
+            rtt.on_sample(Duration::from_millis(400));
+        }
+        let rto = rtt.rto();
+        assert!(rto >= Duration::from_millis(399) && rto < Duration::from_millis(410), "{rto:?}");
+    }
+
+    #[test]
+    fn has_a_floor_and_a_ceiling() {
+        let mut rtt = rtt();
+        rtt.on_sample(Duration::from_micros(50));
+        assert_eq!(rtt.rto(), Duration::from_millis(200));
+        for _ in 0..40 {
+            rtt.back_off();
+        }
+        assert_eq!(rtt.rto(), Duration::from_secs(120));
+        rtt.clear_backoff();
+        assert_eq!(rtt.rto(), Duration::from_millis(200));
+    }
+}

@@ -1,0 +1,136 @@
+//! TIME-WAIT: what is left of a connection so that its late segments do no harm (RFC 9293 §3.6.1).
+
+use crate::connection::Connection;
+use crate::event::DropReason;
+use crate::segment::{Outgoing, Segment};
+use crate::time::Instant;
+use core::time::Duration;
+use towpath_wire::tcp::{Flags, Options, SeqNum, Timestamps};
+
+/// A connection in TIME-WAIT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeWait {
+    snd_nxt: SeqNum,
+    rcv_nxt: SeqNum,
+    rcv_wnd: u32,
+    rcv_wscale: u8,
+    timestamps: bool,
+    ts_recent: u32,
+    ts_offset: u32,
+    time_wait_ms: u32,
+    /// The last answer to a segment without payload, in milliseconds.
+    answered_ms: u32,
+    expires: Instant,
+}
+
+/// What a segment means for a connection in TIME-WAIT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimeWaitVerdict {
+    /// Send it.
+    Ack(Outgoing),
+    /// A SYN that may open a new connection: drop this and give the SYN to the listener. The new
+    /// connection's initial sequence number must be at or after [`TimeWait::iss_min`].
+    Reopen,
+    Drop(DropReason),
+}
+
+/// No two answers to segments without payload within this: Linux's `tcp_invalid_ratelimit`.
+const ANSWER_INTERVAL_MS: u32 = 500;
+
+impl TimeWait {
+    /// `connection` is over; its timer was started when it entered TIME-WAIT.
+    pub(crate) fn of(connection: &Connection) -> TimeWait {
+        let entered = connection.timers.last_recv;
+        TimeWait {
+            snd_nxt: connection.snd_nxt,
+            rcv_nxt: connection.rcv_nxt,
+            rcv_wnd: connection.recv_window(),
+            rcv_wscale: connection.rcv_wscale,
+            timestamps: connection.timestamps,
+            ts_recent: connection.ts_recent,
+            ts_offset: connection.ts_offset,
+            time_wait_ms: connection.settings.time_wait_ms,
+            answered_ms: entered.millis().wrapping_sub(ANSWER_INTERVAL_MS),
+            expires: entered + Duration::from_millis(u64::from(connection.settings.time_wait_ms)),
+        }
+    }
+
+    /// When to forget it.
+    pub fn expires(&self) -> Instant {
+        self.expires
+    }
+
+    /// The least initial sequence number of a new connection between the same ports: beyond the
+    /// largest window of the old one.
+    pub fn iss_min(&self) -> SeqNum {
+        self.snd_nxt + (1 << 16) + 2
+    }
+
+    pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> TimeWaitVerdict {
+        // RFC 1337 §3 (F1): a RST must not end TIME-WAIT.
+        if segment.flags.contains(Flags::RST) {
+            return TimeWaitVerdict::Drop(DropReason::ResetIgnored);
+        }
+        let newer = self.timestamp_order(segment);
+        if segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK) {
+            //= https://www.rfc-editor.org/rfc/rfc6191#section-2
+            //# If the Timestamp.value of the incoming SYN is larger than the last timestamp seen on
+            //# the previous incarnation
+            let reopen = newer.is_some_and(|newer| newer > 0)
+                || newer.is_none_or(|newer| newer == 0) && segment.seq.gt(self.rcv_nxt);
+            return if reopen {
+                TimeWaitVerdict::Reopen
+            } else {
+                self.answer(now, DropReason::SynInWindow)
+            };
+        }
+        if newer.is_some_and(|newer| newer < 0) {
+            return self.answer(now, DropReason::Paws);
+        }
+        if !segment.flags.contains(Flags::ACK) {
+            return TimeWaitVerdict::Drop(DropReason::NoAck);
+        }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# The only thing that can arrive in this state is a retransmission of the remote FIN.
+        //# Acknowledge it, and restart the 2 MSL timeout.
+        if segment.flags.contains(Flags::FIN) && segment.seq + segment.seq_len() == self.rcv_nxt {
+            self.expires = now + Duration::from_millis(u64::from(self.time_wait_ms));
+            return TimeWaitVerdict::Ack(self.ack(now));
+        }
+        if segment.payload_len > 0 {
+            return TimeWaitVerdict::Ack(self.ack(now));
+        }
+        let offset = segment.seq.distance(self.rcv_nxt);
+        if offset < 0 || offset as u32 > self.rcv_wnd {
+            return self.answer(now, DropReason::OutOfWindow);
+        }
+        TimeWaitVerdict::Drop(DropReason::AfterClose)
+    }
+
+    /// Negative: older than the old connection's last; `None`: timestamps are not in use.
+    fn timestamp_order(&self, segment: &Segment) -> Option<i32> {
+        let timestamps = segment.options.timestamps.filter(|_| self.timestamps)?;
+        Some(timestamps.value.wrapping_sub(self.ts_recent) as i32)
+    }
+
+    /// An ACK, but not so often that two such sides could talk for ever.
+    fn answer(&mut self, now: Instant, reason: DropReason) -> TimeWaitVerdict {
+        if now.millis().wrapping_sub(self.answered_ms) < ANSWER_INTERVAL_MS {
+            return TimeWaitVerdict::Drop(reason);
+        }
+        self.answered_ms = now.millis();
+        TimeWaitVerdict::Ack(self.ack(now))
+    }
+
+    fn ack(&self, now: Instant) -> Outgoing {
+        let timestamps = self.timestamps.then(|| Timestamps {
+            value: now.millis().wrapping_add(self.ts_offset),
+            echo: self.ts_recent,
+        });
+        let window = u16::try_from(self.rcv_wnd >> self.rcv_wscale).unwrap_or(u16::MAX);
+        Outgoing {
+            options: Options { timestamps, ..Options::default() },
+            ..Outgoing::bare(self.snd_nxt, self.rcv_nxt, Flags::ACK, window)
+        }
+    }
+}

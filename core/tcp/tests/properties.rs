@@ -1,0 +1,341 @@
+//! What holds on every wire and for every peer.
+
+mod world;
+
+use proptest::prelude::*;
+use std::time::Duration;
+use towpath_tcp::*;
+use world::Side::{A, B};
+use world::*;
+
+/// How bad the wire is, in thousandths.
+#[derive(Debug, Clone, Copy)]
+struct Weather {
+    loss: u64,
+    late: u64,
+    twice: u64,
+    seed: u64,
+}
+
+impl Weather {
+    fn fate(self) -> Box<dyn FnMut(&Packet) -> Fate> {
+        let mut dice = Dice::new(self.seed);
+        Box::new(move |_| {
+            if dice.hits(self.loss) {
+                Fate::Drop
+            } else if dice.hits(self.late) {
+                Fate::Late(Duration::from_micros(dice.roll() % 20_000))
+            } else if dice.hits(self.twice) {
+                Fate::Twice
+            } else {
+                Fate::Deliver
+            }
+        })
+    }
+}
+
+prop_compose! {
+    fn weather()(loss in 0u64..300, late in 0u64..300, twice in 0u64..100, seed: u64) -> Weather {
+        Weather { loss, late, twice, seed }
+    }
+}
+
+prop_compose! {
+    fn config()(
+        sack: bool,
+        timestamps: bool,
+        nodelay: bool,
+        cubic: bool,
+        window_scale in 0u8..8,
+        mss in 200u16..1460,
+    ) -> Config {
+        Config {
+            sack,
+            timestamps,
+            nodelay,
+            window_scale,
+            mss_recv: mss,
+            congestion: if cubic { CongestionKind::Cubic } else { CongestionKind::NewReno },
+            ..Config::default()
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Both programs write, shut down, read to the end; in the end all is there and all is closed.
+    #[test]
+    fn all_bytes_arrive_and_both_sides_end(
+        config_a in config(),
+        config_b in config(),
+        iss_a in prop_oneof![Just(0xffff_ff00u32), any::<u32>()],
+        iss_b in prop_oneof![Just(0x7fff_ff00u32), any::<u32>()],
+        weather in weather(),
+        len_a in 0usize..120_000,
+        len_b in 0usize..60_000,
+        chunk_a in 1usize..20_000,
+        chunk_b in 1usize..5_000,
+        capacity in 3_000usize..100_000,
+        tso in prop_oneof![Just(0u32), Just(65_000)],
+        gro: bool,
+    ) {
+        let mut pair = Pair::with_iss(config_a, config_b, iss_a, iss_b);
+        pair.gro = gro;
+        pair.fate = weather.fate();
+        for (side, len, chunk) in [(A, len_a, chunk_a), (B, len_b, chunk_b)] {
+            let host = pair.host(side);
+            host.to_write.extend(stream(len));
+            // No more than 200 writes, or short segments make it a test of patience.
+            host.write_chunk = chunk.max(len / 200);
+            host.shutdown_when_written = true;
+            host.recv_capacity = capacity;
+            host.send_capacity = capacity;
+            host.tso = tso;
+        }
+        pair.connect(A);
+        let mut steps = 0u32;
+        while pair.step() {
+            steps += 1;
+            prop_assert!(steps < 500_000, "it does not end");
+            for (side, len) in [(A, len_b), (B, len_a)] {
+                prop_assert!(pair.host(side).received.len() <= len);
+                // The program writes whenever it is woken; here it is woken by everything.
+                if steps.is_multiple_of(16) && matches!(pair.host(side).life, Life::Open(_)) {
+                    pair.turn(side);
+                }
+            }
+        }
+        // In the worst weather 16 tries in a row do fail now and then, on either side.
+        let ended = |host: &Host, event| host.events.contains(&event);
+        let unlucky = [&pair.a, &pair.b].iter().any(|host| ended(host, Event::TimedOut) || ended(host, Event::Reset));
+        let unopened = !ended(&pair.b, Event::PeerClosed);
+        prop_assume!(weather.loss < 150 || !(unlucky || unopened));
+        pair.assert_received(B, len_a);
+        pair.assert_received(A, len_b);
+        for host in [&pair.a, &pair.b] {
+            prop_assert!(matches!(host.life, Life::Gone));
+            prop_assert!(host.events.contains(&Event::PeerClosed));
+            // Not SendClosed: a LAST-ACK whose every answer gets lost outlives the peer's TIME-WAIT.
+        }
+    }
+
+    /// On a wire without fault nothing is sent twice, and no timer is needed to go on.
+    #[test]
+    fn nothing_stalls_on_a_good_wire(
+        config_a in config(),
+        config_b in config(),
+        len in 1usize..300_000,
+        chunk in 500usize..20_000,
+        send_capacity in 3_000usize..100_000,
+        recv_capacity in 6_000usize..100_000,
+        tso in prop_oneof![Just(0u32), Just(65_000)],
+        gro: bool,
+    ) {
+        let mut pair = Pair::new(config_a, config_b);
+        pair.gro = gro;
+        pair.b.recv_capacity = recv_capacity;
+        pair.a.send_capacity = send_capacity;
+        pair.a.write_chunk = chunk;
+        pair.a.tso = tso;
+        pair.connect(A);
+        pair.write(A, len);
+        let took = pair.run_until(Duration::from_secs(1000), |pair| pair.b.received.len() == len);
+        prop_assert_eq!(pair.sent(A, |packet| packet.retransmit), 0);
+        prop_assert!(pair.a.timeouts.iter().all(|kind| *kind == TimerKind::DelayedAck), "{:?}", pair.a.timeouts);
+        // A round trip and a delayed ACK a chunk or window, and slow start.
+        let trips = len.div_ceil(chunk.min(send_capacity).min(recv_capacity / 2)) + 10;
+        let limit = ms(50) * trips as u32;
+        prop_assert!(took < limit, "{:?} of {:?}", took, limit);
+        pair.assert_received(B, len);
+    }
+
+    /// Arbitrary segments, near the windows and far from them, at a connection in any state, with
+    /// timers and the program in between: no panic, no write outside the FIFO, no endless plan.
+    #[test]
+    fn no_segment_is_too_odd(
+        config in config(),
+        steps in prop::collection::vec(step(), 1..60),
+        iss in prop_oneof![Just(0xffff_fff0u32), any::<u32>()],
+    ) {
+        let mut victim = Victim::new(config, iss);
+        for step in steps {
+            victim.apply(&step);
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Arrives {
+        seq: i64,
+        ack: i64,
+        flags: u16,
+        window: u16,
+        len: u32,
+        stamp: Option<i32>,
+        sack: Vec<(i64, i64)>,
+        far: bool,
+    },
+    Wait(u64),
+    Write(u32),
+    Read,
+    Shutdown,
+    Close,
+    Abort,
+    PathMtu(u16),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let near = prop_oneof![Just(0i64), -3i64..3, -70_000i64..70_000];
+    let flags = prop_oneof![4 => Just(0x10u16), 1 => Just(0x11), 1 => Just(0x12), 1 => Just(0x02), 1 => 0u16..256];
+    let arrives = (
+        near.clone(),
+        near.clone(),
+        flags,
+        prop_oneof![Just(0u16), any::<u16>()],
+        prop_oneof![Just(0u32), 0u32..3000, 0u32..70_000],
+        prop::option::of(prop_oneof![Just(0i32), any::<i32>()]),
+        prop::collection::vec((near.clone(), near), 0..4),
+        prop::bool::weighted(0.05),
+    )
+        .prop_map(|(seq, ack, flags, window, len, stamp, sack, far)| Step::Arrives {
+            seq,
+            ack,
+            flags,
+            window,
+            len,
+            stamp,
+            sack,
+            far,
+        });
+    prop_oneof![
+        8 => arrives,
+        2 => (0u64..100_000).prop_map(Step::Wait),
+        2 => (1u32..50_000).prop_map(Step::Write),
+        2 => Just(Step::Read),
+        1 => Just(Step::Shutdown),
+        1 => Just(Step::Close),
+        1 => Just(Step::Abort),
+        1 => any::<u16>().prop_map(Step::PathMtu),
+    ]
+}
+
+/// A connection whose peer is the test; its FIFOs are only lengths.
+struct Victim {
+    connection: Connection,
+    now: Instant,
+    unread: u32,
+    send_len: u32,
+}
+
+const CAPACITY: u32 = 60_000;
+
+impl Victim {
+    fn new(config: Config, iss: u32) -> Victim {
+        let now = Instant(5_000_000_000);
+        let connection = Connection::connect(config, SeqNum(iss), 0, now);
+        let mut victim = Victim { connection, now, unread: 0, send_len: 0 };
+        victim.drain();
+        victim
+    }
+
+    fn buffers(&self) -> Buffers {
+        Buffers {
+            recv_free: CAPACITY - self.unread,
+            recv_capacity: CAPACITY,
+            recv_unread: self.unread,
+            send_len: self.send_len,
+            send_capacity: CAPACITY,
+        }
+    }
+
+    fn apply(&mut self, step: &Step) {
+        let (now, buffers) = (self.now, self.buffers());
+        match *step {
+            Step::Arrives { seq, ack, flags, window, len, stamp, ref sack, far } => {
+                self.arrives(seq, ack, flags, window, len, stamp, sack, far);
+            }
+            Step::Wait(ms) => {
+                self.now += Duration::from_millis(ms);
+                self.connection.on_timeout(self.now);
+            }
+            Step::Write(len) => self.send_len = (self.send_len + len).min(CAPACITY),
+            Step::Read => {
+                self.unread = 0;
+                self.connection.on_recv_consumed(now, self.buffers());
+            }
+            Step::Shutdown => self.connection.shutdown_send(),
+            Step::Close => self.connection.close(now),
+            Step::Abort => self.connection.abort(),
+            Step::PathMtu(mss) => self.connection.on_path_mtu(mss),
+        }
+        let _ = self.connection.info(now, buffers);
+        self.drain();
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of a step")]
+    fn arrives(
+        &mut self,
+        seq: i64,
+        ack: i64,
+        flags: u16,
+        window: u16,
+        len: u32,
+        stamp: Option<i32>,
+        sack: &[(i64, i64)],
+        far: bool,
+    ) {
+        let buffers = self.buffers();
+        let info = self.connection.info(self.now, buffers);
+        let far = if far { 1 << 31 } else { 0 };
+        let near = |base: SeqNum, offset: i64| SeqNum(base.0.wrapping_add((offset + far) as u32));
+        let mut options = Options {
+            mss: Some(window),
+            window_scale: Some((window >> 8) as u8),
+            sack_permitted: true,
+            timestamps: stamp.map(|value| Timestamps { value: value as u32, echo: window.into() }),
+            ..Options::default()
+        };
+        for &(left, right) in sack {
+            options.sack.push(near(info.snd_una, left), near(info.snd_una, right));
+        }
+        let segment = Segment {
+            seq: near(info.rcv_nxt, seq),
+            ack: near(info.snd_nxt, ack),
+            flags: Flags(flags),
+            window,
+            urgent: 0,
+            options,
+            payload_len: len,
+            arrival: self.now,
+            ce: false,
+            segments: 1,
+        };
+        if let Disposition::Accepted(received) =
+            self.connection.on_segment(self.now, &segment, buffers)
+        {
+            if let Some(write) = received.write {
+                assert!(write.payload_offset + write.len <= len);
+                assert!(write.fifo_offset + write.len <= buffers.recv_free);
+            }
+            assert!(received.commit <= buffers.recv_free);
+            assert!(received.released <= self.send_len);
+            self.unread += received.commit;
+            self.send_len -= received.released;
+        }
+    }
+
+    fn drain(&mut self) {
+        for _ in 0..3000 {
+            let buffers = self.buffers();
+            let Plan::Send(transmit) = self.connection.plan(self.now, buffers, 65_000) else {
+                while self.connection.poll_event().is_some() {}
+                return;
+            };
+            let out = self.connection.emit(self.now, transmit, buffers);
+            assert!(out.send_offset + out.len <= self.send_len, "bytes that are not in the FIFO");
+        }
+        panic!("plan does not end");
+    }
+}

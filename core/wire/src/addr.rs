@@ -1,0 +1,230 @@
+//! What addresses mean: MAC addresses, kinds of IP address, and the mappings between the two.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
+
+use crate::{ParseError, Prefix};
+
+/// A 48-bit Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MacAddr(pub [u8; 6]);
+
+impl MacAddr {
+    /// All stations.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+    /// All zeroes: no address.
+    pub const UNSPECIFIED: Self = Self([0; 6]);
+
+    /// Whether this is a group address; broadcast is one.
+    #[inline]
+    #[must_use]
+    pub const fn is_multicast(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+
+    /// Whether this is the broadcast address.
+    #[inline]
+    #[must_use]
+    pub fn is_broadcast(self) -> bool {
+        self == Self::BROADCAST
+    }
+
+    /// Whether this names one station: neither a group nor all zeroes.
+    #[inline]
+    #[must_use]
+    pub fn is_unicast(self) -> bool {
+        !self.is_multicast() && self != Self::UNSPECIFIED
+    }
+
+    /// Whether the address was assigned locally rather than by its vendor.
+    #[must_use]
+    pub const fn is_local(self) -> bool {
+        self.0[0] & 2 != 0
+    }
+
+    /// The Ethernet address of an IPv4 multicast group (RFC 1112 §6.4).
+    #[must_use]
+    pub const fn from_multicast_v4(group: Ipv4Addr) -> Self {
+        let [_, b, c, d] = group.octets();
+        Self([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+    }
+
+    /// The Ethernet address of an IPv6 multicast group (RFC 2464 §7).
+    #[must_use]
+    pub const fn from_multicast_v6(group: Ipv6Addr) -> Self {
+        let [.., a, b, c, d] = group.octets();
+        Self([0x33, 0x33, a, b, c, d])
+    }
+
+    /// The modified EUI-64 interface identifier (RFC 4291 appendix A).
+    #[must_use]
+    pub const fn eui64(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+    }
+}
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for MacAddr {
+    type Err = ParseError;
+
+    /// Reads `02:00:5e:10:00:01`, or the same with hyphens.
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let mut bytes = [0; 6];
+        let mut parts = s.split([':', '-']);
+        for byte in &mut bytes {
+            let part = parts.next().ok_or(ParseError::Truncated)?;
+            if part.len() != 2 || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
+                return Err(ParseError::BadField);
+            }
+            *byte = u8::from_str_radix(part, 16).map_err(|_| ParseError::BadField)?;
+        }
+        if parts.next().is_some() {
+            return Err(ParseError::BadLength);
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// All IPv6 nodes on the link, `ff02::1`.
+pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+/// All IPv6 routers on the link, `ff02::2`.
+pub const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+/// All MLDv2-capable routers, `ff02::16` (RFC 3810 §5.2.14).
+pub const ALL_MLDV2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
+/// All IPv4 hosts on the link, 224.0.0.1.
+pub const ALL_HOSTS_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
+/// All IPv4 routers on the link, 224.0.0.2.
+pub const ALL_ROUTERS_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
+/// All IGMPv3-capable routers, 224.0.0.22 (RFC 3376 §4.2.14).
+pub const ALL_IGMPV3_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
+
+/// The solicited-node multicast group of `addr` (RFC 4291 §2.7.1).
+#[must_use]
+pub const fn solicited_node(addr: Ipv6Addr) -> Ipv6Addr {
+    let [.., b, c, d] = addr.octets();
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | b as u16, u16::from_be_bytes([c, d]))
+}
+
+/// Whether `addr` is in `ff02::1:ff00:0/104`, where all solicited-node groups are.
+#[must_use]
+pub const fn is_solicited_node(addr: Ipv6Addr) -> bool {
+    addr.to_bits() >> 24 == 0x00ff_0200_0000_0000_0000_0000_01ff
+}
+
+/// Whether `addr` may be the source of a packet from a link.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+//# A host MUST silently discard an incoming datagram containing
+//# an IP source address that is invalid by the rules of this
+//# section.
+///
+/// 0.0.0.0 passes: a DHCP client sends from it (RFC 2131 §4.1). Loopback, multicast and limited
+/// broadcast addresses and the rest of 0/8 do not. A subnet's own broadcast address is known only to
+/// [`Prefix::is_broadcast`].
+#[inline]
+#[must_use]
+pub const fn is_valid_source_v4(addr: Ipv4Addr) -> bool {
+    match addr.octets()[0] {
+        0 => addr.is_unspecified(),
+        127 | 224..=255 => false,
+        _ => true,
+    }
+}
+
+/// Whether `addr` may be the source of a packet from a link: not multicast, not loopback (RFC 4291
+/// §2.5.3), not IPv4-mapped (RFC 4942 §2.2). `::` passes, for duplicate address detection.
+#[inline]
+#[must_use]
+pub const fn is_valid_source_v6(addr: Ipv6Addr) -> bool {
+    !addr.is_multicast() && !addr.is_loopback() && addr.to_ipv4_mapped().is_none()
+}
+
+/// Whether `addr` may never appear on a link as a packet's destination: loopback, 0/8, class E other
+/// than limited broadcast; `::`, `::1` and IPv4-mapped addresses.
+#[inline]
+#[must_use]
+pub const fn is_martian_destination(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(v4) => match v4.octets()[0] {
+            0 | 127 => true,
+            240..=255 => !v4.is_broadcast(),
+            _ => false,
+        },
+        IpAddr::V6(v6) => v6.is_unspecified() || v6.is_loopback() || v6.to_ipv4_mapped().is_some(),
+    }
+}
+
+/// Whether `addr` names one interface: neither unspecified, multicast nor limited broadcast.
+#[inline]
+#[must_use]
+pub const fn is_unicast(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(v4) => !(v4.is_unspecified() || v4.octets()[0] >= 224),
+        IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast()),
+    }
+}
+
+/// Whether `addr` is in `fe80::/10` or 169.254/16.
+#[inline]
+#[must_use]
+pub const fn is_link_local(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+/// The scope field of an IPv6 multicast address (RFC 4291 §2.7): 1 interface, 2 link, 5 site, 14
+/// global; `None` for an address that is not multicast.
+#[must_use]
+pub const fn multicast_scope(addr: Ipv6Addr) -> Option<u8> {
+    if addr.is_multicast() { Some(addr.octets()[1] & 0x0f) } else { None }
+}
+
+/// The link-local address `fe80::/64` with interface identifier `iid`.
+#[must_use]
+pub const fn link_local(iid: u64) -> Ipv6Addr {
+    Ipv6Addr::from_bits((0xfe80 << 112) | iid as u128)
+}
+
+/// The address with the first 64 bits of `prefix` and interface identifier `iid`; `None` when the
+/// prefix is not an IPv6 one of exactly 64 bits (RFC 4862 §5.5.3 d).
+#[must_use]
+pub fn autoconfigured(prefix: &Prefix, iid: u64) -> Option<Ipv6Addr> {
+    let IpAddr::V6(network) = prefix.network() else { return None };
+    (prefix.len() == 64).then(|| Ipv6Addr::from_bits(network.to_bits() | u128::from(iid)))
+}
+
+/// A semantically opaque interface identifier from `hash`, or `None` when that value is reserved and
+/// the caller must hash again with the next DAD counter.
+///
+/// `hash` is 64 bits of a keyed pseudo-random function over the prefix, the interface, the network
+/// and the DAD counter, as RFC 7217 §5 wants it; the key stays with the caller.
+/// Reserved are the identifiers of RFC 5453, which RFC 7217 §5 says to compare with.
+#[must_use]
+pub const fn stable_iid(hash: u64) -> Option<u64> {
+    const SUBNET_ROUTER_ANYCAST: u64 = 0;
+    const IANA_FIRST: u64 = 0x0200_5eff_fe00_0000;
+    const IANA_LAST: u64 = 0x0200_5eff_feff_ffff;
+    const SUBNET_ANYCAST_FIRST: u64 = 0xfdff_ffff_ffff_ff80;
+    const SUBNET_ANYCAST_LAST: u64 = 0xfdff_ffff_ffff_ffff;
+    match hash {
+        SUBNET_ROUTER_ANYCAST
+        | IANA_FIRST..=IANA_LAST
+        | SUBNET_ANYCAST_FIRST..=SUBNET_ANYCAST_LAST => None,
+        iid => Some(iid),
+    }
+}

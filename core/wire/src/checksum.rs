@@ -1,0 +1,152 @@
+//! The Internet checksum (RFC 1071), its pseudo-headers and its incremental update (RFC 1624).
+//!
+//! A running sum is a plain `u64` of big-endian 16-bit words: sums may be added to each other and
+//! to header fields, and [`finish`] turns one into the field that goes on the wire. A piece that starts
+//! at an odd offset of the summed bytes is added with [`sum_at`].
+//!
+//! Budget: 16 bytes a nanosecond for data in cache, 5 ns for an IPv4 header; a packet's payload is summed once, so this is most of
+//! what the stack does per byte when the device does not help.
+
+use crate::IpProtocol;
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+/// Adds `data`, which starts at an even offset of the summed bytes, to the running sum `acc`.
+///
+/// ```
+/// use towpath_wire::checksum::{finish, sum};
+/// // The example of RFC 1071 section 3.
+/// let acc = sum(&[0x00, 0x01, 0xf2, 0x03], 0);
+/// let acc = sum(&[0xf4, 0xf5, 0xf6, 0xf7], acc);
+/// assert_eq!(finish(acc), !0xddf2);
+/// ```
+#[inline]
+#[must_use]
+pub fn sum(data: &[u8], acc: u64) -> u64 {
+    acc + u64::from(sum_words(data))
+}
+
+/// Adds `data`, which starts at byte `offset` of the summed bytes, to the running sum `acc`.
+//= https://www.rfc-editor.org/rfc/rfc1071#section-2
+//# The sum of 16-bit integers can be computed in either byte order.
+#[inline]
+#[must_use]
+pub fn sum_at(data: &[u8], offset: usize, acc: u64) -> u64 {
+    let words = sum_words(data);
+    let words = if offset.is_multiple_of(2) { words } else { words.swap_bytes() };
+    acc + u64::from(words)
+}
+
+/// Folds a running sum to 16 bits with end-around carry.
+#[inline]
+#[must_use]
+pub const fn fold(acc: u64) -> u16 {
+    let acc = (acc >> 32) + (acc & 0xffff_ffff);
+    let acc = (acc >> 32) + (acc & 0xffff_ffff);
+    let acc = (acc >> 16) + (acc & 0xffff);
+    let acc = (acc >> 16) + (acc & 0xffff);
+    ((acc >> 16) + (acc & 0xffff)) as u16
+}
+
+/// The checksum field for a running sum: its complement. Over bytes which include a correct
+/// checksum field the result is 0.
+#[inline]
+#[must_use]
+pub const fn finish(acc: u64) -> u16 {
+    !fold(acc)
+}
+
+/// The running sum of the IPv4 pseudo-header of TCP and UDP (RFC 9293 §3.1); `len` is the length of
+/// the transport header and its payload in bytes.
+#[inline]
+#[must_use]
+pub fn pseudo_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol, len: u16) -> u64 {
+    u64::from(u32::from(src)) + u64::from(u32::from(dst)) + u64::from(protocol.0) + u64::from(len)
+}
+
+/// The running sum of the IPv6 pseudo-header (RFC 8200 §8.1); `len` is the length of the upper-layer
+/// header and its payload in bytes.
+#[inline]
+#[must_use]
+pub fn pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: IpProtocol, len: u32) -> u64 {
+    address_v6(src) + address_v6(dst) + u64::from(protocol.0) + u64::from(len)
+}
+
+/// The checksum after a 16-bit word under it changed from `old` to `new`.
+//= https://www.rfc-editor.org/rfc/rfc1624#section-3
+//# HC' = ~(C + (-m) + m')    --    [Eqn. 3]
+//# = ~(~HC + ~m + m')
+#[inline]
+#[must_use]
+pub const fn update16(checksum: u16, old: u16, new: u16) -> u16 {
+    finish(!checksum as u64 + !old as u64 + new as u64)
+}
+
+/// The checksum after a 32-bit field at an even offset changed from `old` to `new`.
+#[inline]
+#[must_use]
+pub const fn update32(checksum: u16, old: u32, new: u32) -> u16 {
+    finish(!checksum as u64 + !old as u64 + new as u64)
+}
+
+/// The checksum after an IPv6 address under it (or under its pseudo-header) changed.
+#[inline]
+#[must_use]
+pub fn update_v6(checksum: u16, old: Ipv6Addr, new: Ipv6Addr) -> u16 {
+    finish(u64::from(!checksum) + u64::from(!fold(address_v6(old))) + address_v6(new))
+}
+
+#[inline]
+fn address_v6(addr: Ipv6Addr) -> u64 {
+    let bits = addr.to_bits();
+    let (hi, lo) = ((bits >> 64) as u64, bits as u64);
+    (hi >> 32) + (hi & 0xffff_ffff) + (lo >> 32) + (lo & 0xffff_ffff)
+}
+
+/// One's-complement sum of `data` as big-endian 16-bit words, the last one padded with zero.
+#[inline]
+fn sum_words(data: &[u8]) -> u16 {
+    // Whole machine words are summed in memory order; only the folded result is brought to network order.
+    let (blocks, rest) = data.as_chunks::<32>();
+    let acc = if blocks.is_empty() { 0 } else { sum_blocks(blocks) };
+    let (words, tail) = rest.as_chunks::<8>();
+    let acc = words.iter().fold(acc, |acc, w| add_carry(acc, u64::from_ne_bytes(*w)));
+    let acc = add_carry(acc, sum_tail(tail));
+    u16::from_be(fold(acc))
+}
+
+/// The sum of up to 7 bytes, piece by piece: a copy into a padded word would stall the load after it.
+#[inline]
+fn sum_tail(mut tail: &[u8]) -> u64 {
+    let mut acc = 0;
+    if let Some((word, rest)) = tail.split_first_chunk::<4>() {
+        acc += u64::from(u32::from_ne_bytes(*word));
+        tail = rest;
+    }
+    if let Some((word, rest)) = tail.split_first_chunk::<2>() {
+        acc += u64::from(u16::from_ne_bytes(*word));
+        tail = rest;
+    }
+    if let [last, ..] = tail {
+        acc += u64::from(u16::from_ne_bytes([*last, 0]));
+    }
+    acc
+}
+
+/// Four independent chains, so that the additions of one block do not wait for each other.
+fn sum_blocks(blocks: &[[u8; 32]]) -> u64 {
+    let mut lanes = [0u64; 4];
+    for block in blocks {
+        let (words, _) = block.as_chunks::<8>();
+        for (lane, word) in lanes.iter_mut().zip(words) {
+            *lane = add_carry(*lane, u64::from_ne_bytes(*word));
+        }
+    }
+    add_carry(add_carry(lanes[0], lanes[1]), add_carry(lanes[2], lanes[3]))
+}
+
+#[inline]
+const fn add_carry(a: u64, b: u64) -> u64 {
+    let (sum, carry) = a.overflowing_add(b);
+    // A sum that carried is at most u64::MAX - 1, so the end-around carry fits.
+    sum + carry as u64
+}

@@ -1,0 +1,174 @@
+//! ICMP for IPv4 (RFC 792, RFC 1191).
+
+use core::net::Ipv4Addr;
+
+use crate::bytes::{be16, head, head_mut};
+use crate::{ParseError, checksum};
+
+/// Length of the header of every message in bytes; the body follows.
+pub const HEADER_LEN: usize = 8;
+/// Longest error message, IP header included, in bytes (RFC 1812 §4.3.2.3).
+pub const ERROR_PACKET_LEN_MAX: usize = 576;
+
+const ECHO_REPLY: u8 = 0;
+const DEST_UNREACHABLE: u8 = 3;
+const SOURCE_QUENCH: u8 = 4;
+const REDIRECT: u8 = 5;
+const ECHO_REQUEST: u8 = 8;
+const TIME_EXCEEDED: u8 = 11;
+const PARAM_PROBLEM: u8 = 12;
+
+/// Destination unreachable: no route to the network.
+pub const UNREACHABLE_NET: u8 = 0;
+/// Destination unreachable: the host does not answer.
+pub const UNREACHABLE_HOST: u8 = 1;
+/// Destination unreachable: the host does not know the protocol.
+pub const UNREACHABLE_PROTOCOL: u8 = 2;
+/// Destination unreachable: nobody listens on the port.
+pub const UNREACHABLE_PORT: u8 = 3;
+/// Destination unreachable: too big for the next link, and may not be fragmented.
+pub const UNREACHABLE_FRAG_NEEDED: u8 = 4;
+/// Destination unreachable: the source route failed.
+pub const UNREACHABLE_SOURCE_ROUTE: u8 = 5;
+/// Destination unreachable: the network is forbidden (RFC 1122 §3.2.2.1).
+pub const UNREACHABLE_NET_PROHIBITED: u8 = 9;
+/// Destination unreachable: the host is forbidden (RFC 1122 §3.2.2.1).
+pub const UNREACHABLE_HOST_PROHIBITED: u8 = 10;
+/// Destination unreachable: a filter forbids it (RFC 1812 §5.2.7.1).
+pub const UNREACHABLE_PROHIBITED: u8 = 13;
+
+/// Time exceeded: the TTL ran out on the way.
+pub const TIME_EXCEEDED_TTL: u8 = 0;
+/// Time exceeded: a fragment was missing for too long.
+pub const TIME_EXCEEDED_REASSEMBLY: u8 = 1;
+
+/// The header of an ICMP message. Its body follows: echo data, or the packet that an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Message {
+    /// Are you there?
+    EchoRequest {
+        /// Which pinger.
+        ident: u16,
+        /// Which ping.
+        seq: u16,
+    },
+    /// I am; the body is the request's.
+    EchoReply {
+        /// Which pinger.
+        ident: u16,
+        /// Which ping.
+        seq: u16,
+    },
+    /// The quoted packet did not arrive.
+    DestUnreachable {
+        /// Why: one of the `UNREACHABLE_` codes.
+        code: u8,
+        /// With [`UNREACHABLE_FRAG_NEEDED`]: MTU of the link in bytes; 0 from a router older than
+        /// RFC 1191, and always 0 with other codes.
+        next_hop_mtu: u16,
+    },
+    /// The quoted packet was too long on its way.
+    TimeExceeded {
+        /// Where: one of the `TIME_EXCEEDED_` codes.
+        code: u8,
+    },
+    /// The quoted packet has a bad header.
+    ParamProblem {
+        /// 0: `pointer` says where; 1: a required option is missing.
+        code: u8,
+        /// Byte of the quoted packet.
+        pointer: u8,
+    },
+    /// There is a better first hop for the quoted packet.
+    Redirect {
+        /// 0 for the network, 1 for the host, 2 and 3 for one type of service of those.
+        code: u8,
+        /// The better hop.
+        gateway: Ipv4Addr,
+    },
+    /// A message of another type.
+    Unknown {
+        /// Its type.
+        kind: u8,
+        /// Its code.
+        code: u8,
+        /// Bytes 4 to 7.
+        rest: [u8; 4],
+    },
+}
+
+impl Message {
+    /// Reads the header of a message; the body starts at the returned length. The checksum is not
+    /// looked at.
+    pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
+        let h = head::<HEADER_LEN>(data)?;
+        let [kind, code, _, _, rest @ ..] = *h;
+        let (first, second) = (be16(rest[0], rest[1]), be16(rest[2], rest[3]));
+        let message = match (kind, code) {
+            (ECHO_REQUEST, 0) => Self::EchoRequest { ident: first, seq: second },
+            (ECHO_REPLY, 0) => Self::EchoReply { ident: first, seq: second },
+            (DEST_UNREACHABLE, UNREACHABLE_FRAG_NEEDED) => {
+                Self::DestUnreachable { code, next_hop_mtu: second }
+            }
+            (DEST_UNREACHABLE, _) => Self::DestUnreachable { code, next_hop_mtu: 0 },
+            (TIME_EXCEEDED, _) => Self::TimeExceeded { code },
+            (PARAM_PROBLEM, _) => Self::ParamProblem { code, pointer: rest[0] },
+            (REDIRECT, 0..=3) => Self::Redirect { code, gateway: Ipv4Addr::from(rest) },
+            (REDIRECT | ECHO_REQUEST | ECHO_REPLY, _) => return Err(ParseError::BadCode),
+            _ => Self::Unknown { kind, code, rest },
+        };
+        Ok((message, HEADER_LEN))
+    }
+
+    /// Writes the header with a checksum of zero and returns its length. When the body is in place
+    /// too, [`fill_checksum`] completes the message.
+    pub fn emit(&self, buf: &mut [u8]) -> usize {
+        let (kind, code, rest) = match *self {
+            Self::EchoRequest { ident, seq } => (ECHO_REQUEST, 0, pair(ident, seq)),
+            Self::EchoReply { ident, seq } => (ECHO_REPLY, 0, pair(ident, seq)),
+            Self::DestUnreachable { code, next_hop_mtu } => {
+                (DEST_UNREACHABLE, code, pair(0, next_hop_mtu))
+            }
+            Self::TimeExceeded { code } => (TIME_EXCEEDED, code, [0; 4]),
+            Self::ParamProblem { code, pointer } => (PARAM_PROBLEM, code, [pointer, 0, 0, 0]),
+            Self::Redirect { code, gateway } => (REDIRECT, code, gateway.octets()),
+            Self::Unknown { kind, code, rest } => (kind, code, rest),
+        };
+        let h = head_mut::<HEADER_LEN>(buf);
+        h[..4].copy_from_slice(&[kind, code, 0, 0]);
+        h[4..].copy_from_slice(&rest);
+        HEADER_LEN
+    }
+
+    /// Whether this reports an error: never answered with another one (RFC 1122 §3.2.2).
+    #[must_use]
+    pub const fn is_error(&self) -> bool {
+        match self {
+            Self::DestUnreachable { .. }
+            | Self::TimeExceeded { .. }
+            | Self::ParamProblem { .. }
+            | Self::Redirect { .. } => true,
+            Self::EchoRequest { .. } | Self::EchoReply { .. } => false,
+            Self::Unknown { kind, .. } => *kind == SOURCE_QUENCH,
+        }
+    }
+}
+
+/// Whether the checksum of a whole message is right.
+#[must_use]
+pub fn checksum_ok(message: &[u8]) -> bool {
+    checksum::finish(checksum::sum(message, 0)) == 0
+}
+
+/// Writes the checksum of a whole message, header and body, into its header.
+pub fn fill_checksum(message: &mut [u8]) {
+    head_mut::<HEADER_LEN>(message)[2..4].fill(0);
+    let sum = checksum::finish(checksum::sum(message, 0));
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+}
+
+fn pair(first: u16, second: u16) -> [u8; 4] {
+    let ([a, b], [c, d]) = (first.to_be_bytes(), second.to_be_bytes());
+    [a, b, c, d]
+}

@@ -1,0 +1,190 @@
+//! ICMP for IPv6 (RFC 4443). Neighbour discovery is in [`crate::ndp`], multicast listeners in
+//! [`crate::mld`]; [`kind`] says which parser a message wants.
+
+use core::net::Ipv6Addr;
+
+use crate::bytes::{be16, head, head_mut};
+use crate::{IpProtocol, ParseError, checksum};
+
+/// Length of the header of error and echo messages in bytes; the body follows.
+pub const HEADER_LEN: usize = 8;
+/// Longest error message, IPv6 header included, in bytes (RFC 4443 §2.4 c).
+pub const ERROR_PACKET_LEN_MAX: usize = 1280;
+
+/// Type of Destination Unreachable.
+pub const DEST_UNREACHABLE: u8 = 1;
+/// Type of Packet Too Big.
+pub const PACKET_TOO_BIG: u8 = 2;
+/// Type of Time Exceeded.
+pub const TIME_EXCEEDED: u8 = 3;
+/// Type of Parameter Problem.
+pub const PARAM_PROBLEM: u8 = 4;
+/// Type of Echo Request.
+pub const ECHO_REQUEST: u8 = 128;
+/// Type of Echo Reply.
+pub const ECHO_REPLY: u8 = 129;
+
+/// Destination unreachable: no route.
+pub const UNREACHABLE_NO_ROUTE: u8 = 0;
+/// Destination unreachable: a filter forbids it.
+pub const UNREACHABLE_PROHIBITED: u8 = 1;
+/// Destination unreachable: beyond the scope of the source address.
+pub const UNREACHABLE_SCOPE: u8 = 2;
+/// Destination unreachable: the address does not answer.
+pub const UNREACHABLE_ADDRESS: u8 = 3;
+/// Destination unreachable: nobody listens on the port.
+pub const UNREACHABLE_PORT: u8 = 4;
+/// Destination unreachable: the source address failed a policy.
+pub const UNREACHABLE_SOURCE_POLICY: u8 = 5;
+/// Destination unreachable: the route rejects packets.
+pub const UNREACHABLE_REJECT_ROUTE: u8 = 6;
+
+/// Time exceeded: the hop limit ran out on the way.
+pub const TIME_EXCEEDED_HOP_LIMIT: u8 = 0;
+/// Time exceeded: a fragment was missing for too long.
+pub const TIME_EXCEEDED_REASSEMBLY: u8 = 1;
+
+/// Parameter problem: a field is wrong.
+pub const PARAM_ERRONEOUS_FIELD: u8 = 0;
+/// Parameter problem: the next header is unknown.
+pub const PARAM_UNKNOWN_NEXT_HEADER: u8 = 1;
+/// Parameter problem: an option is unknown.
+pub const PARAM_UNKNOWN_OPTION: u8 = 2;
+/// Parameter problem: the first fragment lacks headers (RFC 7112 §6).
+pub const PARAM_INCOMPLETE_CHAIN: u8 = 3;
+/// Parameter problem: too many extension headers (RFC 8883 §3.4).
+pub const PARAM_TOO_MANY_HEADERS: u8 = 8;
+/// Parameter problem: too many options in one header (RFC 8883 §3.5).
+pub const PARAM_TOO_MANY_OPTIONS: u8 = 9;
+
+/// The header of an ICMPv6 message that is neither neighbour discovery nor MLD. Its body follows: echo
+/// data, or the packet that an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Message {
+    /// Are you there?
+    EchoRequest {
+        /// Which pinger.
+        ident: u16,
+        /// Which ping.
+        seq: u16,
+    },
+    /// I am; the body is the request's.
+    EchoReply {
+        /// Which pinger.
+        ident: u16,
+        /// Which ping.
+        seq: u16,
+    },
+    /// The quoted packet did not arrive.
+    DestUnreachable {
+        /// Why: one of the `UNREACHABLE_` codes.
+        code: u8,
+    },
+    /// The quoted packet does not fit the next link.
+    PacketTooBig {
+        /// MTU of that link in bytes, as stated: may be less than 1280 or absurdly large.
+        mtu: u32,
+    },
+    /// The quoted packet was too long on its way.
+    TimeExceeded {
+        /// Where: one of the `TIME_EXCEEDED_` codes.
+        code: u8,
+    },
+    /// The quoted packet has a bad header.
+    ParamProblem {
+        /// What is wrong: one of the `PARAM_` codes.
+        code: u8,
+        /// Byte of the quoted packet; may lie beyond what is quoted.
+        pointer: u32,
+    },
+    /// A message of another type: neighbour discovery, MLD, or nothing known.
+    Unknown {
+        /// Its type.
+        kind: u8,
+        /// Its code.
+        code: u8,
+        /// Bytes 4 to 7.
+        rest: [u8; 4],
+    },
+}
+
+impl Message {
+    /// Reads the header of a message; the body starts at the returned length. The checksum is not
+    /// looked at.
+    pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
+        let h = head::<HEADER_LEN>(data)?;
+        let [kind, code, _, _, rest @ ..] = *h;
+        let (ident, seq) = (be16(rest[0], rest[1]), be16(rest[2], rest[3]));
+        let word = u32::from_be_bytes(rest);
+        let message = match kind {
+            ECHO_REQUEST => Self::EchoRequest { ident, seq },
+            ECHO_REPLY => Self::EchoReply { ident, seq },
+            DEST_UNREACHABLE => Self::DestUnreachable { code },
+            //= https://www.rfc-editor.org/rfc/rfc4443#section-3.2
+            //# Code           Set to 0 (zero) by the originator and ignored by the
+            //# receiver.
+            PACKET_TOO_BIG => Self::PacketTooBig { mtu: word },
+            TIME_EXCEEDED => Self::TimeExceeded { code },
+            PARAM_PROBLEM => Self::ParamProblem { code, pointer: word },
+            _ => Self::Unknown { kind, code, rest },
+        };
+        Ok((message, HEADER_LEN))
+    }
+
+    /// Writes the header with a checksum of zero and returns its length. When the body is in place
+    /// too, [`fill_checksum`] completes the message.
+    pub fn emit(&self, buf: &mut [u8]) -> usize {
+        let pair = |ident: u16, seq: u16| u32::from(ident) << 16 | u32::from(seq);
+        let (kind, code, rest) = match *self {
+            Self::EchoRequest { ident, seq } => (ECHO_REQUEST, 0, pair(ident, seq)),
+            Self::EchoReply { ident, seq } => (ECHO_REPLY, 0, pair(ident, seq)),
+            Self::DestUnreachable { code } => (DEST_UNREACHABLE, code, 0),
+            Self::PacketTooBig { mtu } => (PACKET_TOO_BIG, 0, mtu),
+            Self::TimeExceeded { code } => (TIME_EXCEEDED, code, 0),
+            Self::ParamProblem { code, pointer } => (PARAM_PROBLEM, code, pointer),
+            Self::Unknown { kind, code, rest } => (kind, code, u32::from_be_bytes(rest)),
+        };
+        let h = head_mut::<HEADER_LEN>(buf);
+        h[..4].copy_from_slice(&[kind, code, 0, 0]);
+        h[4..].copy_from_slice(&rest.to_be_bytes());
+        HEADER_LEN
+    }
+
+    /// Whether this reports an error: never answered with another one.
+    //= https://www.rfc-editor.org/rfc/rfc4443#section-2.1
+    //# ICMPv6 messages are grouped into two classes: error messages and
+    //# informational messages.  Error messages are identified as such by a
+    //# zero in the high-order bit of their message Type field values.
+    #[must_use]
+    pub const fn is_error(&self) -> bool {
+        match self {
+            Self::EchoRequest { .. } | Self::EchoReply { .. } => false,
+            Self::Unknown { kind, .. } => *kind < 128,
+            _ => true,
+        }
+    }
+}
+
+/// The type of a message.
+pub fn kind(message: &[u8]) -> Result<u8, ParseError> {
+    message.first().copied().ok_or(ParseError::Truncated)
+}
+
+/// Whether the checksum of a whole message is right for the addresses of its packet.
+#[must_use]
+pub fn checksum_ok(message: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> bool {
+    checksum_of(message, src, dst) == 0
+}
+
+/// Writes the checksum of a whole message, header and body, into its header.
+pub fn fill_checksum(message: &mut [u8], src: Ipv6Addr, dst: Ipv6Addr) {
+    head_mut::<4>(message)[2..4].fill(0);
+    let sum = checksum_of(message, src, dst);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+}
+
+fn checksum_of(message: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> u16 {
+    let pseudo = checksum::pseudo_v6(src, dst, IpProtocol::ICMPV6, message.len() as u32);
+    checksum::finish(checksum::sum(message, pseudo))
+}

@@ -1,0 +1,165 @@
+//! Group membership for IPv4, the member's half: queries are read, reports written (RFC 1112 and RFC
+//! 2236 for versions 1 and 2, RFC 3376 for version 3).
+//!
+//! Every message goes out with TTL 1 and [`crate::ipv4::Options::ROUTER_ALERT`].
+
+use core::net::Ipv4Addr;
+
+use crate::bytes::{at, be16, head_mut, ipv4_at};
+use crate::mld::RecordKind;
+use crate::{ParseError, checksum};
+
+/// Type of a query.
+pub const QUERY: u8 = 0x11;
+/// Type of a version 1 report.
+pub const REPORT_V1: u8 = 0x12;
+/// Type of a version 2 report.
+pub const REPORT_V2: u8 = 0x16;
+/// Type of a version 2 leave.
+pub const LEAVE_V2: u8 = 0x17;
+/// Type of a version 3 report.
+pub const REPORT_V3: u8 = 0x22;
+
+/// Length of a message of versions 1 and 2 in bytes.
+pub const V2_LEN: usize = 8;
+
+/// A router asks who is a member of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The version the router speaks; reports answer in it.
+    pub version: Version,
+    /// Longest time to wait before answering, in milliseconds.
+    pub max_response_ms: u32,
+    /// The group asked about; `None` for all.
+    pub group: Option<Ipv4Addr>,
+    /// How many sources are asked about; they start at the length that `parse` returned.
+    pub source_count: u16,
+}
+
+/// Version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// RFC 1112.
+    V1,
+    /// RFC 2236.
+    V2,
+    /// RFC 3376.
+    V3,
+}
+
+impl Query {
+    /// Reads a query and verifies its checksum; `data` is the whole payload of its packet. The
+    /// returned length is where its sources start. Other messages are [`ParseError::Unsupported`].
+    pub fn parse(data: &[u8]) -> Result<(Self, usize), ParseError> {
+        let h = at::<V2_LEN>(data, 0)?;
+        if h[0] != QUERY {
+            return Err(ParseError::Unsupported);
+        }
+        if checksum::finish(checksum::sum(data, 0)) != 0 {
+            return Err(ParseError::BadChecksum);
+        }
+        let group = ipv4_at(data, 4)?;
+        if !group.is_unspecified() && !group.is_multicast() {
+            return Err(ParseError::BadAddress);
+        }
+        let group = (!group.is_unspecified()).then_some(group);
+        //= https://www.rfc-editor.org/rfc/rfc3376#section-7.1
+        //# IGMPv1 Query: length = 8 octets AND Max Resp Code field is zero
+        let (version, max_response_ms) = match (data.len(), h[1]) {
+            (V2_LEN, 0) => (Version::V1, V1_RESPONSE_MS),
+            (V2_LEN, code) => (Version::V2, u32::from(code) * 100),
+            (V3_QUERY_LEN.., code) => (Version::V3, tenths(code) * 100),
+            _ => return Err(ParseError::BadLength),
+        };
+        if version != Version::V3 {
+            return Ok((Self { version, max_response_ms, group, source_count: 0 }, V2_LEN));
+        }
+        let [hi, lo] = *at::<2>(data, 10)?;
+        let source_count = be16(hi, lo);
+        if data.len() < V3_QUERY_LEN + usize::from(source_count) * 4 {
+            return Err(ParseError::Truncated);
+        }
+        Ok((Self { version, max_response_ms, group, source_count }, V3_QUERY_LEN))
+    }
+}
+
+const V3_QUERY_LEN: usize = 12;
+/// Version 1 has no field for it: 10 seconds (RFC 2236 §4).
+const V1_RESPONSE_MS: u32 = 10_000;
+
+/// Decodes the maximum response code of version 3 (RFC 3376 §4.1.1): a float from 128 on.
+fn tenths(code: u8) -> u32 {
+    if code < 0x80 {
+        return u32::from(code);
+    }
+    let (exponent, mantissa) = (code >> 4 & 7, code & 0x0f);
+    u32::from(mantissa | 0x10) << (exponent + 3)
+}
+
+/// A record of a version 3 report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// What it says.
+    pub kind: RecordKind,
+    /// Which group.
+    pub group: Ipv4Addr,
+    /// Which sources.
+    pub sources: &'a [Ipv4Addr],
+}
+
+impl Record<'_> {
+    /// Length of the record in bytes.
+    #[must_use]
+    pub const fn emitted_len(&self) -> usize {
+        8 + 4 * self.sources.len()
+    }
+
+    fn emit(&self, buf: &mut [u8]) -> usize {
+        let [hi, lo] = (self.sources.len() as u16).to_be_bytes();
+        let h = head_mut::<8>(buf);
+        h[..4].copy_from_slice(&[self.kind.to_bits(), 0, hi, lo]);
+        h[4..].copy_from_slice(&self.group.octets());
+        for (source, place) in self.sources.iter().zip(buf[8..].chunks_exact_mut(4)) {
+            place.copy_from_slice(&source.octets());
+        }
+        self.emitted_len()
+    }
+}
+
+/// Writes a version 3 report with its checksum and returns its length: 8 and the length of each record.
+/// It goes to [`crate::addr::ALL_IGMPV3_ROUTERS`].
+pub fn emit_report_v3(records: &[Record<'_>], buf: &mut [u8]) -> usize {
+    let [hi, lo] = (records.len() as u16).to_be_bytes();
+    *head_mut::<8>(buf) = [REPORT_V3, 0, 0, 0, 0, 0, hi, lo];
+    let len = records.iter().fold(8, |len, record| len + record.emit(&mut buf[len..]));
+    fill_checksum(&mut buf[..len]);
+    len
+}
+
+/// Writes a version 2 report, sent to the group itself, and returns its length, 8.
+pub fn emit_report_v2(group: Ipv4Addr, buf: &mut [u8]) -> usize {
+    emit_short(REPORT_V2, group, buf)
+}
+
+/// Writes a version 1 report, sent to the group itself, and returns its length, 8.
+pub fn emit_report_v1(group: Ipv4Addr, buf: &mut [u8]) -> usize {
+    emit_short(REPORT_V1, group, buf)
+}
+
+/// Writes a version 2 leave, sent to all routers, and returns its length, 8.
+pub fn emit_leave_v2(group: Ipv4Addr, buf: &mut [u8]) -> usize {
+    emit_short(LEAVE_V2, group, buf)
+}
+
+fn emit_short(kind: u8, group: Ipv4Addr, buf: &mut [u8]) -> usize {
+    let h = head_mut::<V2_LEN>(buf);
+    h[..4].copy_from_slice(&[kind, 0, 0, 0]);
+    h[4..].copy_from_slice(&group.octets());
+    fill_checksum(h);
+    V2_LEN
+}
+
+fn fill_checksum(message: &mut [u8]) {
+    let sum = checksum::finish(checksum::sum(message, 0));
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+}

@@ -1,0 +1,278 @@
+//! The IPv4 header (RFC 791) and its options.
+
+use core::net::Ipv4Addr;
+use core::ops::Range;
+
+use crate::bytes::{be16, head, head_mut};
+use crate::{IpProtocol, ParseError, checksum};
+
+/// Length of a header without options in bytes.
+pub const HEADER_LEN: usize = 20;
+/// Most bytes of options a header can hold.
+pub const OPTIONS_LEN_MAX: usize = 40;
+/// Longest packet in bytes.
+pub const TOTAL_LEN_MAX: usize = 65535;
+/// Every IPv4 link carries packets of this many bytes unfragmented (RFC 791 §3.2).
+pub const MTU_MIN: usize = 68;
+
+const DONT_FRAGMENT: u16 = 0x4000;
+const MORE_FRAGMENTS: u16 = 0x2000;
+const OFFSET_MASK: u16 = 0x1fff;
+
+/// An IPv4 header. The checksum is not a field: [`Header::emit`] computes it, [`checksum_ok`] verifies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Differentiated services (6 bits) and ECN (2 bits).
+    pub tos: u8,
+    /// Length of header and payload in bytes.
+    pub total_len: u16,
+    /// Which fragments belong together.
+    pub ident: u16,
+    /// Routers may not fragment this packet.
+    pub dont_fragment: bool,
+    /// Another fragment follows this one.
+    pub more_fragments: bool,
+    /// Place of this fragment in its packet in bytes, a multiple of 8.
+    pub fragment_offset: u16,
+    /// Hops left.
+    pub ttl: u8,
+    /// What the payload is.
+    pub protocol: IpProtocol,
+    /// Sender.
+    pub src: Ipv4Addr,
+    /// Receiver.
+    pub dst: Ipv4Addr,
+    /// Options, empty in almost every packet.
+    pub options: Options,
+}
+
+impl Header {
+    /// Reads the header of a packet and returns where its payload is; bytes after the total length are
+    /// link padding and not part of it. The checksum is not looked at.
+    #[inline]
+    pub fn parse(data: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
+        let (header, header_len) = Self::parse_quoted(data)?;
+        let total_len = usize::from(header.total_len);
+        if total_len < header_len {
+            return Err(ParseError::BadLength);
+        }
+        if total_len > data.len() {
+            return Err(ParseError::Truncated);
+        }
+        // A fragment that ends beyond the longest packet could never be reassembled.
+        if usize::from(header.fragment_offset) + total_len > TOTAL_LEN_MAX {
+            return Err(ParseError::BadLength);
+        }
+        Ok((header, header_len..total_len))
+    }
+
+    /// Reads the header of a packet that is quoted in an ICMP error, whose end may be missing. The
+    /// header itself must be complete; its length in bytes is returned.
+    #[inline]
+    pub fn parse_quoted(data: &[u8]) -> Result<(Self, usize), ParseError> {
+        let h = head::<HEADER_LEN>(data)?;
+        if h[0] >> 4 != 4 {
+            return Err(ParseError::BadVersion);
+        }
+        let header_len = usize::from(h[0] & 0x0f) * 4;
+        let options = if header_len == HEADER_LEN {
+            Options::EMPTY
+        } else {
+            let bytes = data.get(HEADER_LEN..header_len).ok_or(ParseError::BadHeaderLength)?;
+            Options::new(bytes).ok_or(ParseError::BadHeaderLength)?
+        };
+        let fragment = be16(h[6], h[7]);
+        let header = Self {
+            tos: h[1],
+            total_len: be16(h[2], h[3]),
+            ident: be16(h[4], h[5]),
+            dont_fragment: fragment & DONT_FRAGMENT != 0,
+            more_fragments: fragment & MORE_FRAGMENTS != 0,
+            fragment_offset: (fragment & OFFSET_MASK) << 3,
+            ttl: h[8],
+            protocol: IpProtocol(h[9]),
+            src: Ipv4Addr::new(h[12], h[13], h[14], h[15]),
+            dst: Ipv4Addr::new(h[16], h[17], h[18], h[19]),
+            options,
+        };
+        Ok((header, header_len))
+    }
+
+    /// Writes the header with its checksum and returns its length.
+    #[inline]
+    pub fn emit(&self, buf: &mut [u8]) -> usize {
+        let header_len = self.header_len();
+        let mut fragment = self.fragment_offset >> 3;
+        if self.dont_fragment {
+            fragment |= DONT_FRAGMENT;
+        }
+        if self.more_fragments {
+            fragment |= MORE_FRAGMENTS;
+        }
+        let first = u16::from_be_bytes([0x40 | (header_len / 4) as u8, self.tos]);
+        let hops = u16::from_be_bytes([self.ttl, self.protocol.0]);
+        // Summed from the fields: reading back bytes that were only just stored would stall.
+        let fields = u64::from(first)
+            + u64::from(self.total_len)
+            + u64::from(self.ident)
+            + u64::from(fragment)
+            + u64::from(hops)
+            + u64::from(self.src.to_bits())
+            + u64::from(self.dst.to_bits());
+        let sum = checksum::finish(checksum::sum(self.options.padded(), fields));
+        let h = head_mut::<HEADER_LEN>(buf);
+        h[..2].copy_from_slice(&first.to_be_bytes());
+        h[2..4].copy_from_slice(&self.total_len.to_be_bytes());
+        h[4..6].copy_from_slice(&self.ident.to_be_bytes());
+        h[6..8].copy_from_slice(&fragment.to_be_bytes());
+        h[8..10].copy_from_slice(&hops.to_be_bytes());
+        h[10..12].copy_from_slice(&sum.to_be_bytes());
+        h[12..16].copy_from_slice(&self.src.octets());
+        h[16..].copy_from_slice(&self.dst.octets());
+        if header_len > HEADER_LEN {
+            buf[HEADER_LEN..header_len].copy_from_slice(self.options.padded());
+        }
+        header_len
+    }
+
+    /// Length of the header in bytes, 20 to 60.
+    #[inline]
+    #[must_use]
+    pub const fn header_len(&self) -> usize {
+        HEADER_LEN + self.options.padded_len()
+    }
+
+    /// Length of what follows the header in bytes.
+    #[inline]
+    #[must_use]
+    pub const fn payload_len(&self) -> usize {
+        (self.total_len as usize).saturating_sub(self.header_len())
+    }
+
+    /// Whether this is a piece of a packet and not a whole one.
+    #[inline]
+    #[must_use]
+    pub const fn is_fragment(&self) -> bool {
+        self.more_fragments || self.fragment_offset != 0
+    }
+}
+
+/// Whether the checksum of a header is right; `header` is exactly the header with its options.
+#[inline]
+#[must_use]
+pub fn checksum_ok(header: &[u8]) -> bool {
+    checksum::finish(checksum::sum(header, 0)) == 0
+}
+
+/// The options of an IPv4 header: up to 40 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    bytes: [u8; OPTIONS_LEN_MAX],
+    len: u8,
+}
+
+impl Options {
+    /// No options.
+    pub const EMPTY: Self = Self { bytes: [0; OPTIONS_LEN_MAX], len: 0 };
+    /// Routers shall look at the packet (RFC 2113): IGMP reports carry it.
+    pub const ROUTER_ALERT: Self = {
+        let mut bytes = [0; OPTIONS_LEN_MAX];
+        bytes[0] = 0x94;
+        bytes[1] = 4;
+        Self { bytes, len: 4 }
+    };
+
+    /// Options from bytes, or `None` when there are more than 40. Emitting pads them with zeroes,
+    /// "end of option list", to a multiple of 4.
+    #[must_use]
+    pub fn new(options: &[u8]) -> Option<Self> {
+        let mut bytes = [0; OPTIONS_LEN_MAX];
+        bytes.get_mut(..options.len())?.copy_from_slice(options);
+        Some(Self { bytes, len: options.len() as u8 })
+    }
+
+    /// The bytes as they were read.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// Whether there are none.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Goes over the options; an option that runs past the end yields one error, then the end.
+    #[must_use]
+    pub fn iter(&self) -> OptionIter<'_> {
+        OptionIter { rest: self.as_bytes() }
+    }
+
+    /// Whether one of the options is a source route, loose or strict, which hosts do not
+    /// forward and filters distrust (RFC 7126 §4.3, §4.4).
+    #[must_use]
+    pub fn has_source_route(&self) -> bool {
+        const LOOSE: u8 = 131;
+        const STRICT: u8 = 137;
+        self.iter().any(|o| o.is_ok_and(|o| matches!(o.kind, LOOSE | STRICT)))
+    }
+
+    const fn padded_len(&self) -> usize {
+        (self.len as usize).next_multiple_of(4)
+    }
+
+    fn padded(&self) -> &[u8] {
+        &self.bytes[..self.padded_len()]
+    }
+}
+
+/// One option of an IPv4 header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptionField<'a> {
+    /// Copied flag, class and number.
+    pub kind: u8,
+    /// What follows the length byte.
+    pub data: &'a [u8],
+}
+
+impl OptionField<'_> {
+    /// Whether every fragment carries this option and not only the first one (RFC 791 §3.1).
+    #[must_use]
+    pub const fn is_copied(&self) -> bool {
+        self.kind & 0x80 != 0
+    }
+}
+
+/// Iterator over the options of a header, without padding.
+#[derive(Clone, Debug)]
+pub struct OptionIter<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for OptionIter<'a> {
+    type Item = Result<OptionField<'a>, ParseError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        const END: u8 = 0;
+        const NOP: u8 = 1;
+        while let [NOP, rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+        let option = match self.rest {
+            [] | [END, ..] => return None,
+            [kind, len, ..] => {
+                let len = usize::from(*len);
+                self.rest.get(2..len).map(|data| (OptionField { kind: *kind, data }, len))
+            }
+            [_] => None,
+        };
+        let Some((option, len)) = option else {
+            self.rest = &[];
+            return Some(Err(ParseError::BadOption));
+        };
+        self.rest = &self.rest[len..];
+        Some(Ok(option))
+    }
+}

@@ -1,0 +1,347 @@
+//! IPv6 extension headers (RFC 8200 §4), walked once from the IPv6 header to the upper layer.
+//!
+//! The walk is bounded by [`HEADERS_MAX`] and [`OPTIONS_MAX`] as RFC 8504 §5.3 allows, and every refusal
+//! says which ICMPv6 Parameter Problem it deserves, if any. A packet without extension headers, which is
+//! almost every packet, costs one comparison.
+
+use crate::bytes::{at, be16, head_mut};
+use crate::{IpProtocol, ParseError, icmpv6, ipv6};
+
+/// Most extension headers in one packet; RFC 8200 names seven in its recommended order (§4.1).
+pub const HEADERS_MAX: usize = 8;
+/// Most options other than padding in one options header (RFC 8504 §5.3).
+pub const OPTIONS_MAX: usize = 8;
+/// Length of a fragment header in bytes.
+pub const FRAGMENT_LEN: usize = 8;
+/// Length of the hop-by-hop header that [`emit_router_alert`] writes, in bytes.
+pub const ROUTER_ALERT_LEN: usize = 8;
+
+/// What the walk found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// The protocol of the upper layer; for a fragment that is not whole, what its first header is.
+    pub upper: IpProtocol,
+    /// Where the upper layer (or the fragment's piece) starts, from the start of the IPv6 header.
+    pub upper_at: usize,
+    /// Where the next-header field stands that names `upper`: the pointer of the Parameter Problem for
+    /// an upper layer that nobody knows.
+    pub upper_named_at: usize,
+    /// The fragment header, if there is one. Unless it [is atomic](Fragment::is_atomic), the walk has
+    /// stopped there and the rest is for reassembly.
+    pub fragment: Option<Fragment>,
+    /// The value of the hop-by-hop Router Alert option (RFC 2711), 0 for MLD.
+    pub router_alert: Option<u16>,
+}
+
+/// A fragment header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    /// What the fragmented part starts with.
+    pub next_header: IpProtocol,
+    /// Place of this piece in the fragmented part in bytes, a multiple of 8.
+    pub offset: u16,
+    /// Another fragment follows.
+    pub more: bool,
+    /// Which fragments belong together.
+    pub ident: u32,
+    /// Where the fragment header starts, from the start of the IPv6 header; what is before it is the
+    /// unfragmentable part.
+    pub header_at: usize,
+    /// Where the next-header field stands that names the fragment header; reassembly overwrites it
+    /// with `next_header`.
+    pub named_at: usize,
+}
+
+impl Fragment {
+    /// Whether this "fragment" is the whole packet, to be processed as if the header were not there.
+    //= https://www.rfc-editor.org/rfc/rfc6946#section-4
+    //# A host that receives an IPv6 packet that includes a Fragment Header with the "Fragment Offset"
+    //# equal to 0 and the "M" flag equal to 0 MUST process that packet in isolation from any other
+    //# packets/fragments
+    #[inline]
+    #[must_use]
+    pub const fn is_atomic(&self) -> bool {
+        self.offset == 0 && !self.more
+    }
+
+    /// Writes the fragment header and returns its length, 8.
+    pub fn emit(&self, buf: &mut [u8]) -> usize {
+        let h = head_mut::<FRAGMENT_LEN>(buf);
+        h[0] = self.next_header.0;
+        h[1] = 0;
+        h[2..4].copy_from_slice(&(self.offset & !7 | u16::from(self.more)).to_be_bytes());
+        h[4..].copy_from_slice(&self.ident.to_be_bytes());
+        FRAGMENT_LEN
+    }
+}
+
+/// Why the walk refused a packet, and what the sender is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChainError {
+    /// Drop the packet in silence.
+    Discard(ParseError),
+    /// Drop the packet and send an ICMPv6 Parameter Problem, which RFC 4443 §2.4 (e) may still forbid.
+    ParamProblem {
+        /// The code of the message.
+        code: u8,
+        /// The pointer of the message, from the start of the IPv6 header.
+        pointer: u32,
+        /// Whether it is sent even when the packet went to a multicast address.
+        even_if_multicast: bool,
+    },
+}
+
+impl ChainError {
+    const fn problem(code: u8, pointer: usize) -> Self {
+        Self::ParamProblem { code, pointer: pointer as u32, even_if_multicast: false }
+    }
+}
+
+impl From<ParseError> for ChainError {
+    fn from(error: ParseError) -> Self {
+        Self::Discard(error)
+    }
+}
+
+/// Walks the extension headers of `packet`, which starts with its IPv6 header and is cut to its
+/// payload length. `header` is its parsed IPv6 header.
+#[inline]
+pub fn walk(packet: &[u8], header: &ipv6::Header) -> Result<Chain, ChainError> {
+    let chain = Chain {
+        upper: header.next_header,
+        upper_at: ipv6::HEADER_LEN,
+        upper_named_at: NEXT_HEADER_AT,
+        fragment: None,
+        router_alert: None,
+    };
+    if !header.next_header.is_ipv6_extension() {
+        return Ok(chain);
+    }
+    walk_headers(packet, chain)
+}
+
+/// Processes the hop-by-hop options alone, as a router does that forwards the packet; returns the value
+/// of a Router Alert.
+//= https://www.rfc-editor.org/rfc/rfc8200#section-4
+//# Extension headers (except for the Hop-by-Hop Options header) are not
+//# processed, inserted, or deleted by any node along a packet's delivery
+//# path, until the packet reaches the node
+pub fn walk_hop_by_hop(packet: &[u8], header: &ipv6::Header) -> Result<Option<u16>, ChainError> {
+    if header.next_header != IpProtocol::HOP_BY_HOP {
+        return Ok(None);
+    }
+    let len = extension_len(packet, ipv6::HEADER_LEN)?;
+    walk_options(packet, ipv6::HEADER_LEN, len)
+}
+
+/// Writes a hop-by-hop header with the Router Alert option and returns its length, 8. `value` 0 marks
+/// MLD (RFC 2711 §2.1).
+pub fn emit_router_alert(next_header: IpProtocol, value: u16, buf: &mut [u8]) -> usize {
+    let [hi, lo] = value.to_be_bytes();
+    let h = head_mut::<ROUTER_ALERT_LEN>(buf);
+    *h = [next_header.0, 0, OPTION_ROUTER_ALERT, 2, hi, lo, OPTION_PAD_N, 0];
+    ROUTER_ALERT_LEN
+}
+
+const NEXT_HEADER_AT: usize = 6;
+const PAYLOAD_LEN_AT: usize = 4;
+
+const OPTION_PAD1: u8 = 0;
+const OPTION_PAD_N: u8 = 1;
+const OPTION_ROUTER_ALERT: u8 = 5;
+
+fn walk_headers(packet: &[u8], mut chain: Chain) -> Result<Chain, ChainError> {
+    for _ in 0..HEADERS_MAX {
+        let here = chain.upper_at;
+        let len = match chain.upper {
+            IpProtocol::HOP_BY_HOP => {
+                //= https://www.rfc-editor.org/rfc/rfc8200#section-4
+                //# The same
+                //# action should be taken if a node encounters a Next Header value of
+                //# zero in any header other than an IPv6 header.
+                if here != ipv6::HEADER_LEN {
+                    let code = icmpv6::PARAM_UNKNOWN_NEXT_HEADER;
+                    return Err(ChainError::problem(code, chain.upper_named_at));
+                }
+                let len = extension_len(packet, here)?;
+                chain.router_alert = walk_options(packet, here, len)?;
+                len
+            }
+            IpProtocol::DESTINATION_OPTIONS => {
+                let len = extension_len(packet, here)?;
+                walk_options(packet, here, len)?;
+                len
+            }
+            IpProtocol::ROUTING => {
+                let len = extension_len(packet, here)?;
+                check_routing(packet, here)?;
+                len
+            }
+            // A fragment of a fragment is only ever made to get past a filter, and a second atomic
+            // header says nothing: both go in silence.
+            IpProtocol::FRAGMENT if chain.fragment.is_some() => {
+                return Err(ParseError::Unsupported.into());
+            }
+            IpProtocol::FRAGMENT => {
+                let fragment = parse_fragment(packet, here, chain.upper_named_at)?;
+                chain.fragment = Some(fragment);
+                if !fragment.is_atomic() {
+                    chain.upper_at = here + FRAGMENT_LEN;
+                    chain.upper_named_at = here;
+                    chain.upper = fragment.next_header;
+                    return Ok(chain);
+                }
+                FRAGMENT_LEN
+            }
+            _ => return Ok(chain),
+        };
+        let [next] = *at::<1>(packet, here)?;
+        chain.upper = IpProtocol(next);
+        chain.upper_named_at = here;
+        chain.upper_at = here + len;
+    }
+    if chain.upper.is_ipv6_extension() {
+        return Err(ChainError::problem(icmpv6::PARAM_TOO_MANY_HEADERS, chain.upper_at));
+    }
+    Ok(chain)
+}
+
+/// The length in bytes of the extension header at `here`, which is then known to be inside the packet.
+fn extension_len(packet: &[u8], here: usize) -> Result<usize, ParseError> {
+    let [_, units] = *at::<2>(packet, here)?;
+    let len = (usize::from(units) + 1) * 8;
+    if here + len > packet.len() {
+        return Err(ParseError::Truncated);
+    }
+    Ok(len)
+}
+
+//= https://www.rfc-editor.org/rfc/rfc5095#section-3
+//# An IPv6 node that receives a packet with a destination address assigned to it and that contains an
+//# RH0 extension header MUST NOT execute the algorithm specified in the latter part of Section 4.4 of
+//# [RFC2460] for RH0. Instead, such packets MUST be processed according to the behaviour specified in
+//# Section 4.4 of [RFC2460] for a datagram that includes an unrecognised Routing Type value
+fn check_routing(packet: &[u8], here: usize) -> Result<(), ChainError> {
+    let [_, _, _, segments_left] = *at::<4>(packet, here)?;
+    // No routing type is known here, so that a header still to be acted on is an error at its type.
+    if segments_left != 0 {
+        return Err(ChainError::problem(icmpv6::PARAM_ERRONEOUS_FIELD, here + 2));
+    }
+    Ok(())
+}
+
+fn parse_fragment(packet: &[u8], here: usize, named_at: usize) -> Result<Fragment, ChainError> {
+    let h = at::<FRAGMENT_LEN>(packet, here)?;
+    let field = be16(h[2], h[3]);
+    let fragment = Fragment {
+        next_header: IpProtocol(h[0]),
+        offset: field & !7,
+        more: field & 1 != 0,
+        ident: u32::from_be_bytes([h[4], h[5], h[6], h[7]]),
+        header_at: here,
+        named_at,
+    };
+    let piece_len = packet.len() - here - FRAGMENT_LEN;
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+    //# If the length of a fragment, as derived from the fragment packet's
+    //# Payload Length field, is not a multiple of 8 octets and the M flag
+    //# of that fragment packet is 1, then that fragment must be discarded
+    //# and an ICMP Parameter Problem, Code 0, message should be sent to
+    //# the source of the fragment, pointing to the Payload Length field
+    //# of the fragment packet.
+    if fragment.more && !piece_len.is_multiple_of(8) {
+        return Err(ChainError::problem(icmpv6::PARAM_ERRONEOUS_FIELD, PAYLOAD_LEN_AT));
+    }
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
+    //# If the length and offset of a fragment are such that the Payload
+    //# Length of the packet reassembled from that fragment would exceed
+    //# 65,535 octets, then that fragment must be discarded
+    let unfragmentable = here - ipv6::HEADER_LEN;
+    if unfragmentable + usize::from(fragment.offset) + piece_len > ipv6::PAYLOAD_LEN_MAX {
+        return Err(ChainError::problem(icmpv6::PARAM_ERRONEOUS_FIELD, here + 2));
+    }
+    if fragment.more && fragment.offset == 0 {
+        check_first_fragment(packet, fragment.next_header, here + FRAGMENT_LEN)?;
+    }
+    Ok(fragment)
+}
+
+/// Holds the first fragment to carry every header through the upper layer's, so that filters can see
+/// what it is. The options in it are left for after reassembly.
+/// RFC 7112 §5: the rest is discarded, and the sender told by Parameter Problem code 3.
+fn check_first_fragment(packet: &[u8], next: IpProtocol, here: usize) -> Result<(), ChainError> {
+    let incomplete = ChainError::problem(icmpv6::PARAM_INCOMPLETE_CHAIN, 0);
+    let (mut next, mut here) = (next, here);
+    for _ in 0..HEADERS_MAX {
+        let upper_len = match next {
+            IpProtocol::HOP_BY_HOP | IpProtocol::FRAGMENT => {
+                return Err(ParseError::Unsupported.into());
+            }
+            IpProtocol::ROUTING | IpProtocol::DESTINATION_OPTIONS => {
+                let len = extension_len(packet, here).map_err(|_| incomplete)?;
+                let [named] = *at::<1>(packet, here).map_err(|_| incomplete)?;
+                next = IpProtocol(named);
+                here += len;
+                continue;
+            }
+            IpProtocol::NO_NEXT_HEADER => 0,
+            IpProtocol::TCP => 20,
+            IpProtocol::UDP | IpProtocol::ICMPV6 => 8,
+            _ => 1,
+        };
+        return if here + upper_len <= packet.len() { Ok(()) } else { Err(incomplete) };
+    }
+    Err(ChainError::problem(icmpv6::PARAM_TOO_MANY_HEADERS, here))
+}
+
+/// Goes over the options of the header at `here`; returns the value of a Router Alert.
+fn walk_options(packet: &[u8], here: usize, len: usize) -> Result<Option<u16>, ChainError> {
+    let end = here + len;
+    let mut cursor = here + 2;
+    let mut seen = 0;
+    let mut router_alert = None;
+    while cursor < end {
+        let [kind] = *at::<1>(packet, cursor)?;
+        if kind == OPTION_PAD1 {
+            cursor += 1;
+            continue;
+        }
+        let [_, data_len] = *at::<2>(packet, cursor)?;
+        let data_len = usize::from(data_len);
+        let next = cursor + 2 + data_len;
+        if next > end {
+            return Err(ParseError::BadOption.into());
+        }
+        if kind != OPTION_PAD_N {
+            seen += 1;
+            if seen > OPTIONS_MAX {
+                return Err(ChainError::problem(icmpv6::PARAM_TOO_MANY_OPTIONS, cursor));
+            }
+            match (kind, data_len) {
+                (OPTION_ROUTER_ALERT, 2) => {
+                    let [hi, lo] = *at::<2>(packet, cursor + 2)?;
+                    router_alert = Some(be16(hi, lo));
+                }
+                _ => refuse_unknown_option(kind, cursor)?,
+            }
+        }
+        cursor = next;
+    }
+    Ok(router_alert)
+}
+
+/// Acts on the two highest bits of an option type that is not known (RFC 8200 §4.2).
+fn refuse_unknown_option(kind: u8, pointer: usize) -> Result<(), ChainError> {
+    let even_if_multicast = match kind >> 6 {
+        0b00 => return Ok(()),
+        0b01 => return Err(ParseError::BadOption.into()),
+        0b10 => true,
+        _ => false,
+    };
+    Err(ChainError::ParamProblem {
+        code: icmpv6::PARAM_UNKNOWN_OPTION,
+        pointer: pointer as u32,
+        even_if_multicast,
+    })
+}

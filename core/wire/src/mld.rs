@@ -1,0 +1,183 @@
+//! Multicast listener discovery for IPv6, the listener's half: queries are read, reports written (RFC
+//! 2710 for version 1, RFC 3810 for version 2).
+//!
+//! Switches that snoop forward a group only where a report was heard: a node that does not report its
+//! solicited-node groups may never be found by neighbour discovery.
+
+use core::net::Ipv6Addr;
+
+use crate::bytes::{at, be16, head_mut, ipv6_at};
+use crate::{ParseError, icmpv6};
+
+/// ICMPv6 type of a query.
+pub const QUERY: u8 = 130;
+/// ICMPv6 type of a version 1 report.
+pub const REPORT_V1: u8 = 131;
+/// ICMPv6 type of a version 1 "done".
+pub const DONE_V1: u8 = 132;
+/// ICMPv6 type of a version 2 report.
+pub const REPORT_V2: u8 = 143;
+
+/// The hop limit of every MLD packet.
+pub const HOP_LIMIT: u8 = 1;
+/// Length of a version 1 message in bytes.
+pub const V1_LEN: usize = 24;
+
+/// A router asks who listens to what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The version the router speaks; reports answer in it.
+    pub version: Version,
+    /// Longest time to wait before answering, in milliseconds.
+    pub max_response_ms: u32,
+    /// The group asked about; `None` for all.
+    pub group: Option<Ipv6Addr>,
+    /// How many sources are asked about; they start at the length that `parse` returned.
+    pub source_count: u16,
+}
+
+/// Version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// RFC 2710.
+    V1,
+    /// RFC 3810.
+    V2,
+}
+
+impl Query {
+    /// Reads a query; `data` is the whole payload of a packet from `src`. The returned length is where
+    /// its sources start.
+    //= https://www.rfc-editor.org/rfc/rfc3810#section-6.2
+    //# Upon reception of an MLD message that contains a Query, the node checks if the source address of
+    //# the message is a valid link-local address, if the Hop Limit is set to 1, and if the Router Alert
+    //# option is present in the Hop-By-Hop Options header of the IPv6 packet.
+    ///
+    /// The Router Alert is for the caller, who has walked the headers.
+    pub fn parse(data: &[u8], src: Ipv6Addr, hop_limit: u8) -> Result<(Self, usize), ParseError> {
+        let h = at::<V1_LEN>(data, 0)?;
+        if h[0] != QUERY {
+            return Err(ParseError::Unsupported);
+        }
+        if hop_limit != HOP_LIMIT {
+            return Err(ParseError::BadHopLimit);
+        }
+        if !src.is_unicast_link_local() {
+            return Err(ParseError::BadAddress);
+        }
+        let code = be16(h[4], h[5]);
+        let group = ipv6_at(data, 8)?;
+        if !group.is_unspecified() && !group.is_multicast() {
+            return Err(ParseError::BadAddress);
+        }
+        let group = (!group.is_unspecified()).then_some(group);
+        if data.len() == V1_LEN {
+            let max_response_ms = u32::from(code);
+            let version = Version::V1;
+            return Ok((Self { version, max_response_ms, group, source_count: 0 }, V1_LEN));
+        }
+        let rest = at::<4>(data, V1_LEN)?;
+        let source_count = be16(rest[2], rest[3]);
+        let len = V1_LEN + 4;
+        if data.len() < len + usize::from(source_count) * 16 {
+            return Err(ParseError::Truncated);
+        }
+        let query =
+            Self { version: Version::V2, max_response_ms: response_ms(code), group, source_count };
+        Ok((query, len))
+    }
+}
+
+/// Decodes the maximum response code of version 2 (RFC 3810 §5.1.3): a float from 32768 on.
+fn response_ms(code: u16) -> u32 {
+    if code < 0x8000 {
+        return u32::from(code);
+    }
+    let (exponent, mantissa) = (code >> 12 & 7, code & 0x0fff);
+    u32::from(mantissa | 0x1000) << (exponent + 3)
+}
+
+/// What a record of a version 2 report says about its group (RFC 3810 §5.2.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecordKind {
+    /// Answer to a query: these sources only; without sources, nothing.
+    IsInclude,
+    /// Answer to a query: all sources but these; without sources, all.
+    IsExclude,
+    /// The filter has become "these sources only": without sources, leaves the group.
+    ToInclude,
+    /// The filter has become "all but these": without sources, joins the group.
+    ToExclude,
+}
+
+impl RecordKind {
+    /// The value on the wire, the same in IGMPv3.
+    #[must_use]
+    pub const fn to_bits(self) -> u8 {
+        match self {
+            Self::IsInclude => 1,
+            Self::IsExclude => 2,
+            Self::ToInclude => 3,
+            Self::ToExclude => 4,
+        }
+    }
+}
+
+/// A record of a version 2 report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// What it says.
+    pub kind: RecordKind,
+    /// Which group.
+    pub group: Ipv6Addr,
+    /// Which sources.
+    pub sources: &'a [Ipv6Addr],
+}
+
+impl Record<'_> {
+    /// Length of the record in bytes.
+    #[must_use]
+    pub const fn emitted_len(&self) -> usize {
+        20 + 16 * self.sources.len()
+    }
+
+    fn emit(&self, buf: &mut [u8]) -> usize {
+        let [hi, lo] = (self.sources.len() as u16).to_be_bytes();
+        let h = head_mut::<20>(buf);
+        h[..4].copy_from_slice(&[self.kind.to_bits(), 0, hi, lo]);
+        h[4..].copy_from_slice(&self.group.octets());
+        for (source, place) in self.sources.iter().zip(buf[20..].chunks_exact_mut(16)) {
+            place.copy_from_slice(&source.octets());
+        }
+        self.emitted_len()
+    }
+}
+
+/// Writes a version 2 report with its checksum and returns its length: 8 and the length of each record.
+/// It goes to [`crate::addr::ALL_MLDV2_ROUTERS`] with hop limit 1 and a Router Alert; `src` is the
+/// packet's source, link-local or `::`.
+pub fn emit_report_v2(records: &[Record<'_>], src: Ipv6Addr, buf: &mut [u8]) -> usize {
+    let [hi, lo] = (records.len() as u16).to_be_bytes();
+    *head_mut::<8>(buf) = [REPORT_V2, 0, 0, 0, 0, 0, hi, lo];
+    let len = records.iter().fold(8, |len, record| len + record.emit(&mut buf[len..]));
+    icmpv6::fill_checksum(&mut buf[..len], src, crate::addr::ALL_MLDV2_ROUTERS);
+    len
+}
+
+/// Writes a version 1 report, sent to the group itself, and returns its length, 24.
+pub fn emit_report_v1(group: Ipv6Addr, src: Ipv6Addr, buf: &mut [u8]) -> usize {
+    emit_v1(REPORT_V1, group, src, group, buf)
+}
+
+/// Writes a version 1 "done", sent to all routers, and returns its length, 24.
+pub fn emit_done_v1(group: Ipv6Addr, src: Ipv6Addr, buf: &mut [u8]) -> usize {
+    emit_v1(DONE_V1, group, src, crate::addr::ALL_ROUTERS, buf)
+}
+
+fn emit_v1(kind: u8, group: Ipv6Addr, src: Ipv6Addr, dst: Ipv6Addr, buf: &mut [u8]) -> usize {
+    let h = head_mut::<V1_LEN>(buf);
+    h[..8].copy_from_slice(&[kind, 0, 0, 0, 0, 0, 0, 0]);
+    h[8..].copy_from_slice(&group.octets());
+    icmpv6::fill_checksum(h, src, dst);
+    V1_LEN
+}

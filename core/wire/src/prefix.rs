@@ -1,0 +1,184 @@
+//! An address with the length of its network part: `10.0.0.2/24`.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
+
+use crate::ParseError;
+
+/// An address and a prefix length that fits its family. Host bits are kept, so that one value can say
+/// both "this interface is 10.0.0.2" and "its network is 10.0.0.0/24".
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix {
+    addr: IpAddr,
+    len: u8,
+}
+
+impl Prefix {
+    /// 0.0.0.0/0, the IPv4 default route.
+    pub const ALL_V4: Self = Self { addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED), len: 0 };
+    /// ::/0, the IPv6 default route.
+    pub const ALL_V6: Self = Self { addr: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
+
+    /// `addr/len`, or `None` when `len` exceeds the 32 or 128 bits of the address.
+    #[must_use]
+    pub const fn new(addr: IpAddr, len: u8) -> Option<Self> {
+        if len <= bits_of(addr) { Some(Self { addr, len }) } else { None }
+    }
+
+    /// The prefix that holds `addr` alone: /32 or /128.
+    #[must_use]
+    pub const fn host(addr: IpAddr) -> Self {
+        Self { addr, len: bits_of(addr) }
+    }
+
+    /// The address as given, host bits included.
+    #[inline]
+    #[must_use]
+    pub const fn addr(&self) -> IpAddr {
+        self.addr
+    }
+
+    /// Length of the network part in bits.
+    // A prefix of length 0 holds every address, so that `is_empty` would only mislead.
+    #[allow(clippy::len_without_is_empty)]
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> u8 {
+        self.len
+    }
+
+    /// Whether this holds one address only.
+    #[must_use]
+    pub const fn is_host(&self) -> bool {
+        self.len == bits_of(self.addr)
+    }
+
+    /// The first address: host bits zero.
+    #[inline]
+    #[must_use]
+    pub const fn network(&self) -> IpAddr {
+        match self.addr {
+            IpAddr::V4(a) => IpAddr::V4(Ipv4Addr::from_bits(a.to_bits() & mask_v4(self.len))),
+            IpAddr::V6(a) => IpAddr::V6(Ipv6Addr::from_bits(a.to_bits() & mask_v6(self.len))),
+        }
+    }
+
+    /// The same network with the host bits zero.
+    #[must_use]
+    pub const fn trunc(&self) -> Self {
+        Self { addr: self.network(), len: self.len }
+    }
+
+    /// The last address: host bits one.
+    #[must_use]
+    pub const fn last(&self) -> IpAddr {
+        match self.addr {
+            IpAddr::V4(a) => IpAddr::V4(Ipv4Addr::from_bits(a.to_bits() | !mask_v4(self.len))),
+            IpAddr::V6(a) => IpAddr::V6(Ipv6Addr::from_bits(a.to_bits() | !mask_v6(self.len))),
+        }
+    }
+
+    /// Whether `addr` is of the same family and inside the network.
+    #[inline]
+    #[must_use]
+    pub const fn contains(&self, addr: IpAddr) -> bool {
+        match (self.addr, addr) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()) & mask_v4(self.len) == 0,
+            (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()) & mask_v6(self.len) == 0,
+            _ => false,
+        }
+    }
+
+    /// Whether all of `other` is inside this network.
+    #[must_use]
+    pub const fn contains_prefix(&self, other: &Self) -> bool {
+        self.len <= other.len && self.contains(other.addr)
+    }
+
+    /// The directed broadcast address: IPv4 only, and none on a point-to-point /31 (RFC 3021) or /32.
+    #[inline]
+    #[must_use]
+    pub const fn broadcast(&self) -> Option<Ipv4Addr> {
+        match self.last() {
+            IpAddr::V4(last) if self.len < 31 => Some(last),
+            _ => None,
+        }
+    }
+
+    /// Whether `addr` is this network's directed broadcast address.
+    #[inline]
+    #[must_use]
+    pub fn is_broadcast(&self, addr: Ipv4Addr) -> bool {
+        self.broadcast() == Some(addr)
+    }
+
+    /// The netmask of an IPv4 prefix: 255.255.255.0 for a /24.
+    #[must_use]
+    pub const fn netmask_v4(&self) -> Option<Ipv4Addr> {
+        match self.addr {
+            IpAddr::V4(_) => Some(Ipv4Addr::from_bits(mask_v4(self.len))),
+            IpAddr::V6(_) => None,
+        }
+    }
+}
+
+const fn bits_of(addr: IpAddr) -> u8 {
+    match addr {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+#[inline]
+const fn mask_v4(len: u8) -> u32 {
+    match u32::MAX.checked_shl(32 - len as u32) {
+        Some(mask) => mask,
+        None => 0,
+    }
+}
+
+#[inline]
+const fn mask_v6(len: u8) -> u128 {
+    match u128::MAX.checked_shl(128 - len as u32) {
+        Some(mask) => mask,
+        None => 0,
+    }
+}
+
+impl From<IpAddr> for Prefix {
+    fn from(addr: IpAddr) -> Self {
+        Self::host(addr)
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = ParseError;
+
+    /// Reads `10.0.0.2/24` or `fd00::2/64`; an address alone is a /32 or /128.
+    fn from_str(s: &str) -> Result<Self, ParseError> {
+        let (addr, len) = match s.split_once('/') {
+            Some((addr, len)) => (addr, Some(len)),
+            None => (s, None),
+        };
+        let addr: IpAddr = addr.parse().map_err(|_| ParseError::BadAddress)?;
+        let Some(len) = len else { return Ok(Self::host(addr)) };
+        if len.is_empty() || !len.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(ParseError::BadLength);
+        }
+        let len = len.parse().map_err(|_| ParseError::BadLength)?;
+        Self::new(addr, len).ok_or(ParseError::BadLength)
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.addr, self.len)
+    }
+}
+
+impl fmt::Debug for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,102 @@
+//! The UDP header (RFC 768) and its checksum rules, which differ by IP version.
+
+use core::ops::Range;
+
+use crate::bytes::{be16, head, head_mut};
+use crate::{ParseError, checksum};
+
+/// Length of the header in bytes.
+pub const HEADER_LEN: usize = 8;
+
+/// A UDP header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Port of the sender.
+    pub src_port: u16,
+    /// Port of the receiver.
+    pub dst_port: u16,
+    /// Length of header and payload in bytes.
+    pub length: u16,
+    /// Checksum as it stands on the wire; 0 means that there is none.
+    pub checksum: u16,
+}
+
+impl Header {
+    /// Reads the header of a datagram and returns where its payload is. `data` is the whole payload of
+    /// the IP packet; bytes after the UDP length are ignored.
+    #[inline]
+    pub fn parse(data: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
+        let (header, header_len) = Self::parse_quoted(data)?;
+        let length = usize::from(header.length);
+        if length < header_len {
+            return Err(ParseError::BadLength);
+        }
+        if length > data.len() {
+            return Err(ParseError::Truncated);
+        }
+        Ok((header, header_len..length))
+    }
+
+    /// Reads the header of a datagram quoted in an ICMP error, whose payload may be missing.
+    #[inline]
+    pub fn parse_quoted(data: &[u8]) -> Result<(Self, usize), ParseError> {
+        let h = head::<HEADER_LEN>(data)?;
+        let header = Self {
+            src_port: be16(h[0], h[1]),
+            dst_port: be16(h[2], h[3]),
+            length: be16(h[4], h[5]),
+            checksum: be16(h[6], h[7]),
+        };
+        Ok((header, HEADER_LEN))
+    }
+
+    /// Writes the header, its checksum as given, and returns its length, 8.
+    #[inline]
+    pub fn emit(&self, buf: &mut [u8]) -> usize {
+        let h = head_mut::<HEADER_LEN>(buf);
+        h[..2].copy_from_slice(&self.src_port.to_be_bytes());
+        h[2..4].copy_from_slice(&self.dst_port.to_be_bytes());
+        h[4..6].copy_from_slice(&self.length.to_be_bytes());
+        h[6..].copy_from_slice(&self.checksum.to_be_bytes());
+        HEADER_LEN
+    }
+
+    /// The checksum field for this header over a payload whose running sum is `payload_sum`; `pseudo`
+    /// is the running sum of the pseudo-header. The field's present value does not count.
+    //= https://www.rfc-editor.org/rfc/rfc768
+    //# If the computed  checksum  is zero,  it is transmitted  as all ones (the
+    //# equivalent  in one's complement  arithmetic).
+    #[inline]
+    #[must_use]
+    pub fn checksum_for(&self, pseudo: u64, payload_sum: u64) -> u16 {
+        let ports = u64::from(self.src_port) + u64::from(self.dst_port) + u64::from(self.length);
+        match checksum::finish(pseudo + ports + payload_sum) {
+            0 => 0xffff,
+            sum => sum,
+        }
+    }
+}
+
+/// Whether a datagram carried by IPv4 is unharmed. `datagram` is cut to the UDP length.
+#[inline]
+#[must_use]
+pub fn checksum_ok_v4(datagram: &[u8], pseudo: u64) -> bool {
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-4.1.3.4
+    //# If a UDP datagram is received with a checksum that is non-zero and invalid, UDP
+    //# MUST silently discard the datagram.
+    matches!(datagram.get(6..8), Some([0, 0])) || sum_ok(datagram, pseudo)
+}
+
+/// Whether a datagram carried by IPv6 is unharmed. `datagram` is cut to the UDP length.
+#[inline]
+#[must_use]
+pub fn checksum_ok_v6(datagram: &[u8], pseudo: u64) -> bool {
+    //= https://www.rfc-editor.org/rfc/rfc8200#section-8.1
+    //# IPv6 receivers must discard UDP packets containing a zero checksum and should log the error.
+    !matches!(datagram.get(6..8), Some([0, 0])) && sum_ok(datagram, pseudo)
+}
+
+#[inline]
+fn sum_ok(datagram: &[u8], pseudo: u64) -> bool {
+    checksum::finish(checksum::sum(datagram, pseudo)) == 0
+}

@@ -1,0 +1,24 @@
+//! Packet captures: a writer of pcapng files, which Wireshark, tshark and tcpdump read.
+//!
+//! A capture has one section with any number of interfaces; every packet carries its time in
+//! nanoseconds, its direction and, if it was dropped, the reason as a comment.
+//!
+//! ```
+//! use towpath_pcap::{Direction, Interface, LinkType, Writer};
+//! # fn main() -> std::io::Result<()> {
+//! let eth = Interface { name: "eth0", link_type: LinkType::Ethernet };
+//! let mut writer = Writer::new(Vec::new(), &[eth])?;
+//! let (header, payload) = (&[0u8; 54][..], &b"GET /"[..]);
+//! writer.packet(0, 1_700_000_000_000_000_000, Direction::Outbound, None, &[header, payload], 59)?;
+//! let file = writer.into_inner()?;
+//! assert_eq!(file.len() % 4, 0);
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod capture;
+mod writer;
+
+pub use capture::{Capture, CaptureFile};
+pub use writer::{Direction, Interface, LinkType, SNAPLEN_DEFAULT, Writer};

@@ -1,0 +1,239 @@
+//! The kernel's end of the link: up, with an MTU and addresses, by rtnetlink (rtnetlink(7)).
+//!
+//! Three messages with four attributes are all that is needed, so they are written here.
+
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// Why the host's end could not be set up, and what helps.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostError {
+    /// The device is ours, but its addresses are the administrator's.
+    #[error(
+        "setting up {name} needs CAP_NET_ADMIN: run with sudo, or have it done once with `{commands}`"
+    )]
+    NotPermitted {
+        /// The device.
+        name: String,
+        /// What an administrator would type.
+        commands: String,
+    },
+    /// No such interface.
+    #[error("there is no interface {name}")]
+    NoInterface {
+        /// What was asked for.
+        name: String,
+    },
+    /// The kernel refused.
+    #[error("cannot {step} on {name}: {source}")]
+    Io {
+        /// The device.
+        name: String,
+        /// What was tried.
+        step: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Brings interface `name` up with `mtu` and gives it `addresses` with their prefix lengths.
+///
+/// What is there already is left alone, so a device that an administrator prepared works without
+/// privileges.
+pub fn set_up_host(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(), HostError> {
+    let io = |step: &str| {
+        let step = step.to_owned();
+        move |source| HostError::Io { name: name.into(), step, source }
+    };
+    let mut netlink = Netlink::open().map_err(io("open a netlink socket"))?;
+    let link = netlink.link(name).map_err(|source| match source.raw_os_error() {
+        Some(libc::ENODEV) => HostError::NoInterface { name: name.into() },
+        _ => io("look at the link")(source),
+    })?;
+
+    let forbidden = |error: &io::Error| error.raw_os_error() == Some(libc::EPERM);
+    let refused =
+        || HostError::NotPermitted { name: name.into(), commands: commands(name, mtu, addresses) };
+    if link.mtu != mtu || !link.up {
+        match netlink.set_link(link.index, mtu) {
+            Err(error) if forbidden(&error) => return Err(refused()),
+            other => other.map_err(io("set the MTU and bring the link up"))?,
+        }
+    }
+    for (ip, prefix_len) in addresses {
+        match netlink.add_address(link.index, *ip, *prefix_len) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
+            Err(error) if forbidden(&error) && is_local(*ip) => {}
+            Err(error) if forbidden(&error) => return Err(refused()),
+            other => other.map_err(io(&format!("add {ip}/{prefix_len}")))?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether the kernel has this address: it lets a socket bind to it.
+fn is_local(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
+}
+
+fn commands(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> String {
+    let mut out = format!("sudo ip link set {name} mtu {mtu} up");
+    for (ip, prefix_len) in addresses {
+        out += &format!(" && sudo ip addr add {ip}/{prefix_len} dev {name}");
+    }
+    out
+}
+
+struct Netlink {
+    socket: OwnedFd,
+    sequence: u32,
+}
+
+struct Link {
+    index: u32,
+    up: bool,
+    mtu: u32,
+}
+
+impl Netlink {
+    fn open() -> io::Result<Self> {
+        let socket = rustix::net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None, // NETLINK_ROUTE is protocol 0.
+        )?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    fn link(&mut self, name: &str) -> io::Result<Link> {
+        let mut message = Message::new(libc::RTM_GETLINK, 0);
+        message.put(&ifinfomsg(0, 0, 0));
+        message.attribute(libc::IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
+        let reply = self.exchange(message)?;
+        parse_link(&reply).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+    }
+
+    fn set_link(&mut self, index: u32, mtu: u32) -> io::Result<()> {
+        let up = libc::IFF_UP as u32;
+        let mut message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK);
+        message.put(&ifinfomsg(index, up, up));
+        message.attribute(libc::IFLA_MTU, &mtu.to_ne_bytes());
+        self.exchange(message).map(drop)
+    }
+
+    fn add_address(&mut self, index: u32, ip: IpAddr, prefix_len: u8) -> io::Result<()> {
+        let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        let mut message = Message::new(libc::RTM_NEWADDR, flags);
+        // The other end of the link is this process: nobody else can have the address, and waiting
+        // for duplicate address detection (RFC 4862 5.4) would cost the first second.
+        let (family, octets, address_flags) = match ip {
+            IpAddr::V4(ip) => (libc::AF_INET as u8, ip.octets().to_vec(), 0),
+            IpAddr::V6(ip) => (libc::AF_INET6 as u8, ip.octets().to_vec(), libc::IFA_F_NODAD as u8),
+        };
+        // struct ifaddrmsg: family, prefix length, flags, scope, index.
+        message.put(&[family, prefix_len, address_flags, libc::RT_SCOPE_UNIVERSE]);
+        message.put(&index.to_ne_bytes());
+        message.attribute(libc::IFA_LOCAL, &octets);
+        message.attribute(libc::IFA_ADDRESS, &octets);
+        self.exchange(message).map(drop)
+    }
+
+    /// Sends one request and returns the message that answers it, or its error.
+    fn exchange(&mut self, message: Message) -> io::Result<Vec<u8>> {
+        self.sequence += 1;
+        let bytes = message.finish(self.sequence);
+        let kernel = SocketAddrNetlink::new(0, 0);
+        rustix::net::sendto(&self.socket, &bytes, SendFlags::empty(), &kernel)?;
+        let mut reply = vec![0; 32 * 1024];
+        let (_, n) = rustix::net::recv(&self.socket, &mut reply, RecvFlags::TRUNC)?;
+        reply.truncate(n);
+        check_reply(&reply, self.sequence)?;
+        Ok(reply)
+    }
+}
+
+/// Length of `struct nlmsghdr` and of `struct ifinfomsg`.
+const NLMSG_LEN: usize = 16;
+const IFINFO_LEN: usize = 16;
+
+/// `struct ifinfomsg`: family and padding, type, index, flags, which of the flags change.
+fn ifinfomsg(index: u32, flags: u32, change: u32) -> [u8; IFINFO_LEN] {
+    let mut out = [0; IFINFO_LEN];
+    out[4..8].copy_from_slice(&index.to_ne_bytes());
+    out[8..12].copy_from_slice(&flags.to_ne_bytes());
+    out[12..16].copy_from_slice(&change.to_ne_bytes());
+    out
+}
+
+struct Message(Vec<u8>);
+
+impl Message {
+    fn new(kind: u16, flags: libc::c_int) -> Self {
+        let mut bytes = vec![0; NLMSG_LEN];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&((libc::NLM_F_REQUEST | flags) as u16).to_ne_bytes());
+        Self(bytes)
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// `struct rtattr`: length without padding, kind, value.
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        let len = 4 + value.len() as u16;
+        self.put(&len.to_ne_bytes());
+        self.put(&kind.to_ne_bytes());
+        self.put(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    fn finish(mut self, sequence: u32) -> Vec<u8> {
+        let len = self.0.len() as u32;
+        self.0[0..4].copy_from_slice(&len.to_ne_bytes());
+        self.0[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        self.0
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn check_reply(reply: &[u8], sequence: u32) -> io::Result<()> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+    let kind = u16_at(reply, 4).ok_or_else(invalid)?;
+    if u32_at(reply, 8) != Some(sequence) {
+        return Err(invalid());
+    }
+    if i32::from(kind) == libc::NLMSG_ERROR {
+        let code = u32_at(reply, NLMSG_LEN).ok_or_else(invalid)? as i32;
+        if code != 0 {
+            return Err(io::Error::from_raw_os_error(-code));
+        }
+    }
+    Ok(())
+}
+
+fn parse_link(reply: &[u8]) -> Option<Link> {
+    let index = u32_at(reply, NLMSG_LEN + 4)?;
+    let up = u32_at(reply, NLMSG_LEN + 8)? & libc::IFF_UP as u32 != 0;
+    let mut at = NLMSG_LEN + IFINFO_LEN;
+    while let (Some(len), Some(kind)) = (u16_at(reply, at), u16_at(reply, at + 2)) {
+        if kind == libc::IFLA_MTU {
+            return Some(Link { index, up, mtu: u32_at(reply, at + 4)? });
+        }
+        at += usize::from(len.max(4)).next_multiple_of(4);
+    }
+    None
+}

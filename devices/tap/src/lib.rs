@@ -1,0 +1,24 @@
+//! TAP devices: Ethernet frames to and from the kernel of this machine, with virtio-net headers, so
+//! that one read or write moves up to 64 KiB of TCP or UDP (checksum and segmentation offload in
+//! both directions).
+//!
+//! - [`Tap::open`] makes a device, which vanishes with the process, or takes over one that an
+//!   administrator made for this user; see [`OpenError`] for what to do when that is refused.
+//! - [`Tap`] is a [`Port`](towpath_pool::Port): [`rx`](self) reads a packet a call, `tx` hands the
+//!   linear part and the tail of a packet to the kernel in one `writev`, without a copy of ours.
+//! - [`set_up_host`] gives the kernel's end of the link its addresses.
+//!
+//! Budget: one system call a packet or merged packet, one copy a byte (the kernel's) for large
+//! packets, two for frames of at most [`COPY_MAX`] bytes (so that no large buffer is held by a
+//! small frame).
+
+mod host;
+mod open;
+mod rx;
+mod sys;
+mod tx;
+mod virtio;
+
+pub use host::{HostError, set_up_host};
+pub use open::{Counters, OpenError, Options, Tap};
+pub use rx::COPY_MAX;

@@ -1,0 +1,232 @@
+//! Making or taking over a device.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
+
+use crate::sys;
+
+/// A TAP device, non-persistent unless somebody else made it so: it vanishes with this value, also
+/// when the process is killed.
+#[derive(Debug)]
+pub struct Tap {
+    pub(crate) fd: OwnedFd,
+    name: String,
+    udp_segmentation: bool,
+    /// The large packet that the next read goes into.
+    pub(crate) spare: Option<Packet>,
+    pub(crate) blocked: bool,
+    pub(crate) gone: bool,
+    pub(crate) counters: Counters,
+}
+
+/// How to open one.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Name of the interface; None: `towpath0`, or the next number that is free.
+    pub name: Option<String>,
+}
+
+/// Declares counters and their names in one place.
+macro_rules! counters {
+    ($( $(#[$doc:meta])* $name:ident, )*) => {
+        /// What happened to frames, and to those that were lost.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct Counters { $( $(#[$doc])* pub $name: u64, )* }
+
+        impl Counters {
+            /// Names and values, in a fixed order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [ $( (stringify!($name), self.$name), )* ].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames read, merged ones as one.
+    rx_frames,
+    /// Bytes of them.
+    rx_bytes,
+    /// Dropped: the virtio header contradicted itself or the frame.
+    rx_malformed,
+    /// Dropped: longer than any buffer.
+    rx_too_long,
+    /// Reads that failed.
+    rx_errors,
+    /// Frames written, those to be segmented as one.
+    tx_frames,
+    /// Bytes of them.
+    tx_bytes,
+    /// Dropped: the kernel refused the frame (link down, no memory).
+    tx_refused,
+    /// Dropped: to be segmented, but with a complete checksum.
+    tx_malformed,
+    /// How often the device took no more for now.
+    tx_blocked,
+}
+
+/// Why a device could not be opened, and what helps.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The kernel has no TUN/TAP, or the container does not show it.
+    #[error(
+        "{path} is missing: load the module (`sudo modprobe tun`), or give the container the device \
+         (`--device /dev/net/tun`)",
+        path = sys::TUN_PATH
+    )]
+    NoTun,
+    /// The device file exists but may not be opened.
+    #[error("no permission to open {path}: `sudo chmod 666 {path}` is the usual mode", path = sys::TUN_PATH)]
+    TunForbidden,
+    /// Neither CAP_NET_ADMIN nor a device made for this user.
+    #[error(
+        "making the TAP device {name} needs CAP_NET_ADMIN: run with sudo, or have it made for this user \
+         once with `sudo ip tuntap add dev {name} mode tap user $USER`"
+    )]
+    NotPermitted {
+        /// The device asked for.
+        name: String,
+    },
+    /// Another process has it open.
+    #[error("the TAP device {name} is in use by another process; choose another name")]
+    Busy {
+        /// The device asked for.
+        name: String,
+    },
+    /// Something else has that name.
+    #[error("{name} exists and is not a TAP device; choose another name")]
+    NotTap {
+        /// The device asked for.
+        name: String,
+    },
+    /// Not a name an interface can have.
+    #[error("{name:?} is no interface name: 1 to {max} characters without space, '/' or ':'", max = sys::NAME_MAX)]
+    BadName {
+        /// What was given.
+        name: String,
+    },
+    /// Anything else.
+    #[error("cannot set up the TAP device {name}: {step}: {source}")]
+    Io {
+        /// The device asked for.
+        name: String,
+        /// The step that failed.
+        step: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl Tap {
+    /// Makes the device, or takes over an existing one that belongs to this user and is not in use.
+    pub fn open(options: &Options) -> Result<Self, OpenError> {
+        let name = options.name.as_deref().unwrap_or("towpath%d");
+        check_name(name)?;
+        let fd = sys::open_tun().map_err(|source| match source.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => OpenError::NoTun,
+            Some(libc::EACCES | libc::EPERM) => OpenError::TunForbidden,
+            _ => OpenError::Io { name: name.into(), step: "open /dev/net/tun", source },
+        })?;
+        let name = attach(fd.as_fd(), name)?;
+        let io = |step| {
+            let name = name.clone();
+            move |source| OpenError::Io { name, step, source }
+        };
+        sys::set_header_len(fd.as_fd()).map_err(io("set the virtio header length"))?;
+        let udp_segmentation = sys::set_offloads(fd.as_fd(), true).is_ok();
+        if !udp_segmentation {
+            sys::set_offloads(fd.as_fd(), false).map_err(io("set offloads"))?;
+        }
+        Ok(Self {
+            fd,
+            name,
+            udp_segmentation,
+            spare: None,
+            blocked: false,
+            gone: false,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Its interface name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+fn check_name(name: &str) -> Result<(), OpenError> {
+    let usable = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
+    let reserved = name == "." || name == "..";
+    if name.is_empty() || name.len() > sys::NAME_MAX || reserved || !name.chars().all(usable) {
+        return Err(OpenError::BadName { name: name.into() });
+    }
+    Ok(())
+}
+
+fn attach(fd: BorrowedFd<'_>, name: &str) -> Result<String, OpenError> {
+    let mut result = sys::set_iff(fd, name, false);
+    // A device made with `multi_queue` accepts a queue only under the same flag.
+    if result.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
+        let single = result;
+        result = sys::set_iff(fd, name, true).or(single);
+    }
+    result.map_err(|source| {
+        let name = name.replace("%d", "0");
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => OpenError::NotPermitted { name },
+            Some(libc::EBUSY) => OpenError::Busy { name },
+            Some(libc::EINVAL) => OpenError::NotTap { name },
+            _ => OpenError::Io { name, step: "attach", source },
+        }
+    })
+}
+
+impl Port for Tap {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        self.receive(now_ns, pool, out, max)
+    }
+
+    fn submit(&mut self, _now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        self.transmit(pool, batch)
+    }
+
+    fn offloads(&self) -> Offloads {
+        Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: self.udp_segmentation }
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ethernet
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        // The file of a deleted device reports an error forever: nothing to wait for.
+        (!self.gone).then(|| self.fd.as_fd())
+    }
+
+    fn blocked(&self) -> bool {
+        self.blocked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["tap0", "towpath%d", "a", "exactly15chars_"] {
+            assert!(check_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", "sixteen_chars_ab", "a b", "a/b", "a:b", ".", "..", "täp"] {
+            assert!(matches!(check_name(bad), Err(OpenError::BadName { .. })), "{bad}");
+        }
+    }
+}

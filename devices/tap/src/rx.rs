@@ -1,0 +1,97 @@
+//! Reading frames.
+
+use std::io::IoSliceMut;
+
+use rustix::io::Errno;
+use towpath_pool::{Batch, Packet, Pool};
+
+use crate::open::Tap;
+use crate::virtio::{self, HEADER_LEN};
+
+/// Frames up to this length are copied into a small buffer, so that the large one they were read
+/// into is free for the next read: copying 2 KiB costs less than holding 68.
+pub const COPY_MAX: usize = Pool::SMALL;
+
+impl Tap {
+    /// Reads until `max` packets came or the device is empty.
+    pub(crate) fn receive(
+        &mut self,
+        now_ns: u64,
+        pool: &mut Pool,
+        out: &mut Batch,
+        max: usize,
+    ) -> usize {
+        let mut received = 0;
+        while received < max && !self.gone {
+            let mut packet = self.spare.take().unwrap_or_else(|| pool.take(Pool::LARGE));
+            let mut header = [0; HEADER_LEN];
+            let room = packet.spare_mut().len();
+            let parts = &mut [IoSliceMut::new(&mut header), IoSliceMut::new(packet.spare_mut())];
+            let read = rustix::io::readv(&self.fd, parts);
+            match read {
+                Ok(n) if n >= HEADER_LEN => {
+                    packet.received(n - HEADER_LEN);
+                    received += usize::from(self.take(now_ns, &header, packet, room, pool, out));
+                }
+                Ok(_) => {
+                    self.counters.rx_malformed += 1;
+                    self.spare = Some(packet);
+                }
+                Err(error) => {
+                    self.spare = Some(packet);
+                    self.read_failed(error);
+                    break;
+                }
+            }
+        }
+        received
+    }
+
+    /// Checks a frame and puts it out; what is not put out stays as the spare buffer.
+    fn take(
+        &mut self,
+        now_ns: u64,
+        header: &[u8; HEADER_LEN],
+        mut packet: Packet,
+        room: usize,
+        pool: &mut Pool,
+        out: &mut Batch,
+    ) -> bool {
+        // A frame that fills the buffer to the last byte may have been cut.
+        let too_long = packet.len() == room;
+        let meta = match virtio::parse(header, packet.linear()) {
+            Ok(meta) if !too_long => meta,
+            _ => {
+                let counter = if too_long {
+                    &mut self.counters.rx_too_long
+                } else {
+                    &mut self.counters.rx_malformed
+                };
+                *counter += 1;
+                self.spare = Some(packet);
+                return false;
+            }
+        };
+        self.counters.rx_frames += 1;
+        self.counters.rx_bytes += packet.len() as u64;
+        if packet.len() <= COPY_MAX {
+            let mut small = pool.take(packet.len());
+            small.spare_mut()[..packet.len()].copy_from_slice(packet.linear());
+            small.received(packet.len());
+            self.spare = Some(std::mem::replace(&mut packet, small));
+        }
+        packet.meta = meta;
+        packet.meta.arrival_ns = now_ns;
+        out.push_back(packet);
+        true
+    }
+
+    fn read_failed(&mut self, error: Errno) {
+        match error {
+            Errno::AGAIN | Errno::INTR => {}
+            // The device was deleted under us, for good.
+            Errno::BADFD => self.gone = true,
+            _ => self.counters.rx_errors += 1,
+        }
+    }
+}

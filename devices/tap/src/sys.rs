@@ -1,0 +1,108 @@
+//! The system calls that need `unsafe`: the TUN/TAP ioctls and a `writev` from memory that others may
+//! write to.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::virtio::HEADER_LEN;
+
+/// Where TUN/TAP devices come from.
+pub const TUN_PATH: &str = "/dev/net/tun";
+
+/// Longest interface name, without the NUL.
+pub const NAME_MAX: usize = libc::IFNAMSIZ - 1;
+
+/// Opens [`TUN_PATH`], non-blocking.
+pub fn open_tun() -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(TUN_PATH, flags, Mode::empty())?)
+}
+
+/// Makes the device `name` (a `%d` in it is replaced by a number), or takes it over when it exists;
+/// returns its name. The caller has checked the length.
+pub fn set_iff(fd: BorrowedFd<'_>, name: &str, multi_queue: bool) -> io::Result<String> {
+    assert!(name.len() <= NAME_MAX);
+    // SAFETY: ifreq is plain integers and unions of them: all zero is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    if multi_queue {
+        flags |= libc::IFF_MULTI_QUEUE;
+    }
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes one ifreq, which lives here.
+    let status = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
+    if status < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let name = request.ifr_name.iter().take_while(|c| **c != 0).map(|c| *c as u8);
+    Ok(String::from_utf8_lossy(&name.collect::<Vec<_>>()).into_owned())
+}
+
+/// Says how long the header in front of each frame is.
+pub fn set_header_len(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let len = HEADER_LEN as libc::c_int;
+    // SAFETY: TUNSETVNETHDRSZ reads one int, which lives here.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const len) })
+}
+
+/// Says what we take from the kernel: partial checksums and merged TCP, and merged UDP if `udp`.
+pub fn set_offloads(fd: BorrowedFd<'_>, udp: bool) -> io::Result<()> {
+    // From linux/if_tun.h; USO4 and USO6 since Linux 6.2.
+    const TUN_F_CSUM: libc::c_uint = 0x01;
+    const TUN_F_TSO4: libc::c_uint = 0x02;
+    const TUN_F_TSO6: libc::c_uint = 0x04;
+    const TUN_F_TSO_ECN: libc::c_uint = 0x08;
+    const TUN_F_USO4: libc::c_uint = 0x20;
+    const TUN_F_USO6: libc::c_uint = 0x40;
+    let mut bits = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
+    if udp {
+        bits |= TUN_F_USO4 | TUN_F_USO6;
+    }
+    // SAFETY: TUNSETOFFLOAD takes its argument by value.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, bits as libc::c_ulong) })
+}
+
+fn check(status: libc::c_int) -> io::Result<()> {
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// One frame as pieces of memory: virtio header, linear part, at most two stretches of a FIFO.
+pub struct Pieces<'a> {
+    iovecs: [libc::iovec; 4],
+    used: usize,
+    /// Keeps the memory behind the pointers borrowed.
+    _packet: std::marker::PhantomData<&'a towpath_pool::Packet>,
+}
+
+impl<'a> Pieces<'a> {
+    /// The pieces of `packet` behind `header`.
+    pub fn new(header: &'a [u8; HEADER_LEN], packet: &'a towpath_pool::Packet) -> Self {
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let mut out = Self { iovecs: [none; 4], used: 0, _packet: std::marker::PhantomData };
+        out.push(header.as_ptr(), header.len());
+        out.push(packet.linear().as_ptr(), packet.linear().len());
+        for stretch in packet.tail.iter() {
+            out.push(stretch.as_ptr(), stretch.len() as usize);
+        }
+        out
+    }
+
+    fn push(&mut self, at: *const u8, len: usize) {
+        self.iovecs[self.used] = libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len };
+        self.used += 1;
+    }
+
+    /// Writes them as one frame.
+    pub fn write(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        let count = self.used as libc::c_int;
+        // SAFETY: every iovec points to memory of the packet or the header, borrowed for 'a; the
+        // kernel only reads it. A program that changes its FIFO meanwhile changes its own bytes.
+        let n = unsafe { libc::writev(fd.as_fd().as_raw_fd(), self.iovecs.as_ptr(), count) };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,69 @@
+//! Writing frames.
+
+use std::os::fd::AsFd;
+
+use towpath_pool::{Batch, Packet, Pool};
+
+use crate::open::Tap;
+use crate::sys::Pieces;
+use crate::virtio;
+
+/// What became of a frame.
+enum Sent {
+    Yes,
+    /// Refused for good; counted.
+    Lost,
+    /// Not now.
+    Later,
+}
+
+impl Tap {
+    /// Writes packets from the front of `batch` until the device takes no more.
+    pub(crate) fn transmit(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let mut taken = 0;
+        self.blocked = false;
+        while let Some(packet) = batch.pop_front() {
+            match self.write(&packet) {
+                Sent::Yes => {
+                    self.counters.tx_frames += 1;
+                    self.counters.tx_bytes += packet.len() as u64;
+                }
+                Sent::Lost => {}
+                Sent::Later => {
+                    self.blocked = true;
+                    self.counters.tx_blocked += 1;
+                    batch.push_front(packet);
+                    break;
+                }
+            }
+            taken += 1;
+            pool.give(packet);
+        }
+        taken
+    }
+
+    fn write(&mut self, packet: &Packet) -> Sent {
+        if self.gone {
+            self.counters.tx_refused += 1;
+            return Sent::Lost;
+        }
+        let Ok(header) = virtio::emit(&packet.meta, packet.linear()) else {
+            self.counters.tx_malformed += 1;
+            return Sent::Lost;
+        };
+        let pieces = Pieces::new(&header, packet);
+        loop {
+            let Err(error) = pieces.write(self.fd.as_fd()) else { return Sent::Yes };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => continue,
+                Some(libc::EAGAIN) => return Sent::Later,
+                Some(libc::EBADFD) => self.gone = true,
+                // EIO: the link is down. ENOBUFS, ENOMEM: no room. EINVAL: the kernel disagrees with
+                // the headers. None of them is cured by waiting on this frame.
+                _ => {}
+            }
+            self.counters.tx_refused += 1;
+            return Sent::Lost;
+        }
+    }
+}

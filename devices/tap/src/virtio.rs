@@ -1,0 +1,216 @@
+//! The header in front of each frame: `struct virtio_net_hdr_v1` (virtio 1.2, section 5.1.6), 12
+//! bytes in the byte order of this machine, as TUN/TAP speaks it.
+
+use towpath_pool::{Checksum, Meta, Protocol, Segmentation};
+
+/// Bytes of the header; told to the kernel by TUNSETVNETHDRSZ.
+pub const HEADER_LEN: usize = 12;
+
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+/// The first segment carries CWR and the others must not.
+const GSO_ECN: u8 = 0x80;
+
+/// CWR in the flags byte of a TCP header.
+const TCP_CWR: u8 = 0x80;
+/// Place of data offset and of flags in a TCP header.
+const TCP_DATA_OFFSET: usize = 12;
+const TCP_FLAGS: usize = 13;
+const TCP_HEADER_MIN: usize = 20;
+const UDP_HEADER_LEN: usize = 8;
+
+/// A header that contradicts itself or its frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+/// What the header says about the frame behind it.
+///
+/// Nothing in it is taken on trust: offsets lie inside the frame, and the length of the headers is
+/// read from the frame, since the header's `hdr_len` is only a hint about how the sender's memory lay.
+pub fn parse(header: &[u8; HEADER_LEN], frame: &[u8]) -> Result<Meta, Malformed> {
+    let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+    let (flags, gso_type, gso_size, start, offset) =
+        (header[0], header[1], word(4), word(6), word(8));
+
+    let checksum = if flags & NEEDS_CSUM != 0 {
+        let end = usize::from(start) + usize::from(offset) + 2;
+        if end > frame.len() {
+            return Err(Malformed);
+        }
+        Checksum::Partial { start, offset }
+    } else if flags & DATA_VALID != 0 {
+        Checksum::Verified
+    } else {
+        Checksum::Unknown
+    };
+    let segmentation = match gso_type & !GSO_ECN {
+        GSO_NONE => None,
+        kind => Some(parse_segmentation(kind, gso_size, checksum, frame)?),
+    };
+    Ok(Meta { checksum, segmentation, ..Meta::default() })
+}
+
+fn parse_segmentation(
+    kind: u8,
+    size: u16,
+    checksum: Checksum,
+    frame: &[u8],
+) -> Result<Segmentation, Malformed> {
+    // virtio 1.2, 5.1.6.4.1: whoever sets a gso_type must set NEEDS_CSUM as well.
+    let Checksum::Partial { start, .. } = checksum else { return Err(Malformed) };
+    let start = usize::from(start);
+    let (protocol, transport_len) = match kind {
+        GSO_TCPV4 => (Protocol::Tcp4, tcp_header_len(frame, start)?),
+        GSO_TCPV6 => (Protocol::Tcp6, tcp_header_len(frame, start)?),
+        GSO_UDP_L4 => (Protocol::Udp, UDP_HEADER_LEN),
+        _ => return Err(Malformed),
+    };
+    let header_len = start + transport_len;
+    if size == 0 || header_len > frame.len() {
+        return Err(Malformed);
+    }
+    let header_len = u16::try_from(header_len).map_err(|_| Malformed)?;
+    Ok(Segmentation { protocol, size, header_len })
+}
+
+fn tcp_header_len(frame: &[u8], start: usize) -> Result<usize, Malformed> {
+    let byte = frame.get(start + TCP_DATA_OFFSET).ok_or(Malformed)?;
+    let len = usize::from(byte >> 4) * 4;
+    if len < TCP_HEADER_MIN { Err(Malformed) } else { Ok(len) }
+}
+
+/// The header for a packet of ours; `linear` holds its headers. `Malformed` when a packet that is
+/// to be cut has its checksum complete: the device could not give each segment one.
+pub fn emit(meta: &Meta, linear: &[u8]) -> Result<[u8; HEADER_LEN], Malformed> {
+    let mut header = [0; HEADER_LEN];
+    let mut put = |at: usize, value: u16| header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
+    let mut flags = 0;
+    let mut gso_type = GSO_NONE;
+    if let Checksum::Partial { start, offset } = meta.checksum {
+        flags = NEEDS_CSUM;
+        put(6, start);
+        put(8, offset);
+    }
+    if let Some(cut) = meta.segmentation {
+        let Checksum::Partial { start, .. } = meta.checksum else { return Err(Malformed) };
+        gso_type = match cut.protocol {
+            Protocol::Tcp4 => GSO_TCPV4 | ecn(linear, start),
+            Protocol::Tcp6 => GSO_TCPV6 | ecn(linear, start),
+            Protocol::Udp => GSO_UDP_L4,
+        };
+        put(2, cut.header_len);
+        put(4, cut.size);
+    }
+    (header[0], header[1]) = (flags, gso_type);
+    Ok(header)
+}
+
+fn ecn(linear: &[u8], start: u16) -> u8 {
+    let flags = linear.get(usize::from(start) + TCP_FLAGS).copied().unwrap_or(0);
+    if flags & TCP_CWR != 0 { GSO_ECN } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(flags: u8, gso: u8, words: [u16; 5]) -> [u8; HEADER_LEN] {
+        let mut out = [0; HEADER_LEN];
+        (out[0], out[1]) = (flags, gso);
+        for (i, word) in words.into_iter().enumerate() {
+            out[2 + 2 * i..4 + 2 * i].copy_from_slice(&word.to_ne_bytes());
+        }
+        out
+    }
+
+    /// Ethernet, IPv4, TCP with 12 bytes of options, 3000 bytes of payload.
+    fn tcp_frame() -> Vec<u8> {
+        let mut frame = vec![0; 14 + 20 + 32 + 3000];
+        frame[34 + TCP_DATA_OFFSET] = 8 << 4;
+        frame
+    }
+
+    #[test]
+    fn header_length_comes_from_the_frame() {
+        // A hint of 1500 that is wrong, as Linux gives it for a linear buffer.
+        let meta =
+            parse(&header(NEEDS_CSUM, GSO_TCPV4, [1500, 1448, 34, 16, 1]), &tcp_frame()).unwrap();
+        assert_eq!(meta.checksum, Checksum::Partial { start: 34, offset: 16 });
+        let cut = Segmentation { protocol: Protocol::Tcp4, size: 1448, header_len: 66 };
+        assert_eq!(meta.segmentation, Some(cut));
+    }
+
+    #[test]
+    fn checksum_states() {
+        let state = |flags| parse(&header(flags, 0, [0; 5]), &[0; 60]).map(|m| m.checksum);
+        assert_eq!(state(0), Ok(Checksum::Unknown));
+        assert_eq!(state(DATA_VALID), Ok(Checksum::Verified));
+        assert_eq!(state(NEEDS_CSUM), Ok(Checksum::Partial { start: 0, offset: 0 }));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let frame = tcp_frame();
+        let len = frame.len() as u16;
+        let cases = [
+            ("checksum behind the end", header(NEEDS_CSUM, 0, [0, 0, len - 17, 16, 0])),
+            ("overflowing offsets", header(NEEDS_CSUM, 0, [0, 0, 0xffff, 0xffff, 0])),
+            ("cut without checksum", header(0, GSO_TCPV4, [66, 1448, 34, 16, 0])),
+            ("cut with a vouched checksum", header(DATA_VALID, GSO_TCPV4, [66, 1448, 34, 16, 0])),
+            ("segments of nothing", header(NEEDS_CSUM, GSO_TCPV4, [66, 0, 34, 16, 0])),
+            ("unknown kind", header(NEEDS_CSUM, 3, [66, 1448, 34, 16, 0])),
+            ("data offset below five", header(NEEDS_CSUM, GSO_TCPV4, [66, 1448, 100, 16, 0])),
+            ("header behind the end", header(NEEDS_CSUM, GSO_UDP_L4, [0, 1448, len - 7, 2, 0])),
+        ];
+        for (name, bytes) in cases {
+            assert_eq!(parse(&bytes, &frame).err(), Some(Malformed), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_header_panics() {
+        // Every flag and kind against offsets around the edges of short frames.
+        for frame in [&[][..], &[0xff; 13], &[0xff; 60]] {
+            for flags in 0..8 {
+                for kind in (0..8).chain(0x80..0x88) {
+                    for at in [0, 12, 13, 47, 48, 59, 60, 0xffff] {
+                        let _ = parse(&header(flags, kind, [at, at, at, at, at]), frame);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn emit_then_parse_is_the_identity() {
+        let meta = Meta {
+            checksum: Checksum::Partial { start: 34, offset: 16 },
+            segmentation: Some(Segmentation {
+                protocol: Protocol::Tcp4,
+                size: 1448,
+                header_len: 66,
+            }),
+            ..Meta::default()
+        };
+        let mut frame = tcp_frame();
+        let bytes = emit(&meta, &frame).unwrap();
+        let back = parse(&bytes, &frame).unwrap();
+        assert_eq!((back.checksum, back.segmentation), (meta.checksum, meta.segmentation));
+        assert_eq!(bytes[1], GSO_TCPV4);
+        frame[34 + TCP_FLAGS] = TCP_CWR;
+        assert_eq!(emit(&meta, &frame).unwrap()[1], GSO_TCPV4 | GSO_ECN);
+    }
+
+    #[test]
+    fn a_cut_needs_a_partial_checksum() {
+        let segmentation =
+            Some(Segmentation { protocol: Protocol::Udp, size: 100, header_len: 42 });
+        let meta = Meta { segmentation, ..Meta::default() };
+        assert_eq!(emit(&meta, &[]), Err(Malformed));
+    }
+}

@@ -1,0 +1,150 @@
+//! The processes that are attached.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use towpath_ring::{Channel, EngineChannel, doorbell};
+
+/// Names a channel while it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ChannelId(pub u32);
+
+/// One process.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    /// Our end of the control socket.
+    pub control: OwnedFd,
+    /// Rung when the process sleeps and has events.
+    pub doorbell: OwnedFd,
+    /// None before HELLO.
+    pub ring: Option<EngineChannel>,
+    /// Sockets it has descriptors for.
+    pub holds: HashSet<u32>,
+    /// As it says.
+    pub pid: u32,
+    /// Sockets listed in a HELLO that is not complete.
+    pub listed: Vec<(u32, u32)>,
+    /// There are events to be rung for.
+    pub touched: bool,
+}
+
+/// All of them. Ids are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Channels {
+    slab: Vec<Option<Box<Attached>>>,
+    count: usize,
+    touched: Vec<ChannelId>,
+}
+
+impl Channels {
+    /// A new process: returns its end of the control socket.
+    pub fn open(&mut self) -> io::Result<(ChannelId, OwnedFd)> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let attached = Attached {
+            control: ours,
+            doorbell: doorbell::create()?,
+            ring: None,
+            holds: HashSet::new(),
+            pid: 0,
+            listed: Vec::new(),
+            touched: false,
+        };
+        let index = self.slab.iter().position(Option::is_none).unwrap_or(self.slab.len());
+        if index == self.slab.len() {
+            self.slab.push(None);
+        }
+        self.slab[index] = Some(Box::new(attached));
+        self.count += 1;
+        Ok((ChannelId(index as u32), theirs))
+    }
+
+    /// Fresh memory with empty rings, for a new process image. `lost`: the program shall look at
+    /// everything first.
+    pub fn start(&mut self, id: ChannelId, lost: bool) -> io::Result<()> {
+        let Some(attached) = self.get_mut(id) else {
+            return Ok(());
+        };
+        let channel = Channel::create()?;
+        if lost {
+            channel.header().events_lost.store(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        attached.ring = Some(EngineChannel::new(channel));
+        Ok(())
+    }
+
+    pub fn remove(&mut self, id: ChannelId) -> Option<Box<Attached>> {
+        let attached = self.slab.get_mut(id.0 as usize)?.take()?;
+        self.count -= 1;
+        Some(attached)
+    }
+
+    pub fn get(&self, id: ChannelId) -> Option<&Attached> {
+        self.slab.get(id.0 as usize)?.as_deref()
+    }
+
+    pub fn get_mut(&mut self, id: ChannelId) -> Option<&mut Attached> {
+        self.slab.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    /// All ids; a scan of one cache line each is what looking for commands costs. With thousands of
+    /// processes a bitmap of busy channels in the region would pay; one run has dozens at most.
+    pub fn ids(&self) -> impl Iterator<Item = ChannelId> + use<> {
+        (0..self.slab.len() as u32).map(ChannelId)
+    }
+
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether any has commands.
+    pub fn has_commands(&self) -> bool {
+        self.slab
+            .iter()
+            .flatten()
+            .any(|attached| attached.ring.as_ref().is_some_and(EngineChannel::has_commands))
+    }
+
+    /// Puts an event into a process's ring. False: it broke the rules.
+    pub fn push_event(&mut self, id: ChannelId, slot: u32, bits: u8) -> bool {
+        let Some(attached) = self.slab.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else {
+            return true;
+        };
+        let Some(ring) = &mut attached.ring else {
+            return true;
+        };
+        if ring.push_event(slot, bits).is_err() {
+            return false;
+        }
+        if !std::mem::replace(&mut attached.touched, true) {
+            self.touched.push(id);
+        }
+        true
+    }
+
+    /// Wakes every process that was given events since the last call and sleeps.
+    pub fn ring(&mut self) {
+        for id in self.touched.drain(..) {
+            let Some(attached) = self.slab.get_mut(id.0 as usize).and_then(Option::as_deref_mut)
+            else {
+                continue;
+            };
+            attached.touched = false;
+            if let Some(ring) = &attached.ring {
+                ring.ring(attached.doorbell.as_fd());
+            }
+        }
+    }
+
+    /// Events that found a ring full.
+    pub fn events_lost(&self) -> u64 {
+        self.slab
+            .iter()
+            .flatten()
+            .filter_map(|attached| attached.ring.as_ref())
+            .map(EngineChannel::events_lost)
+            .sum()
+    }
+}

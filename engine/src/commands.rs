@@ -1,0 +1,173 @@
+//! What programs tell through their command rings.
+
+use std::time::Duration;
+
+use towpath_ring::Attach;
+use towpath_shm::layout::{Command, Kind, event, flags, op, shut};
+use towpath_tcp::Instant;
+
+use crate::channels::ChannelId;
+use crate::engine::Engine;
+
+/// Commands taken from one ring before the others have their turn.
+const COMMANDS_A_TURN: usize = 1024;
+/// When somebody waits for memory, the sweep comes so soon.
+const STARVED_SWEEP: Duration = Duration::from_millis(20);
+
+impl Engine {
+    /// Takes commands from all rings. True: there are more.
+    pub(crate) fn drain_commands(&mut self, now: Instant) -> bool {
+        let mut more = false;
+        for id in self.host.channels.ids() {
+            more |= self.drain_ring(now, id, COMMANDS_A_TURN);
+        }
+        self.send_backlog(now);
+        more
+    }
+
+    /// Takes up to `max` commands of one program. True: there are more.
+    pub(crate) fn drain_ring(&mut self, now: Instant, id: ChannelId, max: usize) -> bool {
+        for _ in 0..max {
+            let Some(ring) =
+                self.host.channels.get_mut(id).and_then(|attached| attached.ring.as_mut())
+            else {
+                return false;
+            };
+            match ring.pop_command() {
+                Ok(Some(command)) => self.command(now, id, &command),
+                Ok(None) => return false,
+                Err(_) => {
+                    self.hostile.push(id);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn command(&mut self, now: Instant, id: ChannelId, command: &Command) {
+        self.host.counters.commands += 1;
+        let &Command { slot, generation, .. } = command;
+        let held = match self.host.slots.find(slot, generation) {
+            Some(entry) => entry.holders.contains(&id),
+            None => {
+                self.host.counters.commands_stale += 1;
+                return;
+            }
+        };
+        match command.op {
+            op::ACCEPTED if !held => self.claim(id, slot),
+            op::TX if held => self.transmit(now, slot),
+            op::RX_SPACE if held => self.received(now, slot),
+            op::CLOSE if held => self.let_go(now, id, slot),
+            op::SHUTDOWN if held => self.shut_down(now, slot, command.a),
+            op::SETTING if held => self.set(now, slot, command.a, command.b),
+            op::TX_WINDOW if held => self.give_memory(slot),
+            _ => self.host.counters.commands_stale += 1,
+        }
+    }
+
+    /// New bytes or datagrams in the transmit FIFO.
+    pub(crate) fn transmit(&mut self, now: Instant, slot: u32) {
+        let Some(entry) = self.host.slots.get(slot) else { return };
+        if entry.is_datagram() {
+            self.send_datagrams(now, slot);
+        } else if let Some(id) = entry.id
+            && let Some(send) = self.stack.send_buffer(id)
+            && send.pull()
+        {
+            self.stack.send_ready(id);
+        }
+    }
+
+    /// The program read, and we had asked to be told.
+    fn received(&mut self, now: Instant, slot: u32) {
+        let Some(entry) = self.host.slots.get(slot) else { return };
+        if entry.kind != Kind::Stream {
+            return;
+        }
+        if let Some(id) = entry.id {
+            if let Some(recv) = self.stack.recv_buffer(id) {
+                recv.rearm();
+            }
+            self.stack.recv_taken(now, id);
+        }
+    }
+
+    fn shut_down(&mut self, now: Instant, slot: u32, how: u32) {
+        let Some(entry) = self.host.slots.get(slot) else { return };
+        let (kind, id) = (entry.kind, entry.id);
+        if how & shut::WRITE != 0 && kind == Kind::Stream {
+            self.transmit(now, slot);
+            if let Some(id) = id {
+                self.stack.shutdown_send(id);
+            }
+            self.host.slots.set_flags(slot, flags::TX_CLOSED, 0);
+            self.host.slots.post(slot, event::TX);
+            self.host.stale.push(slot);
+        }
+        if how & shut::READ != 0 {
+            // The other threads and processes at this socket see the program's own word for it.
+            self.host.slots.post(slot, event::RX | event::RDHUP);
+        }
+        if how & (shut::READ | shut::WRITE) == shut::READ | shut::WRITE {
+            self.host.slots.post(slot, event::HUP);
+        }
+    }
+
+    /// Attaches transmit memory; who cannot have it now is tried again.
+    fn give_memory(&mut self, slot: u32) {
+        match self.attach_send(slot) {
+            Attach::Done => {}
+            Attach::Busy | Attach::NoMemory => {
+                self.host.counters.starved += 1;
+                self.sweep_at = self.sweep_at.min(self.host.now + STARVED_SWEEP);
+                if !self.starved.contains(&slot) {
+                    self.starved.push(slot);
+                }
+            }
+        }
+    }
+
+    fn attach_send(&mut self, slot: u32) -> Attach {
+        let default = self.host.buffers.datagram;
+        let windows = self.host.windows.clone();
+        let Some(entry) = self.host.slots.get_mut(slot) else {
+            return Attach::Done;
+        };
+        let send = if entry.is_datagram() {
+            let limit = if entry.sndbuf != 0 { entry.sndbuf } else { default };
+            let make = || towpath_ring::EngineSend::new(&windows, slot, limit, limit);
+            Some(entry.owned().tx.get_or_insert_with(make))
+        } else {
+            entry.id.and_then(|id| self.stack.send_buffer(id))
+        };
+        // Not connected (any more): nothing will be sent.
+        let Some(send) = send else { return Attach::Done };
+        let attached = send.attach();
+        if attached == Attach::Done {
+            self.host.watch_memory(slot);
+            self.host.slots.post(slot, event::TX);
+        }
+        attached
+    }
+
+    /// Gives memory to those who wait for it.
+    pub(crate) fn feed_starved(&mut self, now: Instant) {
+        if self.starved.is_empty() || now < self.starved_at {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.starved);
+        let mut busy = false;
+        for slot in waiting {
+            let attached = self.attach_send(slot);
+            busy |= attached == Attach::Busy;
+            if attached != Attach::Done {
+                self.starved.push(slot);
+            }
+        }
+        // A lock is held for a copy; memory comes back when somebody reads.
+        let pause = if busy { 50 } else { 5_000 };
+        self.starved_at = now + Duration::from_micros(pause);
+    }
+}

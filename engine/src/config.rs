@@ -1,0 +1,83 @@
+//! What the owner of an engine decides.
+
+use std::net::IpAddr;
+
+use towpath_stack::StackConfig;
+use towpath_stack::net::InterfaceConfig;
+use towpath_wire::Prefix;
+
+/// An engine's configuration.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Of the stack.
+    pub stack: StackConfig,
+    /// `interfaces[i]` is driven by port `i` and becomes interface `i + 1`; 0 is loopback.
+    pub interfaces: Vec<InterfaceConfig>,
+    /// Beyond those that follow from the interfaces' addresses.
+    pub routes: Vec<RouteConfig>,
+    /// Most bytes of FIFO memory. Beyond, connections wait for memory; nothing fails.
+    pub memory_cap: u64,
+    /// Most sockets of all programs, at most [`towpath_shm::layout::SLOTS_MAX`].
+    pub sockets_max: u32,
+    /// Sizes of FIFOs.
+    pub buffers: Buffers,
+    /// [`crate::Engine::run`] returns when the last program has gone, after what it left behind
+    /// was sent.
+    pub exit_when_unused: bool,
+}
+
+/// A route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteConfig {
+    /// Where to.
+    pub prefix: Prefix,
+    /// The router; None: on the link.
+    pub next_hop: Option<IpAddr>,
+    /// Index into [`EngineConfig::interfaces`].
+    pub interface: usize,
+    /// The lowest wins.
+    pub metric: u32,
+}
+
+/// Sizes of FIFOs in bytes: a fresh stream's, and where autotuning ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffers {
+    /// Receive.
+    pub recv: u32,
+    /// Receive, largest.
+    pub recv_max: u32,
+    /// Transmit.
+    pub send: u32,
+    /// Transmit, largest.
+    pub send_max: u32,
+    /// Both of a datagram socket: Linux's `rmem_default`, which also holds three of the longest.
+    pub datagram: u32,
+}
+
+impl Default for Buffers {
+    /// Linux's `tcp_rmem` and `tcp_wmem` (64 KiB windows at first, 6 and 4 MiB at most), in the
+    /// powers of two that memory comes in.
+    fn default() -> Self {
+        Self {
+            recv: 64 << 10,
+            recv_max: 4 << 20,
+            send: 64 << 10,
+            send_max: 4 << 20,
+            datagram: 212_992,
+        }
+    }
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            stack: StackConfig::default(),
+            interfaces: Vec::new(),
+            routes: Vec::new(),
+            memory_cap: 1 << 30,
+            sockets_max: towpath_shm::layout::SLOTS_MAX,
+            buffers: Buffers::default(),
+            exit_when_unused: false,
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! What programs ask over their control sockets, and the answers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use towpath_ring::EngineRecv;
+use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, call};
+use towpath_shm::layout::{
+    AcceptRecord, COMMANDS_MAX, Kind, Plain, RawAddr, VERSION, event, flags,
+};
+use towpath_stack::{ConnectError, Family, SocketKind};
+use towpath_tcp::Instant;
+
+use crate::channels::ChannelId;
+use crate::engine::Engine;
+use crate::errno::{
+    EAFNOSUPPORT, EALREADY, EBADF, EINVAL, EISCONN, ENOBUFS, EOPNOTSUPP, EPROTO, EPROTONOSUPPORT,
+    Errno,
+};
+use crate::host::fits;
+use crate::options::bind_options;
+use crate::slots::{AF_INET, AF_INET6, present, state};
+use crate::wire::{self, Received};
+
+/// Requests of one process before the others have their turn.
+const REQUESTS_A_LOOK: usize = 64;
+/// Linux's `somaxconn`.
+const BACKLOG_MAX: u32 = 4096;
+const RECORD: u32 = size_of::<AcceptRecord>() as u32;
+
+/// An answer and the descriptors that go with it.
+type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
+
+impl Engine {
+    /// Answers what a process asked; notices that it is gone.
+    pub(crate) fn serve_control(&mut self, id: ChannelId) {
+        let now = self.host.now;
+        for _ in 0..REQUESTS_A_LOOK {
+            let Some(attached) = self.host.channels.get(id) else { return };
+            match wire::receive(attached.control.as_fd()) {
+                Received::Nothing => return,
+                Received::End => return self.detach(now, id),
+                Received::Request(request) => {
+                    // What it told before it asked comes first.
+                    self.drain_ring(now, id, COMMANDS_MAX as usize);
+                    self.host.counters.requests += 1;
+                    if !self.answer(now, id, &request) {
+                        self.hostile.push(id);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// False: the process does not take the answer.
+    fn answer(&mut self, now: Instant, id: ChannelId, request: &Request) -> bool {
+        let (reply, fds) = match self.handle(now, id, request) {
+            Ok(answer) => answer,
+            Err(Errno(errno)) => (Reply { errno, ..Reply::default() }, Vec::new()),
+        };
+        let Some(attached) = self.host.channels.get(id) else { return true };
+        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        wire::reply(attached.control.as_fd(), &reply, &borrowed)
+    }
+
+    fn handle(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
+        let plain = |reply| Ok((reply, Vec::new()));
+        match request.call {
+            call::HELLO => return self.hello(now, id, request),
+            call::CLONE => return self.clone_channel(id),
+            _ if self.host.channels.get(id).is_none_or(|attached| attached.ring.is_none()) => {
+                return Err(Errno(EPROTO));
+            }
+            call::SOCKET => return plain(self.socket(id, request.a, request.b)?),
+            call::INTERFACES => return plain(self.interfaces()),
+            call::SOCKETS => return plain(self.list_sockets(request.a)),
+            _ => {}
+        }
+        let slot = self.named(id, request)?;
+        match request.call {
+            call::BIND => plain(self.bind(slot, &request.addr)?),
+            call::LISTEN => plain(self.listen(now, slot, request.a)?),
+            call::CONNECT => plain(self.connect(now, slot, &request.addr)?),
+            call::ADOPT => {
+                self.adopt(id, slot);
+                plain(Reply::default())
+            }
+            call::GET_OPTION => plain(self.get_option(now, slot, request)?),
+            call::SET_OPTION => {
+                self.set_fallible(now, slot, request)?;
+                plain(Reply::default())
+            }
+            _ => Err(Errno(EOPNOTSUPP)),
+        }
+    }
+
+    /// The slot that a request is about; the process must hold it, unless it is about to.
+    fn named(&mut self, id: ChannelId, request: &Request) -> Result<u32, Errno> {
+        let entry = self.host.slots.find(request.slot, request.generation).ok_or(Errno(EBADF))?;
+        if request.call != call::ADOPT && !entry.holders.contains(&id) {
+            return Err(Errno(EBADF));
+        }
+        Ok(request.slot)
+    }
+
+    fn hello(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
+        let Some(attached) = self.host.channels.get_mut(id) else { return Err(Errno(EPROTO)) };
+        attached.pid = request.a;
+        for pair in request.payload().chunks_exact(8) {
+            let word = |at: usize| {
+                u32::from_ne_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]])
+            };
+            attached.listed.push((word(0), word(4)));
+        }
+        if attached.listed.len() > towpath_shm::layout::SLOTS_MAX as usize {
+            return Err(Errno(EINVAL));
+        }
+        if request.b != 0 {
+            return Ok((Reply::default(), Vec::new()));
+        }
+        let listed = std::mem::take(&mut attached.listed);
+        let mut before: Vec<u32> = attached.holds.iter().copied().collect();
+        before.sort_unstable();
+        // Fresh rings: whatever the old image left half done in its own is forgotten with them.
+        self.host.channels.start(id, false).map_err(|_| Errno(ENOBUFS))?;
+        let mut kept = std::collections::HashSet::new();
+        for (slot, generation) in listed {
+            if self.host.slots.find(slot, generation).is_some() {
+                self.adopt(id, slot);
+                kept.insert(slot);
+            }
+        }
+        for slot in before.into_iter().filter(|slot| !kept.contains(slot)) {
+            self.let_go(now, id, slot);
+        }
+        let reply = Reply { a: VERSION, ..Reply::default() };
+        Ok((reply, self.welcome(id)?))
+    }
+
+    /// Region, channel, engine doorbell, own doorbell.
+    fn welcome(&self, id: ChannelId) -> Result<Vec<OwnedFd>, Errno> {
+        let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
+        let channel = attached.ring.as_ref().map(|ring| ring.channel().mapping());
+        let fds = [
+            self.host.region.mapping().file(),
+            channel.and_then(|mapping| mapping.file()),
+            Some(&self.bell),
+            Some(&attached.doorbell),
+        ];
+        fds.into_iter().map(|fd| duplicate(fd.ok_or(Errno(EPROTO))?)).collect()
+    }
+
+    fn clone_channel(&mut self, id: ChannelId) -> Answer {
+        let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
+        let mut held: Vec<u32> = attached.holds.iter().copied().collect();
+        held.sort_unstable();
+        let pid = attached.pid;
+        let (clone, control) = self.open_channel().map_err(|_| Errno(ENOBUFS))?;
+        // The child inherits epoll sets whose events went to its parent: it looks at everything.
+        let started = self.host.channels.start(clone, true);
+        let fds = started.map_err(|_| Errno(ENOBUFS)).and_then(|()| self.welcome(clone));
+        let Ok([_, channel, _, bell]) =
+            fds.map(<[OwnedFd; 4]>::try_from).unwrap_or_else(|_| Err(Vec::new()))
+        else {
+            self.detach(self.host.now, clone);
+            return Err(Errno(ENOBUFS));
+        };
+        if let Some(attached) = self.host.channels.get_mut(clone) {
+            attached.pid = pid;
+        }
+        for slot in held {
+            self.hold(clone, slot);
+        }
+        Ok((Reply::default(), vec![control, channel, bell]))
+    }
+
+    fn socket(&mut self, id: ChannelId, family: u32, protocol: u32) -> Result<Reply, Errno> {
+        let stack_family = match family {
+            AF_INET => Family::V4,
+            AF_INET6 => Family::V6,
+            _ => return Err(Errno(EAFNOSUPPORT)),
+        };
+        let (kind, stack_kind) = match (protocol, family) {
+            (6, _) => (Kind::Stream, SocketKind::Stream),
+            (17, _) => (Kind::Datagram, SocketKind::Datagram),
+            (1, AF_INET) | (58, AF_INET6) => (Kind::Echo, SocketKind::Echo),
+            _ => return Err(Errno(EPROTONOSUPPORT)),
+        };
+        let slot = self.host.slots.allocate(kind, family, protocol).ok_or(Errno(ENOBUFS))?;
+        let socket = match self.stack.open(stack_kind, stack_family, slot) {
+            Ok(socket) => socket,
+            Err(error) => {
+                self.host.slots.release(slot);
+                return Err(error.into());
+            }
+        };
+        let size = self.host.buffers.datagram;
+        let windows = &self.host.windows;
+        let entry = self.host.slots.get_mut(slot).ok_or(Errno(ENOBUFS))?;
+        entry.id = Some(socket);
+        if kind != Kind::Stream {
+            let rx = EngineRecv::new(windows, slot, size, size);
+            let tx = towpath_ring::EngineSend::new(windows, slot, size, size);
+            let owned = entry.owned();
+            (owned.rx, owned.tx) = (Some(rx), Some(tx));
+        }
+        let generation = entry.generation;
+        self.host.slots.publish(slot);
+        self.hold(id, slot);
+        Ok(Reply { slot, generation, ..Reply::default() })
+    }
+
+    fn bind(&mut self, slot: u32, addr: &RawAddr) -> Result<Reply, Errno> {
+        let entry = self.host.slots.get(slot).ok_or(Errno(EBADF))?;
+        let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
+        let addr =
+            addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
+        let options = bind_options(self.host.slots.shared(slot), entry.free_bind);
+        let bound = self.stack.bind(id, addr, options)?;
+        if let Some(entry) = self.host.slots.get_mut(slot) {
+            entry.bound = Some(bound);
+        }
+        let local = present(family, bound);
+        self.host.slots.shared(slot).local.store(&local);
+        self.host.slots.set_flags(slot, flags::BOUND, 0);
+        Ok(Reply { addr: local, ..Reply::default() })
+    }
+
+    fn listen(&mut self, now: Instant, slot: u32, backlog: u32) -> Result<Reply, Errno> {
+        let entry = self.host.slots.get(slot).ok_or(Errno(EBADF))?;
+        let id = entry.id.ok_or(Errno(EINVAL))?;
+        if entry.is_datagram() {
+            return Err(Errno(EOPNOTSUPP));
+        }
+        let backlog = backlog.min(BACKLOG_MAX);
+        self.stack.listen(id, backlog)?;
+        // One more than the backlog wait, and one may be half read.
+        let size = (backlog + 2) * RECORD;
+        let windows = &self.host.windows;
+        let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
+        entry.kind = Kind::Listener;
+        match &mut entry.owned().rx {
+            Some(rx) => rx.set_capacity(size),
+            none => *none = Some(EngineRecv::new(windows, slot, size, size)),
+        }
+        self.publish_local(now, slot, id);
+        let shared = self.host.slots.shared(slot);
+        shared.state.store(state::LISTEN, std::sync::atomic::Ordering::Release);
+        shared.kind.store(Kind::Listener as u32, std::sync::atomic::Ordering::Release);
+        Ok(Reply::default())
+    }
+
+    fn connect(&mut self, now: Instant, slot: u32, addr: &RawAddr) -> Result<Reply, Errno> {
+        let entry = self.host.slots.get(slot).ok_or(Errno(EBADF))?;
+        let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
+        let datagram = entry.is_datagram();
+        if addr.family == 0 {
+            return if datagram { self.dissolve(now, slot) } else { Err(Errno(EOPNOTSUPP)) };
+        }
+        let remote =
+            addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
+        if datagram {
+            self.stack.connect_datagram(now, id, remote)?;
+            self.host.slots.set_flags(slot, flags::CONNECTED, 0);
+        } else {
+            if entry.flags & flags::CONNECTING != 0 {
+                return Err(Errno(EALREADY));
+            }
+            if entry.flags & flags::CONNECTED != 0 {
+                return Err(Errno(EISCONN));
+            }
+            self.connect_stream(now, slot, remote)?;
+        }
+        let info = self.stack.info(now, id);
+        let remote = info.and_then(|info| info.remote).unwrap_or(remote);
+        self.host.slots.shared(slot).remote.store(&present(family, remote));
+        self.publish_local(now, slot, id);
+        if datagram {
+            self.host.slots.post(slot, event::TX);
+        } else {
+            self.host.slots.set_flags(slot, flags::CONNECTING, 0);
+        }
+        Ok(Reply::default())
+    }
+
+    fn connect_stream(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        remote: std::net::SocketAddr,
+    ) -> Result<(), Errno> {
+        let id = self.renew(now, slot)?;
+        let (recv, send) = self.host.stream_buffers(slot);
+        self.stack.connect(now, id, remote, recv, send).map_err(|error| match error {
+            ConnectError::Invalid
+                if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) =>
+            {
+                Errno(EISCONN)
+            }
+            other => other.into(),
+        })?;
+        let shared = self.host.slots.shared(slot);
+        shared.state.store(state::SYN_SENT, std::sync::atomic::Ordering::Release);
+        Ok(())
+    }
+
+    /// The socket to connect: after a connect that failed, a fresh one under the same slot, as Linux
+    /// lets programs try again.
+    fn renew(&mut self, now: Instant, slot: u32) -> Result<towpath_stack::SocketId, Errno> {
+        let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
+        let id = entry.id.ok_or(Errno(EINVAL))?;
+        if entry.flags & flags::DEAD == 0 {
+            return Ok(id);
+        }
+        let family = if entry.family == AF_INET6 { Family::V6 } else { Family::V4 };
+        let (bound, free_bind, congestion) = (entry.bound, entry.free_bind, entry.congestion);
+        let fresh = self.stack.open(SocketKind::Stream, family, slot)?;
+        entry.id = Some(fresh);
+        // The old one's `Closed` is not ours.
+        entry.former += 1;
+        // Its connection is over, so it goes at once, and its port is free again.
+        self.stack.close(now, id, towpath_stack::Linger::Abort);
+        self.host.slots.set_flags(slot, 0, u32::MAX);
+        if let Some(bound) = bound {
+            let options = bind_options(self.host.slots.shared(slot), free_bind);
+            self.stack.bind(fresh, bound, options)?;
+            self.host.slots.set_flags(slot, flags::BOUND, 0);
+        }
+        self.set_again(now, slot, congestion);
+        Ok(fresh)
+    }
+
+    /// Takes the peer of a datagram socket away.
+    fn dissolve(&mut self, now: Instant, slot: u32) -> Result<Reply, Errno> {
+        let id = self.host.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
+        self.stack.disconnect(id);
+        self.host.slots.set_flags(slot, 0, flags::CONNECTED);
+        self.host.slots.shared(slot).remote.store(&RawAddr::default());
+        self.publish_local(now, slot, id);
+        Ok(Reply::default())
+    }
+
+    /// As many as fit one message; the first address of every interface comes before the second of
+    /// any.
+    fn interfaces(&self) -> Reply {
+        const MAX: usize = DATA_MAX / size_of::<Interface>();
+        let mut reply = Reply::default();
+        let mut list: Vec<(usize, Interface)> = Vec::new();
+        for iface in self.stack.net.interfaces() {
+            let base = describe(iface);
+            let usable = iface.addresses().iter().filter(|address| address.is_usable());
+            let before = list.len();
+            for (rank, address) in usable.enumerate() {
+                let prefix = address.prefix;
+                let addr = RawAddr::new(std::net::SocketAddr::new(prefix.addr(), 0));
+                list.push((rank, Interface { addr, prefix_len: u32::from(prefix.len()), ..base }));
+            }
+            if list.len() == before {
+                list.push((0, base));
+            }
+        }
+        list.sort_by_key(|(rank, _)| *rank);
+        list.truncate(MAX);
+        list.sort_by_key(|(_, interface)| interface.index);
+        for (to, (_, interface)) in reply.data.chunks_exact_mut(size_of::<Interface>()).zip(&list) {
+            to.copy_from_slice(interface.as_bytes());
+        }
+        reply.a = list.len() as u32;
+        reply.len = (list.len() * size_of::<Interface>()) as u32;
+        reply
+    }
+
+    fn list_sockets(&self, first: u32) -> Reply {
+        let mut reply = Reply::default();
+        let mut lines = Vec::new();
+        for (slot, entry) in self.host.slots.iter().filter(|(slot, _)| *slot >= first) {
+            let line = serde_json::to_vec(&self.show(slot, entry)).unwrap_or_default();
+            if lines.len() + line.len() + 1 > DATA_MAX {
+                reply.a = slot;
+                break;
+            }
+            lines.extend_from_slice(&line);
+            lines.push(b'\n');
+        }
+        reply.len = lines.len() as u32;
+        reply.data[..lines.len()].copy_from_slice(&lines);
+        reply
+    }
+}
+
+fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
+    fd.try_clone().map_err(|_| Errno(ENOBUFS))
+}
+
+fn describe(iface: &towpath_stack::net::Interface) -> Interface {
+    // IFF_UP | IFF_RUNNING, with IFF_LOOPBACK, IFF_BROADCAST | IFF_MULTICAST or IFF_POINTOPOINT.
+    const UP: u32 = 0x41;
+    let is_loopback = iface.id() == towpath_stack::IfaceId::LOOPBACK;
+    let kind = match iface.link() {
+        _ if is_loopback => 0x8,
+        towpath_pool::LinkType::Ethernet => 0x1002,
+        towpath_pool::LinkType::Ip => 0x10,
+    };
+    let mut name = [0; 16];
+    let n = iface.name().len().min(15);
+    name[..n].copy_from_slice(&iface.name().as_bytes()[..n]);
+    Interface {
+        name,
+        index: u32::from(iface.id().0) + 1,
+        mtu: iface.mtu(),
+        flags: UP | kind,
+        mac: iface.mac().0,
+        ..Interface::default()
+    }
+}

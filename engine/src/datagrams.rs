@@ -1,0 +1,166 @@
+//! Datagrams on their way out.
+
+use std::net::IpAddr;
+
+use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
+use towpath_shm::layout::{DatagramHeader, Plain, event, flags};
+use towpath_stack::net::IfaceId;
+use towpath_stack::{DatagramOut, SendError, SocketId};
+use towpath_tcp::Instant;
+
+use crate::engine::Engine;
+use crate::errno::Errno;
+use crate::host::fits;
+use crate::slots::present;
+
+const HEADER: u32 = size_of::<DatagramHeader>() as u32;
+/// Datagrams of one socket before the others have their turn.
+const DATAGRAMS_A_TURN: u32 = 64;
+/// "The socket's" in a header's `ttl` and `tos`.
+const DEFAULT: u16 = 0xffff;
+
+impl Engine {
+    /// The program queued datagrams.
+    pub(crate) fn send_datagrams(&mut self, now: Instant, slot: u32) {
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        let Some(tx) = entry.owned.as_deref_mut().and_then(|owned| owned.tx.as_mut()) else {
+            return;
+        };
+        if tx.pull() && self.send_some(now, slot) {
+            self.backlog.push(slot);
+        }
+    }
+
+    /// Goes on with sockets that had more to send than a turn allowed.
+    pub(crate) fn send_backlog(&mut self, now: Instant) {
+        for slot in std::mem::take(&mut self.backlog) {
+            if self.send_some(now, slot) {
+                self.backlog.push(slot);
+            }
+        }
+    }
+
+    /// All that a socket has queued, before it is closed.
+    pub(crate) fn flush_datagrams(&mut self, now: Instant, slot: u32) {
+        self.send_datagrams(now, slot);
+        while self.send_some(now, slot) {}
+        self.backlog.retain(|&waiting| waiting != slot);
+    }
+
+    /// After the turn: what packets lent from the FIFOs may be overwritten.
+    pub(crate) fn return_lent(&mut self) {
+        for slot in std::mem::take(&mut self.lent) {
+            let Some(entry) = self.host.slots.get_mut(slot) else { continue };
+            let Some(owned) = entry.owned.as_deref_mut() else { continue };
+            let n = std::mem::take(&mut owned.tx_lent);
+            if let Some(tx) = &mut owned.tx {
+                tx.release(n);
+            }
+            if take_tx_wanted(self.host.slots.shared(slot)) {
+                self.host.slots.post(slot, event::TX);
+            }
+        }
+    }
+
+    /// Sends up to a turn's worth. True: there are more.
+    fn send_some(&mut self, now: Instant, slot: u32) -> bool {
+        for _ in 0..DATAGRAMS_A_TURN {
+            let Some(entry) = self.host.slots.get_mut(slot) else { return false };
+            let (family, Some(id), false) = (entry.family, entry.id, entry.hostile) else {
+                return false;
+            };
+            let Some(owned) = entry.owned.as_deref_mut() else { return false };
+            let Some(tx) = &owned.tx else { return false };
+            let (header, len) = match next(tx, owned.tx_lent) {
+                Next::Datagram(header, len) => (header, len),
+                Next::None => return false,
+                Next::Nonsense => {
+                    self.reset_socket(now, slot);
+                    return false;
+                }
+            };
+            let payload = Payload::new(&[], tx.peek(owned.tx_lent + HEADER, header.len));
+            if owned.tx_lent == 0 {
+                self.lent.push(slot);
+            }
+            owned.tx_lent += len;
+            let sent = match out(family, &header) {
+                Some(out) => self.stack.send_datagram(now, id, &out, &payload, &mut self.pool),
+                None => Err(SendError::Invalid),
+            };
+            self.after_send(now, slot, id, sent);
+        }
+        true
+    }
+
+    fn after_send(&mut self, now: Instant, slot: u32, id: SocketId, sent: Result<(), SendError>) {
+        if let Err(error) = sent {
+            self.host.counters.datagrams_refused += 1;
+            self.host.set_error(slot, Errno::from(error));
+        }
+        if self.host.slots.get(slot).is_some_and(|entry| entry.flags & flags::BOUND == 0) {
+            self.publish_local(now, slot, id);
+        }
+    }
+
+    /// Where the socket is bound now, if it is.
+    pub(crate) fn publish_local(&mut self, now: Instant, slot: u32, id: SocketId) {
+        let local = self.stack.info(now, id).and_then(|info| info.local);
+        if let (Some(local), Some(entry)) = (local, self.host.slots.get(slot)) {
+            self.host.slots.shared(slot).local.store(&present(entry.family, local));
+            self.host.slots.set_flags(slot, flags::BOUND, 0);
+        }
+    }
+}
+
+enum Next {
+    Datagram(DatagramHeader, u32),
+    None,
+    Nonsense,
+}
+
+/// The datagram that begins `skip` bytes from the front, and the bytes that it takes.
+fn next(tx: &EngineSend, skip: u32) -> Next {
+    let queued = tx.len().saturating_sub(skip);
+    if queued == 0 {
+        return Next::None;
+    }
+    if queued < HEADER {
+        return Next::Nonsense;
+    }
+    let mut bytes = [0; HEADER as usize];
+    tx.read(skip, &mut bytes);
+    let header = DatagramHeader::from_bytes(&bytes);
+    let len = header.len.checked_add(HEADER).and_then(|len| len.checked_next_multiple_of(8));
+    match len {
+        Some(len) if header.len <= 65_535 && len <= queued => Next::Datagram(header, len),
+        _ => Next::Nonsense,
+    }
+}
+
+/// What the stack is to do with it; None: an address that cannot be used.
+fn out(family: u32, header: &DatagramHeader) -> Option<DatagramOut> {
+    let remote = match header.remote.to_socket_addr() {
+        None if header.remote.family != 0 => return None,
+        Some(remote) if !fits(family, &remote) => return None,
+        remote => remote,
+    };
+    let local = header
+        .local
+        .to_socket_addr()
+        .map(|addr| addr.ip())
+        .filter(|ip: &IpAddr| !ip.is_unspecified());
+    let iface = match header.ifindex {
+        0 => None,
+        index => Some(IfaceId(u16::try_from(index - 1).ok()?)),
+    };
+    let or_default = |value: u16| u8::try_from(value).ok().filter(|_| value != DEFAULT);
+    Some(DatagramOut {
+        remote,
+        local,
+        iface,
+        ttl: or_default(header.ttl),
+        tos: or_default(header.tos),
+        segment_size: (header.segment_size != 0).then_some(header.segment_size),
+    })
+}

@@ -1,0 +1,194 @@
+//! An engine and how it is made.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use towpath_pool::{Pool, Port};
+use towpath_ring::{Region, Windows, doorbell};
+use towpath_shm::layout::SLOTS_MAX;
+use towpath_stack::Stack;
+use towpath_stack::net::IfaceId;
+use towpath_tcp::Instant;
+
+use crate::channels::{ChannelId, Channels};
+use crate::clock;
+use crate::config::EngineConfig;
+use crate::host::Host;
+use crate::poller::{Poller, Source};
+use crate::remote::Remote;
+use crate::report::EngineCounters;
+use crate::run::Spin;
+use crate::slots::Slots;
+
+/// A stack, its ports, and the programs on it.
+pub struct Engine {
+    pub(crate) stack: Stack<Host>,
+    pub(crate) host: Host,
+    pub(crate) ports: Vec<Box<dyn Port>>,
+    pub(crate) pool: Pool,
+    pub(crate) poller: Poller,
+    /// Rung by programs.
+    pub(crate) bell: OwnedFd,
+    pub(crate) remote: Remote,
+    pub(crate) spin: Spin,
+    pub(crate) exit_when_unused: bool,
+    pub(crate) stopped: bool,
+    /// Set when the last program went: until when what it left behind may be sent.
+    pub(crate) leave_at: Option<Instant>,
+    /// Processes that broke the rules, to be cut off at the end of the turn.
+    pub(crate) hostile: Vec<ChannelId>,
+    /// Connections popped from an accept queue: reset if nobody has claimed them by then.
+    pub(crate) orphans: VecDeque<(Instant, u32, u32)>,
+    /// Sockets whose programs wait for transmit memory.
+    pub(crate) starved: Vec<u32>,
+    pub(crate) starved_at: Instant,
+    pub(crate) sweep_at: Instant,
+    /// Datagram sockets with more to send than one turn may.
+    pub(crate) backlog: Vec<u32>,
+    /// Datagram sockets whose FIFO lends bytes to packets of this turn.
+    pub(crate) lent: Vec<u32>,
+}
+
+/// Why an engine cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// Each interface needs its port.
+    #[error("{interfaces} interfaces and {ports} ports")]
+    PortsDiffer {
+        /// Configured.
+        interfaces: usize,
+        /// Given.
+        ports: usize,
+    },
+    /// Programs cannot decide about connections to addresses that are not theirs.
+    #[error("interface {0} is any-address")]
+    AnyAddress(String),
+    /// No such interface, or a router of another family.
+    #[error("route to {0:?} cannot be added")]
+    Route(crate::RouteConfig),
+    /// The system refused.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+impl From<EngineError> for io::Error {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::System(error) => error,
+            other => Self::new(io::ErrorKind::InvalidInput, other),
+        }
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("sockets", &self.host.slots.len())
+            .field("channels", &self.host.channels.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// An engine with its interfaces up and no program. `seed` is random and secret.
+    pub fn new(
+        config: EngineConfig,
+        ports: Vec<Box<dyn Port>>,
+        seed: [u8; 32],
+    ) -> Result<Self, EngineError> {
+        let now = clock::now();
+        let sockets_max = config.sockets_max.min(SLOTS_MAX);
+        let mut stack_config = config.stack;
+        // Sockets of programs and connections whose program is gone come from one table.
+        stack_config.sockets_max = stack_config.sockets_max.min(sockets_max as usize);
+        let mut stack = Stack::new(stack_config, seed, now);
+        if config.interfaces.len() != ports.len() {
+            return Err(EngineError::PortsDiffer {
+                interfaces: config.interfaces.len(),
+                ports: ports.len(),
+            });
+        }
+        for interface in config.interfaces {
+            if interface.any_address {
+                return Err(EngineError::AnyAddress(interface.name));
+            }
+            stack.net.add_interface(now, interface);
+        }
+        for route in config.routes {
+            let iface = u16::try_from(route.interface + 1).map(IfaceId);
+            let added = iface.is_ok_and(|iface| {
+                stack.net.add_route(route.prefix, route.next_hop, iface, route.metric)
+            });
+            if !added {
+                return Err(EngineError::Route(route));
+            }
+        }
+        let region = Region::create()?;
+        let windows = Windows::new(&region, config.memory_cap);
+        let (remote, bell, poller) = (Remote::new()?, doorbell::create()?, Poller::new(&ports)?);
+        poller.add(remote.bell(), Source::Remote)?;
+        poller.add(bell.as_fd(), Source::Doorbell)?;
+        let host = Host {
+            slots: Slots::new(&region, sockets_max),
+            channels: Channels::default(),
+            buffers: config.buffers,
+            counters: EngineCounters::default(),
+            now,
+            unix_ns: clock::unix_ns(),
+            sweep: VecDeque::new(),
+            stale: Vec::new(),
+            gone: Vec::new(),
+            region,
+            windows,
+        };
+        Ok(Self {
+            stack,
+            host,
+            ports,
+            pool: Pool::default(),
+            poller,
+            bell,
+            remote,
+            spin: Spin::new(),
+            exit_when_unused: config.exit_when_unused,
+            stopped: false,
+            leave_at: None,
+            hostile: Vec::new(),
+            orphans: VecDeque::new(),
+            starved: Vec::new(),
+            starved_at: now,
+            sweep_at: now,
+            backlog: Vec::new(),
+            lent: Vec::new(),
+        })
+    }
+
+    /// A control socket for one process, which inherits it or is sent it. The process says HELLO on it.
+    pub fn attach(&mut self) -> io::Result<OwnedFd> {
+        let (_, theirs) = self.open_channel()?;
+        Ok(theirs)
+    }
+
+    /// The handle for other threads.
+    pub fn remote(&self) -> Remote {
+        self.remote.clone()
+    }
+
+    pub(crate) fn open_channel(&mut self) -> io::Result<(ChannelId, OwnedFd)> {
+        let (id, theirs) = self.host.channels.open()?;
+        if let Some(attached) = self.host.channels.get(id) {
+            self.poller.add(attached.control.as_fd(), Source::Control(id))?;
+        }
+        self.host.counters.attached += 1;
+        self.leave_at = None;
+        Ok((id, theirs))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.remote.close();
+    }
+}

@@ -1,0 +1,259 @@
+//! What the stack tells and asks: its sockets are the slots of programs.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use towpath_ring::{EngineRecv, EngineSend, Payload, Region, Windows, take_tx_wanted};
+use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Plain, event, flags};
+use towpath_stack::{DatagramMeta, EchoMeta, PendingId, SocketError, SocketEvent, SocketId};
+use towpath_tcp::Instant;
+
+use crate::channels::Channels;
+use crate::config::Buffers;
+use crate::errno::{ECONNRESET, Errno};
+use crate::report::EngineCounters;
+use crate::slots::{AF_INET6, Child, Slots, inherit, present, state};
+
+/// Everything of the engine that is not the stack.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub region: Region,
+    pub windows: Windows,
+    pub slots: Slots,
+    pub channels: Channels,
+    pub buffers: Buffers,
+    pub counters: EngineCounters,
+    /// Of this turn.
+    pub now: Instant,
+    /// Unix time of this turn in ns.
+    pub unix_ns: u64,
+    /// Slots that have, or may have, FIFO memory to be collected.
+    pub sweep: VecDeque<u32>,
+    /// Slots whose TCP state is to be published at the end of the turn.
+    pub stale: Vec<u32>,
+    /// Slots that the stack let go of and that nobody holds.
+    pub gone: Vec<u32>,
+}
+
+impl Host {
+    /// Both ends of a stream's FIFOs. Transmit memory is given at once when there is plenty, which
+    /// spares the program a round trip with its first write.
+    pub fn stream_buffers(&mut self, slot: u32) -> (EngineRecv, EngineSend) {
+        let (rcvbuf, sndbuf) =
+            self.slots.get(slot).map_or((0, 0), |entry| (entry.rcvbuf, entry.sndbuf));
+        let buffers = &self.buffers;
+        let (rx, rx_max) = fixed_or(rcvbuf, buffers.recv, buffers.recv_max);
+        let (tx, tx_max) = fixed_or(sndbuf, buffers.send, buffers.send_max);
+        let recv = EngineRecv::new(&self.windows, slot, rx, rx_max);
+        let mut send = EngineSend::new(&self.windows, slot, tx, tx_max);
+        if self.windows.is_ample() {
+            // A fresh slot: nobody holds its lock. If not, the program asks.
+            send.attach();
+            self.watch_memory(slot);
+        }
+        (recv, send)
+    }
+
+    /// Lets the sweep look at the slot.
+    pub fn watch_memory(&mut self, slot: u32) {
+        let now = self.now;
+        if let Some(entry) = self.slots.get_mut(slot)
+            && !std::mem::replace(&mut entry.swept, true)
+        {
+            entry.tx_seen = (0, now);
+            self.sweep.push_back(slot);
+        }
+    }
+
+    /// A socket's error, which its next call gives.
+    pub fn set_error(&mut self, slot: u32, errno: Errno) {
+        self.slots.shared(slot).error.store(errno.0, Release);
+        self.slots.post(slot, event::ERROR);
+    }
+
+    fn on_error(&mut self, slot: u32, error: SocketError) {
+        let datagram = self.slots.get(slot).is_some_and(crate::slots::Entry::is_datagram);
+        if datagram {
+            self.set_error(slot, error.into());
+        } else {
+            self.slots.fail(slot, Errno::from(error).0);
+        }
+    }
+
+    fn on_closed(&mut self, slot: u32) {
+        let Some(entry) = self.slots.get_mut(slot) else {
+            return;
+        };
+        if entry.former > 0 {
+            entry.former -= 1;
+            return;
+        }
+        entry.id = None;
+        if entry.closing || entry.holders.is_empty() {
+            self.gone.push(slot);
+        } else {
+            // It broke the rules and was reset, but the program still has its descriptor.
+            self.slots.fail(slot, ECONNRESET);
+        }
+    }
+
+    fn new_child(
+        &mut self,
+        listener: u32,
+        child: SocketId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<u32> {
+        let entry = self.slots.get(listener)?;
+        let (family, generation) = (entry.family, entry.generation);
+        let (rcvbuf, sndbuf) = (entry.rcvbuf, entry.sndbuf);
+        let slot = self.slots.allocate(Kind::Stream, family, 6)?;
+        inherit(self.slots.shared(slot), self.slots.shared(listener));
+        let shared = self.slots.shared(slot);
+        shared.local.store(&present(family, local));
+        shared.remote.store(&present(family, remote));
+        shared.state.store(state::ESTABLISHED, Relaxed);
+        let entry = self.slots.get_mut(slot)?;
+        entry.id = Some(child);
+        entry.unclaimed = Some((listener, generation));
+        (entry.rcvbuf, entry.sndbuf) = (rcvbuf, sndbuf);
+        self.slots.set_flags(slot, flags::CONNECTED | flags::BOUND, 0);
+        Some(slot)
+    }
+
+    /// Puts the connection into the accept queue.
+    fn enqueue(&mut self, listener: u32, slot: u32, local: SocketAddr, remote: SocketAddr) -> bool {
+        let Some((family, generation)) =
+            self.slots.get(slot).map(|entry| (entry.family, entry.generation))
+        else {
+            return false;
+        };
+        let record = AcceptRecord {
+            slot,
+            generation,
+            remote: present(family, remote),
+            local: present(family, local),
+            reserved: 0,
+        };
+        let nothing = Payload::new(&[], towpath_shm::Fragments::empty());
+        let Some(owned) = self.slots.get_mut(listener).and_then(|entry| entry.owned.as_deref_mut())
+        else {
+            return false;
+        };
+        let Some(rx) = &mut owned.rx else {
+            return false;
+        };
+        if !rx.push_record(record.as_bytes(), &nothing) {
+            return false;
+        }
+        let end = rx.tail();
+        owned.children.push_back(Child { slot, generation, end });
+        true
+    }
+}
+
+impl towpath_stack::Host for Host {
+    type Recv = EngineRecv;
+    type Send = EngineSend;
+
+    fn accept(
+        &mut self,
+        listener: u32,
+        child: SocketId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<(u32, EngineRecv, EngineSend)> {
+        let slot = self.new_child(listener, child, local, remote)?;
+        let (recv, send) = self.stream_buffers(slot);
+        // Before the record: whoever pops it uses the slot at once.
+        self.slots.publish(slot);
+        if !self.enqueue(listener, slot, local, remote) {
+            drop((recv, send));
+            self.slots.release(slot);
+            return None;
+        }
+        self.watch_memory(listener);
+        self.slots.post(listener, event::RX);
+        Some((slot, recv, send))
+    }
+
+    fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {
+        self.counters.unexpected += 1;
+    }
+
+    fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool {
+        let arrived_ago = self.now.since(meta.arrival).as_nanos() as u64;
+        let known = meta.arrival != Instant::ZERO;
+        let unix_ns = self.unix_ns.saturating_sub(if known { arrived_ago } else { 0 });
+        let Some(entry) = self.slots.get_mut(user) else {
+            return false;
+        };
+        let header = DatagramHeader {
+            len: payload.len(),
+            ifindex: u32::from(meta.iface.0) + 1,
+            remote: present(entry.family, meta.remote),
+            local: present(entry.family, meta.local),
+            time_ns: unix_ns,
+            tos: u16::from(meta.tos),
+            ttl: u16::from(meta.ttl),
+            segment_size: 0,
+            reserved: 0,
+        };
+        let Some(rx) = entry.owned.as_deref_mut().and_then(|owned| owned.rx.as_mut()) else {
+            return false;
+        };
+        if !rx.push_record(header.as_bytes(), payload) {
+            return false;
+        }
+        self.watch_memory(user);
+        self.slots.post(user, event::RX);
+        true
+    }
+
+    // Interfaces of an engine are never any-address: configuration refuses that.
+    fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {
+        self.counters.unexpected += 1;
+    }
+
+    fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {
+        self.counters.unexpected += 1;
+    }
+
+    fn event(&mut self, user: u32, event: SocketEvent) {
+        match event {
+            SocketEvent::Readable => {
+                self.watch_memory(user);
+                self.slots.post(user, event::RX);
+            }
+            SocketEvent::Writable => {
+                if take_tx_wanted(self.slots.shared(user)) {
+                    self.slots.post(user, event::TX);
+                }
+            }
+            SocketEvent::Connected => {
+                self.slots.set_flags(user, flags::CONNECTED, flags::CONNECTING);
+                self.slots.post(user, event::TX);
+                self.stale.push(user);
+            }
+            SocketEvent::PeerClosed => {
+                self.slots.set_flags(user, flags::RX_EOF, 0);
+                self.slots.post(user, event::RX | event::RDHUP);
+                self.stale.push(user);
+            }
+            SocketEvent::Error(error) => self.on_error(user, error),
+            SocketEvent::Closed => self.on_closed(user),
+            _ => self.counters.unexpected += 1,
+        }
+    }
+}
+
+/// A size that a program set, or the range that autotuning works in.
+pub(crate) fn fixed_or(fixed: u32, first: u32, max: u32) -> (u32, u32) {
+    if fixed != 0 { (fixed, fixed) } else { (first, max) }
+}
+
+/// Whether an address may be used with a socket of this family.
+pub(crate) fn fits(family: u32, addr: &SocketAddr) -> bool {
+    addr.is_ipv4() || family == AF_INET6
+}

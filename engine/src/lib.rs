@@ -1,0 +1,35 @@
+//! The engine: one thread that turns a stack for programs in other processes.
+//!
+//! It owns the ports, the stack and the region; programs attach through channels (see
+//! [`towpath_shm::layout`]). An [`Engine`] is made, then [`Engine::run`] works on the calling thread
+//! until it is stopped; everything that others want of it meanwhile goes through a [`Remote`].
+//!
+//! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) →
+//! `host` (what the stack tells) → `slots`, `channels` (who has what) → `lifecycle` (how sockets
+//! and processes end) → `sweep` (memory comes back).
+
+mod channels;
+mod clock;
+mod commands;
+mod config;
+mod control;
+mod datagrams;
+mod engine;
+mod errno;
+mod host;
+mod lifecycle;
+mod options;
+mod poller;
+mod remote;
+mod report;
+mod run;
+mod show;
+mod slots;
+mod sweep;
+mod tcp_info;
+mod wire;
+
+pub use config::{Buffers, EngineConfig, RouteConfig};
+pub use engine::{Engine, EngineError};
+pub use remote::{Gone, Remote};
+pub use report::{Counters, Report, SocketEntry};

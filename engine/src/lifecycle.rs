@@ -1,0 +1,264 @@
+//! How sockets are shared, let go of and end; how processes end.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use towpath_shm::layout::{COMMANDS_MAX, Kind, event, flags, option_bit};
+use towpath_stack::{Linger, SocketOption, SocketState};
+use towpath_tcp::{Instant, State};
+
+use crate::channels::ChannelId;
+use crate::engine::Engine;
+use crate::slots::{Child, state};
+
+/// How long after a process died, or a listener closed, a connection may be claimed that was
+/// taken off the accept queue: the word may be in another process's ring.
+const CLAIM_WITHIN: Duration = Duration::from_secs(1);
+
+impl Engine {
+    /// A process has a descriptor for the socket.
+    pub(crate) fn hold(&mut self, id: ChannelId, slot: u32) {
+        let (Some(entry), Some(attached)) =
+            (self.host.slots.get_mut(slot), self.host.channels.get_mut(id))
+        else {
+            return;
+        };
+        if attached.holds.insert(slot) {
+            entry.holders.push(id);
+        }
+        entry.unclaimed = None;
+    }
+
+    /// A process came by a descriptor for it otherwise than by opening it.
+    pub(crate) fn adopt(&mut self, id: ChannelId, slot: u32) {
+        if self.host.slots.get(slot).is_some_and(|entry| entry.unclaimed.is_some()) {
+            self.claim(id, slot);
+        } else {
+            self.hold(id, slot);
+        }
+    }
+
+    /// A process took the connection off an accept queue.
+    pub(crate) fn claim(&mut self, id: ChannelId, slot: u32) {
+        let Some((listener, generation)) =
+            self.host.slots.get(slot).and_then(|entry| entry.unclaimed)
+        else {
+            self.host.counters.commands_stale += 1;
+            return;
+        };
+        if let Some(entry) = self.host.slots.find(listener, generation) {
+            let children = &mut entry.owned().children;
+            if let Some(at) = children.iter().position(|child| child.slot == slot) {
+                children.remove(at);
+            }
+            if let Some(listener) = entry.id {
+                self.stack.accepted(listener);
+            }
+        }
+        self.hold(id, slot);
+        // What happened before it was held was told to nobody.
+        if let Some(entry) = self.host.slots.get(slot)
+            && entry.flags & !(flags::CONNECTED | flags::BOUND) != 0
+        {
+            self.host.slots.post(slot, event::RX);
+        }
+    }
+
+    /// A process has no descriptor for it any more. The last one's close is the socket's.
+    pub(crate) fn let_go(&mut self, now: Instant, id: ChannelId, slot: u32) {
+        if let Some(attached) = self.host.channels.get_mut(id) {
+            attached.holds.remove(&slot);
+        }
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        entry.holders.retain(|holder| *holder != id);
+        if entry.holders.is_empty() && entry.unclaimed.is_none() {
+            self.close(now, slot);
+        }
+    }
+
+    /// close(2): what was written is sent, unread bytes make it a reset.
+    fn close(&mut self, now: Instant, slot: u32) {
+        let Some(kind) = self.host.slots.get(slot).map(|entry| entry.kind) else { return };
+        match kind {
+            Kind::Listener => self.close_queue(now, slot),
+            Kind::Datagram | Kind::Echo => self.flush_datagrams(now, slot),
+            _ => self.transmit(now, slot),
+        }
+        // SO_LINGER with zero seconds; a longer wait is the program's to do.
+        let abort = kind == Kind::Stream && self.host.slots.shared(slot).linger.load(Relaxed) == 1;
+        self.end(now, slot, if abort { Linger::Abort } else { Linger::Default });
+    }
+
+    fn end(&mut self, now: Instant, slot: u32, linger: Linger) {
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        if std::mem::replace(&mut entry.closing, true) {
+            return;
+        }
+        match entry.id {
+            Some(id) => self.stack.close(now, id, linger),
+            None => self.host.gone.push(slot),
+        }
+    }
+
+    /// Resets the connections that nobody took; those that somebody took, and has not claimed, get
+    /// a while.
+    fn close_queue(&mut self, now: Instant, listener: u32) {
+        let (taken, waiting) = self.split_queue(listener);
+        if let Some(entry) = self.host.slots.get_mut(listener) {
+            entry.owned().children.clear();
+        }
+        for child in waiting {
+            self.end(now, child.slot, Linger::Abort);
+        }
+        self.orphans
+            .extend(taken.iter().map(|child| (now + CLAIM_WITHIN, child.slot, child.generation)));
+    }
+
+    /// Unclaimed connections: those popped, and those still in the queue.
+    fn split_queue(&self, listener: u32) -> (Vec<Child>, Vec<Child>) {
+        let owned = self.host.slots.get(listener).and_then(|entry| entry.owned.as_deref());
+        let Some((owned, rx)) = owned.and_then(|owned| Some((owned, owned.rx.as_ref()?))) else {
+            return Default::default();
+        };
+        let head = rx.head();
+        owned.children.iter().copied().partition(|child| head.wrapping_sub(child.end) < 1 << 31)
+    }
+
+    /// Connections that were popped and are not claimed in time are reset.
+    pub(crate) fn reset_orphans(&mut self, now: Instant) {
+        while let Some(&(due, slot, generation)) = self.orphans.front() {
+            if due > now {
+                return;
+            }
+            self.orphans.pop_front();
+            let Some(entry) = self.host.slots.find(slot, generation) else { continue };
+            let Some((listener, listener_generation)) = entry.unclaimed else { continue };
+            self.host.counters.unclaimed += 1;
+            self.end(now, slot, Linger::Abort);
+            if let Some(entry) = self.host.slots.find(listener, listener_generation) {
+                entry.owned().children.retain(|child| child.slot != slot);
+                if let Some(listener) = entry.id {
+                    self.stack.accepted(listener);
+                }
+            }
+        }
+    }
+
+    /// A process is gone, or has to go: what only it held is closed, as the kernel does with a
+    /// process that is killed.
+    pub(crate) fn detach(&mut self, now: Instant, id: ChannelId) {
+        // What it said before it died counts, except in a ring that makes no sense.
+        self.drain_ring(now, id, COMMANDS_MAX as usize);
+        let Some(attached) = self.host.channels.get(id) else { return };
+        let mut held: Vec<u32> = attached.holds.iter().copied().collect();
+        held.sort_unstable();
+        for &slot in &held {
+            if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
+                let (taken, _) = self.split_queue(slot);
+                let due = now + CLAIM_WITHIN;
+                self.orphans.extend(taken.iter().map(|child| (due, child.slot, child.generation)));
+            }
+        }
+        for slot in held {
+            self.let_go(now, id, slot);
+        }
+        if let Some(attached) = self.host.channels.remove(id) {
+            self.poller.remove(attached.control.as_fd());
+        }
+        self.hostile.retain(|hostile| *hostile != id);
+    }
+
+    /// Cuts off the processes that broke the rules of the channel.
+    pub(crate) fn cut_off_hostile(&mut self, now: Instant) {
+        while let Some(id) = self.hostile.pop() {
+            if self.host.channels.get(id).is_some() {
+                self.host.counters.hostile_channels += 1;
+                if let Some(attached) = self.host.channels.get_mut(id) {
+                    attached.ring = None;
+                }
+                self.detach(now, id);
+            }
+        }
+    }
+
+    /// Resets the sockets whose programs wrote impossible positions.
+    pub(crate) fn reset_hostile_sockets(&mut self, now: Instant) {
+        for slot in self.host.windows.take_hostile() {
+            self.reset_socket(now, slot);
+        }
+    }
+
+    /// Whatever its programs wrote there is not looked at any more. All who can write to it are of one
+    /// trust domain, so it is the socket that is reset, not a process.
+    pub(crate) fn reset_socket(&mut self, now: Instant, slot: u32) {
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        if std::mem::replace(&mut entry.hostile, true) {
+            return;
+        }
+        self.host.counters.hostile_sockets += 1;
+        if let (false, Some(id)) = (entry.closing, entry.id) {
+            // The slot stays with its holders; `Closed` tells them.
+            self.stack.close(now, id, Linger::Abort);
+        }
+    }
+
+    /// Slots of sockets that are gone are free again.
+    pub(crate) fn bury(&mut self) {
+        while let Some(slot) = self.host.gone.pop() {
+            // A connection that ended in an accept queue stays there: its record names it.
+            let Some(entry) = self.host.slots.get(slot) else { continue };
+            if entry.unclaimed.is_some() && !entry.closing {
+                self.host.slots.fail(slot, crate::errno::ECONNRESET);
+                continue;
+            }
+            self.forget_unclaimed(slot);
+            self.host.slots.release(slot);
+        }
+    }
+
+    fn forget_unclaimed(&mut self, slot: u32) {
+        let unclaimed = self.host.slots.get(slot).and_then(|entry| entry.unclaimed);
+        if let Some((listener, generation)) = unclaimed
+            && let Some(entry) = self.host.slots.find(listener, generation)
+        {
+            entry.owned().children.retain(|child| child.slot != slot);
+        }
+    }
+
+    /// Publishes the TCP state, and what could only be set once there is a connection.
+    pub(crate) fn publish_state(&mut self, now: Instant, slot: u32) {
+        let Some(id) = self.host.slots.get(slot).and_then(|entry| entry.id) else { return };
+        let Some(info) = self.stack.info(now, id) else { return };
+        let shared = self.host.slots.shared(slot);
+        let number = state_number(info.state);
+        shared.state.store(number, std::sync::atomic::Ordering::Release);
+        if number == state::ESTABLISHED && shared.option_bits.load(Relaxed) & option_bit::CORK != 0
+        {
+            // Refused only without a connection.
+            let _ = self.stack.set_option(id, SocketOption::Cork(true));
+        }
+    }
+}
+
+/// As Linux numbers them.
+pub(crate) fn state_number(at: SocketState) -> u32 {
+    match at {
+        SocketState::Unconnected => state::CLOSE,
+        SocketState::Listening => state::LISTEN,
+        SocketState::Connected => state::ESTABLISHED,
+        SocketState::SynReceived => state::SYN_RECV,
+        SocketState::Tcp(tcp) => match tcp {
+            State::SynSent => state::SYN_SENT,
+            State::SynReceived => state::SYN_RECV,
+            State::Established => state::ESTABLISHED,
+            State::FinWait1 => state::FIN_WAIT1,
+            State::FinWait2 => state::FIN_WAIT2,
+            State::Closing => state::CLOSING,
+            State::TimeWait => state::TIME_WAIT,
+            State::CloseWait => state::CLOSE_WAIT,
+            State::LastAck => state::LAST_ACK,
+            _ => state::CLOSE,
+        },
+    }
+}

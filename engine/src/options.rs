@@ -1,0 +1,348 @@
+//! Socket options that matter to the stack. Those that only the program needs stay in its slot.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use towpath_shm::control::{Reply, Request};
+use towpath_shm::layout::{Slot, option_bit, setting};
+use towpath_stack::net::IfaceId;
+use towpath_stack::{OptionError, SocketId, SocketInfo, SocketOption};
+use towpath_tcp::{CongestionKind, Instant, KeepAlive};
+
+use crate::engine::Engine;
+use crate::errno::{EADDRNOTAVAIL, EINVAL, ENODEV, ENOPROTOOPT, ENOTCONN, Errno};
+use crate::host::fixed_or;
+use crate::lifecycle::state_number;
+use crate::show::congestion_name;
+use crate::tcp_info::{Beside, tcp_info};
+
+/// Levels and options as Linux numbers them.
+mod number {
+    pub(super) const SOL_IP: u32 = 0;
+    pub(super) const SOL_TCP: u32 = 6;
+    pub(super) const SOL_IPV6: u32 = 41;
+    pub(super) const TCP_MAXSEG: u32 = 2;
+    pub(super) const TCP_INFO: u32 = 11;
+    pub(super) const TCP_CONGESTION: u32 = 13;
+    pub(super) const IP_MTU: u32 = 14;
+    pub(super) const IP_FREEBIND: u32 = 15;
+    pub(super) const IP_MULTICAST_IF: u32 = 32;
+    pub(super) const IP_ADD_MEMBERSHIP: u32 = 35;
+    pub(super) const IP_DROP_MEMBERSHIP: u32 = 36;
+    pub(super) const IP_MULTICAST_ALL: u32 = 49;
+    pub(super) const IPV6_MULTICAST_IF: u32 = 17;
+    pub(super) const IPV6_ADD_MEMBERSHIP: u32 = 20;
+    pub(super) const IPV6_DROP_MEMBERSHIP: u32 = 21;
+    pub(super) const IPV6_MTU: u32 = 24;
+    pub(super) const IPV6_FREEBIND: u32 = 78;
+}
+use number::*;
+
+/// Linux's bounds: `rmem_max` and `wmem_max` double 212992, the least double 1152 and 2304.
+const RCVBUF_MIN: u32 = 2304;
+const SNDBUF_MIN: u32 = 4608;
+/// Linux caps at 212992; our FIFOs may be as large as autotuning makes them.
+const BUF_MAX: u32 = towpath_ring::WINDOW_MAX;
+/// IP_PMTUDISC_DO and IP_PMTUDISC_PROBE set the DF bit whatever the length.
+const PMTUDISC_DO: u64 = 2;
+
+impl Engine {
+    /// An option that cannot fail any more for the program; the stack may still find it meaningless
+    /// for this kind of socket.
+    pub(crate) fn set(&mut self, now: Instant, slot: u32, what: u32, value: u64) {
+        let shared = self.host.slots.shared(slot);
+        let on = value != 0;
+        let option = match what {
+            setting::NODELAY => SocketOption::NoDelay(on),
+            setting::CORK => SocketOption::Cork(on),
+            setting::MORE => SocketOption::MoreComing(on),
+            setting::QUICKACK => SocketOption::QuickAck(on),
+            setting::KEEPALIVE => SocketOption::KeepAlive(on.then(|| keepalive(shared))),
+            setting::USER_TIMEOUT => {
+                let ms = u64::from(u32::try_from(value).unwrap_or(u32::MAX));
+                SocketOption::UserTimeout(on.then(|| Duration::from_millis(ms)))
+            }
+            setting::TOS => SocketOption::Tos(value as u8),
+            setting::TTL => SocketOption::Ttl(value as u8),
+            setting::BROADCAST => SocketOption::Broadcast(on),
+            setting::MAXSEG => SocketOption::MaxSegment(u16::try_from(value).unwrap_or(u16::MAX)),
+            setting::MTU_DISCOVER => SocketOption::DontFragment((PMTUDISC_DO..=3).contains(&value)),
+            setting::MULTICAST_TTL => SocketOption::MulticastTtl(value as u8),
+            setting::MULTICAST_LOOP => SocketOption::MulticastLoop(on),
+            setting::RCVBUF => return self.set_recv_capacity(slot, clamp(value)),
+            setting::SNDBUF => return self.set_send_capacity(slot, clamp(value)),
+            // Read from the slot when they matter: at bind and at close.
+            setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY | setting::LINGER => return,
+            // The stack has no use for these; the program remembers them.
+            setting::DEFER_ACCEPT | setting::SYNCNT | setting::LINGER2 => return,
+            _ => {
+                self.host.counters.commands_stale += 1;
+                return;
+            }
+        };
+        if let Some(id) = self.host.slots.get(slot).and_then(|entry| entry.id)
+            && self.stack.set_option(id, option).is_ok()
+            && what == setting::CORK
+        {
+            self.transmit(now, slot);
+        }
+    }
+
+    /// What the program had set, on a fresh socket of the stack.
+    pub(crate) fn set_again(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        congestion: Option<CongestionKind>,
+    ) {
+        let shared = self.host.slots.shared(slot);
+        let words = [
+            (setting::NODELAY, u32::from(has_bit(shared, option_bit::NODELAY))),
+            (setting::KEEPALIVE, u32::from(has_bit(shared, option_bit::KEEPALIVE))),
+            (setting::USER_TIMEOUT, shared.user_timeout_ms.load(Relaxed)),
+            (setting::TOS, shared.tos.load(Relaxed)),
+            (setting::TTL, shared.ttl.load(Relaxed)),
+        ];
+        for (what, value) in words {
+            if value != 0 {
+                self.set(now, slot, what, u64::from(value));
+            }
+        }
+        let id = self.host.slots.get(slot).and_then(|entry| entry.id);
+        if let (Some(id), Some(kind)) = (id, congestion) {
+            // Every stream has it.
+            let _ = self.stack.set_option(id, SocketOption::Congestion(kind));
+        }
+    }
+
+    fn set_recv_capacity(&mut self, slot: u32, bytes: u32) {
+        let doubled = bytes.saturating_mul(2).clamp(RCVBUF_MIN, BUF_MAX);
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        entry.rcvbuf = doubled;
+        let is_queue = !entry.is_datagram();
+        let recv = match entry.owned.as_deref_mut() {
+            // An accept queue is as long as the backlog says.
+            Some(_) if is_queue => None,
+            Some(owned) => owned.rx.as_mut(),
+            None => entry.id.and_then(|id| self.stack.recv_buffer(id)),
+        };
+        if let Some(recv) = recv {
+            recv.set_capacity(doubled);
+        }
+    }
+
+    fn set_send_capacity(&mut self, slot: u32, bytes: u32) {
+        let doubled = bytes.saturating_mul(2).clamp(SNDBUF_MIN, BUF_MAX);
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        entry.sndbuf = doubled;
+        let send = match entry.owned.as_deref_mut() {
+            Some(owned) => owned.tx.as_mut(),
+            None => entry.id.and_then(|id| self.stack.send_buffer(id)),
+        };
+        if let Some(send) = send {
+            send.set_capacity(doubled);
+        }
+    }
+
+    /// getsockopt of what only we know.
+    pub(crate) fn get_option(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        request: &Request,
+    ) -> Result<Reply, Errno> {
+        let id = self.host.slots.get(slot).and_then(|entry| entry.id);
+        let info = id.and_then(|id| self.stack.info(now, id));
+        let mut reply = Reply::default();
+        match (request.a, request.b) {
+            (SOL_TCP, TCP_INFO) => put(&mut reply, &self.tcp_info(slot, info.as_ref())),
+            (SOL_TCP, TCP_CONGESTION) => {
+                let set = self.host.slots.get(slot).and_then(|entry| entry.congestion);
+                let configured = set.unwrap_or(self.stack.config().tcp.congestion);
+                let kind = info.and_then(|info| info.tcp).map_or(configured, |tcp| tcp.congestion);
+                put(&mut reply, congestion_name(kind).as_bytes());
+            }
+            (SOL_TCP, TCP_MAXSEG) => {
+                // Without a connection Linux tells the least that every peer takes.
+                let mss = info.and_then(|info| info.tcp).map_or(536, |tcp| tcp.snd_mss);
+                put(&mut reply, &mss.to_ne_bytes());
+            }
+            (SOL_IP, IP_MTU) | (SOL_IPV6, IPV6_MTU) => {
+                let mtu = info.and_then(|info| info.mtu).ok_or(Errno(ENOTCONN))?;
+                put(&mut reply, &mtu.to_ne_bytes());
+            }
+            _ => return Err(Errno(ENOPROTOOPT)),
+        }
+        Ok(reply)
+    }
+
+    fn tcp_info(
+        &self,
+        slot: u32,
+        info: Option<&SocketInfo>,
+    ) -> [u8; crate::tcp_info::TCP_INFO_LEN] {
+        let fixed = self.host.slots.get(slot).map_or(0, |entry| entry.rcvbuf);
+        let (recv_capacity, _) =
+            fixed_or(fixed, self.host.buffers.recv, self.host.buffers.recv_max);
+        let tcp = info.and_then(|info| info.tcp);
+        let state = info.map_or(crate::slots::state::CLOSE, |info| state_number(info.state));
+        let mtu = info.and_then(|info| info.mtu).unwrap_or(0);
+        tcp_info(tcp.as_ref(), Beside { state, mtu, recv_capacity })
+    }
+
+    /// setsockopt of what we may refuse.
+    pub(crate) fn set_fallible(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        request: &Request,
+    ) -> Result<(), Errno> {
+        let entry = self.host.slots.get_mut(slot).ok_or(Errno(EINVAL))?;
+        let id = entry.id.ok_or(Errno(EINVAL))?;
+        let data = request.payload();
+        match (request.a, request.b) {
+            (SOL_TCP, TCP_CONGESTION) => {
+                let kind = congestion(data)?;
+                self.stack.set_option(id, SocketOption::Congestion(kind))?;
+                entry.congestion = Some(kind);
+                Ok(())
+            }
+            (SOL_TCP, TCP_MAXSEG) => {
+                let mss = u16::try_from(int(data)?).map_err(|_| Errno(EINVAL))?;
+                Ok(self.stack.set_option(id, SocketOption::MaxSegment(mss))?)
+            }
+            (SOL_IP, IP_FREEBIND) | (SOL_IPV6, IPV6_FREEBIND) => {
+                entry.free_bind = int(data)? != 0;
+                Ok(())
+            }
+            (SOL_IP, IP_MULTICAST_ALL) => {
+                Ok(self.stack.set_option(id, SocketOption::MulticastAll(int(data)? != 0))?)
+            }
+            (SOL_IP, IP_MULTICAST_IF) => {
+                let iface = self.interface_v4(data)?;
+                Ok(self.stack.set_option(id, SocketOption::MulticastInterface(iface))?)
+            }
+            (SOL_IPV6, IPV6_MULTICAST_IF) => {
+                let iface = self.interface(int(data)?)?;
+                Ok(self.stack.set_option(id, SocketOption::MulticastInterface(iface))?)
+            }
+            (SOL_IP, IP_ADD_MEMBERSHIP | IP_DROP_MEMBERSHIP) => {
+                let group = Ipv4Addr::from(array::<4>(data, 0)?).into();
+                let iface = self.interface_v4(data.get(4..).unwrap_or_default())?;
+                self.membership(now, id, request.b == IP_ADD_MEMBERSHIP, group, iface)
+            }
+            (SOL_IPV6, IPV6_ADD_MEMBERSHIP | IPV6_DROP_MEMBERSHIP) => {
+                let group = Ipv6Addr::from(array::<16>(data, 0)?).into();
+                let iface = self.interface(int(data.get(16..).unwrap_or_default())?)?;
+                self.membership(now, id, request.b == IPV6_ADD_MEMBERSHIP, group, iface)
+            }
+            _ => Err(Errno(ENOPROTOOPT)),
+        }
+    }
+
+    fn membership(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        join: bool,
+        group: IpAddr,
+        iface: Option<IfaceId>,
+    ) -> Result<(), Errno> {
+        let done = if join {
+            self.stack.join_group(now, id, group, iface)
+        } else {
+            self.stack.leave_group(now, id, group, iface)
+        };
+        done.map_err(|error| match error {
+            OptionError::Membership if join => Errno(crate::errno::EADDRINUSE),
+            OptionError::Membership => Errno(EADDRNOTAVAIL),
+            other => other.into(),
+        })
+    }
+
+    /// From a 1-based index; 0: any.
+    fn interface(&self, index: i32) -> Result<Option<IfaceId>, Errno> {
+        match u16::try_from(index) {
+            Ok(0) => Ok(None),
+            Ok(index) if usize::from(index) <= self.stack.net.interfaces().len() => {
+                Ok(Some(IfaceId(index - 1)))
+            }
+            _ => Err(Errno(ENODEV)),
+        }
+    }
+
+    /// From an interface's address, with its index after the address in a struct ip_mreqn.
+    fn interface_v4(&self, data: &[u8]) -> Result<Option<IfaceId>, Errno> {
+        if data.len() >= 8 {
+            let index = int(data.get(data.len() - 4..).unwrap_or_default())?;
+            if index != 0 {
+                return self.interface(index);
+            }
+        }
+        // A bare struct in_addr, a struct ip_mreq without its group, or the rest of a struct ip_mreqn.
+        let addr = Ipv4Addr::from(array::<4>(data, 0)?);
+        if addr.is_unspecified() {
+            return Ok(None);
+        }
+        let has = |iface: &&towpath_stack::net::Interface| {
+            iface.addresses().iter().any(|address| address.addr() == IpAddr::V4(addr))
+        };
+        let iface = self.stack.net.interfaces().iter().find(has).ok_or(Errno(ENODEV))?;
+        Ok(Some(iface.id()))
+    }
+}
+
+/// Fills a reply's data.
+fn put(reply: &mut Reply, data: &[u8]) {
+    reply.len = data.len() as u32;
+    reply.data[..data.len()].copy_from_slice(data);
+}
+
+/// The times that a program set in its slot, within what Linux takes.
+fn keepalive(slot: &Slot) -> KeepAlive {
+    let seconds = |word: &std::sync::atomic::AtomicU32| {
+        Duration::from_secs(u64::from(word.load(Relaxed).clamp(1, 32_767)))
+    };
+    KeepAlive {
+        idle: seconds(&slot.keepidle),
+        interval: seconds(&slot.keepintvl),
+        probes: slot.keepcnt.load(Relaxed).clamp(1, 127) as u8,
+    }
+}
+
+/// Whether a bit of [`option_bit`] is set.
+pub(crate) fn has_bit(slot: &Slot, bit: u32) -> bool {
+    slot.option_bits.load(Relaxed) & bit != 0
+}
+
+/// How a program wants to bind.
+pub(crate) fn bind_options(slot: &Slot, free_bind: bool) -> towpath_stack::BindOptions {
+    towpath_stack::BindOptions {
+        reuse_addr: has_bit(slot, option_bit::REUSEADDR),
+        reuse_port: has_bit(slot, option_bit::REUSEPORT),
+        v6_only: has_bit(slot, option_bit::V6ONLY),
+        free_bind,
+    }
+}
+
+fn congestion(name: &[u8]) -> Result<CongestionKind, Errno> {
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    match name.get(..end) {
+        Some(b"cubic") => Ok(CongestionKind::Cubic),
+        Some(b"reno") => Ok(CongestionKind::NewReno),
+        _ => Err(Errno(crate::errno::ENOENT)),
+    }
+}
+
+fn int(data: &[u8]) -> Result<i32, Errno> {
+    array::<4>(data, 0).map(i32::from_ne_bytes)
+}
+
+fn array<const N: usize>(data: &[u8], at: usize) -> Result<[u8; N], Errno> {
+    data.get(at..at + N).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno(EINVAL))
+}
+
+fn clamp(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,115 @@
+//! How other threads talk to an engine that runs.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_ring::doorbell;
+
+use crate::report::{Counters, SocketEntry};
+
+/// A handle on a running engine; clones are of the same one.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    shared: Arc<Shared>,
+}
+
+/// The engine does not run any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the engine does not run any more")]
+pub struct Gone;
+
+impl From<Gone> for io::Error {
+    fn from(gone: Gone) -> Self {
+        Self::new(io::ErrorKind::BrokenPipe, gone)
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    bell: OwnedFd,
+    mailbox: Mutex<Mailbox>,
+}
+
+#[derive(Debug, Default)]
+struct Mailbox {
+    wishes: VecDeque<Wish>,
+    closed: bool,
+}
+
+/// What somebody wants.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    Stop,
+    Attach(Sender<io::Result<OwnedFd>>),
+    Sockets(Sender<Vec<SocketEntry>>),
+    Counters(Sender<Counters>),
+}
+
+impl Remote {
+    pub(crate) fn new() -> io::Result<Self> {
+        let shared = Shared { bell: doorbell::create()?, mailbox: Mutex::default() };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Lets [`crate::Engine::run`] return. Programs then find their engine gone.
+    pub fn stop(&self) {
+        // An engine that is gone has stopped.
+        let _ = self.send(Wish::Stop);
+    }
+
+    /// A control socket for one more process, as [`crate::Engine::attach`].
+    pub fn attach(&self) -> io::Result<OwnedFd> {
+        self.ask(Wish::Attach)?
+    }
+
+    /// All sockets of all programs.
+    pub fn sockets(&self) -> Result<Vec<SocketEntry>, Gone> {
+        self.ask(Wish::Sockets)
+    }
+
+    /// Counters of all layers.
+    pub fn counters(&self) -> Result<Counters, Gone> {
+        self.ask(Wish::Counters)
+    }
+
+    fn ask<T>(&self, wish: impl FnOnce(Sender<T>) -> Wish) -> Result<T, Gone> {
+        let (sender, receiver) = channel();
+        self.send(wish(sender))?;
+        receiver.recv().map_err(|_| Gone)
+    }
+
+    fn send(&self, wish: Wish) -> Result<(), Gone> {
+        let mut mailbox = self.lock();
+        if mailbox.closed {
+            return Err(Gone);
+        }
+        mailbox.wishes.push_back(wish);
+        drop(mailbox);
+        doorbell::ring(self.bell());
+        Ok(())
+    }
+
+    /// Readable when there are wishes.
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.shared.bell.as_fd()
+    }
+
+    pub(crate) fn take(&self) -> VecDeque<Wish> {
+        doorbell::clear(self.bell());
+        std::mem::take(&mut self.lock().wishes)
+    }
+
+    /// From here on everybody is told that the engine is gone; those who wait, too.
+    pub(crate) fn close(&self) {
+        let mut mailbox = self.lock();
+        mailbox.closed = true;
+        mailbox.wishes.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Mailbox> {
+        self.shared.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

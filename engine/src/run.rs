@@ -1,0 +1,250 @@
+//! The loop.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use towpath_ring::{doorbell, engine_awake, engine_sleep};
+use towpath_stack::{Budget, SocketState};
+use towpath_tcp::{Instant, State};
+
+use crate::clock;
+use crate::engine::Engine;
+use crate::poller::Source;
+use crate::remote::Wish;
+use crate::report::Report;
+
+/// While it never sleeps, the engine looks at its descriptors this often: a system call a turn would
+/// cost a busy engine a tenth of its time.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+/// How long what the last program left behind may take to be sent.
+const LEAVE_AFTER: Duration = Duration::from_secs(5);
+
+impl Engine {
+    /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if the
+    /// configuration says so. On the calling thread.
+    pub fn run(mut self) -> Report {
+        let mut looked = Instant::ZERO;
+        let mut woken = Vec::new();
+        while !self.stopped {
+            let now = self.read_clocks();
+            let commands = self.drain_commands(now);
+            let turn = self.stack.turn(
+                now,
+                &mut self.host,
+                &mut self.ports,
+                &mut self.pool,
+                Budget::default(),
+            );
+            self.finish_turn(now);
+            let timeout = if turn.more || commands || self.host.slots.has_news() {
+                Some(Duration::ZERO)
+            } else {
+                self.time_left(now)
+            };
+            if timeout == Some(Duration::ZERO) {
+                if now.since(looked) >= LOOK_EVERY {
+                    self.look(&mut woken);
+                    looked = now;
+                }
+            } else if !self.spin() {
+                self.sleep(timeout, &mut woken);
+                looked = now;
+            }
+        }
+        self.remote.close();
+        Report { counters: self.counters() }
+    }
+
+    fn read_clocks(&mut self) -> Instant {
+        self.host.counters.turns += 1;
+        self.host.now = clock::now();
+        self.host.unix_ns = clock::unix_ns();
+        self.host.now
+    }
+
+    /// What comes after the stack's turn: memory that packets lent is free again, sockets that are
+    /// gone go, those who wait for memory get it, and programs are told what happened.
+    fn finish_turn(&mut self, now: Instant) {
+        self.return_lent();
+        self.reset_hostile_sockets(now);
+        self.bury();
+        self.feed_starved(now);
+        self.reset_orphans(now);
+        self.sweep(now);
+        self.tell(now);
+        self.cut_off_hostile(now);
+        self.leave(now);
+    }
+
+    /// One event a socket and process, one ring a process, one futex a socket.
+    fn tell(&mut self, now: Instant) {
+        let mut stale = std::mem::take(&mut self.host.stale);
+        for slot in stale.drain(..) {
+            self.publish_state(now, slot);
+        }
+        self.host.stale = stale;
+        let posted = self.host.slots.take_posted();
+        for &slot in &posted {
+            let Some(entry) = self.host.slots.get_mut(slot) else { continue };
+            let news = std::mem::take(&mut entry.news);
+            if news == 0 {
+                // Another socket has the slot already.
+                continue;
+            }
+            for at in 0..entry.holders.len() {
+                let Some(&holder) =
+                    self.host.slots.get(slot).and_then(|entry| entry.holders.get(at))
+                else {
+                    break;
+                };
+                if !self.host.channels.push_event(holder, slot, news) {
+                    self.hostile.push(holder);
+                }
+            }
+            towpath_ring::wake(self.host.slots.shared(slot));
+        }
+        self.host.slots.reuse_posted(posted);
+        self.host.channels.ring();
+    }
+
+    /// Sleeps until something happens. No program's command is overlooked: see
+    /// [`towpath_ring::engine_sleep`].
+    fn sleep(&mut self, timeout: Option<Duration>, woken: &mut Vec<Source>) {
+        let channels = &self.host.channels;
+        if !engine_sleep(&self.host.region, || !channels.has_commands()) {
+            return;
+        }
+        self.host.counters.sleeps += 1;
+        self.poll(timeout, woken);
+        engine_awake(&self.host.region);
+        self.serve(woken);
+    }
+
+    /// Looks at the descriptors without sleeping.
+    fn look(&mut self, woken: &mut Vec<Source>) {
+        self.poll(Some(Duration::ZERO), woken);
+        self.serve(woken);
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>, woken: &mut Vec<Source>) {
+        let polled =
+            self.poller.watch_blocked(&self.ports).and_then(|()| self.poller.wait(timeout, woken));
+        // epoll can only fail for want of a valid descriptor: nothing would ever wake us again.
+        polled.expect("the engine's own epoll works");
+    }
+
+    fn serve(&mut self, woken: &[Source]) {
+        for &source in woken {
+            match source {
+                Source::Doorbell => {
+                    doorbell::clear(self.bell.as_fd());
+                }
+                Source::Remote => self.grant_wishes(),
+                // Ports are asked in every turn.
+                Source::Port => {}
+                Source::Control(id) => self.serve_control(id),
+            }
+        }
+    }
+
+    fn grant_wishes(&mut self) {
+        for wish in self.remote.take() {
+            // Who asked may have gone meanwhile.
+            match wish {
+                Wish::Stop => self.stopped = true,
+                Wish::Attach(answer) => drop(answer.send(self.attach())),
+                Wish::Sockets(answer) => drop(answer.send(self.sockets())),
+                Wish::Counters(answer) => drop(answer.send(self.counters())),
+            }
+        }
+    }
+
+    /// Until the next thing that time alone brings about; None: nothing.
+    fn time_left(&self, now: Instant) -> Option<Duration> {
+        let ports = self.ports.iter().filter_map(|port| port.next_timeout_ns()).map(Instant);
+        let own = [
+            self.stack.next_timeout(),
+            (!self.starved.is_empty()).then_some(self.starved_at),
+            (!self.host.sweep.is_empty()).then_some(self.sweep_at),
+            self.orphans.front().map(|orphan| orphan.0),
+            self.leave_at,
+            (!self.backlog.is_empty()).then_some(now),
+        ];
+        own.into_iter().flatten().chain(ports).min().map(|at| at.since(now))
+    }
+
+    /// Stops when the last program has gone and nothing of it is left to be sent.
+    fn leave(&mut self, now: Instant) {
+        if !self.exit_when_unused
+            || self.host.channels.len() > 0
+            || self.host.counters.attached == 0
+        {
+            return;
+        }
+        let leave_at = *self.leave_at.get_or_insert(now + LEAVE_AFTER);
+        self.stopped |= now >= leave_at || !self.is_sending(now);
+    }
+
+    /// Whether a socket has bytes, or the end of its stream, that the peer does not have.
+    fn is_sending(&self, now: Instant) -> bool {
+        let ids = self.host.slots.iter().filter_map(|(_, entry)| entry.id);
+        ids.filter_map(|id| self.stack.info(now, id)).any(|info| {
+            let connected =
+                matches!(info.state, SocketState::Tcp(state) if state.is_synchronized());
+            let done = matches!(info.state, SocketState::Tcp(State::FinWait2 | State::TimeWait));
+            connected && !done
+        })
+    }
+
+    /// Looks at the rings for a moment before sleeping, if that has been worth it.
+    fn spin(&mut self) -> bool {
+        if !self.spin.is_worthwhile() {
+            return false;
+        }
+        let found = (0..SPINS).any(|_| {
+            std::hint::spin_loop();
+            self.host.channels.has_commands()
+        });
+        self.spin.learn(found);
+        found
+    }
+}
+
+/// Looks before a sleep: some 20 µs, about what a sleep and its wake-up cost.
+const SPINS: u32 = 400;
+
+/// Whether spinning before a sleep pays. On a machine where a spinning thread would take the
+/// processor from the program it waits for, never.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    allowed: bool,
+    /// Recent successes, 0 to 16.
+    score: u32,
+    /// Sleeps since the last attempt.
+    skipped: u32,
+}
+
+impl Spin {
+    /// Spinning is tried once in so many sleeps when it does not pay.
+    const RETRY: u32 = 256;
+    const SCORE_MAX: u32 = 16;
+
+    pub fn new() -> Self {
+        let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
+        Self { allowed: processors > 2, score: 0, skipped: 0 }
+    }
+
+    fn is_worthwhile(&mut self) -> bool {
+        self.skipped += 1;
+        self.allowed && (self.score > 0 || self.skipped >= Self::RETRY)
+    }
+
+    fn learn(&mut self, found: bool) {
+        self.skipped = 0;
+        self.score = if found {
+            (self.score + 2).min(Self::SCORE_MAX)
+        } else {
+            self.score.saturating_sub(1)
+        };
+    }
+}

@@ -1,0 +1,104 @@
+//! What sockets and counters look like from outside.
+
+use towpath_shm::layout::Kind;
+use towpath_stack::SocketInfo;
+use towpath_tcp::CongestionKind;
+
+use crate::clock;
+use crate::engine::Engine;
+use crate::lifecycle::state_number;
+use crate::report::{Counters, SocketEntry};
+use crate::slots::Entry;
+
+/// As `ss` names them, by Linux's number.
+const STATES: [&str; 12] = [
+    "UNKNOWN",
+    "ESTAB",
+    "SYN-SENT",
+    "SYN-RECV",
+    "FIN-WAIT-1",
+    "FIN-WAIT-2",
+    "TIME-WAIT",
+    "UNCONN",
+    "CLOSE-WAIT",
+    "LAST-ACK",
+    "LISTEN",
+    "CLOSING",
+];
+
+impl Engine {
+    pub(crate) fn sockets(&self) -> Vec<SocketEntry> {
+        self.host.slots.iter().map(|(slot, entry)| self.show(slot, entry)).collect()
+    }
+
+    pub(crate) fn show(&self, slot: u32, entry: &Entry) -> SocketEntry {
+        let info = entry.id.and_then(|id| self.stack.info(clock::now(), id));
+        let state = info.map_or(crate::slots::state::CLOSE, |info| state_number(info.state));
+        let tcp = info.and_then(|info| info.tcp);
+        let (recv_q, send_q) = queues(entry, info.as_ref());
+        let pid = entry
+            .holders
+            .first()
+            .and_then(|id| self.host.channels.get(*id))
+            .map_or(0, |holder| holder.pid);
+        SocketEntry {
+            proto: match entry.kind {
+                Kind::Datagram => "udp",
+                Kind::Echo => "icmp",
+                _ => "tcp",
+            },
+            state: STATES.get(state as usize).unwrap_or(&STATES[0]),
+            recv_q,
+            send_q,
+            local: info.and_then(|info| info.local).map(|addr| addr.to_string()),
+            remote: info.and_then(|info| info.remote).map(|addr| addr.to_string()),
+            cwnd: tcp.map_or(0, |tcp| tcp.cwnd),
+            rtt_us: tcp.map_or(0, |tcp| u32::try_from(tcp.rtt.as_micros()).unwrap_or(u32::MAX)),
+            congestion: tcp.map(|tcp| congestion_name(tcp.congestion)),
+            pid,
+            slot,
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let net = &self.stack.net.counters;
+        let mut engine = self.host.counters.list();
+        let memory = self.host.windows.usage();
+        engine.extend([
+            ("sockets", self.host.slots.len() as u64),
+            ("channels", self.host.channels.len() as u64),
+            ("events_lost", self.host.channels.events_lost()),
+            ("memory_touched", memory.touched),
+            ("memory_kept", memory.kept),
+            ("memory_limit", memory.limit),
+            ("memory_refused", memory.refused),
+            ("windows_assigned", u64::from(memory.assigned)),
+            ("packets_allocated", self.pool.allocated()),
+        ]);
+        Counters {
+            engine,
+            sockets: self.stack.counters().iter().collect(),
+            net: net.iter().collect(),
+            drops: net.drops.iter().filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
+fn queues(entry: &Entry, info: Option<&SocketInfo>) -> (u32, u32) {
+    use towpath_ring::{RecvBuffer, SendBuffer};
+    match (&entry.owned, entry.kind) {
+        (Some(owned), Kind::Datagram | Kind::Echo) => {
+            let unread = owned.rx.as_ref().map_or(0, RecvBuffer::unread);
+            (unread, owned.tx.as_ref().map_or(0, SendBuffer::len))
+        }
+        _ => info.map_or((0, 0), |info| (info.recv_queue, info.send_queue)),
+    }
+}
+
+/// As TCP_CONGESTION names it.
+pub(crate) fn congestion_name(kind: CongestionKind) -> &'static str {
+    match kind {
+        CongestionKind::NewReno => "reno",
+        CongestionKind::Cubic => "cubic",
+    }
+}

@@ -1,0 +1,80 @@
+//! Memory of idle sockets comes back: receive FIFOs that were read empty at once, transmit FIFOs when
+//! nothing was written for a while (the program would have to ask for memory again).
+
+use std::time::Duration;
+
+use towpath_ring::{EngineRecv, EngineSend, SendBuffer};
+use towpath_tcp::Instant;
+
+use crate::engine::Engine;
+
+/// Between two looks at the same socket.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The same when memory is short.
+const PERIOD_TIGHT: Duration = Duration::from_millis(20);
+/// How long a transmit FIFO keeps its memory.
+const TX_IDLE: Duration = Duration::from_secs(10);
+/// The same when memory is short.
+const TX_IDLE_TIGHT: Duration = Duration::from_millis(100);
+/// Sockets looked at in one turn; each costs some 50 ns.
+const SOCKETS_A_TURN: usize = 1024;
+
+impl Engine {
+    /// Looks at some of the sockets that have memory. Each is in the queue once; who has none any
+    /// more leaves it.
+    pub(crate) fn sweep(&mut self, now: Instant) {
+        if self.host.sweep.is_empty() || now < self.sweep_at {
+            return;
+        }
+        let tight = self.host.windows.is_tight() || !self.starved.is_empty();
+        let left = self.host.sweep.len().saturating_sub(SOCKETS_A_TURN);
+        for _ in left..self.host.sweep.len() {
+            let Some(slot) = self.host.sweep.pop_front() else { break };
+            if self.collect(now, slot, tight) {
+                if let Some(entry) = self.host.slots.get_mut(slot) {
+                    entry.swept = false;
+                }
+            } else {
+                self.host.sweep.push_back(slot);
+            }
+        }
+        let period = if tight { PERIOD_TIGHT } else { PERIOD };
+        self.sweep_at = now + if left > 0 { period / 16 } else { period };
+    }
+
+    /// True: it has no memory any more.
+    fn collect(&mut self, now: Instant, slot: u32, tight: bool) -> bool {
+        let Some(entry) = self.host.slots.get_mut(slot) else { return true };
+        let idle = if tight { TX_IDLE_TIGHT } else { TX_IDLE };
+        let seen = &mut entry.tx_seen;
+        let (mut rx_free, mut tx_free) = (true, true);
+        if let Some(owned) = entry.owned.as_deref_mut() {
+            rx_free = owned.rx.as_mut().is_none_or(EngineRecv::release_if_empty);
+            tx_free = owned.tx_lent == 0
+                && owned.tx.as_mut().is_none_or(|tx| collect_send(now, tx, seen, idle));
+        }
+        if let Some(id) = entry.id {
+            rx_free &= self.stack.recv_buffer(id).is_none_or(EngineRecv::release_if_empty);
+            tx_free &=
+                self.stack.send_buffer(id).is_none_or(|tx| collect_send(now, tx, seen, idle));
+        }
+        rx_free && tx_free
+    }
+}
+
+fn collect_send(
+    now: Instant,
+    tx: &mut EngineSend,
+    seen: &mut (u32, Instant),
+    idle: Duration,
+) -> bool {
+    if !tx.is_attached() {
+        return true;
+    }
+    let at = tx.position();
+    if seen.0 != at || !tx.is_empty() || seen.1 == Instant::ZERO {
+        *seen = (at, now);
+        return false;
+    }
+    now.since(seen.1) >= idle && tx.release_if_empty()
+}

@@ -1,0 +1,118 @@
+//! `struct tcp_info` of Linux, up to and including `tcpi_rehash`.
+
+use std::time::Duration;
+
+use towpath_tcp::Info;
+
+/// Bytes that are filled: what Linux 6.1 has. Programs with an older or newer struct take as much as
+/// both know, as they do with the kernel.
+pub(crate) const TCP_INFO_LEN: usize = 240;
+
+/// What is not in [`Info`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Beside {
+    /// As Linux numbers it.
+    pub state: u32,
+    /// Path MTU in bytes, 0 when there is no route.
+    pub mtu: u32,
+    /// Room for received bytes.
+    pub recv_capacity: u32,
+}
+
+/// Lays the figures out. `info` is None for a socket without connection: all but the state is zero.
+pub(crate) fn tcp_info(info: Option<&Info>, beside: Beside) -> [u8; TCP_INFO_LEN] {
+    let mut out = Layout([0; TCP_INFO_LEN]);
+    out.byte(0, beside.state as u8);
+    let Some(info) = info else {
+        return out.0;
+    };
+    out.byte(1, info.ca_state);
+    out.byte(2, info.retransmits);
+    out.byte(3, info.probes);
+    out.byte(4, info.backoff);
+    // TCPI_OPT_TIMESTAMPS, TCPI_OPT_SACK, TCPI_OPT_WSCALE.
+    out.byte(
+        5,
+        u8::from(info.timestamps) | u8::from(info.sack) << 1 | u8::from(info.window_scaling) << 2,
+    );
+    out.byte(6, info.snd_wscale & 15 | info.rcv_wscale << 4);
+    out.round_trips(info, beside);
+    out.figures(info);
+    out.0
+}
+
+struct Layout([u8; TCP_INFO_LEN]);
+
+impl Layout {
+    fn round_trips(&mut self, info: &Info, beside: Beside) {
+        self.word(8, micros(info.rto));
+        self.word(12, micros(info.ato));
+        self.word(16, info.snd_mss);
+        self.word(20, info.rcv_mss);
+        self.word(24, info.unacked);
+        self.word(28, info.sacked);
+        self.word(32, info.lost);
+        self.word(36, info.retrans);
+        self.word(44, millis(info.since_data_sent));
+        self.word(52, millis(info.since_data_recv));
+        self.word(56, millis(info.since_ack_recv));
+        self.word(60, beside.mtu);
+        self.word(64, beside.recv_capacity);
+        self.word(68, micros(info.rtt));
+        self.word(72, micros(info.rttvar));
+        self.word(76, info.ssthresh);
+        self.word(80, info.cwnd);
+        self.word(84, info.advmss);
+        self.word(88, info.reordering);
+        self.word(96, beside.recv_capacity);
+        self.word(100, info.total_retrans);
+    }
+
+    fn figures(&mut self, info: &Info) {
+        // No pacing: the largest rate is Linux's word for "no limit".
+        self.long(104, u64::MAX);
+        self.long(112, u64::MAX);
+        self.long(120, info.bytes_acked);
+        self.long(128, info.bytes_received);
+        self.word(136, info.segs_out);
+        self.word(140, info.segs_in);
+        self.word(144, info.notsent_bytes);
+        self.word(148, micros(info.min_rtt));
+        self.word(152, info.data_segs_in);
+        self.word(156, info.data_segs_out);
+        self.long(168, micros_long(info.busy_time));
+        self.long(176, micros_long(info.rwnd_limited));
+        self.long(184, micros_long(info.sndbuf_limited));
+        self.word(192, info.delivered);
+        self.long(200, info.bytes_sent);
+        self.long(208, info.bytes_retrans);
+        self.word(224, info.rcv_ooopack);
+        self.word(228, info.snd_wnd);
+        self.word(232, info.rcv_wnd);
+    }
+
+    fn byte(&mut self, at: usize, value: u8) {
+        self.0[at] = value;
+    }
+
+    fn word(&mut self, at: usize, value: u32) {
+        self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    fn long(&mut self, at: usize, value: u64) {
+        self.0[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+}
+
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
+}
+
+fn micros_long(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Never: Linux shows the time since boot, which says as little as 0.
+fn millis(since: Option<Duration>) -> u32 {
+    since.map_or(0, |since| u32::try_from(since.as_millis()).unwrap_or(u32::MAX))
+}

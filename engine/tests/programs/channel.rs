@@ -1,0 +1,360 @@
+//! Programs on an engine, over its loopback interface and a real control socket.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::program::{self, Program, Running, eventually};
+use towpath_engine::EngineConfig;
+use towpath_shm::control::{Interface, Request, call};
+use towpath_shm::layout::{Plain, event, flags, op, setting, shut};
+
+const ECONNRESET: i32 = 104;
+const ECONNREFUSED: i32 = 111;
+const EADDRINUSE: i32 = 98;
+
+fn engine() -> Running {
+    Running::start(EngineConfig::default())
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i.wrapping_mul(31) + seed + (i >> 8)) as u8).collect()
+}
+
+/// A listener and a connection to it.
+fn pair(program: &Program) -> (program::Handle, program::Handle, program::Handle) {
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    let client = program.connect(addr);
+    let server = program.accept(listener);
+    (listener, client, server)
+}
+
+#[test]
+fn bytes_go_both_ways_and_everything_is_freed() {
+    let engine = engine();
+    let program = engine.program();
+    let (listener, client, server) = pair(&program);
+    let slot = program.slot(server);
+    assert_eq!(slot.state.load(Ordering::Acquire), 1);
+    assert_eq!(slot.remote.load(), program.slot(client).local.load());
+    assert_eq!(slot.local.load(), program.slot(client).remote.load());
+
+    let data = pattern(1, 12 << 20);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| program.send(client, &data));
+        assert!(program.recv(server, data.len()) == data);
+    });
+    println!("12 MiB in {:?}", start.elapsed());
+    program.send(server, b"thanks");
+    assert_eq!(program.recv(client, 6), b"thanks");
+
+    program.command(op::SHUTDOWN, client, shut::WRITE);
+    program.recv_end(server);
+    program.send(server, b"last words");
+    program.close(server);
+    assert_eq!(program.recv(client, 10), b"last words");
+    program.recv_end(client);
+    program.close(client);
+    program.close(listener);
+    engine.wait_for("sockets", 0);
+    engine.wait_for("windows_assigned", 0);
+}
+
+#[test]
+fn a_killed_process_leaves_nothing_behind() {
+    let engine = engine();
+    let (a, b) = (engine.program(), engine.program());
+    let (listener, addr) = a.listen("127.0.0.1:0");
+    let client = b.connect(addr);
+    let server = a.accept(listener);
+    let unread = b.connect(addr);
+    let with_unread = a.accept(listener);
+    let _never_accepted = b.connect(addr);
+    a.send(with_unread, b"not read by b");
+    eventually("the bytes' arrival", || {
+        (b.try_recv(unread, 0).is_some() || b.slot(unread).rx_tail.load(Ordering::Acquire) == 13)
+            .then_some(())
+    });
+    b.send(client, b"written before the end");
+    drop(b);
+    assert_eq!(a.recv(server, 22), b"written before the end");
+    // Nothing unread: FIN. Something unread: RST. Both as the kernel does.
+    a.recv_end(server);
+    assert_eq!(a.error(with_unread), ECONNRESET);
+    drop(a);
+    engine.wait_for("sockets", 0);
+    assert_eq!(engine.counter("channels"), 0);
+}
+
+#[test]
+fn a_connection_nobody_accepted_is_reset_with_its_listener() {
+    let engine = engine();
+    let (a, b) = (engine.program(), engine.program());
+    let (listener, addr) = a.listen("127.0.0.1:0");
+    let client = b.connect(addr);
+    a.close(listener);
+    assert_eq!(b.error(client), ECONNRESET);
+    b.close(client);
+    engine.wait_for("sockets", 0);
+}
+
+#[test]
+fn a_connection_popped_and_never_claimed_is_reset() {
+    let engine = engine();
+    let (a, b) = (engine.program(), engine.program());
+    let (listener, addr) = a.listen("127.0.0.1:0");
+    let worker = a.fork();
+    let client = b.connect(addr);
+    worker.pop_record(listener);
+    drop(worker);
+    assert_eq!(b.error(client), ECONNRESET);
+    assert_eq!(engine.counter("unclaimed"), 1);
+    // The listener is still there for the others.
+    let client = b.connect(addr);
+    let server = a.accept(listener);
+    a.send(server, b"hello");
+    assert_eq!(b.recv(client, 5), b"hello");
+}
+
+#[test]
+fn sockets_are_shared_with_a_fork() {
+    let engine = engine();
+    let parent = engine.program();
+    let (listener, client, server) = pair(&parent);
+    let child = parent.fork();
+    parent.close(server);
+    child.send(server, b"from the child");
+    assert_eq!(parent.recv(client, 14), b"from the child");
+    // Either accepts.
+    let addr = parent.slot(listener).local.load().to_socket_addr().unwrap();
+    let second = parent.connect(addr);
+    let accepted = child.accept(listener);
+    child.send(accepted, b"x");
+    assert_eq!(parent.recv(second, 1), b"x");
+    drop(child);
+    parent.recv_end(client);
+    parent.recv_end(second);
+}
+
+#[test]
+fn exec_keeps_what_it_lists() {
+    let engine = engine();
+    let program = engine.program();
+    let (listener, client, server) = pair(&program);
+    let Program { control, .. } = program;
+    let program = Program::hello(control, &[client, listener]);
+    program.recv_end(client);
+    assert_eq!(program.call(&program.about(call::LISTEN, server)).unwrap_err(), 9);
+    assert!(program.call(&Request { a: 5, ..program.about(call::LISTEN, listener) }).is_ok());
+}
+
+#[test]
+fn refusals_are_told_and_a_socket_may_try_again() {
+    let engine = engine();
+    let program = engine.program();
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    program.close(listener);
+    eventually("the listener's end", || (engine.counter("sockets") == 0).then_some(()));
+    let client = program.socket(6);
+    program.command_b(op::SETTING, client, setting::NODELAY, 1);
+    program.start_connect(client, addr).unwrap();
+    assert_eq!(program.error(client), ECONNREFUSED);
+    assert_ne!(program.slot(client).flags.load(Ordering::Acquire) & flags::DEAD, 0);
+    let other = program.socket(6);
+    program.bind(other, &addr.to_string()).unwrap();
+    assert_eq!(program.bind(program.socket(6), &addr.to_string()), Err(EADDRINUSE));
+    program.call(&Request { a: 1, ..program.about(call::LISTEN, other) }).unwrap();
+    program.start_connect(client, addr).unwrap();
+    let server = program.accept(other);
+    program.send(client, b"at last");
+    assert_eq!(program.recv(server, 7), b"at last");
+}
+
+#[test]
+fn datagrams_come_whole_and_tell_who_sent_them() {
+    let engine = engine();
+    let (a, b) = (engine.program(), engine.program());
+    let server = a.socket(17);
+    let addr = a.bind(server, "127.0.0.1:0").unwrap();
+    let client = b.socket(17);
+    for len in [0, 1, 1000, 9000, 60_000] {
+        let data = pattern(len, len);
+        b.send_to(client, Some(addr), &data);
+        let (from, got) = a.recv_from(server);
+        assert!(got == data);
+        assert_eq!(
+            from,
+            eventually("a local address", || b
+                .slot(client)
+                .local
+                .load()
+                .to_socket_addr()
+                .map(|local| { std::net::SocketAddr::new(from.ip(), local.port()) }))
+        );
+        a.send_to(server, Some(from), &data[..len / 2]);
+        assert!(b.recv_from(client).1 == data[..len / 2]);
+    }
+    b.start_connect(client, addr).unwrap();
+    for n in 0..5000u32 {
+        b.send_to(client, None, &n.to_ne_bytes());
+        assert_eq!(a.recv_from(server).1, n.to_ne_bytes());
+    }
+    a.close(server);
+    eventually("the server's end", || (engine.counter("sockets") == 1).then_some(()));
+    b.send_to(client, None, b"anybody?");
+    assert_eq!(b.error(client), ECONNREFUSED);
+}
+
+#[test]
+fn options_and_interfaces() {
+    let engine = engine();
+    let program = engine.program();
+    let (_, client, _) = pair(&program);
+    let get = |level, option| {
+        let reply = program.call(&Request {
+            a: level,
+            b: option,
+            ..program.about(call::GET_OPTION, client)
+        });
+        reply.map(|reply| reply.payload().to_vec())
+    };
+    let info = get(6, 11).unwrap();
+    assert_eq!(info.len(), 240);
+    assert_eq!(info[0], 1);
+    let mss = u32::from_ne_bytes(info[16..20].try_into().unwrap());
+    assert!(mss > 1000, "{mss}");
+    assert_eq!(get(6, 2).unwrap(), mss.to_ne_bytes());
+    assert_eq!(get(6, 13).unwrap(), b"cubic");
+    assert_eq!(get(0, 14).unwrap(), 65535u32.to_ne_bytes());
+    assert_eq!(get(6, 999), Err(92));
+    let set = |name: &[u8]| {
+        let mut request = Request {
+            a: 6,
+            b: 13,
+            len: name.len() as u32,
+            ..program.about(call::SET_OPTION, client)
+        };
+        request.data[..name.len()].copy_from_slice(name);
+        program.call(&request).map(drop)
+    };
+    set(b"reno").unwrap();
+    assert_eq!(get(6, 13).unwrap(), b"reno");
+    assert_eq!(set(b"none such"), Err(2));
+
+    let reply = program.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
+    let lo = Interface::from_bytes(reply.payload());
+    assert_eq!(
+        (&lo.name[..3], lo.index, lo.addr.to_socket_addr()),
+        (&b"lo\0"[..], 1, "127.0.0.1:0".parse().ok())
+    );
+    let reply = program.call(&Request { call: call::SOCKETS, ..Request::default() }).unwrap();
+    let text = String::from_utf8(reply.payload().to_vec()).unwrap();
+    assert!(text.lines().any(|line| line.contains("\"LISTEN\"")), "{text}");
+    let list = engine.remote.sockets().unwrap();
+    assert_eq!(list.len(), 3);
+    assert!(list.iter().all(|socket| socket.pid == std::process::id()));
+}
+
+#[test]
+fn a_set_buffer_size_holds() {
+    let engine = engine();
+    let program = engine.program();
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    program.command_b(op::SETTING, listener, setting::RCVBUF, 10_000);
+    let client = program.socket(6);
+    program.command_b(op::SETTING, client, setting::SNDBUF, 20_000);
+    program.start_connect(client, addr).unwrap();
+    let server = program.accept(listener);
+    program.wait(client, "connect", |slot| {
+        (slot.flags.load(Ordering::Acquire) & flags::CONNECTED != 0).then_some(())
+    });
+    assert_eq!(program.slot(client).tx_limit.load(Ordering::Acquire), 40_000);
+    let mut sent = 0;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(300) {
+        sent += program.try_send(client, &[0; 1000]);
+    }
+    assert!(sent <= 60_000, "{sent}");
+    assert_eq!(program.recv(server, sent).len(), sent);
+}
+
+#[test]
+fn idle_memory_comes_back_when_it_is_short() {
+    let engine = Running::start(EngineConfig { memory_cap: 256 << 10, ..EngineConfig::default() });
+    let program = engine.program();
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    for _ in 0..20 {
+        let client = program.connect(addr);
+        let server = program.accept(listener);
+        program.send(client, &[1; 1000]);
+        assert_eq!(program.recv(server, 1000), [1; 1000]);
+        program.send(server, &[2; 1000]);
+        assert_eq!(program.recv(client, 1000), [2; 1000]);
+    }
+    assert!(engine.counter("memory_touched") <= 256 << 10);
+    assert!(engine.counter("starved") > 0);
+}
+
+#[test]
+fn an_idle_engine_sleeps() {
+    let engine = engine();
+    let program = engine.program();
+    let (_, client, server) = pair(&program);
+    program.send(client, b"hello");
+    program.recv(server, 5);
+    std::thread::sleep(Duration::from_millis(300));
+    let before = engine.counter("turns");
+    std::thread::sleep(Duration::from_millis(1200));
+    let turns = engine.counter("turns") - before;
+    assert!(turns < 20, "{turns} turns in an idle second");
+}
+
+#[test]
+fn a_sleeping_program_is_rung() {
+    let engine = engine();
+    let (a, b) = (engine.program(), engine.program());
+    let (listener, addr) = a.listen("127.0.0.1:0");
+    let client = b.connect(addr);
+    let server = a.accept(listener);
+    for round in 0..200u8 {
+        while towpath_ring::pop_event(&b.channel).is_some() {}
+        let asleep = towpath_ring::prepare_sleep(&b.channel);
+        a.send(server, &[round]);
+        if asleep {
+            let mut fds = [rustix::event::PollFd::new(&b.bell, rustix::event::PollFlags::IN)];
+            let patience = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+            assert_eq!(rustix::event::poll(&mut fds, Some(&patience)), Ok(1));
+            towpath_ring::doorbell::clear(std::os::fd::AsFd::as_fd(&b.bell));
+        }
+        let (slot, bits) = eventually("an event", || towpath_ring::pop_event(&b.channel));
+        assert_eq!((slot, bits & event::RX), (client.slot, event::RX));
+        assert_eq!(b.recv(client, 1), [round]);
+    }
+}
+
+#[test]
+fn the_engine_goes_with_its_last_program() {
+    let mut engine =
+        Running::start(EngineConfig { exit_when_unused: true, ..EngineConfig::default() });
+    let program = engine.program();
+    let (_, client, _) = pair(&program);
+    let child = program.fork();
+    drop(program);
+    child.send(client, b"still here");
+    drop(child);
+    let report = engine.join();
+    assert_eq!(program::counter(&report.counters, "attached"), 2);
+    assert!(engine.remote.counters().is_err());
+    assert!(engine.remote.attach().is_err());
+}
+
+#[test]
+fn a_stopped_engine_hangs_up() {
+    let engine = engine();
+    let program = engine.program();
+    let report = engine.stop();
+    assert_eq!(program::counter(&report.counters, "channels"), 1);
+    let mut byte = [0u8; 1];
+    let received = rustix::net::recv(&program.control, &mut byte, rustix::net::RecvFlags::empty());
+    assert_eq!(received.unwrap().1, 0);
+}

@@ -1,0 +1,211 @@
+//! Programs that write nonsense: they harm their own sockets, never the engine or the others.
+
+use std::sync::atomic::Ordering;
+
+use crate::program::{self, Program, Running};
+use towpath_engine::EngineConfig;
+use towpath_shm::control::{Request, call};
+use towpath_shm::layout::{
+    CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, Command, DatagramHeader, FIFO_OFFSET, Plain,
+    SLOTS_OFFSET, Slot, op,
+};
+
+const ECONNRESET: i32 = 104;
+
+/// Small and good enough: xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+fn works(program: &Program) {
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    let client = program.connect(addr);
+    let server = program.accept(listener);
+    program.send(client, b"still works");
+    assert_eq!(program.recv(server, 11), b"still works");
+    for handle in [listener, client, server] {
+        program.close(handle);
+    }
+}
+
+#[test]
+fn an_impossible_ring_position_cuts_the_process_off() {
+    let engine = Running::start(EngineConfig::default());
+    let (good, bad) = (engine.program(), engine.program());
+    let handle = bad.socket(6);
+    bad.channel.header().command_tail.store(COMMANDS_MAX * 3, Ordering::Release);
+    bad.region.header().engine_sleeping.store(1, Ordering::SeqCst);
+    towpath_ring::ring_engine(&bad.region, std::os::fd::AsFd::as_fd(&bad.engine_bell));
+    engine.wait_for("hostile_channels", 1);
+    engine.wait_for("sockets", 0);
+    assert_eq!(bad.slot(handle).generation.load(Ordering::Acquire) % 2, 0);
+    works(&good);
+}
+
+#[test]
+fn impossible_fifo_positions_reset_the_socket() {
+    let engine = Running::start(EngineConfig::default());
+    let program = engine.program();
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    for (n, spoil) in
+        [(|slot: &Slot| slot.rx_head.store(1 << 30, Ordering::Release)) as fn(&Slot), |slot| {
+            slot.tx_tail.store(1 << 30, Ordering::Release)
+        }]
+        .into_iter()
+        .enumerate()
+    {
+        let client = program.connect(addr);
+        let server = program.accept(listener);
+        program.send(client, b"to and");
+        program.recv(server, 6);
+        spoil(program.slot(server));
+        program.command(op::TX, server, 0);
+        program.command(op::RX_SPACE, server, 0);
+        program.send(client, b"fro");
+        engine.wait_for("hostile_sockets", n as u64 + 1);
+        assert_eq!(program.error(client), ECONNRESET);
+        assert_eq!(program.error(server), ECONNRESET);
+    }
+    works(&program);
+}
+
+#[test]
+fn nonsense_datagrams_reset_the_socket() {
+    let engine = Running::start(EngineConfig::default());
+    let program = engine.program();
+    for len in [u32::MAX, 65_536, 5000] {
+        let before = engine.counter("hostile_sockets");
+        let socket = program.socket(17);
+        program.send_to(socket, Some("127.0.0.1:9".parse().unwrap()), b"good");
+        let header = DatagramHeader { len, ..DatagramHeader::default() };
+        let slot = program.slot(socket);
+        let guard = towpath_ring::lock_tx(slot);
+        towpath_ring::program_fifo::write(&program.region, slot, 0, header.as_bytes());
+        let _ = towpath_ring::program_fifo::publish(slot, size_of::<DatagramHeader>() as u32);
+        drop(guard);
+        program.command(op::TX, socket, 0);
+        engine.wait_for("hostile_sockets", before + 1);
+    }
+    works(&program);
+}
+
+#[test]
+fn requests_with_any_content_are_answered() {
+    let engine = Running::start(EngineConfig::default());
+    let program = engine.program();
+    let mut random = Random(1);
+    let handles =
+        [program.socket(6), program.socket(17), program.socket(1), program.listen("127.0.0.1:0").0];
+    for _ in 0..20_000 {
+        let handle = handles[random.below(4) as usize];
+        let mut request = Request {
+            call: random.below(14) as u32,
+            slot: handle.slot,
+            generation: handle.generation,
+            a: [0, 2, 6, 10, 41, random.next() as u32][random.below(6) as usize],
+            b: random.below(80) as u32,
+            len: random.below(40) as u32,
+            ..Request::default()
+        };
+        request.addr.family = [0, 2, 10, 7][random.below(4) as usize];
+        request.addr.port = random.next() as u16;
+        request.addr.ip[0] = [0, 127, 224, 255][random.below(4) as usize];
+        request.addr.ip[3] = random.below(2) as u8;
+        for byte in &mut request.data[..40] {
+            *byte = [0, random.next() as u8][random.below(2) as usize];
+        }
+        // These two begin a new life or another process.
+        if request.call != call::HELLO && request.call != call::CLONE {
+            let _ = program.call(&request);
+        }
+    }
+    drop(program);
+    engine.wait_for("sockets", 0);
+    works(&engine.program());
+}
+
+#[test]
+fn random_bytes_in_shared_memory_harm_nobody_else() {
+    let engine = Running::start(EngineConfig::default());
+    let good = engine.program();
+    for seed in 1..=12 {
+        let bad = engine.program();
+        let mut random = Random(seed);
+        scribble(&bad, &mut random);
+        // Its sockets live in the same region; a good program's socket may have been hit only if it
+        // existed meanwhile, so it makes new ones.
+        engine.wait_for("hostile_channels", seed);
+        drop(bad);
+        engine.wait_for("sockets", 0);
+        works(&good);
+        engine.wait_for("sockets", 0);
+    }
+    let report = engine.stop();
+    println!("{:?}", report.counters.engine);
+    assert!(program::counter(&report.counters, "hostile_sockets") > 0);
+}
+
+/// Some sockets of each kind, then nonsense in their slots, FIFOs and rings, with commands between.
+fn scribble(bad: &Program, random: &mut Random) {
+    let (listener, addr) = bad.listen("127.0.0.1:0");
+    let mut handles = vec![listener, bad.socket(17), bad.socket(6)];
+    for _ in 0..4 {
+        handles.push(bad.connect(addr));
+        handles.push(bad.accept(listener));
+    }
+    for &handle in &handles[3..] {
+        bad.try_send(handle, &[7; 3000]);
+    }
+    let (region, channel) = (bad.region.mapping(), bad.channel.mapping());
+    for round in 0..4000 {
+        let handle = handles[random.below(handles.len() as u64) as usize];
+        let base = SLOTS_OFFSET + handle.slot as usize * size_of::<Slot>();
+        // Any word of the slot but its locks, which would only make us wait.
+        let word = random.below(64) as usize;
+        if !(37..=38).contains(&word) {
+            let value =
+                [random.next() as u32, random.below(70_000) as u32][random.below(2) as usize];
+            region.u32(base + word * 4).store(value, Ordering::Relaxed);
+        }
+        region
+            .u64(FIFO_OFFSET + random.below(1 << 16) as usize * 8)
+            .store(random.next(), Ordering::Relaxed);
+        let command = Command {
+            op: random.below(9) as u32,
+            slot: handle.slot,
+            generation: handle.generation,
+            a: random.below(24) as u32,
+            b: [random.next(), random.below(70_000)][random.below(2) as usize],
+            c: random.next(),
+        };
+        if command.op != op::CLOSE || random.below(50) == 0 {
+            let _ = towpath_ring::push_command(&bad.channel, &command);
+            towpath_ring::ring_engine(&bad.region, std::os::fd::AsFd::as_fd(&bad.engine_bell));
+        }
+        // In the end the rings themselves.
+        if round > 3900 {
+            let at = random.below(CHANNEL_LEN as u64 / 8) as usize * 8;
+            channel.u64(at).store(random.next(), Ordering::Relaxed);
+            channel
+                .u64(COMMANDS_OFFSET + random.below(512) as usize * 8)
+                .store(random.next(), Ordering::Relaxed);
+        }
+        if round == 3990 {
+            bad.channel.header().event_head.store(random.next() as u32, Ordering::Release);
+        }
+    }
+    bad.channel.header().command_tail.store(random.next() as u32, Ordering::Release);
+    bad.region.header().engine_sleeping.store(1, Ordering::SeqCst);
+    towpath_ring::ring_engine(&bad.region, std::os::fd::AsFd::as_fd(&bad.engine_bell));
+}

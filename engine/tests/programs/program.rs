@@ -1,0 +1,376 @@
+//! The smallest program end: what the client library does, without its comfort.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use towpath_engine::{Counters, Engine, EngineConfig, Remote, Report};
+use towpath_ring::{
+    Channel, Region, Waiter, lock_rx, lock_tx, program_fifo, push_command, ring_engine,
+};
+use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::layout::{
+    AcceptRecord, Command, DatagramHeader, Plain, RawAddr, Slot, VERSION, flags, op,
+};
+
+/// How long anything may take before the test has failed.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An engine on a thread of its own.
+pub struct Running {
+    pub remote: Remote,
+    thread: Option<JoinHandle<Report>>,
+}
+
+impl Running {
+    pub fn start(config: EngineConfig) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let engine = Engine::new(config, Vec::new(), [7; 32]).unwrap();
+            sender.send(engine.remote()).unwrap();
+            engine.run()
+        });
+        Self { remote: receiver.recv().unwrap(), thread: Some(thread) }
+    }
+
+    pub fn program(&self) -> Program {
+        Program::hello(self.remote.attach().unwrap(), &[])
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        counter(&self.remote.counters().unwrap(), name)
+    }
+
+    /// Waits until a counter of the engine has a value.
+    pub fn wait_for(&self, name: &str, value: u64) {
+        eventually(name, || (self.counter(name) == value).then_some(()));
+    }
+
+    pub fn stop(mut self) -> Report {
+        self.remote.stop();
+        self.join()
+    }
+
+    pub fn join(&mut self) -> Report {
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.remote.stop();
+    }
+}
+
+pub fn counter(counters: &Counters, name: &str) -> u64 {
+    let all = [&counters.engine, &counters.sockets, &counters.net, &counters.drops];
+    all.iter()
+        .flat_map(|list| list.iter())
+        .find(|(known, _)| *known == name)
+        .map_or(0, |(_, count)| *count)
+}
+
+/// Polls until there is an answer.
+pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = attempt() {
+            return answer;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A process, as far as the engine can tell.
+pub struct Program {
+    pub control: OwnedFd,
+    pub region: Region,
+    pub channel: Channel,
+    pub engine_bell: OwnedFd,
+    pub bell: OwnedFd,
+}
+
+/// A socket of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handle {
+    pub slot: u32,
+    pub generation: u32,
+}
+
+impl Program {
+    pub fn hello(control: OwnedFd, held: &[Handle]) -> Self {
+        let mut request = Request {
+            call: call::HELLO,
+            a: std::process::id(),
+            len: held.len() as u32 * 8,
+            ..Request::default()
+        };
+        for (at, handle) in request.data.chunks_exact_mut(8).zip(held) {
+            at[..4].copy_from_slice(&handle.slot.to_ne_bytes());
+            at[4..].copy_from_slice(&handle.generation.to_ne_bytes());
+        }
+        let (reply, fds) = ask(&control, &request);
+        assert_eq!((reply.errno, reply.a), (0, VERSION));
+        let [region, channel, engine_bell, bell]: [OwnedFd; 4] = fds.try_into().unwrap();
+        let (region, channel) = (Region::map(region).unwrap(), Channel::map(channel).unwrap());
+        Self { control, region, channel, engine_bell, bell }
+    }
+
+    /// What fork does: a second process with the same sockets.
+    pub fn fork(&self) -> Self {
+        let (reply, fds) = ask(&self.control, &Request { call: call::CLONE, ..Request::default() });
+        assert_eq!(reply.errno, 0);
+        let [control, channel, bell]: [OwnedFd; 3] = fds.try_into().unwrap();
+        Self {
+            control,
+            region: self.region.clone(),
+            channel: Channel::map(channel).unwrap(),
+            engine_bell: self.engine_bell.try_clone().unwrap(),
+            bell,
+        }
+    }
+
+    pub fn slot(&self, handle: Handle) -> &Slot {
+        self.region.slot(handle.slot).unwrap()
+    }
+
+    pub fn call(&self, request: &Request) -> Result<Reply, i32> {
+        let (reply, _) = ask(&self.control, request);
+        if reply.errno == 0 { Ok(reply) } else { Err(reply.errno) }
+    }
+
+    pub fn about(&self, call: u32, handle: Handle) -> Request {
+        Request { call, slot: handle.slot, generation: handle.generation, ..Request::default() }
+    }
+
+    pub fn socket(&self, protocol: u32) -> Handle {
+        let reply = self
+            .call(&Request { call: call::SOCKET, a: 2, b: protocol, ..Request::default() })
+            .unwrap();
+        Handle { slot: reply.slot, generation: reply.generation }
+    }
+
+    pub fn bind(&self, handle: Handle, addr: &str) -> Result<SocketAddr, i32> {
+        let addr = RawAddr::new(addr.parse().unwrap());
+        self.call(&Request { addr, ..self.about(call::BIND, handle) })?;
+        Ok(self.slot(handle).local.load().to_socket_addr().unwrap())
+    }
+
+    pub fn listen(&self, addr: &str) -> (Handle, SocketAddr) {
+        let listener = self.socket(6);
+        let local = self.bind(listener, addr).unwrap();
+        self.call(&Request { a: 16, ..self.about(call::LISTEN, listener) }).unwrap();
+        (listener, local)
+    }
+
+    pub fn start_connect(&self, handle: Handle, to: SocketAddr) -> Result<(), i32> {
+        self.call(&Request { addr: RawAddr::new(to), ..self.about(call::CONNECT, handle) })
+            .map(drop)
+    }
+
+    pub fn connect(&self, to: SocketAddr) -> Handle {
+        let handle = self.socket(6);
+        self.start_connect(handle, to).unwrap();
+        self.wait(handle, "connect", |slot| {
+            (slot.flags.load(Ordering::Acquire) & flags::CONNECTED != 0).then_some(())
+        });
+        handle
+    }
+
+    pub fn accept(&self, listener: Handle) -> Handle {
+        let handle = self.pop_record(listener);
+        self.command(op::ACCEPTED, handle, 0);
+        handle
+    }
+
+    /// Takes a connection off the queue without claiming it.
+    pub fn pop_record(&self, listener: Handle) -> Handle {
+        let record = self.wait(listener, "accept", |slot| {
+            let _guard = lock_rx(slot);
+            let mut bytes = [0; size_of::<AcceptRecord>()];
+            let n = program_fifo::peek(&self.region, slot, 0, &mut bytes);
+            (n == bytes.len()).then(|| {
+                let _ = program_fifo::consume(slot, n as u32);
+                AcceptRecord::from_bytes(&bytes)
+            })
+        });
+        Handle { slot: record.slot, generation: record.generation }
+    }
+
+    pub fn command(&self, op: u32, handle: Handle, a: u32) {
+        self.command_b(op, handle, a, 0);
+    }
+
+    pub fn command_b(&self, op: u32, handle: Handle, a: u32, b: u64) {
+        let command = Command { op, slot: handle.slot, generation: handle.generation, a, b, c: 0 };
+        eventually("a place in the ring", || push_command(&self.channel, &command).ok());
+        ring_engine(&self.region, self.engine_bell.as_fd());
+    }
+
+    pub fn close(&self, handle: Handle) {
+        self.command(op::CLOSE, handle, 0);
+    }
+
+    /// Sleeps on the slot as a blocked thread does.
+    pub fn wait<T>(
+        &self,
+        handle: Handle,
+        what: &str,
+        mut attempt: impl FnMut(&Slot) -> Option<T>,
+    ) -> T {
+        let slot = self.slot(handle);
+        let start = Instant::now();
+        let mut waiter = Waiter::new(slot);
+        loop {
+            if let Some(answer) = attempt(slot) {
+                return answer;
+            }
+            assert!(start.elapsed() < PATIENCE, "{what} did not happen");
+            waiter.sleep(Some(PATIENCE));
+        }
+    }
+
+    /// Queues what there is room for.
+    pub fn try_send(&self, handle: Handle, data: &[u8]) -> usize {
+        let slot = self.slot(handle);
+        let guard = lock_tx(slot);
+        let mut room = program_fifo::room(slot) as usize;
+        if room == 0 && slot.tx_cap.load(Ordering::Acquire) != 0 {
+            program_fifo::want_room(slot);
+            room = program_fifo::room(slot) as usize;
+        }
+        let n = program_fifo::write(&self.region, slot, 0, &data[..data.len().min(room)]);
+        let tell = n > 0 && program_fifo::publish(slot, n as u32);
+        drop(guard);
+        if tell {
+            self.command(op::TX, handle, 0);
+        }
+        if slot.tx_cap.load(Ordering::Acquire) == 0 {
+            self.command(op::TX_WINDOW, handle, 0);
+        }
+        n
+    }
+
+    pub fn send(&self, handle: Handle, mut data: &[u8]) {
+        while !data.is_empty() {
+            let n = self.wait(handle, "room to send", |_| match self.try_send(handle, data) {
+                0 => None,
+                n => Some(n),
+            });
+            data = &data[n..];
+        }
+    }
+
+    /// Reads what is there, at most `max`; None: nothing yet. Empty: the end.
+    pub fn try_recv(&self, handle: Handle, max: usize) -> Option<Vec<u8>> {
+        let slot = self.slot(handle);
+        let ended = slot.flags.load(Ordering::Acquire) & flags::RX_EOF != 0;
+        let guard = lock_rx(slot);
+        let mut bytes = vec![0; max];
+        let n = program_fifo::peek(&self.region, slot, 0, &mut bytes);
+        let tell = n > 0 && program_fifo::consume(slot, n as u32);
+        drop(guard);
+        if tell {
+            self.command(op::RX_SPACE, handle, 0);
+        }
+        bytes.truncate(n);
+        (n > 0 || ended).then_some(bytes)
+    }
+
+    pub fn recv(&self, handle: Handle, n: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        while all.len() < n {
+            let more = self.wait(handle, "bytes", |_| self.try_recv(handle, n - all.len()));
+            assert!(!more.is_empty(), "the stream ended after {} of {n} bytes", all.len());
+            all.extend(more);
+        }
+        all
+    }
+
+    pub fn recv_end(&self, handle: Handle) {
+        let rest = self.wait(handle, "the end", |_| self.try_recv(handle, 1));
+        assert!(rest.is_empty());
+    }
+
+    /// Waits for the slot's error and takes it.
+    pub fn error(&self, handle: Handle) -> i32 {
+        self.wait(handle, "an error", |slot| match slot.error.swap(0, Ordering::AcqRel) {
+            0 => None,
+            errno => Some(errno),
+        })
+    }
+
+    pub fn send_to(&self, handle: Handle, to: Option<SocketAddr>, data: &[u8]) {
+        let header = DatagramHeader {
+            len: data.len() as u32,
+            remote: to.map_or(RawAddr::default(), RawAddr::new),
+            tos: 0xffff,
+            ttl: 0xffff,
+            ..DatagramHeader::default()
+        };
+        let slot = self.slot(handle);
+        let padded = (size_of::<DatagramHeader>() + data.len()).next_multiple_of(8);
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.extend_from_slice(data);
+        bytes.resize(padded, 0);
+        self.wait(handle, "room for a datagram", |_| {
+            let guard = lock_tx(slot);
+            program_fifo::want_room(slot);
+            let fits = program_fifo::room(slot) as usize >= padded;
+            if fits {
+                assert_eq!(program_fifo::write(&self.region, slot, 0, &bytes), padded);
+                if program_fifo::publish(slot, padded as u32) {
+                    self.command(op::TX, handle, 0);
+                }
+            }
+            drop(guard);
+            if slot.tx_cap.load(Ordering::Acquire) == 0 {
+                self.command(op::TX_WINDOW, handle, 0);
+            }
+            fits.then_some(())
+        });
+    }
+
+    pub fn recv_from(&self, handle: Handle) -> (SocketAddr, Vec<u8>) {
+        const HEADER: usize = size_of::<DatagramHeader>();
+        self.wait(handle, "a datagram", |slot| {
+            let _guard = lock_rx(slot);
+            let mut bytes = [0; HEADER];
+            if program_fifo::peek(&self.region, slot, 0, &mut bytes) < HEADER {
+                return None;
+            }
+            let header = DatagramHeader::from_bytes(&bytes);
+            let mut data = vec![0; header.len as usize];
+            assert_eq!(
+                program_fifo::peek(&self.region, slot, HEADER as u32, &mut data),
+                data.len()
+            );
+            let _ = program_fifo::consume(slot, (HEADER + data.len()).next_multiple_of(8) as u32);
+            Some((header.remote.to_socket_addr().unwrap(), data))
+        })
+    }
+}
+
+fn ask(control: &OwnedFd, request: &Request) -> (Reply, Vec<OwnedFd>) {
+    send(control, request.wire(), SendFlags::NOSIGNAL).unwrap();
+    let mut bytes = [0; size_of::<Reply>()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let message = recvmsg(control, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC).unwrap();
+    assert_ne!(message.bytes, 0, "the engine hung up");
+    let mut fds = Vec::new();
+    for part in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            fds.extend(rights);
+        }
+    }
+    (Reply::from_bytes(&bytes[..message.bytes]), fds)
+}

@@ -1,0 +1,252 @@
+//! Packets, batches of them, and the buffers they are made of.
+
+use towpath_shm::Fragments;
+
+/// Received or about to be sent: one frame (Ethernet link) or one IP packet (IP link), up to
+/// 64 KiB of payload with [`Segmentation`].
+#[derive(Debug)]
+pub struct Packet {
+    buffer: Box<[u8]>,
+    start: u32,
+    end: u32,
+    /// Payload that continues after the linear part.
+    pub tail: Fragments,
+    /// What is known about it.
+    pub meta: Meta,
+}
+
+/// What travels with a packet.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Meta {
+    /// When the device received it, ns on the engine's clock; 0 for packets of our own.
+    pub arrival_ns: u64,
+    /// What is known about the transport checksum.
+    pub checksum: Checksum,
+    /// The packet stands for several segments of this size.
+    pub segmentation: Option<Segmentation>,
+    /// 802.1Q tag that the device took off or shall put on.
+    pub vlan: Option<u16>,
+    /// Flow hash, 0 when unknown.
+    pub hash: u32,
+}
+
+/// State of the transport checksum of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Checksum {
+    /// Received: must be verified. To be sent: is complete.
+    #[default]
+    Unknown,
+    /// Received: the device or a trusted sender vouches for it.
+    Verified,
+    /// The field holds the folded pseudo-header sum only. To be sent: whoever sends it on sums from
+    /// `start` (bytes from the start of the packet) to the end and stores the result at
+    /// `start + offset`. Received: the sender is on this machine and left it out; it counts as verified.
+    Partial {
+        /// Start of the transport header, from the first byte of the packet.
+        start: u16,
+        /// Place of the checksum in the transport header: 16 for TCP, 6 for UDP.
+        offset: u16,
+    },
+}
+
+/// A packet that is to be cut into (or was merged from) several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segmentation {
+    /// What is cut.
+    pub protocol: Protocol,
+    /// Transport payload bytes of each segment, the last may have fewer.
+    pub size: u16,
+    /// All headers in front of the payload, from the first byte of the packet.
+    pub header_len: u16,
+}
+
+/// What a segmented packet carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP over IPv4.
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+    /// UDP over either (UDP_SEGMENT).
+    Udp,
+}
+
+impl Packet {
+    /// Length of the packet in bytes, tail included.
+    pub fn len(&self) -> usize {
+        self.linear().len() + self.tail.len() as usize
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The linear part.
+    pub fn linear(&self) -> &[u8] {
+        &self.buffer[self.start as usize..self.end as usize]
+    }
+
+    /// The linear part, to be changed.
+    pub fn linear_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start as usize..self.end as usize]
+    }
+
+    /// Free bytes in front of the linear part.
+    pub fn headroom(&self) -> usize {
+        self.start as usize
+    }
+
+    /// Free bytes behind the linear part.
+    pub fn tailroom(&self) -> usize {
+        self.buffer.len() - self.end as usize
+    }
+
+    /// Grows the front by `n` bytes (content undefined) and returns them. Panics without headroom:
+    /// the pool reserves [`Pool::HEADROOM`], more than all headers together.
+    pub fn push_front(&mut self, n: usize) -> &mut [u8] {
+        self.start -= u32::try_from(n).expect("headers are short");
+        let start = self.start as usize;
+        &mut self.buffer[start..start + n]
+    }
+
+    /// Takes `n` bytes off the front of the linear part; None when there are not so many.
+    pub fn pull_front(&mut self, n: usize) -> Option<()> {
+        if n > self.linear().len() {
+            return None;
+        }
+        self.start += n as u32;
+        Some(())
+    }
+
+    /// Grows the end by `n` bytes (content undefined) and returns them; None without room, or when
+    /// there is a tail of fragments already.
+    pub fn push_back(&mut self, n: usize) -> Option<&mut [u8]> {
+        if n > self.tailroom() || !self.tail.is_empty() {
+            return None;
+        }
+        let end = self.end as usize;
+        self.end += n as u32;
+        Some(&mut self.buffer[end..end + n])
+    }
+
+    /// Cuts the packet to `len` bytes in all (padding of short frames).
+    pub fn truncate(&mut self, len: usize) {
+        let linear = self.linear().len();
+        if len <= linear {
+            self.end = self.start + len as u32;
+            self.tail = Fragments::empty();
+        } else if len < self.len() {
+            self.tail = self.tail.slice(0, (len - linear) as u32);
+        }
+    }
+
+    /// Copies the tail into the linear part, so that the packet stands alone.
+    /// Takes a bigger buffer from the pool when it must.
+    pub fn linearize(&mut self, pool: &mut Pool) {
+        if self.tail.is_empty() {
+            return;
+        }
+        let tail = std::mem::take(&mut self.tail);
+        let n = tail.len() as usize;
+        if n > self.tailroom() {
+            let mut bigger = pool.take(self.linear().len() + n);
+            let linear = self.linear();
+            bigger.push_back(linear.len()).expect("taken with room").copy_from_slice(linear);
+            let old = std::mem::replace(&mut self.buffer, bigger.buffer);
+            (self.start, self.end) = (bigger.start, bigger.end);
+            pool.give_buffer(old);
+        }
+        let to = self.push_back(n).expect("room was made");
+        tail.copy_to(0, to);
+    }
+
+    /// Copies bytes `skip..skip + to.len()` of the packet, linear part and tail.
+    pub fn copy_to(&self, skip: usize, to: &mut [u8]) {
+        let linear = self.linear();
+        let from_linear = linear.len().saturating_sub(skip).min(to.len());
+        if from_linear > 0 {
+            to[..from_linear].copy_from_slice(&linear[skip..skip + from_linear]);
+        }
+        if from_linear < to.len() {
+            let skip = (skip + from_linear - linear.len()) as u32;
+            self.tail.copy_to(skip, &mut to[from_linear..]);
+        }
+    }
+
+    /// The whole buffer behind the headroom, for a device to receive into; see [`Packet::received`].
+    pub fn spare_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start as usize..]
+    }
+
+    /// Says how many bytes a device put into [`Packet::spare_mut`].
+    pub fn received(&mut self, n: usize) {
+        assert!(self.start as usize + n <= self.buffer.len());
+        self.end = self.start + n as u32;
+    }
+}
+
+/// Buffers for packets: taken and given back without allocation once warm.
+///
+/// Two sizes: small for ordinary frames, large for merged or to be segmented ones.
+#[derive(Debug, Default)]
+pub struct Pool {
+    small: Vec<Box<[u8]>>,
+    large: Vec<Box<[u8]>>,
+    allocated: u64,
+}
+
+impl Pool {
+    /// Room in front of a fresh packet: Ethernet + VLAN (18), IPv6 (40), TCP with options (60),
+    /// virtio-net header (12), and some to spare.
+    pub const HEADROOM: usize = 192;
+    /// Bytes of a small buffer behind the headroom.
+    pub const SMALL: usize = 2048 - Self::HEADROOM;
+    /// Bytes of a large buffer behind the headroom: 64 KiB of IP packet and an Ethernet header.
+    pub const LARGE: usize = 68 * 1024 - Self::HEADROOM;
+    /// Free buffers kept of each size; more go back to the system.
+    pub const KEPT_MAX: usize = 256;
+
+    /// An empty packet with room for `len` bytes behind the headroom. Larger than [`Pool::LARGE`]
+    /// is allocated anew each time.
+    pub fn take(&mut self, len: usize) -> Packet {
+        let (list, size) = if len <= Self::SMALL {
+            (&mut self.small, Self::SMALL)
+        } else {
+            (&mut self.large, Self::LARGE.max(len))
+        };
+        let buffer = match list.pop() {
+            Some(buffer) if buffer.len() >= Self::HEADROOM + len => buffer,
+            _ => {
+                self.allocated += 1;
+                vec![0; Self::HEADROOM + size].into_boxed_slice()
+            }
+        };
+        let start = Self::HEADROOM as u32;
+        Packet { buffer, start, end: start, tail: Fragments::empty(), meta: Meta::default() }
+    }
+
+    /// Gives a packet's buffer back.
+    pub fn give(&mut self, packet: Packet) {
+        self.give_buffer(packet.buffer);
+    }
+
+    fn give_buffer(&mut self, buffer: Box<[u8]>) {
+        let list = match buffer.len() - Self::HEADROOM {
+            Self::SMALL => &mut self.small,
+            Self::LARGE => &mut self.large,
+            _ => return,
+        };
+        if list.len() < Self::KEPT_MAX {
+            list.push(buffer);
+        }
+    }
+
+    /// Buffers allocated so far; stands still once warm.
+    pub fn allocated(&self) -> u64 {
+        self.allocated
+    }
+}
+
+/// Packets in order.
+pub type Batch = std::collections::VecDeque<Packet>;

@@ -1,0 +1,111 @@
+//! The seam between the stack and the memory that a socket's bytes live in.
+
+use towpath_shm::{Fragments, Mapping};
+
+/// Bytes of a received packet: a linear part, continued by fragments of another mapping.
+#[derive(Debug, Clone)]
+pub struct Payload<'a> {
+    linear: &'a [u8],
+    tail: Fragments,
+}
+
+impl<'a> Payload<'a> {
+    /// From both parts.
+    pub fn new(linear: &'a [u8], tail: Fragments) -> Self {
+        Self { linear, tail }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u32 {
+        self.linear.len() as u32 + self.tail.len()
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes `skip..skip + len` of it. Panics when there are not so many.
+    pub fn slice(&self, skip: u32, len: u32) -> Self {
+        let n = self.linear.len();
+        let from = (skip as usize).min(n);
+        let to = (skip as usize + len as usize).min(n);
+        let linear = &self.linear[from..to];
+        let tail_len = len - linear.len() as u32;
+        let tail = if tail_len == 0 {
+            Fragments::empty()
+        } else {
+            self.tail.slice(skip.saturating_sub(n as u32), tail_len)
+        };
+        Self { linear, tail }
+    }
+
+    /// Copies bytes `skip..skip + to.len()` out.
+    pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
+        let part = self.slice(skip, to.len() as u32);
+        let (a, b) = to.split_at_mut(part.linear.len());
+        a.copy_from_slice(part.linear);
+        part.tail.copy_to(0, b);
+    }
+
+    /// Copies all bytes into a mapping.
+    pub fn write_to(&self, mapping: &Mapping, offset: usize) {
+        mapping.write(offset, self.linear);
+        let mut at = offset + self.linear.len();
+        for stretch in self.tail.iter() {
+            stretch.copy_to_mapping(0, stretch.len(), mapping, at);
+            at += stretch.len() as usize;
+        }
+    }
+}
+
+/// Where received bytes go: in-order ones to be read, out-of-order ones further on in the same memory.
+///
+/// ```text
+///   |== unread (in order) ==|-- room: write_at(0) is the next byte in order --|
+/// ```
+pub trait RecvBuffer {
+    /// Most bytes it can hold now; may grow and shrink between calls.
+    fn capacity(&self) -> u32;
+
+    /// In-order bytes that the program has not read.
+    fn unread(&self) -> u32;
+
+    /// Room behind the unread bytes.
+    fn free(&self) -> u32 {
+        self.capacity().saturating_sub(self.unread())
+    }
+
+    /// Stores bytes `offset` beyond the end of the in-order ones. False when memory could not be
+    /// had: the segment is then treated as lost. Caller keeps `offset + data.len() <= free()`.
+    fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool;
+
+    /// The next `n` bytes are complete: the program may read them.
+    fn commit(&mut self, n: u32);
+
+    /// Hint: the connection would use a window of `bytes`; grow towards it if memory allows.
+    fn want_capacity(&mut self, bytes: u32);
+}
+
+/// Where bytes to be sent come from. The front is `snd_una`.
+pub trait SendBuffer {
+    /// Bytes in it, in flight or not yet sent. Only ever grows between calls to `release`.
+    fn len(&self) -> u32;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Most bytes it can hold now.
+    fn capacity(&self) -> u32;
+
+    /// Bytes `offset..offset + n` from the front; the caller keeps within `len()`.
+    fn peek(&self, offset: u32, n: u32) -> Fragments;
+
+    /// Drops `n` bytes at the front: acknowledged.
+    fn release(&mut self, n: u32);
+
+    /// Hint: the congestion window is `bytes`; grow towards it if memory allows.
+    fn want_capacity(&mut self, bytes: u32);
+}

@@ -1,0 +1,430 @@
+//! The engine's end of a receive FIFO.
+
+use std::cell::Cell;
+use std::sync::atomic::{Ordering, fence};
+
+use towpath_shm::layout::Slot;
+
+use crate::buffer::{Payload, RecvBuffer};
+use crate::fifo::Geometry;
+use crate::windows::{Side, WINDOW_MAX, Window, Windows};
+
+/// Writes into a slot's receive FIFO. Everything is kept here; of the program's words only
+/// `rx_head` is read, and believed only as far as it can be true. A program that writes nonsense
+/// reads nothing from then on, and its slot is reported to [`Windows::take_hostile`].
+///
+/// No memory is attached while the FIFO is empty and idle; the first byte attaches it.
+#[derive(Debug)]
+pub struct EngineRecv {
+    windows: Windows,
+    slot: u32,
+    /// Last position of the program that was possible.
+    head: Cell<u32>,
+    tail: u32,
+    /// Bytes beyond `tail` that may hold out-of-order data.
+    ahead: u32,
+    shift: u32,
+    window: Option<Window>,
+    /// What it may hold: grows by autotuning, or is set.
+    nominal: u32,
+    /// Where autotuning ends; equal to `nominal` when it is off.
+    nominal_max: u32,
+    hostile: Cell<bool>,
+}
+
+impl EngineRecv {
+    /// The FIFO of slot `slot`, which starts empty at position 0. Holds `nominal` bytes, growing to
+    /// `nominal_max`.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn new(windows: &Windows, slot: u32, nominal: u32, nominal_max: u32) -> Self {
+        let nominal_max = nominal_max.min(WINDOW_MAX);
+        let recv = Self {
+            windows: windows.clone(),
+            slot,
+            head: Cell::new(0),
+            tail: 0,
+            ahead: 0,
+            shift: 0,
+            window: None,
+            nominal: nominal.min(nominal_max),
+            nominal_max,
+            hostile: Cell::new(false),
+        };
+        let shared = recv.shared();
+        shared.rx_cap.store(0, Ordering::Relaxed);
+        shared.rx_head.store(0, Ordering::Relaxed);
+        shared.rx_wanted.store(0, Ordering::Relaxed);
+        shared.rx_tail.store(0, Ordering::Release);
+        recv
+    }
+
+    /// Fixes what it may hold (SO_RCVBUF); autotuning is off from then on.
+    pub fn set_capacity(&mut self, bytes: u32) {
+        self.nominal = bytes.min(WINDOW_MAX);
+        self.nominal_max = self.nominal;
+        self.grow();
+    }
+
+    /// Position of the next byte.
+    pub fn tail(&self) -> u32 {
+        self.tail
+    }
+
+    /// How far the program has read.
+    pub fn head(&self) -> u32 {
+        let head = self.shared().rx_head.load(Ordering::Acquire);
+        if self.tail.wrapping_sub(head) <= self.tail.wrapping_sub(self.head.get()) {
+            self.head.set(head);
+        } else if !self.hostile.replace(true) {
+            self.windows.report_hostile(self.slot);
+        }
+        self.head.get()
+    }
+
+    /// Whether it has memory.
+    pub fn is_attached(&self) -> bool {
+        self.window.is_some()
+    }
+
+    /// Gives the memory back when nothing is in it. True: it has none any more.
+    pub fn release_if_empty(&mut self) -> bool {
+        if self.window.is_some() && self.ahead == 0 && self.unread() == 0 {
+            self.detach();
+        }
+        self.window.is_none()
+    }
+
+    /// Asks to be told of the next read, if a read is worth it: when the window that we advertise is
+    /// small. To be called after such a word came.
+    pub fn rearm(&mut self) {
+        if self.free() < self.capacity() / 2 {
+            self.shared().rx_wanted.store(1, Ordering::Relaxed);
+            // Whoever reads after this sees the flag, what was read before is seen in `unread`.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Stores a record: `header`, `payload`, and padding up to a multiple of 8; all of it or
+    /// nothing. False: no room.
+    pub fn push_record(&mut self, header: &[u8], payload: &Payload<'_>) -> bool {
+        let (header_len, len) = (header.len() as u32, payload.len());
+        let padded = (header_len + len).next_multiple_of(8);
+        if padded > self.free() {
+            return false;
+        }
+        let header = Payload::new(header, towpath_shm::Fragments::empty());
+        if !self.write_at(0, &header) || !self.write_at(header_len, payload) {
+            return false;
+        }
+        self.commit(padded);
+        true
+    }
+
+    fn shared(&self) -> &Slot {
+        self.windows.region().slot(self.slot).expect("slots of the engine exist")
+    }
+
+    fn geometry(&self) -> Geometry {
+        match &self.window {
+            Some(window) => Geometry { base: window.base, cap: window.cap, shift: self.shift },
+            None => Geometry::default(),
+        }
+    }
+
+    fn detach(&mut self) {
+        self.shared().rx_cap.store(0, Ordering::Release);
+        if let Some(window) = self.window.take() {
+            self.windows.give(window);
+        }
+    }
+
+    /// Moves to a window as large as `nominal`. Only while nothing is unread: the program looks at
+    /// the geometry only when there is something to read.
+    fn grow(&mut self) {
+        let Some(old) = &self.window else {
+            return;
+        };
+        if old.cap >= self.nominal || self.unread() != 0 {
+            return;
+        }
+        let Some(new) = self.windows.take(Side::Recv, self.nominal, self.ahead) else {
+            return;
+        };
+        if new.cap <= old.cap {
+            self.windows.give(new);
+            return;
+        }
+        let mut to = new.base as usize;
+        let mapping = self.windows.region().mapping();
+        for (from, len) in self.geometry().stretches(self.tail, self.ahead) {
+            if len > 0 {
+                mapping.copy_from(to, mapping, from, len as usize);
+                to += len as usize;
+            }
+        }
+        if let Some(old) = self.window.replace(new) {
+            self.windows.give(old);
+        }
+        self.rebase();
+    }
+
+    /// Lets the next byte lie at the start of the window, and tells the program. Nothing is unread.
+    fn rebase(&mut self) {
+        self.shift = 0u32.wrapping_sub(self.tail);
+        let Geometry { base, cap, shift } = self.geometry();
+        let shared = self.shared();
+        shared.rx_base.store(base, Ordering::Relaxed);
+        shared.rx_shift.store(shift, Ordering::Relaxed);
+        shared.rx_cap.store(cap, Ordering::Release);
+    }
+
+    /// Makes sure of memory for `end` bytes beyond the tail.
+    fn prepare(&mut self, end: u32) -> bool {
+        match &self.window {
+            None => {
+                let Some(window) = self.windows.take(Side::Recv, self.nominal, end) else {
+                    return false;
+                };
+                self.window = Some(window);
+                self.rebase();
+                return true;
+            }
+            Some(window) if self.ahead == 0 && self.unread() == 0 => {
+                if window.cap < self.nominal {
+                    self.grow();
+                }
+                // Back to the start of the window, whose pages are there and in the cache.
+                self.rebase();
+            }
+            Some(_) => {}
+        }
+        let Some(window) = &mut self.window else {
+            return false;
+        };
+        let start = self.tail.wrapping_add(self.shift) & (window.cap - 1);
+        let last = start.saturating_add(end).min(window.cap);
+        self.windows.touch(window, last)
+    }
+}
+
+impl RecvBuffer for EngineRecv {
+    fn capacity(&self) -> u32 {
+        match &self.window {
+            Some(window) => window.cap.min(self.nominal),
+            None => self.nominal,
+        }
+    }
+
+    fn unread(&self) -> u32 {
+        self.tail.wrapping_sub(self.head())
+    }
+
+    /// No more than there is memory for now, so that no byte is promised a place that it does not get.
+    fn free(&self) -> u32 {
+        let unread = self.unread();
+        let free = self.capacity().saturating_sub(unread);
+        let more = self.windows.receivable();
+        if more >= u64::from(free) {
+            return free;
+        }
+        let reach = match &self.window {
+            None => more,
+            Some(window) => {
+                let is_empty = self.ahead == 0 && unread == 0;
+                let start = if is_empty {
+                    0
+                } else {
+                    self.tail.wrapping_add(self.shift) & (window.cap - 1)
+                };
+                let reach = window.touched.saturating_sub(u64::from(start)) + more;
+                // Behind the end it goes on at the start, which was touched before.
+                if u64::from(start) + reach >= u64::from(window.cap) {
+                    u64::from(free)
+                } else {
+                    reach
+                }
+            }
+        };
+        u32::try_from(reach).unwrap_or(u32::MAX).min(free)
+    }
+
+    fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool {
+        let Some(end) = offset.checked_add(data.len()) else {
+            return false;
+        };
+        if data.is_empty() {
+            return true;
+        }
+        if !self.prepare(end) || end > self.geometry().cap.saturating_sub(self.unread()) {
+            return false;
+        }
+        let mut done = 0;
+        for (at, len) in self.geometry().stretches(self.tail.wrapping_add(offset), data.len()) {
+            if len > 0 {
+                data.slice(done, len).write_to(self.windows.region().mapping(), at);
+                done += len;
+            }
+        }
+        self.ahead = self.ahead.max(end);
+        true
+    }
+
+    fn commit(&mut self, n: u32) {
+        self.tail = self.tail.wrapping_add(n);
+        self.ahead = self.ahead.saturating_sub(n);
+        self.shared().rx_tail.store(self.tail, Ordering::Release);
+        self.rearm();
+    }
+
+    fn want_capacity(&mut self, bytes: u32) {
+        let nominal = bytes.min(self.nominal_max);
+        if nominal > self.nominal {
+            self.nominal = nominal;
+            self.grow();
+        }
+    }
+}
+
+impl Drop for EngineRecv {
+    fn drop(&mut self) {
+        if let Some(window) = self.window.take() {
+            self.shared().rx_cap.store(0, Ordering::Release);
+            self.windows.give(window);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::lock::lock_rx;
+    use crate::program_fifo as program;
+    use crate::region::Region;
+    use crate::windows::WINDOW_MIN;
+    use towpath_shm::Fragments;
+
+    fn payload(bytes: &[u8]) -> Payload<'_> {
+        Payload::new(bytes, Fragments::empty())
+    }
+
+    fn pattern(seed: u32, len: usize) -> Vec<u8> {
+        (0..len as u32).map(|i| (i.wrapping_mul(31) ^ seed) as u8).collect()
+    }
+
+    fn read(region: &Region, slot: &Slot, n: usize) -> Vec<u8> {
+        let _guard = lock_rx(slot);
+        let mut out = vec![0; n];
+        assert_eq!(program::peek(region, slot, 0, &mut out), n);
+        let _ = program::consume(slot, n as u32);
+        out
+    }
+
+    #[test]
+    fn bytes_cross_in_any_order_and_memory_is_given_back() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let mut recv = EngineRecv::new(&windows, 3, WINDOW_MIN, WINDOW_MIN);
+        let slot = region.slot(3).unwrap();
+        for seed in 0..40 {
+            let data = pattern(seed, 40_000);
+            assert!(recv.write_at(25_000, &payload(&data[25_000..])));
+            assert!(recv.write_at(0, &payload(&data[..25_000])));
+            recv.commit(40_000);
+            assert_eq!(program::unread(slot), 40_000);
+            assert_eq!(read(&region, slot, 30_000), data[..30_000]);
+            assert!(!recv.release_if_empty());
+            // What is behind the unread ones wraps.
+            assert!(recv.write_at(0, &payload(&data[..50_000.min(data.len())])));
+            recv.commit(40_000);
+            assert!(!recv.write_at(0, &payload(&[0; 20_000])));
+            assert_eq!(read(&region, slot, 10_000), data[30_000..]);
+            assert_eq!(read(&region, slot, 40_000), data);
+        }
+        assert!(recv.release_if_empty());
+        assert_eq!(slot.rx_cap.load(Ordering::Relaxed), 0);
+        assert_eq!(windows.usage().assigned, 0);
+        assert!(recv.write_at(0, &payload(b"again")));
+        recv.commit(5);
+        assert_eq!(read(&region, slot, 5), b"again");
+    }
+
+    #[test]
+    fn growing_takes_bytes_ahead_along() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let mut recv = EngineRecv::new(&windows, 0, WINDOW_MIN, 1 << 20);
+        let slot = region.slot(0).unwrap();
+        assert!(recv.write_at(0, &payload(&[9; 50_000])));
+        recv.commit(50_000);
+        read(&region, slot, 50_000);
+        let data = pattern(1, 60_000);
+        assert!(recv.write_at(10, &payload(&data[10..])));
+        recv.want_capacity(300_000);
+        assert_eq!(recv.capacity(), 300_000);
+        assert!(recv.write_at(0, &payload(&data[..10])));
+        recv.commit(60_000);
+        assert_eq!(read(&region, slot, 60_000), data);
+        recv.set_capacity(1000);
+        recv.want_capacity(1 << 20);
+        assert_eq!(recv.capacity(), 1000);
+    }
+
+    #[test]
+    fn an_impossible_position_is_reported_and_not_believed() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let mut recv = EngineRecv::new(&windows, 7, WINDOW_MIN, WINDOW_MIN);
+        assert!(recv.write_at(0, &payload(&[1; 100])));
+        recv.commit(100);
+        for bad in [101, u32::MAX, 1 << 31] {
+            region.slot(7).unwrap().rx_head.store(bad, Ordering::Relaxed);
+            assert_eq!(recv.unread(), 100);
+        }
+        assert_eq!(windows.take_hostile(), [7]);
+        assert!(windows.take_hostile().is_empty());
+    }
+
+    #[test]
+    fn the_program_is_asked_to_tell_when_half_is_full() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let mut recv = EngineRecv::new(&windows, 0, 1000, 1000);
+        let slot = region.slot(0).unwrap();
+        assert!(recv.write_at(0, &payload(&[1; 400])));
+        recv.commit(400);
+        assert!(!program::consume(slot, 100));
+        assert!(recv.write_at(0, &payload(&[1; 400])));
+        recv.commit(400);
+        assert!(program::consume(slot, 100));
+        assert!(!program::consume(slot, 100));
+    }
+
+    #[test]
+    fn records_are_whole_or_not_there() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let mut recv = EngineRecv::new(&windows, 0, 200, 200);
+        assert!(recv.push_record(&[1; 72], &payload(&[2; 3])));
+        assert_eq!(recv.unread(), 80);
+        assert!(!recv.push_record(&[1; 72], &payload(&[2; 49])));
+        assert!(recv.push_record(&[1; 72], &payload(&[2; 48])));
+        assert_eq!(recv.unread(), 200);
+    }
+
+    #[test]
+    fn no_memory_is_a_lost_segment() {
+        let region = Region::create().unwrap();
+        // Seven eighths of it are for receiving, in whole pages.
+        let windows = Windows::new(&region, 12 << 10);
+        let mut recv = EngineRecv::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
+        assert!(recv.write_at(0, &payload(&[1; 8000])));
+        recv.commit(8000);
+        assert!(!recv.write_at(0, &payload(&[1; 8000])));
+        assert_eq!(windows.usage().refused, 1);
+        assert_eq!(recv.free(), 192);
+        read(&region, region.slot(0).unwrap(), 8000);
+        assert!(recv.write_at(0, &payload(&[1; 8000])));
+    }
+}

@@ -1,0 +1,428 @@
+//! The engine's end of a transmit FIFO.
+
+use std::cell::Cell;
+use std::sync::atomic::{Ordering, fence};
+
+use towpath_shm::layout::Slot;
+use towpath_shm::{Fragments, Stretch};
+
+use crate::buffer::SendBuffer;
+use crate::fifo::Geometry;
+use crate::lock::{try_lock_engine, unlock_engine};
+use crate::windows::{Side, WINDOW_MAX, WINDOW_MIN, Window, Windows};
+
+/// Reads from a slot's transmit FIFO. Everything is kept here; of the program's words only
+/// `tx_tail` is read, in [`EngineSend::pull`], and believed only as far as it can be true. A program
+/// that writes nonsense sends nothing from then on, and its slot is reported to
+/// [`Windows::take_hostile`].
+///
+/// Memory is attached, moved and released under the slot's `tx_lock` only, which the engine tries
+/// and never waits for.
+#[derive(Debug)]
+pub struct EngineSend {
+    windows: Windows,
+    slot: u32,
+    head: u32,
+    /// The program's `tx_tail` as of the last `pull`.
+    tail: u32,
+    /// Bytes from `head` on that were looked at, that is, sent.
+    sent: Cell<u32>,
+    shift: u32,
+    window: Option<Window>,
+    /// Most bytes the program should queue.
+    limit: u32,
+    /// Where autotuning begins; equal to `limit` when it is off.
+    limit_min: u32,
+    /// Where autotuning ends; equal to `limit` when it is off.
+    limit_max: u32,
+    hostile: bool,
+}
+
+/// What became of an attempt to attach memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attach {
+    /// It is there.
+    Done,
+    /// A program holds the lock: try again.
+    Busy,
+    /// The limit is reached: try again when memory was given back.
+    NoMemory,
+}
+
+impl EngineSend {
+    /// The FIFO of slot `slot`, which starts empty at position 0, without memory. Programs are told
+    /// to queue `limit` bytes, growing to `limit_max`.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn new(windows: &Windows, slot: u32, limit: u32, limit_max: u32) -> Self {
+        let limit_max = limit_max.min(WINDOW_MAX);
+        let send = Self {
+            windows: windows.clone(),
+            slot,
+            head: 0,
+            tail: 0,
+            sent: Cell::new(0),
+            shift: 0,
+            window: None,
+            limit: limit.min(limit_max),
+            limit_min: limit.min(limit_max),
+            limit_max,
+            hostile: false,
+        };
+        let shared = send.shared();
+        shared.tx_cap.store(0, Ordering::Relaxed);
+        shared.tx_head.store(0, Ordering::Relaxed);
+        shared.tx_tail.store(0, Ordering::Relaxed);
+        shared.tx_dirty.store(0, Ordering::Relaxed);
+        shared.tx_wanted.store(0, Ordering::Relaxed);
+        shared.tx_unacked.store(0, Ordering::Relaxed);
+        shared.tx_limit.store(send.limit, Ordering::Release);
+        send
+    }
+
+    /// Takes note of what the program has written since the last call. False: its position is
+    /// impossible.
+    pub fn pull(&mut self) -> bool {
+        let shared = self.shared();
+        // Before the position is read: what is published later finds the flag clear and is told.
+        shared.tx_dirty.swap(0, Ordering::AcqRel);
+        let tail = shared.tx_tail.load(Ordering::Acquire);
+        let queued = tail.wrapping_sub(self.head);
+        let cap = self.window.as_ref().map_or(0, |window| window.cap);
+        if queued < self.len() || queued > cap {
+            if !std::mem::replace(&mut self.hostile, true) {
+                self.windows.report_hostile(self.slot);
+            }
+            return false;
+        }
+        self.tail = tail;
+        true
+    }
+
+    /// Fixes how much the program should queue (SO_SNDBUF); autotuning is off from then on.
+    pub fn set_capacity(&mut self, bytes: u32) {
+        self.limit_max = bytes.min(WINDOW_MAX);
+        self.limit_min = self.limit_max;
+        self.set_limit(self.limit_max);
+    }
+
+    /// Gives the program memory to write to, unless it has some.
+    pub fn attach(&mut self) -> Attach {
+        if self.window.is_some() {
+            return Attach::Done;
+        }
+        let Some(window) = self.windows.take(Side::Send, self.limit, self.limit.max(WINDOW_MIN))
+        else {
+            return Attach::NoMemory;
+        };
+        if !try_lock_engine(&self.shared().tx_lock) {
+            self.windows.give(window);
+            return Attach::Busy;
+        }
+        self.shift = 0u32.wrapping_sub(self.tail);
+        self.window = Some(window);
+        self.publish_geometry();
+        self.unlock();
+        Attach::Done
+    }
+
+    /// Position of the front: bytes released so far.
+    pub fn position(&self) -> u32 {
+        self.head
+    }
+
+    /// Whether it has memory.
+    pub fn is_attached(&self) -> bool {
+        self.window.is_some()
+    }
+
+    /// Takes the memory away when nothing is in it and nobody is writing. True: it has none.
+    pub fn release_if_empty(&mut self) -> bool {
+        if self.window.is_none() {
+            return true;
+        }
+        if self.len() != 0 || !try_lock_engine(&self.shared().tx_lock) {
+            return false;
+        }
+        let empty = self.shared().tx_tail.load(Ordering::Acquire) == self.tail;
+        if empty {
+            self.shared().tx_cap.store(0, Ordering::Release);
+            if let Some(window) = self.window.take() {
+                self.windows.give(window);
+            }
+            self.limit = self.limit_min;
+            self.shared().tx_limit.store(self.limit, Ordering::Release);
+        }
+        self.unlock();
+        empty
+    }
+
+    /// Copies out of it, for headers of datagrams; the caller keeps within `len()`.
+    pub fn read(&self, offset: u32, to: &mut [u8]) {
+        self.peek(offset, to.len() as u32).copy_to(0, to);
+    }
+
+    fn shared(&self) -> &Slot {
+        self.windows.region().slot(self.slot).expect("slots of the engine exist")
+    }
+
+    fn geometry(&self) -> Geometry {
+        match &self.window {
+            Some(window) => Geometry { base: window.base, cap: window.cap, shift: self.shift },
+            None => Geometry::default(),
+        }
+    }
+
+    fn note_sent(&self, sent: u32) {
+        self.sent.set(sent);
+        self.shared().tx_unacked.store(sent, Ordering::Relaxed);
+    }
+
+    /// With `tx_lock` held.
+    fn publish_geometry(&self) {
+        let Geometry { base, cap, shift } = self.geometry();
+        let shared = self.shared();
+        shared.tx_base.store(base, Ordering::Relaxed);
+        shared.tx_shift.store(shift, Ordering::Relaxed);
+        shared.tx_cap.store(cap, Ordering::Release);
+    }
+
+    /// A lock that was stolen from us means that the program wrote while we moved its bytes.
+    fn unlock(&mut self) {
+        if !unlock_engine(&self.shared().tx_lock) && !std::mem::replace(&mut self.hostile, true) {
+            self.windows.report_hostile(self.slot);
+        }
+    }
+
+    fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+        let cap = self.geometry().cap;
+        if cap != 0 && cap < limit && !self.grow() {
+            // Tried again at the next hint.
+            self.limit = cap;
+        }
+        self.shared().tx_limit.store(self.limit, Ordering::Release);
+    }
+
+    /// Moves to a window of `limit` bytes, with what is queued. False: not now.
+    fn grow(&mut self) -> bool {
+        let Some(new) = self.windows.take(Side::Send, self.limit, self.limit) else {
+            return false;
+        };
+        let old = self.geometry();
+        if new.cap <= old.cap || !try_lock_engine(&self.shared().tx_lock) {
+            self.windows.give(new);
+            return false;
+        }
+        // Under the lock the program's position stands still; bytes that it wrote and did not
+        // publish before it locked the last time do not count.
+        let queued = self.shared().tx_tail.load(Ordering::Acquire).wrapping_sub(self.head);
+        let (mut to, queued) = (new.base as usize, queued.min(old.cap));
+        let mapping = self.windows.region().mapping();
+        for (from, len) in old.stretches(self.head, queued) {
+            if len > 0 {
+                mapping.copy_from(to, mapping, from, len as usize);
+                to += len as usize;
+            }
+        }
+        self.shift = 0u32.wrapping_sub(self.head);
+        if let Some(old) = self.window.replace(new) {
+            self.windows.give(old);
+        }
+        self.publish_geometry();
+        self.unlock();
+        true
+    }
+}
+
+impl SendBuffer for EngineSend {
+    fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    fn capacity(&self) -> u32 {
+        self.limit
+    }
+
+    fn peek(&self, offset: u32, n: u32) -> Fragments {
+        if n == 0 {
+            return Fragments::empty();
+        }
+        if offset + n > self.sent.get() {
+            self.note_sent(offset + n);
+        }
+        let [(a, a_len), (b, b_len)] = self.geometry().stretches(self.head.wrapping_add(offset), n);
+        let mapping = self.windows.region().mapping();
+        let second = (b_len > 0).then(|| Stretch::new(mapping, b, b_len));
+        Fragments::new(Stretch::new(mapping, a, a_len), second)
+    }
+
+    fn release(&mut self, n: u32) {
+        debug_assert!(n <= self.len());
+        self.head = self.head.wrapping_add(n);
+        self.shared().tx_head.store(self.head, Ordering::Release);
+        self.note_sent(self.sent.get().saturating_sub(n));
+    }
+
+    fn want_capacity(&mut self, bytes: u32) {
+        let limit = bytes.min(self.limit_max);
+        // A program that does not fill what it has needs no more, however fast the network is.
+        if limit > self.limit && self.len() > self.limit / 2 {
+            self.set_limit(limit);
+        }
+    }
+}
+
+impl Drop for EngineSend {
+    fn drop(&mut self) {
+        if let Some(window) = self.window.take() {
+            self.shared().tx_cap.store(0, Ordering::Release);
+            self.windows.give(window);
+        }
+    }
+}
+
+/// After [`SendBuffer::release`]: whether the program waits for room and there is enough to be worth
+/// its while, a third of what it may queue (as Linux has it). True: report
+/// [`towpath_shm::layout::event::TX`]; it is not asked for any more.
+pub fn take_tx_wanted(slot: &Slot) -> bool {
+    // Pairs with `program_fifo::want_room`: either it sees the room, or we see that it wants some.
+    fence(Ordering::SeqCst);
+    if slot.tx_wanted.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    // A hint, so the program's own words will do.
+    let most = slot.tx_limit.load(Ordering::Relaxed).min(slot.tx_cap.load(Ordering::Relaxed));
+    let enough = most != 0 && crate::program_fifo::room(slot) >= most / 3;
+    enough && slot.tx_wanted.swap(0, Ordering::AcqRel) != 0
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::lock::lock_tx;
+    use crate::program_fifo as program;
+    use crate::region::Region;
+
+    fn bytes(fragments: &Fragments) -> Vec<u8> {
+        let mut out = vec![0; fragments.len() as usize];
+        fragments.copy_to(0, &mut out);
+        out
+    }
+
+    fn send_all(region: &Region, slot: &Slot, data: &[u8]) -> bool {
+        let _guard = lock_tx(slot);
+        assert_eq!(program::write(region, slot, 0, data), data.len());
+        program::publish(slot, data.len() as u32)
+    }
+
+    #[test]
+    fn bytes_cross_and_the_first_tells() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let slot = region.slot(1).unwrap();
+        let mut send = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
+        assert_eq!(program::room(slot), 0);
+        assert_eq!(send.attach(), Attach::Done);
+        assert_eq!(program::room(slot), WINDOW_MIN);
+        for round in 0..50u8 {
+            let data: Vec<u8> = (0..30_000u32).map(|i| i as u8 ^ round).collect();
+            assert!(send_all(&region, slot, &data));
+            assert!(!send_all(&region, slot, &data));
+            assert!(send.pull());
+            assert_eq!(send.len(), 60_000);
+            assert_eq!(bytes(&send.peek(30_000, 30_000)), data);
+            assert_eq!(slot.tx_unacked.load(Ordering::Relaxed), 60_000);
+            send.release(20_000);
+            assert_eq!(bytes(&send.peek(0, 10_000)), data[20_000..]);
+            send.release(40_000);
+        }
+        assert!(send.release_if_empty());
+        assert_eq!(program::room(slot), 0);
+        assert_eq!(windows.usage().assigned, 0);
+    }
+
+    #[test]
+    fn growing_moves_what_is_queued() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let slot = region.slot(1).unwrap();
+        let mut send = EngineSend::new(&windows, 1, WINDOW_MIN, 4 << 20);
+        send.attach();
+        send_all(&region, slot, &[1; 60_000]);
+        send.pull();
+        send.release(59_999);
+        let data: Vec<u8> = (0..60_000u32).map(|i| (i * 3) as u8).collect();
+        send_all(&region, slot, &data);
+        send.want_capacity(200_000);
+        assert_eq!(send.capacity(), WINDOW_MIN, "what was pulled does not fill half of it");
+        send.pull();
+        {
+            let _guard = lock_tx(slot);
+            send.want_capacity(200_000);
+            assert_eq!(send.capacity(), WINDOW_MIN);
+        }
+        send.want_capacity(200_000);
+        assert_eq!(send.capacity(), 200_000);
+        assert_eq!(program::room(slot), 200_000 - 60_001);
+        send_all(&region, slot, &data);
+        assert!(send.pull());
+        assert_eq!(bytes(&send.peek(1, 60_000)), data);
+        assert_eq!(bytes(&send.peek(60_001, 60_000)), data);
+    }
+
+    #[test]
+    fn a_held_lock_is_respected() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let mut send = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
+        let slot = region.slot(1).unwrap();
+        let guard = lock_tx(slot);
+        assert_eq!(send.attach(), Attach::Busy);
+        drop(guard);
+        assert_eq!(send.attach(), Attach::Done);
+        let guard = lock_tx(slot);
+        assert!(!send.release_if_empty());
+        drop(guard);
+        let no_memory = Windows::new(&region, 4096);
+        let mut starved = EngineSend::new(&no_memory, 2, WINDOW_MIN, WINDOW_MIN);
+        assert_eq!(starved.attach(), Attach::NoMemory);
+    }
+
+    #[test]
+    fn impossible_positions_are_reported_and_not_believed() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let slot = region.slot(9).unwrap();
+        let mut send = EngineSend::new(&windows, 9, WINDOW_MIN, WINDOW_MIN);
+        send.attach();
+        send_all(&region, slot, &[0; 100]);
+        assert!(send.pull());
+        for bad in [99, WINDOW_MIN + 1, u32::MAX] {
+            slot.tx_tail.store(bad, Ordering::Relaxed);
+            assert!(!send.pull());
+            assert_eq!(send.len(), 100);
+        }
+        assert_eq!(windows.take_hostile(), [9]);
+    }
+
+    #[test]
+    fn room_is_told_when_it_is_worth_it() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let slot = region.slot(1).unwrap();
+        let mut send = EngineSend::new(&windows, 1, 9000, 9000);
+        send.attach();
+        send_all(&region, slot, &[0; 9000]);
+        assert_eq!(program::room(slot), 0);
+        program::want_room(slot);
+        assert!(!take_tx_wanted(slot));
+        send.pull();
+        send.release(2999);
+        assert!(!take_tx_wanted(slot));
+        send.release(1);
+        assert!(take_tx_wanted(slot));
+        assert!(!take_tx_wanted(slot));
+    }
+}

@@ -1,0 +1,352 @@
+//! The same byte FIFOs for an owner in the engine's own process and thread: the gateway, and tests.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
+
+use towpath_shm::{Fragments, Mapping, Stretch};
+
+use crate::buffer::{Payload, RecvBuffer, SendBuffer};
+use crate::fifo::Geometry;
+
+/// Memory of a FIFO that is allocated when the first byte comes, grows, and is given back.
+#[derive(Debug, Default)]
+struct Memory {
+    mapping: Option<Arc<Mapping>>,
+    shift: u32,
+}
+
+impl Memory {
+    fn geometry(&self) -> Geometry {
+        let cap = self.mapping.as_ref().map_or(0, |mapping| mapping.len() as u32);
+        Geometry { base: 0, cap, shift: self.shift }
+    }
+
+    /// Makes room for `bytes`, keeping the `used` ones from position `head` on. False: no memory.
+    fn ensure(&mut self, bytes: u32, head: u32, used: u32) -> bool {
+        let old = self.geometry();
+        if old.cap >= bytes && old.cap > 0 {
+            return true;
+        }
+        let Ok(new) = Mapping::private(bytes.max(FIRST).next_power_of_two() as usize) else {
+            return false;
+        };
+        if let Some(mapping) = &self.mapping {
+            let mut to = 0;
+            for (from, len) in old.stretches(head, used) {
+                new.copy_from(to, mapping, from, len as usize);
+                to += len as usize;
+            }
+        }
+        // Fragments that are still about keep the old memory alive.
+        self.mapping = Some(Arc::new(new));
+        self.shift = 0u32.wrapping_sub(head);
+        true
+    }
+
+    fn fragments(&self, position: u32, n: u32) -> Fragments {
+        let Some(mapping) = self.mapping.as_ref().filter(|_| n > 0) else {
+            return Fragments::empty();
+        };
+        let [(a, a_len), (b, b_len)] = self.geometry().stretches(position, n);
+        let second = (b_len > 0).then(|| Stretch::new(mapping, b, b_len));
+        Fragments::new(Stretch::new(mapping, a, a_len), second)
+    }
+
+    fn write(&self, position: u32, data: &Payload<'_>) {
+        let Some(mapping) = &self.mapping else {
+            return;
+        };
+        let mut done = 0;
+        for (at, len) in self.geometry().stretches(position, data.len()) {
+            if len > 0 {
+                data.slice(done, len).write_to(mapping, at);
+                done += len;
+            }
+        }
+    }
+}
+
+/// Places of the bytes, for a system call.
+fn iovecs(fragments: &Fragments) -> ([libc::iovec; 2], usize) {
+    let mut out = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2];
+    let mut n = 0;
+    for (iovec, stretch) in out.iter_mut().zip(fragments.iter()) {
+        *iovec = libc::iovec {
+            iov_base: stretch.as_ptr().cast_mut().cast(),
+            iov_len: stretch.len() as usize,
+        };
+        n += 1;
+    }
+    (out, n)
+}
+
+fn message(iovecs: &mut ([libc::iovec; 2], usize)) -> libc::msghdr {
+    // SAFETY: a msghdr of zeros is a valid one: no name, no control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = iovecs.0.as_mut_ptr();
+    message.msg_iovlen = iovecs.1 as _;
+    message
+}
+
+/// The smallest memory.
+const FIRST: u32 = 16 << 10;
+
+/// A receive FIFO that its owner reads directly.
+#[derive(Debug)]
+pub struct HeapRecv {
+    memory: Memory,
+    head: u32,
+    tail: u32,
+    ahead: u32,
+    nominal: u32,
+    nominal_max: u32,
+}
+
+impl HeapRecv {
+    /// Holds `nominal` bytes, growing to `nominal_max` (at most 1 GiB) when the connection asks.
+    pub fn new(nominal: u32, nominal_max: u32) -> Self {
+        let nominal_max = nominal_max.min(1 << 30);
+        let nominal = nominal.min(nominal_max);
+        Self { memory: Memory::default(), head: 0, tail: 0, ahead: 0, nominal, nominal_max }
+    }
+
+    /// All unread bytes.
+    pub fn peek(&self) -> Fragments {
+        self.memory.fragments(self.head, self.unread())
+    }
+
+    /// Takes `n` bytes off the front (at most the unread ones).
+    pub fn consume(&mut self, n: u32) {
+        self.head = self.head.wrapping_add(n.min(self.unread()));
+        if self.unread() == 0 && self.ahead == 0 {
+            // The next bytes lie in pages that were touched already.
+            self.memory.shift = 0u32.wrapping_sub(self.tail);
+        }
+    }
+
+    /// Sends what is unread on a socket of the kernel and consumes it; returns how much it took.
+    /// Never blocks.
+    pub fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
+        let fragments = self.peek();
+        if fragments.is_empty() {
+            return Ok(0);
+        }
+        let mut places = iovecs(&fragments);
+        let message = message(&mut places);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the iovecs point into memory that `fragments` keeps alive during the call.
+        let n = unsafe { libc::sendmsg(socket.as_raw_fd(), &message, flags) };
+        let n = u32::try_from(n).map_err(|_| io::Error::last_os_error())?;
+        self.consume(n);
+        Ok(n)
+    }
+
+    /// Gives the memory back if nothing is in it; for connections that have been idle for a while.
+    pub fn release_idle(&mut self) {
+        if self.unread() == 0 && self.ahead == 0 {
+            self.memory.mapping = None;
+        }
+    }
+}
+
+impl RecvBuffer for HeapRecv {
+    fn capacity(&self) -> u32 {
+        self.nominal
+    }
+
+    fn unread(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool {
+        let used = self.unread() + self.ahead;
+        let Some(end) = offset.checked_add(data.len()).filter(|end| *end <= self.free()) else {
+            return false;
+        };
+        // The whole of what it may hold: pages cost nothing until touched.
+        if !self.memory.ensure(self.nominal, self.head, used) {
+            return false;
+        }
+        self.memory.write(self.tail.wrapping_add(offset), data);
+        self.ahead = self.ahead.max(end);
+        true
+    }
+
+    fn commit(&mut self, n: u32) {
+        self.tail = self.tail.wrapping_add(n);
+        self.ahead = self.ahead.saturating_sub(n);
+    }
+
+    fn want_capacity(&mut self, bytes: u32) {
+        self.nominal = self.nominal.max(bytes.min(self.nominal_max));
+    }
+}
+
+/// A transmit FIFO that its owner writes directly.
+#[derive(Debug)]
+pub struct HeapSend {
+    memory: Memory,
+    head: u32,
+    tail: u32,
+    limit: u32,
+    limit_max: u32,
+}
+
+impl HeapSend {
+    /// Holds `limit` bytes, growing to `limit_max` (at most 1 GiB) when the connection asks.
+    pub fn new(limit: u32, limit_max: u32) -> Self {
+        let limit_max = limit_max.min(1 << 30);
+        Self { memory: Memory::default(), head: 0, tail: 0, limit: limit.min(limit_max), limit_max }
+    }
+
+    /// Bytes that can be written.
+    pub fn room(&self) -> u32 {
+        self.limit.saturating_sub(self.len())
+    }
+
+    /// Copies in as many bytes as there is room for; returns how many.
+    pub fn write(&mut self, data: &Payload<'_>) -> u32 {
+        let n = data.len().min(self.room());
+        if n == 0 || !self.memory.ensure(self.limit, self.head, self.len()) {
+            return 0;
+        }
+        self.memory.write(self.tail, &data.slice(0, n));
+        self.tail = self.tail.wrapping_add(n);
+        n
+    }
+
+    /// Where the next bytes go, for a system call that reads straight into it; say with
+    /// [`HeapSend::commit`] how many it were. No bytes when there is no room (or no memory).
+    pub fn spare(&mut self) -> Fragments {
+        let n = self.room();
+        if n == 0 || !self.memory.ensure(self.limit, self.head, self.len()) {
+            return Fragments::empty();
+        }
+        self.memory.fragments(self.tail, n)
+    }
+
+    /// Receives from a socket of the kernel straight into it; returns how much it was, 0 when the
+    /// peer sends no more (or there is no [`HeapSend::room`]). Never blocks.
+    pub fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
+        let fragments = self.spare();
+        if fragments.is_empty() {
+            return Ok(0);
+        }
+        let mut places = iovecs(&fragments);
+        let mut message = message(&mut places);
+        // SAFETY: the iovecs point into memory that `fragments` keeps alive during the call, and
+        // that is accessed by copy only, never through a reference.
+        let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
+        let n = u32::try_from(n).map_err(|_| io::Error::last_os_error())?;
+        self.commit(n);
+        Ok(n)
+    }
+
+    /// Gives the memory back if nothing is in it; for connections that have been idle for a while.
+    pub fn release_idle(&mut self) {
+        if self.is_empty() {
+            self.memory.mapping = None;
+        }
+    }
+
+    /// `n` bytes were put into [`HeapSend::spare`].
+    pub fn commit(&mut self, n: u32) {
+        self.tail = self.tail.wrapping_add(n.min(self.room()));
+    }
+}
+
+impl SendBuffer for HeapSend {
+    fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    fn capacity(&self) -> u32 {
+        self.limit
+    }
+
+    fn peek(&self, offset: u32, n: u32) -> Fragments {
+        self.memory.fragments(self.head.wrapping_add(offset), n)
+    }
+
+    fn release(&mut self, n: u32) {
+        debug_assert!(n <= self.len());
+        self.head = self.head.wrapping_add(n);
+        if self.is_empty() {
+            self.memory.shift = 0u32.wrapping_sub(self.tail);
+        }
+    }
+
+    fn want_capacity(&mut self, bytes: u32) {
+        self.limit = self.limit.max(bytes.min(self.limit_max));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn payload(bytes: &[u8]) -> Payload<'_> {
+        Payload::new(bytes, Fragments::empty())
+    }
+
+    fn bytes(fragments: &Fragments) -> Vec<u8> {
+        let mut out = vec![0; fragments.len() as usize];
+        fragments.copy_to(0, &mut out);
+        out
+    }
+
+    #[test]
+    fn holes_are_filled_and_wrap() {
+        let mut recv = HeapRecv::new(16 << 10, 16 << 10);
+        for round in 0..20u8 {
+            let data: Vec<u8> = (0..9000u32).map(|i| i as u8 ^ round).collect();
+            assert!(recv.write_at(4000, &payload(&data[4000..])));
+            assert_eq!(recv.unread(), 0);
+            assert!(recv.write_at(0, &payload(&data[..4000])));
+            recv.commit(9000);
+            assert!(recv.write_at(0, &payload(&[7; 100])));
+            recv.commit(100);
+            assert_eq!(bytes(&recv.peek().slice(0, 9000)), data);
+            recv.consume(9000);
+            assert_eq!(bytes(&recv.peek()), [7; 100]);
+            recv.consume(100);
+        }
+        assert!(!recv.write_at(16 << 10, &payload(b"x")));
+        recv.release_idle();
+        assert!(recv.memory.mapping.is_none());
+    }
+
+    #[test]
+    fn growing_keeps_what_is_queued() {
+        let mut send = HeapSend::new(16 << 10, 1 << 20);
+        let data: Vec<u8> = (0..60_000u32).map(|i| (i * 7) as u8).collect();
+        assert_eq!(send.write(&payload(&data)), 16 << 10);
+        send.release(1000);
+        assert_eq!(send.write(&payload(&data[16 << 10..])), 1000);
+        send.want_capacity(100_000);
+        let at = 1000 + send.len() as usize;
+        assert_eq!(send.write(&payload(&data[at..])) as usize, data.len() - at);
+        assert_eq!(bytes(&send.peek(0, send.len())), data[1000..]);
+    }
+
+    #[test]
+    fn goes_straight_through_a_socket() {
+        let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut recv = HeapRecv::new(64 << 10, 64 << 10);
+        assert!(recv.write_at(0, &payload(b"straight through")));
+        recv.commit(16);
+        assert_eq!(recv.drain(a.as_fd()).unwrap(), 16);
+        assert_eq!(recv.unread(), 0);
+        let mut send = HeapSend::new(8, 64);
+        assert_eq!(send.fill(b.as_fd()).unwrap(), 8);
+        assert_eq!(send.room(), 0);
+        send.want_capacity(64);
+        assert_eq!(send.fill(b.as_fd()).unwrap(), 8);
+        assert_eq!(bytes(&send.peek(0, 16)), b"straight through");
+        assert_eq!(send.fill(b.as_fd()).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(a);
+        assert_eq!(send.fill(b.as_fd()).unwrap(), 0);
+    }
+}

@@ -1,0 +1,38 @@
+//! Rings and byte FIFOs over shared memory, and the protocol by which one side sleeps and the
+//! other wakes it. One algorithm each, checked with loom.
+//!
+//! Reading order: [`towpath_shm::layout`] (the contract) → `protocol` (the algorithms alone) →
+//! [`Region`] and [`Channel`] (the memory) → [`program_fifo`] (a program's ends of a socket) →
+//! [`EngineRecv`] and [`EngineSend`] (the engine's ends, which believe nothing) → [`Windows`] (who
+//! gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends without another process.
+
+mod buffer;
+mod engine_recv;
+mod engine_send;
+mod fifo;
+mod heap;
+mod lock;
+mod protocol;
+mod region;
+mod ring;
+mod wait;
+mod windows;
+
+pub mod doorbell;
+pub mod program_fifo;
+
+pub use buffer::{Payload, RecvBuffer, SendBuffer};
+pub use engine_recv::EngineRecv;
+pub use engine_send::{Attach, EngineSend, take_tx_wanted};
+pub use heap::{HeapRecv, HeapSend};
+pub use lock::{Guard, forked, lock_rx, lock_tx};
+pub use region::{Channel, Region};
+pub use ring::{
+    ChannelError, EngineChannel, Full, cancel_sleep, engine_awake, engine_sleep, events_waiting,
+    pop_event, prepare_sleep, push_command, ring_engine, take_events_lost,
+};
+pub use wait::{Waiter, wake};
+pub use windows::{KEPT_MAX, WINDOW_MAX, WINDOW_MIN, Windows, WindowsUse};
+
+#[cfg(all(test, loom))]
+mod loom_tests;

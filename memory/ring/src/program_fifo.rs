@@ -1,0 +1,125 @@
+//! A program's ends of a socket's two FIFOs.
+//!
+//! Whoever reads (peek, consume) holds [`crate::lock_rx`], whoever writes (room, write, publish)
+//! holds [`crate::lock_tx`]: positions and geometry are consistent under the lock only. The engine
+//! is trusted here, but another process of the same run may have scribbled: what does not fit the
+//! region is no bytes and no room, never a fault.
+
+use std::sync::atomic::{Ordering, fence};
+
+use towpath_shm::layout::Slot;
+
+use crate::fifo::Geometry;
+use crate::region::Region;
+
+/// Bytes to be read. Without the lock: a snapshot.
+pub fn unread(slot: &Slot) -> u32 {
+    // The start before the end: the other way round, a concurrent reader makes it negative.
+    let head = slot.rx_head.load(Ordering::Acquire);
+    let used = slot.rx_tail.load(Ordering::Acquire).wrapping_sub(head);
+    used.min(slot.rx_cap.load(Ordering::Acquire))
+}
+
+/// Copies unread bytes from `skip` on; returns how many there were to copy.
+pub fn peek(region: &Region, slot: &Slot, skip: u32, to: &mut [u8]) -> usize {
+    // The geometry stands still while bytes are unread, so it is read after the count.
+    let len = unread(slot);
+    let Some(geometry) = rx_geometry(slot) else {
+        return 0;
+    };
+    let n = len.min(geometry.cap).saturating_sub(skip).min(clamp(to.len()));
+    let position = slot.rx_head.load(Ordering::Relaxed).wrapping_add(skip);
+    let mut to = &mut to[..n as usize];
+    for (offset, part) in geometry.stretches(position, n) {
+        let (now, rest) = to.split_at_mut(part as usize);
+        if !now.is_empty() {
+            region.mapping().read(offset, now);
+        }
+        to = rest;
+    }
+    n as usize
+}
+
+/// Takes `n` bytes off the front. True: the engine wants to know; send
+/// [`towpath_shm::layout::op::RX_SPACE`].
+#[must_use]
+pub fn consume(slot: &Slot, n: u32) -> bool {
+    let head = slot.rx_head.load(Ordering::Relaxed);
+    slot.rx_head.store(head.wrapping_add(n), Ordering::Release);
+    // Either the engine, which sets the flag and then looks at rx_head, sees the room, or we see
+    // the flag.
+    fence(Ordering::SeqCst);
+    slot.rx_wanted.load(Ordering::Relaxed) != 0 && slot.rx_wanted.swap(0, Ordering::AcqRel) != 0
+}
+
+/// Bytes that may be written; 0 also when there is no memory (`tx_cap` 0: send
+/// [`towpath_shm::layout::op::TX_WINDOW`] and wait).
+pub fn room(slot: &Slot) -> u32 {
+    let most = slot.tx_cap.load(Ordering::Acquire).min(slot.tx_limit.load(Ordering::Relaxed));
+    most.saturating_sub(queued(slot))
+}
+
+/// Bytes written and not yet acknowledged (stream) or taken (datagrams).
+pub fn queued(slot: &Slot) -> u32 {
+    let head = slot.tx_head.load(Ordering::Acquire);
+    slot.tx_tail.load(Ordering::Acquire).wrapping_sub(head)
+}
+
+/// Copies bytes in, `skip` beyond those published; returns how many found place in the memory
+/// (which can be more than [`room`], which is about how much one should).
+pub fn write(region: &Region, slot: &Slot, skip: u32, from: &[u8]) -> usize {
+    let Some(geometry) = tx_geometry(slot) else {
+        return 0;
+    };
+    let used = queued(slot).saturating_add(skip);
+    let n = geometry.cap.saturating_sub(used).min(clamp(from.len()));
+    let position = slot.tx_tail.load(Ordering::Relaxed).wrapping_add(skip);
+    let mut from = &from[..n as usize];
+    for (offset, part) in geometry.stretches(position, n) {
+        let (now, rest) = from.split_at(part as usize);
+        if !now.is_empty() {
+            region.mapping().write(offset, now);
+        }
+        from = rest;
+    }
+    n as usize
+}
+
+/// Hands the first `n` written bytes to the engine. True: it does not know yet; send
+/// [`towpath_shm::layout::op::TX`].
+#[must_use]
+pub fn publish(slot: &Slot, n: u32) -> bool {
+    let tail = slot.tx_tail.load(Ordering::Relaxed);
+    slot.tx_tail.store(tail.wrapping_add(n), Ordering::Release);
+    // The engine swaps to 0 before it reads tx_tail, so of two swaps in a row the later one carries
+    // the earlier one's bytes.
+    slot.tx_dirty.swap(1, Ordering::AcqRel) == 0
+}
+
+/// Before giving up for lack of room: asks for an event. Look at [`room`] once more afterwards.
+pub fn want_room(slot: &Slot) {
+    slot.tx_wanted.store(1, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+}
+
+fn rx_geometry(slot: &Slot) -> Option<Geometry> {
+    let cap = slot.rx_cap.load(Ordering::Acquire);
+    Geometry::checked(
+        slot.rx_base.load(Ordering::Relaxed),
+        cap,
+        slot.rx_shift.load(Ordering::Relaxed),
+    )
+}
+
+fn tx_geometry(slot: &Slot) -> Option<Geometry> {
+    let cap = slot.tx_cap.load(Ordering::Acquire);
+    Geometry::checked(
+        slot.tx_base.load(Ordering::Relaxed),
+        cap,
+        slot.tx_shift.load(Ordering::Relaxed),
+    )
+}
+
+fn clamp(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

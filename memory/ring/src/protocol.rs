@@ -1,0 +1,147 @@
+//! The algorithms, apart from where the words lie, so that loom can run every interleaving of them.
+//!
+//! Three of them:
+//! - a ring with one producer and one consumer ([`produce`], [`consume`]);
+//! - going to sleep without missing anything ([`doze`], [`rouse`], and [`signal`] for many sleepers):
+//!   the sleeper says that it sleeps, then looks again; the waker publishes, then looks whether
+//!   anybody sleeps. A SeqCst fence between the two steps of each makes it impossible that both
+//!   look too early;
+//! - coalescing ([`post`], [`take`]): the first to set a bit of a byte tells, the others rely on it.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+/// A 32-bit word shared with another thread or process.
+pub(crate) trait Word {
+    fn load(&self, order: Ordering) -> u32;
+    fn store(&self, value: u32, order: Ordering);
+    fn swap(&self, value: u32, order: Ordering) -> u32;
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32;
+    /// `std::sync::atomic::fence(SeqCst)`, or loom's.
+    fn fence();
+}
+
+/// A byte of bits shared with another thread or process.
+pub(crate) trait Bits {
+    fn fetch_or(&self, bits: u8, order: Ordering) -> u8;
+    fn swap(&self, bits: u8, order: Ordering) -> u8;
+}
+
+/// The other side wrote a position that it cannot have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BadPosition;
+
+/// Puts one item at position `at`, which is the producer's own end. Ok(false): full.
+pub(crate) fn produce<W: Word>(
+    head: &W,
+    tail: &W,
+    at: u32,
+    cap: u32,
+    write: impl FnOnce(u32),
+) -> Result<bool, BadPosition> {
+    // Acquire: what the consumer read of a place is over before we write there again.
+    match at.wrapping_sub(head.load(Ordering::Acquire)) {
+        used if used < cap => {
+            write(at & (cap - 1));
+            tail.store(at.wrapping_add(1), Ordering::Release);
+            Ok(true)
+        }
+        used if used == cap => Ok(false),
+        _ => Err(BadPosition),
+    }
+}
+
+/// Takes the item at position `at`, which is the consumer's own start.
+pub(crate) fn consume<W: Word, T>(
+    head: &W,
+    tail: &W,
+    at: u32,
+    cap: u32,
+    read: impl FnOnce(u32) -> T,
+) -> Result<Option<T>, BadPosition> {
+    match tail.load(Ordering::Acquire).wrapping_sub(at) {
+        0 => Ok(None),
+        used if used <= cap => {
+            let item = read(at & (cap - 1));
+            head.store(at.wrapping_add(1), Ordering::Release);
+            Ok(Some(item))
+        }
+        _ => Err(BadPosition),
+    }
+}
+
+/// Says that we sleep, then looks once more. True: sleep, whoever has something will ring.
+pub(crate) fn doze<W: Word>(sleeping: &W, idle: impl FnOnce() -> bool) -> bool {
+    sleeping.store(1, Ordering::Relaxed);
+    W::fence();
+    let sleep = idle();
+    if !sleep {
+        sleeping.store(0, Ordering::Relaxed);
+    }
+    sleep
+}
+
+/// After something was published. True: the other side sleeps, and it is ours to ring.
+pub(crate) fn rouse<W: Word>(sleeping: &W) -> bool {
+    W::fence();
+    // The load spares the waker a write to a line that the other side polls.
+    sleeping.load(Ordering::Relaxed) == 1 && sleeping.swap(0, Ordering::AcqRel) == 1
+}
+
+/// After something was published: moves the sequence on. True: somebody sleeps on it.
+pub(crate) fn signal<W: Word>(seq: &W, waiters: &W) -> bool {
+    seq.fetch_add(1, Ordering::Release);
+    W::fence();
+    waiters.load(Ordering::Relaxed) != 0
+}
+
+/// The sleeper's first half against [`signal`]: returns the sequence to sleep on. What it waits for
+/// must be looked at between this call and the sleep.
+pub(crate) fn enter<W: Word>(seq: &W, waiters: &W) -> u32 {
+    waiters.fetch_add(1, Ordering::Relaxed);
+    W::fence();
+    seq.load(Ordering::Acquire)
+}
+
+/// Adds bits. True: they were none, so the other side must be told.
+pub(crate) fn post<B: Bits>(pending: &B, bits: u8) -> bool {
+    pending.fetch_or(bits, Ordering::AcqRel) == 0
+}
+
+/// Takes all bits.
+pub(crate) fn take<B: Bits>(pending: &B) -> u8 {
+    pending.swap(0, Ordering::AcqRel)
+}
+
+impl Word for AtomicU32 {
+    #[inline]
+    fn load(&self, order: Ordering) -> u32 {
+        self.load(order)
+    }
+    #[inline]
+    fn store(&self, value: u32, order: Ordering) {
+        self.store(value, order);
+    }
+    #[inline]
+    fn swap(&self, value: u32, order: Ordering) -> u32 {
+        self.swap(value, order)
+    }
+    #[inline]
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+        self.fetch_add(value, order)
+    }
+    #[inline]
+    fn fence() {
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+}
+
+impl Bits for AtomicU8 {
+    #[inline]
+    fn fetch_or(&self, bits: u8, order: Ordering) -> u8 {
+        self.fetch_or(bits, order)
+    }
+    #[inline]
+    fn swap(&self, bits: u8, order: Ordering) -> u8 {
+        self.swap(bits, order)
+    }
+}

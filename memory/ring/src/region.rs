@@ -1,0 +1,134 @@
+//! The two kinds of shared memory, mapped and checked.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use towpath_shm::Mapping;
+use towpath_shm::layout::{
+    CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, ChannelHeader, Command, EVENTS_MAX, EVENTS_OFFSET,
+    MAGIC, PENDING_OFFSET, Plain, REGION_LEN, RegionHeader, SLOTS_MAX, SLOTS_OFFSET, Slot, VERSION,
+};
+
+/// Slots and FIFOs of one run.
+#[derive(Debug, Clone)]
+pub struct Region(Arc<Mapping>);
+
+impl Region {
+    /// A new region, all slots free. For the engine.
+    pub fn create() -> io::Result<Self> {
+        let region = Self(Arc::new(Mapping::shared("towpath-region", REGION_LEN)?));
+        let header = region.header();
+        header.engine_pid.store(std::process::id(), Ordering::Relaxed);
+        header.version.store(VERSION, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok(region)
+    }
+
+    /// Maps the region that an engine handed over.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is not a region, or one of another build.
+    pub fn map(file: OwnedFd) -> io::Result<Self> {
+        let region = Self(Arc::new(Mapping::from_file(file, REGION_LEN)?));
+        let header = region.header();
+        check(header.magic.load(Ordering::Acquire), header.version.load(Ordering::Relaxed))?;
+        Ok(region)
+    }
+
+    /// Its first words.
+    #[inline]
+    pub fn header(&self) -> &RegionHeader {
+        // SAFETY: RegionHeader is all atomics.
+        unsafe { self.0.view(0) }
+    }
+
+    /// A slot; None beyond [`SLOTS_MAX`].
+    #[inline]
+    pub fn slot(&self, index: u32) -> Option<&Slot> {
+        if index >= SLOTS_MAX {
+            return None;
+        }
+        // SAFETY: Slot is all atomics.
+        Some(unsafe { self.0.view(SLOTS_OFFSET + index as usize * size_of::<Slot>()) })
+    }
+
+    /// The memory itself.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.0
+    }
+}
+
+/// Rings between one process and the engine.
+#[derive(Debug, Clone)]
+pub struct Channel(Arc<Mapping>);
+
+impl Channel {
+    /// A new channel, both rings empty. For the engine.
+    pub fn create() -> io::Result<Self> {
+        let channel = Self(Arc::new(Mapping::shared("towpath-channel", CHANNEL_LEN)?));
+        channel.header().version.store(VERSION, Ordering::Relaxed);
+        channel.header().magic.store(MAGIC, Ordering::Release);
+        Ok(channel)
+    }
+
+    /// Maps the channel that an engine handed over.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is not a channel, or one of another build.
+    pub fn map(file: OwnedFd) -> io::Result<Self> {
+        let channel = Self(Arc::new(Mapping::from_file(file, CHANNEL_LEN)?));
+        let header = channel.header();
+        check(header.magic.load(Ordering::Acquire), header.version.load(Ordering::Relaxed))?;
+        Ok(channel)
+    }
+
+    /// Its first words.
+    #[inline]
+    pub fn header(&self) -> &ChannelHeader {
+        // SAFETY: ChannelHeader is all atomics.
+        unsafe { self.0.view(0) }
+    }
+
+    /// The memory itself.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.0
+    }
+
+    #[inline]
+    pub(crate) fn read_command(&self, index: u32) -> Command {
+        debug_assert!(index < COMMANDS_MAX);
+        let mut bytes = [0; size_of::<Command>()];
+        self.0.read(COMMANDS_OFFSET + index as usize * size_of::<Command>(), &mut bytes);
+        Command::from_bytes(&bytes)
+    }
+
+    #[inline]
+    pub(crate) fn write_command(&self, index: u32, command: &Command) {
+        debug_assert!(index < COMMANDS_MAX);
+        self.0.write(COMMANDS_OFFSET + index as usize * size_of::<Command>(), command.as_bytes());
+    }
+
+    #[inline]
+    pub(crate) fn event(&self, index: u32) -> &AtomicU64 {
+        debug_assert!(index < EVENTS_MAX);
+        self.0.u64(EVENTS_OFFSET + index as usize * 8)
+    }
+
+    /// The pending byte of a slot; `slot` is below [`SLOTS_MAX`].
+    #[inline]
+    pub(crate) fn pending(&self, slot: u32) -> &AtomicU8 {
+        self.0.u8(PENDING_OFFSET + slot as usize)
+    }
+}
+
+fn check(magic: u64, version: u32) -> io::Result<()> {
+    if magic != MAGIC || version != VERSION {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "program and engine are of different builds",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! The command ring and the event ring, both ends of each.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+
+use towpath_shm::layout::{COMMANDS_MAX, Command, EVENTS_MAX, SLOTS_MAX};
+
+use crate::doorbell;
+use crate::protocol::{self, BadPosition};
+use crate::region::{Channel, Region};
+
+/// The command ring has no room: ring the engine and try again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+impl std::fmt::Display for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the command ring is full")
+    }
+}
+
+impl std::error::Error for Full {}
+
+/// Program: puts a command into the ring. The caller holds its process's lock for the command ring,
+/// and calls [`ring_engine`] afterwards.
+pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
+    let header = channel.header();
+    let at = header.command_tail.load(Ordering::Relaxed);
+    let write = |index| channel.write_command(index, command);
+    match protocol::produce(&header.command_head, &header.command_tail, at, COMMANDS_MAX, write) {
+        Ok(true) => Ok(()),
+        _ => Err(Full),
+    }
+}
+
+/// Program: takes the next event: a slot and its [`towpath_shm::layout::event`] bits. The caller
+/// holds its process's lock for the event ring. Bits can be 0: then the event was told already.
+pub fn pop_event(channel: &Channel) -> Option<(u32, u8)> {
+    let header = channel.header();
+    let at = header.event_head.load(Ordering::Relaxed);
+    let read = |index| channel.event(index).load(Ordering::Relaxed);
+    let entry =
+        protocol::consume(&header.event_head, &header.event_tail, at, EVENTS_MAX, read).ok()??;
+    let slot = entry as u32 & (SLOTS_MAX - 1);
+    Some((slot, protocol::take(channel.pending(slot))))
+}
+
+/// Program: whether events were lost since the last call. Then look at every socket.
+pub fn take_events_lost(channel: &Channel) -> bool {
+    let lost = &channel.header().events_lost;
+    lost.load(Ordering::Relaxed) != 0 && lost.swap(0, Ordering::AcqRel) != 0
+}
+
+/// Program: whether there is an event or a loss to be taken.
+pub fn events_waiting(channel: &Channel) -> bool {
+    let header = channel.header();
+    header.event_tail.load(Ordering::Acquire) != header.event_head.load(Ordering::Relaxed)
+        || header.events_lost.load(Ordering::Relaxed) != 0
+}
+
+/// Program: says that it goes to sleep on its doorbell. False: do not, there are events (and the
+/// word is taken back). After the sleep call [`cancel_sleep`].
+pub fn prepare_sleep(channel: &Channel) -> bool {
+    protocol::doze(&channel.header().sleeping, || !events_waiting(channel))
+}
+
+/// Program: awake again, no doorbell needed.
+pub fn cancel_sleep(channel: &Channel) {
+    channel.header().sleeping.store(0, Ordering::Relaxed);
+}
+
+/// Program: after commands were pushed: wakes the engine if it sleeps.
+pub fn ring_engine(region: &Region, doorbell: BorrowedFd<'_>) {
+    if protocol::rouse(&region.header().engine_sleeping) {
+        doorbell::ring(doorbell);
+    }
+}
+
+/// The program wrote a ring position that cannot be: nothing more is to be had from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChannelError;
+
+impl std::fmt::Display for ChannelError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a program wrote an impossible ring position")
+    }
+}
+
+impl std::error::Error for ChannelError {}
+
+impl From<BadPosition> for ChannelError {
+    fn from(_: BadPosition) -> Self {
+        Self
+    }
+}
+
+/// The engine's ends of both rings. Its own positions are kept here, where no program reaches.
+#[derive(Debug)]
+pub struct EngineChannel {
+    channel: Channel,
+    command_head: u32,
+    event_tail: u32,
+    lost: u64,
+}
+
+impl EngineChannel {
+    /// Of a channel just created.
+    pub fn new(channel: Channel) -> Self {
+        Self { channel, command_head: 0, event_tail: 0, lost: 0 }
+    }
+
+    /// The memory behind.
+    pub fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Whether there are commands (or nonsense, which [`EngineChannel::pop_command`] tells).
+    pub fn has_commands(&self) -> bool {
+        self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
+    }
+
+    /// Takes the next command, a copy of it.
+    pub fn pop_command(&mut self) -> Result<Option<Command>, ChannelError> {
+        let header = self.channel.header();
+        let (head, tail) = (&header.command_head, &header.command_tail);
+        let read = |index| self.channel.read_command(index);
+        let command = protocol::consume(head, tail, self.command_head, COMMANDS_MAX, read)?;
+        if command.is_some() {
+            self.command_head = self.command_head.wrapping_add(1);
+        }
+        Ok(command)
+    }
+
+    /// Tells the program that something happened to a slot (below [`SLOTS_MAX`]).
+    pub fn push_event(&mut self, slot: u32, bits: u8) -> Result<(), ChannelError> {
+        let header = self.channel.header();
+        let pending = self.channel.pending(slot);
+        if !protocol::post(pending, bits) {
+            return Ok(());
+        }
+        let write = |index| self.channel.event(index).store(u64::from(slot), Ordering::Relaxed);
+        if protocol::produce(
+            &header.event_head,
+            &header.event_tail,
+            self.event_tail,
+            EVENTS_MAX,
+            write,
+        )? {
+            self.event_tail = self.event_tail.wrapping_add(1);
+        } else {
+            // Not told, so the bits must not look as if they were.
+            protocol::take(pending);
+            header.events_lost.store(1, Ordering::Release);
+            self.lost += 1;
+        }
+        Ok(())
+    }
+
+    /// After events: wakes the program if it sleeps.
+    pub fn ring(&self, doorbell: BorrowedFd<'_>) {
+        if protocol::rouse(&self.channel.header().sleeping) {
+            doorbell::ring(doorbell);
+        }
+    }
+
+    /// Events that found the ring full.
+    pub fn events_lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+/// Engine: says that it goes to sleep, then looks once more with `idle`. False: there is work. After
+/// the sleep call [`engine_awake`].
+pub fn engine_sleep(region: &Region, idle: impl FnOnce() -> bool) -> bool {
+    protocol::doze(&region.header().engine_sleeping, idle)
+}
+
+/// Engine: awake again, no doorbell needed.
+pub fn engine_awake(region: &Region) {
+    region.header().engine_sleeping.store(0, Ordering::Relaxed);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn command(n: u32) -> Command {
+        Command { op: 1, slot: n, ..Command::default() }
+    }
+
+    #[test]
+    fn commands_arrive_in_order_and_the_ring_fills() {
+        let channel = Channel::create().unwrap();
+        let mut engine = EngineChannel::new(channel.clone());
+        for round in 0..3 {
+            for n in 0..COMMANDS_MAX {
+                push_command(&channel, &command(n + round)).unwrap();
+            }
+            assert_eq!(push_command(&channel, &command(0)), Err(Full));
+            for n in 0..COMMANDS_MAX {
+                assert_eq!(engine.pop_command().unwrap().unwrap().slot, n + round);
+            }
+            assert_eq!(engine.pop_command(), Ok(None));
+            assert!(!engine.has_commands());
+        }
+    }
+
+    #[test]
+    fn impossible_positions_are_noticed() {
+        let channel = Channel::create().unwrap();
+        let mut engine = EngineChannel::new(channel.clone());
+        channel.header().command_tail.store(COMMANDS_MAX + 1, Ordering::Relaxed);
+        assert_eq!(engine.pop_command(), Err(ChannelError));
+        channel.header().command_tail.store(u32::MAX, Ordering::Relaxed);
+        assert_eq!(engine.pop_command(), Err(ChannelError));
+        channel.header().event_head.store(1, Ordering::Relaxed);
+        assert_eq!(engine.push_event(3, 1), Err(ChannelError));
+    }
+
+    #[test]
+    fn events_coalesce_and_losses_are_told() {
+        let channel = Channel::create().unwrap();
+        let mut engine = EngineChannel::new(channel.clone());
+        engine.push_event(5, 1).unwrap();
+        engine.push_event(5, 4).unwrap();
+        assert_eq!(pop_event(&channel), Some((5, 5)));
+        assert_eq!(pop_event(&channel), None);
+        for slot in 0..=EVENTS_MAX {
+            engine.push_event(slot, 1).unwrap();
+        }
+        assert_eq!(engine.events_lost(), 1);
+        assert!(take_events_lost(&channel) && !take_events_lost(&channel));
+        assert_eq!(std::iter::from_fn(|| pop_event(&channel)).count() as u32, EVENTS_MAX);
+        // The one that was lost can be told again.
+        engine.push_event(EVENTS_MAX, 2).unwrap();
+        assert_eq!(pop_event(&channel), Some((EVENTS_MAX, 2)));
+    }
+
+    #[test]
+    fn only_a_sleeper_is_rung() {
+        let channel = Channel::create().unwrap();
+        let mut engine = EngineChannel::new(channel.clone());
+        let doorbell = doorbell::create().unwrap();
+        engine.push_event(1, 1).unwrap();
+        engine.ring(std::os::fd::AsFd::as_fd(&doorbell));
+        assert!(!doorbell::clear(std::os::fd::AsFd::as_fd(&doorbell)));
+        assert!(!prepare_sleep(&channel));
+        pop_event(&channel);
+        assert!(prepare_sleep(&channel));
+        engine.push_event(1, 1).unwrap();
+        engine.ring(std::os::fd::AsFd::as_fd(&doorbell));
+        assert!(doorbell::clear(std::os::fd::AsFd::as_fd(&doorbell)));
+    }
+}

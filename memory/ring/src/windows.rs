@@ -1,0 +1,367 @@
+//! Who gets which part of the region's FIFO area.
+//!
+//! A window is a power of two of bytes. The area is divided once and for all between the size
+//! classes, so that nothing ever fragments: address space is plenty, and only touched pages cost
+//! anything. Those are counted, in windows handed out and in free ones alike, and the count has a
+//! limit: when it is reached nobody gets more, and connections wait. An eighth of it is out of reach
+//! for receive FIFOs and another for transmit FIFOs, so that neither can wait for the other for ever.
+//!
+//! Freed windows are handed out again last in, first out, because their pages are in the cache;
+//! of what lies idle, at most [`KEPT_MAX`] bytes keep their pages.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET};
+
+use crate::region::Region;
+
+/// Bytes of pages that free windows may keep.
+pub const KEPT_MAX: u64 = 64 << 20;
+/// The largest window.
+pub const WINDOW_MAX: u32 = 16 << 20;
+/// The smallest window.
+pub const WINDOW_MIN: u32 = 64 << 10;
+
+/// Size and share of the area of each class. Half for the smallest: they are most.
+const CLASSES: [(u32, usize); 5] = [
+    (WINDOW_MIN, 32 << 30),
+    (256 << 10, 8 << 30),
+    (1 << 20, 8 << 30),
+    (4 << 20, 8 << 30),
+    (WINDOW_MAX, 8 << 30),
+];
+const PAGE: u64 = 4096;
+
+/// A stretch of the FIFO area that one FIFO has to itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// Offset in the region.
+    pub base: u64,
+    /// Bytes, a power of two.
+    pub cap: u32,
+    class: u8,
+    side: Side,
+    /// Bytes from `base` on whose pages may exist; these are counted.
+    pub touched: u64,
+}
+
+/// What a window is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// A receive FIFO.
+    Recv = 0,
+    /// A transmit FIFO.
+    Send = 1,
+}
+
+/// How much FIFO memory there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowsUse {
+    /// Bytes of pages in use or kept.
+    pub touched: u64,
+    /// Those of them in windows that nobody has.
+    pub kept: u64,
+    /// The limit of `touched`.
+    pub limit: u64,
+    /// Windows handed out.
+    pub assigned: u32,
+    /// Requests refused because of the limit.
+    pub refused: u64,
+}
+
+/// The allocator, and the list of sockets whose program broke the rules. Clones are the same one.
+#[derive(Debug, Clone)]
+pub struct Windows {
+    region: Region,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Bytes that receive FIFOs could touch now; a copy, for looks without the lock.
+    receivable: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    classes: [Class; CLASSES.len()],
+    /// Pages in all windows.
+    touched: u64,
+    /// In those that nobody has.
+    kept: u64,
+    /// In those of each side.
+    used: [u64; 2],
+    limit: u64,
+    assigned: u32,
+    refused: u64,
+    hostile: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Class {
+    /// Bump pointer: windows beyond were never used.
+    next: u64,
+    end: u64,
+    free: Vec<Window>,
+}
+
+impl Windows {
+    /// All of `region`'s FIFO area, of which at most `limit` bytes become real.
+    pub fn new(region: &Region, limit: u64) -> Self {
+        let mut start = FIFO_OFFSET as u64;
+        let classes = CLASSES.map(|(_, share)| {
+            let class = Class { next: start, end: start + share as u64, free: Vec::new() };
+            start = class.end;
+            class
+        });
+        let inner = Inner {
+            classes,
+            touched: 0,
+            kept: 0,
+            used: [0; 2],
+            limit: limit / PAGE * PAGE,
+            assigned: 0,
+            refused: 0,
+            hostile: Vec::new(),
+        };
+        let receivable = AtomicU64::new(inner.available(Side::Recv));
+        Self {
+            region: region.clone(),
+            shared: Arc::new(Shared { receivable, inner: Mutex::new(inner) }),
+        }
+    }
+
+    /// The region they lie in.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// How much there is of what.
+    pub fn usage(&self) -> WindowsUse {
+        let inner = self.lock();
+        let Inner { touched, kept, limit, assigned, refused, .. } = *inner;
+        WindowsUse { touched, kept, limit, assigned, refused }
+    }
+
+    /// Whether either side has more than two thirds of what it may have: time to collect idle windows.
+    pub fn is_tight(&self) -> bool {
+        let inner = self.lock();
+        inner.used.iter().any(|used| *used > inner.limit / 12 * 7)
+    }
+
+    /// Whether a window can be given to a socket that may never use it.
+    pub fn is_ample(&self) -> bool {
+        let inner = self.lock();
+        inner.touched - inner.kept < inner.limit / 4
+    }
+
+    /// Slots whose program wrote a position that cannot be, since the last call.
+    pub fn take_hostile(&self) -> Vec<u32> {
+        std::mem::take(&mut self.lock().hostile)
+    }
+
+    pub(crate) fn report_hostile(&self, slot: u32) {
+        self.lock().hostile.push(slot);
+    }
+
+    /// Bytes that a receive FIFO could touch now.
+    #[inline]
+    pub(crate) fn receivable(&self) -> u64 {
+        self.shared.receivable.load(Ordering::Relaxed)
+    }
+
+    /// A window of at least `bytes` (or the largest), of which `touch` bytes may be written at once.
+    pub(crate) fn take(&self, side: Side, bytes: u32, touch: u32) -> Option<Window> {
+        let class =
+            CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1);
+        let cap = CLASSES[class].0;
+        let mut inner = self.lock();
+        let of_class = &mut inner.classes[class];
+        let mut window = match of_class.free.pop() {
+            Some(window) => window,
+            None if of_class.next < of_class.end => {
+                let base = of_class.next;
+                of_class.next += u64::from(cap);
+                Window { base, cap, class: class as u8, side, touched: 0 }
+            }
+            None => {
+                inner.refused += 1;
+                return None;
+            }
+        };
+        let fits = window.touched <= inner.available(side);
+        inner.kept -= window.touched;
+        inner.assigned += 1;
+        window.side = side;
+        if !fits {
+            // Its pages are more than this side may have; it gets fresh ones as it needs them.
+            inner.touched -= discard(&self.region, &mut window);
+        }
+        inner.used[side as usize] += window.touched;
+        let touched = inner.touch(&self.region, &mut window, touch);
+        if !touched {
+            inner.free(&self.region, window);
+            self.note(&inner);
+            return None;
+        }
+        self.note(&inner);
+        Some(window)
+    }
+
+    /// Bytes up to `end` of the window are about to be written. False: the limit is reached.
+    #[inline]
+    pub(crate) fn touch(&self, window: &mut Window, end: u32) -> bool {
+        u64::from(end) <= window.touched || self.touch_more(window, end)
+    }
+
+    fn touch_more(&self, window: &mut Window, end: u32) -> bool {
+        let mut inner = self.lock();
+        let touched = inner.touch(&self.region, window, end);
+        self.note(&inner);
+        touched
+    }
+
+    pub(crate) fn give(&self, window: Window) {
+        let mut inner = self.lock();
+        inner.free(&self.region, window);
+        self.note(&inner);
+    }
+
+    fn note(&self, inner: &Inner) {
+        self.shared.receivable.store(inner.available(Side::Recv), Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Bytes that a side could touch, at the cost of pages that are kept.
+    fn available(&self, side: Side) -> u64 {
+        let share = (self.limit - self.limit / 8).saturating_sub(self.used[side as usize]);
+        share.min(self.limit.saturating_sub(self.touched - self.kept)) / PAGE * PAGE
+    }
+
+    fn touch(&mut self, region: &Region, window: &mut Window, end: u32) -> bool {
+        let end = u64::from(end.min(window.cap)).next_multiple_of(PAGE);
+        let more = end.saturating_sub(window.touched);
+        if more > self.available(window.side) {
+            self.refused += 1;
+            return false;
+        }
+        if self.touched + more > self.limit {
+            self.discard_kept(region);
+        }
+        self.touched += more;
+        self.used[window.side as usize] += more;
+        window.touched += more;
+        true
+    }
+
+    fn free(&mut self, region: &Region, mut window: Window) {
+        self.assigned -= 1;
+        self.used[window.side as usize] -= window.touched;
+        if self.kept + window.touched > KEPT_MAX {
+            self.touched -= discard(region, &mut window);
+        }
+        self.kept += window.touched;
+        self.classes[usize::from(window.class)].free.push(window);
+    }
+
+    #[cold]
+    fn discard_kept(&mut self, region: &Region) {
+        for class in &mut self.classes {
+            for window in &mut class.free {
+                let gone = discard(region, window);
+                self.touched -= gone;
+                self.kept -= gone;
+            }
+        }
+    }
+}
+
+/// Returns the bytes that are memory no longer.
+fn discard(region: &Region, window: &mut Window) -> u64 {
+    let len = usize::try_from(window.touched).expect("a window is small");
+    if len == 0 || region.mapping().discard(window.base as usize, len).is_err() {
+        return 0;
+    }
+    std::mem::take(&mut window.touched)
+}
+
+const _: () = {
+    let mut sum = 0;
+    let mut i = 0;
+    while i < CLASSES.len() {
+        assert!(
+            CLASSES[i].0.is_power_of_two() && CLASSES[i].1.is_multiple_of(CLASSES[i].0 as usize)
+        );
+        sum += CLASSES[i].1;
+        i += 1;
+    }
+    assert!(sum == FIFO_LEN);
+};
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn windows(limit: u64) -> Windows {
+        Windows::new(&Region::create().unwrap(), limit)
+    }
+
+    #[test]
+    fn hot_windows_come_back_first() {
+        let windows = windows(1 << 30);
+        let a = windows.take(Side::Recv, 1, 0).unwrap();
+        let b = windows.take(Side::Recv, WINDOW_MIN, 0).unwrap();
+        let base = b.base;
+        assert_ne!(a.base, base);
+        windows.give(a);
+        windows.give(b);
+        assert_eq!(windows.take(Side::Recv, 100, 0).unwrap().base, base);
+    }
+
+    #[test]
+    fn the_limit_is_of_touched_pages() {
+        let windows = windows(128 << 10);
+        assert_eq!(windows.receivable(), 112 << 10);
+        let mut a = windows.take(Side::Recv, 1 << 20, 0).unwrap();
+        let mut b = windows.take(Side::Recv, 1 << 20, 0).unwrap();
+        assert!(windows.touch(&mut a, 100 << 10));
+        assert!(!windows.touch(&mut b, 100 << 10));
+        assert!(windows.touch(&mut b, 12 << 10));
+        assert_eq!(windows.usage().touched, 112 << 10);
+        assert_eq!((windows.usage().refused, windows.receivable()), (1, 0));
+        // The last eighth is the other side's.
+        let c = windows.take(Side::Send, 1, 16 << 10).unwrap();
+        assert_eq!(windows.usage().touched, 128 << 10);
+        windows.give(c);
+        windows.give(a);
+        // The free one's pages are taken away when somebody needs them.
+        assert!(windows.touch(&mut b, 100 << 10));
+        assert_eq!(windows.usage().kept, 0);
+        windows.give(b);
+        assert_eq!(windows.usage().assigned, 0);
+    }
+
+    #[test]
+    fn idle_windows_keep_a_bounded_amount() {
+        let windows = windows(1 << 30);
+        let taken: Vec<_> =
+            (0..8).map(|_| windows.take(Side::Recv, WINDOW_MAX, WINDOW_MAX).unwrap()).collect();
+        assert_eq!(windows.usage().touched, 8 * u64::from(WINDOW_MAX));
+        taken.into_iter().for_each(|window| windows.give(window));
+        assert_eq!(windows.usage().kept, KEPT_MAX);
+        assert_eq!(windows.usage().touched, KEPT_MAX);
+    }
+
+    #[test]
+    fn beyond_the_largest_is_the_largest() {
+        let windows = windows(1 << 30);
+        assert_eq!(windows.take(Side::Recv, u32::MAX, 0).unwrap().cap, WINDOW_MAX);
+    }
+}

@@ -1,0 +1,181 @@
+//! The messages on the Unix socket (SOCK_SEQPACKET) beside a channel: everything that needs an
+//! answer or carries a descriptor. One request, one reply, in order. The engine drains the
+//! channel's command ring before it handles a request, so the two keep their order.
+//!
+//! A process that loses this socket (end of file) has lost its engine: every call on a socket
+//! fails from then on. An engine that loses it has lost the process: what only that process held
+//! is reset, as the kernel does with a process that is killed.
+
+use crate::layout::{Plain, RawAddr};
+
+/// Environment variable that carries the descriptor number of the control socket over exec.
+pub const ENV_CONTROL: &str = "TOWPATH_CONTROL";
+
+/// Longest option value or reply data.
+pub const DATA_MAX: usize = 1024;
+
+/// What a program asks.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// [`call`].
+    pub call: u32,
+    /// Slot and generation, where the call is about a socket.
+    pub slot: u32,
+    /// See `slot`.
+    pub generation: u32,
+    /// Depends on the call.
+    pub a: u32,
+    /// Depends on the call.
+    pub b: u32,
+    /// Valid bytes of `data`.
+    pub len: u32,
+    /// Depends on the call.
+    pub addr: RawAddr,
+    /// Depends on the call.
+    pub data: [u8; DATA_MAX],
+}
+
+/// What the engine answers.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Reply {
+    /// 0, or the errno Linux would give.
+    pub errno: i32,
+    /// Depends on the call.
+    pub slot: u32,
+    /// Depends on the call.
+    pub generation: u32,
+    /// Depends on the call.
+    pub a: u32,
+    /// Depends on the call.
+    pub b: u32,
+    /// Valid bytes of `data`.
+    pub len: u32,
+    /// Depends on the call.
+    pub addr: RawAddr,
+    /// Depends on the call.
+    pub data: [u8; DATA_MAX],
+}
+
+/// [`Request::call`]: what each takes and gives.
+pub mod call {
+    /// First message of a new process image (start, or after exec). `a` = pid, `data` = up to 126
+    /// (slot, generation) pairs of u32 that it holds, `b` = 1 when more follow in further HELLOs. Everything this channel held
+    /// and does not list is dropped; the rings start empty.
+    /// Reply: `a` = layout version; descriptors: region, channel, engine doorbell, own doorbell.
+    pub const HELLO: u32 = 1;
+    /// Before fork or posix_spawn: a second channel that holds what this one holds.
+    /// Reply: descriptors: control socket, channel memory, own doorbell. (Region and engine doorbell are the same.)
+    pub const CLONE: u32 = 2;
+    /// socket(2): `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58). Reply: slot, generation.
+    pub const SOCKET: u32 = 3;
+    /// bind(2): `addr`. The bound address is in the slot afterwards.
+    pub const BIND: u32 = 4;
+    /// listen(2): `a` = backlog. The slot's kind is Listener afterwards.
+    pub const LISTEN: u32 = 5;
+    /// connect(2): `addr` (family 0: dissolve a UDP association). TCP: starts, errors that are known
+    /// at once are returned; the outcome is in the slot's flags and error.
+    pub const CONNECT: u32 = 6;
+    /// A descriptor arrived by SCM_RIGHTS: this channel holds the slot too.
+    pub const ADOPT: u32 = 7;
+    /// getsockopt of something only the engine knows: `a` = level, `b` = option. Reply: `data`.
+    /// TCP_INFO gives struct tcp_info; TCP_CONGESTION a name; IP_MTU a u32; TCP_MAXSEG a u32.
+    pub const GET_OPTION: u32 = 8;
+    /// setsockopt that can fail in the engine (TCP_CONGESTION, memberships, SO_BINDTODEVICE):
+    /// `a` = level, `b` = option, `data` as given to setsockopt.
+    pub const SET_OPTION: u32 = 9;
+    /// Interface list: reply `data` = [`super::Interface`] structs, `a` = their number.
+    pub const INTERFACES: u32 = 10;
+    /// `towpath ss`: `a` = first slot to look at. Reply: `data` = JSON lines, `a` = next slot, 0 at the end.
+    pub const SOCKETS: u32 = 11;
+}
+
+/// One interface, for SIOCGIFCONF, getifaddrs and the like.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// NUL-padded name.
+    pub name: [u8; 16],
+    /// 1-based.
+    pub index: u32,
+    /// Bytes.
+    pub mtu: u32,
+    /// IFF_* as Linux numbers them.
+    pub flags: u32,
+    /// Prefix length of `addr`.
+    pub prefix_len: u32,
+    /// Hardware address.
+    pub mac: [u8; 6],
+    /// 0.
+    pub reserved: u16,
+    /// One address; an interface with several appears several times.
+    pub addr: RawAddr,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            call: 0,
+            slot: 0,
+            generation: 0,
+            a: 0,
+            b: 0,
+            len: 0,
+            addr: RawAddr::default(),
+            data: [0; DATA_MAX],
+        }
+    }
+}
+
+impl Default for Reply {
+    fn default() -> Self {
+        Self {
+            errno: 0,
+            slot: 0,
+            generation: 0,
+            a: 0,
+            b: 0,
+            len: 0,
+            addr: RawAddr::default(),
+            data: [0; DATA_MAX],
+        }
+    }
+}
+
+impl Request {
+    /// The valid part of `data`; a length from the other side is cut to what there is.
+    pub fn payload(&self) -> &[u8] {
+        &self.data[..(self.len as usize).min(DATA_MAX)]
+    }
+
+    /// The bytes to send: header and the valid part of `data`.
+    pub fn wire(&self) -> &[u8] {
+        &self.as_bytes()[..size_of::<Self>() - DATA_MAX + self.payload().len()]
+    }
+}
+
+impl Reply {
+    /// The valid part of `data`.
+    pub fn payload(&self) -> &[u8] {
+        &self.data[..(self.len as usize).min(DATA_MAX)]
+    }
+
+    /// The bytes to send.
+    pub fn wire(&self) -> &[u8] {
+        &self.as_bytes()[..size_of::<Self>() - DATA_MAX + self.payload().len()]
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Request>() == 24 + 24 + DATA_MAX);
+    assert!(size_of::<Reply>() == 24 + 24 + DATA_MAX);
+    assert!(size_of::<Interface>() == 64);
+};
+
+// SAFETY: integers only; the sizes above show that there is no padding.
+unsafe impl Plain for Request {}
+// SAFETY: as above.
+unsafe impl Plain for Reply {}
+// SAFETY: as above.
+unsafe impl Plain for Interface {}

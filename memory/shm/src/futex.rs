@@ -1,0 +1,36 @@
+//! Sleeping on a 32-bit word of a shared mapping.
+
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use rustix::thread::futex::{self, Flags, Timespec};
+
+/// Why [`wait`] returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// Somebody woke us, or the word had changed already.
+    Changed,
+    /// A signal handler ran.
+    Interrupted,
+    /// The time was up.
+    TimedOut,
+}
+
+/// Sleeps while `word` is `expected`, for at most `timeout` (None: no limit).
+pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken {
+    let timeout = timeout.map(|t| Timespec {
+        tv_sec: t.as_secs().min(i64::MAX as u64) as i64,
+        tv_nsec: i64::from(t.subsec_nanos()),
+    });
+    match futex::wait(word, Flags::empty(), expected, timeout.as_ref()) {
+        Err(rustix::io::Errno::INTR) => Woken::Interrupted,
+        Err(rustix::io::Errno::TIMEDOUT) => Woken::TimedOut,
+        _ => Woken::Changed,
+    }
+}
+
+/// Wakes up to `n` sleepers. A failure would mean a bad address, which a reference rules out.
+pub fn wake(word: &AtomicU32, n: u32) {
+    let woken = futex::wake(word, Flags::empty(), n);
+    debug_assert!(woken.is_ok());
+}

@@ -1,0 +1,587 @@
+//! The contract between a program and the engine, as it lies in memory.
+//!
+//! There are two kinds of shared memory:
+//!
+//! ```text
+//! region (one a run, mapped by the engine and by every program of that run)
+//!   0                RegionHeader
+//!   SLOTS_OFFSET     Slot[slots_max]          a socket's shared state, 256 bytes each
+//!   FIFO_OFFSET      byte FIFOs               windows handed out by the engine
+//!
+//! channel (one a process, mapped by the engine and that process)
+//!   0                ChannelHeader            ring positions and sleep flags
+//!   COMMANDS_OFFSET  Command[COMMANDS_MAX]    program -> engine
+//!   EVENTS_OFFSET    u64[EVENTS_MAX]          engine -> program: slot indexes
+//!   PENDING_OFFSET   u8[slots_max]            which event bits of a slot are in the ring
+//! ```
+//!
+//! A region is one trust domain: the programs that descend from one `towpath run`, which can
+//! ptrace each other anyway. That is what lets fork, exec and SCM_RIGHTS hand sockets around. The
+//! engine trusts none of it: it keeps its own copy of everything it wrote, and validates every
+//! position it reads.
+//!
+//! Who writes a field is said at each field; nobody else ever does, except where "swap" is said.
+//! All positions of FIFOs and rings run freely and wrap at 2^32; capacities are powers of two.
+
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+/// First word of a region and of a channel.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
+/// Changes whenever anything in this file does. Both sides come from one build: they must agree.
+pub const VERSION: u32 = 1;
+
+/// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
+pub const SLOTS_MAX: u32 = 1 << 20;
+/// Where the slots begin.
+pub const SLOTS_OFFSET: usize = 4096;
+/// Where the byte FIFOs begin.
+pub const FIFO_OFFSET: usize = 1 << 30;
+/// Address space for FIFOs. Only touched pages cost memory.
+pub const FIFO_LEN: usize = 64 << 30;
+/// Length of a region.
+pub const REGION_LEN: usize = FIFO_OFFSET + FIFO_LEN;
+
+/// Commands a program can have in flight. A full ring makes the program wait for the engine.
+pub const COMMANDS_MAX: u32 = 4096;
+/// Where the commands begin.
+pub const COMMANDS_OFFSET: usize = 4096;
+/// Events in flight. When full the engine sets [`ChannelHeader::events_lost`] and the program
+/// looks at every socket it has.
+pub const EVENTS_MAX: u32 = 1 << 16;
+/// Where the events begin.
+pub const EVENTS_OFFSET: usize = COMMANDS_OFFSET + COMMANDS_MAX as usize * size_of::<Command>();
+/// Where the pending event bits begin.
+pub const PENDING_OFFSET: usize = EVENTS_OFFSET + EVENTS_MAX as usize * 8;
+/// Length of a channel's memory.
+pub const CHANNEL_LEN: usize = PENDING_OFFSET + SLOTS_MAX as usize;
+
+/// The start of a region.
+#[repr(C)]
+#[derive(Debug)]
+pub struct RegionHeader {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// Process id of the engine, for messages.
+    pub engine_pid: AtomicU32,
+    /// 1 while the engine sleeps or is about to. A program that pushed a command (and ran a
+    /// SeqCst fence) swaps it to 0 and, if it was 1, writes the engine's doorbell. Swap.
+    pub engine_sleeping: AtomicU32,
+}
+
+/// An address and port as it lies in shared memory. Family 0: not set.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RawAddr {
+    /// AF_INET (2), AF_INET6 (10), or 0.
+    pub family: u16,
+    /// Host byte order.
+    pub port: u16,
+    /// IPv6 scope (interface index).
+    pub scope: u32,
+    /// Network byte order; IPv4 in the first four.
+    pub ip: [u8; 16],
+}
+
+/// A [`RawAddr`] that may be written while it is read: three words.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct SharedAddr {
+    words: [AtomicU64; 3],
+}
+
+/// A socket, as both sides see it: 256 bytes, four cache lines.
+///
+/// ```text
+///            rx_head          rx_tail                    tx_head          tx_tail
+///  free ------|===== unread ===|--- free      sent+acked --|== to be sent ==|--- free
+///         program reads    engine writes           engine releases    program writes
+/// ```
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Slot {
+    // Line 0, engine: changes rarely.
+    /// Even: free; odd: in use. Goes up by one at each change, so a stale handle never matches.
+    pub generation: AtomicU32,
+    /// [`Kind`] as u32.
+    pub kind: AtomicU32,
+    /// Address family, AF_INET or AF_INET6.
+    pub family: AtomicU32,
+    /// TCP state, as Linux numbers them (TCP_ESTABLISHED = 1 ...). 7 (CLOSE) for others.
+    pub state: AtomicU32,
+    /// [`flags`].
+    pub flags: AtomicU32,
+    /// Pending error (errno), taken by the program with swap 0 (SO_ERROR, or the next call). Swap.
+    pub error: AtomicI32,
+    /// Receive FIFO: capacity (0: no memory attached), and offset in the region.
+    pub rx_cap: AtomicU32,
+    /// Transmit FIFO capacity. Written by the engine only while it holds `tx_lock`, or before the
+    /// socket is connected. 0: the program asks for memory with [`op::TX_WINDOW`] and waits.
+    pub tx_cap: AtomicU32,
+    /// See `rx_cap`. Changes only while the FIFO is empty.
+    pub rx_base: AtomicU64,
+    /// See `tx_cap`.
+    pub tx_base: AtomicU64,
+    /// Added to a position before it is reduced modulo `tx_cap`, so that a FIFO can move and grow.
+    pub tx_shift: AtomicU32,
+    /// The same for `rx_cap`.
+    pub rx_shift: AtomicU32,
+    _pad0: [AtomicU32; 2],
+
+    // Line 1, engine: hot.
+    /// End of the unread bytes.
+    pub rx_tail: AtomicU32,
+    /// Start of the bytes still needed for (re)transmission.
+    pub tx_head: AtomicU32,
+    /// Changes whenever something happened; programs blocked on this socket alone sleep on it.
+    pub event_seq: AtomicU32,
+    /// Set by the engine when it wants [`op::RX_SPACE`] after the next read; the program swaps it
+    /// to 0 when it sends the command. Swap.
+    pub rx_wanted: AtomicU32,
+    /// Bytes in the transmit FIFO that were sent and not yet acknowledged (for SIOCOUTQ users).
+    pub tx_unacked: AtomicU32,
+    /// Most bytes the program should queue (SO_SNDBUF, autotuned); at most `tx_cap`.
+    pub tx_limit: AtomicU32,
+    /// Local address; written before the state that makes it interesting.
+    pub local: SharedAddr,
+    _pad1: [AtomicU32; 4],
+
+    // Line 2, program: hot.
+    /// Start of the unread bytes.
+    pub rx_head: AtomicU32,
+    /// End of the bytes to be sent.
+    pub tx_tail: AtomicU32,
+    /// 1 when the engine was told (or is about to be told) of new bytes. Swap by both.
+    pub tx_dirty: AtomicU32,
+    /// Set by the program before it gives up for lack of room; the engine swaps it to 0 and
+    /// reports [`event::TX`] when there is room again. Swap by both.
+    pub tx_wanted: AtomicU32,
+    /// Threads asleep on `event_seq`; the engine wakes only when it is not 0.
+    pub waiters: AtomicU32,
+    /// Program-side lock of the read end: 0 free, else the owner's thread id | [`LOCK_CONTENDED`].
+    pub rx_lock: AtomicU32,
+    /// Lock of the write end; the engine only ever tries it (owner [`LOCK_ENGINE`]).
+    pub tx_lock: AtomicU32,
+    /// O_NONBLOCK and O_ASYNC of the open file: shared by dup and fork, as in the kernel.
+    pub file_flags: AtomicU32,
+    /// [`shut`] bits: what the program has shut down.
+    pub shut: AtomicU32,
+    /// SO_RCVLOWAT.
+    pub rcvlowat: AtomicU32,
+    /// SO_RCVTIMEO in microseconds, 0: none.
+    pub rcvtimeo_us: AtomicU32,
+    /// SO_SNDTIMEO in microseconds, 0: none.
+    pub sndtimeo_us: AtomicU32,
+    /// Boolean options as last set ([`option_bit`]), for getsockopt.
+    pub option_bits: AtomicU32,
+    /// SO_RCVBUF as last set (0: never).
+    pub rcvbuf: AtomicU32,
+    /// SO_SNDBUF as last set (0: never).
+    pub sndbuf: AtomicU32,
+    _pad2: [AtomicU32; 1],
+
+    // Line 3: engine: rarely.
+    /// Remote address (connected sockets).
+    pub remote: SharedAddr,
+    /// TCP keepalive idle, interval (s), probes; user timeout (ms); program, for getsockopt.
+    pub keepidle: AtomicU32,
+    /// See `keepidle`.
+    pub keepintvl: AtomicU32,
+    /// See `keepidle`.
+    pub keepcnt: AtomicU32,
+    /// See `keepidle`.
+    pub user_timeout_ms: AtomicU32,
+    /// SO_LINGER: 0 off, else seconds + 1. Program.
+    pub linger: AtomicU32,
+    /// IP_TOS / IPV6_TCLASS and IP_TTL / hop limit as set (0: default). Program.
+    pub tos: AtomicU32,
+    /// See `tos`.
+    pub ttl: AtomicU32,
+    /// Protocol of the socket (6, 17, 1, 58). Engine.
+    pub protocol: AtomicU32,
+    _pad3: [AtomicU32; 2],
+}
+
+/// What a slot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// Nothing yet.
+    Free = 0,
+    /// A TCP socket: unconnected, connecting or connected.
+    Stream = 1,
+    /// A TCP listener: the receive FIFO holds [`AcceptRecord`]s.
+    Listener = 2,
+    /// A UDP socket: both FIFOs hold [`DatagramHeader`]s with their payloads.
+    Datagram = 3,
+    /// An ICMP echo ("ping") socket: like UDP; the payload is the ICMP message.
+    Echo = 4,
+}
+
+impl Kind {
+    /// From its number.
+    pub fn from_u32(n: u32) -> Option<Self> {
+        Some(match n {
+            0 => Self::Free,
+            1 => Self::Stream,
+            2 => Self::Listener,
+            3 => Self::Datagram,
+            4 => Self::Echo,
+            _ => return None,
+        })
+    }
+}
+
+/// [`Slot::flags`], written by the engine.
+pub mod flags {
+    /// The handshake is done (TCP), or a remote address is set (UDP).
+    pub const CONNECTED: u32 = 1;
+    /// A connect is under way.
+    pub const CONNECTING: u32 = 2;
+    /// The peer will send no more: reads return 0 after the unread bytes.
+    pub const RX_EOF: u32 = 4;
+    /// Nothing can be sent any more (reset, timed out, or shut and finished).
+    pub const TX_CLOSED: u32 = 8;
+    /// Bound to a local address.
+    pub const BOUND: u32 = 16;
+    /// The engine has let go of it; only the error and unread bytes remain.
+    pub const DEAD: u32 = 32;
+}
+
+/// [`Slot::shut`], written by the program.
+pub mod shut {
+    /// SHUT_RD.
+    pub const READ: u32 = 1;
+    /// SHUT_WR.
+    pub const WRITE: u32 = 2;
+}
+
+/// Bits of [`Slot::option_bits`].
+pub mod option_bit {
+    /// TCP_NODELAY.
+    pub const NODELAY: u32 = 1;
+    /// TCP_CORK.
+    pub const CORK: u32 = 2;
+    /// SO_KEEPALIVE.
+    pub const KEEPALIVE: u32 = 4;
+    /// SO_REUSEADDR.
+    pub const REUSEADDR: u32 = 8;
+    /// SO_REUSEPORT.
+    pub const REUSEPORT: u32 = 16;
+    /// IPV6_V6ONLY.
+    pub const V6ONLY: u32 = 32;
+    /// SO_BROADCAST.
+    pub const BROADCAST: u32 = 64;
+    /// IP_PKTINFO / IPV6_RECVPKTINFO.
+    pub const PKTINFO: u32 = 128;
+    /// IP_RECVTTL / IPV6_RECVHOPLIMIT.
+    pub const RECVTTL: u32 = 256;
+    /// IP_RECVTOS / IPV6_RECVTCLASS.
+    pub const RECVTOS: u32 = 512;
+    /// SO_TIMESTAMP.
+    pub const TIMESTAMP: u32 = 1024;
+    /// TCP_QUICKACK.
+    pub const QUICKACK: u32 = 2048;
+    /// IP_RECVERR / IPV6_RECVERR as set.
+    pub const RECVERR: u32 = 4096;
+    /// SO_OOBINLINE.
+    pub const OOBINLINE: u32 = 8192;
+    /// SO_TIMESTAMPNS.
+    pub const TIMESTAMPNS: u32 = 16384;
+    /// TCP_DEFER_ACCEPT was set.
+    pub const DEFER_ACCEPT: u32 = 32768;
+}
+
+/// The initial count of the eventfd that a process holds for a socket: the kernel object itself says
+/// which socket it stands for, so that a descriptor that came through exec, posix_spawn or
+/// SCM_RIGHTS can be recognised (from `/proc/self/fdinfo`). The eventfd is EFD_SEMAPHORE | EFD_NONBLOCK.
+pub fn descriptor_identity(slot: u32, generation: u32) -> u32 {
+    1 << 31 | (generation & 0x7ff) << 20 | slot & (SLOTS_MAX - 1)
+}
+
+/// Set in a lock word when somebody sleeps on it.
+pub const LOCK_CONTENDED: u32 = 1 << 31;
+/// Owner of `tx_lock` while the engine holds it. Not a thread id (those end at 2^22).
+pub const LOCK_ENGINE: u32 = 1 << 30;
+
+/// What happened to a socket: the upper half of an event-ring entry, and the pending byte.
+pub mod event {
+    /// Bytes, a datagram, a connection to accept, or end of file arrived.
+    pub const RX: u8 = 1;
+    /// There is room to send, or a connect finished.
+    pub const TX: u8 = 2;
+    /// The peer closed its side (EPOLLRDHUP).
+    pub const RDHUP: u8 = 4;
+    /// Reset, refused, timed out: see [`super::Slot::error`].
+    pub const ERROR: u8 = 8;
+    /// Both sides are closed (EPOLLHUP).
+    pub const HUP: u8 = 16;
+}
+
+/// What a program tells the engine: 32 bytes, copied out before it is looked at.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Command {
+    /// [`op`].
+    pub op: u32,
+    /// Slot index.
+    pub slot: u32,
+    /// Slot generation, so that a late command never hits a new socket.
+    pub generation: u32,
+    /// Depends on `op`.
+    pub a: u32,
+    /// Depends on `op`.
+    pub b: u64,
+    /// Depends on `op`.
+    pub c: u64,
+}
+
+/// [`Command::op`]. None of them is answered; what can fail goes over [`crate::control`].
+pub mod op {
+    /// New bytes (or datagrams) in the transmit FIFO.
+    pub const TX: u32 = 1;
+    /// The program read, and `rx_wanted` was set.
+    pub const RX_SPACE: u32 = 2;
+    /// This process took the connection off an accept queue: the slot is now its own too.
+    pub const ACCEPTED: u32 = 3;
+    /// This process holds the socket no longer. The last holder's close is the socket's close.
+    pub const CLOSE: u32 = 4;
+    /// shutdown(2): `a` is [`super::shut`] bits.
+    pub const SHUTDOWN: u32 = 5;
+    /// An option that cannot fail any more: `a` = [`super::setting`], `b` = value.
+    pub const SETTING: u32 = 6;
+    /// The program wants transmit memory (`tx_cap` is 0): attach it and report `event::TX`.
+    pub const TX_WINDOW: u32 = 7;
+}
+
+/// `a` of [`op::SETTING`].
+pub mod setting {
+    /// TCP_NODELAY, b = 0/1.
+    pub const NODELAY: u32 = 1;
+    /// TCP_CORK, b = 0/1.
+    pub const CORK: u32 = 2;
+    /// SO_KEEPALIVE, b = 0/1 (times in the slot).
+    pub const KEEPALIVE: u32 = 3;
+    /// TCP_QUICKACK, b = 0/1.
+    pub const QUICKACK: u32 = 4;
+    /// TCP_USER_TIMEOUT, b = ms.
+    pub const USER_TIMEOUT: u32 = 5;
+    /// SO_LINGER, b as [`super::Slot::linger`].
+    pub const LINGER: u32 = 6;
+    /// IP_TOS / IPV6_TCLASS.
+    pub const TOS: u32 = 7;
+    /// IP_TTL / IPV6_UNICAST_HOPS.
+    pub const TTL: u32 = 8;
+    /// SO_RCVBUF in bytes.
+    pub const RCVBUF: u32 = 9;
+    /// SO_SNDBUF in bytes.
+    pub const SNDBUF: u32 = 10;
+    /// SO_REUSEADDR, b = 0/1 (matters at bind).
+    pub const REUSEADDR: u32 = 11;
+    /// SO_REUSEPORT, b = 0/1.
+    pub const REUSEPORT: u32 = 12;
+    /// IPV6_V6ONLY, b = 0/1 (before bind).
+    pub const V6ONLY: u32 = 13;
+    /// SO_BROADCAST, b = 0/1.
+    pub const BROADCAST: u32 = 14;
+    /// TCP_MAXSEG, b = bytes.
+    pub const MAXSEG: u32 = 15;
+    /// TCP_DEFER_ACCEPT, b = seconds.
+    pub const DEFER_ACCEPT: u32 = 16;
+    /// TCP_SYNCNT, b = count.
+    pub const SYNCNT: u32 = 17;
+    /// TCP_LINGER2, b = seconds.
+    pub const LINGER2: u32 = 18;
+    /// MSG_MORE was given with the bytes just written: b = 0/1.
+    pub const MORE: u32 = 19;
+    /// IP_MTU_DISCOVER, b = mode.
+    pub const MTU_DISCOVER: u32 = 20;
+    /// IP_MULTICAST_TTL / IPV6_MULTICAST_HOPS.
+    pub const MULTICAST_TTL: u32 = 21;
+    /// IP_MULTICAST_LOOP, b = 0/1.
+    pub const MULTICAST_LOOP: u32 = 22;
+}
+
+/// One finished connection, as it lies in a listener's receive FIFO: 64 bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AcceptRecord {
+    /// Slot of the new connection.
+    pub slot: u32,
+    /// Its generation.
+    pub generation: u32,
+    /// Who connected.
+    pub remote: RawAddr,
+    /// To which address.
+    pub local: RawAddr,
+    /// Room for more.
+    pub reserved: u64,
+}
+
+/// A datagram in a FIFO: this header, `len` bytes, padded to a multiple of 8.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DatagramHeader {
+    /// Payload bytes that follow. At most 65535.
+    pub len: u32,
+    /// Received on / to be sent through this interface; 0: any.
+    pub ifindex: u32,
+    /// Received from / to be sent to (family 0: the connected address).
+    pub remote: RawAddr,
+    /// Received at / to be sent from (family 0: the socket's).
+    pub local: RawAddr,
+    /// Unix time of arrival in ns.
+    pub time_ns: u64,
+    /// TOS or traffic class; 0xffff in transmission: the socket's.
+    pub tos: u16,
+    /// TTL or hop limit; 0xffff in transmission: the socket's.
+    pub ttl: u16,
+    /// UDP_SEGMENT: the payload is several datagrams of this size (the last may be shorter);
+    /// 0: one datagram.
+    pub segment_size: u16,
+    /// 0.
+    pub reserved: u16,
+}
+
+/// The start of a channel.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct ChannelHeader {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    _pad0: [AtomicU32; 13],
+    /// End of the commands: program.
+    pub command_tail: AtomicU32,
+    /// Start of the unread events: program.
+    pub event_head: AtomicU32,
+    /// 1 when the program sleeps (or is about to) and wants its doorbell rung; the engine swaps it
+    /// to 0 when it rings. Swap.
+    pub sleeping: AtomicU32,
+    _pad1: [AtomicU32; 13],
+    /// Start of the unread commands: engine.
+    pub command_head: AtomicU32,
+    /// End of the events: engine.
+    pub event_tail: AtomicU32,
+    /// 1: events did not fit; look at everything. Set by the engine, swapped to 0 by the program.
+    pub events_lost: AtomicU32,
+    _pad2: [AtomicU32; 13],
+}
+
+const _: () = {
+    assert!(size_of::<Slot>() == 256);
+    assert!(std::mem::offset_of!(Slot, rx_tail) == 64);
+    assert!(std::mem::offset_of!(Slot, rx_head) == 128);
+    assert!(std::mem::offset_of!(Slot, remote) == 192);
+    assert!(size_of::<Command>() == 32);
+    assert!(size_of::<RawAddr>() == 24);
+    assert!(size_of::<AcceptRecord>() == 64);
+    assert!(size_of::<DatagramHeader>() == 72);
+    assert!(size_of::<ChannelHeader>() == 192);
+    assert!(SLOTS_OFFSET + SLOTS_MAX as usize * size_of::<Slot>() <= FIFO_OFFSET);
+    assert!(COMMANDS_MAX.is_power_of_two() && EVENTS_MAX.is_power_of_two());
+};
+
+impl SharedAddr {
+    /// Reads it. A torn read is possible only while the engine writes, which it does before the
+    /// socket reaches the state that makes the address interesting.
+    pub fn load(&self) -> RawAddr {
+        let mut bytes = [0; 24];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.words) {
+            chunk.copy_from_slice(&word.load(std::sync::atomic::Ordering::Acquire).to_ne_bytes());
+        }
+        RawAddr::from_bytes(&bytes)
+    }
+
+    /// Writes it.
+    pub fn store(&self, addr: &RawAddr) {
+        let bytes = addr.to_bytes();
+        for (chunk, word) in bytes.chunks_exact(8).zip(&self.words) {
+            let value = u64::from_ne_bytes(chunk.try_into().expect("chunks of eight"));
+            word.store(value, std::sync::atomic::Ordering::Release);
+        }
+    }
+}
+
+impl RawAddr {
+    /// From a socket address. IPv4-mapped IPv6 stays IPv6: the socket's family decides elsewhere.
+    pub fn new(addr: std::net::SocketAddr) -> Self {
+        let mut ip = [0; 16];
+        match addr {
+            std::net::SocketAddr::V4(a) => {
+                ip[..4].copy_from_slice(&a.ip().octets());
+                Self { family: 2, port: a.port(), scope: 0, ip }
+            }
+            std::net::SocketAddr::V6(a) => {
+                Self { family: 10, port: a.port(), scope: a.scope_id(), ip: a.ip().octets() }
+            }
+        }
+    }
+
+    /// As a socket address; None when the family is neither.
+    pub fn to_socket_addr(&self) -> Option<std::net::SocketAddr> {
+        use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+        match self.family {
+            2 => {
+                let [a, b, c, d, ..] = self.ip;
+                Some(SocketAddr::from((Ipv4Addr::new(a, b, c, d), self.port)))
+            }
+            10 => Some(SocketAddrV6::new(Ipv6Addr::from(self.ip), self.port, 0, self.scope).into()),
+            _ => None,
+        }
+    }
+
+    fn to_bytes(self) -> [u8; 24] {
+        let mut out = [0; 24];
+        out[..2].copy_from_slice(&self.family.to_ne_bytes());
+        out[2..4].copy_from_slice(&self.port.to_ne_bytes());
+        out[4..8].copy_from_slice(&self.scope.to_ne_bytes());
+        out[8..].copy_from_slice(&self.ip);
+        out
+    }
+
+    fn from_bytes(b: &[u8; 24]) -> Self {
+        let mut ip = [0; 16];
+        ip.copy_from_slice(&b[8..]);
+        Self {
+            family: u16::from_ne_bytes([b[0], b[1]]),
+            port: u16::from_ne_bytes([b[2], b[3]]),
+            scope: u32::from_ne_bytes([b[4], b[5], b[6], b[7]]),
+            ip,
+        }
+    }
+}
+
+/// Plain structs of shared memory: `repr(C)`, no padding, every bit pattern valid.
+///
+/// # Safety
+/// As said: integers (or structs of them) only, no padding, `repr(C)`.
+pub unsafe trait Plain: Copy + Default {
+    /// Its bytes.
+    fn as_bytes(&self) -> &[u8] {
+        // SAFETY: no padding (the trait's contract), so every byte is initialised.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
+    }
+
+    /// From bytes; shorter input leaves the rest zero, longer input is ignored.
+    fn from_bytes(bytes: &[u8]) -> Self {
+        let mut out = Self::default();
+        let n = bytes.len().min(size_of::<Self>());
+        // SAFETY: every bit pattern is valid (the trait's contract); n fits both.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), std::ptr::from_mut(&mut out).cast(), n);
+        }
+        out
+    }
+}
+
+// SAFETY: integers only, sizes asserted above to leave no padding.
+unsafe impl Plain for Command {}
+// SAFETY: as above.
+unsafe impl Plain for AcceptRecord {}
+// SAFETY: as above.
+unsafe impl Plain for DatagramHeader {}
+// SAFETY: as above.
+unsafe impl Plain for RawAddr {}

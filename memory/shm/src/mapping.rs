@@ -1,0 +1,289 @@
+//! Memory that others may write to at any time: no `&[u8]` is ever made of it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// One mapped stretch of memory: a shared memfd, or private memory for a stack in the same process.
+///
+/// Bytes go in and out by copy; words are reached as atomics. That is what makes it sound to map
+/// memory that another process writes to.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    file: Option<OwnedFd>,
+}
+
+// SAFETY: the mapping is plain memory that lives until drop; all access is by copy or by atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; concurrent access is what the type is for.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// A new shared mapping of `len` bytes, backed by a memfd; pages cost nothing until touched.
+    pub fn shared(name: &str, len: usize) -> std::io::Result<Self> {
+        use rustix::fs::{MemfdFlags, SealFlags};
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, len as u64)?;
+        // Whoever we hand it to must not shrink it: our next access would be SIGBUS.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Self::from_file(file, len)
+    }
+
+    /// Maps the first `len` bytes of a memfd received from the other side.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS).
+    pub fn from_file(file: OwnedFd, len: usize) -> std::io::Result<Self> {
+        if rustix::fs::fstat(&file)?.st_size < len as i64 {
+            return Err(std::io::Error::from(std::io::ErrorKind::InvalidInput));
+        }
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping chosen by the kernel; nothing else can own that address range.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &file, 0)? };
+        let base = NonNull::new(base.cast()).expect("mmap never returns null");
+        Ok(Self { base, len, file: Some(file) })
+    }
+
+    /// Private memory of this process, for a stack whose sockets are not shared.
+    pub fn private(len: usize) -> std::io::Result<Self> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh anonymous mapping chosen by the kernel.
+        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, flags)? };
+        let base = NonNull::new(base.cast()).expect("mmap never returns null");
+        Ok(Self { base, len, file: None })
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds no bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The memfd behind a shared mapping, to hand to the other side.
+    pub fn file(&self) -> Option<&OwnedFd> {
+        self.file.as_ref()
+    }
+
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        let end = offset.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.len), "offset {offset}+{len} beyond the mapping");
+        // SAFETY: offset <= self.len, checked above, so the result stays inside the mapping.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// Copies bytes out. Panics when the range leaves the mapping: callers validate offsets first.
+    #[inline]
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        // SAFETY: `at` checked the range; `to` is ours alone. The other side may write meanwhile:
+        // then the copy holds some mixture of bytes, which is its own damage.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.at(offset, to.len()), to.as_mut_ptr(), to.len())
+        }
+    }
+
+    /// Copies bytes in. Panics when the range leaves the mapping.
+    #[inline]
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        // SAFETY: as in `read`, in the other direction.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from.as_ptr(), self.at(offset, from.len()), from.len())
+        }
+    }
+
+    /// Copies from one mapping to another (or within one, when the ranges do not overlap).
+    #[inline]
+    pub fn copy_from(&self, offset: usize, from: &Mapping, from_offset: usize, len: usize) {
+        // SAFETY: both ranges checked; `copy` allows overlap.
+        unsafe { std::ptr::copy(from.at(from_offset, len), self.at(offset, len), len) }
+    }
+
+    /// A 32-bit word at `offset` (4-aligned).
+    #[inline]
+    pub fn u32(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4));
+        // SAFETY: in range and aligned (the base is page-aligned); only atomics touch such words.
+        unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
+    }
+
+    /// A 64-bit word at `offset` (8-aligned).
+    #[inline]
+    pub fn u64(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8));
+        // SAFETY: as for `u32`.
+        unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
+    }
+
+    /// A byte at `offset`.
+    #[inline]
+    pub fn u8(&self, offset: usize) -> &AtomicU8 {
+        // SAFETY: as for `u32`.
+        unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }
+    }
+
+    /// A `repr(C)` struct of atomics at `offset`.
+    ///
+    /// # Safety
+    /// `T` must consist of atomics (or padding) only: every bit pattern valid, every field
+    /// writable by the other side at any time.
+    #[inline]
+    pub unsafe fn view<T>(&self, offset: usize) -> &T {
+        assert!(offset.is_multiple_of(align_of::<T>()));
+        // SAFETY: in range and aligned; the caller promises that T is all atomics.
+        unsafe { &*self.at(offset, size_of::<T>()).cast::<T>() }
+    }
+
+    /// Gives the pages of a range back to the system; they read as zero afterwards.
+    /// The range is shrunk to whole pages.
+    pub fn discard(&self, offset: usize, len: usize) -> std::io::Result<()> {
+        const PAGE: usize = 4096;
+        let start = offset.next_multiple_of(PAGE);
+        let end = (offset + len) / PAGE * PAGE;
+        if end <= start {
+            return Ok(());
+        }
+        match &self.file {
+            Some(file) => {
+                use rustix::fs::FallocateFlags;
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(file.as_fd(), flags, start as u64, (end - start) as u64)?;
+            }
+            None => {
+                let at = self.at(start, end - start).cast();
+                // SAFETY: whole pages inside our own anonymous mapping.
+                unsafe { rustix::mm::madvise(at, end - start, Advice::LinuxDontNeed)? };
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the only owner of the range, and no reference outlives `self`.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// Some bytes of a mapping, kept alive with it. The other side may change them at any time.
+#[derive(Debug, Clone)]
+pub struct Stretch {
+    mapping: Arc<Mapping>,
+    offset: usize,
+    len: u32,
+}
+
+impl Stretch {
+    /// `len` bytes at `offset`. Panics when they leave the mapping.
+    pub fn new(mapping: &Arc<Mapping>, offset: usize, len: u32) -> Self {
+        assert!(offset.checked_add(len as usize).is_some_and(|end| end <= mapping.len()));
+        Self { mapping: Arc::clone(mapping), offset, len }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the bytes are, for an iovec. Valid while this stretch lives; never to be made a slice.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.mapping.at(self.offset, self.len as usize)
+    }
+
+    /// Copies `to.len()` bytes from `skip` on.
+    pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
+        assert!(skip as usize + to.len() <= self.len as usize);
+        self.mapping.read(self.offset + skip as usize, to);
+    }
+
+    /// Copies `len` bytes from `skip` on into another mapping.
+    pub fn copy_to_mapping(&self, skip: u32, len: u32, to: &Mapping, to_offset: usize) {
+        assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
+        to.copy_from(to_offset, &self.mapping, self.offset + skip as usize, len as usize);
+    }
+
+    fn slice(&self, skip: u32, len: u32) -> Self {
+        assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
+        Self { mapping: Arc::clone(&self.mapping), offset: self.offset + skip as usize, len }
+    }
+}
+
+/// At most two stretches: what a range of a ring buffer is.
+#[derive(Debug, Clone, Default)]
+pub struct Fragments {
+    parts: [Option<Stretch>; 2],
+}
+
+impl Fragments {
+    /// No bytes.
+    pub const fn empty() -> Self {
+        Self { parts: [None, None] }
+    }
+
+    /// One or two stretches, in order.
+    pub fn new(first: Stretch, second: Option<Stretch>) -> Self {
+        Self { parts: [Some(first), second] }
+    }
+
+    /// Total length in bytes.
+    pub fn len(&self) -> u32 {
+        self.iter().map(Stretch::len).sum()
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The stretches, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Stretch> {
+        self.parts.iter().flatten()
+    }
+
+    /// Bytes `skip..skip + len` of it.
+    pub fn slice(&self, skip: u32, len: u32) -> Self {
+        let mut parts = [const { None }; 2];
+        let (mut skip, mut left, mut n) = (skip, len, 0);
+        for part in self.iter() {
+            let from = skip.min(part.len());
+            let take = left.min(part.len() - from);
+            skip -= from;
+            left -= take;
+            if take > 0 {
+                parts[n] = Some(part.slice(from, take));
+                n += 1;
+            }
+        }
+        assert_eq!(left, 0, "slice beyond the fragments");
+        Self { parts }
+    }
+
+    /// Copies `to.len()` bytes from `skip` on.
+    pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
+        let (mut skip, mut done) = (skip, 0);
+        for part in self.iter() {
+            let from = skip.min(part.len());
+            let take = ((part.len() - from) as usize).min(to.len() - done);
+            skip -= from;
+            part.copy_to(from, &mut to[done..done + take]);
+            done += take;
+        }
+        assert_eq!(done, to.len(), "copy beyond the fragments");
+    }
+}

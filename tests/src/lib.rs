@@ -1,0 +1,111 @@
+//! What the tests with real programs share: a network namespace of their own, a folder of their
+//! own, processes that end with the test, and the two ways to reach a program on Towpath.
+//!
+//! Everything here undoes itself on drop, by id: a test that fails leaves nothing behind.
+#![forbid(unsafe_code)]
+
+mod namespace;
+mod process;
+mod scratch;
+
+use std::time::{Duration, Instant};
+
+pub use namespace::Namespace;
+pub use process::{Output, Process};
+pub use scratch::Scratch;
+
+/// How the program's stack is joined to the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Through the gateway: published ports on the host's loopback.
+    Rootless,
+    /// Over a TAP device with the kernel as its neighbour.
+    Tap,
+}
+
+impl Mode {
+    /// Both, where we are allowed to make a TAP device; else the one that needs nothing.
+    pub fn all() -> &'static [Self] {
+        if rustix::process::geteuid().is_root() {
+            &[Self::Rootless, Self::Tap]
+        } else {
+            &[Self::Rootless]
+        }
+    }
+
+    /// Where `port` of the program is reached from the namespace.
+    pub fn host(self) -> &'static str {
+        match self {
+            Self::Rootless => "127.0.0.1",
+            Self::Tap => "10.77.0.2",
+        }
+    }
+
+    /// Where the program reaches a server of the namespace.
+    pub fn peer(self) -> &'static str {
+        match self {
+            Self::Rootless => "10.0.2.2",
+            Self::Tap => "10.77.0.1",
+        }
+    }
+
+    /// Options of `towpath run` for this mode; `ports` are published under their own numbers.
+    pub fn options(self, ports: &[u16]) -> Vec<String> {
+        match self {
+            Self::Rootless => {
+                ports.iter().flat_map(|p| ["-p".to_owned(), format!("127.0.0.1:{p}:{p}")]).collect()
+            }
+            Self::Tap => vec!["--tap".to_owned()],
+        }
+    }
+}
+
+/// The `towpath` binary under test: `$TOWPATH_BIN`, or the release build of this workspace.
+pub fn towpath() -> String {
+    if let Ok(path) = std::env::var("TOWPATH_BIN") {
+        return path;
+    }
+    let target = std::env::var("CARGO_TARGET_DIR")
+        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../target").to_owned());
+    let path = format!("{target}/release/towpath");
+    assert!(std::path::Path::new(&path).exists(), "{path} is missing: cargo build --release");
+    path
+}
+
+/// A file of `tests/programs`.
+pub fn program(name: &str) -> String {
+    format!("{}/programs/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Starts `towpath run` with a program in a namespace.
+pub fn start(ns: &Namespace, mode: Mode, ports: &[u16], command: &[&str]) -> Process {
+    let towpath = towpath();
+    let options = mode.options(ports);
+    let mut line = vec![towpath.as_str(), "run"];
+    line.extend(options.iter().map(String::as_str));
+    line.push("--");
+    line.extend(command);
+    ns.spawn(&line)
+}
+
+/// Runs a program on Towpath to its end.
+pub fn run(ns: &Namespace, mode: Mode, ports: &[u16], command: &[&str]) -> Output {
+    start(ns, mode, ports, command).wait(Duration::from_secs(120))
+}
+
+/// Waits until a TCP connect from the namespace succeeds.
+pub fn wait_for_port(ns: &Namespace, host: &str, port: u16) {
+    let script = format!(
+        "import socket,sys\ntry: socket.create_connection(('{host}',{port}),1).close()\nexcept OSError: sys.exit(1)"
+    );
+    eventually(&format!("{host}:{port} answers"), || ns.run(&["python3", "-c", &script]).success());
+}
+
+/// Tries for 20 s.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < end, "timed out: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,69 @@
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::{Output, Process};
+
+/// A network namespace with loopback up, removed on drop. Without root: the namespace we are in.
+#[derive(Debug)]
+pub struct Namespace {
+    name: Option<String>,
+}
+
+impl Namespace {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if !rustix::process::geteuid().is_root() {
+            return Self { name: None };
+        }
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("towpath-{}-{n}", std::process::id());
+        ip(&["netns", "add", &name]);
+        ip(&["-n", &name, "link", "set", "lo", "up"]);
+        Self { name: Some(name) }
+    }
+
+    /// The command line that runs `line` inside.
+    fn inside<'a>(&'a self, line: &[&'a str]) -> Vec<&'a str> {
+        let mut all = Vec::new();
+        if let Some(name) = &self.name {
+            all.extend(["ip", "netns", "exec", name]);
+        }
+        all.extend(line);
+        all
+    }
+
+    /// Starts a program inside.
+    pub fn spawn(&self, line: &[&str]) -> Process {
+        Process::spawn(&self.inside(line))
+    }
+
+    /// Runs a program inside to its end, 120 s at most.
+    pub fn run(&self, line: &[&str]) -> Output {
+        self.spawn(line).wait(Duration::from_secs(120))
+    }
+
+    /// Runs a shell line inside.
+    pub fn shell(&self, line: &str) -> Output {
+        self.run(&["bash", "-o", "pipefail", "-c", line])
+    }
+}
+
+impl Default for Namespace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            ip(&["netns", "del", name]);
+        }
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    let status = Command::new("ip").args(arguments).status().expect("ip");
+    assert!(status.success() || std::thread::panicking(), "ip {arguments:?}");
+}

@@ -1,0 +1,67 @@
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A folder that everybody may read, removed on drop.
+#[derive(Debug)]
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("towpath-test-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("scratch folder");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(&path, open).expect("permissions of the scratch folder");
+        Self { path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path inside, as text.
+    pub fn file(&self, name: &str) -> String {
+        self.path.join(name).to_str().expect("plain names").to_owned()
+    }
+
+    /// Writes a file and returns its path.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.file(name);
+        std::fs::write(&path, content).expect("scratch file");
+        path
+    }
+
+    /// A file of `len` bytes in which every 8 bytes differ, and its path.
+    pub fn big(&self, name: &str, len: u64) -> String {
+        use std::io::Write;
+        let path = self.file(name);
+        let mut out = std::io::BufWriter::new(std::fs::File::create(&path).expect("big file"));
+        let mut state = len | 1;
+        for _ in 0..len / 8 {
+            // xorshift64: cheap, and no two windows alike.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            out.write_all(&state.to_le_bytes()).expect("big file");
+        }
+        out.flush().expect("big file");
+        path
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            eprintln!("{} stays: {error}", self.path.display());
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Things die: the program, the engine, in mid-transfer. Nothing hangs, nothing stays behind.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use towpath_tests::{Mode, Namespace, Scratch, eventually, program, run, start, wait_for_port};
+
+fn child_of(ns: &Namespace, pid: u32) -> Option<u32> {
+    ns.run(&["pgrep", "-P", &pid.to_string()]).stdout.lines().next()?.parse().ok()
+}
+
+/// `kill -9` of the program while it sends: its peer sees the connection end, towpath passes the
+/// signal on as its own end.
+#[test]
+fn the_program_is_killed_in_mid_transfer() {
+    use std::os::unix::process::ExitStatusExt;
+    for &mode in Mode::all() {
+        let (ns, folder) = (Namespace::new(), Scratch::new());
+        folder.big("big", 1 << 30);
+        let server = start(
+            &ns,
+            mode,
+            &[7500],
+            &["python3", &program("receive.py"), "7500", folder.path().to_str().expect("plain")],
+        );
+        wait_for_port(&ns, mode.host(), 7500);
+        let url = format!("http://{}:7500/big", mode.host());
+        let client =
+            ns.spawn(&["curl", "-sS", "-m", "60", "--limit-rate", "50M", "-o", "/dev/null", &url]);
+        std::thread::sleep(Duration::from_secs(1));
+        let pid = child_of(&ns, server.id()).expect("the program");
+        ns.run(&["kill", "-9", &pid.to_string()]).ok();
+        let started = Instant::now();
+        let out = client.wait(Duration::from_secs(20));
+        assert!(!out.success(), "curl saw the connection break");
+        assert!(started.elapsed() < Duration::from_secs(10));
+        let out = server.wait(Duration::from_secs(10));
+        assert_eq!(out.status.signal(), Some(9), "{}", out.stderr);
+    }
+}
+
+/// `kill -9` of the engine: the program gets errors, not a hang.
+#[test]
+fn the_engine_is_killed_in_mid_transfer() {
+    for &mode in Mode::all() {
+        let (ns, folder) = (Namespace::new(), Scratch::new());
+        folder.big("big", 1 << 30);
+        let _host = ns.spawn(&[
+            "python3",
+            &program("receive.py"),
+            "7501",
+            folder.path().to_str().expect("plain"),
+        ]);
+        wait_for_port(&ns, "127.0.0.1", 7501);
+        let url = format!("http://{}:7501/big", mode.peer());
+        let code = folder.file("code");
+        let line = format!("curl -sS -m 60 --limit-rate 50M -o /dev/null {url}; echo $? > {code}");
+        let client = start(&ns, mode, &[], &["bash", "-c", &line]);
+        std::thread::sleep(Duration::from_secs(1));
+        client.signal(Signal::KILL);
+        let path = std::path::Path::new(&code);
+        eventually("curl gives up", || {
+            path.exists() && std::fs::read(path).is_ok_and(|c| !c.is_empty())
+        });
+        let code = std::fs::read_to_string(path).expect("exit code of curl");
+        assert_ne!(code.trim(), "0");
+        assert_ne!(code.trim(), "28", "a timeout would be a hang");
+    }
+}
+
+#[test]
+fn status_and_signals_pass_through() {
+    use std::os::unix::process::ExitStatusExt;
+    let ns = Namespace::new();
+    let out = run(&ns, Mode::Rootless, &[], &["sh", "-c", "echo out; echo err >&2; exit 7"]);
+    assert_eq!((out.code(), out.stdout.as_str()), (7, "out\n"));
+    assert!(out.stderr.contains("err\n"));
+    let out = run(&ns, Mode::Rootless, &[], &["sh", "-c", "kill -USR1 $$"]);
+    assert_eq!(out.status.signal(), Some(10));
+    let sleeper = start(
+        &ns,
+        Mode::Rootless,
+        &[],
+        &["sh", "-c", "trap 'echo term; exit 3' TERM; while :; do sleep 0.1; done"],
+    );
+    std::thread::sleep(Duration::from_millis(700));
+    let out = sleeper.stop();
+    assert_eq!((out.code(), out.stdout.as_str()), (3, "term\n"));
+}
+
+/// The main process ends, its child goes on serving: the stack stays until the last one ends.
+#[test]
+fn the_stack_outlives_the_first_process() {
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    folder.write("index.html", "still here\n");
+    let line = format!(
+        "cd {}; python3 -m http.server 7502 & echo $! > child; exit 0",
+        folder.path().display()
+    );
+    let mut parent = start(&ns, Mode::Rootless, &[7502], &["bash", "-c", &line]);
+    wait_for_port(&ns, "127.0.0.1", 7502);
+    let page = ns.run(&["curl", "-sS", "-m", "10", "http://127.0.0.1:7502/"]).ok();
+    assert_eq!(page.stdout, "still here\n");
+    assert!(parent.is_running());
+    let child = std::fs::read_to_string(folder.path().join("child")).expect("pid of the child");
+    ns.run(&["kill", child.trim()]).ok();
+    assert_eq!(parent.wait(Duration::from_secs(10)).code(), 0);
+}

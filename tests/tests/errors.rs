@@ -1,0 +1,313 @@
+//! The command line of `towpath`: what it refuses, how it says so, and what its reports hold.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use towpath_tests::{
+    Mode, Namespace, Output, Process, Scratch, eventually, program, start, towpath, wait_for_port,
+};
+
+/// Who nobody is, everywhere.
+const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
+fn run(ns: &Namespace, words: &[&str]) -> Output {
+    let towpath = towpath();
+    let mut line = vec![towpath.as_str(), "run"];
+    line.extend(words);
+    ns.run(&line)
+}
+
+/// Exit code and every one of some words in the message; a message names its program first.
+#[track_caller]
+fn refused(out: &Output, code: i32, words: &[&str]) {
+    assert_eq!(out.code(), code, "{}", out.stderr);
+    for word in words {
+        assert!(out.stderr.contains(word), "no {word:?} in: {}", out.stderr);
+    }
+    assert_eq!(out.stdout, "");
+    assert!(!out.stderr.contains("panicked"), "{}", out.stderr);
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn compile(folder: &Scratch, name: &str, options: &[&str]) -> String {
+    let source = folder.write("main.c", "#include <stdio.h>\nint main(void) { puts(\"ran\"); }\n");
+    let binary = folder.file(name);
+    let gcc = Command::new("gcc").args(options).args(["-o", &binary, &source]).output().expect("gcc");
+    assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
+    binary
+}
+
+#[test]
+fn a_program_that_cannot_run() {
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    refused(&run(&ns, &["--", "no-such-command-here"]), 127, &["no-such-command-here"]);
+    refused(&run(&ns, &["--", "/no/such/file"]), 127, &["/no/such/file"]);
+    let text = folder.write("text", "hello\n");
+    refused(&run(&ns, &["--", &text]), 126, &[&text]);
+    refused(&run(&ns, &["--", folder.path().to_str().expect("plain")]), 126, &["directory"]);
+    let script = folder.write("script", "#!/no/such/interpreter\n");
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("chmod");
+    refused(&run(&ns, &["--", &script]), 127, &["/no/such/interpreter"]);
+}
+
+#[test]
+fn a_program_that_cannot_be_preloaded() {
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    let fixed = compile(&folder, "fixed", &["-static"]);
+    refused(&run(&ns, &["--", &fixed]), 125, &["fixed", "statically linked", "dynamically linked"]);
+    let script = folder.write("script", format!("#!{fixed}\n"));
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("chmod");
+    refused(&run(&ns, &["--", &script]), 125, &["script", "statically linked"]);
+    let dynamic = compile(&folder, "dynamic", &[]);
+    let out = run(&ns, &["-q", "--", &dynamic]).ok();
+    assert_eq!((out.stdout.as_str(), out.stderr.as_str()), ("ran\n", ""));
+    if is_root() {
+        std::os::unix::fs::chown(&dynamic, Some(12345), None).expect("chown");
+        std::fs::set_permissions(&dynamic, PermissionsExt::from_mode(0o4755)).expect("chmod");
+        refused(&run(&ns, &["--", &dynamic]), 125, &["set-user-ID", "copy"]);
+    }
+}
+
+#[test]
+fn wrong_words() {
+    let ns = Namespace::new();
+    let cases: [(&[&str], &str); 12] = [
+        (&["-p", "80x:80", "--", "true"], "80x"),
+        (&["-p", "8080:99999", "--", "true"], "99999"),
+        (&["-p", "8080:80/sctp", "--", "true"], "sctp"),
+        (&["-p", "somewhere:8080:80", "--", "true"], "somewhere"),
+        (&["-p", "8080", "--", "true"], "8080"),
+        (&["--address", "10.0.2.15/40", "--", "true"], "40"),
+        (&["--address", "10.0.2", "--", "true"], "10.0.2"),
+        (&["--tap", "--address", "10.0.2.255/24", "--", "true"], "10.0.2.255"),
+        (&["--mtu", "12", "--", "true"], "12"),
+        (&["--stats=xml", "--", "true"], "xml"),
+        (&["--frobnicate", "--", "true"], "--frobnicate"),
+        (&["--tap", "-p", "8080:80", "--", "true"], "--tap"),
+    ];
+    for (words, offending) in cases {
+        let out = run(&ns, words);
+        assert_eq!(out.code(), 2, "{words:?}: {}", out.stderr);
+        assert!(out.stderr.contains(offending), "{words:?}: {}", out.stderr);
+    }
+    assert_eq!(run(&ns, &[]).code(), 2);
+    let towpath = towpath();
+    let unknown = ns.run(&[&towpath, "juggle"]);
+    assert_eq!(unknown.code(), 2);
+    assert!(unknown.stderr.contains("juggle"), "{}", unknown.stderr);
+    assert_eq!(ns.run(&[&towpath, "ss", "4194304"]).code(), 2);
+}
+
+#[test]
+fn a_port_in_use() {
+    let ns = Namespace::new();
+    let hold = |kind: &str, port: u16| {
+        let script = format!(
+            "import socket,time\ns=socket.socket(type=socket.{kind})\ns.bind(('127.0.0.1',{port}))\n\
+             if s.type == socket.SOCK_STREAM: s.listen()\nprint('held',flush=True)\ntime.sleep(60)"
+        );
+        let holder = ns.spawn(&["python3", "-c", &script]);
+        eventually("the port is held", || holder.stdout() == "held\n");
+        holder
+    };
+    let _holders = [hold("SOCK_STREAM", 7600), hold("SOCK_DGRAM", 7601)];
+    refused(&run(&ns, &["-p", "7600:80", "--", "echo"]), 2, &["7600", "in use"]);
+    refused(&run(&ns, &["-p", "7601:80/udp", "--", "echo"]), 2, &["7601", "in use"]);
+    refused(&run(&ns, &["-p", "192.0.2.1:7602:80", "--", "echo"]), 2, &["192.0.2.1"]);
+    run(&ns, &["-p", "7601:80", "--", "true"]).ok();
+}
+
+#[test]
+fn no_tap() {
+    if !is_root() {
+        refused(&run(&Namespace::new(), &["--tap", "--", "true"]), 125, &["sudo"]);
+        return;
+    }
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    let copy = readable_copy(&folder);
+    let mut line = NOBODY.to_vec();
+    line.extend([copy.as_str(), "run", "--tap", "--", "true"]);
+    // Which it is depends on the mode of the device file here; both name a way out.
+    refused(&ns.run(&line), 125, &["/dev/net/tun", "sudo"]);
+    let towpath = towpath();
+    let hidden = format!("mount -t tmpfs none /dev/net && exec {towpath} run --tap -- true");
+    refused(&ns.run(&["unshare", "-m", "sh", "-c", &hidden]), 125, &["/dev/net/tun", "modprobe"]);
+    let open = format!(
+        "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && exec {} {copy} run --tap -- true",
+        NOBODY.join(" ")
+    );
+    refused(&ns.run(&["unshare", "-m", "sh", "-c", &open]), 125, &["CAP_NET_ADMIN", "ip tuntap add"]);
+}
+
+/// The binary where nobody may read it.
+fn readable_copy(folder: &Scratch) -> String {
+    let copy = folder.file("towpath");
+    std::fs::copy(towpath(), &copy).expect("copy");
+    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755)).expect("chmod");
+    copy
+}
+
+/// A page, served in the namespace.
+fn serve(ns: &Namespace, folder: &Scratch, port: u16) -> Process {
+    folder.write("index.html", "a page of the host\n".repeat(1000));
+    let path = folder.path().to_str().expect("plain");
+    let server = ns.spawn(&["python3", &program("receive.py"), &port.to_string(), path]);
+    wait_for_port(ns, "127.0.0.1", port);
+    server
+}
+
+#[test]
+fn nobody_may_run_it() {
+    if !is_root() {
+        return;
+    }
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    let copy = readable_copy(&folder);
+    let _host = serve(&ns, &folder, 7610);
+    let mut line = NOBODY.to_vec();
+    line.extend([copy.as_str(), "run", "-q", "--", "sh", "-c"]);
+    let script = "id -u; curl -sS -m 10 http://10.0.2.2:7610/ | wc -c";
+    line.push(script);
+    let out = ns.run(&line).ok();
+    assert_eq!(out.stdout, "65534\n19000\n", "{}", out.stderr);
+
+    let mut line = NOBODY.to_vec();
+    // A low port: nobody's on the stack, not on the host.
+    let path = folder.path().to_str().expect("plain");
+    line.extend([&copy, "run", "-p", "7611:80", "--", "python3", "-m", "http.server", "80", "-d", path]);
+    let server = ns.spawn(&line);
+    wait_for_port(&ns, "127.0.0.1", 7611);
+    let page = ns.run(&["curl", "-sS", "-m", "10", "http://127.0.0.1:7611/index.html"]).ok();
+    assert_eq!(page.stdout.len(), 19000);
+    // Its user sees it, and so does root.
+    let theirs = server.id().to_string();
+    let as_nobody = ns.run(&[&NOBODY[..], &[copy.as_str(), "ss", "-aj", &theirs]].concat()).ok();
+    assert!(as_nobody.stdout.contains("LISTEN"), "{}", as_nobody.stdout);
+    assert!(ns.run(&[&copy, "ss", "-aj", &theirs]).ok().stdout.contains("LISTEN"));
+    server.stop();
+}
+
+#[test]
+fn counters_in_json() {
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    let _host = serve(&ns, &folder, 7620);
+    let url = "http://10.0.2.2:7620/";
+    let out = run(&ns, &["-q", "--stats=json", "--", "curl", "-sS", "-m", "10", "-o", "/dev/null", url]).ok();
+    let counters: Value = serde_json::from_str(&out.stderr).expect("nothing but JSON");
+    for layer in ["engine", "sockets", "net", "drops", "gateway"] {
+        let layer = counters[layer].as_object().unwrap_or_else(|| panic!("{layer}: {counters:#}"));
+        assert!(layer.values().all(Value::is_u64), "{layer:?}");
+    }
+    let sum = |layer: &str| counters[layer].as_object().into_iter().flatten().filter_map(|(_, v)| v.as_u64()).sum::<u64>();
+    assert!(sum("engine") > 0 && sum("sockets") > 0 && sum("net") > 0, "{counters:#}");
+    assert!(counters["drops"]["transport_checksum"] == 0, "{counters:#}");
+
+    let out = run(&ns, &["-q", "--stats", "--", "curl", "-sS", "-m", "10", "-o", "/dev/null", url]).ok();
+    assert!(out.stderr.lines().count() > 3, "{}", out.stderr);
+    for line in out.stderr.lines() {
+        let (name, value) = line.split_once(' ').expect("a name and a value");
+        assert!(name.contains('.') && value.trim().parse::<u64>().is_ok_and(|v| v > 0), "{line}");
+    }
+}
+
+#[test]
+fn a_capture_that_wireshark_reads() {
+    let modes = Mode::all();
+    for &mode in modes {
+        let (ns, folder) = (Namespace::new(), Scratch::new());
+        let _host = serve(&ns, &folder, 7630);
+        let file = folder.file("out.pcapng");
+        let url = format!("http://{}:7630/", mode.peer());
+        let fetch = ["curl", "-sS", "-m", "10", "-o", "/dev/null", &url];
+        let options = mode.options(&[]);
+        let mut words: Vec<_> = options.iter().map(String::as_str).collect();
+        words.extend(["--pcap", &file, "--"]);
+        words.extend(fetch);
+        run(&ns, &words).ok();
+        let fields = |filter: &str, field: &str| {
+            let line = ["tshark", "-r", &file, "-Y", filter, "-T", "fields", "-e", field];
+            let out = ns.run(&line).ok().stdout;
+            out.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(fields("tcp.flags.syn==1 && tcp.flags.ack==0", "tcp.dstport"), ["7630"], "{mode:?}");
+        assert_eq!(fields("tcp.flags.syn==1 && tcp.flags.ack==1", "tcp.srcport"), ["7630"], "{mode:?}");
+        assert_eq!(fields("http.request", "http.request.uri"), ["/"], "{mode:?}");
+        assert_eq!(fields("http.response", "http.content_length"), ["19000"], "{mode:?}");
+        assert!(!fields("tcp.flags.fin==1", "frame.number").is_empty(), "{mode:?}");
+        assert!(fields("tcp.analysis.retransmission || _ws.malformed", "frame.number").is_empty(), "{mode:?}");
+    }
+    let ns = Namespace::new();
+    refused(&run(&ns, &["--pcap", "/no/such/folder/file", "--", "true"]), 125, &["/no/such/folder/file"]);
+}
+
+#[test]
+fn sockets_of_a_running_stack() {
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    let script = folder.write(
+        "open.py",
+        "import socket,time\na=socket.socket();a.bind(('127.0.0.1',7640));a.listen(7)\nc=socket.socket();c.connect(('127.0.0.1',7640))\n\
+         s,_=a.accept();c.sendall(b'x'*100)\nu=socket.socket(type=socket.SOCK_DGRAM);u.bind(('0.0.0.0',7641))\n\
+         print('open',flush=True);time.sleep(60)",
+    );
+    let process = start(&ns, Mode::Rootless, &[], &["python3", &script]);
+    eventually("the sockets are open", || process.stdout() == "open\n");
+    let (towpath, pid) = (towpath(), process.id());
+    let ss = |options: &[&str]| {
+        let pid = pid.to_string();
+        ns.run(&[&[towpath.as_str(), "ss"], options, &[pid.as_str()]].concat()).ok().stdout
+    };
+    let all: Value = serde_json::from_str(&ss(&["-aj"])).expect("JSON");
+    let sockets = all.as_array().expect("an array");
+    let with = |state: &str| sockets.iter().filter(|s| s["state"] == state).collect::<Vec<_>>();
+    assert_eq!(with("LISTEN").len(), 1, "{all:#}");
+    assert_eq!(with("LISTEN")[0]["local"], "127.0.0.1:7640");
+    assert_eq!(with("LISTEN")[0]["send_q"], 7, "the backlog: {all:#}");
+    assert_eq!(with("ESTAB").len(), 2, "{all:#}");
+    assert_eq!(with("UNCONN")[0]["local"], "0.0.0.0:7641", "{all:#}");
+    let server = with("ESTAB").into_iter().find(|s| s["local"] == "127.0.0.1:7640").expect("server");
+    assert_eq!(server["recv_q"], 100, "{all:#}");
+    assert!(server["remote"].as_str().is_some_and(|r| r.starts_with("127.0.0.1:")), "{all:#}");
+    assert!(sockets.iter().all(|s| s["pid"] == pid && s["program"] == "python3"), "{all:#}");
+    assert_eq!(serde_json::from_str::<Value>(&ss(&["-tlj"])).expect("JSON").as_array().map(Vec::len), Some(1));
+    let table = ss(&["-tan"]);
+    assert!(table.starts_with("State"), "{table}");
+    assert_eq!(table.lines().filter(|l| l.starts_with("ESTAB")).count(), 2, "{table}");
+    assert!(ss(&["-ti"]).contains("cubic"), "{}", ss(&["-ti"]));
+    process.stop();
+    let gone = ns.run(&[towpath.as_str(), "ss", "-aj", &pid.to_string()]);
+    assert_eq!(gone.code(), 2, "{}", gone.stdout);
+}
+
+#[test]
+fn completions_and_help() {
+    let (ns, towpath) = (Namespace::new(), towpath());
+    for shell in ["bash", "fish", "zsh"] {
+        let script = ns.run(&[&towpath, "completions", shell]).ok().stdout;
+        assert!(script.contains("towpath") && script.contains("--publish"), "{shell}");
+    }
+    let script = format!("source <({towpath} completions bash) && complete -p towpath");
+    assert!(ns.shell(&script).ok().stdout.contains("towpath"));
+    for words in [&["--help"][..], &["run", "--help"], &["ss", "--help"], &["--version"]] {
+        let out = ns.run(&[&[towpath.as_str()], words].concat()).ok();
+        assert!(!out.stdout.is_empty() && out.stderr.is_empty(), "{words:?}");
+    }
+}
+
+/// A reader that goes away, a closed standard input: nothing to fail on.
+#[test]
+fn closed_standard_streams() {
+    let (ns, towpath) = (Namespace::new(), towpath());
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
+        let out = ns.run(&["sh", "-c", &format!("{towpath} run -q -- sh -c 'exit 7' {closed}")]);
+        assert_eq!(out.code(), 7, "{closed}: {}", out.stderr);
+    }
+    let out = ns.shell(&format!("{towpath} run -q -- yes | head -n 2")).stdout;
+    assert_eq!(out, "y\ny\n");
+    let echoed = format!("echo input | timeout {} {towpath} run -q -- cat", Duration::from_secs(10).as_secs());
+    assert_eq!(ns.shell(&echoed).ok().stdout, "input\n");
+}

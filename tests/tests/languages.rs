@@ -1,0 +1,72 @@
+//! Event loops of other languages: Python's asyncio, Node.js, tokio.
+
+use towpath_tests::{Mode, Namespace, program, run, start, wait_for_port};
+
+#[test]
+fn asyncio_server_and_client() {
+    let script = program("asyncio_echo.py");
+    for &mode in Mode::all() {
+        let ns = Namespace::new();
+        let _server = start(&ns, mode, &[7001], &["python3", &script, "server", "7001"]);
+        wait_for_port(&ns, mode.host(), 7001);
+        let out = ns.run(&["python3", &script, "client", mode.host(), "7001", "200"]).ok();
+        assert_eq!(out.stdout, "all echoed\n", "{mode:?}");
+
+        let _host = ns.spawn(&["python3", &script, "server", "7002"]);
+        wait_for_port(&ns, "127.0.0.1", 7002);
+        let out =
+            run(&ns, mode, &[], &["python3", &script, "client", mode.peer(), "7002", "200"]).ok();
+        assert_eq!(out.stdout, "all echoed\n", "{mode:?}");
+    }
+}
+
+#[test]
+fn node_server_and_client() {
+    let script = program("http.js");
+    for &mode in Mode::all() {
+        let ns = Namespace::new();
+        let _server = start(&ns, mode, &[7003], &["node", &script, "server", "7003"]);
+        wait_for_port(&ns, mode.host(), 7003);
+        let url = format!("http://{}:7003/", mode.host());
+        let out = ns.run(&["node", &script, "client", &url, "300"]).ok();
+        assert_eq!(out.stdout, "all fetched\n", "{mode:?}");
+
+        let _host = ns.spawn(&["node", &script, "server", "7004"]);
+        wait_for_port(&ns, "127.0.0.1", 7004);
+        let url = format!("http://{}:7004/", mode.peer());
+        let out = run(&ns, mode, &[], &["node", &script, "client", &url, "300"]).ok();
+        assert_eq!(out.stdout, "all fetched\n", "{mode:?}");
+    }
+}
+
+/// Both ends on the stack's own loopback, in two processes of one run.
+#[test]
+fn loopback_inside_the_stack() {
+    let script = program("asyncio_echo.py");
+    let ns = Namespace::new();
+    let line = format!(
+        "python3 {script} server 7005 & server=$!; sleep 1; \
+         python3 {script} client 127.0.0.1 7005 50; status=$?; kill $server; exit $status"
+    );
+    let out = run(&ns, Mode::Rootless, &[], &["bash", "-c", &line]).ok();
+    assert_eq!(out.stdout, "all echoed\n");
+    // It was the stack's loopback, not the namespace's.
+    let server = start(&ns, Mode::Rootless, &[], &["python3", &script, "server", "7005"]);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let outside = ns.run(&["python3", &script, "client", "127.0.0.1", "7005", "1"]);
+    assert!(!outside.success());
+    drop(server);
+}
+
+#[test]
+fn tokio_server() {
+    let binary = env!("CARGO_BIN_EXE_tokio_echo");
+    let script = program("asyncio_echo.py");
+    for &mode in Mode::all() {
+        let ns = Namespace::new();
+        let _server = start(&ns, mode, &[7006], &[binary, "7006"]);
+        wait_for_port(&ns, mode.host(), 7006);
+        let out = ns.run(&["python3", &script, "client", mode.host(), "7006", "200"]).ok();
+        assert_eq!(out.stdout, "all echoed\n", "{mode:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! The kernel as the oracle: small programs print what sockets do, on the kernel and on Towpath, and
+//! must say the same.
+//!
+//! A program is a file of `programs/oracle` that needs nothing but loopback and prints nothing that a
+//! stack may choose. What it should print is written down nowhere: the kernel is asked every time.
+
+use std::process::Command;
+use std::time::Duration;
+
+use towpath_tests::{Mode, Namespace, Output, Scratch, program, start};
+
+/// A test for each program, and the list of them.
+macro_rules! programs {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        const PROGRAMS: &[&str] = &[$(stringify!($name)),*];
+        $(
+            $(#[$doc])*
+            #[test]
+            fn $name() {
+                compare(stringify!($name));
+            }
+        )*
+    };
+}
+
+programs! {
+    addresses bind_listen connect cork duplicates epoll_modes epoll_threads exec files fork limit
+    linger listeners many messages modules names nonblocking options options_rare poll_select
+    queue_sizes receive_flags reset rights shutdown signals spawn timeouts transfer udp udp_shared
+    unconnected waiting
+}
+
+/// A program that nobody runs would be no test.
+#[test]
+fn every_program_is_run() {
+    let files = std::fs::read_dir(program("oracle")).expect("programs/oracle");
+    let names = files.flatten().map(|file| file.file_name().into_string().expect("plain names"));
+    let mut names: Vec<_> = names
+        .filter_map(|name| Some(name.strip_suffix(".py").or(name.strip_suffix(".c"))?.to_owned()))
+        .filter(|name| name != "transcript")
+        .collect();
+    names.sort();
+    assert_eq!(names, PROGRAMS);
+}
+
+fn compare(name: &str) {
+    let folder = Scratch::new();
+    let command = command(name, &folder);
+    let command: Vec<_> = command.iter().map(String::as_str).collect();
+    let kernel = Namespace::new().run(&command).ok();
+    let ns = Namespace::new();
+    let ours = start(&ns, Mode::Rootless, &[], &command).wait(Duration::from_secs(60));
+    let same = kernel.stdout == ours.stdout && kernel.status == ours.status;
+    assert!(
+        same,
+        "{name}: {} on the kernel, {} on towpath\n{}\nstderr: {}",
+        kernel.status,
+        ours.status,
+        difference(&folder, &kernel, &ours),
+        ours.stderr
+    );
+}
+
+/// How to run a program; compiled first when it is C.
+fn command(name: &str, folder: &Scratch) -> Vec<String> {
+    let source = program(&format!("oracle/{name}.c"));
+    if !std::path::Path::new(&source).exists() {
+        let script = program(&format!("oracle/{name}.py"));
+        // -B: no __pycache__ among the sources.
+        return vec!["python3".into(), "-B".into(), script];
+    }
+    let binary = folder.file(name);
+    let gcc = Command::new("gcc").args(["-O1", "-pthread", "-o", &binary, &source]).output().expect("gcc");
+    assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
+    vec![binary]
+}
+
+/// The lines in which they differ: `-` the kernel's, `+` ours.
+fn difference(folder: &Scratch, kernel: &Output, ours: &Output) -> String {
+    let kernel = folder.write("kernel", &kernel.stdout);
+    let ours = folder.write("towpath", &ours.stdout);
+    let diff = Command::new("diff").args(["-U0", &kernel, &ours]).output().expect("diff");
+    String::from_utf8_lossy(&diff.stdout).into_owned()
+}

@@ -1,0 +1,223 @@
+//! Debian's servers, unmodified: nginx with workers and reload, redis, openssl, iperf3.
+
+use std::time::Duration;
+
+use towpath_tests::{Mode, Namespace, Scratch, eventually, run, start, wait_for_port};
+
+fn nginx_config(folder: &Scratch, port: u16) -> String {
+    let root = folder.path().display();
+    folder.write("index.html", "nginx on towpath\n".repeat(64));
+    folder.write(
+        "nginx.conf",
+        format!(
+            "daemon off; master_process on; worker_processes 2; pid {root}/nginx.pid; error_log {root}/error.log;\n\
+             events {{ worker_connections 512; }}\n\
+             http {{ access_log off; client_body_temp_path {root}/b; proxy_temp_path {root}/p; fastcgi_temp_path {root}/f;\n\
+             uwsgi_temp_path {root}/u; scgi_temp_path {root}/s; sendfile on; tcp_nopush on; keepalive_requests 100000;\n\
+             server {{ listen {port}; root {root}; }} }}\n"
+        ),
+    )
+}
+
+#[test]
+fn nginx_with_workers_under_load() {
+    for &mode in Mode::all() {
+        let (ns, folder) = (Namespace::new(), Scratch::new());
+        let config = nginx_config(&folder, 7100);
+        let _nginx = start(&ns, mode, &[7100], &["nginx", "-c", &config]);
+        wait_for_port(&ns, mode.host(), 7100);
+        let url = format!("http://{}:7100/", mode.host());
+        let out = ns.run(&["wrk", "-t2", "-c64", "-d4s", &url]).ok();
+        assert!(!out.stdout.contains("Socket errors"), "{mode:?}: {}", out.stdout);
+        assert!(!out.stdout.contains("Non-2xx"), "{mode:?}: {}", out.stdout);
+        assert!(out.stdout.contains("requests in"), "{mode:?}: {}", out.stdout);
+    }
+}
+
+/// A reload while requests keep coming: new workers on the old listener, and nobody notices.
+#[test]
+fn nginx_reload_fails_no_request() {
+    for &mode in Mode::all() {
+        let (ns, folder) = (Namespace::new(), Scratch::new());
+        let config = nginx_config(&folder, 7101);
+        let _nginx = start(&ns, mode, &[7101], &["nginx", "-c", &config]);
+        wait_for_port(&ns, mode.host(), 7101);
+        let script = format!(
+            "import http.client,time\nend=time.time()+4\nn=0\n\
+             while time.time()<end:\n c=http.client.HTTPConnection('{}',7101,timeout=5); c.request('GET','/',headers={{'Connection':'close'}})\n \
+             r=c.getresponse(); b=r.read(); assert r.status==200 and len(b)==17*64,(r.status,len(b)); c.close(); n+=1\nprint(n)",
+            mode.host()
+        );
+        let client = ns.spawn(&["python3", "-c", &script]);
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_secs(1));
+            let pid = std::fs::read_to_string(folder.path().join("nginx.pid")).expect("pid file");
+            ns.run(&["kill", "-HUP", pid.trim()]).ok();
+        }
+        let out = client.wait(Duration::from_secs(30)).ok();
+        let served: u32 = out.stdout.trim().parse().expect("a count");
+        assert!(served > 50, "{mode:?}: {served}");
+    }
+}
+
+#[test]
+fn redis_with_pipelining() {
+    for &mode in Mode::all() {
+        let ns = Namespace::new();
+        let _redis = start(
+            &ns,
+            mode,
+            &[7200],
+            &[
+                "redis-server",
+                "--port",
+                "7200",
+                "--bind",
+                "0.0.0.0",
+                "--protected-mode",
+                "no",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+            ],
+        );
+        wait_for_port(&ns, mode.host(), 7200);
+        for pipeline in ["1", "16"] {
+            let out = ns
+                .run(&[
+                    "redis-benchmark",
+                    "-h",
+                    mode.host(),
+                    "-p",
+                    "7200",
+                    "-n",
+                    "20000",
+                    "-c",
+                    "50",
+                    "-P",
+                    pipeline,
+                    "-q",
+                    "-t",
+                    "set,get,lpush,lrange_100",
+                ])
+                .ok();
+            assert!(out.stdout.contains("GET:"), "{mode:?}: {}", out.stdout);
+            assert!(!out.stdout.contains("Error"), "{mode:?}: {}", out.stdout);
+        }
+        let cli = ["redis-cli", "-h", mode.host(), "-p", "7200"];
+        let big = format!(
+            "{{ printf 'SET big '; head -c 3000000 /dev/zero | tr '\\0' x; echo; }} | {} && {} STRLEN big",
+            cli.join(" "),
+            cli.join(" ")
+        );
+        let out = ns.shell(&big).ok();
+        assert!(out.stdout.contains("3000000"), "{mode:?}: {}", out.stdout);
+    }
+}
+
+#[test]
+fn openssl_server_and_client() {
+    for &mode in Mode::all() {
+        let (ns, folder) = (Namespace::new(), Scratch::new());
+        let (key, cert) = (folder.file("key.pem"), folder.file("cert.pem"));
+        ns.run(&[
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            &key,
+            "-out",
+            &cert,
+            "-days",
+            "1",
+            "-subj",
+            "/CN=towpath",
+        ])
+        .ok();
+        let serve = [
+            "openssl", "s_server", "-accept", "7300", "-key", &key, "-cert", &cert, "-www",
+            "-quiet",
+        ];
+        let _server = start(&ns, mode, &[7300], &serve);
+        wait_for_port(&ns, mode.host(), 7300);
+        let fetch = |host: &str, port: u16| {
+            format!(
+                "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | openssl s_client -quiet -connect {host}:{port} 2>/dev/null"
+            )
+        };
+        let out = ns.shell(&fetch(mode.host(), 7300));
+        assert!(out.stdout.contains("s_server -accept"), "{mode:?}: {} {}", out.stdout, out.stderr);
+
+        let _host = ns.spawn(&[
+            "openssl", "s_server", "-accept", "7301", "-key", &key, "-cert", &cert, "-www",
+            "-quiet",
+        ]);
+        wait_for_port(&ns, "127.0.0.1", 7301);
+        let out = run(&ns, mode, &[], &["bash", "-c", &fetch(mode.peer(), 7301)]);
+        assert!(out.stdout.contains("s_server -accept"), "{mode:?}: {} {}", out.stdout, out.stderr);
+    }
+}
+
+fn iperf(ns: &Namespace, mode: Mode, port: u16, options: &[&str]) -> serde_json::Value {
+    let port = port.to_string();
+    let mut line = vec!["iperf3", "-J", "-t", "2", "-c", mode.host(), "-p", &port];
+    line.extend(options);
+    let out = ns.run(&line);
+    let report: serde_json::Value = serde_json::from_str(&out.stdout).expect("iperf3 -J");
+    assert!(out.success() && report.get("error").is_none(), "{mode:?} {options:?}: {report:#}");
+    report
+}
+
+#[test]
+fn iperf3_tcp_and_udp() {
+    for &mode in Mode::all() {
+        let ns = Namespace::new();
+        let mut options = mode.options(&[7400]);
+        if mode == Mode::Rootless {
+            options.extend(["-p".to_owned(), "127.0.0.1:7400:7400/udp".to_owned()]);
+        }
+        let towpath = towpath_tests::towpath();
+        let mut line = vec![towpath.as_str(), "run"];
+        line.extend(options.iter().map(String::as_str));
+        line.extend(["--", "iperf3", "-s", "-p", "7400"]);
+        let _server = ns.spawn(&line);
+        wait_for_port(&ns, mode.host(), 7400);
+        for tcp in [&[][..], &["-R"], &["-P", "8"], &["--bidir"]] {
+            let report = iperf(&ns, mode, 7400, tcp);
+            let received = report["end"]["sum_received"]["bytes"].as_u64().unwrap_or(0);
+            assert!(received > 10_000_000, "{mode:?} {tcp:?}: {received}");
+        }
+        for udp in [&["-u", "-b", "100M"][..], &["-u", "-b", "100M", "-R"]] {
+            let report = iperf(&ns, mode, 7400, udp);
+            let sum = &report["end"]["sum"];
+            let (packets, lost) = (
+                sum["packets"].as_f64().unwrap_or(0.),
+                sum["lost_packets"].as_f64().unwrap_or(1e9),
+            );
+            assert!(
+                packets > 1000. && lost < packets * 0.05,
+                "{mode:?} {udp:?}: {lost} of {packets} lost"
+            );
+        }
+    }
+}
+
+/// The same from the other end: iperf3's client on Towpath.
+#[test]
+fn iperf3_client() {
+    for &mode in Mode::all() {
+        let ns = Namespace::new();
+        let _server = ns.spawn(&["iperf3", "-s", "-p", "7401"]);
+        eventually("iperf3 listens", || ns.shell("ss -ltn | grep -q 7401").success());
+        for options in [&[][..], &["-R"], &["-u", "-b", "50M"]] {
+            let mut line = vec!["iperf3", "-t", "2", "-c", mode.peer(), "-p", "7401"];
+            line.extend(options);
+            let out = run(&ns, mode, &[], &line).ok();
+            assert!(out.stdout.contains("iperf Done."), "{mode:?} {options:?}: {}", out.stdout);
+        }
+    }
+}

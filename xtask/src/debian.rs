@@ -1,0 +1,63 @@
+//! The Debian packages that the tests with real programs need.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// Package, and a file that shows that it is there.
+const PACKAGES: &[(&str, &str)] = &[
+    ("nginx-light", "/usr/sbin/nginx"),
+    ("redis-server", "/usr/bin/redis-server"),
+    ("redis-tools", "/usr/bin/redis-benchmark"),
+    ("iperf3", "/usr/bin/iperf3"),
+    ("wrk", "/usr/bin/wrk"),
+    ("curl", "/usr/bin/curl"),
+    ("openssl", "/usr/bin/openssl"),
+    ("nodejs", "/usr/bin/node"),
+    ("python3", "/usr/bin/python3"),
+    ("tshark", "/usr/bin/tshark"),
+    ("iproute2", "/usr/sbin/ip"),
+    ("iputils-ping", "/usr/bin/ping"),
+    ("gcc", "/usr/bin/gcc"),
+];
+
+/// Other places where a program that is no Debian package may stand instead.
+const ALTERNATIVES: &[(&str, &str)] =
+    &[("nodejs", "/usr/local/bin/node"), ("iproute2", "/sbin/ip")];
+
+/// Installs what is missing when we are root; says what is missing when not.
+pub fn install() -> Result<()> {
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|(package, file)| {
+            let elsewhere = ALTERNATIVES.iter().filter(|(p, _)| p == package).map(|(_, f)| f);
+            !std::iter::once(file).chain(elsewhere).any(|f| std::path::Path::new(f).exists())
+        })
+        .map(|(package, _)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let uid = Command::new("id").arg("-u").output().context("id")?;
+    if uid.stdout != b"0\n" {
+        bail!("the tests need Debian packages; run: sudo apt-get install {}", missing.join(" "));
+    }
+    println!("installing {}", missing.join(" "));
+    apt(&["update", "-qq"])?;
+    let mut arguments = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    arguments.extend(&missing);
+    apt(&arguments)
+}
+
+fn apt(arguments: &[&str]) -> Result<()> {
+    let status = Command::new("apt-get")
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        // Installing must not start services on this machine.
+        .env("RUNLEVEL", "1")
+        .stdout(std::process::Stdio::null())
+        .status()
+        .context("apt-get")?;
+    anyhow::ensure!(status.success(), "apt-get {} failed", arguments.join(" "));
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! What CI runs: one command, quick checks first.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// Only the checks that need no Debian packages and no privileges.
+    #[arg(long)]
+    quick: bool,
+}
+
+pub fn run(root: &Path, options: &Options) -> Result<()> {
+    step("format", cargo(root, &["fmt", "--all", "--check"]))?;
+    crate::tidy::run(root)?;
+    crate::licences::run(root)?;
+    step(
+        "lints",
+        cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    )?;
+    let unit = ["test", "--workspace", "--exclude", "towpath-tests"];
+    step("unit tests", cargo(root, &unit))?;
+    step("loom", loom(root))?;
+    if options.quick {
+        return Ok(());
+    }
+    crate::debian::install()?;
+    step("release build", cargo(root, &["build", "--release"]))?;
+    // One at a time: they share two cores and measure nothing.
+    let real = ["test", "--release", "-p", "towpath-tests", "--", "--test-threads=1"];
+    step("real programs", cargo(root, &real))
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(arguments).current_dir(root);
+    command
+}
+
+/// The rings and doorbells under every interleaving; its own target folder, since the flag would
+/// rebuild everything else.
+fn loom(root: &Path) -> Command {
+    let mut command = cargo(root, &["test", "--release", "-p", "towpath-ring", "--test", "loom"]);
+    command.env("RUSTFLAGS", "--cfg loom");
+    command.env("CARGO_TARGET_DIR", root.join("target/loom"));
+    command
+}
+
+fn step(name: &str, mut command: Command) -> Result<()> {
+    println!("== {name}");
+    let start = Instant::now();
+    let status = command.status().with_context(|| format!("{name}: {command:?}"))?;
+    ensure!(status.success(), "{name} failed: {command:?}");
+    println!("== {name}: {:.0} s", start.elapsed().as_secs_f32());
+    Ok(())
+}

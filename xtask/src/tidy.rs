@@ -1,0 +1,112 @@
+//! The shape of the house: which folder may use which, where unsafe code may live, and that no
+//! file carries what does not belong there.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// Folder prefix of a crate, and the folder prefixes of what it may depend on (besides itself).
+/// Build-time and test-time dependencies are free: a test may stand on anything.
+const EDGES: &[(&str, &[&str])] = &[
+    ("memory/shm", &[]),
+    ("memory/", &["memory/"]),
+    ("core/wire", &[]),
+    ("core/tcp", &["core/wire"]),
+    ("core/", &["core/", "memory/"]),
+    ("devices/", &["memory/", "devices/pcap"]),
+    ("client", &["memory/"]),
+    ("engine", &["core/", "memory/"]),
+    ("api/posix", &["client", "memory/"]),
+    ("api/preload", &["client", "api/posix", "memory/"]),
+    ("apps/gateway", &["core/", "memory/"]),
+    ("control/cli", &["engine", "core/", "memory/", "devices/", "apps/gateway"]),
+    ("tests", &[]),
+    ("xtask", &[]),
+];
+
+/// Folders whose every crate root must say `#![forbid(unsafe_code)]`.
+const NO_UNSAFE: &[&str] = &["core/", "xtask", "memory/pool"];
+
+pub fn run(root: &Path) -> Result<()> {
+    let mut faults = Vec::new();
+    edges(root, &mut faults)?;
+    for file in tracked(root)? {
+        let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
+        hygiene(&file, &text, &mut faults);
+    }
+    if !faults.is_empty() {
+        bail!("tidy:\n  {}", faults.join("\n  "));
+    }
+    println!("tidy: layer edges, unsafe bans and files are in order");
+    Ok(())
+}
+
+fn edges(root: &Path, faults: &mut Vec<String>) -> Result<()> {
+    let metadata = crate::metadata(root)?;
+    let packages = metadata["packages"].as_array().context("packages")?;
+    for package in packages {
+        let Some(folder) = folder(root, package["manifest_path"].as_str()) else { continue };
+        let Some((_, allowed)) = EDGES.iter().find(|(prefix, _)| folder.starts_with(prefix)) else {
+            faults.push(format!("{folder}: has no row in the table of edges (xtask/src/tidy.rs)"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().context("dependencies")? {
+            let path = dependency["path"].as_str().map(|p| format!("{p}/Cargo.toml"));
+            let Some(to) = folder_of(root, path.as_deref()) else { continue };
+            let free = matches!(dependency["kind"].as_str(), Some("dev" | "build"));
+            if !free && !allowed.iter().any(|prefix| to.starts_with(prefix)) {
+                faults.push(format!("{folder} must not depend on {to}"));
+            }
+        }
+        let lib = root.join(&folder).join("src/lib.rs");
+        if NO_UNSAFE.iter().any(|prefix| folder.starts_with(prefix)) && lib.exists() {
+            let text = std::fs::read_to_string(&lib)?;
+            if !text.contains("#![forbid(unsafe_code)]") {
+                faults.push(format!("{folder}/src/lib.rs must forbid unsafe code"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn folder(root: &Path, manifest: Option<&str>) -> Option<String> {
+    folder_of(root, manifest)
+}
+
+fn folder_of(root: &Path, manifest: Option<&str>) -> Option<String> {
+    let folder = Path::new(manifest?).parent()?.strip_prefix(root).ok()?;
+    Some(folder.to_str()?.to_owned())
+}
+
+fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
+    let output = std::process::Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("git ls-files")?;
+    Ok(String::from_utf8(output.stdout)?.lines().map(PathBuf::from).collect())
+}
+
+/// Marks that must not land, and where a source file has outgrown itself.
+fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
+    let name = file.display();
+    if file.extension().is_some_and(|e| e == "rs") {
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
+        let is_test = file.components().any(|c| c.as_os_str() == "tests");
+        if !is_test && code.lines().count() > LINES_MAX {
+            faults.push(format!("{name}: more than {LINES_MAX} lines without its tests"));
+        }
+        let marks = [concat!("FIX", "ME"), concat!("XX", "X:"), concat!("#[ign", "ore]")];
+        for mark in marks {
+            if text.contains(mark) {
+                faults.push(format!("{name}: contains {mark}"));
+            }
+        }
+    }
+    if text.lines().any(|line| line.ends_with([' ', '\t'])) {
+        faults.push(format!("{name}: trailing white space"));
+    }
+}
+
+/// A file longer than this hides something that wants a name of its own.
+const LINES_MAX: usize = 900;
