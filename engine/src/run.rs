@@ -36,6 +36,9 @@ impl Engine {
                 Budget::default(),
             );
             self.finish_turn(now);
+            if self.stopped {
+                break;
+            }
             let timeout = if turn.more || commands || self.host.slots.has_news() {
                 Some(Duration::ZERO)
             } else {

@@ -8,8 +8,10 @@ use towpath_client::{Client, Region, descriptors};
 use crate::errno::fail;
 use crate::{Errno, Result, exec, hub, rights};
 
-static CLIENT: AtomicPtr<Client> = AtomicPtr::new(std::ptr::null_mut());
-static FAILED: AtomicBool = AtomicBool::new(false);
+// Where the attachment's pointer is: a page that the kernel wipes in a child that was forked without
+// us (inside libc, or by a bare clone). Such a child would share its parent's rings.
+static PAGE: AtomicPtr<AtomicPtr<Client>> = AtomicPtr::new(std::ptr::null_mut());
+static ACTIVE: AtomicBool = AtomicBool::new(false);
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// The attachment.
@@ -19,8 +21,12 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 /// in silence.
 #[inline]
 pub fn client() -> Result<&'static Client> {
-    // SAFETY: set once from a leaked box (again in a forked child), never freed.
-    match unsafe { CLIENT.load(Ordering::Acquire).as_ref() } {
+    // SAFETY: the page is set once and stays mapped; what it holds is a leaked box, or null.
+    let client = unsafe {
+        let page = PAGE.load(Ordering::Acquire).as_ref();
+        page.and_then(|page| page.load(Ordering::Acquire).as_ref())
+    };
+    match client {
         Some(client) => Ok(client),
         None => fail(libc::ENETDOWN),
     }
@@ -29,7 +35,7 @@ pub fn client() -> Result<&'static Client> {
 /// Whether internet sockets are ours here (or were to be).
 #[inline]
 pub fn is_active() -> bool {
-    !CLIENT.load(Ordering::Relaxed).is_null() || FAILED.load(Ordering::Relaxed)
+    ACTIVE.load(Ordering::Relaxed)
 }
 
 /// Attaches as the environment says; without TOWPATH_CONTROL, or in a set-user-id program, nothing.
@@ -43,13 +49,10 @@ pub fn attach_from_environment() {
     };
     // SAFETY: the number was made for us by whoever started this program.
     let control = unsafe { towpath_client::control_from_number(number) };
-    match control {
-        Some(control) => {
-            if attach(control).is_err() {
-                FAILED.store(true, Ordering::Relaxed);
-            }
-        }
-        None => FAILED.store(true, Ordering::Relaxed),
+    ACTIVE.store(true, Ordering::Relaxed);
+    if let Some(control) = control {
+        // When it fails there is no attachment, which every call says.
+        let _ = attach(control);
     }
 }
 
@@ -65,12 +68,26 @@ pub fn attach(control: OwnedFd) -> Result<()> {
     for (fd, socket) in born_with {
         descriptors::set_socket(fd, socket);
     }
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+    // SAFETY: a fresh page, zeroed, which is a null AtomicPtr, and never unmapped. A kernel without
+    // the advice (before 4.14) keeps the page in such children.
+    let page = unsafe {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let page = mmap_anonymous(std::ptr::null_mut(), 4096, prot, MapFlags::PRIVATE)?;
+        let _ = madvise(page, 4096, Advice::LinuxWipeOnFork);
+        page.cast::<AtomicPtr<Client>>()
+    };
+    PAGE.store(page, Ordering::Release);
+    ACTIVE.store(true, Ordering::Relaxed);
     install(client);
     Ok(())
 }
 
 fn install(client: Client) {
-    CLIENT.store(Box::into_raw(Box::new(client)), Ordering::Release);
+    // SAFETY: set by `attach`, never unmapped.
+    if let Some(page) = unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
+        page.store(Box::into_raw(Box::new(client)), Ordering::Release);
+    }
 }
 
 /// Changes with every fork: what belongs to the parent's attachment is known by an older number.
@@ -93,12 +110,9 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
     if pid == 0 {
         FORKS.fetch_add(1, Ordering::Relaxed);
         towpath_client::forked();
-        match cloned.map(|cloned| client.forked(cloned)) {
-            Some(Ok(own)) => install(own),
-            _ => {
-                CLIENT.store(std::ptr::null_mut(), Ordering::Release);
-                FAILED.store(true, Ordering::Relaxed);
-            }
+        // Otherwise the page is empty, and every call says so.
+        if let Some(Ok(own)) = cloned.map(|cloned| client.forked(cloned)) {
+            install(own);
         }
         client.abandon();
         hub.forked();

@@ -9,6 +9,7 @@ use crate::binds::{BindAddr, Binds, Holder, Sharing};
 use crate::error::{BindError, ConnectError, SendError};
 use crate::flow::{Flow, FlowRef};
 use crate::host::{BindOptions, Family, Host, SocketId};
+use crate::limits::TIME_WAIT_REUSE_AFTER;
 use crate::net::{IfaceId, Route};
 use crate::socket::{Bound, Kind, News, Settings, Socket, Stream};
 use crate::stack::Stack;
@@ -60,7 +61,7 @@ impl<H: Host> Stack<H> {
         let local = source.unwrap_or(route.src);
         let local_port = match bound {
             Some(bound) => bound.port,
-            None => self.choose_tcp_port(local, SocketAddr::new(remote_ip, remote.port()))?,
+            None => self.choose_tcp_port(now, local, SocketAddr::new(remote_ip, remote.port()))?,
         };
         let flow = Flow { local, remote: remote_ip, local_port, remote_port: remote.port() };
         let stream = self.open_stream(now, flow, route, iface, settings, recv, send)?;
@@ -105,7 +106,7 @@ impl<H: Host> Stack<H> {
         let iface = scope_of(&remote);
         let route = self.net.route(now, Some(local.ip()), remote.ip(), iface)?;
         let local_port = match local.port() {
-            0 => self.choose_tcp_port(local.ip(), remote)?,
+            0 => self.choose_tcp_port(now, local.ip(), remote)?,
             port => port,
         };
         let flow =
@@ -195,18 +196,43 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// A port from which the peer can be reached: not held by a bind, and not in use towards it.
-    fn choose_tcp_port(&mut self, local: IpAddr, remote: SocketAddr) -> Result<u16, ConnectError> {
+    /// A port from which the peer can be reached: not held by a bind, and not in use towards it. When
+    /// there is none, one whose TIME-WAIT has lasted long enough.
+    fn choose_tcp_port(
+        &mut self,
+        now: Instant,
+        local: IpAddr,
+        remote: SocketAddr,
+    ) -> Result<u16, ConnectError> {
         let hash = self.keys.ports.path(local, remote);
         let mut ephemeral = self.ephemeral.clone();
-        let (port, tried) = ephemeral.choose(hash, |local_port| {
-            let flow = Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
-            !self.tcp_binds.is_held(local_port, local)
-                && self.find_flow(self.keys.table.flow(&flow), &flow).is_none()
-        });
+        let mut choose = |reuse: bool| {
+            ephemeral.choose(hash, |local_port| {
+                let flow =
+                    Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
+                !self.tcp_binds.is_held(local_port, local)
+                    && match self.find_flow(self.keys.table.flow(&flow), &flow) {
+                        None => true,
+                        Some(FlowRef::TimeWait(at)) => reuse && self.is_reusable(now, at),
+                        Some(_) => false,
+                    }
+            })
+        };
+        let (mut port, mut tried) = choose(false);
+        if port.is_none() {
+            let (reused, more) = choose(true);
+            (port, tried) = (reused, tried + more);
+        }
         self.ephemeral = ephemeral;
         self.counters.ports_probed += u64::from(tried);
         port.ok_or(ConnectError::NoPort)
+    }
+
+    /// As Linux's `tcp_tw_reuse`: after a second, timestamps and initial sequence numbers beyond the old
+    /// window tell the new connection's segments from late ones.
+    fn is_reusable(&self, now: Instant, at: u32) -> bool {
+        let left = self.time_waits.get(at).map(|entry| entry.state.expires().since(now));
+        left.is_some_and(|left| left + TIME_WAIT_REUSE_AFTER <= self.config.tcp.time_wait)
     }
 
     /// A port that nobody who conflicts with `wanted` has.

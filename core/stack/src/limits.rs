@@ -19,6 +19,10 @@ pub const SYN_CACHE_LISTENER_MIN: usize = 16;
 /// bytes; the oldest goes when there are more.
 pub const TIME_WAIT_MAX: usize = 65_536;
 
+/// A connect that finds no other port takes one that has been in TIME-WAIT for so long: Linux's
+/// `tcp_tw_reuse`.
+pub const TIME_WAIT_REUSE_AFTER: Duration = Duration::from_secs(1);
+
 /// SYNs on any-address interfaces that wait for a decision; more are dropped and come again.
 pub const PENDING_MAX: usize = 4_096;
 

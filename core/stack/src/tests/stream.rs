@@ -518,6 +518,31 @@ fn ephemeral_ports_run_out_and_come_back() {
 }
 
 #[test]
+fn ports_in_time_wait_are_the_last_choice() {
+    let config = StackConfig { ephemeral: 40_000..=40_001, ..StackConfig::default() };
+    let mut w = World::with(LinkConfig::default(), config, false);
+    let (listener, _) = w.b.listen("0.0.0.0:80", 100);
+    for _ in 0..2 {
+        let (client, server) = w.connected(listener, "10.0.0.2:80");
+        w.a.close(client.id);
+        w.run(50);
+        w.b.close(server.id);
+        w.run(50);
+    }
+    assert_eq!(w.a.stack.usage().time_wait, 2);
+    w.run(1500);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    assert_eq!(w.a.stack.counters().tcp_time_wait_reused, 1);
+    w.a.write(&client, b"new");
+    w.run(50);
+    assert_eq!(w.b.read(&server), b"new");
+    w.a.close(client.id);
+    w.b.close(server.id);
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
 fn keepalive_finds_a_dead_peer() {
     let mut w = World::new(LinkConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);

@@ -1,0 +1,109 @@
+//! Starting an engine and programs on it.
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use towpath_engine::{Engine, EngineConfig, Remote};
+
+/// A name and what the child does; it fails by panicking.
+pub type Case = (&'static str, fn());
+
+/// A case that runs longer hangs.
+const LIMIT: Duration = Duration::from_secs(30);
+const CASE: &str = "TOWPATH_TEST_CASE";
+/// A case prints this line when the engine shall stop.
+pub const STOP_ENGINE: &str = "stop the engine now";
+
+/// In the child: runs the case. In the parent: runs all (or those whose names contain the argument).
+pub fn main(cases: &[Case]) -> ExitCode {
+    if let Ok(name) = std::env::var(CASE) {
+        let (_, case) = cases.iter().find(|(case, _)| *case == name).expect("a case of that name");
+        case();
+        return ExitCode::SUCCESS;
+    }
+    let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let mut failed = 0;
+    for (name, _) in cases.iter().filter(|(name, _)| filter.as_ref().is_none_or(|part| name.contains(part.as_str()))) {
+        let verdict = run(name);
+        println!("{name} ... {}", verdict.as_deref().unwrap_or("ok"));
+        failed += usize::from(verdict.is_some());
+    }
+    println!("{failed} failed");
+    ExitCode::from(u8::from(failed > 0))
+}
+
+/// Runs a case in a program of its own; None when it went well.
+fn run(name: &str) -> Option<String> {
+    let (remote, control) = start_engine();
+    let mut child = start_program(name, &control);
+    drop(control);
+    let output = BufReader::new(child.stdout.take().expect("piped"));
+    let stopper = remote.clone();
+    let reader = std::thread::spawn(move || {
+        for line in output.lines().map_while(Result::ok) {
+            if line == STOP_ENGINE {
+                stopper.stop();
+            } else {
+                println!("  {line}");
+            }
+        }
+    });
+    let begin = Instant::now();
+    let verdict = loop {
+        match child.try_wait().expect("wait for the child") {
+            Some(status) if status.success() => break None,
+            Some(status) => break Some(format!("FAILED: {status}")),
+            None if begin.elapsed() > LIMIT => {
+                child.kill().expect("kill the child");
+                child.wait().expect("wait for the child");
+                break Some("HANGS".into());
+            }
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    reader.join().expect("the reader");
+    remote.stop();
+    verdict
+}
+
+fn start_engine() -> (Remote, OwnedFd) {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("an engine");
+        let control = engine.attach().expect("a channel");
+        tell.send((engine.remote(), control)).expect("the test waits");
+        engine.run()
+    });
+    told.recv().expect("the engine starts")
+}
+
+fn start_program(name: &str, control: &OwnedFd) -> Child {
+    let number = control.as_raw_fd();
+    let mut command = Command::new(std::env::current_exe().expect("this executable"));
+    command
+        .env(CASE, name)
+        .env("TOWPATH_CONTROL", number.to_string())
+        .env("LD_PRELOAD", library())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    // SAFETY: fcntl may be called between fork and exec.
+    unsafe {
+        command.pre_exec(move || match libc::fcntl(number, libc::F_SETFD, 0) {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        });
+    }
+    command.spawn().expect("start the program")
+}
+
+fn library() -> PathBuf {
+    let deps = std::env::current_exe().expect("this executable");
+    let deps = deps.parent().expect("a folder");
+    let name = "libtowpath_preload.so";
+    let places = [deps.join(name), deps.join("..").join(name)];
+    places.into_iter().find(|path| path.exists()).expect("cargo builds the library with its tests")
+}

@@ -1,0 +1,27 @@
+//! Programs under LD_PRELOAD on an engine with nothing but loopback.
+//!
+//! The parent starts an engine and, for each case, this same executable with the library preloaded
+//! and TOWPATH_CONTROL set; the case then runs in the child, which uses std and libc like any
+//! program.
+
+mod harness;
+
+mod polling;
+mod processes;
+mod signals;
+mod sockets;
+mod transfers;
+
+use harness::Case;
+
+fn main() -> std::process::ExitCode {
+    let cases: Vec<Case> = [
+        sockets::CASES,
+        transfers::CASES,
+        polling::CASES,
+        processes::CASES,
+        signals::CASES,
+    ]
+    .concat();
+    harness::main(&cases)
+}

@@ -1,0 +1,397 @@
+//! poll, select, epoll.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+use crate::harness::Case;
+use crate::sockets::{errno, pair, set};
+
+pub const CASES: &[Case] = &[
+    ("level_triggered", level_triggered),
+    ("edge_triggered", edge_triggered),
+    ("oneshot", oneshot),
+    ("interest_errors", interest_errors),
+    ("kernel_descriptors_too", kernel_descriptors_too),
+    ("kernel_descriptors_do_not_starve", kernel_descriptors_do_not_starve),
+    ("nested_sets", nested_sets),
+    ("two_threads_one_set", two_threads_one_set),
+    ("added_while_waiting", added_while_waiting),
+    ("sets_after_fork", sets_after_fork),
+    ("closed_sockets_leave", closed_sockets_leave),
+    ("low_water", low_water),
+    ("select_and_poll", select_and_poll),
+    ("threads_in_poll", threads_in_poll),
+];
+
+const IN: u32 = libc::EPOLLIN as u32;
+const OUT: u32 = libc::EPOLLOUT as u32;
+const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+const ET: u32 = libc::EPOLLET as u32;
+const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
+
+struct Epoll(RawFd);
+
+impl Epoll {
+    fn new() -> Self {
+        // SAFETY: an integer.
+        Self(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
+    }
+
+    fn ctl(&self, op: i32, fd: &impl AsRawFd, events: u32) -> Result<(), i32> {
+        let mut event = libc::epoll_event { events, u64: fd.as_raw_fd() as u64 };
+        // SAFETY: an event.
+        match unsafe { libc::epoll_ctl(self.0, op, fd.as_raw_fd(), &raw mut event) } {
+            0 => Ok(()),
+            _ => Err(errno()),
+        }
+    }
+
+    fn add(&self, fd: &impl AsRawFd, events: u32) {
+        assert_eq!(self.ctl(libc::EPOLL_CTL_ADD, fd, events), Ok(()));
+    }
+
+    fn change(&self, fd: &impl AsRawFd, events: u32) {
+        assert_eq!(self.ctl(libc::EPOLL_CTL_MOD, fd, events), Ok(()));
+    }
+
+    /// (descriptor, events) of what is ready within `ms`, ascending.
+    fn wait(&self, ms: i32) -> Vec<(RawFd, u32)> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
+        // SAFETY: room for sixteen.
+        let count = unsafe { libc::epoll_wait(self.0, events.as_mut_ptr(), 16, ms) };
+        assert!(count >= 0, "errno {}", errno());
+        let found = events[..count as usize].iter().map(|event| (event.u64 as RawFd, event.events));
+        let mut found: Vec<_> = found.collect();
+        found.sort_unstable();
+        found
+    }
+}
+
+impl AsRawFd for Epoll {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
+}
+
+fn level_triggered() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let epoll = Epoll::new();
+    epoll.add(&listener, IN);
+    assert_eq!(epoll.wait(0), []);
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let ready = [(listener.as_raw_fd(), IN)];
+    assert_eq!(epoll.wait(5000), ready);
+    assert_eq!(epoll.wait(5000), ready, "as long as it is ready");
+    let (mut server, _) = listener.accept().unwrap();
+    assert_eq!(epoll.wait(0), []);
+    epoll.add(&server, IN | RDHUP);
+    client.write_all(b"abc").unwrap();
+    let at = server.as_raw_fd();
+    assert_eq!(epoll.wait(5000), [(at, IN)]);
+    server.read_exact(&mut [0; 3]).unwrap();
+    assert_eq!(epoll.wait(30), []);
+    epoll.change(&server, IN | OUT | RDHUP);
+    assert_eq!(epoll.wait(5000), [(at, OUT)]);
+    epoll.change(&server, RDHUP);
+    drop(client);
+    assert_eq!(epoll.wait(5000), [(at, RDHUP)]);
+    epoll.change(&server, IN | RDHUP);
+    assert_eq!(epoll.wait(5000), [(at, IN | RDHUP)]);
+}
+
+fn edge_triggered() {
+    let (server, mut client) = pair();
+    let epoll = Epoll::new();
+    let at = server.as_raw_fd();
+    epoll.add(&server, IN | OUT | ET);
+    assert_eq!(epoll.wait(5000), [(at, OUT)]);
+    assert_eq!(epoll.wait(20), [], "told once");
+    client.write_all(b"a").unwrap();
+    assert_eq!(epoll.wait(5000), [(at, IN | OUT)]);
+    assert_eq!(epoll.wait(20), [], "told once, though unread");
+    client.write_all(b"b").unwrap();
+    assert_eq!(epoll.wait(5000), [(at, IN | OUT)], "each arrival is an edge");
+    // Full, then room again: an edge.
+    server.set_nonblocking(true).unwrap();
+    while (&server).write(&[0; 1 << 16]).is_ok() {}
+    assert_eq!(epoll.wait(20), []);
+    let reader = std::thread::spawn(move || {
+        let mut sink = vec![0; 1 << 20];
+        client.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        while matches!(client.read(&mut sink), Ok(n) if n > 0) {}
+    });
+    assert_eq!(epoll.wait(5000), [(at, IN | OUT)]);
+    reader.join().unwrap();
+}
+
+fn oneshot() {
+    let (server, mut client) = pair();
+    let epoll = Epoll::new();
+    let at = server.as_raw_fd();
+    epoll.add(&server, IN | ONESHOT);
+    client.write_all(b"a").unwrap();
+    assert_eq!(epoll.wait(5000), [(at, IN)]);
+    client.write_all(b"b").unwrap();
+    assert_eq!(epoll.wait(30), []);
+    epoll.change(&server, IN | ONESHOT);
+    assert_eq!(epoll.wait(5000), [(at, IN)]);
+    drop(client);
+    assert_eq!(epoll.wait(30), [], "not even the end");
+}
+
+fn interest_errors() {
+    let (server, _client) = pair();
+    let epoll = Epoll::new();
+    assert_eq!(epoll.ctl(libc::EPOLL_CTL_MOD, &server, IN), Err(libc::ENOENT));
+    assert_eq!(epoll.ctl(libc::EPOLL_CTL_DEL, &server, IN), Err(libc::ENOENT));
+    epoll.add(&server, IN);
+    assert_eq!(epoll.ctl(libc::EPOLL_CTL_ADD, &server, IN), Err(libc::EEXIST));
+    assert_eq!(epoll.ctl(libc::EPOLL_CTL_DEL, &server, 0), Ok(()));
+    assert_eq!(epoll.ctl(libc::EPOLL_CTL_ADD, &epoll, IN), Err(libc::EINVAL));
+    assert_eq!(epoll.ctl(libc::EPOLL_CTL_ADD, &777, IN), Err(libc::EBADF));
+    epoll.add(&server, IN | libc::EPOLLEXCLUSIVE as u32);
+    assert_eq!(epoll.ctl(libc::EPOLL_CTL_MOD, &server, IN), Err(libc::EINVAL));
+}
+
+fn kernel_descriptors_too() {
+    let (server, mut client) = pair();
+    let (mut read, mut write) = std::io::pipe().unwrap();
+    let epoll = Epoll::new();
+    epoll.add(&server, IN);
+    epoll.add(&read, IN);
+    let late = |mut write: Box<dyn Write + Send>| {
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(60));
+            write.write_all(b"x").unwrap();
+        })
+    };
+    late(Box::new(write.try_clone().unwrap()));
+    assert_eq!(epoll.wait(5000), [(read.as_raw_fd(), IN)]);
+    read.read_exact(&mut [0]).unwrap();
+    late(Box::new(client.try_clone().unwrap()));
+    assert_eq!(epoll.wait(5000), [(server.as_raw_fd(), IN)]);
+    (&server).read_exact(&mut [0]).unwrap();
+    assert_eq!(epoll.wait(30), []);
+    write.write_all(b"x").unwrap();
+    client.write_all(b"x").unwrap();
+    let mut fds: Vec<RawFd> = (0..20).flat_map(|_| epoll.wait(1000)).map(|(fd, _)| fd).collect();
+    fds.sort_unstable();
+    fds.dedup();
+    let mut both = vec![server.as_raw_fd(), read.as_raw_fd()];
+    both.sort_unstable();
+    assert_eq!(fds, both);
+}
+
+/// A socket that is always ready fills every answer; the pipe has its turn all the same.
+fn kernel_descriptors_do_not_starve() {
+    let (server, _client) = pair();
+    let (read, mut write) = std::io::pipe().unwrap();
+    let epoll = Epoll::new();
+    epoll.add(&server, OUT);
+    epoll.add(&read, IN);
+    write.write_all(b"x").unwrap();
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    let seen = (0..50).any(|_| {
+        // SAFETY: room for one.
+        assert_eq!(unsafe { libc::epoll_wait(epoll.0, &raw mut event, 1, 1000) }, 1);
+        event.u64 == read.as_raw_fd() as u64
+    });
+    assert!(seen);
+}
+
+fn nested_sets() {
+    let (server, mut client) = pair();
+    let (read, mut write) = std::io::pipe().unwrap();
+    let (inner, outer) = (Epoll::new(), Epoll::new());
+    inner.add(&server, IN);
+    inner.add(&read, IN);
+    outer.add(&inner, IN);
+    assert_eq!(outer.wait(0), []);
+    let ready = [(inner.0, IN)];
+    let sender = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(60));
+        client.write_all(b"x").unwrap();
+        client
+    });
+    assert_eq!(outer.wait(5000), ready);
+    write.write_all(b"x").unwrap();
+    assert_eq!(outer.wait(5000), ready, "once, for either reason");
+    let mut entry = libc::pollfd { fd: inner.0, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry.
+    assert_eq!(unsafe { libc::poll(&raw mut entry, 1, 0) }, 1);
+    (&server).read_exact(&mut [0]).unwrap();
+    (&read).read_exact(&mut [0]).unwrap();
+    assert_eq!(outer.wait(0), []);
+    // SAFETY: one entry.
+    assert_eq!(unsafe { libc::poll(&raw mut entry, 1, 0) }, 0);
+    sender.join().unwrap();
+}
+
+fn two_threads_one_set() {
+    const ROUNDS: usize = 200;
+    let epoll = &Epoll::new();
+    let pairs: Vec<_> = (0..4).map(|_| pair()).collect();
+    for (server, _) in &pairs {
+        server.set_nonblocking(true).unwrap();
+        epoll.add(server, IN | ET);
+    }
+    let total = &std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                use std::sync::atomic::Ordering::SeqCst;
+                while total.load(SeqCst) < ROUNDS * pairs.len() {
+                    for (fd, _) in epoll.wait(100) {
+                        let (mut server, _) = pairs.iter().find(|(s, _)| s.as_raw_fd() == fd).map(|(s, c)| (s, c)).unwrap();
+                        while let Ok(n) = server.read(&mut [0; 64]) {
+                            total.fetch_add(n, SeqCst);
+                            server.write_all(&vec![1; n]).unwrap();
+                        }
+                    }
+                }
+            });
+        }
+        for (_, client) in &pairs {
+            scope.spawn(move || {
+                let mut client = client;
+                for _ in 0..ROUNDS {
+                    client.write_all(b"x").unwrap();
+                    client.read_exact(&mut [0]).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(total.load(std::sync::atomic::Ordering::SeqCst), ROUNDS * pairs.len());
+}
+
+fn added_while_waiting() {
+    let epoll = Epoll::new();
+    let (server, mut client) = pair();
+    client.write_all(b"x").unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| epoll.wait(5000));
+        std::thread::sleep(Duration::from_millis(60));
+        epoll.add(&server, IN);
+        assert_eq!(waiter.join().unwrap(), [(server.as_raw_fd(), IN)]);
+    });
+}
+
+fn sets_after_fork() {
+    let (server, mut client) = pair();
+    let (read, mut write) = std::io::pipe().unwrap();
+    let epoll = Epoll::new();
+    epoll.add(&server, IN);
+    epoll.add(&read, IN);
+    assert_eq!(epoll.wait(20), []);
+    // SAFETY: the child runs on with what it has, and exits.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let woken = epoll.wait(5000);
+        // The kernel's part is shared with the parent, as ever: either may take note of the pipe.
+        std::process::exit(i32::from(woken != [(server.as_raw_fd(), IN)]));
+    }
+    std::thread::sleep(Duration::from_millis(60));
+    client.write_all(b"x").unwrap();
+    let mut status = -1;
+    // SAFETY: a status.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0);
+    assert_eq!(epoll.wait(5000), [(server.as_raw_fd(), IN)]);
+    (&server).read_exact(&mut [0]).unwrap();
+    write.write_all(b"x").unwrap();
+    assert_eq!(epoll.wait(5000), [(read.as_raw_fd(), IN)]);
+}
+
+fn closed_sockets_leave() {
+    let epoll = Epoll::new();
+    let (server, mut client) = pair();
+    let at = server.as_raw_fd();
+    epoll.add(&server, IN);
+    client.write_all(b"x").unwrap();
+    assert_eq!(epoll.wait(5000), [(at, IN)]);
+    let copy = server.try_clone().unwrap();
+    drop(server);
+    assert_eq!(epoll.wait(5000), [(at, IN)], "the open file is still there");
+    drop(copy);
+    assert_eq!(epoll.wait(20), []);
+    // A new socket with the same number is a new one.
+    let (server, _client) = pair();
+    epoll.add(&server, OUT);
+    assert_eq!(epoll.wait(5000), [(server.as_raw_fd(), OUT)]);
+}
+
+fn low_water() {
+    let (server, mut client) = pair();
+    assert_eq!(set(server.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, 3), Ok(()));
+    let epoll = Epoll::new();
+    epoll.add(&server, IN);
+    client.write_all(b"ab").unwrap();
+    assert_eq!(epoll.wait(50), []);
+    client.write_all(b"c").unwrap();
+    assert_eq!(epoll.wait(5000), [(server.as_raw_fd(), IN)]);
+}
+
+fn select_and_poll() {
+    let (server, mut client) = pair();
+    let (read, mut write) = std::io::pipe().unwrap();
+    let select = |ms: i64| {
+        // SAFETY: sets that live here; the descriptors are below FD_SETSIZE.
+        unsafe {
+            let mut set: libc::fd_set = std::mem::zeroed();
+            libc::FD_SET(server.as_raw_fd(), &raw mut set);
+            libc::FD_SET(read.as_raw_fd(), &raw mut set);
+            let mut limit = libc::timeval { tv_sec: ms / 1000, tv_usec: ms % 1000 * 1000 };
+            let none = std::ptr::null_mut();
+            let count = libc::select(64, &raw mut set, none, none, &raw mut limit);
+            let has = |fd| libc::FD_ISSET(fd, &raw const set);
+            (count, has(server.as_raw_fd()), has(read.as_raw_fd()))
+        }
+    };
+    assert_eq!(select(30), (0, false, false));
+    client.write_all(b"x").unwrap();
+    assert_eq!(select(5000), (1, true, false));
+    write.write_all(b"x").unwrap();
+    assert_eq!(select(5000), (2, true, true));
+    let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
+    let mut list = [
+        entry(server.as_raw_fd(), libc::POLLIN | libc::POLLOUT),
+        entry(-1, libc::POLLIN),
+        entry(read.as_raw_fd(), libc::POLLIN),
+        entry(999, libc::POLLIN),
+    ];
+    // SAFETY: four entries.
+    assert_eq!(unsafe { libc::poll(list.as_mut_ptr(), 4, 5000) }, 3);
+    let revents = list.map(|entry| entry.revents);
+    assert_eq!(revents, [libc::POLLIN | libc::POLLOUT, 0, libc::POLLIN, libc::POLLNVAL]);
+    drop(client);
+    (&server).read_exact(&mut [0]).unwrap();
+    let mut gone = entry(server.as_raw_fd(), libc::POLLRDHUP);
+    // SAFETY: one entry.
+    assert_eq!(unsafe { libc::poll(&raw mut gone, 1, 5000) }, 1);
+}
+
+/// Each thread hears of its own socket, whoever takes the events out of the ring.
+fn threads_in_poll() {
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let (mut server, mut client) = pair();
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    let mut entry = libc::pollfd { fd: server.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+                    // SAFETY: one entry.
+                    assert_eq!(unsafe { libc::poll(&raw mut entry, 1, 5000) }, 1);
+                    server.read_exact(&mut [0]).unwrap();
+                    server.write_all(b"y").unwrap();
+                }
+            });
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    client.write_all(b"x").unwrap();
+                    client.read_exact(&mut [0]).unwrap();
+                }
+            });
+        }
+    });
+}

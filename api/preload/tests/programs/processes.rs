@@ -1,0 +1,272 @@
+//! fork, exec, spawn, SCM_RIGHTS, and an engine that dies.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Case, STOP_ENGINE};
+use crate::sockets::{errno, pair};
+
+pub const CASES: &[Case] = &[
+    ("workers_accept", workers_accept),
+    ("fork_keeps_connections", fork_keeps_connections),
+    ("a_killed_child_leaves_nothing", a_killed_child_leaves_nothing),
+    ("exec_keeps_sockets", exec_keeps_sockets),
+    ("close_on_exec", close_on_exec),
+    ("commands", commands),
+    ("sent_over_a_unix_socket", sent_over_a_unix_socket),
+    ("forked_without_us", forked_without_us),
+    ("the_engine_dies_in_recv", the_engine_dies_in_recv),
+    ("the_engine_dies_in_poll", the_engine_dies_in_poll),
+    ("no_io_uring", no_io_uring),
+];
+
+/// Runs `child` in a forked process; gives its id.
+fn fork(child: impl FnOnce()) -> i32 {
+    // SAFETY: this process has one thread; the child exits.
+    match unsafe { libc::fork() } {
+        0 => {
+            child();
+            std::process::exit(0);
+        }
+        pid => {
+            assert!(pid > 0);
+            pid
+        }
+    }
+}
+
+fn wait(pid: i32) -> i32 {
+    let mut status = -1;
+    // SAFETY: a status.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
+fn keep_on_exec(fd: RawFd) {
+    // SAFETY: integers only.
+    assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }, 0);
+}
+
+fn workers_accept() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let workers: Vec<i32> = (0..3)
+        .map(|_| {
+            fork(|| {
+                for _ in 0..5 {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    stream.write_all(b"served").unwrap();
+                }
+            })
+        })
+        .collect();
+    drop(listener);
+    for _ in 0..15 {
+        let mut text = String::new();
+        TcpStream::connect(at).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "served");
+    }
+    for worker in workers {
+        assert_eq!(wait(worker), 0);
+    }
+    assert!(TcpStream::connect(at).is_err(), "the last holder is gone");
+}
+
+fn fork_keeps_connections() {
+    let (mut server, mut client) = pair();
+    let child = fork(|| {
+        server.write_all(b"child").unwrap();
+        server.read_exact(&mut [0; 6]).unwrap();
+    });
+    drop(server);
+    client.read_exact(&mut [0; 5]).unwrap();
+    client.write_all(b"parent").unwrap();
+    assert_eq!(wait(child), 0);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0, "closed when its last holder went");
+}
+
+fn a_killed_child_leaves_nothing() {
+    let (server, mut client) = pair();
+    let child = fork(|| {
+        (&server).write_all(b"x").unwrap();
+        std::thread::sleep(Duration::from_secs(60));
+    });
+    drop(server);
+    client.read_exact(&mut [0]).unwrap();
+    // SAFETY: our child.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    wait(child);
+    assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
+}
+
+fn exec_keeps_sockets() {
+    let (server, mut client) = pair();
+    let fd = server.as_raw_fd();
+    keep_on_exec(fd);
+    let script = format!("read line <&{fd}; echo \"$line, heard\" >&{fd}");
+    // std makes the process by posix_spawn or fork and exec; `exec` in the shell is one more image.
+    let mut child = Command::new("sh").arg("-c").arg(format!("exec sh -c '{script}'")).spawn().unwrap();
+    drop(server);
+    client.write_all(b"a line\n").unwrap();
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "a line, heard\n");
+    assert!(child.wait().unwrap().success());
+}
+
+fn close_on_exec() {
+    let (server, mut client) = pair();
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    drop(server);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0, "the other image does not hold it");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn commands() {
+    // SAFETY: strings.
+    unsafe {
+        assert_eq!(libc::system(c"exit 3".as_ptr()), 3 << 8);
+        let stream = libc::popen(c"echo out".as_ptr(), c"r".as_ptr());
+        let mut line = [0; 16];
+        assert!(!libc::fgets(line.as_mut_ptr(), 16, stream).is_null());
+        assert_eq!(std::ffi::CStr::from_ptr(line.as_ptr()), c"out\n");
+        assert_eq!(libc::pclose(stream), 0);
+        let child = fork(|| {
+            libc::execl(c"/bin/sh".as_ptr(), c"sh".as_ptr(), c"-c".as_ptr(), c"exit $#".as_ptr(), c"0".as_ptr(),
+                c"1".as_ptr(), c"2".as_ptr(), c"3".as_ptr(), c"4".as_ptr(), std::ptr::null::<libc::c_char>());
+        });
+        assert_eq!(wait(child), 4 << 8);
+    }
+}
+
+fn sent_over_a_unix_socket() {
+    let (left, right) = UnixStream::pair().unwrap();
+    let (server, mut client) = pair();
+    let child = fork(|| {
+        drop(left.try_clone());
+        // SAFETY: received just now, and nobody else's.
+        let mut stream = unsafe { TcpStream::from_raw_fd(receive(&right)) };
+        stream.write_all(b"by another hand").unwrap();
+    });
+    // The child was forked before this connection: it knows it by the message alone.
+    let (second, mut other) = pair();
+    drop((server, &mut client));
+    send(&left, second.as_raw_fd());
+    drop(second);
+    let mut text = String::new();
+    other.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "by another hand");
+    assert_eq!(wait(child), 0);
+}
+
+fn send(over: &UnixStream, fd: RawFd) {
+    with_message(|message, control| {
+        // SAFETY: the control buffer has room for one descriptor.
+        unsafe {
+            (*control).cmsg_level = libc::SOL_SOCKET;
+            (*control).cmsg_type = libc::SCM_RIGHTS;
+            (*control).cmsg_len = libc::CMSG_LEN(4) as usize;
+            libc::CMSG_DATA(control).cast::<RawFd>().write_unaligned(fd);
+            assert_eq!(libc::sendmsg(over.as_raw_fd(), message, 0), 1);
+        }
+    });
+}
+
+fn receive(over: &UnixStream) -> RawFd {
+    let mut fd = -1;
+    with_message(|message, control| {
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!(libc::recvmsg(over.as_raw_fd(), message, 0), 1);
+            fd = libc::CMSG_DATA(control).cast::<RawFd>().read_unaligned();
+        }
+    });
+    fd
+}
+
+fn with_message(act: impl FnOnce(*mut libc::msghdr, *mut libc::cmsghdr)) {
+    let mut byte = [b'x'];
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let mut control = [0u64; 3];
+    // SAFETY: zeroes are a valid msghdr, which then points to what is here.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(4) as usize;
+        act(&raw mut message, control.as_mut_ptr().cast());
+    }
+}
+
+/// A child that libc makes by itself must not touch its parent's rings.
+fn forked_without_us() {
+    let (server, client) = pair();
+    let mut terminal = -1;
+    // SAFETY: nulls are allowed; the child exits.
+    unsafe {
+        let pid = libc::forkpty(&raw mut terminal, std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
+        if pid == 0 {
+            let failed = libc::write(server.as_raw_fd(), b"x".as_ptr().cast(), 1) == -1 && errno() == libc::ENETDOWN;
+            let none_new = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) == -1 && errno() == libc::ENETDOWN;
+            libc::_exit(i32::from(!failed || !none_new));
+        }
+        assert_eq!(wait(pid), 0);
+    }
+    (&server).write_all(b"x").unwrap();
+    (&client).read_exact(&mut [0]).unwrap();
+}
+
+fn stop_engine_soon() {
+    std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(100));
+        println!("{STOP_ENGINE}");
+    });
+}
+
+fn the_engine_dies_in_recv() {
+    let (mut server, mut client) = pair();
+    stop_engine_soon();
+    let begin = Instant::now();
+    assert_eq!(server.read(&mut [0]).unwrap_err().raw_os_error(), Some(libc::ENETDOWN));
+    assert!(begin.elapsed() < Duration::from_secs(3));
+    assert_eq!(client.write(b"x").unwrap_err().raw_os_error(), Some(libc::ENETDOWN));
+    assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().raw_os_error(), Some(libc::ENETDOWN));
+}
+
+fn the_engine_dies_in_poll() {
+    let (server, client) = pair();
+    // SAFETY: an integer.
+    let epoll = unsafe { libc::epoll_create1(0) };
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 1 };
+    // SAFETY: an event.
+    assert_eq!(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, server.as_raw_fd(), &raw mut event) }, 0);
+    let other = std::thread::spawn(move || {
+        let mut entry = libc::pollfd { fd: client.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry.
+        let count = unsafe { libc::poll(&raw mut entry, 1, 10_000) };
+        (count, entry.revents & libc::POLLERR != 0, client)
+    });
+    stop_engine_soon();
+    // SAFETY: room for one.
+    assert_eq!(unsafe { libc::epoll_wait(epoll, &raw mut event, 1, 10_000) }, 1);
+    assert_ne!({ event.events } & libc::EPOLLERR as u32, 0);
+    let (count, error, _) = other.join().unwrap();
+    assert!(count == 1 && error);
+}
+
+fn no_io_uring() {
+    // SAFETY: refused before anything is looked at.
+    let result = unsafe { libc::syscall(libc::SYS_io_uring_setup, 8, 0) };
+    assert_eq!((result, errno()), (-1, libc::ENOSYS));
+    // SAFETY: no arguments; and one that fails.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_getpid), i64::from(libc::getpid()));
+        assert_eq!((libc::syscall(libc::SYS_lseek, -1, 0, 0), errno()), (-1, libc::EBADF));
+    }
+}

@@ -1,0 +1,318 @@
+//! Bytes, datagrams, files.
+
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::net::{Shutdown, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use crate::harness::Case;
+use crate::sockets::{errno, pair, set};
+
+pub const CASES: &[Case] = &[
+    ("echo", echo),
+    ("bulk_both_ways", bulk_both_ways),
+    ("peek_and_waitall", peek_and_waitall),
+    ("nonblocking_fills_up", nonblocking_fills_up),
+    ("timeouts", timeouts),
+    ("reset", reset),
+    ("vectors", vectors),
+    ("datagrams", datagrams),
+    ("datagram_control", datagram_control),
+    ("many_datagrams_in_one_call", many_datagrams_in_one_call),
+    ("files", files),
+    ("pipes", pipes),
+    ("streams", streams),
+];
+
+fn echo() {
+    let (mut a, mut b) = pair();
+    b.write_all(b"hello").unwrap();
+    let mut got = [0; 5];
+    a.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"hello");
+    b.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(a.read(&mut got).unwrap(), 0);
+    a.write_all(b"later").unwrap();
+    drop(a);
+    let mut rest = Vec::new();
+    b.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"later");
+}
+
+fn bulk_both_ways() {
+    const LEN: usize = 24 << 20;
+    let byte = |n: usize, salt: usize| (n.wrapping_mul(31) >> 7) as u8 ^ salt as u8;
+    let (a, b) = pair();
+    std::thread::scope(|scope| {
+        for (salt, from, to) in [(1, &a, &b), (2, &b, &a)] {
+            scope.spawn(move || {
+                let data: Vec<u8> = (0..LEN).map(|n| byte(n, salt)).collect();
+                let mut from = from;
+                from.write_all(&data).unwrap();
+                from.shutdown(Shutdown::Write).unwrap();
+            });
+            scope.spawn(move || {
+                let mut data = Vec::new();
+                let mut to = to;
+                to.read_to_end(&mut data).unwrap();
+                assert_eq!(data.len(), LEN);
+                assert!(data.iter().enumerate().all(|(n, &got)| got == byte(n, salt)));
+            });
+        }
+    });
+}
+
+fn peek_and_waitall() {
+    let (a, mut b) = pair();
+    b.write_all(b"abc").unwrap();
+    let mut got = [0; 8];
+    assert_eq!(a.peek(&mut got).unwrap(), 3);
+    assert_eq!(a.peek(&mut got).unwrap(), 3);
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        b.write_all(b"defgh").unwrap();
+        b
+    });
+    // SAFETY: a buffer and its size.
+    let n = unsafe { libc::recv(a.as_raw_fd(), got.as_mut_ptr().cast(), 8, libc::MSG_WAITALL) };
+    assert_eq!((n, &got), (8, b"abcdefgh"));
+    drop(late.join().unwrap());
+    // SAFETY: as above.
+    let n = unsafe { libc::recv(a.as_raw_fd(), got.as_mut_ptr().cast(), 8, libc::MSG_WAITALL) };
+    assert_eq!(n, 0, "the end");
+}
+
+fn nonblocking_fills_up() {
+    let (mut a, mut b) = pair();
+    b.set_nonblocking(true).unwrap();
+    assert_eq!(b.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    let chunk = vec![7; 1 << 16];
+    let mut sent = 0;
+    loop {
+        match b.write(&chunk) {
+            Ok(n) => sent += n,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                break;
+            }
+        }
+    }
+    assert!(sent >= chunk.len());
+    let mut entry = libc::pollfd { fd: b.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one entry.
+    assert_eq!(unsafe { libc::poll(&raw mut entry, 1, 0) }, 0);
+    let reader = std::thread::spawn(move || {
+        let mut all = vec![0; sent];
+        a.read_exact(&mut all).unwrap();
+        a
+    });
+    // SAFETY: one entry.
+    assert_eq!(unsafe { libc::poll(&raw mut entry, 1, 5000) }, 1);
+    reader.join().unwrap();
+}
+
+fn timeouts() {
+    let (mut a, mut b) = pair();
+    let limit = Duration::from_millis(700);
+    a.set_read_timeout(Some(limit)).unwrap();
+    let begin = Instant::now();
+    assert_eq!(a.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert!((limit..limit * 2).contains(&begin.elapsed()));
+    b.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    let error = loop {
+        if let Err(error) = b.write(&[0; 1 << 16]) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+}
+
+fn reset() {
+    let (a, mut b) = pair();
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: a struct and its size.
+    let result = unsafe {
+        let (at, len) = ((&raw const linger).cast(), size_of_val(&linger) as u32);
+        libc::setsockopt(a.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, at, len)
+    };
+    assert_eq!(result, 0);
+    drop(a);
+    assert_eq!(b.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(b.read(&mut [0]).unwrap(), 0, "the error is told once");
+    assert_eq!(b.write(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
+}
+
+fn vectors() {
+    let (mut a, mut b) = pair();
+    let parts = [b"ab".as_slice(), b"", b"cde"].map(std::io::IoSlice::new);
+    assert_eq!(b.write_vectored(&parts).unwrap(), 5);
+    let (mut one, mut two) = ([0; 1], [0; 9]);
+    let mut parts = [std::io::IoSliceMut::new(&mut one), std::io::IoSliceMut::new(&mut two)];
+    assert_eq!(a.read_vectored(&mut parts).unwrap(), 5);
+    assert_eq!((one[0], &two[..4]), (b'a', &b"bcde"[..]));
+}
+
+fn datagrams() {
+    for any in ["127.0.0.1:0", "[::1]:0"] {
+        let (a, b) = (UdpSocket::bind(any).unwrap(), UdpSocket::bind(any).unwrap());
+        let to = a.local_addr().unwrap();
+        for len in [0, 1, 1400, 9000, 65507 - 40] {
+            let data = vec![len as u8; len];
+            assert_eq!(b.send_to(&data, to).unwrap(), len);
+            let mut got = vec![0; 70_000];
+            assert_eq!(a.recv_from(&mut got).unwrap(), (len, b.local_addr().unwrap()));
+            assert_eq!(got[..len], data);
+        }
+        let too_long = b.send_to(&[0; 65508], to).unwrap_err();
+        assert_eq!(too_long.raw_os_error(), Some(libc::EMSGSIZE));
+        b.send_to(b"longer than that", to).unwrap();
+        let mut short = [0; 6];
+        // SAFETY: a buffer and its size.
+        let n = unsafe { libc::recv(a.as_raw_fd(), short.as_mut_ptr().cast(), 6, libc::MSG_TRUNC) };
+        assert_eq!((n, &short), (16, b"longer"));
+        a.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        assert_eq!(a.recv(&mut short).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+    // The port is known as soon as something was sent.
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    assert_eq!(socket.send(b"x").unwrap_err().raw_os_error(), Some(libc::EDESTADDRREQ));
+}
+
+fn datagram_control() {
+    let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    for name in [libc::IP_PKTINFO, libc::IP_RECVTTL, libc::IP_RECVTOS] {
+        assert_eq!(set(a.as_raw_fd(), libc::IPPROTO_IP, name, 1), Ok(()));
+    }
+    assert_eq!(set(b.as_raw_fd(), libc::IPPROTO_IP, libc::IP_TTL, 42), Ok(()));
+    assert_eq!(set(b.as_raw_fd(), libc::IPPROTO_IP, libc::IP_TOS, 0x20), Ok(()));
+    b.send_to(b"x", a.local_addr().unwrap()).unwrap();
+    let mut room = [0u64; 32];
+    let mut byte = [0u8; 4];
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 4 };
+    // SAFETY: zeroes are a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = room.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&room);
+    let mut seen = Vec::new();
+    // SAFETY: the message points to what is there; the kernel's macros walk it.
+    unsafe {
+        assert_eq!(libc::recvmsg(a.as_raw_fd(), &raw mut message, 0), 1);
+        let mut at = libc::CMSG_FIRSTHDR(&raw const message);
+        while !at.is_null() {
+            seen.push(((*at).cmsg_type, *libc::CMSG_DATA(at)));
+            at = libc::CMSG_NXTHDR(&raw const message, at);
+        }
+    }
+    assert_eq!(seen.iter().map(|entry| entry.0).collect::<Vec<_>>(), [libc::IP_PKTINFO, libc::IP_TTL, libc::IP_TOS]);
+    assert_eq!((seen[1].1, seen[2].1), (42, 0x20));
+}
+
+fn many_datagrams_in_one_call() {
+    let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    b.connect(a.local_addr().unwrap()).unwrap();
+    let mut texts = [*b"one-", *b"two-", *b"six-"];
+    let mut parts = texts.each_mut().map(|text| libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: 4 });
+    // SAFETY: zeroes are valid headers, which then point to the parts.
+    unsafe {
+        let mut messages: [libc::mmsghdr; 3] = std::mem::zeroed();
+        for (message, part) in messages.iter_mut().zip(&mut parts) {
+            message.msg_hdr.msg_iov = part;
+            message.msg_hdr.msg_iovlen = 1;
+        }
+        assert_eq!(libc::sendmmsg(b.as_raw_fd(), messages.as_mut_ptr(), 3, 0), 3);
+        texts = [[0; 4]; 3];
+        let flags = libc::MSG_WAITFORONE;
+        let mut count = 0;
+        while count < 3 {
+            let at = messages.as_mut_ptr().add(count);
+            let got = libc::recvmmsg(a.as_raw_fd(), at, 3 - count as u32, flags, std::ptr::null_mut());
+            assert!(got > 0);
+            count += got as usize;
+        }
+        assert_eq!(messages.map(|message| message.msg_len), [4; 3]);
+    }
+    assert_eq!(texts, [*b"one-", *b"two-", *b"six-"]);
+    // SAFETY: two datagrams of up to three bytes each out of one call.
+    let sent = unsafe {
+        assert_eq!(set(b.as_raw_fd(), libc::IPPROTO_UDP, 103, 3), Ok(()));
+        libc::send(b.as_raw_fd(), b"abcde".as_ptr().cast(), 5, 0)
+    };
+    assert_eq!(sent, 5);
+    let mut got = [0; 8];
+    assert_eq!((a.recv(&mut got).unwrap(), a.recv(&mut got).unwrap()), (3, 2), "UDP_SEGMENT");
+}
+
+fn files() {
+    let mut file = tempfile();
+    let data: Vec<u8> = (0..300_000u32).map(|n| (n / 7) as u8).collect();
+    file.write_all(&data).unwrap();
+    let (a, mut b) = pair();
+    let reader = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        b.read_to_end(&mut all).unwrap();
+        all
+    });
+    let mut offset = 1000;
+    // SAFETY: an offset; then none.
+    unsafe {
+        while offset < data.len() as i64 {
+            assert!(libc::sendfile(a.as_raw_fd(), file.as_raw_fd(), &raw mut offset, data.len()) > 0);
+        }
+        file.seek(std::io::SeekFrom::Start(299_990)).unwrap();
+        assert_eq!(libc::sendfile(a.as_raw_fd(), file.as_raw_fd(), std::ptr::null_mut(), 100), 10);
+        assert_eq!(file.stream_position().unwrap(), 300_000);
+    }
+    drop(a);
+    assert_eq!(reader.join().unwrap(), [&data[1000..], &data[299_990..]].concat());
+}
+
+fn tempfile() -> std::fs::File {
+    use std::os::fd::FromRawFd;
+    // SAFETY: a fresh descriptor that nobody else owns.
+    unsafe { std::fs::File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), 0)) }
+}
+
+fn pipes() {
+    let (a, mut b) = pair();
+    let (mut read, mut write) = std::io::pipe().unwrap();
+    write.write_all(b"to the socket").unwrap();
+    let none = std::ptr::null_mut();
+    // SAFETY: no offsets.
+    let n = unsafe { libc::splice(read.as_raw_fd(), none, a.as_raw_fd(), none, 1000, 0) };
+    assert_eq!(n, 13);
+    let mut got = [0; 13];
+    b.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"to the socket");
+    b.write_all(b"and back").unwrap();
+    // SAFETY: as above.
+    let n = unsafe { libc::splice(a.as_raw_fd(), none, write.as_raw_fd(), none, 1000, 0) };
+    assert_eq!(n, 8);
+    read.read_exact(&mut got[..8]).unwrap();
+    assert_eq!(&got[..8], b"and back");
+    // SAFETY: as above.
+    let n = unsafe { libc::splice(a.as_raw_fd(), none, write.as_raw_fd(), none, 10, libc::SPLICE_F_NONBLOCK) };
+    assert_eq!((n, errno()), (-1, libc::EAGAIN));
+}
+
+fn streams() {
+    let (a, mut b) = pair();
+    // SAFETY: the stream owns a copy of the descriptor until it is closed.
+    unsafe {
+        let file = libc::fdopen(libc::dup(a.as_raw_fd()), c"r+".as_ptr());
+        assert!(!file.is_null());
+        assert_eq!(libc::fputs(c"a line\n".as_ptr(), file), 1);
+        assert_eq!(libc::fflush(file), 0);
+        let mut got = [0; 7];
+        b.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"a line\n");
+        b.write_all(b"another\n").unwrap();
+        let mut line = [0; 32];
+        assert!(!libc::fgets(line.as_mut_ptr(), 32, file).is_null());
+        assert_eq!(std::ffi::CStr::from_ptr(line.as_ptr()), c"another\n");
+        assert_eq!(libc::fclose(file), 0);
+    }
+    drop(a);
+    assert_eq!(b.read(&mut [0]).unwrap(), 0);
+}

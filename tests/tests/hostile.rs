@@ -1,0 +1,100 @@
+//! A neighbour on the link that means harm. Connections go on, nothing dies, every lost frame has a
+//! reason.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use towpath_tests::{Namespace, Process, Scratch, eventually, program, towpath, wait_for_port};
+
+const FRAMES: &str = "20000";
+
+/// What 20 000 frames of every kind are bound to reach.
+const REASONS: &[&str] = &[
+    "fragment_invalid",
+    "fragment_overlap",
+    "frame_not_ours",
+    "frame_unknown",
+    "icmp_error_stray",
+    "icmp_malformed",
+    "ip_checksum",
+    "ip_malformed",
+    "ip_source_route",
+    "martian",
+    "neighbor_malformed",
+    "not_local",
+    "tcp_no_socket",
+    "tcp_unacceptable",
+    "transport_checksum",
+    "transport_malformed",
+    "udp_no_socket",
+    "unknown_protocol",
+];
+
+#[test]
+fn a_hostile_neighbour() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for seed in ["1", "2"] {
+        storm(seed);
+    }
+}
+
+fn storm(seed: &str) {
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    let big = folder.big("big", 96 << 20);
+    let mut server = serve(&ns, &folder);
+    wait_for_port(&ns, "10.77.0.2", 7700);
+
+    let download =
+        ns.spawn(&["curl", "-sS", "-m", "90", "--limit-rate", "24M", "-o", &folder.file("copy"), "http://10.77.0.2:7700/big"]);
+    let frames = program("oracle/hostile/frames.py");
+    let hostile = ns.spawn(&["python3", "-B", &frames, "hostile0", seed, FRAMES]);
+    let said = hostile.wait(Duration::from_secs(90)).ok().stdout;
+    assert!(said.starts_with("sent True, used "), "seed {seed}: {said}");
+    download.wait(Duration::from_secs(90)).ok();
+    ns.run(&["cmp", &big, &folder.file("copy")]).ok();
+
+    // And new connections, in and out.
+    assert!(server.is_running(), "seed {seed}");
+    let again = ns.shell("curl -sS -m 30 http://10.77.0.2:7700/big | sha256sum").ok().stdout;
+    let wanted = ns.shell(&format!("sha256sum < {big}")).ok().stdout;
+    assert_eq!(again, wanted, "seed {seed}");
+    let ping = ns.run(&["ping", "-c", "3", "-i", "0.2", "-W", "2", "10.77.0.2"]).ok().stdout;
+    assert!(ping.contains(" 0% packet loss"), "{ping}");
+
+    let out = server.stop();
+    assert!(!out.stderr.contains("panicked"), "seed {seed}: {}", out.stderr);
+    let json = out.stderr.lines().find(|line| line.starts_with('{')).expect("counters");
+    let counters: Value = serde_json::from_str(json).expect("JSON");
+    let unreached: Vec<_> =
+        REASONS.iter().filter(|reason| counters["drops"][**reason].as_u64().unwrap_or(0) == 0).collect();
+    assert!(unreached.is_empty(), "seed {seed}: no {unreached:?} in {:#}", counters["drops"]);
+}
+
+fn serve(ns: &Namespace, folder: &Scratch) -> Process {
+    let (towpath, receive) = (towpath(), program("receive.py"));
+    let path = folder.path().to_str().expect("plain");
+    ns.spawn(&[&towpath, "run", "-q", "--tap=hostile0", "--stats=json", "--", "python3", &receive, "7700", path])
+}
+
+/// The same frames at a stack that has nothing to lose: no socket is open at all.
+#[test]
+fn a_hostile_neighbour_of_an_idle_stack() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let ns = Namespace::new();
+    let script = "import os,socket,sys,time\nd=__import__('random').Random(3)\ntime.sleep(1)\n\
+        w=socket.socket(socket.AF_PACKET,socket.SOCK_RAW)\nw.bind(('idle0',0))\nsent=0\n\
+        for i in range(20000):\n try: w.send(d.choice((b'\\xff'*6,b'\\2'*6,b'\\x33\\x33\\0\\0\\0\\1'))+b'\\2'*6+d.choice((b'\\x08\\0',b'\\x08\\6',b'\\x86\\xdd'))+d.choice((b'\\x45\\0',b'\\x60\\0',b''))+d.randbytes(d.randrange(1400))); sent+=1\n except OSError: pass\n\
+        \x20if i%20==0: time.sleep(.001)\nprint(sent>18000)";
+    let towpath = towpath();
+    let idle = ns.spawn(&[&towpath, "run", "-q", "--tap=idle0", "--stats=json", "--", "sleep", "60"]);
+    eventually("the device is up", || ns.shell("ip link show idle0 up | grep -q UP").success());
+    assert_eq!(ns.run(&["python3", "-c", script]).ok().stdout, "True\n");
+    let out = idle.stop();
+    let counters: Value = serde_json::from_str(out.stderr.trim()).expect("nothing but JSON");
+    let drops: u64 = counters["drops"].as_object().into_iter().flatten().filter_map(|(_, v)| v.as_u64()).sum();
+    assert!(drops > 15_000, "{counters:#}");
+}
