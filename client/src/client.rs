@@ -60,7 +60,9 @@ impl Client {
         // The hello drops what this image does not list, and a list takes full generations, which
         // are in the region, which comes with the answer. A clone holds it all meanwhile.
         let holder = match held {
-            Some(_) => Some(exchange(&control, &Request { call: call::CLONE, ..Request::default() })?),
+            Some(_) => {
+                Some(exchange(&control, &Request { call: call::CLONE, ..Request::default() })?)
+            }
             None => None,
         };
         let received = exchange(&control, &hello())?;
@@ -140,7 +142,8 @@ impl Client {
         let _signals = SignalsBlocked::new();
         let _calls = self.calls.lock();
         let mut fds = Vec::new();
-        let result = send_request(&self.control, request).and_then(|()| recv_reply(&self.control, &mut fds));
+        let result =
+            send_request(&self.control, request).and_then(|()| recv_reply(&self.control, &mut fds));
         match result {
             Ok(reply) if reply.errno == 0 => Ok((reply, fds)),
             Ok(reply) => Err(Error::Refused(reply.errno)),
@@ -169,7 +172,8 @@ impl Client {
             if tries % RING_FULL_TRIES == 0 && !self.check_alive() {
                 return;
             }
-            let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: RING_FULL_PAUSE.as_nanos() as i64 };
+            let pause =
+                rustix::time::Timespec { tv_sec: 0, tv_nsec: RING_FULL_PAUSE.as_nanos() as i64 };
             let _ = rustix::thread::nanosleep(&pause);
         }
     }
@@ -369,7 +373,8 @@ impl Cloned {
 pub unsafe fn control_from_number(number: i32) -> Option<OwnedFd> {
     // SAFETY: borrowed for the time of a check only.
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
-    let is_packet_socket = rustix::net::sockopt::socket_type(borrowed) == Ok(rustix::net::SocketType::SEQPACKET);
+    let is_packet_socket =
+        rustix::net::sockopt::socket_type(borrowed) == Ok(rustix::net::SocketType::SEQPACKET);
     // SAFETY: it is open, and the caller promises that it is nobody else's.
     is_packet_socket.then(|| unsafe { OwnedFd::from_raw_fd(borrowed.as_raw_fd()) })
 }

@@ -46,7 +46,7 @@ pub unsafe fn recv(
     let mut copied = 0;
     for buffer in buffers {
         // SAFETY: the caller's promise.
-        let to = unsafe { buffer.bytes(0) };
+        let to = unsafe { buffer.room() };
         let most = to.len().min(header.len as usize - copied);
         let n = program_fifo::peek(client.region(), slot, HEADER + copied as u32, &mut to[..most]);
         copied += n;
@@ -107,8 +107,8 @@ pub unsafe fn send(
     let mut at = program_fifo::write(client.region(), slot, 0, header.as_bytes()) as u32;
     let mut left = header.len as usize;
     for buffer in buffers {
-        // SAFETY: the caller's promise; only read from.
-        let from: &[u8] = unsafe { buffer.bytes(0) };
+        // SAFETY: the caller's promise.
+        let from = unsafe { buffer.bytes(0) };
         let from = &from[..from.len().min(left)];
         at += program_fifo::write(client.region(), slot, at, from) as u32;
         left -= from.len();

@@ -6,7 +6,8 @@
 //! - [`Client`]: the attachment, its calls (answered) and commands (not answered);
 //! - [`Socket`]: a socket by slot and generation, and what state it is in ([`Socket::readiness`]);
 //! - [`stream`], [`datagram`], [`listener`]: moving bytes, datagrams and connections;
-//! - [`wait`]: sleeping until one of them can go on.
+//! - [`wait`]: sleeping until one of them can go on;
+//! - [`in_flight`]: sockets on their way to another process.
 //!
 //! No function here calls into libc for a system call: the calls of this process may be interposed
 //! by a library that is built on this crate. [`syscall`] and rustix's raw backend are used instead.
@@ -19,14 +20,15 @@ mod socket;
 
 pub mod datagram;
 pub mod descriptors;
+pub mod in_flight;
 pub mod listener;
 pub mod stream;
 pub mod syscall;
 pub mod wait;
 
-pub use towpath_ring::{Region, forked};
 pub use client::{Client, Cloned, control_from_number};
 pub use error::Error;
 pub use high_fd::HighFd;
 pub use lock::{Lock, LockGuard};
 pub use socket::{Buffer, Socket, ready};
+pub use towpath_ring::{Region, forked};

@@ -30,7 +30,7 @@ pub fn accept<T>(
     let opened = open(socket)?;
     let tell = program_fifo::consume(slot, RECORD as u32);
     drop(guard);
-    crate::stream::opened(socket);
+    crate::stream::opened(client, socket);
     client.socket_command(socket, op::ACCEPTED, 0, 0);
     if tell {
         client.socket_command(listener, op::RX_SPACE, 0, 0);

@@ -46,18 +46,32 @@ impl Buffer {
         buffers.iter().fold(0, |sum, buffer| sum.saturating_add(buffer.len))
     }
 
-    /// Its bytes.
+    /// Its bytes, to be filled.
     ///
     /// # Safety
-    /// The stretch must be valid for reads and writes, and not be used otherwise, while the result
-    /// lives: it is what a program passed to read(2) or write(2).
+    /// The stretch must be valid for writes, and not be used otherwise, while the result lives: it
+    /// is what a program passed to read(2).
     #[inline]
-    pub(crate) unsafe fn bytes(&self, skip: usize) -> &mut [u8] {
-        if self.len == skip {
+    pub(crate) unsafe fn room<'a>(self) -> &'a mut [u8] {
+        if self.len == 0 {
             return &mut [];
         }
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
+    }
+
+    /// Its bytes behind the first `skip`, to be read.
+    ///
+    /// # Safety
+    /// The stretch must be valid for reads, and not be written to, while the result lives: it is
+    /// what a program passed to write(2).
+    #[inline]
+    pub(crate) unsafe fn bytes<'a>(self, skip: usize) -> &'a [u8] {
+        if self.len <= skip {
+            return &[];
+        }
         // SAFETY: the caller's promise; skip is below len.
-        unsafe { std::slice::from_raw_parts_mut(self.at.add(skip), self.len - skip) }
+        unsafe { std::slice::from_raw_parts(self.at.add(skip), self.len - skip) }
     }
 }
 
@@ -108,12 +122,14 @@ pub(crate) fn take_error(slot: &Slot) -> Result<(), Error> {
 
 /// Nothing more will be read beyond what is unread.
 pub(crate) fn no_more_input(slot: &Slot) -> bool {
-    slot.flags.load(Acquire) & (flags::RX_EOF | flags::DEAD) != 0 || slot.shut.load(Relaxed) & shut::READ != 0
+    slot.flags.load(Acquire) & (flags::RX_EOF | flags::DEAD) != 0
+        || slot.shut.load(Relaxed) & shut::READ != 0
 }
 
 /// Nothing more can be sent.
 pub(crate) fn no_more_output(slot: &Slot) -> bool {
-    slot.flags.load(Acquire) & (flags::TX_CLOSED | flags::DEAD) != 0 || slot.shut.load(Relaxed) & shut::WRITE != 0
+    slot.flags.load(Acquire) & (flags::TX_CLOSED | flags::DEAD) != 0
+        || slot.shut.load(Relaxed) & shut::WRITE != 0
 }
 
 fn stream_readiness(slot: &Slot) -> u32 {

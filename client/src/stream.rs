@@ -17,7 +17,12 @@ static MORE: [AtomicU8; SLOTS_MAX as usize] = [const { AtomicU8::new(0) }; SLOTS
 ///
 /// # Safety
 /// The buffers must be valid for writes.
-pub unsafe fn recv(client: &Client, socket: Socket, buffers: &[Buffer], keep: bool) -> Result<usize, Error> {
+pub unsafe fn recv(
+    client: &Client,
+    socket: Socket,
+    buffers: &[Buffer],
+    keep: bool,
+) -> Result<usize, Error> {
     if client.is_dead() {
         return Err(Error::Dead);
     }
@@ -28,7 +33,7 @@ pub unsafe fn recv(client: &Client, socket: Socket, buffers: &[Buffer], keep: bo
     let mut done = 0;
     for buffer in buffers {
         // SAFETY: the caller's promise.
-        let to = unsafe { buffer.bytes(0) };
+        let to = unsafe { buffer.room() };
         let n = program_fifo::peek(client.region(), slot, done as u32, to);
         done += n;
         if n < to.len() {
@@ -150,7 +155,8 @@ pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
 }
 
 /// Forgets what a former socket of this slot left behind.
-pub fn opened(socket: Socket) {
+pub fn opened(client: &Client, socket: Socket) {
+    crate::in_flight::opened(client, socket);
     MORE[socket.slot as usize].store(0, Ordering::Relaxed);
 }
 
@@ -171,15 +177,21 @@ fn check_sendable(slot: &Slot) -> Result<(), Error> {
 
 /// # Safety
 /// The buffers must be valid for reads.
-unsafe fn fill(client: &Client, slot: &Slot, buffers: &[Buffer], mut skip: usize, most: usize) -> usize {
+unsafe fn fill(
+    client: &Client,
+    slot: &Slot,
+    buffers: &[Buffer],
+    mut skip: usize,
+    most: usize,
+) -> usize {
     let mut done = 0;
     for buffer in buffers {
         if skip >= buffer.len {
             skip -= buffer.len;
             continue;
         }
-        // SAFETY: the caller's promise; only read from.
-        let from: &[u8] = unsafe { buffer.bytes(skip) };
+        // SAFETY: the caller's promise.
+        let from = unsafe { buffer.bytes(skip) };
         skip = 0;
         let from = &from[..from.len().min(most - done)];
         let n = program_fifo::write(client.region(), slot, done as u32, from);

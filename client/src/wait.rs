@@ -55,7 +55,8 @@ pub fn until<T>(
         }
     }
     let Some(slot) = client.slot(socket) else {
-        return attempt().map_err(|error| if error == Error::WouldBlock { Error::Dead } else { error });
+        return attempt()
+            .map_err(|error| if error == Error::WouldBlock { Error::Dead } else { error });
     };
     let _counted = Waiter::new(slot);
     loop {
@@ -69,6 +70,7 @@ pub fn until<T>(
         }
         match sleep(&slot.event_seq, seq, deadline) {
             Err(Error::TimedOut) => {
+                crate::in_flight::close_landed(client);
                 if !client.check_alive() {
                     return Err(Error::Dead);
                 }
@@ -84,7 +86,10 @@ pub fn until<T>(
 fn sleep(word: &AtomicU32, expected: u32, deadline: Option<Deadline>) -> Result<(), Error> {
     let slice = Deadline::after(LIVENESS_SLICE);
     let until = deadline.map_or(slice, |deadline| deadline.min(slice));
-    let at = Timespec { tv_sec: (until.0 / 1_000_000_000) as i64, tv_nsec: (until.0 % 1_000_000_000) as i64 };
+    let at = Timespec {
+        tv_sec: (until.0 / 1_000_000_000) as i64,
+        tv_nsec: (until.0 % 1_000_000_000) as i64,
+    };
     // futex_waitv is restarted by the kernel after a handler with SA_RESTART, with its time limit;
     // FUTEX_WAIT with a time limit never is. Linux restarts recv exactly when it has no SO_RCVTIMEO.
     let result = match deadline {

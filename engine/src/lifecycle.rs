@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use towpath_shm::layout::{COMMANDS_MAX, Kind, event, flags, option_bit};
+use towpath_shm::layout::{COMMANDS_MAX, Kind, event, option_bit};
 use towpath_stack::{Linger, SocketOption, SocketState};
 use towpath_tcp::{Instant, State};
 
@@ -57,12 +57,9 @@ impl Engine {
             }
         }
         self.hold(id, slot);
-        // What happened before it was held was told to nobody.
-        if let Some(entry) = self.host.slots.get(slot)
-            && entry.flags & !(flags::CONNECTED | flags::BOUND) != 0
-        {
-            self.host.slots.post(slot, event::RX);
-        }
+        // What happened before it was held was told to nobody: bytes may have come since the program
+        // looked. An event too many costs a look, one too few a connection.
+        self.host.slots.post(slot, event::RX);
     }
 
     /// A process has no descriptor for it any more. The last one's close is the socket's.

@@ -93,12 +93,18 @@ pub fn run(ns: &Namespace, mode: Mode, ports: &[u16], command: &[&str]) -> Outpu
     start(ns, mode, ports, command).wait(Duration::from_secs(120))
 }
 
-/// Waits until a TCP connect from the namespace succeeds.
+/// Waits until a TCP connection from the namespace is made and stays: a published port accepts for
+/// a program that does not listen yet, and then resets.
 pub fn wait_for_port(ns: &Namespace, host: &str, port: u16) {
     let script = format!(
-        "import socket,sys\ntry: socket.create_connection(('{host}',{port}),1).close()\nexcept OSError: sys.exit(1)"
+        "import socket,sys\n\
+         try:\n s=socket.create_connection(('{host}',{port}),1); s.settimeout(.1); sys.exit(not s.recv(1))\n\
+         except TimeoutError: pass\n\
+         except OSError: sys.exit(1)"
     );
-    eventually(&format!("{host}:{port} answers"), || ns.run(&["python3", "-c", &script]).success());
+    eventually(&format!("{host}:{port} answers"), || {
+        ns.run(&["python3", "-c", &script]).success()
+    });
 }
 
 /// Tries for 20 s.

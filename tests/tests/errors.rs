@@ -205,7 +205,7 @@ fn counters_in_json() {
     }
     let sum = |layer: &str| counters[layer].as_object().into_iter().flatten().filter_map(|(_, v)| v.as_u64()).sum::<u64>();
     assert!(sum("engine") > 0 && sum("sockets") > 0 && sum("net") > 0, "{counters:#}");
-    assert!(counters["drops"]["transport_checksum"] == 0, "{counters:#}");
+    assert!(counters["drops"].get("transport_checksum").is_none_or(|n| n == 0), "{counters:#}");
 
     let out = run(&ns, &["-q", "--stats", "--", "curl", "-sS", "-m", "10", "-o", "/dev/null", url]).ok();
     assert!(out.stderr.lines().count() > 3, "{}", out.stderr);
@@ -288,7 +288,7 @@ fn completions_and_help() {
     let (ns, towpath) = (Namespace::new(), towpath());
     for shell in ["bash", "fish", "zsh"] {
         let script = ns.run(&[&towpath, "completions", shell]).ok().stdout;
-        assert!(script.contains("towpath") && script.contains("--publish"), "{shell}");
+        assert!(script.contains("towpath") && script.contains("publish"), "{shell}");
     }
     let script = format!("source <({towpath} completions bash) && complete -p towpath");
     assert!(ns.shell(&script).ok().stdout.contains("towpath"));

@@ -7,11 +7,13 @@ fn asyncio_server_and_client() {
     let script = program("asyncio_echo.py");
     for &mode in Mode::all() {
         let ns = Namespace::new();
-        let _server = start(&ns, mode, &[7001], &["python3", &script, "server", "7001"]);
+        let server = start(&ns, mode, &[7001], &["python3", &script, "server", "7001"]);
         wait_for_port(&ns, mode.host(), 7001);
         let out = ns.run(&["python3", &script, "client", mode.host(), "7001", "200"]).ok();
         assert_eq!(out.stdout, "all echoed\n", "{mode:?}");
 
+        // Its TAP device goes with it; the client gets one of its own.
+        drop(server);
         let _host = ns.spawn(&["python3", &script, "server", "7002"]);
         wait_for_port(&ns, "127.0.0.1", 7002);
         let out =
@@ -25,12 +27,14 @@ fn node_server_and_client() {
     let script = program("http.js");
     for &mode in Mode::all() {
         let ns = Namespace::new();
-        let _server = start(&ns, mode, &[7003], &["node", &script, "server", "7003"]);
+        let server = start(&ns, mode, &[7003], &["node", &script, "server", "7003"]);
         wait_for_port(&ns, mode.host(), 7003);
         let url = format!("http://{}:7003/", mode.host());
         let out = ns.run(&["node", &script, "client", &url, "300"]).ok();
         assert_eq!(out.stdout, "all fetched\n", "{mode:?}");
 
+        // Its TAP device goes with it; the client gets one of its own.
+        drop(server);
         let _host = ns.spawn(&["node", &script, "server", "7004"]);
         wait_for_port(&ns, "127.0.0.1", 7004);
         let url = format!("http://{}:7004/", mode.peer());

@@ -25,9 +25,9 @@ macro_rules! programs {
 
 programs! {
     addresses bind_listen connect cork duplicates epoll_modes epoll_threads exec files fork limit
-    linger listeners many messages modules names nonblocking options options_rare poll_select
+    linger listeners many messages modules names nonblocking null_pointers options options_rare poll_select
     queue_sizes receive_flags reset rights shutdown signals spawn timeouts transfer udp udp_shared
-    unconnected waiting
+    unconnected vectors waiting
 }
 
 /// A program that nobody runs would be no test.

@@ -142,7 +142,7 @@ fn openssl_server_and_client() {
             "openssl", "s_server", "-accept", "7300", "-key", &key, "-cert", &cert, "-www",
             "-quiet",
         ];
-        let _server = start(&ns, mode, &[7300], &serve);
+        let server = start(&ns, mode, &[7300], &serve);
         wait_for_port(&ns, mode.host(), 7300);
         let fetch = |host: &str, port: u16| {
             format!(
@@ -152,6 +152,7 @@ fn openssl_server_and_client() {
         let out = ns.shell(&fetch(mode.host(), 7300));
         assert!(out.stdout.contains("s_server -accept"), "{mode:?}: {} {}", out.stdout, out.stderr);
 
+        drop(server);
         let _host = ns.spawn(&[
             "openssl", "s_server", "-accept", "7301", "-key", &key, "-cert", &cert, "-www",
             "-quiet",
@@ -191,7 +192,7 @@ fn iperf3_tcp_and_udp() {
             let received = report["end"]["sum_received"]["bytes"].as_u64().unwrap_or(0);
             assert!(received > 10_000_000, "{mode:?} {tcp:?}: {received}");
         }
-        for udp in [&["-u", "-b", "100M"][..], &["-u", "-b", "100M", "-R"]] {
+        for udp in [&["-u", "-b", "100M", "-l", "1200"][..], &["-u", "-b", "100M", "-l", "1200", "-R"]] {
             let report = iperf(&ns, mode, 7400, udp);
             let sum = &report["end"]["sum"];
             let (packets, lost) = (

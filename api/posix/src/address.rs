@@ -54,7 +54,11 @@ pub unsafe fn read(at: *const libc::sockaddr, len: libc::socklen_t) -> Result<Ra
 ///
 /// # Safety
 /// `at` must point to `*len` writable bytes; both may be null.
-pub unsafe fn write(addr: &RawAddr, at: *mut libc::sockaddr, len: *mut libc::socklen_t) -> Result<()> {
+pub unsafe fn write(
+    addr: &RawAddr,
+    at: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) -> Result<()> {
     if at.is_null() || len.is_null() {
         return Ok(());
     }

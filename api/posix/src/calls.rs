@@ -41,37 +41,79 @@ const fn missing(names: &'static str, note: &'static str) -> Call {
 
 /// The list.
 pub static CALLS: &[Call] = &[
-    works("socket", "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: EPERM, as for a user without privileges; other protocols: EPROTONOSUPPORT. Other families are the kernel's"),
+    works(
+        "socket",
+        "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: EPERM, as for a user without privileges; other protocols: EPROTONOSUPPORT. Other families are the kernel's",
+    ),
     kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init open", ""),
     works("bind listen getsockname getpeername shutdown", ""),
     works("accept accept4", "by any process that holds the listener"),
-    works("connect", "EINPROGRESS, EALREADY, EISCONN and SO_ERROR as on Linux; AF_UNSPEC dissolves a UDP association, on TCP it is EOPNOTSUPP"),
+    works(
+        "connect",
+        "EINPROGRESS, EALREADY, EISCONN and SO_ERROR as on Linux; AF_UNSPEC dissolves a UDP association, on TCP it is EOPNOTSUPP",
+    ),
     works("read write readv writev", ""),
-    works("recv recvfrom recvmsg recvmmsg", "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE. MSG_ERRQUEUE: EAGAIN (the queue is empty). MSG_OOB: EINVAL on TCP, EOPNOTSUPP otherwise. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS"),
-    works("send sendto sendmsg sendmmsg", "MSG_DONTWAIT, MSG_MORE (TCP), MSG_NOSIGNAL; otherwise SIGPIPE as on Linux. MSG_OOB: EOPNOTSUPP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, UDP_SEGMENT; others EINVAL"),
-    works("__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk", "what _FORTIFY_SOURCE makes of the others"),
-    kernel("__fdelt_chk preadv pwritev preadv2 pwritev2 pread pwrite lseek", "fail on the object behind the descriptor"),
+    works(
+        "recv recvfrom recvmsg recvmmsg",
+        "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE. MSG_ERRQUEUE: EAGAIN (the queue is empty). MSG_OOB: EINVAL on TCP, EOPNOTSUPP otherwise. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS",
+    ),
+    works(
+        "send sendto sendmsg sendmmsg",
+        "MSG_DONTWAIT, MSG_MORE (TCP), MSG_NOSIGNAL; otherwise SIGPIPE as on Linux. MSG_OOB: EOPNOTSUPP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, UDP_SEGMENT; others EINVAL",
+    ),
+    works(
+        "__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk",
+        "what _FORTIFY_SOURCE makes of the others",
+    ),
+    kernel(
+        "__fdelt_chk preadv pwritev preadv2 pwritev2 pread pwrite lseek",
+        "fail on the object behind the descriptor",
+    ),
     works("sendfile sendfile64", "file to socket, through a buffer of 64 KiB"),
     works("splice", "between a pipe and TCP, through a buffer of 64 KiB"),
     missing("tee vmsplice copy_file_range", "EINVAL"),
     works("getsockopt setsockopt", "see the options below; others ENOPROTOOPT"),
-    works("fcntl fcntl64", "F_GETFL and F_SETFL (O_NONBLOCK is the open file's, so shared by dup and fork), F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETOWN, F_SETOWN. O_ASYNC: EINVAL, there is no SIGIO"),
-    works("ioctl", "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK (0), SIOCGIFCONF, SIOCGIFNAME, SIOCGIFINDEX, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFBRDADDR. What would change an interface: EPERM. Others: ENOTTY"),
-    works("close dup dup2 dup3 close_range closefrom", "close waits for SO_LINGER. Descriptors of this library stay open"),
+    works(
+        "fcntl fcntl64",
+        "F_GETFL and F_SETFL (O_NONBLOCK is the open file's, so shared by dup and fork), F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETOWN, F_SETOWN. O_ASYNC: EINVAL, there is no SIGIO",
+    ),
+    works(
+        "ioctl",
+        "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK (0), SIOCGIFCONF, SIOCGIFNAME, SIOCGIFINDEX, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFBRDADDR. What would change an interface: EPERM. Others: ENOTTY",
+    ),
+    works(
+        "close dup dup2 dup3 close_range closefrom",
+        "close waits for SO_LINGER. Descriptors of this library stay open",
+    ),
     works("fstat fstat64 __fxstat __fxstat64", "say that it is a socket"),
     kernel("statx fstatat isatty flock fsync", "act on an eventfd"),
     works("poll ppoll select pselect", "our and the kernel's descriptors together"),
-    works("epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2", "level- and edge-triggered, EPOLLONESHOT, EPOLLEXCLUSIVE, nested, several threads, our and the kernel's descriptors together. A forked child has its own copy of the part about our sockets; over exec that part is lost"),
+    works(
+        "epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2",
+        "level- and edge-triggered, EPOLLONESHOT, EPOLLEXCLUSIVE, nested, several threads, our and the kernel's descriptors together. A forked child has its own copy of the part about our sockets; over exec that part is lost",
+    ),
     works("fork vfork _Fork", "vfork is fork"),
-    works("execve execv execvp execvpe execl execlp execle fexecve execveat", "the new image keeps sockets that are not close-on-exec"),
+    works(
+        "execve execv execvp execvpe execl execlp execle fexecve execveat",
+        "the new image keeps sockets that are not close-on-exec",
+    ),
     works("posix_spawn posix_spawnp system popen daemon", ""),
-    missing("forkpty clone clone3 wordexp", "the child of a fork that is made inside libc, or without it, finds its engine gone: ENETDOWN"),
+    missing(
+        "forkpty clone clone3 wordexp",
+        "the child of a fork that is made inside libc, or without it, finds its engine gone: ENETDOWN",
+    ),
     works("getifaddrs freeifaddrs if_nametoindex if_indextoname", "the stack's interfaces"),
     kernel("if_nameindex", "the kernel's interfaces: glibc asks netlink"),
-    kernel("getaddrinfo getnameinfo gethostbyname", "what libc resolves itself goes over the kernel's network"),
+    kernel(
+        "getaddrinfo getnameinfo gethostbyname",
+        "what libc resolves itself goes over the kernel's network",
+    ),
     works("fdopen", "a stream over our calls; fileno of it is EBADF"),
     missing("dprintf vdprintf", "stdio on a bare descriptor writes inside libc: EINVAL"),
-    works("syscall", "close and close_range; io_uring_setup is ENOSYS, so that programs use epoll. Everything else goes to the kernel unseen"),
+    works(
+        "syscall",
+        "close and close_range; io_uring_setup is ENOSYS, so that programs use epoll. Everything else goes to the kernel unseen",
+    ),
     missing("io_uring_setup aio_read aio_write", "do not see our sockets"),
 ];
 
@@ -131,10 +173,14 @@ pub fn document() -> String {
     out.push_str(OPTIONS_HEAD);
     for option in OPTIONS {
         let state = match option.effect {
-            Effect::Only { value, otherwise } => format!("only {value}, else {}", errno_name(otherwise)),
+            Effect::Only { value, otherwise } => {
+                format!("only {value}, else {}", errno_name(otherwise))
+            }
             Effect::Refused { errno } => format!("refused: {}", errno_name(errno)),
             Effect::Engine | Effect::EngineSet | Effect::Asked { .. } => "engine".into(),
-            Effect::Bit { .. } | Effect::Told { .. } | Effect::Kept { .. } | Effect::Special => "works".into(),
+            Effect::Bit { .. } | Effect::Told { .. } | Effect::Kept { .. } | Effect::Special => {
+                "works".into()
+            }
         };
         let _ = writeln!(out, "| `{}` | {state} | {} |", option.text, option.note);
     }
@@ -167,7 +213,10 @@ mod tests {
         if std::env::var_os("TOWPATH_BLESS").is_some() {
             std::fs::write(&path, document()).unwrap();
         }
-        assert!(std::fs::read_to_string(&path).unwrap() == document(), "docs/posix.md is out of date");
+        assert!(
+            std::fs::read_to_string(&path).unwrap() == document(),
+            "docs/posix.md is out of date"
+        );
     }
 
     #[test]
@@ -196,8 +245,10 @@ mod tests {
     #[test]
     fn every_refusal_has_its_name() {
         for option in OPTIONS {
-            if let Effect::Only { otherwise: errno, .. } | Effect::Refused { errno } = option.effect {
-                let known = [libc::EPERM, libc::ENOENT, libc::EACCES, libc::EOPNOTSUPP, libc::ENOPROTOOPT];
+            if let Effect::Only { otherwise: errno, .. } | Effect::Refused { errno } = option.effect
+            {
+                let known =
+                    [libc::EPERM, libc::ENOENT, libc::EACCES, libc::EOPNOTSUPP, libc::ENOPROTOOPT];
                 assert!(known.contains(&errno), "{}", option.text);
             }
         }

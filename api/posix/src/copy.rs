@@ -146,8 +146,10 @@ fn room_to_send(handle: &Handle) -> usize {
 fn pipe_read(fd: i32, to: &mut [u8], flags: u32) -> Result<usize> {
     wait_for_pipe(fd, libc::POLLIN, flags)?;
     // SAFETY: the buffer is as long as it says.
-    unsafe { syscall(libc::SYS_read as usize, [fd as usize, to.as_mut_ptr() as usize, to.len(), 0, 0, 0]) }
-        .map_err(Errno)
+    unsafe {
+        syscall(libc::SYS_read as usize, [fd as usize, to.as_mut_ptr() as usize, to.len(), 0, 0, 0])
+    }
+    .map_err(Errno)
 }
 
 fn pipe_write(fd: i32, from: &[u8], flags: u32) -> Result<usize> {
@@ -156,8 +158,10 @@ fn pipe_write(fd: i32, from: &[u8], flags: u32) -> Result<usize> {
     const ATOMIC: usize = 4096;
     let most = if flags & SPLICE_F_NONBLOCK != 0 { from.len().min(ATOMIC) } else { from.len() };
     // SAFETY: the buffer is as long as it says.
-    unsafe { syscall(libc::SYS_write as usize, [fd as usize, from.as_ptr() as usize, most, 0, 0, 0]) }
-        .map_err(Errno)
+    unsafe {
+        syscall(libc::SYS_write as usize, [fd as usize, from.as_ptr() as usize, most, 0, 0, 0])
+    }
+    .map_err(Errno)
 }
 
 /// With SPLICE_F_NONBLOCK a pipe must not block even when it was not opened so.
@@ -186,5 +190,6 @@ fn seek(fd: i32, to: i64, whence: i32) -> Result<i64> {
     // SAFETY: integers only.
     let at = unsafe { syscall(libc::SYS_lseek as usize, args) };
     // sendfile from a pipe is EINVAL.
-    at.map(|at| at as i64).map_err(|errno| Errno(if errno == libc::ESPIPE { libc::EINVAL } else { errno }))
+    at.map(|at| at as i64)
+        .map_err(|errno| Errno(if errno == libc::ESPIPE { libc::EINVAL } else { errno }))
 }

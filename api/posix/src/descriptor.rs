@@ -170,7 +170,9 @@ pub unsafe fn fcntl(fd: i32, command: i32, arg: usize) -> Result<i32> {
             handle.slot.file_flags.store((arg as i32 & SETTABLE) as u32, Relaxed);
             Ok(0)
         }
-        libc::F_GETOWN | libc::F_SETOWN | F_GETSIG | F_SETSIG | F_GETOWN_EX | F_SETOWN_EX => kernel(),
+        libc::F_GETOWN | libc::F_SETOWN | F_GETSIG | F_SETSIG | F_GETOWN_EX | F_SETOWN_EX => {
+            kernel()
+        }
         _ => fail(libc::EINVAL),
     }
 }

@@ -7,7 +7,7 @@ use towpath_client::wait::Deadline;
 use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;
-use crate::hub::{self, Bed, Hub, Nested, Set, cookie};
+use crate::hub::{self, Bed, Nested, Set, cookie};
 use crate::{Errno, Result, process};
 
 /// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread
@@ -96,11 +96,14 @@ pub unsafe fn ctl(epfd: i32, op: i32, fd: i32, event: *mut libc::epoll_event) ->
 
 fn ctl_socket(number: u32, op: i32, fd: i32, socket: Socket, events: u32, data: u64) -> Result<()> {
     const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
-    const EXCLUSIVE_OK: u32 = EXCLUSIVE | 0x1 | 0x4 | 0x8 | 0x10 | libc::EPOLLWAKEUP as u32 | hub::EPOLLET;
+    const EXCLUSIVE_OK: u32 =
+        EXCLUSIVE | 0x1 | 0x4 | 0x8 | 0x10 | libc::EPOLLWAKEUP as u32 | hub::EPOLLET;
     let client = process::client()?;
     let mut hub = hub::lock();
     match op {
-        libc::EPOLL_CTL_ADD if events & EXCLUSIVE != 0 && events & !EXCLUSIVE_OK != 0 => fail(libc::EINVAL),
+        libc::EPOLL_CTL_ADD if events & EXCLUSIVE != 0 && events & !EXCLUSIVE_OK != 0 => {
+            fail(libc::EINVAL)
+        }
         libc::EPOLL_CTL_ADD => hub.add(client, number, fd, socket, events | hub::ALWAYS, data),
         libc::EPOLL_CTL_MOD if events & EXCLUSIVE != 0 => fail(libc::EINVAL),
         libc::EPOLL_CTL_MOD => hub.modify(client, number, fd, socket, events | hub::ALWAYS, data),
@@ -196,16 +199,21 @@ pub unsafe fn wait(
     let mut out = Output { at: events, most: most as usize, len: 0, nested: Vec::new() };
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
-        let (kernel_first, kernel_any) = look(client, number, &mut out, expired)?;
-        if kernel_first {
-            let share = (out.most / 2).max(1);
-            out.add_kernel(epfd, share);
-            collect(client, &mut hub::lock(), number, &mut out);
+        // What the kernel has is taken once a call: it would report the same again.
+        match turn(number, out.len > 0)? {
+            Turn::Ours => collect(client, number, &mut out),
+            Turn::KernelFirst => {
+                out.add_kernel(epfd, (out.most / 2).max(1));
+                collect(client, number, &mut out);
+            }
+            Turn::OursFirst => {
+                collect(client, number, &mut out);
+                if expired {
+                    out.add_kernel(epfd, out.most);
+                }
+            }
         }
         if out.len > 0 || expired {
-            if kernel_any && (expired || kernel_first) {
-                out.add_kernel(epfd, out.most);
-            }
             return Ok(out.len as i32);
         }
         let Some(bed) = go_to_bed(client, number, epfd)? else {
@@ -220,23 +228,34 @@ pub unsafe fn wait(
     }
 }
 
-/// Takes the events and reports what is ready. Whether it is the kernel's turn to go first, and
-/// whether it has anything.
-fn look(client: &Client, number: u32, out: &mut Output, expired: bool) -> Result<(bool, bool)> {
-    let mut hub = hub::lock();
-    hub.drain(client);
-    let set = hub.set(number).ok_or(Errno(libc::EBADF))?;
-    let kernel_any = set.kernel > 0;
-    set.calls += 1;
-    if kernel_any && !expired && set.calls >= KERNEL_EVERY {
-        set.calls = 0;
-        return Ok((true, true));
-    }
-    collect(client, &mut hub, number, out);
-    Ok((false, kernel_any))
+/// Whose descriptors are looked at, and in which order.
+enum Turn {
+    /// The kernel's were, or there are none.
+    Ours,
+    /// The kernel's are reported when a thread finds time for them, or sleeps.
+    OursFirst,
+    /// Our sockets have kept the kernel's waiting long enough.
+    KernelFirst,
 }
 
-fn collect(client: &Client, hub: &mut Hub, number: u32, out: &mut Output) {
+fn turn(number: u32, kernel_done: bool) -> Result<Turn> {
+    let mut hub = hub::lock();
+    let set = hub.set(number).ok_or(Errno(libc::EBADF))?;
+    if set.kernel == 0 || kernel_done {
+        return Ok(Turn::Ours);
+    }
+    set.calls += 1;
+    if set.calls < KERNEL_EVERY {
+        return Ok(Turn::OursFirst);
+    }
+    set.calls = 0;
+    Ok(Turn::KernelFirst)
+}
+
+/// Takes the events and reports what is ready of ours.
+fn collect(client: &Client, number: u32, out: &mut Output) {
+    let mut hub = hub::lock();
+    hub.drain(client);
     let most = out.most - out.len;
     let nested = hub.collect_nested(client, number, most, |mask, data| {
         out.push(mask, data);

@@ -85,7 +85,8 @@ impl Environment {
         }
         let mut own = vec![format!("{ENV_CONTROL}={control}").into_bytes()];
         own.extend(preload_entry(preload));
-        let own: Vec<CString> = own.into_iter().filter_map(|entry| CString::new(entry).ok()).collect();
+        let own: Vec<CString> =
+            own.into_iter().filter_map(|entry| CString::new(entry).ok()).collect();
         entries.extend(own.iter().map(|entry| entry.as_ptr()));
         entries.push(std::ptr::null());
         Self { entries, _own: own }
@@ -106,7 +107,9 @@ fn preload_entry(theirs: Option<&CStr>) -> Option<Vec<u8>> {
     let value = match (ours, theirs) {
         (None, None) => return None,
         (Some(only), None) | (None, Some(only)) => only.to_vec(),
-        (Some(ours), Some(theirs)) if theirs.windows(ours.len()).any(|part| part == ours) => theirs.to_vec(),
+        (Some(ours), Some(theirs)) if theirs.windows(ours.len()).any(|part| part == ours) => {
+            theirs.to_vec()
+        }
         (Some(ours), Some(theirs)) => [ours, b":", theirs].concat(),
     };
     Some([PRELOAD.as_bytes(), b"=", &value].concat())
@@ -122,7 +125,10 @@ pub fn current() -> *const *const c_char {
 ///
 /// # Safety
 /// `envp` must be a null-terminated array of C strings, or null.
-pub unsafe fn exec<T>(envp: *const *const c_char, real: impl FnOnce(*const *const c_char) -> T) -> T {
+pub unsafe fn exec<T>(
+    envp: *const *const c_char,
+    real: impl FnOnce(*const *const c_char) -> T,
+) -> T {
     let Ok(client) = process::client() else {
         return real(envp);
     };
@@ -139,7 +145,10 @@ pub unsafe fn exec<T>(envp: *const *const c_char, real: impl FnOnce(*const *cons
 ///
 /// # Safety
 /// `envp` must be a null-terminated array of C strings, or null.
-pub unsafe fn spawn<T>(envp: *const *const c_char, real: impl FnOnce(*const *const c_char) -> T) -> T {
+pub unsafe fn spawn<T>(
+    envp: *const *const c_char,
+    real: impl FnOnce(*const *const c_char) -> T,
+) -> T {
     let Some(control) = control_for_child() else {
         return real(envp);
     };
@@ -180,10 +189,11 @@ mod tests {
 
     #[test]
     fn an_environment_is_completed() {
-        let given: Vec<CString> = ["A=1", "TOWPATH_CONTROL=77", "TOWPATH_CONTROLS=2", "LD_PRELOAD=/x.so"]
-            .into_iter()
-            .map(|entry| CString::new(entry).unwrap())
-            .collect();
+        let given: Vec<CString> =
+            ["A=1", "TOWPATH_CONTROL=77", "TOWPATH_CONTROLS=2", "LD_PRELOAD=/x.so"]
+                .into_iter()
+                .map(|entry| CString::new(entry).unwrap())
+                .collect();
         let mut pointers: Vec<_> = given.iter().map(|entry| entry.as_ptr()).collect();
         pointers.push(std::ptr::null());
         OUR_PRELOAD.store(CString::new("/ours.so").unwrap().into_raw(), Ordering::Relaxed);
@@ -194,6 +204,9 @@ mod tests {
             // SAFETY: strings that live in `given` and `made`.
             texts.push(unsafe { CStr::from_ptr(entry) }.to_str().unwrap());
         }
-        assert_eq!(texts, ["A=1", "TOWPATH_CONTROLS=2", "TOWPATH_CONTROL=5", "LD_PRELOAD=/ours.so:/x.so"]);
+        assert_eq!(
+            texts,
+            ["A=1", "TOWPATH_CONTROLS=2", "TOWPATH_CONTROL=5", "LD_PRELOAD=/ours.so:/x.so"]
+        );
     }
 }

@@ -27,7 +27,8 @@ pub(crate) const ALWAYS: u32 = ready::ERR | ready::HUP;
 pub(crate) const EPOLLET: u32 = libc::EPOLLET as u32;
 pub(crate) const EPOLLONESHOT: u32 = libc::EPOLLONESHOT as u32;
 /// What EPOLLONESHOT leaves of an interest once it was reported.
-const PRIVATE: u32 = EPOLLET | EPOLLONESHOT | libc::EPOLLEXCLUSIVE as u32 | libc::EPOLLWAKEUP as u32;
+const PRIVATE: u32 =
+    EPOLLET | EPOLLONESHOT | libc::EPOLLEXCLUSIVE as u32 | libc::EPOLLWAKEUP as u32;
 
 /// The epoll sets and sleeping threads of this process.
 #[derive(Debug, Default)]
@@ -198,7 +199,7 @@ impl Hub {
     /// Counts this thread among the sleepers and empties the ring. From here on an event rings the
     /// doorbell.
     pub fn begin_sleep(&mut self, client: &Client) {
-        crate::rights::close_landed();
+        towpath_client::in_flight::close_landed(client);
         self.sleepers += 1;
         self.drain(client);
     }
@@ -304,14 +305,23 @@ impl Hub {
     }
 
     /// EPOLL_CTL_ADD of one of our sockets.
-    pub fn add(&mut self, client: &Client, number: u32, fd: i32, socket: Socket, events: u32, data: u64) -> Result<()> {
+    pub fn add(
+        &mut self,
+        client: &Client,
+        number: u32,
+        fd: i32,
+        socket: Socket,
+        events: u32,
+        data: u64,
+    ) -> Result<()> {
         let set = self.set(number).ok_or(Errno(libc::EBADF))?;
         if set.by_fd.contains_key(&(fd, socket.slot)) {
             return Err(Errno(libc::EEXIST));
         }
         let head = &HEADS[socket.slot as usize];
         let next = head.load(Relaxed);
-        let watch = Watch { set: number, fd, socket, events, data, queued: false, gone: false, next };
+        let watch =
+            Watch { set: number, fd, socket, events, data, queued: false, gone: false, next };
         let index = match self.free.pop() {
             Some(index) => {
                 self.watches[index as usize] = watch;
@@ -331,7 +341,15 @@ impl Hub {
     }
 
     /// EPOLL_CTL_MOD.
-    pub fn modify(&mut self, client: &Client, number: u32, fd: i32, socket: Socket, events: u32, data: u64) -> Result<()> {
+    pub fn modify(
+        &mut self,
+        client: &Client,
+        number: u32,
+        fd: i32,
+        socket: Socket,
+        events: u32,
+        data: u64,
+    ) -> Result<()> {
         let index = self.index(number, fd, socket)?;
         let watch = &mut self.watches[index as usize];
         if watch.events & libc::EPOLLEXCLUSIVE as u32 != 0 {
@@ -419,7 +437,8 @@ impl Hub {
         let nested = self.set(number).map(|set| set.nested.clone()).unwrap_or_default();
         let mut done = 0;
         for inner in nested {
-            let wanted = inner.events & ready::IN != 0 && (inner.fresh || inner.events & EPOLLET == 0);
+            let wanted =
+                inner.events & ready::IN != 0 && (inner.fresh || inner.events & EPOLLET == 0);
             if done == most || !wanted || !self.is_ready(client, inner.set) {
                 continue;
             }
@@ -440,10 +459,7 @@ impl Hub {
     /// Whether epoll_wait on a set would give something of ours. Entries that are not ready leave
     /// the ready list, as in `collect`.
     pub fn is_ready(&mut self, client: &Client, number: u32) -> bool {
-        loop {
-            let Some(&index) = self.set(number).and_then(|set| set.ready.front()) else {
-                break;
-            };
+        while let Some(&index) = self.set(number).and_then(|set| set.ready.front()) {
             let watch = &mut self.watches[index as usize];
             if !watch.gone && watch.ready_now(client) != 0 {
                 return true;
@@ -479,7 +495,8 @@ impl Hub {
             return;
         }
         watch.gone = true;
-        let (number, key, next, queued) = (watch.set, (watch.fd, watch.socket.slot), watch.next, watch.queued);
+        let (number, key, next, queued) =
+            (watch.set, (watch.fd, watch.socket.slot), watch.next, watch.queued);
         if let Some(set) = self.set(number) {
             set.by_fd.remove(&key);
         }
@@ -554,20 +571,25 @@ pub(crate) fn new_kick() -> Result<HighFd> {
 fn kick(fd: i32) {
     let one = 1u64;
     // SAFETY: eight bytes, as an eventfd wants.
-    let _ = unsafe { syscall(libc::SYS_write as usize, [fd as usize, &raw const one as usize, 8, 0, 0, 0]) };
+    let _ = unsafe {
+        syscall(libc::SYS_write as usize, [fd as usize, &raw const one as usize, 8, 0, 0, 0])
+    };
 }
 
 /// Takes the count out of an eventfd, so that it is not readable any more.
 pub(crate) fn clear(fd: i32) {
     let mut count = 0u64;
     // SAFETY: eight bytes, as an eventfd gives.
-    let _ = unsafe { syscall(libc::SYS_read as usize, [fd as usize, &raw mut count as usize, 8, 0, 0, 0]) };
+    let _ = unsafe {
+        syscall(libc::SYS_read as usize, [fd as usize, &raw mut count as usize, 8, 0, 0, 0])
+    };
 }
 
 impl Bed {
     /// For the program's set `epfd`.
     pub fn new(client: &Client, epfd: i32) -> Result<Self> {
-        let epoll = HighFd::new(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?);
+        let epoll =
+            HighFd::new(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?);
         let kick = new_kick()?;
         let bed = Self { epoll, kick, forks: process::fork_count() };
         bed.put(epfd, libc::EPOLLIN as u32, cookie::PROGRAM)?;

@@ -92,7 +92,11 @@ pub fn getifaddrs() -> Result<*mut libc::ifaddrs> {
         entry.name[15] = 0;
         (entry.addr, entry.netmask, entry.broadcast) = (*addr, *mask, *broadcast);
         let pointer = |at: &mut [u8; 32]| {
-            if at[..2] == [0, 0] { std::ptr::null_mut() } else { at.as_mut_ptr().cast::<libc::sockaddr>() }
+            if at[..2] == [0, 0] {
+                std::ptr::null_mut()
+            } else {
+                at.as_mut_ptr().cast::<libc::sockaddr>()
+            }
         };
         entry.ifaddrs.ifa_name = entry.name.as_mut_ptr().cast::<c_char>();
         entry.ifaddrs.ifa_flags = interface.flags;
@@ -116,7 +120,9 @@ fn bytes(addr: &towpath_shm::layout::RawAddr) -> [u8; 32] {
 }
 
 fn broadcast(interface: &Interface) -> [u8; 32] {
-    if interface.flags & libc::IFF_BROADCAST as u32 == 0 || interface.addr.family != libc::AF_INET as u16 {
+    if interface.flags & libc::IFF_BROADCAST as u32 == 0
+        || interface.addr.family != libc::AF_INET as u16
+    {
         return [0; 32];
     }
     bytes(&broadcast_address(interface))

@@ -24,7 +24,8 @@ const SIOCATMARK: u64 = 0x8905;
 const FIOASYNC: u64 = 0x5452;
 /// Requests that would change an interface: SIOCSIF..., SIOCADDRT and SIOCDELRT.
 const CHANGES: [u64; 13] = [
-    0x890b, 0x890c, 0x8914, 0x8916, 0x8918, 0x891a, 0x891c, 0x8922, 0x8923, 0x8924, 0x8934, 0x8936, 0x8943,
+    0x890b, 0x890c, 0x8914, 0x8916, 0x8918, 0x891a, 0x891c, 0x8922, 0x8923, 0x8924, 0x8934, 0x8936,
+    0x8943,
 ];
 /// `struct ifreq`: a name of 16 bytes and a union of 24.
 const IFREQ: usize = 40;
@@ -140,7 +141,8 @@ unsafe fn about_interface(handle: &Handle, request: u64, arg: usize) -> Result<i
     let interfaces = interface::list()?;
     if request == SIOCGIFNAME {
         let index = u32::from_ne_bytes([row[NAME], row[NAME + 1], row[NAME + 2], row[NAME + 3]]);
-        let found = interfaces.iter().find(|entry| entry.index == index).ok_or(Errno(libc::ENODEV))?;
+        let found =
+            interfaces.iter().find(|entry| entry.index == index).ok_or(Errno(libc::ENODEV))?;
         row[..NAME].copy_from_slice(&found.name);
         return Ok(0);
     }

@@ -30,7 +30,13 @@ pub struct Control {
 
 impl Default for Control {
     fn default() -> Self {
-        Self { ifindex: 0, local: RawAddr::default(), tos: u16::MAX, ttl: u16::MAX, segment_size: None }
+        Self {
+            ifindex: 0,
+            local: RawAddr::default(),
+            tos: u16::MAX,
+            ttl: u16::MAX,
+            segment_size: None,
+        }
     }
 }
 
@@ -39,11 +45,13 @@ impl Default for Control {
 /// # Safety
 /// `message` must point to a valid msghdr.
 pub unsafe fn sendmsg(fd: i32, message: *const libc::msghdr, flags: i32) -> Result<usize> {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the caller's promise.
     let Some(message) = (unsafe { message.as_ref() }) else {
         return fail(libc::EFAULT);
     };
-    let buffers = unsafe { transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE) }?;
+    let buffers =
+        // SAFETY: as above.
+        unsafe { transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE) }?;
     let to = if message.msg_name.is_null() || message.msg_namelen == 0 {
         None
     } else {
@@ -68,22 +76,28 @@ pub unsafe fn sendmsg(fd: i32, message: *const libc::msghdr, flags: i32) -> Resu
 /// # Safety
 /// `message` must point to a valid msghdr.
 pub unsafe fn recvmsg(fd: i32, message: *mut libc::msghdr, flags: i32) -> Result<usize> {
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: the caller's promise.
     let Some(message) = (unsafe { message.as_mut() }) else {
         return fail(libc::EFAULT);
     };
-    let buffers = unsafe { transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE) }?;
+    let buffers =
+        // SAFETY: as above.
+        unsafe { transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE) }?;
     // SAFETY: as above.
     let arrival = unsafe { transfer::recv(fd, buffers, flags) }?;
     let handle = Handle::new(fd)?;
     message.msg_flags = arrival.flags;
     // SAFETY: as above.
-    unsafe { tell_sender(&handle, &arrival, message.msg_name.cast(), &raw mut message.msg_namelen) }?;
+    unsafe {
+        tell_sender(&handle, &arrival, message.msg_name.cast(), &raw mut message.msg_namelen)
+    }?;
     let room = if message.msg_control.is_null() {
         &mut []
     } else {
         // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts_mut(message.msg_control.cast::<u8>(), message.msg_controllen) }
+        unsafe {
+            std::slice::from_raw_parts_mut(message.msg_control.cast::<u8>(), message.msg_controllen)
+        }
     };
     let mut writer = ControlWriter { room, used: 0, truncated: false };
     if let Some(header) = &arrival.header {
@@ -112,7 +126,11 @@ pub unsafe fn tell_sender(
     match arrival.header {
         // SAFETY: the caller's promise.
         Some(header) => unsafe {
-            address::write(&address::shown(header.remote, handle.slot.family.load(Relaxed)), name, len)
+            address::write(
+                &address::shown(header.remote, handle.slot.family.load(Relaxed)),
+                name,
+                len,
+            )
         },
         None => {
             // SAFETY: as above.
@@ -126,7 +144,12 @@ pub unsafe fn tell_sender(
 ///
 /// # Safety
 /// `messages` must point to `count` valid entries.
-pub unsafe fn sendmmsg(fd: i32, messages: *mut libc::mmsghdr, count: u32, flags: i32) -> Result<i32> {
+pub unsafe fn sendmmsg(
+    fd: i32,
+    messages: *mut libc::mmsghdr,
+    count: u32,
+    flags: i32,
+) -> Result<i32> {
     let mut done = 0;
     for n in 0..count.min(transfer::BUFFERS_MAX as u32) as usize {
         // SAFETY: the caller's promise.
@@ -184,7 +207,9 @@ fn parse_control(mut bytes: &[u8]) -> Result<Control> {
     let mut control = Control::default();
     while bytes.len() >= HEADER {
         let len = usize::from_ne_bytes(bytes[..8].try_into().map_err(|_| Errno(libc::EINVAL))?);
-        let word = |at: usize| i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let word = |at: usize| {
+            i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         if len < HEADER || len > bytes.len() {
             return fail(libc::EINVAL);
         }
@@ -216,9 +241,13 @@ fn apply_control(control: &mut Control, level: i32, kind: i32, data: &[u8]) -> R
             control.ifindex = u32::from_ne_bytes([data[16], data[17], data[18], data[19]]);
         }
         (libc::IPPROTO_IP, libc::IP_TTL) if int()? == 0 => return fail(libc::EINVAL),
-        (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => control.ttl = byte(int()?)?,
+        (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+            control.ttl = byte(int()?)?
+        }
         (libc::IPPROTO_IP, libc::IP_TOS) if data.len() == 1 => control.tos = u16::from(data[0]),
-        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => control.tos = byte(int()?)?,
+        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+            control.tos = byte(int()?)?
+        }
         (libc::IPPROTO_UDP, UDP_SEGMENT) => match *data {
             [a, b] => control.segment_size = Some(u16::from_ne_bytes([a, b])),
             _ => return fail(libc::EINVAL),
@@ -274,7 +303,11 @@ fn write_control(handle: &Handle, header: &DatagramHeader, out: &mut ControlWrit
     if handle.slot.family.load(Relaxed) == address::INET {
         if bits & option_bit::PKTINFO != 0 {
             let ip = &header.local.ip[..4];
-            out.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &[&header.ifindex.to_ne_bytes()[..], ip, ip].concat());
+            out.put(
+                libc::IPPROTO_IP,
+                libc::IP_PKTINFO,
+                &[&header.ifindex.to_ne_bytes()[..], ip, ip].concat(),
+            );
         }
         if bits & option_bit::RECVTTL != 0 {
             out.put(libc::IPPROTO_IP, libc::IP_TTL, &ttl.to_ne_bytes());
@@ -286,7 +319,11 @@ fn write_control(handle: &Handle, header: &DatagramHeader, out: &mut ControlWrit
     }
     if bits & option_bit::PKTINFO != 0 {
         let local = address::shown(header.local, address::INET6);
-        out.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &[&local.ip[..], &header.ifindex.to_ne_bytes()].concat());
+        out.put(
+            libc::IPPROTO_IPV6,
+            libc::IPV6_PKTINFO,
+            &[&local.ip[..], &header.ifindex.to_ne_bytes()].concat(),
+        );
     }
     if bits & option_bit::RECVTTL != 0 {
         out.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &ttl.to_ne_bytes());

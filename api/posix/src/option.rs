@@ -119,7 +119,11 @@ pub unsafe fn setsockopt(
             Ok(())
         }
         Effect::Only { value, otherwise } => {
-            if int_of(level, bytes)? == value { Ok(()) } else { fail(otherwise) }
+            if int_of(level, bytes)? == value {
+                Ok(())
+            } else {
+                fail(otherwise)
+            }
         }
     }
 }

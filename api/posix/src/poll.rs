@@ -81,7 +81,9 @@ fn split(fds: &mut [libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
     for (entry, copy) in fds.iter_mut().zip(kernel.iter_mut()) {
         entry.revents = 0;
         *copy = *entry;
-        if entry.fd >= 0 && matches!(descriptors::lookup(entry.fd), Entry::Socket(_) | Entry::Internal) {
+        if entry.fd >= 0
+            && matches!(descriptors::lookup(entry.fd), Entry::Socket(_) | Entry::Internal)
+        {
             copy.fd = -1;
         }
         any |= copy.fd >= 0;
@@ -197,11 +199,8 @@ const WANTED: [i16; 3] = [
     libc::POLLPRI,
 ];
 /// POLLIN_SET, POLLOUT_SET and POLLEX_SET of the kernel's fs/select.c.
-const GIVEN: [i16; 3] = [
-    WANTED[0] | libc::POLLHUP | libc::POLLERR,
-    WANTED[1] | libc::POLLERR,
-    libc::POLLPRI,
-];
+const GIVEN: [i16; 3] =
+    [WANTED[0] | libc::POLLHUP | libc::POLLERR, WANTED[1] | libc::POLLERR, libc::POLLPRI];
 
 impl Sets {
     /// # Safety
@@ -218,7 +217,8 @@ impl Sets {
     pub unsafe fn any_ours(&self) -> bool {
         // SAFETY: the caller's promise.
         (0..self.count).any(|fd| unsafe {
-            (0..3).any(|which| self.has(which, fd)) && descriptors::lookup(fd as i32) != Entry::Kernel
+            (0..3).any(|which| self.has(which, fd))
+                && descriptors::lookup(fd as i32) != Entry::Kernel
         })
     }
 
@@ -226,7 +226,11 @@ impl Sets {
     ///
     /// # Safety
     /// The sets must hold `count` bits, and `sigmask` must point to a kernel signal mask or be null.
-    pub unsafe fn select(&self, deadline: Option<Deadline>, sigmask: *const libc::c_void) -> Result<i32> {
+    pub unsafe fn select(
+        &self,
+        deadline: Option<Deadline>,
+        sigmask: *const libc::c_void,
+    ) -> Result<i32> {
         let mut list = Vec::new();
         for fd in 0..self.count {
             // SAFETY: the caller's promise.
@@ -244,10 +248,10 @@ impl Sets {
         let mut count = 0;
         for entry in &list {
             let fd = entry.fd as usize;
-            for which in 0..3 {
+            for (which, given) in GIVEN.iter().enumerate() {
                 // SAFETY: as above.
                 if unsafe { self.has(which, fd) } {
-                    if entry.revents & GIVEN[which] != 0 {
+                    if entry.revents & given != 0 {
                         count += 1;
                     } else {
                         // SAFETY: as above.

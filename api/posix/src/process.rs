@@ -61,7 +61,8 @@ pub fn attach(control: OwnedFd) -> Result<()> {
     let claims = rights::inherited();
     let mut born_with = Vec::new();
     let held = |region: &Region| {
-        born_with.extend(claims.iter().filter_map(|claim| Some((claim.fd(), claim.resolve(region)?))));
+        born_with
+            .extend(claims.iter().filter_map(|claim| Some((claim.fd(), claim.resolve(region)?))));
         born_with.iter().map(|&(_, socket)| socket).collect()
     };
     let client = Client::attach(control, (!claims.is_empty()).then_some(held))?;

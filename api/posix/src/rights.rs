@@ -3,31 +3,12 @@
 //! The kernel object behind a socket's descriptor is an eventfd whose count says which socket it is
 //! ([`towpath_shm::layout::descriptor_identity`]); `/proc/self/fdinfo` shows the count.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::time::Duration;
+use std::sync::atomic::Ordering::Acquire;
 
-use towpath_client::wait::Deadline;
-use towpath_client::{Lock, Region, Socket, descriptors};
-use towpath_shm::layout::{SLOTS_MAX, descriptor_identity, op};
+use towpath_client::{Region, Socket, descriptors, in_flight};
+use towpath_shm::layout::{SLOTS_MAX, descriptor_identity};
 
 use crate::process;
-
-/// How long a socket that was sent away outlives the sender's own close: time for the receiver to
-/// take the message and adopt it. The kernel would keep it as long as the message lies there.
-const IN_FLIGHT: Duration = Duration::from_secs(5);
-
-static SENT: Lock<Vec<InFlight>> = Lock::new(Vec::new());
-static ANY_SENT: AtomicBool = AtomicBool::new(false);
-
-/// A socket that was sent over an AF_UNIX socket not long ago.
-#[derive(Debug, Clone, Copy)]
-struct InFlight {
-    socket: Socket,
-    until: Deadline,
-    /// The process has closed it since.
-    closed: bool,
-}
 
 /// Which slot a descriptor claims to stand for, and the count that proves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,48 +36,15 @@ pub fn received(fd: i32) {
         && descriptors::fits(fd)
     {
         descriptors::set_socket(fd, socket);
+        in_flight::landed(client, socket);
     }
 }
 
 /// A descriptor was sent away by SCM_RIGHTS.
 pub fn sent(fd: i32) {
-    if let Some(socket) = descriptors::socket(fd) {
-        let mut sent = SENT.lock();
-        sent.retain(|entry| entry.socket != socket);
-        sent.push(InFlight { socket, until: Deadline::after(IN_FLIGHT), closed: false });
-        ANY_SENT.store(true, Relaxed);
+    if let (Ok(client), Some(socket)) = (process::client(), descriptors::socket(fd)) {
+        in_flight::sent(client, socket);
     }
-}
-
-/// Whether the close of a socket has to wait because it is under way to somebody.
-pub(crate) fn defer_close(socket: Socket) -> bool {
-    close_landed();
-    if !ANY_SENT.load(Relaxed) {
-        return false;
-    }
-    match SENT.lock().iter_mut().find(|entry| entry.socket == socket) {
-        Some(entry) => {
-            entry.closed = true;
-            true
-        }
-        None => false,
-    }
-}
-
-/// Closes what was sent long enough ago. Called wherever sockets are made and waited for.
-pub(crate) fn close_landed() {
-    if !ANY_SENT.load(Relaxed) {
-        return;
-    }
-    let mut sent = SENT.lock();
-    sent.retain(|entry| {
-        let landed = entry.until.left().is_zero();
-        if landed && entry.closed && let Ok(client) = process::client() {
-            client.socket_command(entry.socket, op::CLOSE, 0, 0);
-        }
-        !landed
-    });
-    ANY_SENT.store(!sent.is_empty(), Relaxed);
 }
 
 impl Claim {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use towpath_client::wait::{self, Deadline};
-use towpath_client::{Client, Error, Socket, descriptors, listener, stream};
+use towpath_client::{Client, Error, Socket, descriptors, in_flight, listener, stream};
 use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, shut};
 
@@ -79,7 +79,10 @@ impl Handle {
 
     fn patience(&self, dontwait: bool, timeout_us: u32) -> Patience {
         let limit = (timeout_us != 0).then(|| Duration::from_micros(u64::from(timeout_us)));
-        Patience { nonblocking: dontwait || self.nonblocking(), deadline: limit.map(Deadline::after) }
+        Patience {
+            nonblocking: dontwait || self.nonblocking(),
+            deadline: limit.map(Deadline::after),
+        }
     }
 
     /// `attempt`, again and again as long as patience lasts.
@@ -98,11 +101,20 @@ impl Handle {
     }
 
     fn request(&self, call: u32) -> Request {
-        Request { call, slot: self.socket.slot, generation: self.socket.generation, ..Request::default() }
+        Request {
+            call,
+            slot: self.socket.slot,
+            generation: self.socket.generation,
+            ..Request::default()
+        }
     }
 
     /// A call about this socket.
-    pub(crate) fn call(&self, call: u32, fill: impl FnOnce(&mut Request)) -> Result<towpath_shm::control::Reply> {
+    pub(crate) fn call(
+        &self,
+        call: u32,
+        fill: impl FnOnce(&mut Request),
+    ) -> Result<towpath_shm::control::Reply> {
         let mut request = self.request(call);
         fill(&mut request);
         Ok(self.client.call(&request)?)
@@ -130,12 +142,13 @@ pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<i32> {
         (libc::SOCK_RAW, _) => return fail(libc::EPERM),
         _ => return fail(libc::ESOCKTNOSUPPORT),
     };
-    crate::rights::close_landed();
     let client = process::client()?;
-    let request = Request { call: call::SOCKET, a: domain as u32, b: protocol as u32, ..Request::default() };
+    in_flight::close_landed(client);
+    let request =
+        Request { call: call::SOCKET, a: domain as u32, b: protocol as u32, ..Request::default() };
     let reply = client.call(&request)?;
     let socket = Socket { slot: reply.slot, generation: reply.generation };
-    stream::opened(socket);
+    stream::opened(client, socket);
     match descriptor::open(client, socket, file_flags) {
         Ok(fd) => Ok(fd),
         Err(errno) => {
@@ -173,7 +186,8 @@ pub(crate) fn bind_any(handle: &Handle) -> Result<()> {
         return Ok(());
     }
     let family = handle.slot.family.load(Relaxed) as u16;
-    let result = handle.call(call::BIND, |request| request.addr = RawAddr { family, ..RawAddr::default() });
+    let result =
+        handle.call(call::BIND, |request| request.addr = RawAddr { family, ..RawAddr::default() });
     match result {
         // Another thread was faster.
         Err(Errno(libc::EINVAL)) => Ok(()),
@@ -215,7 +229,9 @@ pub unsafe fn accept4(
         _ => return fail(libc::EOPNOTSUPP),
     }
     let client = handle.client;
-    let open = |socket| descriptor::open(client, socket, file_flags).map_err(|errno| Error::Refused(errno.0));
+    let open = |socket| {
+        descriptor::open(client, socket, file_flags).map_err(|errno| Error::Refused(errno.0))
+    };
     let attempt = || listener::accept(client, handle.socket, open);
     let (new, record) = handle.blocking(handle.recv_patience(false), attempt)?;
     let remote = address::shown(record.remote, handle.slot.family.load(Relaxed));
@@ -233,7 +249,8 @@ pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t
     // SAFETY: the caller's promise.
     let addr = unsafe { address::read(addr, len) }?;
     let family = handle.slot.family.load(Relaxed);
-    let v4_on_v6_datagram = family == address::INET6 && u32::from(addr.family) == address::INET && !handle.is_tcp();
+    let v4_on_v6_datagram =
+        family == address::INET6 && u32::from(addr.family) == address::INET && !handle.is_tcp();
     if addr.family != 0 && u32::from(addr.family) != family && !v4_on_v6_datagram {
         return fail(libc::EAFNOSUPPORT);
     }
@@ -264,6 +281,10 @@ fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
         if addr.family == 0 {
             return Ok(());
         }
+    }
+    if patience.nonblocking {
+        // As on Linux, which never sees the answer before connect returns.
+        return fail(libc::EINPROGRESS);
     }
     let attempt = || match handle.slot.flags.load(Acquire) {
         seen if seen & flags::CONNECTING != 0 => Err(Error::WouldBlock),
@@ -306,7 +327,11 @@ pub fn shutdown(fd: i32, how: i32) -> Result<()> {
 ///
 /// # Safety
 /// `addr` must point to `*len` writable bytes.
-pub unsafe fn getsockname(fd: i32, addr: *mut libc::sockaddr, len: *mut libc::socklen_t) -> Result<()> {
+pub unsafe fn getsockname(
+    fd: i32,
+    addr: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) -> Result<()> {
     let handle = Handle::new(fd)?;
     if addr.is_null() || len.is_null() {
         return fail(libc::EFAULT);
@@ -319,7 +344,11 @@ pub unsafe fn getsockname(fd: i32, addr: *mut libc::sockaddr, len: *mut libc::so
 ///
 /// # Safety
 /// `addr` must point to `*len` writable bytes.
-pub unsafe fn getpeername(fd: i32, addr: *mut libc::sockaddr, len: *mut libc::socklen_t) -> Result<()> {
+pub unsafe fn getpeername(
+    fd: i32,
+    addr: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) -> Result<()> {
     let handle = Handle::new(fd)?;
     let connected = handle.slot.flags.load(Acquire) & flags::CONNECTED != 0;
     if !connected || handle.kind() == Kind::Stream && !is_open_stream(handle.slot) {
@@ -350,10 +379,7 @@ pub(crate) fn close_last(socket: Socket) {
         let nonblocking = slot.file_flags.load(Relaxed) & libc::O_NONBLOCK as u32 != 0;
         if nonblocking { 0 } else { slot.linger.load(Relaxed) }
     });
-    if crate::rights::defer_close(socket) {
-        return;
-    }
-    client.socket_command(socket, op::CLOSE, 0, 0);
+    in_flight::close(client, socket);
     if linger > 1 {
         wait_for_end(client, socket, Duration::from_secs(u64::from(linger - 1)));
     }
@@ -362,7 +388,9 @@ pub(crate) fn close_last(socket: Socket) {
 /// SO_LINGER on a blocking socket: close returns when everything was acknowledged, or in time.
 fn wait_for_end(client: &Client, socket: Socket, limit: Duration) {
     let ended = || match client.slot(socket) {
-        Some(slot) if slot.flags.load(Acquire) & flags::DEAD == 0 && slot.linger.load(Relaxed) > 1 => {
+        Some(slot)
+            if slot.flags.load(Acquire) & flags::DEAD == 0 && slot.linger.load(Relaxed) > 1 =>
+        {
             let closing = slot.state.load(Acquire);
             // FIN_WAIT2, TIME_WAIT, CLOSE: our FIN was acknowledged.
             if matches!(closing, 5..=7) { Ok(()) } else { Err(Error::WouldBlock) }

@@ -34,7 +34,11 @@ pub struct Arrival {
 ///
 /// # Safety
 /// `at` must point to `count` iovecs, which outlive the result.
-pub unsafe fn buffers<'a>(at: *const libc::iovec, count: usize, too_many: i32) -> Result<&'a [Buffer]> {
+pub unsafe fn buffers<'a>(
+    at: *const libc::iovec,
+    count: usize,
+    too_many: i32,
+) -> Result<&'a [Buffer]> {
     if count > BUFFERS_MAX {
         return fail(too_many);
     }
@@ -43,7 +47,9 @@ pub unsafe fn buffers<'a>(at: *const libc::iovec, count: usize, too_many: i32) -
     }
     // SAFETY: Buffer is laid out as iovec; the caller's promise.
     let buffers = unsafe { std::slice::from_raw_parts(at.cast::<Buffer>(), count) };
-    if buffers.iter().any(|buffer| buffer.len > isize::MAX as usize) || Buffer::total(buffers) > isize::MAX as usize {
+    if buffers.iter().any(|buffer| buffer.len > isize::MAX as usize)
+        || Buffer::total(buffers) > isize::MAX as usize
+    {
         return fail(libc::EINVAL);
     }
     Ok(buffers)
@@ -73,7 +79,12 @@ pub unsafe fn recv(fd: i32, buffers: &[Buffer], flags: i32) -> Result<Arrival> {
 
 /// # Safety
 /// As for [`recv`].
-unsafe fn recv_stream(handle: &Handle, buffers: &[Buffer], flags: i32, patience: Patience) -> Result<Arrival> {
+unsafe fn recv_stream(
+    handle: &Handle,
+    buffers: &[Buffer],
+    flags: i32,
+    patience: Patience,
+) -> Result<Arrival> {
     let (client, socket) = (handle.client, handle.socket);
     let keep = flags & libc::MSG_PEEK != 0;
     let wanted = Buffer::total(buffers);
@@ -98,7 +109,8 @@ unsafe fn recv_stream(handle: &Handle, buffers: &[Buffer], flags: i32, patience:
         return Ok(Arrival { len, ..Arrival::default() });
     }
     // SAFETY: as above.
-    let mut len = handle.blocking(patience, || unsafe { stream::recv(client, socket, buffers, keep) })?;
+    let mut len =
+        handle.blocking(patience, || unsafe { stream::recv(client, socket, buffers, keep) })?;
     let mut rest: Vec<Buffer> = Vec::new();
     while all && len > 0 && len < wanted {
         rest.clear();
@@ -118,7 +130,12 @@ fn ended(handle: &Handle) -> bool {
 
 /// # Safety
 /// As for [`recv`].
-unsafe fn recv_datagram(handle: &Handle, buffers: &[Buffer], flags: i32, patience: Patience) -> Result<Arrival> {
+unsafe fn recv_datagram(
+    handle: &Handle,
+    buffers: &[Buffer],
+    flags: i32,
+    patience: Patience,
+) -> Result<Arrival> {
     let keep = flags & libc::MSG_PEEK != 0;
     // SAFETY: the caller's promise.
     let attempt = || unsafe { datagram::recv(handle.client, handle.socket, buffers, keep) };
@@ -164,7 +181,12 @@ pub unsafe fn send(
 
 /// # Safety
 /// As for [`send`].
-unsafe fn send_stream(handle: &Handle, buffers: &[Buffer], flags: i32, patience: Patience) -> Result<usize> {
+unsafe fn send_stream(
+    handle: &Handle,
+    buffers: &[Buffer],
+    flags: i32,
+    patience: Patience,
+) -> Result<usize> {
     let (client, socket) = (handle.client, handle.socket);
     let wanted = Buffer::total(buffers).min(COUNT_MAX);
     let more = flags & libc::MSG_MORE != 0;
@@ -173,7 +195,9 @@ unsafe fn send_stream(handle: &Handle, buffers: &[Buffer], flags: i32, patience:
         // SAFETY: the caller's promise.
         let attempt = || unsafe { stream::send(client, socket, buffers, done, more) };
         let result = match attempt() {
-            Err(Error::WouldBlock) if patience.nonblocking && stream::lacks_memory(client, socket) => {
+            Err(Error::WouldBlock)
+                if patience.nonblocking && stream::lacks_memory(client, socket) =>
+            {
                 wait_for_memory(handle, attempt)
             }
             Err(Error::WouldBlock) if patience.nonblocking => fail(libc::EAGAIN),
@@ -200,7 +224,8 @@ fn wait_for_memory<T>(
     if connecting & towpath_shm::layout::flags::CONNECTING != 0 {
         return fail(libc::EAGAIN);
     }
-    let patience = Patience { nonblocking: false, deadline: Some(Deadline::after(MEMORY_PATIENCE)) };
+    let patience =
+        Patience { nonblocking: false, deadline: Some(Deadline::after(MEMORY_PATIENCE)) };
     match handle.blocking(patience, &mut attempt) {
         Err(Errno(libc::EINTR)) => Ok(attempt()?),
         result => result,
@@ -249,10 +274,13 @@ fn datagram_header(
         Some(addr) if u32::from(addr.family) == address::INET6 && family == address::INET => {
             return fail(libc::EAFNOSUPPORT);
         }
-        Some(RawAddr { port: 0, .. }) if handle.kind() == Kind::Datagram => return fail(libc::EINVAL),
+        Some(RawAddr { port: 0, .. }) if handle.kind() == Kind::Datagram => {
+            return fail(libc::EINVAL);
+        }
         Some(addr) => address::shown(addr, family),
     };
-    let segment_size = control.segment_size.unwrap_or_else(|| crate::option::segment_size(handle.socket));
+    let segment_size =
+        control.segment_size.unwrap_or_else(|| crate::option::segment_size(handle.socket));
     if len > PAYLOAD_MAX {
         return fail(libc::EMSGSIZE);
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use libc::{c_int, c_void, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use libc::{
+    c_int, c_void, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
+};
 use towpath_client::descriptors::{self, Entry};
 use towpath_client::wait::Deadline;
 use towpath_posix::poll::{self as posix, Sets};
@@ -60,7 +62,12 @@ pub unsafe extern "C" fn ppoll(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int {
+pub unsafe extern "C" fn __poll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    room: size_t,
+) -> c_int {
     // SAFETY: see `poll`. A length beyond the buffer is libc's to report.
     unsafe {
         if room / size_of::<pollfd>() < count as usize {
@@ -107,9 +114,12 @@ pub unsafe extern "C" fn select(
             return real::select(count, read, write, except, timeout);
         }
         let deadline = match timeout.as_ref() {
-            Some(limit) if limit.tv_sec < 0 || limit.tv_usec < 0 => return answer::int(Err(Errno(libc::EINVAL))),
+            Some(limit) if limit.tv_sec < 0 || limit.tv_usec < 0 => {
+                return answer::int(Err(Errno(libc::EINVAL)));
+            }
             Some(limit) => {
-                let limit = Duration::from_secs(limit.tv_sec as u64) + Duration::from_micros(limit.tv_usec as u64);
+                let limit = Duration::from_secs(limit.tv_sec as u64)
+                    + Duration::from_micros(limit.tv_usec as u64);
                 Some(Deadline::after(limit))
             }
             None => None,
@@ -167,7 +177,12 @@ fn is_ours(epfd: c_int) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+pub unsafe extern "C" fn epoll_ctl(
+    epfd: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
     // SAFETY: see `poll`.
     unsafe {
         if is_ours(epfd) {
@@ -178,11 +193,22 @@ pub unsafe extern "C" fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mu
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {
+pub unsafe extern "C" fn epoll_wait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+) -> c_int {
     // SAFETY: see `poll`.
     unsafe {
         if is_ours(epfd) {
-            return answer::int(epoll::wait(epfd, events, most, after_ms(timeout), std::ptr::null()));
+            return answer::int(epoll::wait(
+                epfd,
+                events,
+                most,
+                after_ms(timeout),
+                std::ptr::null(),
+            ));
         }
         real::epoll_wait(epfd, events, most, timeout)
     }
@@ -199,7 +225,13 @@ pub unsafe extern "C" fn epoll_pwait(
     // SAFETY: see `poll`.
     unsafe {
         if is_ours(epfd) {
-            return answer::int(epoll::wait(epfd, events, most, after_ms(timeout), mask.cast::<c_void>()));
+            return answer::int(epoll::wait(
+                epfd,
+                events,
+                most,
+                after_ms(timeout),
+                mask.cast::<c_void>(),
+            ));
         }
         real::epoll_pwait(epfd, events, most, timeout, mask)
     }

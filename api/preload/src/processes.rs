@@ -113,7 +113,9 @@ pub unsafe extern "C" fn posix_spawn(
     envp: Strings,
 ) -> c_int {
     // SAFETY: see `fork`.
-    unsafe { exec::spawn(envp, |envp| real::posix_spawn(pid, path, actions, attributes, argv, envp)) }
+    unsafe {
+        exec::spawn(envp, |envp| real::posix_spawn(pid, path, actions, attributes, argv, envp))
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -126,7 +128,9 @@ pub unsafe extern "C" fn posix_spawnp(
     envp: Strings,
 ) -> c_int {
     // SAFETY: see `fork`.
-    unsafe { exec::spawn(envp, |envp| real::posix_spawnp(pid, file, actions, attributes, argv, envp)) }
+    unsafe {
+        exec::spawn(envp, |envp| real::posix_spawnp(pid, file, actions, attributes, argv, envp))
+    }
 }
 
 #[unsafe(no_mangle)]

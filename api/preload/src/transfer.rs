@@ -1,7 +1,8 @@
 //! Moving bytes, datagrams and messages.
 
 use libc::{
-    c_int, c_uint, c_void, iovec, loff_t, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
+    c_int, c_uint, c_void, iovec, loff_t, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t,
+    ssize_t, timespec,
 };
 use towpath_client::Buffer;
 use towpath_posix::message::{self, Control};
@@ -16,7 +17,9 @@ fn buffer(at: *const c_void, len: size_t) -> [Buffer; 1] {
 
 unsafe fn send_plain(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: as the program called send.
-    answer::size(unsafe { transfer::send(fd, &buffer(from, len), flags, None, &Control::default()) })
+    answer::size(unsafe {
+        transfer::send(fd, &buffer(from, len), flags, None, &Control::default())
+    })
 }
 
 unsafe fn recv_plain(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
@@ -58,7 +61,12 @@ pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C" fn send(
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
@@ -74,7 +82,8 @@ pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssi
     unsafe {
         if descriptor::is_socket(fd) {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
-            let result = transfer::buffers(to, count, libc::EINVAL).and_then(|to| transfer::recv(fd, to, 0));
+            let result =
+                transfer::buffers(to, count, libc::EINVAL).and_then(|to| transfer::recv(fd, to, 0));
             return answer::size(result.map(|arrival| arrival.len));
         }
         real::readv(fd, to, count)
@@ -226,7 +235,12 @@ pub unsafe extern "C" fn recvmmsg(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+pub unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
@@ -243,7 +257,12 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_ui
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+pub unsafe extern "C" fn sendfile(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_socket(to) || descriptor::is_socket(from) {
@@ -255,7 +274,12 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, co
 
 /// off64_t is off_t on the machines we have.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+pub unsafe extern "C" fn sendfile64(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
     // SAFETY: see `read`.
     unsafe { sendfile(to, from, offset, count) }
 }
@@ -284,15 +308,32 @@ pub unsafe extern "C" fn splice(
 // report.
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __read_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t) -> ssize_t {
+pub unsafe extern "C" fn __read_chk(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    room: size_t,
+) -> ssize_t {
     // SAFETY: see `read`.
     unsafe { if len > room { real::__read_chk(fd, to, len, room) } else { read(fd, to, len) } }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recv_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t {
+pub unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+) -> ssize_t {
     // SAFETY: see `read`.
-    unsafe { if len > room { real::__recv_chk(fd, to, len, room, flags) } else { recv(fd, to, len, flags) } }
+    unsafe {
+        if len > room {
+            real::__recv_chk(fd, to, len, room, flags)
+        } else {
+            recv(fd, to, len, flags)
+        }
+    }
 }
 
 #[unsafe(no_mangle)]

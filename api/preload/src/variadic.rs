@@ -54,7 +54,12 @@ enum Form {
     Environment,
 }
 
-unsafe fn exec_list(path: *const c_char, registers: *const usize, stack: *const usize, form: Form) -> c_int {
+unsafe fn exec_list(
+    path: *const c_char,
+    registers: *const usize,
+    stack: *const usize,
+    form: Form,
+) -> c_int {
     let arguments = Arguments { registers, in_registers: IN_REGISTERS, stack };
     // SAFETY: as the program called execl.
     unsafe {
@@ -72,17 +77,29 @@ unsafe fn exec_list(path: *const c_char, registers: *const usize, stack: *const 
     }
 }
 
-unsafe extern "C" fn execl_list(path: *const c_char, registers: *const usize, stack: *const usize) -> c_int {
+unsafe extern "C" fn execl_list(
+    path: *const c_char,
+    registers: *const usize,
+    stack: *const usize,
+) -> c_int {
     // SAFETY: from `execl`.
     unsafe { exec_list(path, registers, stack, Form::Path) }
 }
 
-unsafe extern "C" fn execlp_list(path: *const c_char, registers: *const usize, stack: *const usize) -> c_int {
+unsafe extern "C" fn execlp_list(
+    path: *const c_char,
+    registers: *const usize,
+    stack: *const usize,
+) -> c_int {
     // SAFETY: from `execlp`.
     unsafe { exec_list(path, registers, stack, Form::Search) }
 }
 
-unsafe extern "C" fn execle_list(path: *const c_char, registers: *const usize, stack: *const usize) -> c_int {
+unsafe extern "C" fn execle_list(
+    path: *const c_char,
+    registers: *const usize,
+    stack: *const usize,
+) -> c_int {
     // SAFETY: from `execle`.
     unsafe { exec_list(path, registers, stack, Form::Environment) }
 }
@@ -203,12 +220,15 @@ extern "C" fn fail(result: c_long) -> c_long {
 unsafe extern "C" fn special(number: c_long, a: usize, b: usize, c: usize) -> c_long {
     match number {
         libc::SYS_io_uring_setup if process::is_active() => refuse_io_uring(),
-        libc::SYS_close if descriptor::is_ours(a as c_int) => c_long::from(answer::zero(descriptor::close(a as c_int))),
+        libc::SYS_close if descriptor::is_ours(a as c_int) => {
+            c_long::from(answer::zero(descriptor::close(a as c_int)))
+        }
         libc::SYS_close_range if process::is_active() => {
             c_long::from(answer::zero(descriptor::close_range(a as u32, b as u32, c as u32)))
         }
         // SAFETY: as the program called; these three take no more than three arguments.
-        _ => match unsafe { towpath_client::syscall::syscall(number as usize, [a, b, c, 0, 0, 0]) } {
+        _ => match unsafe { towpath_client::syscall::syscall(number as usize, [a, b, c, 0, 0, 0]) }
+        {
             Ok(value) => value as c_long,
             Err(errno) => fail(-c_long::from(errno)),
         },
@@ -225,5 +245,6 @@ fn refuse_io_uring() -> c_long {
 pub unsafe fn raw_write(fd: c_int, text: &[u8]) -> ssize_t {
     let args = [fd as usize, text.as_ptr() as usize, text.len(), 0, 0, 0];
     // SAFETY: the bytes are there.
-    unsafe { towpath_client::syscall::syscall(libc::SYS_write as usize, args) }.map_or(-1, |n| n as ssize_t)
+    unsafe { towpath_client::syscall::syscall(libc::SYS_write as usize, args) }
+        .map_or(-1, |n| n as ssize_t)
 }

@@ -196,8 +196,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// A port from which the peer can be reached: not held by a bind, and not in use towards it. When
-    /// there is none, one whose TIME-WAIT has lasted long enough.
+    /// A port from which the peer can be reached: not held by a bind, and not in use towards it.
     fn choose_tcp_port(
         &mut self,
         now: Instant,
@@ -206,23 +205,17 @@ impl<H: Host> Stack<H> {
     ) -> Result<u16, ConnectError> {
         let hash = self.keys.ports.path(local, remote);
         let mut ephemeral = self.ephemeral.clone();
-        let mut choose = |reuse: bool| {
-            ephemeral.choose(hash, |local_port| {
-                let flow =
-                    Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
-                !self.tcp_binds.is_held(local_port, local)
-                    && match self.find_flow(self.keys.table.flow(&flow), &flow) {
-                        None => true,
-                        Some(FlowRef::TimeWait(at)) => reuse && self.is_reusable(now, at),
-                        Some(_) => false,
-                    }
-            })
-        };
-        let (mut port, mut tried) = choose(false);
-        if port.is_none() {
-            let (reused, more) = choose(true);
-            (port, tried) = (reused, tried + more);
-        }
+        let (port, tried) = ephemeral.choose(hash, |local_port| {
+            let flow = Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
+            !self.tcp_binds.is_held(local_port, local)
+                && match self.find_flow(self.keys.table.flow(&flow), &flow) {
+                    None => true,
+                    // The counter comes back to it after all others: when there is no other, the one that
+                    // has waited longest is met first.
+                    Some(FlowRef::TimeWait(at)) => self.is_reusable(now, at),
+                    Some(_) => false,
+                }
+        });
         self.ephemeral = ephemeral;
         self.counters.ports_probed += u64::from(tried);
         port.ok_or(ConnectError::NoPort)

@@ -12,15 +12,15 @@ pub const SYN_CACHE_MAX: usize = 65_536;
 /// Half-open connections of one listener, whatever its backlog: Linux's `tcp_max_syn_backlog`.
 pub const SYN_CACHE_LISTENER_MAX: usize = 4_096;
 
-/// And at least so many, so that a backlog of one does not refuse a burst of browsers.
-pub const SYN_CACHE_LISTENER_MIN: usize = 16;
+/// And at least so many: a burst of clients that all answer at once must not displace itself. The
+/// accept queue has its own bound, the backlog; an entry here costs 136 bytes.
+pub const SYN_CACHE_LISTENER_MIN: usize = 1_024;
 
 /// Connections in TIME-WAIT: Linux's `tcp_max_tw_buckets` on a small machine. Each costs some 150
 /// bytes; the oldest goes when there are more.
 pub const TIME_WAIT_MAX: usize = 65_536;
 
-/// A connect that finds no other port takes one that has been in TIME-WAIT for so long: Linux's
-/// `tcp_tw_reuse`.
+/// A connect may take a port that has been in TIME-WAIT for so long: Linux's `tcp_tw_reuse`.
 pub const TIME_WAIT_REUSE_AFTER: Duration = Duration::from_secs(1);
 
 /// SYNs on any-address interfaces that wait for a decision; more are dropped and come again.

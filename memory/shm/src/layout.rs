@@ -179,7 +179,8 @@ pub struct Slot {
     pub rcvbuf: AtomicU32,
     /// SO_SNDBUF as last set (0: never).
     pub sndbuf: AtomicU32,
-    _pad2: [AtomicU32; 1],
+    /// SCM_RIGHTS messages under way with it: up when sent, down when adopted. Program.
+    pub in_flight: AtomicU32,
 
     // Line 3: engine: rarely.
     /// Remote address (connected sockets).

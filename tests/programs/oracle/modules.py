@@ -45,6 +45,8 @@ async def streams():
         await asyncio.wait_for(reader.read(1), 0.2)
     except asyncio.TimeoutError:
         print("asyncio timeout")
+    writer.close()
+    await asyncio.sleep(0.05)
     server.close()
 
     loop = asyncio.get_running_loop()
@@ -152,11 +154,12 @@ def serve():
 thread = threading.Thread(target=serve)
 thread.start()
 with trusting.wrap_socket(socket.create_connection(waiting.getsockname(), 5), server_hostname="localhost") as sock:
-    payload = bytes(range(256)) * 2000
-    writer = threading.Thread(target=sock.sendall, args=(payload,))
-    writer.start()
-    print("ssl:", sock.version(), receive_exactly(sock, len(payload)) == payload)
-    writer.join()
+    right = 0
+    for size in 1, 100, 16384, 16385, 50_000:
+        payload = os.urandom(size)
+        sock.sendall(payload)
+        right += receive_exactly(sock, size) == payload
+    print("ssl:", sock.version(), right)
 thread.join()
 subprocess.run(["rm", "-r", folder], check=True)
 

@@ -137,7 +137,7 @@ def fill(sock):
     sock.setblocking(False)
     total = 0
     quiet = 0
-    while quiet < 20:
+    while quiet < 60:
         try:
             total += sock.send(b"x" * 65536)
             quiet = 0

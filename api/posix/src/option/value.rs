@@ -34,7 +34,9 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
     };
     let tcp = handle.is_tcp();
     Ok(match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_TYPE) => int(if tcp { libc::SOCK_STREAM } else { libc::SOCK_DGRAM }),
+        (libc::SOL_SOCKET, libc::SO_TYPE) => {
+            int(if tcp { libc::SOCK_STREAM } else { libc::SOCK_DGRAM })
+        }
         (libc::SOL_SOCKET, libc::SO_ERROR) => int(pending_error(handle)),
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
             or(&slot.sndbuf, if tcp { TCP_SNDBUF_DEFAULT } else { DATAGRAM_BUFFER_DEFAULT })
@@ -49,8 +51,12 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         // struct ucred of nobody.
         (libc::SOL_SOCKET, libc::SO_PEERCRED) => [int(0), int(-1), int(-1)].concat(),
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => or(&slot.rcvlowat, 1),
-        (libc::SOL_SOCKET, libc::SO_RCVTIMEO | RCVTIMEO_NEW) => timeval(slot.rcvtimeo_us.load(Relaxed)),
-        (libc::SOL_SOCKET, libc::SO_SNDTIMEO | SNDTIMEO_NEW) => timeval(slot.sndtimeo_us.load(Relaxed)),
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO | RCVTIMEO_NEW) => {
+            timeval(slot.rcvtimeo_us.load(Relaxed))
+        }
+        (libc::SOL_SOCKET, libc::SO_SNDTIMEO | SNDTIMEO_NEW) => {
+            timeval(slot.sndtimeo_us.load(Relaxed))
+        }
         (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => int(i32::from(handle.kind() == Kind::Listener)),
         (libc::SOL_SOCKET, libc::SO_MARK) => int(0),
         (libc::SOL_SOCKET, libc::SO_PROTOCOL) => int(slot.protocol.load(Relaxed) as i32),
@@ -63,8 +69,12 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => or(&slot.keepidle, 7200),
         (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => or(&slot.keepintvl, 75),
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => or(&slot.keepcnt, 9),
-        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => int(remembered(handle.socket, level, name).unwrap_or(0)),
-        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => int(slot.user_timeout_ms.load(Relaxed) as i32),
+        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => {
+            int(remembered(handle.socket, level, name).unwrap_or(0))
+        }
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
+            int(slot.user_timeout_ms.load(Relaxed) as i32)
+        }
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
             int(slot.tos.load(Relaxed) as i32)
         }
@@ -96,7 +106,8 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
         libc::SO_LINGER => set_linger(handle, bytes),
         libc::SO_RCVLOWAT => {
             let value = int_of(libc::SOL_SOCKET, bytes)?;
-            slot.rcvlowat.store(if value < 0 { i32::MAX as u32 } else { value.max(1) as u32 }, Relaxed);
+            slot.rcvlowat
+                .store(if value < 0 { i32::MAX as u32 } else { value.max(1) as u32 }, Relaxed);
             Ok(())
         }
         libc::SO_RCVTIMEO | RCVTIMEO_NEW => set_timeout(&slot.rcvtimeo_us, bytes),
@@ -131,7 +142,8 @@ fn set_timeout(word: &AtomicU32, bytes: &[u8]) -> Result<()> {
     let Some((seconds, us)) = bytes.get(..8).zip(bytes.get(8..16)) else {
         return fail(libc::EINVAL);
     };
-    let number = |bytes: &[u8]| bytes.try_into().map(i64::from_ne_bytes).map_err(|_| Errno(libc::EINVAL));
+    let number =
+        |bytes: &[u8]| bytes.try_into().map(i64::from_ne_bytes).map_err(|_| Errno(libc::EINVAL));
     let (seconds, us) = (number(seconds)?, number(us)?);
     if !(0..1_000_000).contains(&us) {
         return fail(libc::EDOM);
@@ -188,7 +200,8 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
 
 fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
     let slot = handle.slot;
-    let tell = |setting, value: u32| handle.client.setting(handle.socket, setting, u64::from(value));
+    let tell =
+        |setting, value: u32| handle.client.setting(handle.socket, setting, u64::from(value));
     match (level, name) {
         (libc::IPPROTO_IP, libc::IP_TOS) => {
             // INET_ECN_MASK: TCP decides about these two bits itself.
@@ -228,5 +241,9 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
 }
 
 fn pending_error(handle: &Handle) -> i32 {
-    if handle.slot.error.load(Acquire) == 0 { 0 } else { handle.slot.error.swap(0, std::sync::atomic::Ordering::AcqRel) }
+    if handle.slot.error.load(Acquire) == 0 {
+        0
+    } else {
+        handle.slot.error.swap(0, std::sync::atomic::Ordering::AcqRel)
+    }
 }

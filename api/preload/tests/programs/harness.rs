@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -26,9 +26,13 @@ pub fn main(cases: &[Case]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let library = build_library();
     let mut failed = 0;
-    for (name, _) in cases.iter().filter(|(name, _)| filter.as_ref().is_none_or(|part| name.contains(part.as_str()))) {
-        let verdict = run(name);
+    for (name, _) in cases
+        .iter()
+        .filter(|(name, _)| filter.as_ref().is_none_or(|part| name.contains(part.as_str())))
+    {
+        let verdict = run(name, &library);
         println!("{name} ... {}", verdict.as_deref().unwrap_or("ok"));
         failed += usize::from(verdict.is_some());
     }
@@ -37,9 +41,9 @@ pub fn main(cases: &[Case]) -> ExitCode {
 }
 
 /// Runs a case in a program of its own; None when it went well.
-fn run(name: &str) -> Option<String> {
+fn run(name: &str, library: &Path) -> Option<String> {
     let (remote, control) = start_engine();
-    let mut child = start_program(name, &control);
+    let mut child = start_program(name, library, &control);
     drop(control);
     let output = BufReader::new(child.stdout.take().expect("piped"));
     let stopper = remote.clone();
@@ -73,7 +77,8 @@ fn run(name: &str) -> Option<String> {
 fn start_engine() -> (Remote, OwnedFd) {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("an engine");
+        let mut engine =
+            Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("an engine");
         let control = engine.attach().expect("a channel");
         tell.send((engine.remote(), control)).expect("the test waits");
         engine.run()
@@ -81,13 +86,13 @@ fn start_engine() -> (Remote, OwnedFd) {
     told.recv().expect("the engine starts")
 }
 
-fn start_program(name: &str, control: &OwnedFd) -> Child {
+fn start_program(name: &str, library: &Path, control: &OwnedFd) -> Child {
     let number = control.as_raw_fd();
     let mut command = Command::new(std::env::current_exe().expect("this executable"));
     command
         .env(CASE, name)
         .env("TOWPATH_CONTROL", number.to_string())
-        .env("LD_PRELOAD", library())
+        .env("LD_PRELOAD", library)
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     // SAFETY: fcntl may be called between fork and exec.
@@ -100,10 +105,17 @@ fn start_program(name: &str, control: &OwnedFd) -> Child {
     command.spawn().expect("start the program")
 }
 
-fn library() -> PathBuf {
-    let deps = std::env::current_exe().expect("this executable");
-    let deps = deps.parent().expect("a folder");
-    let name = "libtowpath_preload.so";
-    let places = [deps.join(name), deps.join("..").join(name)];
-    places.into_iter().find(|path| path.exists()).expect("cargo builds the library with its tests")
+/// Builds the library beside this executable: cargo does not do that for the tests of a cdylib.
+fn build_library() -> PathBuf {
+    let exe = std::env::current_exe().expect("this executable");
+    // TARGET/PROFILE/deps/programs-HASH
+    let profile = exe.ancestors().nth(2).expect("a profile's folder");
+    let target = profile.parent().expect("the target folder");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "towpath-preload", "--target-dir"]).arg(target);
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().expect("run cargo").success(), "the library builds");
+    profile.join("libtowpath_preload.so")
 }

@@ -15,13 +15,8 @@ mod transfers;
 use harness::Case;
 
 fn main() -> std::process::ExitCode {
-    let cases: Vec<Case> = [
-        sockets::CASES,
-        transfers::CASES,
-        polling::CASES,
-        processes::CASES,
-        signals::CASES,
-    ]
-    .concat();
+    let cases: Vec<Case> =
+        [sockets::CASES, transfers::CASES, polling::CASES, processes::CASES, signals::CASES]
+            .concat();
     harness::main(&cases)
 }

@@ -115,8 +115,11 @@ fn edge_triggered() {
     assert_eq!(epoll.wait(5000), [(at, IN | OUT)], "each arrival is an edge");
     // Full, then room again: an edge.
     server.set_nonblocking(true).unwrap();
-    while (&server).write(&[0; 1 << 16]).is_ok() {}
-    assert_eq!(epoll.wait(20), []);
+    // What the peer's buffer takes makes room again, until that is full too.
+    while {
+        while (&server).write(&[0; 1 << 16]).is_ok() {}
+        !epoll.wait(100).is_empty()
+    } {}
     let reader = std::thread::spawn(move || {
         let mut sink = vec![0; 1 << 20];
         client.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -176,12 +179,12 @@ fn kernel_descriptors_too() {
     assert_eq!(epoll.wait(30), []);
     write.write_all(b"x").unwrap();
     client.write_all(b"x").unwrap();
-    let mut fds: Vec<RawFd> = (0..20).flat_map(|_| epoll.wait(1000)).map(|(fd, _)| fd).collect();
-    fds.sort_unstable();
-    fds.dedup();
-    let mut both = vec![server.as_raw_fd(), read.as_raw_fd()];
+    let mut both = [server.as_raw_fd(), read.as_raw_fd()];
     both.sort_unstable();
-    assert_eq!(fds, both);
+    // The pipe is ready at once, the socket soon.
+    let all = std::iter::repeat_with(|| epoll.wait(1000))
+        .map(|found| found.into_iter().map(|(fd, _)| fd));
+    assert!(all.take(1_000_000).any(|fds| fds.eq(both.iter().copied())));
 }
 
 /// A socket that is always ready fills every answer; the pipe has its turn all the same.
@@ -244,7 +247,11 @@ fn two_threads_one_set() {
                 use std::sync::atomic::Ordering::SeqCst;
                 while total.load(SeqCst) < ROUNDS * pairs.len() {
                     for (fd, _) in epoll.wait(100) {
-                        let (mut server, _) = pairs.iter().find(|(s, _)| s.as_raw_fd() == fd).map(|(s, c)| (s, c)).unwrap();
+                        let (mut server, _) = pairs
+                            .iter()
+                            .find(|(s, _)| s.as_raw_fd() == fd)
+                            .map(|(s, c)| (s, c))
+                            .unwrap();
                         while let Ok(n) = server.read(&mut [0; 64]) {
                             total.fetch_add(n, SeqCst);
                             server.write_all(&vec![1; n]).unwrap();
@@ -379,7 +386,8 @@ fn threads_in_poll() {
             let (mut server, mut client) = pair();
             scope.spawn(move || {
                 for _ in 0..200 {
-                    let mut entry = libc::pollfd { fd: server.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+                    let mut entry =
+                        libc::pollfd { fd: server.as_raw_fd(), events: libc::POLLIN, revents: 0 };
                     // SAFETY: one entry.
                     assert_eq!(unsafe { libc::poll(&raw mut entry, 1, 5000) }, 1);
                     server.read_exact(&mut [0]).unwrap();

@@ -109,7 +109,8 @@ fn exec_keeps_sockets() {
     keep_on_exec(fd);
     let script = format!("read line <&{fd}; echo \"$line, heard\" >&{fd}");
     // std makes the process by posix_spawn or fork and exec; `exec` in the shell is one more image.
-    let mut child = Command::new("sh").arg("-c").arg(format!("exec sh -c '{script}'")).spawn().unwrap();
+    let mut child =
+        Command::new("sh").arg("-c").arg(format!("exec sh -c '{script}'")).spawn().unwrap();
     drop(server);
     client.write_all(b"a line\n").unwrap();
     let mut text = String::new();
@@ -137,8 +138,18 @@ fn commands() {
         assert_eq!(std::ffi::CStr::from_ptr(line.as_ptr()), c"out\n");
         assert_eq!(libc::pclose(stream), 0);
         let child = fork(|| {
-            libc::execl(c"/bin/sh".as_ptr(), c"sh".as_ptr(), c"-c".as_ptr(), c"exit $#".as_ptr(), c"0".as_ptr(),
-                c"1".as_ptr(), c"2".as_ptr(), c"3".as_ptr(), c"4".as_ptr(), std::ptr::null::<libc::c_char>());
+            libc::execl(
+                c"/bin/sh".as_ptr(),
+                c"sh".as_ptr(),
+                c"-c".as_ptr(),
+                c"exit $#".as_ptr(),
+                c"0".as_ptr(),
+                c"1".as_ptr(),
+                c"2".as_ptr(),
+                c"3".as_ptr(),
+                c"4".as_ptr(),
+                std::ptr::null::<libc::c_char>(),
+            );
         });
         assert_eq!(wait(child), 4 << 8);
     }
@@ -148,7 +159,6 @@ fn sent_over_a_unix_socket() {
     let (left, right) = UnixStream::pair().unwrap();
     let (server, mut client) = pair();
     let child = fork(|| {
-        drop(left.try_clone());
         // SAFETY: received just now, and nobody else's.
         let mut stream = unsafe { TcpStream::from_raw_fd(receive(&right)) };
         stream.write_all(b"by another hand").unwrap();
@@ -210,10 +220,17 @@ fn forked_without_us() {
     let mut terminal = -1;
     // SAFETY: nulls are allowed; the child exits.
     unsafe {
-        let pid = libc::forkpty(&raw mut terminal, std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
+        let pid = libc::forkpty(
+            &raw mut terminal,
+            std::ptr::null_mut(),
+            std::ptr::null(),
+            std::ptr::null(),
+        );
         if pid == 0 {
-            let failed = libc::write(server.as_raw_fd(), b"x".as_ptr().cast(), 1) == -1 && errno() == libc::ENETDOWN;
-            let none_new = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) == -1 && errno() == libc::ENETDOWN;
+            let failed = libc::write(server.as_raw_fd(), b"x".as_ptr().cast(), 1) == -1
+                && errno() == libc::ENETDOWN;
+            let none_new = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) == -1
+                && errno() == libc::ENETDOWN;
             libc::_exit(i32::from(!failed || !none_new));
         }
         assert_eq!(wait(pid), 0);
@@ -245,7 +262,9 @@ fn the_engine_dies_in_poll() {
     let epoll = unsafe { libc::epoll_create1(0) };
     let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 1 };
     // SAFETY: an event.
-    assert_eq!(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, server.as_raw_fd(), &raw mut event) }, 0);
+    let added =
+        unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, server.as_raw_fd(), &raw mut event) };
+    assert_eq!(added, 0);
     let other = std::thread::spawn(move || {
         let mut entry = libc::pollfd { fd: client.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one entry.

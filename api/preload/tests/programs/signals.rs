@@ -57,7 +57,8 @@ fn a_signal_interrupts() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     interrupt_me(1, || ());
     // SAFETY: nulls are allowed. std would try again.
-    let result = unsafe { libc::accept(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut()) };
+    let result =
+        unsafe { libc::accept(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut()) };
     assert_eq!((result, errno()), (-1, libc::EINTR));
 }
 

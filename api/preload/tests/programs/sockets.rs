@@ -78,7 +78,11 @@ fn connect_without_blocking() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     for refuse in [false, true] {
-        let at = if refuse { TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap() } else { at };
+        let at = if refuse {
+            TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+        } else {
+            at
+        };
         // SAFETY: integers only.
         let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0) };
         let addr = sockaddr(at);
@@ -118,7 +122,8 @@ fn dual_stack() {
     for host in ["127.0.0.1", "::1"] {
         let client = TcpStream::connect((host, port)).unwrap();
         let (mut server, from) = listener.accept().unwrap();
-        let mapped: Ipv6Addr = if host == "::1" { host } else { "::ffff:127.0.0.1" }.parse().unwrap();
+        let mapped: Ipv6Addr =
+            if host == "::1" { host } else { "::ffff:127.0.0.1" }.parse().unwrap();
         assert_eq!(from.ip(), mapped);
         assert_eq!(server.local_addr().unwrap().ip(), mapped);
         (&client).write_all(b"x").unwrap();
@@ -133,7 +138,10 @@ fn kinds() {
         fd => Ok(fd),
     };
     assert_eq!(socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP), Err(libc::EPERM));
-    assert_eq!(socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_UDP), Err(libc::EPROTONOSUPPORT));
+    assert_eq!(
+        socket(libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_UDP),
+        Err(libc::EPROTONOSUPPORT)
+    );
     assert_eq!(socket(libc::AF_INET, libc::SOCK_SEQPACKET, 0), Err(libc::ESOCKTNOSUPPORT));
     let stream = socket(libc::AF_INET, libc::SOCK_STREAM, 0).unwrap();
     let unix = socket(libc::AF_UNIX, libc::SOCK_STREAM, 0).unwrap();
@@ -189,14 +197,27 @@ fn options() {
     let mut len = 16;
     // SAFETY: a buffer and its size.
     let result = unsafe {
-        libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_mut_ptr().cast(), &raw mut len)
+        libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_mut_ptr().cast(),
+            &raw mut len,
+        )
     };
     assert_eq!((result, &name[..5]), (0, &b"cubic"[..]));
     let mut info = [0u8; 104];
     let mut len = 104;
     // SAFETY: a buffer and its size.
-    let result =
-        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len) };
+    let result = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
     assert_eq!((result, len, info[0]), (0, 104, 1), "established");
 }
 
@@ -221,7 +242,9 @@ fn option_refusals() {
     }
     assert_eq!(get(fd, libc::IPPROTO_TCP, 9999), Err(libc::ENOPROTOOPT));
     // SAFETY: one byte where four are wanted.
-    let short = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, [1u8].as_ptr().cast(), 1) };
+    let short = unsafe {
+        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, [1u8].as_ptr().cast(), 1)
+    };
     assert_eq!((short, errno()), (-1, libc::EINVAL));
 }
 

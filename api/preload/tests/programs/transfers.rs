@@ -205,7 +205,10 @@ fn datagram_control() {
             at = libc::CMSG_NXTHDR(&raw const message, at);
         }
     }
-    assert_eq!(seen.iter().map(|entry| entry.0).collect::<Vec<_>>(), [libc::IP_PKTINFO, libc::IP_TTL, libc::IP_TOS]);
+    assert_eq!(
+        seen.iter().map(|entry| entry.0).collect::<Vec<_>>(),
+        [libc::IP_PKTINFO, libc::IP_TTL, libc::IP_TOS]
+    );
     assert_eq!((seen[1].1, seen[2].1), (42, 0x20));
 }
 
@@ -213,7 +216,8 @@ fn many_datagrams_in_one_call() {
     let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     b.connect(a.local_addr().unwrap()).unwrap();
     let mut texts = [*b"one-", *b"two-", *b"six-"];
-    let mut parts = texts.each_mut().map(|text| libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: 4 });
+    let mut parts =
+        texts.each_mut().map(|text| libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: 4 });
     // SAFETY: zeroes are valid headers, which then point to the parts.
     unsafe {
         let mut messages: [libc::mmsghdr; 3] = std::mem::zeroed();
@@ -227,7 +231,8 @@ fn many_datagrams_in_one_call() {
         let mut count = 0;
         while count < 3 {
             let at = messages.as_mut_ptr().add(count);
-            let got = libc::recvmmsg(a.as_raw_fd(), at, 3 - count as u32, flags, std::ptr::null_mut());
+            let got =
+                libc::recvmmsg(a.as_raw_fd(), at, 3 - count as u32, flags, std::ptr::null_mut());
             assert!(got > 0);
             count += got as usize;
         }
@@ -258,7 +263,9 @@ fn files() {
     // SAFETY: an offset; then none.
     unsafe {
         while offset < data.len() as i64 {
-            assert!(libc::sendfile(a.as_raw_fd(), file.as_raw_fd(), &raw mut offset, data.len()) > 0);
+            assert!(
+                libc::sendfile(a.as_raw_fd(), file.as_raw_fd(), &raw mut offset, data.len()) > 0
+            );
         }
         file.seek(std::io::SeekFrom::Start(299_990)).unwrap();
         assert_eq!(libc::sendfile(a.as_raw_fd(), file.as_raw_fd(), std::ptr::null_mut(), 100), 10);
@@ -292,7 +299,9 @@ fn pipes() {
     read.read_exact(&mut got[..8]).unwrap();
     assert_eq!(&got[..8], b"and back");
     // SAFETY: as above.
-    let n = unsafe { libc::splice(a.as_raw_fd(), none, write.as_raw_fd(), none, 10, libc::SPLICE_F_NONBLOCK) };
+    let n = unsafe {
+        libc::splice(a.as_raw_fd(), none, write.as_raw_fd(), none, 10, libc::SPLICE_F_NONBLOCK)
+    };
     assert_eq!((n, errno()), (-1, libc::EAGAIN));
 }
 

@@ -6,4 +6,3 @@ mod robust;
 mod scale;
 mod stream;
 mod world;
-mod tmp;
