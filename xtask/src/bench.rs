@@ -95,7 +95,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let status =
         Command::new(env!("CARGO")).args(["build", "--release"]).current_dir(root).status()?;
     ensure!(status.success(), "the release build failed");
-    let towpath = root.join("target/release/towpath");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
+    let towpath = target.join("release/towpath");
     println!(
         "| measurement | unit | kernel (cores) | TAP (cores) | ratio | rootless (cores) | ratio |"
     );
@@ -217,25 +218,9 @@ impl World {
                 ip(&["-n", name, "addr", "add", address, "dev", device])?;
                 ip(&["-n", name, "link", "set", device, "up"])?;
                 // Ours is CUBIC; the kernel's default may be anything.
-                let cubic = [
-                    "netns",
-                    "exec",
-                    name,
-                    "sysctl",
-                    "-qw",
-                    "net.ipv4.tcp_congestion_control=cubic",
-                ];
-                ip(&cubic)?;
+                let net = "10.78.0.0/24";
+                ip(&["-n", name, "route", "replace", net, "dev", device, "congctl", "cubic"])?;
             }
-        } else {
-            ip(&[
-                "netns",
-                "exec",
-                &world.names[0],
-                "sysctl",
-                "-qw",
-                "net.ipv4.tcp_congestion_control=cubic",
-            ])?;
         }
         Ok(world)
     }
@@ -351,7 +336,7 @@ fn iperf_server(_: &Path) -> Vec<String> {
 }
 
 fn iperf(host: &str, seconds: u32, more: &[&str]) -> Vec<String> {
-    words(&format!("iperf3 -J -c {host} -p {PORT} -t {seconds} {}", more.join(" ")))
+    words(&format!("iperf3 -J -C cubic -c {host} -p {PORT} -t {seconds} {}", more.join(" ")))
 }
 
 fn gbits(text: &str) -> Option<f64> {

@@ -55,6 +55,9 @@ struct Watch {
     data: u64,
     /// In the set's ready list.
     queued: bool,
+    /// What happened since it was last looked at: without it, an edge-triggered interest has nothing
+    /// to report.
+    fresh: u32,
     /// Removed; the place is free once it leaves the ready list.
     gone: bool,
     /// One more than the index of the slot's next watch.
@@ -234,13 +237,14 @@ impl Hub {
             let watch = &self.watches[index as usize];
             at = watch.next;
             if mask & (watch.events | ALWAYS) != 0 && watch.events & !PRIVATE != 0 {
-                self.queue(index);
+                self.queue(index, mask);
             }
         }
     }
 
-    fn queue(&mut self, index: u32) {
+    fn queue(&mut self, index: u32, mask: u32) {
         let watch = &mut self.watches[index as usize];
+        watch.fresh |= mask;
         if watch.queued || watch.gone {
             return;
         }
@@ -261,7 +265,7 @@ impl Hub {
 
     fn queue_all(&mut self) {
         for index in 0..self.watches.len() {
-            self.queue(index as u32);
+            self.queue(index as u32, u32::MAX);
         }
     }
 
@@ -320,8 +324,17 @@ impl Hub {
         }
         let head = &HEADS[socket.slot as usize];
         let next = head.load(Relaxed);
-        let watch =
-            Watch { set: number, fd, socket, events, data, queued: false, gone: false, next };
+        let watch = Watch {
+            set: number,
+            fd,
+            socket,
+            events,
+            data,
+            queued: false,
+            fresh: 0,
+            gone: false,
+            next,
+        };
         let index = match self.free.pop() {
             Some(index) => {
                 self.watches[index as usize] = watch;
@@ -407,7 +420,8 @@ impl Hub {
                 self.free.push(index);
                 continue;
             }
-            let mask = watch.ready_now(client);
+            let mask = watch.report(client);
+            watch.fresh = 0;
             if mask == 0 {
                 continue;
             }
@@ -461,7 +475,7 @@ impl Hub {
     pub fn is_ready(&mut self, client: &Client, number: u32) -> bool {
         while let Some(&index) = self.set(number).and_then(|set| set.ready.front()) {
             let watch = &mut self.watches[index as usize];
-            if !watch.gone && watch.ready_now(client) != 0 {
+            if !watch.gone && watch.report(client) != 0 {
                 return true;
             }
             watch.queued = false;
@@ -484,7 +498,7 @@ impl Hub {
     /// A new or changed interest is reported at once when it is ready already.
     fn check_new(&mut self, client: &Client, index: u32) {
         if self.watches[index as usize].ready_now(client) != 0 {
-            self.queue(index);
+            self.queue(index, u32::MAX);
             self.kick_ready();
         }
     }
@@ -527,6 +541,12 @@ impl Set {
 }
 
 impl Watch {
+    /// What epoll_wait says of it: 0 for nothing.
+    fn report(&self, client: &Client) -> u32 {
+        let mask = self.ready_now(client);
+        if self.events & EPOLLET != 0 && mask & self.fresh == 0 { 0 } else { mask }
+    }
+
     /// What it is ready for among what is wanted; asks for an event when room is wanted and lacking.
     fn ready_now(&self, client: &Client) -> u32 {
         if self.events & !PRIVATE == 0 {

@@ -124,7 +124,6 @@ int main(void) {
     show("the end wakes epoll", epoll_wait(ep, got, 4, 3000));
     printf("%x\n", got[0].events);
     pthread_join(thread, NULL);
-    show("once", epoll_wait(ep, got, 4, 50));
 
     /* A socket with a number above FD_SETSIZE. */
     struct rlimit limit;
