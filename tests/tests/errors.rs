@@ -37,7 +37,8 @@ fn is_root() -> bool {
 fn compile(folder: &Scratch, name: &str, options: &[&str]) -> String {
     let source = folder.write("main.c", "#include <stdio.h>\nint main(void) { puts(\"ran\"); }\n");
     let binary = folder.file(name);
-    let gcc = Command::new("gcc").args(options).args(["-o", &binary, &source]).output().expect("gcc");
+    let gcc =
+        Command::new("gcc").args(options).args(["-o", &binary, &source]).output().expect("gcc");
     assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
     binary
 }
@@ -141,7 +142,11 @@ fn no_tap() {
         "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200 && exec {} {copy} run --tap -- true",
         NOBODY.join(" ")
     );
-    refused(&ns.run(&["unshare", "-m", "sh", "-c", &open]), 125, &["CAP_NET_ADMIN", "ip tuntap add"]);
+    refused(
+        &ns.run(&["unshare", "-m", "sh", "-c", &open]),
+        125,
+        &["CAP_NET_ADMIN", "ip tuntap add"],
+    );
 }
 
 /// The binary where nobody may read it.
@@ -179,7 +184,19 @@ fn nobody_may_run_it() {
     let mut line = NOBODY.to_vec();
     // A low port: nobody's on the stack, not on the host.
     let path = folder.path().to_str().expect("plain");
-    line.extend([&copy, "run", "-p", "7611:80", "--", "python3", "-m", "http.server", "80", "-d", path]);
+    line.extend([
+        &copy,
+        "run",
+        "-p",
+        "7611:80",
+        "--",
+        "python3",
+        "-m",
+        "http.server",
+        "80",
+        "-d",
+        path,
+    ]);
     let server = ns.spawn(&line);
     wait_for_port(&ns, "127.0.0.1", 7611);
     let page = ns.run(&["curl", "-sS", "-m", "10", "http://127.0.0.1:7611/index.html"]).ok();
@@ -197,17 +214,27 @@ fn counters_in_json() {
     let (ns, folder) = (Namespace::new(), Scratch::new());
     let _host = serve(&ns, &folder, 7620);
     let url = "http://10.0.2.2:7620/";
-    let out = run(&ns, &["-q", "--stats=json", "--", "curl", "-sS", "-m", "10", "-o", "/dev/null", url]).ok();
+    let out =
+        run(&ns, &["-q", "--stats=json", "--", "curl", "-sS", "-m", "10", "-o", "/dev/null", url])
+            .ok();
     let counters: Value = serde_json::from_str(&out.stderr).expect("nothing but JSON");
     for layer in ["engine", "sockets", "net", "drops", "gateway"] {
         let layer = counters[layer].as_object().unwrap_or_else(|| panic!("{layer}: {counters:#}"));
         assert!(layer.values().all(Value::is_u64), "{layer:?}");
     }
-    let sum = |layer: &str| counters[layer].as_object().into_iter().flatten().filter_map(|(_, v)| v.as_u64()).sum::<u64>();
+    let sum = |layer: &str| {
+        counters[layer]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(_, v)| v.as_u64())
+            .sum::<u64>()
+    };
     assert!(sum("engine") > 0 && sum("sockets") > 0 && sum("net") > 0, "{counters:#}");
     assert!(counters["drops"].get("transport_checksum").is_none_or(|n| n == 0), "{counters:#}");
 
-    let out = run(&ns, &["-q", "--stats", "--", "curl", "-sS", "-m", "10", "-o", "/dev/null", url]).ok();
+    let out =
+        run(&ns, &["-q", "--stats", "--", "curl", "-sS", "-m", "10", "-o", "/dev/null", url]).ok();
     assert!(out.stderr.lines().count() > 3, "{}", out.stderr);
     for line in out.stderr.lines() {
         let (name, value) = line.split_once(' ').expect("a name and a value");
@@ -234,15 +261,30 @@ fn a_capture_that_wireshark_reads() {
             let out = ns.run(&line).ok().stdout;
             out.lines().map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(fields("tcp.flags.syn==1 && tcp.flags.ack==0", "tcp.dstport"), ["7630"], "{mode:?}");
-        assert_eq!(fields("tcp.flags.syn==1 && tcp.flags.ack==1", "tcp.srcport"), ["7630"], "{mode:?}");
+        assert_eq!(
+            fields("tcp.flags.syn==1 && tcp.flags.ack==0", "tcp.dstport"),
+            ["7630"],
+            "{mode:?}"
+        );
+        assert_eq!(
+            fields("tcp.flags.syn==1 && tcp.flags.ack==1", "tcp.srcport"),
+            ["7630"],
+            "{mode:?}"
+        );
         assert_eq!(fields("http.request", "http.request.uri"), ["/"], "{mode:?}");
         assert_eq!(fields("http.response", "http.content_length"), ["19000"], "{mode:?}");
         assert!(!fields("tcp.flags.fin==1", "frame.number").is_empty(), "{mode:?}");
-        assert!(fields("tcp.analysis.retransmission || _ws.malformed", "frame.number").is_empty(), "{mode:?}");
+        assert!(
+            fields("tcp.analysis.retransmission || _ws.malformed", "frame.number").is_empty(),
+            "{mode:?}"
+        );
     }
     let ns = Namespace::new();
-    refused(&run(&ns, &["--pcap", "/no/such/folder/file", "--", "true"]), 125, &["/no/such/folder/file"]);
+    refused(
+        &run(&ns, &["--pcap", "/no/such/folder/file", "--", "true"]),
+        125,
+        &["/no/such/folder/file"],
+    );
 }
 
 #[test]
@@ -269,11 +311,15 @@ fn sockets_of_a_running_stack() {
     assert_eq!(with("LISTEN")[0]["send_q"], 7, "the backlog: {all:#}");
     assert_eq!(with("ESTAB").len(), 2, "{all:#}");
     assert_eq!(with("UNCONN")[0]["local"], "0.0.0.0:7641", "{all:#}");
-    let server = with("ESTAB").into_iter().find(|s| s["local"] == "127.0.0.1:7640").expect("server");
+    let server =
+        with("ESTAB").into_iter().find(|s| s["local"] == "127.0.0.1:7640").expect("server");
     assert_eq!(server["recv_q"], 100, "{all:#}");
     assert!(server["remote"].as_str().is_some_and(|r| r.starts_with("127.0.0.1:")), "{all:#}");
     assert!(sockets.iter().all(|s| s["pid"] == pid && s["program"] == "python3"), "{all:#}");
-    assert_eq!(serde_json::from_str::<Value>(&ss(&["-tlj"])).expect("JSON").as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        serde_json::from_str::<Value>(&ss(&["-tlj"])).expect("JSON").as_array().map(Vec::len),
+        Some(1)
+    );
     let table = ss(&["-tan"]);
     assert!(table.starts_with("State"), "{table}");
     assert_eq!(table.lines().filter(|l| l.starts_with("ESTAB")).count(), 2, "{table}");
@@ -308,6 +354,9 @@ fn closed_standard_streams() {
     }
     let out = ns.shell(&format!("{towpath} run -q -- yes | head -n 2")).stdout;
     assert_eq!(out, "y\ny\n");
-    let echoed = format!("echo input | timeout {} {towpath} run -q -- cat", Duration::from_secs(10).as_secs());
+    let echoed = format!(
+        "echo input | timeout {} {towpath} run -q -- cat",
+        Duration::from_secs(10).as_secs()
+    );
     assert_eq!(ns.shell(&echoed).ok().stdout, "input\n");
 }

@@ -46,8 +46,17 @@ fn storm(seed: &str) {
     let mut server = serve(&ns, &folder);
     wait_for_port(&ns, "10.77.0.2", 7700);
 
-    let download =
-        ns.spawn(&["curl", "-sS", "-m", "90", "--limit-rate", "24M", "-o", &folder.file("copy"), "http://10.77.0.2:7700/big"]);
+    let download = ns.spawn(&[
+        "curl",
+        "-sS",
+        "-m",
+        "90",
+        "--limit-rate",
+        "24M",
+        "-o",
+        &folder.file("copy"),
+        "http://10.77.0.2:7700/big",
+    ]);
     let frames = program("oracle/hostile/frames.py");
     let hostile = ns.spawn(&["python3", "-B", &frames, "hostile0", seed, FRAMES]);
     let said = hostile.wait(Duration::from_secs(90)).ok().stdout;
@@ -67,15 +76,33 @@ fn storm(seed: &str) {
     assert!(!out.stderr.contains("panicked"), "seed {seed}: {}", out.stderr);
     let json = out.stderr.lines().find(|line| line.starts_with('{')).expect("counters");
     let counters: Value = serde_json::from_str(json).expect("JSON");
-    let unreached: Vec<_> =
-        REASONS.iter().filter(|reason| counters["drops"][**reason].as_u64().unwrap_or(0) == 0).collect();
+    assert!(
+        counters["tap"]["rx_frames"].as_u64() > Some(19_000),
+        "seed {seed}: {:#}",
+        counters["tap"]
+    );
+    let unreached: Vec<_> = REASONS
+        .iter()
+        .filter(|reason| counters["drops"][**reason].as_u64().unwrap_or(0) == 0)
+        .collect();
     assert!(unreached.is_empty(), "seed {seed}: no {unreached:?} in {:#}", counters["drops"]);
 }
 
 fn serve(ns: &Namespace, folder: &Scratch) -> Process {
     let (towpath, receive) = (towpath(), program("receive.py"));
     let path = folder.path().to_str().expect("plain");
-    ns.spawn(&[&towpath, "run", "-q", "--tap=hostile0", "--stats=json", "--", "python3", &receive, "7700", path])
+    ns.spawn(&[
+        &towpath,
+        "run",
+        "-q",
+        "--tap=hostile0",
+        "--stats=json",
+        "--",
+        "python3",
+        &receive,
+        "7700",
+        path,
+    ])
 }
 
 /// The same frames at a stack that has nothing to lose: no socket is open at all.
@@ -90,11 +117,13 @@ fn a_hostile_neighbour_of_an_idle_stack() {
         for i in range(20000):\n try: w.send(d.choice((b'\\xff'*6,b'\\2'*6,b'\\x33\\x33\\0\\0\\0\\1'))+b'\\2'*6+d.choice((b'\\x08\\0',b'\\x08\\6',b'\\x86\\xdd'))+d.choice((b'\\x45\\0',b'\\x60\\0',b''))+d.randbytes(d.randrange(1400))); sent+=1\n except OSError: pass\n\
         \x20if i%20==0: time.sleep(.001)\nprint(sent>18000)";
     let towpath = towpath();
-    let idle = ns.spawn(&[&towpath, "run", "-q", "--tap=idle0", "--stats=json", "--", "sleep", "60"]);
+    let idle =
+        ns.spawn(&[&towpath, "run", "-q", "--tap=idle0", "--stats=json", "--", "sleep", "60"]);
     eventually("the device is up", || ns.shell("ip link show idle0 up | grep -q UP").success());
     assert_eq!(ns.run(&["python3", "-c", script]).ok().stdout, "True\n");
     let out = idle.stop();
     let counters: Value = serde_json::from_str(out.stderr.trim()).expect("nothing but JSON");
-    let drops: u64 = counters["drops"].as_object().into_iter().flatten().filter_map(|(_, v)| v.as_u64()).sum();
+    let drops: u64 =
+        counters["drops"].as_object().into_iter().flatten().filter_map(|(_, v)| v.as_u64()).sum();
     assert!(drops > 15_000, "{counters:#}");
 }

@@ -70,7 +70,10 @@ fn command(name: &str, folder: &Scratch) -> Vec<String> {
         return vec!["python3".into(), "-B".into(), script];
     }
     let binary = folder.file(name);
-    let gcc = Command::new("gcc").args(["-O1", "-pthread", "-o", &binary, &source]).output().expect("gcc");
+    let gcc = Command::new("gcc")
+        .args(["-O1", "-pthread", "-o", &binary, &source])
+        .output()
+        .expect("gcc");
     assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
     vec![binary]
 }

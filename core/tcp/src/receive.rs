@@ -13,6 +13,11 @@ use towpath_wire::tcp::{Flags, SeqNum};
 /// A timestamp older than this says nothing (RFC 7323 §5.5).
 const TS_RECENT_AGE_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 
+/// So many new bytes are acknowledged at once, even if they are less than two segments. On a link
+/// with segments of 64 KiB a sender may have room for one only, and would wait for the delayed
+/// acknowledgement each time. The RFC's rule is a lower bound.
+const ACK_BYTES_MAX: u32 = 16 * 1024;
+
 /// The part of a segment that is new and in the window.
 #[derive(Debug, Clone, Copy)]
 struct Text {
@@ -561,7 +566,8 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
         //# An ACK SHOULD be generated for at least every second full-sized segment or 2*RMSS bytes of
         //# new data
-        let enough = self.rcv_nxt - self.rcv_acked >= 2 * u32::from(self.rcv_mss) || segments >= 2;
+        let two = (2 * u32::from(self.rcv_mss)).min(ACK_BYTES_MAX);
+        let enough = self.rcv_nxt - self.rcv_acked >= two || segments >= 2;
         if urgent || enough || self.quick_acks > 0 || self.assembler.is_some() {
             self.owed.ack = true;
         } else if self.timers.delayed_ack == Instant::FAR {

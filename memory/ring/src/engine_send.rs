@@ -31,6 +31,8 @@ pub struct EngineSend {
     window: Option<Window>,
     /// Most bytes the program should queue.
     limit: u32,
+    /// Most bytes that were queued since autotuning last looked.
+    peak: u32,
     /// Where autotuning begins; equal to `limit` when it is off.
     limit_min: u32,
     /// Where autotuning ends; equal to `limit` when it is off.
@@ -66,6 +68,7 @@ impl EngineSend {
             shift: 0,
             window: None,
             limit: limit.min(limit_max),
+            peak: 0,
             limit_min: limit.min(limit_max),
             limit_max,
             hostile: false,
@@ -97,6 +100,7 @@ impl EngineSend {
             return false;
         }
         self.tail = tail;
+        self.peak = self.peak.max(queued);
         true
     }
 
@@ -268,9 +272,10 @@ impl SendBuffer for EngineSend {
     fn want_capacity(&mut self, bytes: u32) {
         let limit = bytes.min(self.limit_max);
         // A program that does not fill what it has needs no more, however fast the network is.
-        if limit > self.limit && self.len() > self.limit / 2 {
+        if limit > self.limit && self.peak > self.limit / 2 {
             self.set_limit(limit);
         }
+        self.peak = self.len();
     }
 }
 
