@@ -426,11 +426,15 @@ impl Flow {
         let mut result = Ok(());
         while self.writable && recv.unread() > 0 && moved < FLOW_BYTES_PER_TURN {
             let unread = recv.peek();
-            match sys::send_stream(self.host.as_fd(), &unread) {
+            let len = unread.len();
+            let sent = sys::send_stream(self.host.as_fd(), &unread);
+            // Memory that is still pointed to when it is given back goes round no more.
+            drop(unread);
+            match sent {
                 Ok(n) => {
                     recv.consume(n as u32);
                     moved += n;
-                    self.writable = n as u32 == unread.len();
+                    self.writable = n as u32 == len;
                 }
                 Err(Errno::AGAIN) => self.writable = false,
                 Err(Errno::INTR) => {}
