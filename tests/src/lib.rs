@@ -102,9 +102,7 @@ pub fn wait_for_port(ns: &Namespace, host: &str, port: u16) {
          except TimeoutError: pass\n\
          except OSError: sys.exit(1)"
     );
-    eventually(&format!("{host}:{port} answers"), || {
-        ns.run(&["python3", "-c", &script]).success()
-    });
+    eventually(&format!("{host}:{port} answers"), || ns.run(&["python3", "-c", &script]).success());
 }
 
 /// Tries for 20 s.

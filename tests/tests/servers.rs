@@ -192,7 +192,9 @@ fn iperf3_tcp_and_udp() {
             let received = report["end"]["sum_received"]["bytes"].as_u64().unwrap_or(0);
             assert!(received > 10_000_000, "{mode:?} {tcp:?}: {received}");
         }
-        for udp in [&["-u", "-b", "100M", "-l", "1200"][..], &["-u", "-b", "100M", "-l", "1200", "-R"]] {
+        for udp in
+            [&["-u", "-b", "100M", "-l", "1200"][..], &["-u", "-b", "100M", "-l", "1200", "-R"]]
+        {
             let report = iperf(&ns, mode, 7400, udp);
             let sum = &report["end"]["sum"];
             let (packets, lost) = (

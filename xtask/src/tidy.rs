@@ -92,7 +92,8 @@ fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
     let name = file.display();
     if file.extension().is_some_and(|e| e == "rs") {
         let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
-        let is_test = file.components().any(|c| c.as_os_str() == "tests");
+        let is_test = file.components().any(|c| c.as_os_str() == "tests")
+            || file.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("tests"));
         if !is_test && code.lines().count() > LINES_MAX {
             faults.push(format!("{name}: more than {LINES_MAX} lines without its tests"));
         }
