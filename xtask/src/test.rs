@@ -43,7 +43,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> Command {
 /// The rings and doorbells under every interleaving; its own target folder, since the flag would
 /// rebuild everything else.
 fn loom(root: &Path) -> Command {
-    let mut command = cargo(root, &["test", "--release", "-p", "towpath-ring", "--test", "loom"]);
+    let mut command = cargo(root, &["test", "--release", "-p", "towpath-ring", "--lib", "loom"]);
     command.env("RUSTFLAGS", "--cfg loom");
     command.env("CARGO_TARGET_DIR", root.join("target/loom"));
     command
