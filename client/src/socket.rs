@@ -66,7 +66,7 @@ impl Buffer {
     /// The stretch must be valid for reads, and not be written to, while the result lives: it is
     /// what a program passed to write(2).
     #[inline]
-    pub(crate) unsafe fn bytes<'a>(self, skip: usize) -> &'a [u8] {
+    pub unsafe fn bytes<'a>(self, skip: usize) -> &'a [u8] {
         if self.len <= skip {
             return &[];
         }

@@ -255,7 +255,7 @@ impl Engine {
         let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
         let datagram = entry.is_datagram();
         if addr.family == 0 {
-            return if datagram { self.dissolve(now, slot) } else { Err(Errno(EOPNOTSUPP)) };
+            return if datagram { self.dissolve(now, slot) } else { self.disconnect(now, slot) };
         }
         let remote =
             addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
@@ -300,34 +300,10 @@ impl Engine {
             other => other.into(),
         })?;
         let shared = self.host.slots.shared(slot);
+        // What an earlier connection left behind.
+        shared.error.store(0, std::sync::atomic::Ordering::Release);
         shared.state.store(state::SYN_SENT, std::sync::atomic::Ordering::Release);
         Ok(())
-    }
-
-    /// The socket to connect: after a connect that failed, a fresh one under the same slot, as Linux
-    /// lets programs try again.
-    fn renew(&mut self, now: Instant, slot: u32) -> Result<towpath_stack::SocketId, Errno> {
-        let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
-        let id = entry.id.ok_or(Errno(EINVAL))?;
-        if entry.flags & flags::DEAD == 0 {
-            return Ok(id);
-        }
-        let family = if entry.family == AF_INET6 { Family::V6 } else { Family::V4 };
-        let (bound, free_bind, congestion) = (entry.bound, entry.free_bind, entry.congestion);
-        let fresh = self.stack.open(SocketKind::Stream, family, slot)?;
-        entry.id = Some(fresh);
-        // The old one's `Closed` is not ours.
-        entry.former += 1;
-        // Its connection is over, so it goes at once, and its port is free again.
-        self.stack.close(now, id, towpath_stack::Linger::Abort);
-        self.host.slots.set_flags(slot, 0, u32::MAX);
-        if let Some(bound) = bound {
-            let options = bind_options(self.host.slots.shared(slot), free_bind);
-            self.stack.bind(fresh, bound, options)?;
-            self.host.slots.set_flags(slot, flags::BOUND, 0);
-        }
-        self.set_again(now, slot, congestion);
-        Ok(fresh)
     }
 
     /// Takes the peer of a datagram socket away.

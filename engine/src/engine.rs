@@ -1,6 +1,6 @@
 //! An engine and how it is made.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -48,6 +48,24 @@ pub struct Engine {
     pub(crate) backlog: Vec<u32>,
     /// Datagram sockets whose FIFO lends bytes to packets of this turn.
     pub(crate) lent: Vec<u32>,
+    /// Closed sockets whose close(2) waits for the peer (SO_LINGER).
+    pub(crate) lingering: Vec<u32>,
+    pub(crate) drop_trace: Option<Box<dyn FnMut(DroppedPacket<'_>)>>,
+}
+
+/// A packet that the stack threw away, for a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DroppedPacket<'a> {
+    /// When, in ns on the engine's clock.
+    pub now_ns: u64,
+    /// 0: loopback; port `i` drives `i + 1`.
+    pub interface: u16,
+    /// It was to be sent; otherwise it was received.
+    pub outbound: bool,
+    /// The name of its counter.
+    pub reason: &'static str,
+    /// From the link header on, or from the first header that it had.
+    pub bytes: &'a [u8],
 }
 
 /// Why an engine cannot be made.
@@ -140,6 +158,8 @@ impl Engine {
             sweep: VecDeque::new(),
             stale: Vec::new(),
             gone: Vec::new(),
+            deferred: BTreeMap::new(),
+            lost: Vec::new(),
             region,
             windows,
         };
@@ -162,6 +182,8 @@ impl Engine {
             sweep_at: now,
             backlog: Vec::new(),
             lent: Vec::new(),
+            lingering: Vec::new(),
+            drop_trace: None,
         })
     }
 
@@ -169,6 +191,13 @@ impl Engine {
     pub fn attach(&mut self) -> io::Result<OwnedFd> {
         let (_, theirs) = self.open_channel()?;
         Ok(theirs)
+    }
+
+    /// From now on every dropped packet is given to `trace`. Each is copied for it, so without a trace
+    /// they cost less.
+    pub fn trace_drops(&mut self, trace: impl FnMut(DroppedPacket<'_>) + 'static) {
+        self.stack.net.set_trace_drops(true);
+        self.drop_trace = Some(Box::new(trace));
     }
 
     /// The handle for other threads.

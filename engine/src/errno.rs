@@ -10,6 +10,7 @@ pub(crate) const EAGAIN: i32 = 11;
 pub(crate) const EACCES: i32 = 13;
 pub(crate) const ENODEV: i32 = 19;
 pub(crate) const EINVAL: i32 = 22;
+pub(crate) const EPIPE: i32 = 32;
 pub(crate) const EPROTO: i32 = 71;
 pub(crate) const EDESTADDRREQ: i32 = 89;
 pub(crate) const EMSGSIZE: i32 = 90;

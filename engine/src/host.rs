@@ -1,8 +1,9 @@
 //! What the stack tells and asks: its sockets are the slots of programs.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Duration;
 
 use towpath_ring::{EngineRecv, EngineSend, Payload, Region, Windows, take_tx_wanted};
 use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Plain, event, flags};
@@ -11,9 +12,12 @@ use towpath_tcp::Instant;
 
 use crate::channels::Channels;
 use crate::config::Buffers;
-use crate::errno::{ECONNRESET, Errno};
+use crate::errno::{ECONNRESET, EPIPE, Errno};
 use crate::report::EngineCounters;
 use crate::slots::{AF_INET6, Child, Slots, inherit, present, state};
+
+/// When a connection that waited found no memory for its place in the accept queue.
+const DEFERRAL_RETRY: Duration = Duration::from_millis(100);
 
 /// Everything of the engine that is not the stack.
 #[derive(Debug)]
@@ -34,6 +38,11 @@ pub(crate) struct Host {
     pub stale: Vec<u32>,
     /// Slots that the stack let go of and that nobody holds.
     pub gone: Vec<u32>,
+    /// Connections that are not in an accept queue yet (TCP_DEFER_ACCEPT), by the time that they come
+    /// there at the latest, with their generations. The backlog bounds them as it does the queue.
+    pub deferred: BTreeMap<(Instant, u32), u32>,
+    /// Those of them that failed.
+    pub lost: Vec<u32>,
 }
 
 impl Host {
@@ -77,7 +86,14 @@ impl Host {
         if datagram {
             self.set_error(slot, error.into());
         } else {
-            self.slots.fail(slot, Errno::from(error).0);
+            let seen = self.slots.get(slot).map_or(0, |entry| entry.flags);
+            let half_closed = seen & (flags::RX_EOF | flags::TX_CLOSED) == flags::RX_EOF;
+            // As Linux: nobody reads any more in CLOSE-WAIT, so it is the writer who is told.
+            let errno = match error {
+                SocketError::Reset if half_closed => EPIPE,
+                error => Errno::from(error).0,
+            };
+            self.slots.fail(slot, errno);
         }
     }
 
@@ -122,20 +138,71 @@ impl Host {
         Some(slot)
     }
 
-    /// Puts the connection into the accept queue.
-    fn enqueue(&mut self, listener: u32, slot: u32, local: SocketAddr, remote: SocketAddr) -> bool {
-        let Some((family, generation)) =
-            self.slots.get(slot).map(|entry| (entry.family, entry.generation))
+    /// Lets a fresh connection wait for its first bytes if the listener wants that. False: it is to be
+    /// accepted at once.
+    fn defer(&mut self, listener: u32, slot: u32) -> bool {
+        let seconds = self.slots.get(listener).map_or(0, |entry| entry.defer_accept_s);
+        let until = self.now + Duration::from_secs(seconds.into());
+        let Some(entry) = self.slots.get_mut(slot).filter(|_| seconds > 0) else { return false };
+        entry.deferred = Some(until);
+        self.deferred.insert((until, slot), entry.generation);
+        true
+    }
+
+    /// The connection does not wait any more; whether it did.
+    pub fn end_deferral(&mut self, slot: u32) -> bool {
+        let until = self.slots.get_mut(slot).and_then(|entry| entry.deferred.take());
+        until.is_some_and(|until| self.deferred.remove(&(until, slot)).is_some())
+    }
+
+    /// Something came on a connection: if it waited for that it is to be accepted now.
+    fn arrived(&mut self, slot: u32) {
+        if self.slots.get(slot).is_some_and(|entry| entry.deferred.is_some()) {
+            self.accept_deferred(slot);
+        }
+    }
+
+    /// Puts a connection that waited into the accept queue.
+    fn accept_deferred(&mut self, slot: u32) {
+        if !self.end_deferral(slot) {
+            return;
+        }
+        let Some(entry) = self.slots.get(slot) else { return };
+        let (generation, parent) = (entry.generation, entry.unclaimed);
+        let Some((listener, _)) =
+            parent.filter(|&(slot, generation)| self.slots.find(slot, generation).is_some())
         else {
+            return;
+        };
+        if self.enqueue(listener, slot) {
+            self.watch_memory(listener);
+            self.slots.post(listener, event::RX);
+        } else if let Some(entry) = self.slots.get_mut(slot) {
+            // There is a place for it in the backlog, but no memory at the moment.
+            let again = self.now + DEFERRAL_RETRY;
+            entry.deferred = Some(again);
+            self.deferred.insert((again, slot), generation);
+        }
+    }
+
+    /// Those that have waited long enough are accepted without bytes.
+    pub fn end_deferrals(&mut self) {
+        while let Some(entry) = self.deferred.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let slot = entry.key().1;
+            self.accept_deferred(slot);
+        }
+    }
+
+    /// Puts the connection into the accept queue.
+    fn enqueue(&mut self, listener: u32, slot: u32) -> bool {
+        let Some(generation) = self.slots.get(slot).map(|entry| entry.generation) else {
             return false;
         };
-        let record = AcceptRecord {
-            slot,
-            generation,
-            remote: present(family, remote),
-            local: present(family, local),
-            reserved: 0,
-        };
+        let shared = self.slots.shared(slot);
+        let (local, remote) = (shared.local.load(), shared.remote.load());
+        let record = AcceptRecord { slot, generation, remote, local, reserved: 0 };
         let nothing = Payload::new(&[], towpath_shm::Fragments::empty());
         let Some(owned) = self.slots.get_mut(listener).and_then(|entry| entry.owned.as_deref_mut())
         else {
@@ -168,7 +235,10 @@ impl towpath_stack::Host for Host {
         let (recv, send) = self.stream_buffers(slot);
         // Before the record: whoever pops it uses the slot at once.
         self.slots.publish(slot);
-        if !self.enqueue(listener, slot, local, remote) {
+        if self.defer(listener, slot) {
+            return Some((slot, recv, send));
+        }
+        if !self.enqueue(listener, slot) {
             drop((recv, send));
             self.slots.release(slot);
             return None;
@@ -224,6 +294,7 @@ impl towpath_stack::Host for Host {
         match event {
             SocketEvent::Readable => {
                 self.watch_memory(user);
+                self.arrived(user);
                 self.slots.post(user, event::RX);
             }
             SocketEvent::Writable => {
@@ -237,10 +308,13 @@ impl towpath_stack::Host for Host {
                 self.stale.push(user);
             }
             SocketEvent::PeerClosed => {
+                self.arrived(user);
                 self.slots.set_flags(user, flags::RX_EOF, 0);
                 self.slots.post(user, event::RX | event::RDHUP);
                 self.stale.push(user);
             }
+            // Nobody has seen it, nobody shall.
+            SocketEvent::Error(_) if self.end_deferral(user) => self.lost.push(user),
             SocketEvent::Error(error) => self.on_error(user, error),
             SocketEvent::Closed => self.on_closed(user),
             _ => self.counters.unexpected += 1,

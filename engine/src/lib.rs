@@ -14,6 +14,7 @@ mod commands;
 mod config;
 mod control;
 mod datagrams;
+mod disconnect;
 mod engine;
 mod errno;
 mod host;
@@ -30,6 +31,6 @@ mod tcp_info;
 mod wire;
 
 pub use config::{Buffers, EngineConfig, RouteConfig};
-pub use engine::{Engine, EngineError};
+pub use engine::{DroppedPacket, Engine, EngineError};
 pub use remote::{Gone, Remote};
 pub use report::{Counters, Report, SocketEntry};

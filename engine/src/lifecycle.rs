@@ -47,6 +47,7 @@ impl Engine {
             self.host.counters.commands_stale += 1;
             return;
         };
+        self.host.end_deferral(slot);
         if let Some(entry) = self.host.slots.find(listener, generation) {
             let children = &mut entry.owned().children;
             if let Some(at) = children.iter().position(|child| child.slot == slot) {
@@ -93,20 +94,53 @@ impl Engine {
             return;
         }
         match entry.id {
-            Some(id) => self.stack.close(now, id, linger),
+            Some(id) => {
+                self.stack.close(now, id, linger);
+                if self.host.slots.shared(slot).linger.load(Relaxed) > 1 {
+                    self.lingering.push(slot);
+                }
+            }
             None => self.host.gone.push(slot),
         }
     }
 
+    /// Shows those who wait in close(2) how far their connections are.
+    pub(crate) fn tell_lingering(&mut self, now: Instant) {
+        let mut lingering = std::mem::take(&mut self.lingering);
+        lingering.retain(|&slot| {
+            if self.host.slots.get(slot).is_none_or(|entry| !entry.closing) {
+                return false;
+            }
+            let before = self.host.slots.shared(slot).state.load(Relaxed);
+            self.publish_state(now, slot);
+            let shared = self.host.slots.shared(slot);
+            let after = shared.state.load(Relaxed);
+            if after != before {
+                towpath_ring::wake(shared);
+            }
+            !matches!(after, state::FIN_WAIT2 | state::TIME_WAIT | state::CLOSE)
+        });
+        self.lingering = lingering;
+    }
+
     /// Resets the connections that nobody took; those that somebody took, and has not claimed, get
     /// a while.
-    fn close_queue(&mut self, now: Instant, listener: u32) {
+    pub(crate) fn close_queue(&mut self, now: Instant, listener: u32) {
         let (taken, waiting) = self.split_queue(listener);
         if let Some(entry) = self.host.slots.get_mut(listener) {
             entry.owned().children.clear();
         }
         for child in waiting {
             self.end(now, child.slot, Linger::Abort);
+        }
+        let is_its = |slot: &u32| {
+            let unclaimed = self.host.slots.get(*slot).and_then(|entry| entry.unclaimed);
+            unclaimed.is_some_and(|(parent, _)| parent == listener)
+        };
+        let deferred = self.host.deferred.keys().map(|(_, slot)| *slot).filter(is_its);
+        for slot in deferred.collect::<Vec<_>>() {
+            self.host.end_deferral(slot);
+            self.end(now, slot, Linger::Abort);
         }
         self.orphans
             .extend(taken.iter().map(|child| (now + CLAIM_WITHIN, child.slot, child.generation)));
@@ -200,12 +234,36 @@ impl Engine {
         }
     }
 
+    /// Connections that failed while they waited for their first bytes go, and with them their places
+    /// in the backlog.
+    pub(crate) fn end_lost(&mut self, now: Instant) {
+        while let Some(slot) = self.host.lost.pop() {
+            self.free_place(slot);
+            self.end(now, slot, Linger::Abort);
+        }
+    }
+
+    /// A connection that was not accepted makes room in its listener's backlog.
+    fn free_place(&mut self, slot: u32) {
+        let unclaimed = self.host.slots.get(slot).and_then(|entry| entry.unclaimed);
+        if let Some((listener, generation)) = unclaimed
+            && let Some(entry) = self.host.slots.find(listener, generation)
+            && let Some(id) = entry.id
+        {
+            self.stack.accepted(id);
+        }
+    }
+
     /// Slots of sockets that are gone are free again.
     pub(crate) fn bury(&mut self) {
         while let Some(slot) = self.host.gone.pop() {
             // A connection that ended in an accept queue stays there: its record names it.
+            let deferred = self.host.end_deferral(slot);
+            if deferred {
+                self.free_place(slot);
+            }
             let Some(entry) = self.host.slots.get(slot) else { continue };
-            if entry.unclaimed.is_some() && !entry.closing {
+            if entry.unclaimed.is_some() && !entry.closing && !deferred {
                 self.host.slots.fail(slot, crate::errno::ECONNRESET);
                 continue;
             }

@@ -44,6 +44,8 @@ const RCVBUF_MIN: u32 = 2304;
 const SNDBUF_MIN: u32 = 4608;
 /// Linux caps at 212992; our FIFOs may be as large as autotuning makes them.
 const BUF_MAX: u32 = towpath_ring::WINDOW_MAX;
+/// Linux counts it in repeated SYN-ACKs, 255 at most: more than eight hours.
+const DEFER_ACCEPT_MAX_S: u32 = 8 * 3600;
 /// IP_PMTUDISC_DO and IP_PMTUDISC_PROBE set the DF bit whatever the length.
 const PMTUDISC_DO: u64 = 2;
 
@@ -74,8 +76,26 @@ impl Engine {
             setting::SNDBUF => return self.set_send_capacity(slot, clamp(value)),
             // Read from the slot when they matter: at bind and at close.
             setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY | setting::LINGER => return,
-            // The stack has no use for these; the program remembers them.
-            setting::DEFER_ACCEPT | setting::SYNCNT | setting::LINGER2 => return,
+            setting::SYNCNT => {
+                let retries = value.clamp(1, 127) as u8;
+                if let Some(entry) = self.host.slots.get_mut(slot) {
+                    entry.syn_retries = retries;
+                }
+                SocketOption::SynRetries(retries)
+            }
+            setting::LINGER2 => {
+                let seconds = (value as i32).clamp(-1, 120) as i8;
+                if let Some(entry) = self.host.slots.get_mut(slot) {
+                    entry.linger2_s = seconds;
+                }
+                SocketOption::FinWait2(self.fin_wait2_timeout(seconds))
+            }
+            setting::DEFER_ACCEPT => {
+                if let Some(entry) = self.host.slots.get_mut(slot) {
+                    entry.defer_accept_s = clamp(value).min(DEFER_ACCEPT_MAX_S);
+                }
+                return;
+            }
             _ => {
                 self.host.counters.commands_stale += 1;
                 return;
@@ -86,6 +106,15 @@ impl Engine {
             && what == setting::CORK
         {
             self.transmit(now, slot);
+        }
+    }
+
+    /// As Linux takes it: negative waits for nothing, 0 is the default.
+    fn fin_wait2_timeout(&self, seconds: i8) -> Duration {
+        match u64::try_from(seconds) {
+            Ok(0) => self.stack.config().tcp.fin_wait2_timeout,
+            Ok(seconds) => Duration::from_secs(seconds),
+            Err(_) => Duration::ZERO,
         }
     }
 
@@ -104,10 +133,17 @@ impl Engine {
             (setting::TOS, shared.tos.load(Relaxed)),
             (setting::TTL, shared.ttl.load(Relaxed)),
         ];
+        let kept = self.host.slots.get(slot).map_or((0, 0), |entry| (entry.syn_retries, entry.linger2_s));
         for (what, value) in words {
             if value != 0 {
                 self.set(now, slot, what, u64::from(value));
             }
+        }
+        if kept.0 != 0 {
+            self.set(now, slot, setting::SYNCNT, kept.0.into());
+        }
+        if kept.1 != 0 {
+            self.set(now, slot, setting::LINGER2, kept.1 as u64);
         }
         let id = self.host.slots.get(slot).and_then(|entry| entry.id);
         if let (Some(id), Some(kind)) = (id, congestion) {

@@ -4,11 +4,11 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use towpath_ring::{doorbell, engine_awake, engine_sleep};
-use towpath_stack::{Budget, SocketState};
+use towpath_stack::{Budget, DropReason, SocketState};
 use towpath_tcp::{Instant, State};
 
 use crate::clock;
-use crate::engine::Engine;
+use crate::engine::{DroppedPacket, Engine};
 use crate::poller::Source;
 use crate::remote::Wish;
 use crate::report::Report;
@@ -69,7 +69,10 @@ impl Engine {
     /// gone go, those who wait for memory get it, and programs are told what happened.
     fn finish_turn(&mut self, now: Instant) {
         self.return_lent();
+        self.show_dropped(now);
         self.reset_hostile_sockets(now);
+        self.host.end_deferrals();
+        self.end_lost(now);
         self.bury();
         self.feed_starved(now);
         self.reset_orphans(now);
@@ -79,8 +82,22 @@ impl Engine {
         self.leave(now);
     }
 
+    fn show_dropped(&mut self, now: Instant) {
+        let Some(trace) = &mut self.drop_trace else { return };
+        while let Some(dropped) = self.stack.net.take_dropped() {
+            trace(DroppedPacket {
+                now_ns: now.0,
+                interface: dropped.iface.0,
+                outbound: is_outbound(dropped.reason),
+                reason: dropped.reason.as_str(),
+                bytes: &dropped.bytes,
+            });
+        }
+    }
+
     /// One event a socket and process, one ring a process, one futex a socket.
     fn tell(&mut self, now: Instant) {
+        self.tell_lingering(now);
         let mut stale = std::mem::take(&mut self.host.stale);
         for slot in stale.drain(..) {
             self.publish_state(now, slot);
@@ -170,6 +187,7 @@ impl Engine {
             (!self.starved.is_empty()).then_some(self.starved_at),
             (!self.host.sweep.is_empty()).then_some(self.sweep_at),
             self.orphans.front().map(|orphan| orphan.0),
+            self.host.deferred.first_key_value().map(|(&(until, _), _)| until),
             self.leave_at,
             (!self.backlog.is_empty()).then_some(now),
         ];
@@ -211,6 +229,19 @@ impl Engine {
         self.spin.learn(found);
         found
     }
+}
+
+/// Whether packets are dropped for this reason on their way out.
+fn is_outbound(reason: DropReason) -> bool {
+    matches!(
+        reason,
+        DropReason::TooBig
+            | DropReason::OutputFull
+            | DropReason::LoopbackFull
+            | DropReason::NoRoute
+            | DropReason::NeighborQueueFull
+            | DropReason::NeighborUnreachable
+    )
 }
 
 /// Looks before a sleep: some 20 µs, about what a sleep and its wake-up cost.

@@ -79,7 +79,7 @@ impl Engine {
             engine,
             sockets: self.stack.counters().iter().collect(),
             net: net.iter().collect(),
-            drops: net.drops.iter().filter(|(_, count)| *count > 0).collect(),
+            drops: net.drops.iter().collect(),
         }
     }
 }

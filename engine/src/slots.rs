@@ -62,6 +62,14 @@ pub(crate) struct Entry {
     pub sndbuf: u32,
     /// IP_FREEBIND.
     pub free_bind: bool,
+    /// TCP_SYNCNT; 0: never set.
+    pub syn_retries: u8,
+    /// TCP_LINGER2; 0: the default.
+    pub linger2_s: i8,
+    /// TCP_DEFER_ACCEPT of a listener; 0: off.
+    pub defer_accept_s: u32,
+    /// An accepted connection that waits for its first bytes, until then.
+    pub deferred: Option<Instant>,
     /// What the program bound it to.
     pub bound: Option<SocketAddr>,
     /// TCP_CONGESTION, if it was set.
@@ -161,6 +169,10 @@ impl Slots {
             rcvbuf: 0,
             sndbuf: 0,
             free_bind: false,
+            syn_retries: 0,
+            linger2_s: 0,
+            defer_accept_s: 0,
+            deferred: None,
             bound: None,
             congestion: None,
             owned: None,
@@ -262,7 +274,7 @@ impl Slots {
             shared.error.store(errno, Release);
         }
         shared.state.store(state::CLOSE, Release);
-        let over = flags::RX_EOF | flags::TX_CLOSED | flags::DEAD;
+        let over = flags::TX_CLOSED | flags::DEAD;
         self.set_flags(index, over, flags::CONNECTING);
         self.post(
             index,
@@ -329,6 +341,7 @@ fn reset(slot: &Slot) {
         &slot.linger,
         &slot.tos,
         &slot.ttl,
+        &slot.connect_asked,
     ] {
         word.store(0, Relaxed);
     }

@@ -59,7 +59,7 @@ pub static CALLS: &[Call] = &[
     ),
     works(
         "send sendto sendmsg sendmmsg",
-        "MSG_DONTWAIT, MSG_MORE (TCP), MSG_NOSIGNAL; otherwise SIGPIPE as on Linux. MSG_OOB: EOPNOTSUPP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, UDP_SEGMENT; others EINVAL",
+        "MSG_DONTWAIT, MSG_MORE (TCP, UDP), MSG_NOSIGNAL; otherwise SIGPIPE as on Linux. MSG_OOB: EOPNOTSUPP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, UDP_SEGMENT; others EINVAL",
     ),
     works(
         "__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk",

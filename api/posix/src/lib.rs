@@ -17,6 +17,7 @@
 pub mod address;
 pub mod calls;
 pub mod copy;
+mod cork;
 pub mod descriptor;
 pub mod epoll;
 mod errno;

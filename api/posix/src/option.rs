@@ -6,7 +6,7 @@ mod value;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_client::{Lock, Socket};
+use towpath_client::{Lock, LockGuard, Socket};
 use towpath_shm::control::{DATA_MAX, call};
 use towpath_shm::layout::Kind;
 
@@ -131,6 +131,11 @@ pub unsafe fn setsockopt(
 /// UDP_SEGMENT of a socket, 0: none.
 pub(crate) fn segment_size(socket: Socket) -> u16 {
     remembered(socket, libc::IPPROTO_UDP, table::UDP_SEGMENT).map_or(0, |size| size as u16)
+}
+
+/// For fork.
+pub(crate) fn lock() -> LockGuard<'static, impl Sized> {
+    REMEMBERED.lock()
 }
 
 /// The socket is closed.

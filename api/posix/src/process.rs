@@ -106,7 +106,7 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
     let cloned = client.clone_channel().ok();
     let exec_lock = exec::lock();
     let mut hub = hub::lock_all();
-    let locks = client.lock_all();
+    let locks = (crate::option::lock(), crate::cork::lock(), client.lock_all());
     let pid = real();
     if pid == 0 {
         FORKS.fetch_add(1, Ordering::Relaxed);

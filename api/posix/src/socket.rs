@@ -375,6 +375,7 @@ pub(crate) fn close_last(socket: Socket) {
     };
     crate::hub::forget(socket);
     crate::option::forget(socket);
+    crate::cork::forget(socket);
     let linger = client.slot(socket).map_or(0, |slot| {
         let nonblocking = slot.file_flags.load(Relaxed) & libc::O_NONBLOCK as u32 != 0;
         if nonblocking { 0 } else { slot.linger.load(Relaxed) }

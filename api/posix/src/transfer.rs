@@ -6,13 +6,15 @@ use towpath_shm::layout::{DatagramHeader, Kind, RawAddr};
 use crate::errno::fail;
 use crate::message::Control;
 use crate::socket::{Handle, Patience, bind_any};
-use crate::{Errno, Result, address};
+use crate::{Errno, Result, address, cork};
 
 /// How long a first write on a fresh connection waits for memory to write into, even with
 /// O_NONBLOCK: the engine provides it within a turn. Longer means that memory is short everywhere.
 const MEMORY_PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 /// As many buffers as readv(2) takes (UIO_MAXIOV).
 pub const BUFFERS_MAX: usize = 1024;
+/// Longest payload of a datagram over IPv4.
+const PAYLOAD_MAX: usize = 65507;
 /// MAX_RW_COUNT: what one call moves at most.
 const COUNT_MAX: usize = 0x7fff_f000;
 
@@ -170,6 +172,11 @@ pub unsafe fn send(
         Kind::Stream => unsafe { send_stream(&handle, buffers, flags, patience) },
         Kind::Listener => fail(libc::EPIPE),
         Kind::Free => fail(libc::ENETDOWN),
+        Kind::Echo if flags & libc::MSG_MORE != 0 => fail(libc::EOPNOTSUPP),
+        // SAFETY: as above.
+        _ if flags & libc::MSG_MORE != 0 || cork::is_begun(handle.socket) => unsafe {
+            send_part(&handle, buffers, flags, to, control, patience)
+        },
         // SAFETY: as above.
         _ => unsafe { send_datagram(&handle, buffers, to, control, patience) },
     };
@@ -241,11 +248,53 @@ unsafe fn send_datagram(
     control: &Control,
     patience: Patience,
 ) -> Result<usize> {
+    let len = Buffer::total(buffers);
+    let header = datagram_header(handle, to, control)?;
+    if len > PAYLOAD_MAX {
+        return fail(libc::EMSGSIZE);
+    }
+    let header = with_len(header, len);
+    // SAFETY: the caller's promise.
+    unsafe { send_whole(handle, &header, buffers, patience) }
+}
+
+/// A part of a datagram: the last one, without MSG_MORE, sends it.
+///
+/// # Safety
+/// As for [`send`].
+unsafe fn send_part(
+    handle: &Handle,
+    buffers: &[Buffer],
+    flags: i32,
+    to: Option<RawAddr>,
+    control: &Control,
+    patience: Patience,
+) -> Result<usize> {
+    let more = flags & libc::MSG_MORE != 0;
+    let begin = || datagram_header(handle, to, control);
+    // SAFETY: the caller's promise.
+    let whole = unsafe { cork::append(handle.socket, begin, buffers, more, PAYLOAD_MAX) }?;
+    if let Some(whole) = whole {
+        let header = with_len(whole.header, whole.bytes.len());
+        let buffer = Buffer { at: whole.bytes.as_ptr().cast_mut(), len: whole.bytes.len() };
+        // SAFETY: bytes of ours.
+        unsafe { send_whole(handle, &header, &[buffer], patience) }?;
+    }
+    Ok(Buffer::total(buffers))
+}
+
+/// # Safety
+/// As for [`send`].
+unsafe fn send_whole(
+    handle: &Handle,
+    header: &DatagramHeader,
+    buffers: &[Buffer],
+    patience: Patience,
+) -> Result<usize> {
     let (client, socket) = (handle.client, handle.socket);
-    let header = datagram_header(handle, Buffer::total(buffers), to, control)?;
     bind_any(handle)?;
     // SAFETY: the caller's promise.
-    let attempt = || unsafe { datagram::send(client, socket, &header, buffers) };
+    let attempt = || unsafe { datagram::send(client, socket, header, buffers) };
     match attempt() {
         Err(Error::WouldBlock) if patience.nonblocking && stream::lacks_memory(client, socket) => {
             wait_for_memory(handle, attempt)
@@ -255,14 +304,13 @@ unsafe fn send_datagram(
     }
 }
 
+/// All but the length.
 fn datagram_header(
     handle: &Handle,
-    len: usize,
     to: Option<RawAddr>,
     control: &Control,
 ) -> Result<DatagramHeader> {
     use std::sync::atomic::Ordering::{Acquire, Relaxed};
-    const PAYLOAD_MAX: usize = 65507;
     let family = handle.slot.family.load(Relaxed);
     let remote = match to {
         None | Some(RawAddr { family: 0, .. }) => {
@@ -281,20 +329,23 @@ fn datagram_header(
     };
     let segment_size =
         control.segment_size.unwrap_or_else(|| crate::option::segment_size(handle.socket));
-    if len > PAYLOAD_MAX {
-        return fail(libc::EMSGSIZE);
-    }
     Ok(DatagramHeader {
-        len: len as u32,
+        len: 0,
         ifindex: control.ifindex,
         remote,
         local: control.local,
         time_ns: 0,
         tos: control.tos,
         ttl: control.ttl,
-        segment_size: if usize::from(segment_size) < len { segment_size } else { 0 },
+        segment_size,
         reserved: 0,
     })
+}
+
+fn with_len(header: DatagramHeader, len: usize) -> DatagramHeader {
+    // One segment needs no cutting.
+    let segment_size = if usize::from(header.segment_size) < len { header.segment_size } else { 0 };
+    DatagramHeader { len: len as u32, segment_size, ..header }
 }
 
 /// What of `buffers` lies behind the first `skip` bytes.

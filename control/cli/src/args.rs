@@ -71,6 +71,9 @@ pub struct RunArgs {
     pub mtu: Option<u32>,
 
     /// Write the packets of the link to a pcapng file
+    ///
+    /// Wireshark and tcpdump read it, also while it grows. A packet that the stack dropped follows
+    /// once more with the reason as its comment; of the loopback only dropped packets are recorded.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub pcap: Option<PathBuf>,
 

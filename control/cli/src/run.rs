@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use towpath_engine::{Engine, Remote, Report, SocketEntry};
-use towpath_pcap::{CaptureFile, SNAPLEN_DEFAULT};
+use towpath_engine::{DroppedPacket, Engine, Remote, Report, SocketEntry};
+use towpath_pcap::{CaptureFile, Direction, SNAPLEN_DEFAULT};
 
 use crate::args::RunArgs;
 use crate::child::{Child, Ended};
@@ -129,6 +129,9 @@ fn turn(plan: &Plan, ready: &Sender<Result<Ready>>) -> Report {
         let uplink = plan.build()?;
         let mut engine =
             Engine::new(uplink.config, uplink.ports, random()?).context("the stack")?;
+        if let Some(file) = plan.capture.clone() {
+            engine.trace_drops(move |dropped| record(&file, &dropped));
+        }
         let control = engine.attach().context("the channel")?;
         let remote = engine.remote();
         Ok((engine, Ready { facts: uplink.facts, remote, control }))
@@ -140,6 +143,13 @@ fn turn(plan: &Plan, ready: &Sender<Result<Ready>>) -> Report {
     // The receiver waits for exactly this.
     let _ = ready.send(first);
     engine.map_or_else(Report::default, Engine::run)
+}
+
+/// A packet that the stack dropped; its interfaces are numbered as the capture's.
+fn record(file: &CaptureFile, dropped: &DroppedPacket<'_>) {
+    let direction = if dropped.outbound { Direction::Outbound } else { Direction::Inbound };
+    let iface = dropped.interface.into();
+    file.dropped(dropped.now_ns, iface, direction, dropped.reason, dropped.bytes);
 }
 
 struct Messages<'a> {

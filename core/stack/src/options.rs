@@ -28,6 +28,10 @@ pub enum SocketOption {
     KeepAlive(Option<KeepAlive>),
     /// TCP_USER_TIMEOUT.
     UserTimeout(Option<Duration>),
+    /// TCP_SYNCNT.
+    SynRetries(u8),
+    /// TCP_LINGER2: how long the connection waits for the peer's FIN once its socket is closed.
+    FinWait2(Duration),
     /// TCP_CONGESTION.
     Congestion(CongestionKind),
     /// TCP_MAXSEG: 88 to 32767, or 0 for what the path carries.
@@ -174,6 +178,18 @@ fn set_stream(
             settings.tcp.user_timeout = timeout;
             if let Some(connection) = connection {
                 connection.set_user_timeout(timeout);
+            }
+        }
+        SocketOption::SynRetries(retries) => {
+            settings.tcp.syn_retries = retries;
+            if let Some(connection) = connection {
+                connection.set_syn_retries(retries);
+            }
+        }
+        SocketOption::FinWait2(timeout) => {
+            settings.tcp.fin_wait2_timeout = timeout;
+            if let Some(connection) = connection {
+                connection.set_fin_wait2_timeout(timeout);
             }
         }
         SocketOption::Congestion(kind) => {

@@ -640,6 +640,16 @@ impl Connection {
         self.arm_keepalive();
     }
 
+    /// Times a SYN is sent again, in place of [`Config::syn_retries`].
+    pub fn set_syn_retries(&mut self, retries: u8) {
+        self.settings.syn_retries = retries;
+    }
+
+    /// How long a closed socket waits for the peer's FIN, in place of [`Config::fin_wait2_timeout`].
+    pub fn set_fin_wait2_timeout(&mut self, timeout: Duration) {
+        self.settings.fin_wait2_ms = millis(timeout);
+    }
+
     pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
         self.settings.user_timeout_ms = millis_on(timeout);
     }

@@ -383,6 +383,26 @@ fn acks_are_delayed_once_a_connection_is_not_new() {
     assert_eq!(pair.sent(B, |_| true), 1);
 }
 
+/// On a link with segments of 64 KiB there may be room for one only: waiting for a second one would
+/// cost the delay each time.
+#[test]
+fn a_very_large_segment_is_acknowledged_at_once() {
+    let large = Config { mss_recv: 60_000, mss_send_max: 60_000, ..Config::default() };
+    let mut pair = Pair::connected_with(large, large);
+    pair.write(A, 10);
+    pair.run_for(ms(100));
+    pair.b.connection().set_quickack(false);
+    pair.log.clear();
+    pair.write(A, 15_000);
+    pair.run_for(ms(6));
+    assert_eq!(pair.sent(B, |_| true), 0);
+    pair.run_for(ms(100));
+    pair.log.clear();
+    pair.write(A, 20_000);
+    pair.run_for(ms(6));
+    assert_eq!(pair.sent(B, |_| true), 1);
+}
+
 #[test]
 fn coalesced_segments_are_acknowledged_at_once() {
     let mut pair = Pair::connected();

@@ -25,6 +25,8 @@ struct Shared {
     /// None after an error: what follows a torn block cannot be read.
     writer: Option<Writer<Box<dyn Write + Send>>>,
     error: Option<io::Error>,
+    /// Of each interface.
+    links: Vec<LinkType>,
     /// Unix time minus the engine's clock.
     unix_offset_ns: u64,
     last_flush_ns: Option<u64>,
@@ -46,6 +48,7 @@ impl CaptureFile {
         let shared = Shared {
             writer: Some(Writer::with_snaplen(out, &[loopback], snaplen)?),
             error: None,
+            links: vec![loopback.link_type],
             unix_offset_ns: 0,
             last_flush_ns: None,
             dirty: true,
@@ -64,19 +67,33 @@ impl CaptureFile {
         let writer =
             shared.writer.as_mut().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         let iface = writer.add_interface(&Interface { name, link_type })?;
+        shared.links.push(link_type);
         drop(shared);
         Ok(Capture { file: self.clone(), iface, port, before: 0 })
     }
 
-    /// Records a packet that the stack received on interface `iface` and dropped.
-    pub fn dropped(&self, now_ns: u64, iface: u32, reason: &str, bytes: &[u8]) {
+    /// Records a packet that the stack dropped, received on or meant for interface `iface`, with the
+    /// reason as its comment. What was received has been recorded before, as it arrived.
+    ///
+    /// `bytes` start with the link header, or with the IP header of a packet that has none yet or any
+    /// more; a packet that was to be sent may even be dropped before it gets that.
+    pub fn dropped(
+        &self,
+        now_ns: u64,
+        iface: u32,
+        direction: Direction,
+        reason: &str,
+        bytes: &[u8],
+    ) {
         let mut shared = self.lock();
         shared.tick(now_ns);
         let time_ns = now_ns.wrapping_add(shared.unix_offset_ns);
         let comment = format!("drop: {reason}");
-        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let link = shared.links.get(iface as usize).copied().unwrap_or(LinkType::Raw);
+        let header = missing_header(link, direction, bytes);
+        let len = u32::try_from(header.len() + bytes.len()).unwrap_or(u32::MAX);
         shared.write(|writer, _| {
-            writer.packet(iface, time_ns, Direction::Inbound, Some(&comment), &[bytes], len)
+            writer.packet(iface, time_ns, direction, Some(&comment), &[&header, bytes], len)
         });
     }
 
@@ -144,6 +161,31 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.flush();
+    }
+}
+
+/// The Ethernet header, of no stations, that a reader needs in front of a packet without one.
+fn missing_header(link: LinkType, direction: Direction, bytes: &[u8]) -> Vec<u8> {
+    let ethertype: u16 = match (link, ip_version(bytes), direction) {
+        (LinkType::Raw, ..) => return Vec::new(),
+        (_, Some(4), _) => 0x0800,
+        (_, Some(_), _) => 0x86dd,
+        // It came with its own.
+        (_, None, Direction::Inbound) => return Vec::new(),
+        // Local experimental (IEEE 802): readers show bytes.
+        (_, None, Direction::Outbound) => 0x88b5,
+    };
+    [&[0; 12], &ethertype.to_be_bytes()[..]].concat()
+}
+
+/// Whether these bytes are a whole IP packet: a link header in this place would have to state their
+/// length.
+fn ip_version(bytes: &[u8]) -> Option<u8> {
+    let stated = |at: usize| Some(usize::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
+    match bytes.first()? >> 4 {
+        4 => (stated(2)? == bytes.len()).then_some(4),
+        6 => (stated(4)? + 40 == bytes.len()).then_some(6),
+        _ => None,
     }
 }
 
@@ -318,7 +360,7 @@ mod tests {
         assert_eq!(port.submit(20, &mut pool, &mut batch), 1);
         let mut out = Batch::new();
         assert_eq!(port.poll(30, &mut pool, &mut out, 1), 1);
-        file.dropped(40, 1, "bad checksum", b"lost");
+        file.dropped(40, 1, Direction::Inbound, "bad checksum", b"lost");
         file.finish().unwrap();
 
         let seen = packets(&disk.bytes());
@@ -327,6 +369,21 @@ mod tests {
         assert!(seen[3].3.windows(18).any(|w| w == b"drop: bad checksum"));
         assert_eq!(seen[3].1 - seen[0].1, 30, "the engine's clock, as Unix time");
         assert!(seen[0].1 > 1_700_000_000_000_000_000);
+    }
+
+    #[test]
+    fn dropped_packets_get_the_header_that_they_miss() {
+        let v4 = [&[0x45, 0, 0, 20][..], &[1; 16]].concat();
+        let v6 = [&[0x60, 0, 0, 0, 0, 1][..], &[1; 35]].concat();
+        let frame = [&[0x45; 12][..], &[8, 0], &v4].concat();
+        let (inbound, outbound) = (Direction::Inbound, Direction::Outbound);
+        let ether = LinkType::Ethernet;
+        assert_eq!(missing_header(ether, outbound, &v4)[12..], [8, 0]);
+        assert_eq!(missing_header(ether, inbound, &v6)[12..], [0x86, 0xdd]);
+        assert_eq!(missing_header(ether, outbound, &v4[1..])[12..], [0x88, 0xb5]);
+        assert!(missing_header(ether, inbound, &frame).is_empty());
+        assert!(missing_header(ether, inbound, &[]).is_empty());
+        assert!(missing_header(LinkType::Raw, outbound, &v4).is_empty());
     }
 
     #[test]

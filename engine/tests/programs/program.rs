@@ -271,7 +271,7 @@ impl Program {
     /// Reads what is there, at most `max`; None: nothing yet. Empty: the end.
     pub fn try_recv(&self, handle: Handle, max: usize) -> Option<Vec<u8>> {
         let slot = self.slot(handle);
-        let ended = slot.flags.load(Ordering::Acquire) & flags::RX_EOF != 0;
+        let ended = slot.flags.load(Ordering::Acquire) & (flags::RX_EOF | flags::DEAD) != 0;
         let guard = lock_rx(slot);
         let mut bytes = vec![0; max];
         let n = program_fifo::peek(&self.region, slot, 0, &mut bytes);

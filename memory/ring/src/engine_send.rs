@@ -358,6 +358,8 @@ mod tests {
         send_all(&region, slot, &[1; 60_000]);
         send.pull();
         send.release(59_999);
+        // A look that wants nothing: the peak is what is queued now.
+        send.want_capacity(0);
         let data: Vec<u8> = (0..60_000u32).map(|i| (i * 3) as u8).collect();
         send_all(&region, slot, &data);
         send.want_capacity(200_000);

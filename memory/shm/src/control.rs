@@ -74,7 +74,7 @@ pub mod call {
     pub const BIND: u32 = 4;
     /// listen(2): `a` = backlog. The slot's kind is Listener afterwards.
     pub const LISTEN: u32 = 5;
-    /// connect(2): `addr` (family 0: dissolve a UDP association). TCP: starts, errors that are known
+    /// connect(2): `addr` (family 0: dissolve a UDP association; a TCP socket becomes unconnected). TCP: starts, errors that are known
     /// at once are returned; the outcome is in the slot's flags and error.
     pub const CONNECT: u32 = 6;
     /// A descriptor arrived by SCM_RIGHTS: this channel holds the slot too.

@@ -201,7 +201,9 @@ pub struct Slot {
     pub ttl: AtomicU32,
     /// Protocol of the socket (6, 17, 1, 58). Engine.
     pub protocol: AtomicU32,
-    _pad3: [AtomicU32; 2],
+    /// 1: connect(2) has not told how the connect ended that it started. Program.
+    pub connect_asked: AtomicU32,
+    _pad3: [AtomicU32; 1],
 }
 
 /// What a slot is.
@@ -240,7 +242,7 @@ pub mod flags {
     pub const CONNECTED: u32 = 1;
     /// A connect is under way.
     pub const CONNECTING: u32 = 2;
-    /// The peer will send no more: reads return 0 after the unread bytes.
+    /// The peer's FIN came: reads return 0 after the unread bytes, whatever happens later.
     pub const RX_EOF: u32 = 4;
     /// Nothing can be sent any more (reset, timed out, or shut and finished).
     pub const TX_CLOSED: u32 = 8;

@@ -23,6 +23,9 @@ const MSS_MIN: i32 = 88;
 const MSS_MAX: i32 = 32767;
 const RCVTIMEO_NEW: i32 = 66;
 const SNDTIMEO_NEW: i32 = 67;
+/// net.ipv4.tcp_fin_timeout, and TCP_FIN_TIMEOUT_MAX.
+const LINGER2_DEFAULT: i32 = 60;
+const LINGER2_MAX: i32 = 120;
 const SO_COOKIE: i32 = 57;
 
 pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<u8>> {
@@ -71,6 +74,9 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => or(&slot.keepcnt, 9),
         (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => {
             int(remembered(handle.socket, level, name).unwrap_or(0))
+        }
+        (libc::IPPROTO_TCP, libc::TCP_LINGER2) => {
+            int(remembered(handle.socket, level, name).unwrap_or(LINGER2_DEFAULT))
         }
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
             int(slot.user_timeout_ms.load(Relaxed) as i32)
@@ -185,6 +191,14 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
             check_range(value, 0, i32::MAX)?;
             slot.user_timeout_ms.store(value as u32, Relaxed);
             tell(setting::USER_TIMEOUT, value);
+            Ok(())
+        }
+        libc::TCP_LINGER2 => {
+            // Linux: what is out of range does not linger, and 0 is the default.
+            let value = if (0..=LINGER2_MAX).contains(&value) { value } else { -1 };
+            let shown = if value == 0 { LINGER2_DEFAULT } else { value };
+            remember(handle.socket, libc::IPPROTO_TCP, name, shown);
+            tell(setting::LINGER2, value);
             Ok(())
         }
         libc::TCP_DEFER_ACCEPT => {

@@ -206,14 +206,16 @@ impl Net {
     }
 
     fn route_to_self(&self, src: Option<IpAddr>, dst: IpAddr) -> Route {
+        let is_loopback = matches!(dst, IpAddr::V4(v4) if v4.is_loopback());
         Route {
             iface: IfaceId::LOOPBACK,
             next_hop: dst,
-            // As Linux does: a host talks to itself from the address that it talks to.
-            src: src.unwrap_or(dst),
+            // As Linux does: a host talks to itself from the address that it talks to, but from
+            // 127.0.0.1 to all of 127.0.0.0/8.
+            src: src.unwrap_or(if is_loopback { Ipv4Addr::LOCALHOST.into() } else { dst }),
             mtu: LOOPBACK_MTU,
             generation: self.routes.generation(),
-            broadcast: false,
+            broadcast: is_loopback && self.ifaces[0].is_broadcast(dst),
         }
     }
 

@@ -1,0 +1,81 @@
+//! Datagrams that are put together from several calls (MSG_MORE).
+//!
+//! The parts wait here and not in the FIFO, which only holds whole datagrams. So they belong to the
+//! process: what a forked child appends goes into its own copy.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use towpath_client::{Buffer, Lock, LockGuard, Socket};
+use towpath_shm::layout::DatagramHeader;
+
+use crate::Result;
+use crate::errno::fail;
+
+/// What was said with the first part holds for the whole, as on Linux.
+#[derive(Debug)]
+pub struct Corked {
+    generation: u32,
+    /// `len` is not yet that of the whole.
+    pub header: DatagramHeader,
+    /// The parts.
+    pub bytes: Vec<u8>,
+}
+
+type Map = BTreeMap<u32, Corked>;
+static CORKED: Lock<Map> = Lock::new(BTreeMap::new());
+/// So that those who never cork take no lock.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Whether a datagram of this socket is begun.
+pub fn is_begun(socket: Socket) -> bool {
+    let is_its = |corked: &Corked| corked.generation == socket.generation;
+    ANY.load(Relaxed) && CORKED.lock().get(&socket.slot).is_some_and(is_its)
+}
+
+/// Appends a part; `begin` makes the header if it is the first. With `more` there is nothing to send
+/// yet. What gets longer than `most` is lost altogether, as on Linux.
+///
+/// # Safety
+/// The buffers must be valid for reads.
+pub unsafe fn append(
+    socket: Socket,
+    begin: impl FnOnce() -> Result<DatagramHeader>,
+    buffers: &[Buffer],
+    more: bool,
+    most: usize,
+) -> Result<Option<Corked>> {
+    let mut map = CORKED.lock();
+    if map.get(&socket.slot).is_none_or(|corked| corked.generation != socket.generation) {
+        let corked = Corked { generation: socket.generation, header: begin()?, bytes: Vec::new() };
+        map.insert(socket.slot, corked);
+        ANY.store(true, Relaxed);
+    }
+    let Some(corked) = map.get_mut(&socket.slot) else { return Ok(None) };
+    if corked.bytes.len() + Buffer::total(buffers) > most {
+        map.remove(&socket.slot);
+        return fail(libc::EMSGSIZE);
+    }
+    for buffer in buffers {
+        // SAFETY: the caller's promise.
+        corked.bytes.extend_from_slice(unsafe { buffer.bytes(0) });
+    }
+    if more {
+        return Ok(None);
+    }
+    let whole = map.remove(&socket.slot);
+    ANY.store(!map.is_empty(), Relaxed);
+    Ok(whole)
+}
+
+/// The socket is closed: what was begun is lost.
+pub(crate) fn forget(socket: Socket) {
+    if ANY.load(Relaxed) {
+        CORKED.lock().remove(&socket.slot);
+    }
+}
+
+/// For fork.
+pub(crate) fn lock() -> LockGuard<'static, impl Sized> {
+    CORKED.lock()
+}
