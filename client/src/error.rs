@@ -14,6 +14,8 @@ pub enum Error {
     TimedOut,
     /// The socket is not connected.
     NotConnected,
+    /// The socket does not listen (any more).
+    NotListening,
     /// Nothing can be sent any more.
     Closed,
     /// A datagram that cannot fit.
@@ -30,6 +32,7 @@ impl std::fmt::Display for Error {
             Self::Interrupted => f.write_str("interrupted by a signal"),
             Self::TimedOut => f.write_str("timed out"),
             Self::NotConnected => f.write_str("not connected"),
+            Self::NotListening => f.write_str("not listening"),
             Self::Closed => f.write_str("closed for sending"),
             Self::TooLong => f.write_str("datagram too long"),
             Self::Refused(errno) => write!(f, "refused with errno {errno}"),

@@ -1,7 +1,9 @@
 //! Finished connections waiting at a listener.
 
+use std::sync::atomic::Ordering::Acquire;
+
 use towpath_ring::{lock_rx, program_fifo};
-use towpath_shm::layout::{AcceptRecord, Plain, op};
+use towpath_shm::layout::{AcceptRecord, Kind, Plain, op};
 
 use crate::socket::take_error;
 use crate::{Client, Error, Socket};
@@ -18,6 +20,9 @@ pub fn accept<T>(
         return Err(Error::Dead);
     }
     let slot = client.slot(listener).ok_or(Error::Dead)?;
+    if Kind::from_u32(slot.kind.load(Acquire)) != Some(Kind::Listener) {
+        return Err(Error::NotListening);
+    }
     let guard = lock_rx(slot);
     let mut bytes = [0; RECORD];
     if program_fifo::peek(client.region(), slot, 0, &mut bytes) < RECORD {
@@ -30,7 +35,7 @@ pub fn accept<T>(
     let opened = open(socket)?;
     let tell = program_fifo::consume(slot, RECORD as u32);
     drop(guard);
-    crate::stream::opened(client, socket);
+    crate::stream::opened(socket);
     client.socket_command(socket, op::ACCEPTED, 0, 0);
     if tell {
         client.socket_command(listener, op::RX_SPACE, 0, 0);

@@ -29,7 +29,7 @@ pub unsafe fn recv(
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let guard = lock_rx(slot);
     // Before the bytes are counted: after the end of file there are no more.
-    let ended = no_more_input(slot);
+    let end = End::of(slot);
     let mut done = 0;
     for buffer in buffers {
         // SAFETY: the caller's promise.
@@ -49,16 +49,42 @@ pub unsafe fn recv(
         return Ok(done);
     }
     drop(guard);
-    match why_nothing(slot, ended) {
+    match why_nothing(slot, end) {
         Err(Error::WouldBlock) if Buffer::total(buffers) == 0 => Ok(0),
         why => why,
     }
 }
 
+/// Whether more bytes will come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// They may.
+    Open,
+    /// No: the connection failed, or the program wants no more.
+    Cut,
+    /// No: the peer said so.
+    Finished,
+}
+
+impl End {
+    fn of(slot: &Slot) -> Self {
+        if slot.flags.load(Acquire) & flags::RX_EOF != 0 {
+            Self::Finished
+        } else if no_more_input(slot) {
+            Self::Cut
+        } else {
+            Self::Open
+        }
+    }
+}
+
 /// There are no unread bytes: is that the end, an error, or only so far?
-fn why_nothing(slot: &Slot, ended: bool) -> Result<usize, Error> {
-    take_error(slot)?;
-    if ended {
+fn why_nothing(slot: &Slot, end: End) -> Result<usize, Error> {
+    // As Linux: an error that comes after the peer's FIN is for the writer.
+    if end != End::Finished {
+        take_error(slot)?;
+    }
+    if end != End::Open {
         return Ok(0);
     }
     if slot.flags.load(Acquire) & (flags::CONNECTED | flags::CONNECTING) == 0 {
@@ -71,11 +97,11 @@ fn why_nothing(slot: &Slot, ended: bool) -> Result<usize, Error> {
 pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let guard = lock_rx(slot);
-    let ended = no_more_input(slot);
+    let end = End::of(slot);
     let n = u32::try_from(n).unwrap_or(u32::MAX).min(program_fifo::unread(slot));
     if n == 0 {
         drop(guard);
-        return why_nothing(slot, ended);
+        return why_nothing(slot, end);
     }
     let tell = program_fifo::consume(slot, n);
     drop(guard);
@@ -155,8 +181,7 @@ pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
 }
 
 /// Forgets what a former socket of this slot left behind.
-pub fn opened(client: &Client, socket: Socket) {
-    crate::in_flight::opened(client, socket);
+pub fn opened(socket: Socket) {
     MORE[socket.slot as usize].store(0, Ordering::Relaxed);
 }
 

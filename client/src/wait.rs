@@ -70,7 +70,6 @@ pub fn until<T>(
         }
         match sleep(&slot.event_seq, seq, deadline) {
             Err(Error::TimedOut) => {
-                crate::in_flight::close_landed(client);
                 if !client.check_alive() {
                     return Err(Error::Dead);
                 }

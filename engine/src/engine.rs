@@ -40,6 +40,8 @@ pub struct Engine {
     pub(crate) hostile: Vec<ChannelId>,
     /// Connections popped from an accept queue: reset if nobody has claimed them by then.
     pub(crate) orphans: VecDeque<(Instant, u32, u32)>,
+    /// Sockets in messages, held by nobody: closed if nobody has adopted them by then.
+    pub(crate) parked: VecDeque<(Instant, u32, u32)>,
     /// Sockets whose programs wait for transmit memory.
     pub(crate) starved: Vec<u32>,
     pub(crate) starved_at: Instant,
@@ -177,6 +179,7 @@ impl Engine {
             leave_at: None,
             hostile: Vec::new(),
             orphans: VecDeque::new(),
+            parked: VecDeque::new(),
             starved: Vec::new(),
             starved_at: now,
             sweep_at: now,

@@ -1,7 +1,7 @@
 //! How sockets are shared, let go of and end; how processes end.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use towpath_shm::layout::{COMMANDS_MAX, Kind, event, option_bit};
@@ -16,6 +16,11 @@ use crate::slots::{Child, state};
 /// taken off the accept queue: the word may be in another process's ring.
 const CLAIM_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long a socket is kept that lies in a message and is held by no process.
+const ADOPT_WITHIN: Duration = Duration::from_secs(30);
+/// Most of these; beyond, the last close is the last.
+const PARKED_MAX: usize = 4096;
+
 impl Engine {
     /// A process has a descriptor for the socket.
     pub(crate) fn hold(&mut self, id: ChannelId, slot: u32) {
@@ -28,6 +33,7 @@ impl Engine {
             entry.holders.push(id);
         }
         entry.unclaimed = None;
+        entry.parked = None;
     }
 
     /// A process came by a descriptor for it otherwise than by opening it.
@@ -70,8 +76,44 @@ impl Engine {
         }
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         entry.holders.retain(|holder| *holder != id);
-        if entry.holders.is_empty() && entry.unclaimed.is_none() {
+        if entry.holders.is_empty() && entry.unclaimed.is_none() && !self.park(now, id, slot) {
             self.close(now, slot);
+        }
+    }
+
+    /// Keeps a socket that lies in a message for its receiver to adopt. A program that says so of
+    /// what it never sent only delays the end of its own sockets.
+    fn park(&mut self, now: Instant, id: ChannelId, slot: u32) -> bool {
+        let in_flight = self.host.slots.shared(slot).in_flight.load(Acquire);
+        // Whoever broke the rules is not believed.
+        let honest = self.host.channels.get(id).is_some_and(|attached| attached.ring.is_some());
+        let Some(entry) = self.host.slots.get_mut(slot) else { return false };
+        if in_flight == 0
+            || !honest
+            || entry.hostile
+            || entry.closing
+            || self.parked.len() >= PARKED_MAX
+        {
+            return false;
+        }
+        let until = now + ADOPT_WITHIN;
+        entry.parked = Some(until);
+        self.parked.push_back((until, slot, entry.generation));
+        true
+    }
+
+    /// Closes what was in messages that nobody received in time, or can receive any more.
+    pub(crate) fn close_parked(&mut self, now: Instant) {
+        while let Some(&(until, slot, generation)) = self.parked.front() {
+            if until > now && self.host.channels.len() > 0 {
+                return;
+            }
+            self.parked.pop_front();
+            let parked = self.host.slots.find(slot, generation).and_then(|entry| entry.parked);
+            // Since then it may have been adopted, and parked again.
+            if parked == Some(until) {
+                self.close(now, slot);
+            }
         }
     }
 

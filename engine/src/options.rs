@@ -133,7 +133,8 @@ impl Engine {
             (setting::TOS, shared.tos.load(Relaxed)),
             (setting::TTL, shared.ttl.load(Relaxed)),
         ];
-        let kept = self.host.slots.get(slot).map_or((0, 0), |entry| (entry.syn_retries, entry.linger2_s));
+        let kept =
+            self.host.slots.get(slot).map_or((0, 0), |entry| (entry.syn_retries, entry.linger2_s));
         for (what, value) in words {
             if value != 0 {
                 self.set(now, slot, what, u64::from(value));
@@ -363,6 +364,9 @@ pub(crate) fn bind_options(slot: &Slot, free_bind: bool) -> towpath_stack::BindO
 }
 
 fn congestion(name: &[u8]) -> Result<CongestionKind, Errno> {
+    if name.is_empty() {
+        return Err(Errno(EINVAL));
+    }
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     match name.get(..end) {
         Some(b"cubic") => Ok(CongestionKind::Cubic),

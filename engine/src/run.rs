@@ -76,6 +76,7 @@ impl Engine {
         self.bury();
         self.feed_starved(now);
         self.reset_orphans(now);
+        self.close_parked(now);
         self.sweep(now);
         self.tell(now);
         self.cut_off_hostile(now);
@@ -187,6 +188,7 @@ impl Engine {
             (!self.starved.is_empty()).then_some(self.starved_at),
             (!self.host.sweep.is_empty()).then_some(self.sweep_at),
             self.orphans.front().map(|orphan| orphan.0),
+            self.parked.front().map(|parked| parked.0),
             self.host.deferred.first_key_value().map(|(&(until, _), _)| until),
             self.leave_at,
             (!self.backlog.is_empty()).then_some(now),

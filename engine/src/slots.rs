@@ -66,6 +66,8 @@ pub(crate) struct Entry {
     pub syn_retries: u8,
     /// TCP_LINGER2; 0: the default.
     pub linger2_s: i8,
+    /// Nobody holds it, but it is in a message: kept until then.
+    pub parked: Option<Instant>,
     /// TCP_DEFER_ACCEPT of a listener; 0: off.
     pub defer_accept_s: u32,
     /// An accepted connection that waits for its first bytes, until then.
@@ -173,6 +175,7 @@ impl Slots {
             linger2_s: 0,
             defer_accept_s: 0,
             deferred: None,
+            parked: None,
             bound: None,
             congestion: None,
             owned: None,
@@ -342,6 +345,7 @@ fn reset(slot: &Slot) {
         &slot.tos,
         &slot.ttl,
         &slot.connect_asked,
+        &slot.in_flight,
     ] {
         word.store(0, Relaxed);
     }

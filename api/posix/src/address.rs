@@ -17,12 +17,15 @@ const INET6_LEN_MIN: usize = 24;
 /// Reads an address that a program passed. AF_UNSPEC gives family 0.
 ///
 /// # Errors
-/// EINVAL when it is too short, EAFNOSUPPORT when it is neither IPv4, IPv6 nor AF_UNSPEC.
+/// EINVAL when it is too short or too long, EAFNOSUPPORT when it is neither IPv4, IPv6 nor AF_UNSPEC.
 ///
 /// # Safety
 /// `at` must point to `len` readable bytes (or be null).
 pub unsafe fn read(at: *const libc::sockaddr, len: libc::socklen_t) -> Result<RawAddr> {
     let len = len as usize;
+    if len > size_of::<libc::sockaddr_storage>() {
+        return fail(libc::EINVAL);
+    }
     if at.is_null() {
         return fail(libc::EFAULT);
     }
@@ -48,6 +51,18 @@ pub unsafe fn read(at: *const libc::sockaddr, len: libc::socklen_t) -> Result<Ra
         _ => return fail(libc::EAFNOSUPPORT),
     }
     Ok(addr)
+}
+
+/// Whether `len` bytes can hold an address of a socket of `family`, which bind(2) and connect(2) look
+/// at before they look at the address.
+pub fn is_long_enough(len: libc::socklen_t, family: u32) -> bool {
+    let least = if family == INET6 { INET6_LEN_MIN } else { size_of::<libc::sockaddr_in>() };
+    len as usize >= least
+}
+
+/// Whether it is an IPv4-mapped IPv6 address.
+pub fn is_mapped(addr: &RawAddr) -> bool {
+    u32::from(addr.family) == INET6 && addr.ip[..12] == V4_MAPPED
 }
 
 /// Writes an address where a program wants it, cut to its length, and the true length.
@@ -105,7 +120,7 @@ pub fn shown(addr: RawAddr, family: u32) -> RawAddr {
             }
             RawAddr { family: INET6 as u16, scope: 0, ip, ..addr }
         }
-        INET if u32::from(addr.family) == INET6 && addr.ip[..12] == V4_MAPPED => {
+        INET if is_mapped(&addr) => {
             let mut ip = [0; 16];
             ip[..4].copy_from_slice(&addr.ip[12..]);
             RawAddr { family: INET as u16, scope: 0, ip, ..addr }

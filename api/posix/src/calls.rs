@@ -50,7 +50,7 @@ pub static CALLS: &[Call] = &[
     works("accept accept4", "by any process that holds the listener"),
     works(
         "connect",
-        "EINPROGRESS, EALREADY, EISCONN and SO_ERROR as on Linux; AF_UNSPEC dissolves a UDP association, on TCP it is EOPNOTSUPP",
+        "EINPROGRESS, EALREADY, EISCONN and SO_ERROR as on Linux; AF_UNSPEC dissolves a UDP association, and makes a TCP socket unconnected (with a reset) or a listener listen no more",
     ),
     works("read write readv writev", ""),
     works(
@@ -65,10 +65,15 @@ pub static CALLS: &[Call] = &[
         "__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk",
         "what _FORTIFY_SOURCE makes of the others",
     ),
-    kernel(
-        "__fdelt_chk preadv pwritev preadv2 pwritev2 pread pwrite lseek",
-        "fail on the object behind the descriptor",
+    works(
+        "preadv2 pwritev2 preadv64v2 pwritev64v2",
+        "at position -1, the only one that sockets have; RWF_NOWAIT is MSG_DONTWAIT",
     ),
+    works(
+        "lseek lseek64 pread pread64 pwrite pwrite64 preadv preadv64 pwritev pwritev64 __pread_chk __pread64_chk",
+        "ESPIPE",
+    ),
+    kernel("__fdelt_chk", ""),
     works("sendfile sendfile64", "file to socket, through a buffer of 64 KiB"),
     works("splice", "between a pipe and TCP, through a buffer of 64 KiB"),
     missing("tee vmsplice copy_file_range", "EINVAL"),
@@ -90,7 +95,7 @@ pub static CALLS: &[Call] = &[
     works("poll ppoll select pselect", "our and the kernel's descriptors together"),
     works(
         "epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2",
-        "level- and edge-triggered, EPOLLONESHOT, EPOLLEXCLUSIVE, nested, several threads, our and the kernel's descriptors together. A forked child has its own copy of the part about our sockets; over exec that part is lost",
+        "level- and edge-triggered, EPOLLONESHOT, EPOLLEXCLUSIVE, nested, several threads, our and the kernel's descriptors together. While our sockets keep a thread busy, kernel descriptors that were not ready in its last 16 calls are looked at in every eighth. A forked child has its own copy of the part about our sockets; over exec that part is lost",
     ),
     works("fork vfork _Fork", "vfork is fork"),
     works(
@@ -109,7 +114,7 @@ pub static CALLS: &[Call] = &[
         "what libc resolves itself goes over the kernel's network",
     ),
     works("fdopen", "a stream over our calls; fileno of it is EBADF"),
-    missing("dprintf vdprintf", "stdio on a bare descriptor writes inside libc: EINVAL"),
+    works("dprintf vdprintf __dprintf_chk __vdprintf_chk", "printed into memory, then sent"),
     works(
         "syscall",
         "close and close_range; io_uring_setup is ENOSYS, so that programs use epoll. Everything else goes to the kernel unseen",
@@ -132,13 +137,14 @@ needed.
 - **missing**: fails, or does not see our sockets.
 
 Sockets of other families (AF_UNIX, AF_NETLINK, AF_PACKET, ...) are the kernel's in every respect. On
-AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run; the receiver has to
-take the message within five seconds after the sender closed its own descriptor.
+AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run; what is in
+a message and in no program is kept for 30 seconds.
 
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen, set-user-id programs are left alone, a pointer that is not valid is a fault in the
-program instead of EFAULT, and a signal handler that calls a socket function while the same thread is
-inside one of epoll's can wait for itself. SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
+program instead of EFAULT (except a null pointer, and any into the first page), and a signal handler
+that calls a socket function while the same thread is inside one of epoll's can wait for itself.
+SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
 
 ## Calls
 

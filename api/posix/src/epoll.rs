@@ -11,8 +11,10 @@ use crate::hub::{self, Bed, Nested, Set, cookie};
 use crate::{Errno, Result, process};
 
 /// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread
-/// busy.
+/// busy: the look is a system call, and most kernel descriptors of event loops are seldom ready.
 const KERNEL_EVERY: u32 = 8;
+/// Calls that do look, after a kernel descriptor was ready or was added.
+const EAGER: u32 = 16;
 
 /// epoll_create1(2).
 pub fn create(flags: i32) -> Result<i32> {
@@ -119,7 +121,11 @@ fn note_kernel(number: u32, op: i32, fd: i32, entry: Entry, events: u32, data: u
         return;
     };
     match op {
-        libc::EPOLL_CTL_ADD => set.kernel += 1,
+        libc::EPOLL_CTL_ADD => {
+            set.kernel += 1;
+            set.eager = EAGER;
+        }
+        libc::EPOLL_CTL_MOD => set.eager = EAGER,
         libc::EPOLL_CTL_DEL => set.kernel = set.kernel.saturating_sub(1),
         _ => {}
     }
@@ -149,8 +155,8 @@ impl Output {
         self.len += 1;
     }
 
-    /// Adds what the kernel's set has, without waiting.
-    fn add_kernel(&mut self, epfd: i32, most: usize) {
+    /// Adds what the kernel's set has, without waiting. Once a call: it would report the same again.
+    fn add_kernel(&mut self, epfd: i32, number: u32, most: usize) {
         let most = most.min(self.most - self.len);
         if most > 0 {
             // SAFETY: `most` events fit behind the first `len`.
@@ -159,11 +165,29 @@ impl Output {
             // SAFETY: as above; a null signal mask changes nothing.
             let count = unsafe { syscall(libc::SYS_epoll_pwait as usize, args) }.unwrap_or(0);
             self.keep(count);
+            if let Some(set) = hub::lock().set(number) {
+                set.eager = if count > 0 { EAGER } else { set.eager.saturating_sub(1) };
+            }
         }
     }
-}
 
-impl Output {
+    /// Adds a set inside this one that has something of ours, unless the kernel has reported it for
+    /// its descriptors.
+    fn push_nested(&mut self, events: u32, data: u64) {
+        for n in 0..self.len {
+            // SAFETY: written before.
+            let mut event = unsafe { self.at.add(n).read_unaligned() };
+            if event.u64 == data {
+                event.events |= events;
+                // SAFETY: as above.
+                unsafe { self.at.add(n).write_unaligned(event) };
+                return;
+            }
+        }
+        self.push(events, data);
+        self.nested.push(data);
+    }
+
     /// Counts `count` events that the kernel put behind the others, without those that are there.
     fn keep(&mut self, count: usize) {
         let first = self.len;
@@ -199,17 +223,17 @@ pub unsafe fn wait(
     let mut out = Output { at: events, most: most as usize, len: 0, nested: Vec::new() };
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
-        // What the kernel has is taken once a call: it would report the same again.
         match turn(number, out.len > 0)? {
             Turn::Ours => collect(client, number, &mut out),
             Turn::KernelFirst => {
-                out.add_kernel(epfd, (out.most / 2).max(1));
+                out.add_kernel(epfd, number, (out.most / 2).max(1));
                 collect(client, number, &mut out);
             }
-            Turn::OursFirst => {
+            Turn::OursFirst { eager } => {
                 collect(client, number, &mut out);
-                if expired {
-                    out.add_kernel(epfd, out.most);
+                // With nothing of ours the thread sleeps, and the kernel looks then.
+                if expired || eager && out.len > 0 {
+                    out.add_kernel(epfd, number, out.most);
                 }
             }
         }
@@ -223,7 +247,7 @@ pub unsafe fn wait(
         let woken = unsafe { sleep(bed, deadline, sigmask) };
         get_up(client, number);
         if woken? & 1 << cookie::PROGRAM != 0 {
-            out.add_kernel(epfd, out.most);
+            out.add_kernel(epfd, number, out.most);
         }
     }
 }
@@ -232,8 +256,8 @@ pub unsafe fn wait(
 enum Turn {
     /// The kernel's were, or there are none.
     Ours,
-    /// The kernel's are reported when a thread finds time for them, or sleeps.
-    OursFirst,
+    /// The kernel's are reported when a thread finds time for them, or sleeps; at once when `eager`.
+    OursFirst { eager: bool },
     /// Our sockets have kept the kernel's waiting long enough.
     KernelFirst,
 }
@@ -246,7 +270,7 @@ fn turn(number: u32, kernel_done: bool) -> Result<Turn> {
     }
     set.calls += 1;
     if set.calls < KERNEL_EVERY {
-        return Ok(Turn::OursFirst);
+        return Ok(Turn::OursFirst { eager: set.eager > 0 });
     }
     set.calls = 0;
     Ok(Turn::KernelFirst)
@@ -257,10 +281,8 @@ fn collect(client: &Client, number: u32, out: &mut Output) {
     let mut hub = hub::lock();
     hub.drain(client);
     let most = out.most - out.len;
-    let nested = hub.collect_nested(client, number, most, |mask, data| {
-        out.push(mask, data);
-        out.nested.push(data);
-    });
+    let push = |mask, data| out.push_nested(mask, data);
+    let nested = hub.collect_nested(client, number, most, push);
     let left = hub.collect(client, number, most - nested, |mask, data| out.push(mask, data));
     hub.pass_on(number, left);
 }

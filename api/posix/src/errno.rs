@@ -15,6 +15,7 @@ impl From<Error> for Errno {
             Error::WouldBlock | Error::TimedOut => libc::EAGAIN,
             Error::Interrupted => libc::EINTR,
             Error::NotConnected => libc::ENOTCONN,
+            Error::NotListening => libc::EINVAL,
             Error::Closed => libc::EPIPE,
             Error::TooLong => libc::EMSGSIZE,
             Error::Refused(errno) => errno,

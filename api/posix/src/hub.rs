@@ -76,8 +76,10 @@ pub(crate) struct Set {
     pub nested: Vec<Nested>,
     /// Kernel descriptors were added.
     pub kernel: u32,
-    /// Calls since the kernel's set was looked at.
+    /// Calls since the kernel's set was looked at first.
     pub calls: u32,
+    /// Calls in which the kernel's set is looked at, as it had something lately.
+    pub eager: u32,
     /// Threads asleep in it.
     pub sleepers: u32,
     /// A kick is under way.
@@ -202,7 +204,6 @@ impl Hub {
     /// Counts this thread among the sleepers and empties the ring. From here on an event rings the
     /// doorbell.
     pub fn begin_sleep(&mut self, client: &Client) {
-        towpath_client::in_flight::close_landed(client);
         self.sleepers += 1;
         self.drain(client);
     }
@@ -398,7 +399,9 @@ impl Hub {
         }
     }
 
-    /// Reports what is ready in a set, at most `most` entries; returns how many others may be ready.
+    /// Reports what is ready in a set, at most `most` entries; returns how many may be ready still:
+    /// those that were not looked at, and the level-triggered ones, which another thread may serve
+    /// while the caller's is busy (Linux wakes the next sleeper in both cases).
     pub fn collect(
         &mut self,
         client: &Client,
@@ -434,10 +437,11 @@ impl Hub {
                 ready.push_back(index);
             }
         }
+        let left = ready.len();
         if let Some(set) = self.set(number) {
             set.ready = ready;
         }
-        unseen
+        left
     }
 
     /// Reports the sets inside a set that have something of ours; returns how many.

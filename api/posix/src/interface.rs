@@ -1,9 +1,10 @@
 //! The stack's interfaces, where programs ask for them: ioctl, getifaddrs, if_nametoindex.
 
 use std::ffi::{CStr, c_char};
+use std::sync::OnceLock;
 
 use towpath_shm::control::{Interface, Request, call};
-use towpath_shm::layout::Plain;
+use towpath_shm::layout::{Plain, RawAddr};
 
 use crate::errno::fail;
 use crate::{Result, address, process};
@@ -51,6 +52,32 @@ pub fn netmask(interface: &Interface) -> towpath_shm::layout::RawAddr {
         *byte = !(0xffu16 >> left) as u8;
     }
     mask
+}
+
+/// Whether this is an IPv4 broadcast address, for which SO_BROADCAST is needed.
+pub(crate) fn is_broadcast(addr: &RawAddr) -> bool {
+    // Interfaces keep their IPv4 addresses as long as the engine runs.
+    static BROADCASTS: OnceLock<Vec<[u8; 4]>> = OnceLock::new();
+    let [a, b, c, d, ..] = addr.ip;
+    // Of a prefix up to /30 the last two bits are ones, which spares most destinations the look.
+    if i32::from(addr.family) != libc::AF_INET || d & 3 != 3 {
+        return false;
+    }
+    let ip = [a, b, c, d];
+    ip == [255; 4] || BROADCASTS.get_or_init(broadcasts).contains(&ip)
+}
+
+fn broadcasts() -> Vec<[u8; 4]> {
+    let v4 = |interface: &Interface| {
+        i32::from(interface.addr.family) == libc::AF_INET
+            && interface.prefix_len < 31
+            && interface.flags & (libc::IFF_BROADCAST | libc::IFF_LOOPBACK) as u32 != 0
+    };
+    let address = |interface: Interface| {
+        let mask = netmask(&interface).ip;
+        std::array::from_fn(|n| interface.addr.ip[n] | !mask[n])
+    };
+    list().unwrap_or_default().into_iter().filter(v4).map(address).collect()
 }
 
 /// One entry of getifaddrs(3), and what it points to.

@@ -12,7 +12,7 @@ use towpath_shm::layout::Kind;
 
 use crate::errno::fail;
 use crate::socket::Handle;
-use crate::{Result, address};
+use crate::{Errno, Result, address};
 
 pub use table::{Effect, OPTIONS, SocketOption};
 use value::{get_special, set_special};
@@ -41,7 +41,7 @@ pub unsafe fn getsockopt(
     if room as i32 <= -1 {
         return fail(libc::EINVAL);
     }
-    let option = find(&handle, level, name)?;
+    let option = find(&handle, level, name).map_err(|errno| foreign(&handle, level, errno))?;
     let int = |n: i32| n.to_ne_bytes().to_vec();
     let bytes = match option.effect {
         Effect::Bit { bit, .. } => int(i32::from(handle.slot.option_bits.load(Relaxed) & bit != 0)),
@@ -167,7 +167,7 @@ fn find(handle: &Handle, level: i32, name: i32) -> Result<&'static SocketOption>
         libc::IPPROTO_UDP => handle.kind() == Kind::Datagram,
         libc::IPPROTO_IPV6 => handle.slot.family.load(Relaxed) == address::INET6,
         libc::SOL_SOCKET | libc::IPPROTO_IP => true,
-        _ => return fail(if handle.is_tcp() { libc::ENOPROTOOPT } else { libc::EOPNOTSUPP }),
+        _ => false,
     };
     if !fits {
         return fail(libc::ENOPROTOOPT);
@@ -175,6 +175,17 @@ fn find(handle: &Handle, level: i32, name: i32) -> Result<&'static SocketOption>
     match OPTIONS.iter().find(|option| option.level == level && option.name == name) {
         Some(option) => Ok(option),
         None => fail(libc::ENOPROTOOPT),
+    }
+}
+
+/// ip_getsockopt has another errno than ip_setsockopt for the levels of others.
+fn foreign(handle: &Handle, level: i32, errno: Errno) -> Errno {
+    let own = if handle.is_tcp() { libc::IPPROTO_TCP } else { libc::IPPROTO_UDP };
+    let is_v4 = handle.slot.family.load(Relaxed) == address::INET;
+    if is_v4 && ![libc::SOL_SOCKET, libc::IPPROTO_IP, own].contains(&level) {
+        Errno(libc::EOPNOTSUPP)
+    } else {
+        errno
     }
 }
 

@@ -40,10 +40,17 @@ pub fn received(fd: i32) {
     }
 }
 
-/// A descriptor was sent away by SCM_RIGHTS.
+/// A descriptor is about to be sent away by SCM_RIGHTS.
 pub fn sent(fd: i32) {
     if let (Ok(client), Some(socket)) = (process::client(), descriptors::socket(fd)) {
         in_flight::sent(client, socket);
+    }
+}
+
+/// After [`sent`]: the message was refused.
+pub fn not_sent(fd: i32) {
+    if let (Ok(client), Some(socket)) = (process::client(), descriptors::socket(fd)) {
+        in_flight::landed(client, socket);
     }
 }
 

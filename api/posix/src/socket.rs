@@ -1,12 +1,12 @@
 //! From socket(2) to shutdown(2).
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use towpath_client::wait::{self, Deadline};
-use towpath_client::{Client, Error, Socket, descriptors, in_flight, listener, stream};
+use towpath_client::{Client, Error, Socket, descriptors, listener, stream};
 use towpath_shm::control::{Request, call};
-use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, shut};
+use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, option_bit, shut};
 
 use crate::errno::fail;
 use crate::{Errno, Result, address, descriptor, process};
@@ -143,12 +143,11 @@ pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<i32> {
         _ => return fail(libc::ESOCKTNOSUPPORT),
     };
     let client = process::client()?;
-    in_flight::close_landed(client);
     let request =
         Request { call: call::SOCKET, a: domain as u32, b: protocol as u32, ..Request::default() };
     let reply = client.call(&request)?;
     let socket = Socket { slot: reply.slot, generation: reply.generation };
-    stream::opened(client, socket);
+    stream::opened(socket);
     match descriptor::open(client, socket, file_flags) {
         Ok(fd) => Ok(fd),
         Err(errno) => {
@@ -167,6 +166,9 @@ pub unsafe fn bind(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t) -
     // SAFETY: the caller's promise.
     let mut addr = unsafe { address::read(addr, len) }?;
     let family = handle.slot.family.load(Relaxed);
+    if !address::is_long_enough(len, family) {
+        return fail(libc::EINVAL);
+    }
     if addr.family == 0 && family == address::INET {
         // As bind(2) on Linux: AF_UNSPEC stands for AF_INET with the any-address.
         addr.family = address::INET as u16;
@@ -254,8 +256,13 @@ pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t
     if addr.family != 0 && u32::from(addr.family) != family && !v4_on_v6_datagram {
         return fail(libc::EAFNOSUPPORT);
     }
+    let v6_only = handle.slot.option_bits.load(Relaxed) & option_bit::V6ONLY != 0;
+    if v6_only && address::is_mapped(&addr) {
+        return fail(libc::ENETUNREACH);
+    }
     let addr = if addr.family == 0 { addr } else { address::shown(addr, family) };
     match handle.kind() {
+        Kind::Stream | Kind::Listener if addr.family == 0 => disconnect(&handle),
         Kind::Stream => connect_stream(&handle, addr),
         Kind::Listener => fail(libc::EISCONN),
         _ => handle.call(call::CONNECT, |request| request.addr = addr).map(drop),
@@ -263,32 +270,24 @@ pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t
 }
 
 fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
-    let seen = handle.slot.flags.load(Acquire);
+    let asked = &handle.slot.connect_asked;
     let patience = handle.send_patience(false);
-    if addr.family != 0 && seen & flags::CONNECTING != 0 {
-        if patience.nonblocking {
-            return fail(libc::EALREADY);
-        }
-    } else {
-        if addr.family != 0 && seen & flags::CONNECTED != 0 {
+    if asked.load(Acquire) == 0 {
+        if handle.slot.flags.load(Acquire) & flags::CONNECTED != 0 {
             return fail(libc::EISCONN);
         }
-        if addr.family != 0 {
-            // The outcome of an earlier try that nobody asked for (connect(2) gives it once).
-            handle.socket.take_error(handle.client)?;
-        }
         handle.call(call::CONNECT, |request| request.addr = addr)?;
-        if addr.family == 0 {
-            return Ok(());
+        asked.store(1, Release);
+        if patience.nonblocking {
+            // As on Linux, which never sees the answer before connect returns.
+            return fail(libc::EINPROGRESS);
         }
-    }
-    if patience.nonblocking {
-        // As on Linux, which never sees the answer before connect returns.
-        return fail(libc::EINPROGRESS);
+    } else if patience.nonblocking && handle.slot.flags.load(Acquire) & flags::CONNECTING != 0 {
+        return fail(libc::EALREADY);
     }
     let attempt = || match handle.slot.flags.load(Acquire) {
         seen if seen & flags::CONNECTING != 0 => Err(Error::WouldBlock),
-        seen if seen & flags::CONNECTED != 0 => Ok(()),
+        seen if seen & flags::CONNECTED != 0 && seen & flags::DEAD == 0 => Ok(()),
         _ => {
             handle.socket.take_error(handle.client)?;
             Err(Error::Refused(libc::ECONNABORTED))
@@ -296,8 +295,21 @@ fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
     };
     match handle.blocking(patience, attempt) {
         Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
-        result => result,
+        Err(Errno(libc::EINTR)) => fail(libc::EINTR),
+        // This call tells how it ended; the next one is another connect.
+        result => {
+            asked.store(0, Release);
+            result
+        }
     }
+}
+
+/// A stream socket becomes unconnected, and can connect or listen again.
+fn disconnect(handle: &Handle) -> Result<()> {
+    handle.call(call::CONNECT, |request| request.addr = RawAddr::default())?;
+    handle.slot.shut.store(0, Relaxed);
+    handle.slot.connect_asked.store(0, Release);
+    Ok(())
 }
 
 /// shutdown(2).
@@ -311,7 +323,10 @@ pub fn shutdown(fd: i32, how: i32) -> Result<()> {
     };
     let seen = handle.slot.flags.load(Acquire);
     let connected = match handle.kind() {
-        Kind::Listener => true,
+        // Nothing to send, but a listener that hears nothing listens no more.
+        Kind::Listener if bits & shut::READ == 0 => return Ok(()),
+        Kind::Listener => return disconnect(&handle),
+        Kind::Stream if seen & flags::CONNECTING != 0 => return disconnect(&handle),
         Kind::Stream => is_open_stream(handle.slot),
         _ => seen & flags::CONNECTED != 0,
     };
@@ -380,7 +395,7 @@ pub(crate) fn close_last(socket: Socket) {
         let nonblocking = slot.file_flags.load(Relaxed) & libc::O_NONBLOCK as u32 != 0;
         if nonblocking { 0 } else { slot.linger.load(Relaxed) }
     });
-    in_flight::close(client, socket);
+    client.socket_command(socket, op::CLOSE, 0, 0);
     if linger > 1 {
         wait_for_end(client, socket, Duration::from_secs(u64::from(linger - 1)));
     }

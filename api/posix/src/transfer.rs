@@ -1,12 +1,12 @@
 //! read, write, recv, send and their vector forms.
 
 use towpath_client::{Buffer, Error, datagram, stream};
-use towpath_shm::layout::{DatagramHeader, Kind, RawAddr};
+use towpath_shm::layout::{DatagramHeader, Kind, RawAddr, option_bit};
 
 use crate::errno::fail;
 use crate::message::Control;
 use crate::socket::{Handle, Patience, bind_any};
-use crate::{Errno, Result, address, cork};
+use crate::{Errno, Result, address, cork, interface};
 
 /// How long a first write on a fresh connection waits for memory to write into, even with
 /// O_NONBLOCK: the engine provides it within a turn. Longer means that memory is short everywhere.
@@ -57,6 +57,15 @@ pub unsafe fn buffers<'a>(
     Ok(buffers)
 }
 
+/// As much of EFAULT as costs nothing: no program has memory in the first page.
+fn check_pointers(buffers: &[Buffer]) -> Result<()> {
+    const PAGE: usize = 4096;
+    if buffers.iter().any(|buffer| buffer.len > 0 && buffer.at.addr() < PAGE) {
+        return fail(libc::EFAULT);
+    }
+    Ok(())
+}
+
 /// recv(2) and all that is like it.
 ///
 /// # Safety
@@ -65,6 +74,10 @@ pub unsafe fn recv(fd: i32, buffers: &[Buffer], flags: i32) -> Result<Arrival> {
     let handle = Handle::new(fd)?;
     if flags & libc::MSG_ERRQUEUE != 0 {
         return fail(libc::EAGAIN);
+    }
+    // A stream is cut off (MSG_TRUNC) without a look at the buffer.
+    if flags & libc::MSG_TRUNC == 0 || flags & libc::MSG_PEEK != 0 || !handle.is_tcp() {
+        check_pointers(buffers)?;
     }
     let patience = handle.recv_patience(flags & libc::MSG_DONTWAIT != 0);
     match handle.kind() {
@@ -163,6 +176,7 @@ pub unsafe fn send(
     control: &Control,
 ) -> Result<usize> {
     let handle = Handle::new(fd)?;
+    check_pointers(buffers)?;
     let patience = handle.send_patience(flags & libc::MSG_DONTWAIT != 0);
     if flags & libc::MSG_OOB != 0 {
         return fail(libc::EOPNOTSUPP);
@@ -312,6 +326,7 @@ fn datagram_header(
 ) -> Result<DatagramHeader> {
     use std::sync::atomic::Ordering::{Acquire, Relaxed};
     let family = handle.slot.family.load(Relaxed);
+    let bits = handle.slot.option_bits.load(Relaxed);
     let remote = match to {
         None | Some(RawAddr { family: 0, .. }) => {
             if handle.slot.flags.load(Acquire) & towpath_shm::layout::flags::CONNECTED == 0 {
@@ -324,6 +339,12 @@ fn datagram_header(
         }
         Some(RawAddr { port: 0, .. }) if handle.kind() == Kind::Datagram => {
             return fail(libc::EINVAL);
+        }
+        Some(addr) if bits & option_bit::V6ONLY != 0 && address::is_mapped(&addr) => {
+            return fail(libc::ENETUNREACH);
+        }
+        Some(addr) if bits & option_bit::BROADCAST == 0 && interface::is_broadcast(&addr) => {
+            return fail(libc::EACCES);
         }
         Some(addr) => address::shown(addr, family),
     };

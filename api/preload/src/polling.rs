@@ -25,6 +25,18 @@ unsafe fn after(timeout: *const timespec) -> Result<Option<Deadline>> {
     }
 }
 
+/// poll of more descriptors than a process can have is for the kernel to refuse, before anybody looks
+/// at a list that may not be there.
+fn too_many(count: nfds_t) -> bool {
+    // Below every usual limit, so that a poll of a few costs no call more.
+    const FEW: nfds_t = 256;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: room for the answer.
+    count > FEW
+        && unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0
+        && count > limit.rlim_cur
+}
+
 unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
     if fds.is_null() || count == 0 {
         return &mut [];
@@ -37,7 +49,7 @@ unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: as called, here and in every function of this file.
     unsafe {
-        if process::is_active() && posix::any_ours(list(fds, count)) {
+        if process::is_active() && !too_many(count) && posix::any_ours(list(fds, count)) {
             return answer::int(posix::poll(list(fds, count), after_ms(timeout), std::ptr::null()));
         }
         real::poll(fds, count, timeout)
@@ -53,7 +65,7 @@ pub unsafe extern "C" fn ppoll(
 ) -> c_int {
     // SAFETY: see `poll`.
     unsafe {
-        if process::is_active() && posix::any_ours(list(fds, count)) {
+        if process::is_active() && !too_many(count) && posix::any_ours(list(fds, count)) {
             let poll = |deadline| posix::poll(list(fds, count), deadline, mask.cast());
             return answer::int(after(timeout).and_then(poll));
         }

@@ -155,4 +155,14 @@ reals! {
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t;
+    pread(fd: c_int, to: *mut c_void, len: size_t, offset: off_t) -> ssize_t;
+    pwrite(fd: c_int, from: *const c_void, len: size_t, offset: off_t) -> ssize_t;
+    preadv(fd: c_int, to: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    pwritev(fd: c_int, from: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    preadv2(fd: c_int, to: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    pwritev2(fd: c_int, from: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    __pread_chk(fd: c_int, to: *mut c_void, len: size_t, offset: off_t, room: size_t) -> ssize_t;
 }

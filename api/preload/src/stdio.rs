@@ -15,6 +15,13 @@ struct Functions {
 }
 
 unsafe extern "C" {
+    fn vasprintf(to: *mut *mut c_char, format: *const c_char, arguments: *mut c_void) -> c_int;
+    fn __vasprintf_chk(
+        to: *mut *mut c_char,
+        flag: c_int,
+        format: *const c_char,
+        arguments: *mut c_void,
+    ) -> c_int;
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
     static mut stdin: *mut FILE;
     static mut stdout: *mut FILE;
@@ -73,5 +80,59 @@ pub fn wrap_standard_streams() {
             stderr = open(2, c"w".as_ptr());
             libc::setvbuf(stderr, std::ptr::null_mut(), libc::_IONBF, 0);
         }
+    }
+}
+
+/// Sends what `print` allocated; the result is that of dprintf.
+unsafe fn send_printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int {
+    let mut text: *mut c_char = std::ptr::null_mut();
+    let len = print(&raw mut text);
+    if len < 0 {
+        return len;
+    }
+    let mut done = 0;
+    while done < len as usize {
+        // SAFETY: `len` bytes are there.
+        let n = unsafe { crate::transfer::write(fd, text.add(done).cast(), len as usize - done) };
+        if n <= 0 {
+            break;
+        }
+        done += n as usize;
+    }
+    // SAFETY: from vasprintf; free leaves errno alone.
+    unsafe { libc::free(text.cast()) };
+    if done == len as usize { len } else { -1 }
+}
+
+/// `arguments` is a va_list, which x86_64 and aarch64 both pass as a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vdprintf(
+    fd: c_int,
+    format: *const c_char,
+    arguments: *mut c_void,
+) -> c_int {
+    // SAFETY: as called.
+    unsafe {
+        if descriptor::is_socket(fd) {
+            return send_printed(fd, |text| vasprintf(text, format, arguments));
+        }
+        real::vdprintf(fd, format, arguments)
+    }
+}
+
+/// What _FORTIFY_SOURCE makes of it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __vdprintf_chk(
+    fd: c_int,
+    flag: c_int,
+    format: *const c_char,
+    arguments: *mut c_void,
+) -> c_int {
+    // SAFETY: as called.
+    unsafe {
+        if descriptor::is_socket(fd) {
+            return send_printed(fd, |text| __vasprintf_chk(text, flag, format, arguments));
+        }
+        real::__vdprintf_chk(fd, flag, format, arguments)
     }
 }

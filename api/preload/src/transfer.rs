@@ -185,9 +185,13 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         if descriptor::is_ours(fd) {
             return answer::size(message::sendmsg(fd, message, flags));
         }
+        if message.is_null() || !process::is_active() {
+            return real::sendmsg(fd, message, flags);
+        }
+        each_right(message, rights::sent);
         let result = real::sendmsg(fd, message, flags);
-        if result >= 0 && process::is_active() {
-            each_right(message, rights::sent);
+        if result < 0 {
+            each_right(message, rights::not_sent);
         }
         result
     }
@@ -195,7 +199,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 
 /// The descriptors in a message of an AF_UNIX socket.
 unsafe fn each_right(message: *const msghdr, mut visit: impl FnMut(c_int)) {
-    // SAFETY: the kernel has just filled in, or read, this header.
+    // SAFETY: the kernel has just filled in, or reads, this header.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(message);
         while !at.is_null() {
@@ -246,11 +250,17 @@ pub unsafe extern "C" fn sendmmsg(
         if descriptor::is_ours(fd) {
             return answer::int(message::sendmmsg(fd, messages, count, flags));
         }
+        if messages.is_null() || !process::is_active() {
+            return real::sendmmsg(fd, messages, count, flags);
+        }
+        // As many as the kernel looks at (UIO_MAXIOV).
+        let count = count.min(1024);
+        for n in 0..count as usize {
+            each_right(&raw const (*messages.add(n)).msg_hdr, rights::sent);
+        }
         let result = real::sendmmsg(fd, messages, count, flags);
-        if result > 0 && process::is_active() {
-            for n in 0..result as usize {
-                each_right(&raw const (*messages.add(n)).msg_hdr, rights::sent);
-            }
+        for n in result.max(0) as usize..count as usize {
+            each_right(&raw const (*messages.add(n)).msg_hdr, rights::not_sent);
         }
         result
     }

@@ -1,4 +1,4 @@
-//! execl and its kin, and syscall: functions whose arguments are a matter of registers and stack.
+//! execl and its kin, dprintf, and syscall: functions whose arguments are a matter of registers and stack.
 
 use libc::{c_char, c_int, c_long, ssize_t};
 use towpath_posix::{Errno, descriptor, process};
@@ -145,9 +145,124 @@ macro_rules! take_apart {
     };
 }
 
+/// Saves the argument registers and builds a va_list at the stack pointer that needs only its offset
+/// into the general registers: 24 bytes and the save area behind them on x86_64 (System V ABI, 3.5.7),
+/// 32 bytes on aarch64 (AAPCS64, appendix B).
+#[cfg(target_arch = "x86_64")]
+macro_rules! save_registers {
+    () => {
+        concat!(
+            "sub rsp, 216\n",
+            "mov [rsp + 32], rdi\n",
+            "mov [rsp + 40], rsi\n",
+            "mov [rsp + 48], rdx\n",
+            "mov [rsp + 56], rcx\n",
+            "mov [rsp + 64], r8\n",
+            "mov [rsp + 72], r9\n",
+            "test al, al\n",
+            "je 2f\n",
+            "movaps [rsp + 80], xmm0\n",
+            "movaps [rsp + 96], xmm1\n",
+            "movaps [rsp + 112], xmm2\n",
+            "movaps [rsp + 128], xmm3\n",
+            "movaps [rsp + 144], xmm4\n",
+            "movaps [rsp + 160], xmm5\n",
+            "movaps [rsp + 176], xmm6\n",
+            "movaps [rsp + 192], xmm7\n",
+            "2:\n",
+            "mov dword ptr [rsp + 4], 48\n",
+            "lea rax, [rsp + 224]\n",
+            "mov [rsp + 8], rax\n",
+            "lea rax, [rsp + 32]\n",
+            "mov [rsp + 16], rax\n",
+        )
+    };
+}
+#[cfg(target_arch = "aarch64")]
+macro_rules! save_registers {
+    () => {
+        concat!(
+            "sub sp, sp, #240\n",
+            "stp x29, x30, [sp, #224]\n",
+            "stp x0, x1, [sp, #32]\n",
+            "stp x2, x3, [sp, #48]\n",
+            "stp x4, x5, [sp, #64]\n",
+            "stp x6, x7, [sp, #80]\n",
+            "stp q0, q1, [sp, #96]\n",
+            "stp q2, q3, [sp, #128]\n",
+            "stp q4, q5, [sp, #160]\n",
+            "stp q6, q7, [sp, #192]\n",
+            "add x9, sp, #240\n",
+            "str x9, [sp]\n",
+            "add x9, sp, #96\n",
+            "str x9, [sp, #8]\n",
+            "add x9, sp, #224\n",
+            "str x9, [sp, #16]\n",
+            "mov w9, #-128\n",
+            "str w9, [sp, #28]\n",
+        )
+    };
+}
+
 take_apart!(execl, execl_list);
 take_apart!(execlp, execlp_list);
 take_apart!(execle, execle_list);
+
+/// dprintf(3): makes a va_list of the arguments behind the first two, and goes on in vdprintf.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dprintf() -> c_int {
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!(
+        save_registers!(),
+        "mov dword ptr [rsp], 16",
+        "mov rdx, rsp",
+        "call {to}",
+        "add rsp, 216",
+        "ret",
+        to = sym crate::stdio::vdprintf,
+    );
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!(
+        save_registers!(),
+        "mov w9, #-48",
+        "str w9, [sp, #24]",
+        "mov x2, sp",
+        "bl {to}",
+        "ldp x29, x30, [sp, #224]",
+        "add sp, sp, #240",
+        "ret",
+        to = sym crate::stdio::vdprintf,
+    );
+}
+
+/// What _FORTIFY_SOURCE makes of it, with a flag before the format.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn __dprintf_chk() -> c_int {
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!(
+        save_registers!(),
+        "mov dword ptr [rsp], 24",
+        "mov rcx, rsp",
+        "call {to}",
+        "add rsp, 216",
+        "ret",
+        to = sym crate::stdio::__vdprintf_chk,
+    );
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!(
+        save_registers!(),
+        "mov w9, #-40",
+        "str w9, [sp, #24]",
+        "mov x3, sp",
+        "bl {to}",
+        "ldp x29, x30, [sp, #224]",
+        "add sp, sp, #240",
+        "ret",
+        to = sym crate::stdio::__vdprintf_chk,
+    );
+}
 
 /// syscall(2). No stack is used on the way to the kernel: some calls come back on another one.
 /// Looked at are only io_uring_setup (see [`refuse_io_uring`]), close and close_range.

@@ -59,7 +59,8 @@ pub struct RunArgs {
     /// Address of the stack with the length of its network, IPv4 or IPv6
     ///
     /// May be given several times. Unless given: 10.0.2.15/24 and fd00:2::15/64, or with --tap
-    /// 10.77.0.2/24 and fd00:77::2/64. The gateway, or with --tap the host, has the first other
+    /// 10.77.0.2/24 and fd00:77::2/64, or the next network of these, 10.77.1.2/24 and so on, that
+    /// this host is not in. The gateway, or with --tap the host, has the first other
     /// address of the network.
     #[arg(long, value_name = "CIDR", value_parser = parse_cidr)]
     pub address: Vec<Prefix>,

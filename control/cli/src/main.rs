@@ -1,7 +1,7 @@
 //! `towpath`: run programs on a TCP/IP stack of their own.
 //!
 //! `run` is the whole of it: look at PROGRAM (`program`), build the stack and its uplink on a thread
-//! (`uplink`), start PROGRAM with the preload library (`preload`, `child`), and stay between it and
+//! (`uplink`, `tap_network`), start PROGRAM with the preload library (`preload`, `child`), and stay between it and
 //! the outside until both have ended (`supervise`, `signals`). `ss` asks running instances over a
 //! socket (`instance`).
 
@@ -19,6 +19,7 @@ mod signals;
 mod ss;
 mod stats;
 mod supervise;
+mod tap_network;
 mod uplink;
 
 use clap::{CommandFactory, Parser};

@@ -15,6 +15,7 @@ use towpath_wire::{MacAddr, Prefix};
 use crate::args::{Congestion, Protocol, Publish, RunArgs};
 use crate::error::{ExitCode, Failure};
 use crate::stats::{Counted, PortCounters};
+use crate::tap_network::Choosing;
 
 /// What of the command line makes the stack; can go to another thread.
 #[derive(Debug, Clone)]
@@ -22,6 +23,7 @@ pub struct Plan {
     pub publish: Vec<Publish>,
     /// Some: a TAP device, with the name that was asked for.
     pub tap: Option<Option<String>>,
+    /// Empty: not asked for.
     pub addresses: Vec<Prefix>,
     pub mtu: u32,
     pub host_loopback: bool,
@@ -42,30 +44,19 @@ pub struct Uplink {
 const MTU_ROOTLESS: u32 = 16_384;
 /// Longest packet of an Ethernet.
 const MTU_TAP: u32 = 1500;
+/// Where other rootless networks have theirs.
+const ADDRESSES_ROOTLESS: [&str; 2] = ["10.0.2.15/24", "fd00:2::15/64"];
 /// The name that programs see; what they expect on a machine with one network.
 const INTERFACE_NAME: &str = "eth0";
 
 impl Plan {
     pub fn new(args: &RunArgs, capture: Option<CaptureFile>) -> Result<Self> {
         let tap = args.tap.clone().map(|name| Some(name).filter(|name| !name.is_empty()));
-        let defaults = if tap.is_some() {
-            ["10.77.0.2/24", "fd00:77::2/64"]
-        } else {
-            ["10.0.2.15/24", "fd00:2::15/64"]
-        };
-        let mut addresses = args.address.clone();
-        if addresses.is_empty() {
-            addresses = defaults
-                .iter()
-                .map(|text| text.parse())
-                .collect::<Result<_, _>>()
-                .context("defaults")?;
-        }
         let mtu = args.mtu.unwrap_or(if tap.is_some() { MTU_TAP } else { MTU_ROOTLESS });
         Ok(Self {
             publish: args.publish.clone(),
             tap,
-            addresses,
+            addresses: args.address.clone(),
             mtu,
             host_loopback: !args.no_host_loopback,
             congestion: args.congestion,
@@ -84,7 +75,12 @@ impl Plan {
 
     fn rootless(&self) -> Result<Uplink> {
         let defaults = GatewayConfig::default();
-        let own = |v4: bool| self.addresses.iter().find(|prefix| prefix.addr().is_ipv4() == v4);
+        let mut addresses = self.addresses.clone();
+        if addresses.is_empty() {
+            let parsed = ADDRESSES_ROOTLESS.iter().map(|text| text.parse());
+            addresses = parsed.collect::<Result<_, _>>().context("defaults")?;
+        }
+        let own = |v4: bool| addresses.iter().find(|prefix| prefix.addr().is_ipv4() == v4);
         // The default network's gateway is 10.0.2.2, where other rootless networks have it too.
         let gateway = |v4: bool, default: Option<IpAddr>| {
             let own = own(v4)?;
@@ -113,7 +109,7 @@ impl Plan {
         if !facts.is_empty() {
             facts += " (rootless)";
         }
-        self.finish(gateway, MacAddr([0; 6]), |_| None, facts)
+        self.finish(gateway, MacAddr([0; 6]), &addresses, |_| None, facts)
     }
 
     fn tap(&self, name: Option<String>) -> Result<Uplink> {
@@ -123,17 +119,20 @@ impl Plan {
             }
             error => error.into(),
         })?;
+        let choosing = Choosing::begin()?;
+        let addresses = choosing.addresses(tap.name(), &self.addresses)?;
         let hosts: Vec<_> =
-            self.addresses.iter().filter_map(|own| Some((other_host(own)?, own.len()))).collect();
+            addresses.iter().filter_map(|own| Some((other_host(own)?, own.len()))).collect();
         towpath_tap::set_up_host(tap.name(), self.mtu, &hosts)?;
+        drop(choosing);
         let list =
             |ips: Vec<IpAddr>| ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" and ");
-        let own = list(self.addresses.iter().map(Prefix::addr).collect());
+        let own = list(addresses.iter().map(Prefix::addr).collect());
         let host = list(hosts.iter().map(|(ip, _)| *ip).collect());
         let facts = format!("{own} on {} (this host is {host})", tap.name());
         let [a, b, c, d, e, ..] = random()?;
         // 02: locally administered, unicast.
-        self.finish(tap, MacAddr([0x02, a, b, c, d, e]), other_host, facts)
+        self.finish(tap, MacAddr([0x02, a, b, c, d, e]), &addresses, other_host, facts)
     }
 
     /// One interface with default routes by way of `router`; None: the link delivers everything.
@@ -141,6 +140,7 @@ impl Plan {
         &self,
         port: P,
         mac: MacAddr,
+        addresses: &[Prefix],
         router: impl Fn(&Prefix) -> Option<IpAddr>,
         facts: String,
     ) -> Result<Uplink> {
@@ -151,7 +151,7 @@ impl Plan {
             Congestion::Newreno => towpath_tcp::CongestionKind::NewReno,
         };
         for (prefix, is_v4) in [(Prefix::ALL_V4, true), (Prefix::ALL_V6, false)] {
-            let own = self.addresses.iter().find(|own| own.addr().is_ipv4() == is_v4);
+            let own = addresses.iter().find(|own| own.addr().is_ipv4() == is_v4);
             let next_hop = own.and_then(&router);
             if own.is_some() && (on_ip_link || next_hop.is_some()) {
                 config.routes.push(RouteConfig { prefix, next_hop, interface: 0, metric: 0 });
@@ -163,7 +163,7 @@ impl Plan {
             mac,
             mtu: self.mtu,
             offloads: port.offloads(),
-            addresses: self.addresses.clone(),
+            addresses: addresses.to_vec(),
             slaac: false,
             any_address: false,
         });
@@ -197,7 +197,7 @@ pub fn random() -> Result<[u8; 32]> {
 }
 
 /// The first host of the network that is not `own` itself; None when there is no other.
-fn other_host(own: &Prefix) -> Option<IpAddr> {
+pub fn other_host(own: &Prefix) -> Option<IpAddr> {
     let next = |ip: IpAddr, n: u8| match ip {
         IpAddr::V4(ip) => ip.to_bits().checked_add(n.into()).map(|bits| IpAddr::V4(bits.into())),
         IpAddr::V6(ip) => ip.to_bits().checked_add(n.into()).map(|bits| IpAddr::V6(bits.into())),

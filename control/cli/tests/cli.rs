@@ -183,6 +183,23 @@ fn counters_and_capture() {
 }
 
 #[test]
+fn dropped_packets_are_in_the_capture_with_their_reason() {
+    let file = std::env::temp_dir().join(format!("towpath-drops-{}.pcapng", std::process::id()));
+    let script = "import socket\ntry: socket.create_connection(('127.0.0.1', 9))\n\
+                  except ConnectionRefusedError: print('refused')";
+    let path = file.to_string_lossy();
+    let output = output(&["run", "-q", "--pcap", &path, "python3", "-c", script]);
+    assert_eq!(output.stdout, b"refused\n", "{}", stderr(&output));
+    let capture = std::fs::read(&file).expect("a capture");
+    std::fs::remove_file(&file).expect("it exists");
+    let comment = b"drop: tcp_no_socket";
+    let at = capture.windows(comment.len()).position(|part| part == comment).expect("a comment");
+    // The packet's bytes are before its options: the SYN, from its IP header on.
+    let from = [127, 0, 0, 1, 127, 0, 0, 1];
+    assert!(capture[..at].windows(8).any(|part| part == from));
+}
+
+#[test]
 fn a_running_instance_answers_and_disappears() {
     let (mut child, _lines) = ready(&["run", "--", "sh", "-c", "echo ready; exec sleep 60"]);
     let pid = child.id().to_string();
@@ -253,6 +270,39 @@ fn a_tap_device_for_the_time_of_the_run() {
     assert!(text.contains("tptest:"), "{text} {}", stderr(&output));
     assert!(text.contains("fd000077000000000000000000000001"), "{text}");
     assert!(stderr(&output).contains("10.77.0.2 and fd00:77::2 on tptest"), "{}", stderr(&output));
+}
+
+/// As root in a network namespace of its own; elsewhere it says that it was skipped.
+#[test]
+fn several_tap_devices_have_networks_of_their_own() {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        eprintln!("skipped: needs root and /dev/net/tun");
+        return;
+    }
+    let script = r#"
+        serve='import socket; s = socket.create_server(("::", 80), family=socket.AF_INET6, dualstack_ipv6=True); [s.accept() for _ in iter(int, 1)]'
+        "$0" run -q --tap=tpa -- python3 -c "$serve" & a=$!
+        "$0" run -q --tap=tpb -- python3 -c "$serve" & b=$!
+        trap 'kill $a $b; wait' EXIT
+        ask='import socket, sys; socket.create_connection((sys.argv[1], 80), 1)'
+        for ip in 10.77.0.2 10.77.1.2 fd00:77::2 fd00:77:1::2; do
+            n=0
+            until python3 -c "$ask" $ip 2>/dev/null; do
+                n=$((n+1)); [ $n -lt 100 ] || { echo "$ip does not answer"; exit 1; }; sleep 0.1
+            done
+        done
+        "$0" run -q --tap=tpc --address 10.77.1.9/24 -- true; echo "status $?"
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-n", "bash", "-c", script, env!("CARGO_BIN_EXE_towpath")]);
+    let output = command.output().expect("unshare");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text, "status 125\n", "{}", stderr(&output));
+    let message = stderr(&output);
+    assert!(
+        message.contains("10.77.1.9/24") && message.contains("10.77.1.1 is on tp"),
+        "{message}"
+    );
 }
 
 #[test]

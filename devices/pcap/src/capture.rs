@@ -181,7 +181,8 @@ fn missing_header(link: LinkType, direction: Direction, bytes: &[u8]) -> Vec<u8>
 /// Whether these bytes are a whole IP packet: a link header in this place would have to state their
 /// length.
 fn ip_version(bytes: &[u8]) -> Option<u8> {
-    let stated = |at: usize| Some(usize::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
+    let stated =
+        |at: usize| Some(usize::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
     match bytes.first()? >> 4 {
         4 => (stated(2)? == bytes.len()).then_some(4),
         6 => (stated(4)? + 40 == bytes.len()).then_some(6),

@@ -137,6 +137,32 @@ fn sockets_are_shared_with_a_fork() {
 }
 
 #[test]
+fn what_lies_in_a_message_outlives_its_sender() {
+    let engine = engine();
+    let (sender, receiver) = (engine.program(), engine.program());
+    let (listener, addr) = receiver.listen("127.0.0.1:0");
+    let sent = sender.connect(addr);
+    let server = receiver.accept(listener);
+    let slot = receiver.slot(sent);
+    slot.in_flight.store(1, Ordering::Relaxed);
+    drop(sender);
+    engine.wait_for("channels", 1);
+    receiver.call(&receiver.about(call::ADOPT, sent)).unwrap();
+    slot.in_flight.store(0, Ordering::Relaxed);
+    receiver.send(sent, b"still here");
+    assert_eq!(receiver.recv(server, 10), b"still here");
+    // Adopted, it ends with its last holder.
+    receiver.close(sent);
+    receiver.recv_end(server);
+
+    // Nobody is left who could receive it: it does not wait.
+    receiver.slot(server).in_flight.store(1, Ordering::Relaxed);
+    receiver.slot(listener).in_flight.store(1, Ordering::Relaxed);
+    drop(receiver);
+    engine.wait_for("sockets", 0);
+}
+
+#[test]
 fn exec_keeps_what_it_lists() {
     let engine = engine();
     let program = engine.program();

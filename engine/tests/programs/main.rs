@@ -1,5 +1,6 @@
-//! Programs on an engine: honest ones ([`channel`]) and others ([`hostile`]).
+//! Programs on an engine: honest ones ([`channel`], [`options`]) and others ([`hostile`]).
 
 mod channel;
 mod hostile;
+mod options;
 mod program;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use towpath_engine::{Counters, Engine, EngineConfig, Remote, Report};
+use towpath_pool::Port;
 use towpath_ring::{
     Channel, Region, Waiter, lock_rx, lock_tx, program_fifo, push_command, ring_engine,
 };
@@ -30,9 +31,14 @@ pub struct Running {
 
 impl Running {
     pub fn start(config: EngineConfig) -> Self {
+        Self::start_with(config, Vec::new)
+    }
+
+    /// Ports stay on the engine's thread, so they are made there.
+    pub fn start_with(config: EngineConfig, ports: fn() -> Vec<Box<dyn Port>>) -> Self {
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let engine = Engine::new(config, Vec::new(), [7; 32]).unwrap();
+            let engine = Engine::new(config, ports(), [7; 32]).unwrap();
             sender.send(engine.remote()).unwrap();
             engine.run()
         });

@@ -2,7 +2,7 @@
 //!
 //! The word is 0, or the owner's thread id, with [`LOCK_CONTENDED`] when somebody sleeps. A thread
 //! that dies with a lock (kill -9 of one of several processes) must not stop the others: sleepers
-//! look every 100 ms whether the owner still lives.
+//! look whether the owner still lives, first after 2 ms, then ever more seldom.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,11 +12,14 @@ use rustix::process::Pid;
 use towpath_shm::futex::{self, Woken};
 use towpath_shm::layout::{LOCK_CONTENDED, LOCK_ENGINE, Slot};
 
-/// Between two looks at the owner.
-const SLICE: Duration = Duration::from_millis(100);
-/// The engine holds a lock for the time of a copy. After so many slices it is dead or stopped; it
-/// notices the theft when it gives the lock back, and resets the connection.
-const ENGINE_SLICES_MAX: u32 = 20;
+/// Before the first look at the owner: far longer than anybody holds a lock, and short enough for
+/// processes that do not live long themselves (workers that are killed one after the other).
+const SLICE_MIN: Duration = Duration::from_millis(2);
+/// Between two looks at the owner, in the end.
+const SLICE_MAX: Duration = Duration::from_millis(100);
+/// The engine holds a lock for the time of a copy. After so long it is dead or stopped; it notices the
+/// theft when it gives the lock back, and resets the connection.
+const ENGINE_HOLDS_MAX: Duration = Duration::from_secs(2);
 /// Attempts before the first sleep: an uncontended holder needs less than a microsecond.
 const SPINS: u32 = 64;
 
@@ -59,7 +62,7 @@ fn lock_slowly(word: &AtomicU32, me: u32) {
         }
         std::hint::spin_loop();
     }
-    let mut engine_slices = 0;
+    let (mut slice, mut engine_held) = (SLICE_MIN, Duration::ZERO);
     loop {
         let held = word.load(Ordering::Relaxed);
         if held == 0 {
@@ -76,13 +79,13 @@ fn lock_slowly(word: &AtomicU32, me: u32) {
         {
             continue;
         }
-        if futex::wait(word, contended, Some(SLICE)) != Woken::TimedOut {
+        if futex::wait(word, contended, Some(slice)) != Woken::TimedOut {
             continue;
         }
         let owner = held & !LOCK_CONTENDED;
         let lost = if owner == LOCK_ENGINE {
-            engine_slices += 1;
-            engine_slices > ENGINE_SLICES_MAX
+            engine_held += slice;
+            engine_held > ENGINE_HOLDS_MAX
         } else {
             !is_alive(owner)
         };
@@ -92,6 +95,7 @@ fn lock_slowly(word: &AtomicU32, me: u32) {
         {
             return;
         }
+        slice = (slice * 2).min(SLICE_MAX);
     }
 }
 

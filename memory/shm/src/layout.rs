@@ -179,7 +179,8 @@ pub struct Slot {
     pub rcvbuf: AtomicU32,
     /// SO_SNDBUF as last set (0: never).
     pub sndbuf: AtomicU32,
-    /// SCM_RIGHTS messages under way with it: up when sent, down when adopted. Program.
+    /// SCM_RIGHTS messages under way with it: up when sent, down when adopted. Program; the engine
+    /// looks at it when nobody holds the socket any more.
     pub in_flight: AtomicU32,
 
     // Line 3: engine: rarely.

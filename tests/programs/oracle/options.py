@@ -30,6 +30,7 @@ for name, sock in ("tcp", tcp), ("udp", udp), ("tcp6", tcp6):
     show("unknown option", sock.setsockopt, SOL, 9999, 1)
     show("unknown option", sock.getsockopt, SOL, 9999)
     show("unknown level", sock.setsockopt, 9999, 1, 1)
+    show("unknown level", sock.getsockopt, 9999, 1)
     for option, label in (socket.SO_RCVBUF, "RCVBUF"), (socket.SO_SNDBUF, "SNDBUF"):
         show(f"{label} 50000", sock.setsockopt, SOL, option, 50000)
         print(f"{label} is doubled:", sock.getsockopt(SOL, option))

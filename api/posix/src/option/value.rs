@@ -27,6 +27,8 @@ const SNDTIMEO_NEW: i32 = 67;
 const LINGER2_DEFAULT: i32 = 60;
 const LINGER2_MAX: i32 = 120;
 const SO_COOKIE: i32 = 57;
+/// Stands for a negative SO_RCVTIMEO, which reads back as 0.
+const AT_ONCE_US: u32 = 1;
 
 pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<u8>> {
     let slot = handle.slot;
@@ -154,14 +156,19 @@ fn set_timeout(word: &AtomicU32, bytes: &[u8]) -> Result<()> {
     if !(0..1_000_000).contains(&us) {
         return fail(libc::EDOM);
     }
-    // A negative time means "return at once" on Linux; the least time there is.
-    let total = if seconds < 0 { 1 } else { seconds.saturating_mul(1_000_000).saturating_add(us) };
+    let total = match seconds.saturating_mul(1_000_000).saturating_add(us) {
+        // A negative time means "return at once" on Linux.
+        _ if seconds < 0 => i64::from(AT_ONCE_US),
+        total if total == i64::from(AT_ONCE_US) => total + 1,
+        total => total,
+    };
     // More than an hour is as good as none for a 32-bit word: no limit.
     word.store(u32::try_from(total).unwrap_or(0), Relaxed);
     Ok(())
 }
 
 fn timeval(us: u32) -> Vec<u8> {
+    let us = if us == AT_ONCE_US { 0 } else { us };
     [i64::from(us / 1_000_000).to_ne_bytes(), i64::from(us % 1_000_000).to_ne_bytes()].concat()
 }
 

@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("close_on_exec", close_on_exec),
     ("commands", commands),
     ("sent_over_a_unix_socket", sent_over_a_unix_socket),
+    ("sent_and_gone", sent_and_gone),
     ("forked_without_us", forked_without_us),
     ("the_engine_dies_in_recv", the_engine_dies_in_recv),
     ("the_engine_dies_in_poll", the_engine_dies_in_poll),
@@ -174,7 +175,43 @@ fn sent_over_a_unix_socket() {
     assert_eq!(wait(child), 0);
 }
 
+fn sent_and_gone() {
+    let (left, right) = UnixStream::pair().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let sender = fork(move || {
+        let mut client = TcpStream::connect(at).unwrap();
+        client.write_all(b"my will: ").unwrap();
+        send(&left, client.as_raw_fd());
+    });
+    assert_eq!(wait(sender), 0);
+    let (mut server, _) = listener.accept().unwrap();
+    // The sender is gone for longer than the engine needs to notice.
+    std::thread::sleep(Duration::from_millis(300));
+    // SAFETY: received just now, and nobody else's.
+    let mut client = unsafe { TcpStream::from_raw_fd(receive(&right)) };
+    client.write_all(b"read on").unwrap();
+    drop(client);
+    let mut text = String::new();
+    server.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "my will: read on");
+    // A message that was not sent keeps nothing: the close is seen at once.
+    drop(right);
+    let (closed, _) = UnixStream::pair().unwrap();
+    closed.shutdown(std::net::Shutdown::Both).unwrap();
+    let (server, mut client) = pair();
+    assert_eq!(try_send(&closed, server.as_raw_fd()), -1);
+    drop(server);
+    client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+}
+
 fn send(over: &UnixStream, fd: RawFd) {
+    assert_eq!(try_send(over, fd), 1);
+}
+
+fn try_send(over: &UnixStream, fd: RawFd) -> isize {
+    let mut result = 0;
     with_message(|message, control| {
         // SAFETY: the control buffer has room for one descriptor.
         unsafe {
@@ -182,9 +219,10 @@ fn send(over: &UnixStream, fd: RawFd) {
             (*control).cmsg_type = libc::SCM_RIGHTS;
             (*control).cmsg_len = libc::CMSG_LEN(4) as usize;
             libc::CMSG_DATA(control).cast::<RawFd>().write_unaligned(fd);
-            assert_eq!(libc::sendmsg(over.as_raw_fd(), message, 0), 1);
+            result = libc::sendmsg(over.as_raw_fd(), message, libc::MSG_NOSIGNAL);
         }
     });
+    result
 }
 
 fn receive(over: &UnixStream) -> RawFd {

@@ -178,6 +178,7 @@ fn options() {
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 14_000),
         (libc::IPPROTO_TCP, libc::TCP_SYNCNT, 3),
         (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, 4),
+        (libc::IPPROTO_TCP, libc::TCP_LINGER2, 5),
         (libc::IPPROTO_IP, libc::IP_TOS, 0x48),
         (libc::IPPROTO_IP, libc::IP_TTL, 31),
         (libc::IPPROTO_IP, libc::IP_RECVERR, 1),
@@ -185,6 +186,10 @@ fn options() {
     for (level, name, value) in same {
         assert_eq!(set(fd, level, name, value), Ok(()), "{level} {name}");
         assert_eq!(get(fd, level, name), Ok(value), "{level} {name}");
+    }
+    for (value, shown) in [(0, 60), (121, -1), (-7, -1)] {
+        assert_eq!(set(fd, libc::IPPROTO_TCP, libc::TCP_LINGER2, value), Ok(()));
+        assert_eq!(get(fd, libc::IPPROTO_TCP, libc::TCP_LINGER2), Ok(shown));
     }
     for name in [libc::SO_SNDBUF, libc::SO_RCVBUF] {
         assert_eq!(set(fd, libc::SOL_SOCKET, name, 50_000), Ok(()));

@@ -17,6 +17,7 @@ pub const CASES: &[Case] = &[
     ("reset", reset),
     ("vectors", vectors),
     ("datagrams", datagrams),
+    ("datagrams_in_parts", datagrams_in_parts),
     ("datagram_control", datagram_control),
     ("many_datagrams_in_one_call", many_datagrams_in_one_call),
     ("files", files),
@@ -176,6 +177,34 @@ fn datagrams() {
     // The port is known as soon as something was sent.
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     assert_eq!(socket.send(b"x").unwrap_err().raw_os_error(), Some(libc::EDESTADDRREQ));
+}
+
+fn datagrams_in_parts() {
+    let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    a.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let send = |data: &[u8], flags: i32| {
+        // SAFETY: a buffer and its size.
+        let n = unsafe { libc::send(b.as_raw_fd(), data.as_ptr().cast(), data.len(), flags) };
+        if n < 0 { Err(errno()) } else { Ok(n as usize) }
+    };
+    assert_eq!(send(b"x", libc::MSG_MORE), Err(libc::EDESTADDRREQ));
+    b.connect(a.local_addr().unwrap()).unwrap();
+    let mut got = vec![0; 70_000];
+    for round in 0..2 {
+        assert_eq!(send(b"put ", libc::MSG_MORE), Ok(4));
+        assert_eq!(send(b"to", libc::MSG_MORE), Ok(2));
+        assert_eq!(a.recv(&mut got).unwrap_err().kind(), ErrorKind::WouldBlock, "{round}");
+        assert_eq!(send(b"gether", 0), Ok(6));
+        assert_eq!(a.recv(&mut got).unwrap(), 12);
+        assert_eq!(&got[..12], b"put together");
+        assert_eq!(send(b"whole", 0), Ok(5));
+        assert_eq!(a.recv(&mut got).unwrap(), 5);
+        // What gets too long is lost, with the parts before.
+        assert_eq!(send(&[1; 65_507], libc::MSG_MORE), Ok(65_507));
+        assert_eq!(send(b"1", 0), Err(libc::EMSGSIZE));
+    }
+    assert_eq!(send(b"", 0), Ok(0));
+    assert_eq!(a.recv(&mut got).unwrap(), 0);
 }
 
 fn datagram_control() {

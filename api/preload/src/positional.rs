@@ -1,0 +1,261 @@
+//! Reads and writes at a position, which sockets do not have.
+
+use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
+use towpath_posix::message::Control;
+use towpath_posix::{Errno, Result, descriptor, transfer};
+
+use crate::{answer, real};
+
+/// What every position but -1 of preadv2 and pwritev2 gives.
+fn no_position<T>(offset: off_t) -> Result<T> {
+    Err(Errno(if offset < 0 { libc::EINVAL } else { libc::ESPIPE }))
+}
+
+/// RWF_* as MSG_*: those that are about files mean nothing here.
+fn message_flags(flags: c_int) -> Result<c_int> {
+    const FOR_FILES: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
+    match flags & !FOR_FILES {
+        0 => Ok(0),
+        libc::RWF_NOWAIT => Ok(libc::MSG_DONTWAIT),
+        _ => Err(Errno(libc::EOPNOTSUPP)),
+    }
+}
+
+unsafe fn read_vector(
+    fd: c_int,
+    to: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> Result<usize> {
+    if offset != -1 {
+        return no_position(offset);
+    }
+    let flags = message_flags(flags)?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    // SAFETY: as the program called preadv2.
+    unsafe {
+        let to = transfer::buffers(to, count, libc::EINVAL)?;
+        Ok(transfer::recv(fd, to, flags)?.len)
+    }
+}
+
+unsafe fn write_vector(
+    fd: c_int,
+    from: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> Result<usize> {
+    if offset != -1 {
+        return no_position(offset);
+    }
+    let flags = message_flags(flags)?;
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    // SAFETY: as the program called pwritev2.
+    unsafe {
+        let from = transfer::buffers(from, count, libc::EINVAL)?;
+        transfer::send(fd, from, flags, None, &Control::default())
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+    if descriptor::is_socket(fd) {
+        answer::set_errno(libc::ESPIPE);
+        return -1;
+    }
+    // SAFETY: as called, here and in every function of this file.
+    unsafe { real::lseek(fd, offset, whence) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pread(fd: c_int, to: *mut c_void, len: size_t, offset: off_t) -> ssize_t {
+    if descriptor::is_socket(fd) {
+        return answer::size(no_position(offset));
+    }
+    // SAFETY: see `lseek`.
+    unsafe { real::pread(fd, to, len, offset) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwrite(
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    offset: off_t,
+) -> ssize_t {
+    if descriptor::is_socket(fd) {
+        return answer::size(no_position(offset));
+    }
+    // SAFETY: see `lseek`.
+    unsafe { real::pwrite(fd, from, len, offset) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv(
+    fd: c_int,
+    to: *const iovec,
+    count: c_int,
+    offset: off_t,
+) -> ssize_t {
+    if descriptor::is_socket(fd) {
+        return answer::size(no_position(offset));
+    }
+    // SAFETY: see `lseek`.
+    unsafe { real::preadv(fd, to, count, offset) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev(
+    fd: c_int,
+    from: *const iovec,
+    count: c_int,
+    offset: off_t,
+) -> ssize_t {
+    if descriptor::is_socket(fd) {
+        return answer::size(no_position(offset));
+    }
+    // SAFETY: see `lseek`.
+    unsafe { real::pwritev(fd, from, count, offset) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv2(
+    fd: c_int,
+    to: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: see `lseek`.
+    unsafe {
+        if descriptor::is_socket(fd) {
+            return answer::size(read_vector(fd, to, count, offset, flags));
+        }
+        real::preadv2(fd, to, count, offset, flags)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev2(
+    fd: c_int,
+    from: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: see `lseek`.
+    unsafe {
+        if descriptor::is_socket(fd) {
+            return answer::size(write_vector(fd, from, count, offset, flags));
+        }
+        real::pwritev2(fd, from, count, offset, flags)
+    }
+}
+
+// off64_t is off_t on the machines we have.
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {
+    // SAFETY: see `lseek`.
+    unsafe { lseek(fd, offset, whence) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pread64(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    offset: off_t,
+) -> ssize_t {
+    // SAFETY: see `lseek`.
+    unsafe { pread(fd, to, len, offset) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwrite64(
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    offset: off_t,
+) -> ssize_t {
+    // SAFETY: see `lseek`.
+    unsafe { pwrite(fd, from, len, offset) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv64(
+    fd: c_int,
+    to: *const iovec,
+    count: c_int,
+    offset: off_t,
+) -> ssize_t {
+    // SAFETY: see `lseek`.
+    unsafe { preadv(fd, to, count, offset) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev64(
+    fd: c_int,
+    from: *const iovec,
+    count: c_int,
+    offset: off_t,
+) -> ssize_t {
+    // SAFETY: see `lseek`.
+    unsafe { pwritev(fd, from, count, offset) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn preadv64v2(
+    fd: c_int,
+    to: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: see `lseek`.
+    unsafe { preadv2(fd, to, count, offset, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pwritev64v2(
+    fd: c_int,
+    from: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: see `lseek`.
+    unsafe { pwritev2(fd, from, count, offset, flags) }
+}
+
+/// What _FORTIFY_SOURCE makes of pread. A length beyond the buffer is libc's to report.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __pread_chk(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    offset: off_t,
+    room: size_t,
+) -> ssize_t {
+    // SAFETY: see `lseek`.
+    unsafe {
+        if len > room {
+            return real::__pread_chk(fd, to, len, offset, room);
+        }
+        pread(fd, to, len, offset)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __pread64_chk(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    offset: off_t,
+    room: size_t,
+) -> ssize_t {
+    // SAFETY: see `lseek`.
+    unsafe { __pread_chk(fd, to, len, offset, room) }
+}

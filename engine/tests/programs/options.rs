@@ -1,0 +1,162 @@
+//! Options that change what becomes of a connection.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use towpath_engine::{EngineConfig, RouteConfig};
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_shm::layout::{flags, op, setting};
+use towpath_stack::net::InterfaceConfig;
+use towpath_wire::{MacAddr, Prefix};
+
+use crate::program::{Handle, Program, Running, eventually};
+
+const ECONNRESET: i32 = 104;
+const ETIMEDOUT: i32 = 110;
+
+fn set(program: &Program, handle: Handle, setting: u32, value: i64) {
+    program.command_b(op::SETTING, handle, setting, value as u64);
+}
+
+fn can_accept(program: &Program, listener: Handle) -> bool {
+    let slot = program.slot(listener);
+    slot.rx_tail.load(Ordering::Acquire) != slot.rx_head.load(Ordering::Acquire)
+}
+
+#[test]
+fn accepting_waits_for_bytes() {
+    let engine = Running::start(EngineConfig::default());
+    let program = engine.program();
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    set(&program, listener, setting::DEFER_ACCEPT, 30);
+    let silent = program.connect(addr);
+    let client = program.connect(addr);
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!can_accept(&program, listener));
+    program.send(client, b"GET");
+    let server = program.accept(listener);
+    assert_eq!(program.recv(server, 3), b"GET");
+    assert_eq!(program.slot(server).remote.load(), program.slot(client).local.load());
+    assert!(!can_accept(&program, listener));
+    // The end of the stream is something to read too.
+    program.close(silent);
+    let ended = program.accept(listener);
+    program.recv_end(ended);
+}
+
+#[test]
+fn accepting_waits_no_longer_than_it_was_told() {
+    let engine = Running::start(EngineConfig::default());
+    let program = engine.program();
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    set(&program, listener, setting::DEFER_ACCEPT, 1);
+    let begin = Instant::now();
+    let client = program.connect(addr);
+    let server = program.accept(listener);
+    assert!(begin.elapsed() >= Duration::from_secs(1), "{:?}", begin.elapsed());
+    program.send(server, b"220 ready");
+    assert_eq!(program.recv(client, 9), b"220 ready");
+}
+
+#[test]
+fn connections_that_wait_for_bytes_end_like_others() {
+    let engine = Running::start(EngineConfig::default());
+    let (a, b) = (engine.program(), engine.program());
+    let (listener, addr) = a.listen("127.0.0.1:0");
+    set(&a, listener, setting::DEFER_ACCEPT, 30);
+    // More than the backlog holds at once: a reset makes room again.
+    for _ in 0..40 {
+        let gone = b.connect(addr);
+        b.slot(gone).linger.store(1, Ordering::Relaxed);
+        b.close(gone);
+        engine.wait_for("sockets", 1);
+    }
+    let left = b.connect(addr);
+    a.close(listener);
+    assert_eq!(b.error(left), ECONNRESET);
+    b.close(left);
+    engine.wait_for("sockets", 0);
+}
+
+#[test]
+fn a_closed_socket_waits_for_the_peer_as_long_as_it_was_told() {
+    let engine = Running::start(EngineConfig::default());
+    let program = engine.program();
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    let client = program.connect(addr);
+    let _server = program.accept(listener);
+    set(&program, client, setting::LINGER2, 1);
+    let begin = Instant::now();
+    program.close(client);
+    engine.wait_for("sockets", 2);
+    let took = begin.elapsed();
+    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(5), "{took:?}");
+
+    let client = program.connect(addr);
+    let _server = program.accept(listener);
+    set(&program, client, setting::LINGER2, -1);
+    program.close(client);
+    let begin = Instant::now();
+    engine.wait_for("sockets", 3);
+    assert!(begin.elapsed() < Duration::from_millis(900), "{:?}", begin.elapsed());
+}
+
+/// A link at whose other end nobody is.
+struct Void;
+
+impl Port for Void {
+    fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+        0
+    }
+    fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        batch.drain(..).for_each(|packet| pool.give(packet));
+        n
+    }
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+#[test]
+fn connecting_is_tried_as_often_as_it_was_told() {
+    let interface = InterfaceConfig {
+        name: "void".into(),
+        link: LinkType::Ip,
+        mac: MacAddr([0; 6]),
+        mtu: 1500,
+        offloads: Offloads::default(),
+        addresses: vec!["10.0.0.1/24".parse().unwrap()],
+        slaac: false,
+        any_address: false,
+    };
+    let route = RouteConfig { prefix: Prefix::ALL_V4, next_hop: None, interface: 0, metric: 0 };
+    let config = EngineConfig {
+        interfaces: vec![interface],
+        routes: vec![route],
+        ..EngineConfig::default()
+    };
+    let engine = Running::start_with(config, || vec![Box::new(Void)]);
+    let program = engine.program();
+    let socket = program.socket(6);
+    set(&program, socket, setting::SYNCNT, 1);
+    // Twice: what was set outlives a failed attempt.
+    for _ in 0..2 {
+        let begin = Instant::now();
+        program.start_connect(socket, "192.0.2.1:80".parse().unwrap()).unwrap();
+        assert_eq!(program.error(socket), ETIMEDOUT);
+        // One second, and two more after the second SYN.
+        let took = begin.elapsed();
+        assert!(took > Duration::from_secs(2) && took < Duration::from_secs(6), "{took:?}");
+        eventually("the end", || {
+            (program.slot(socket).flags.load(Ordering::Acquire) & flags::DEAD != 0).then_some(())
+        });
+    }
+}
