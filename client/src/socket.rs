@@ -160,6 +160,10 @@ fn stream_readiness(slot: &Slot) -> u32 {
     mask
 }
 
+/// What the longest datagram takes in a FIFO.
+const DATAGRAM_FOOTPRINT_MAX: u32 =
+    (size_of::<DatagramHeader>() as u32 + 65_535).next_multiple_of(8);
+
 fn datagram_readiness(slot: &Slot) -> u32 {
     use ready::{ERR, HUP, IN, OUT, RDHUP};
     let mut mask = 0;
@@ -176,7 +180,11 @@ fn datagram_readiness(slot: &Slot) -> u32 {
     if program_fifo::unread(slot) as usize >= size_of::<DatagramHeader>() {
         mask |= IN;
     }
-    if writable(slot) {
+    // Unlike Linux, we cannot queue more than the limit: any datagram has to fit, or a program would
+    // be told again and again of room that its datagram does not find.
+    let queued = program_fifo::queued(slot);
+    let any_fits = program_fifo::room(slot) >= DATAGRAM_FOOTPRINT_MAX;
+    if lacks_memory(slot) || slot.tx_cap.load(Acquire) != 0 && (queued == 0 || any_fits) {
         mask |= OUT;
     }
     mask
@@ -193,5 +201,10 @@ fn readable(slot: &Slot) -> bool {
 /// writable too: the write asks for memory.
 fn writable(slot: &Slot) -> bool {
     let room = program_fifo::room(slot);
-    slot.tx_cap.load(Acquire) == 0 || room > 0 && room >= program_fifo::queued(slot) / 2
+    lacks_memory(slot) || room > 0 && room >= program_fifo::queued(slot) / 2
+}
+
+/// It has no memory, and may have some for the asking.
+pub(crate) fn lacks_memory(slot: &Slot) -> bool {
+    slot.tx_cap.load(Acquire) == 0 && slot.flags.load(Acquire) & flags::TX_STARVED == 0
 }

@@ -167,9 +167,10 @@ pub unsafe fn send(
     Ok(done)
 }
 
-/// Whether the engine has not given it memory to send from yet; it does so within a turn.
+/// Whether the engine has not given it memory to send from yet; it does so within a turn, or says that
+/// there is none.
 pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
-    client.slot(socket).is_some_and(|slot| slot.tx_cap.load(Acquire) == 0)
+    client.slot(socket).is_some_and(crate::socket::lacks_memory)
 }
 
 /// Bytes queued, and those of them not sent yet.

@@ -81,7 +81,7 @@ impl Engine {
     }
 
     /// The program read, and we had asked to be told.
-    fn received(&mut self, now: Instant, slot: u32) {
+    pub(crate) fn received(&mut self, now: Instant, slot: u32) {
         let Some(entry) = self.host.slots.get(slot) else { return };
         if entry.kind != Kind::Stream {
             return;
@@ -145,9 +145,20 @@ impl Engine {
         // Not connected (any more): nothing will be sent.
         let Some(send) = send else { return Attach::Done };
         let attached = send.attach();
-        if attached == Attach::Done {
-            self.host.watch_memory(slot);
-            self.host.slots.post(slot, event::TX);
+        let was_starved =
+            self.host.slots.get(slot).is_some_and(|entry| entry.flags & flags::TX_STARVED != 0);
+        match attached {
+            Attach::Done => {
+                self.host.slots.set_flags(slot, 0, flags::TX_STARVED);
+                self.host.watch_memory(slot);
+                self.host.slots.post(slot, event::TX);
+            }
+            // Whoever may not wait is to see that it would have to.
+            Attach::NoMemory if !was_starved => {
+                self.host.slots.set_flags(slot, flags::TX_STARVED, 0);
+                self.host.slots.post(slot, event::TX);
+            }
+            Attach::NoMemory | Attach::Busy => {}
         }
         attached
     }

@@ -106,14 +106,14 @@ impl Engine {
     fn hello(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
         let Some(attached) = self.host.channels.get_mut(id) else { return Err(Errno(EPROTO)) };
         attached.pid = request.a;
+        if attached.listed.len() >= towpath_shm::layout::SLOTS_MAX as usize {
+            return Err(Errno(EINVAL));
+        }
         for pair in request.payload().chunks_exact(8) {
             let word = |at: usize| {
                 u32::from_ne_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]])
             };
             attached.listed.push((word(0), word(4)));
-        }
-        if attached.listed.len() > towpath_shm::layout::SLOTS_MAX as usize {
-            return Err(Errno(EINVAL));
         }
         if request.b != 0 {
             return Ok((Reply::default(), Vec::new()));

@@ -10,7 +10,6 @@ use towpath_tcp::{Instant, State};
 
 use crate::engine::Engine;
 use crate::errno::{EBADF, ECONNRESET, EINVAL, Errno};
-use crate::options::bind_options;
 use crate::slots::{AF_INET6, present, state};
 
 impl Engine {
@@ -31,15 +30,14 @@ impl Engine {
             }
             self.host.slots.shared(slot).kind.store(Kind::Stream as u32, Release);
         }
-        self.part_with(now, slot, id);
-        // The reset goes out now, so that port and peer are free for the program's next connect.
+        self.replace(now, slot, id)?;
+        // The reset goes out now, so that the peer is free for the program's next connect.
         let budget = Budget::default();
         self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
-        let reopened = self.reopen(now, slot);
         self.host.slots.shared(slot).error.store(errno, Release);
         let bits = event::RX | event::TX | event::HUP;
         self.host.slots.post(slot, bits | if errno == 0 { 0 } else { event::ERROR });
-        reopened.map(|_| Reply::default())
+        Ok(Reply::default())
     }
 
     /// The socket to connect: after a connect that failed a fresh one, as Linux lets programs try
@@ -50,39 +48,30 @@ impl Engine {
         if entry.flags & flags::DEAD == 0 {
             return Ok(id);
         }
-        // Its connection is over, so it goes at once, and its port is free again.
-        self.part_with(now, slot, id);
-        self.reopen(now, slot)
+        self.replace(now, slot, id)
     }
 
-    /// Closes the stack's socket; the slot stays.
-    fn part_with(&mut self, now: Instant, slot: u32, id: SocketId) {
-        if let Some(entry) = self.host.slots.get_mut(slot) {
-            entry.id = None;
-            // The old one's `Closed` is not ours.
-            entry.former += 1;
-        }
-        self.stack.close(now, id, Linger::Abort);
-    }
-
-    /// A fresh socket of the stack, bound and set as the program wanted the old one.
-    fn reopen(&mut self, now: Instant, slot: u32) -> Result<SocketId, Errno> {
+    /// Puts a fresh socket of the stack into the slot, bound and set as the program wanted the old one,
+    /// which is closed.
+    fn replace(&mut self, now: Instant, slot: u32, old: SocketId) -> Result<SocketId, Errno> {
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
         let family = if entry.family == AF_INET6 { Family::V6 } else { Family::V4 };
-        let (bound, free_bind, congestion) = (entry.bound, entry.free_bind, entry.congestion);
         let fresh = self.stack.open(SocketKind::Stream, family, slot)?;
         entry.id = Some(fresh);
-        let local = bound.map_or(RawAddr::default(), |bound| present(entry.family, bound));
-        self.host.slots.set_flags(slot, 0, u32::MAX);
+        // The old one's `Closed` is not ours.
+        entry.former += 1;
+        let congestion = entry.congestion;
+        let local = entry.bound.map_or(RawAddr::default(), |bound| present(entry.family, bound));
+        let bound = if entry.bound.is_some() { flags::BOUND } else { 0 };
+        if bound != 0 {
+            self.stack.hand_over(old, fresh);
+        }
+        self.stack.close(now, old, Linger::Abort);
         let shared = self.host.slots.shared(slot);
         shared.state.store(state::CLOSE, Release);
         shared.local.store(&local);
         shared.remote.store(&RawAddr::default());
-        if let Some(bound) = bound {
-            let options = bind_options(self.host.slots.shared(slot), free_bind);
-            self.stack.bind(fresh, bound, options)?;
-            self.host.slots.set_flags(slot, flags::BOUND, 0);
-        }
+        self.host.slots.set_flags(slot, bound, !bound);
         self.set_again(now, slot, congestion);
         Ok(fresh)
     }

@@ -15,6 +15,7 @@ use crate::channels::{ChannelId, Channels};
 use crate::clock;
 use crate::config::EngineConfig;
 use crate::host::Host;
+use crate::lifecycle::Parked;
 use crate::poller::{Poller, Source};
 use crate::remote::Remote;
 use crate::report::EngineCounters;
@@ -40,8 +41,8 @@ pub struct Engine {
     pub(crate) hostile: Vec<ChannelId>,
     /// Connections popped from an accept queue: reset if nobody has claimed them by then.
     pub(crate) orphans: VecDeque<(Instant, u32, u32)>,
-    /// Sockets in messages, held by nobody: closed if nobody has adopted them by then.
-    pub(crate) parked: VecDeque<(Instant, u32, u32)>,
+    /// Sockets in messages, held by nobody, by the time that they are closed.
+    pub(crate) parked: VecDeque<Parked>,
     /// Sockets whose programs wait for transmit memory.
     pub(crate) starved: Vec<u32>,
     pub(crate) starved_at: Instant,
@@ -52,8 +53,10 @@ pub struct Engine {
     pub(crate) lent: Vec<u32>,
     /// Closed sockets whose close(2) waits for the peer (SO_LINGER).
     pub(crate) lingering: Vec<u32>,
-    pub(crate) drop_trace: Option<Box<dyn FnMut(DroppedPacket<'_>)>>,
+    pub(crate) drop_trace: Option<DropTrace>,
 }
+
+pub(crate) type DropTrace = Box<dyn FnMut(DroppedPacket<'_>)>;
 
 /// A packet that the stack threw away, for a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,8 +213,12 @@ impl Engine {
 
     pub(crate) fn open_channel(&mut self) -> io::Result<(ChannelId, OwnedFd)> {
         let (id, theirs) = self.host.channels.open()?;
-        if let Some(attached) = self.host.channels.get(id) {
-            self.poller.add(attached.control.as_fd(), Source::Control(id))?;
+        if let Some(attached) = self.host.channels.get(id)
+            && let Err(error) = self.poller.add(attached.control.as_fd(), Source::Control(id))
+        {
+            // Its end would never be noticed.
+            self.host.channels.remove(id);
+            return Err(error);
         }
         self.host.counters.attached += 1;
         self.leave_at = None;

@@ -309,7 +309,7 @@ impl towpath_stack::Host for Host {
             }
             SocketEvent::PeerClosed => {
                 self.arrived(user);
-                self.slots.set_flags(user, flags::RX_EOF, 0);
+                self.slots.note_flags(user, flags::RX_EOF);
                 self.slots.post(user, event::RX | event::RDHUP);
                 self.stale.push(user);
             }

@@ -1,11 +1,13 @@
 //! How sockets are shared, let go of and end; how processes end.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
+use towpath_ring::SendBuffer;
 use towpath_shm::layout::{COMMANDS_MAX, Kind, event, option_bit};
-use towpath_stack::{Linger, SocketOption, SocketState};
+use towpath_stack::{Budget, Linger, SocketOption, SocketState};
 use towpath_tcp::{Instant, State};
 
 use crate::channels::ChannelId;
@@ -15,6 +17,17 @@ use crate::slots::{Child, state};
 /// How long after a process died, or a listener closed, a connection may be claimed that was
 /// taken off the accept queue: the word may be in another process's ring.
 const CLAIM_WITHIN: Duration = Duration::from_secs(1);
+
+/// A socket that lies in a message and is held by no process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parked {
+    /// Closed if nobody has adopted it by then.
+    pub until: Instant,
+    slot: u32,
+    generation: u32,
+    /// Who held it last.
+    by: ChannelId,
+}
 
 /// How long a socket is kept that lies in a message and is held by no process.
 const ADOPT_WITHIN: Duration = Duration::from_secs(30);
@@ -76,8 +89,24 @@ impl Engine {
         }
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         entry.holders.retain(|holder| *holder != id);
-        if entry.holders.is_empty() && entry.unclaimed.is_none() && !self.park(now, id, slot) {
+        if !entry.holders.is_empty() {
+            self.catch_up(now, slot);
+        } else if entry.unclaimed.is_none() && !self.park(now, id, slot) {
             self.close(now, slot);
+        }
+    }
+
+    /// Whoever let go may have been killed, or become another program, between a word in shared memory
+    /// and the command that tells of it. The others that hold the socket rely on that command: a set
+    /// flag says that it was sent, and who popped a connection claims it.
+    fn catch_up(&mut self, now: Instant, slot: u32) {
+        if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
+            let (taken, _) = self.split_queue(slot);
+            let due = now + CLAIM_WITHIN;
+            self.orphans.extend(taken.iter().map(|child| (due, child.slot, child.generation)));
+        } else {
+            self.transmit(now, slot);
+            self.received(now, slot);
         }
     }
 
@@ -98,22 +127,35 @@ impl Engine {
         }
         let until = now + ADOPT_WITHIN;
         entry.parked = Some(until);
-        self.parked.push_back((until, slot, entry.generation));
+        self.parked.push_back(Parked { until, slot, generation: entry.generation, by: id });
         true
     }
 
     /// Closes what was in messages that nobody received in time, or can receive any more.
     pub(crate) fn close_parked(&mut self, now: Instant) {
-        while let Some(&(until, slot, generation)) = self.parked.front() {
-            if until > now && self.host.channels.len() > 0 {
+        while let Some(parked) = self.parked.front() {
+            if parked.until > now && self.host.channels.len() > 0 {
                 return;
             }
-            self.parked.pop_front();
-            let parked = self.host.slots.find(slot, generation).and_then(|entry| entry.parked);
-            // Since then it may have been adopted, and parked again.
-            if parked == Some(until) {
-                self.close(now, slot);
+            if let Some(parked) = self.parked.pop_front() {
+                self.close_unadopted(now, &parked);
             }
+        }
+    }
+
+    /// Closes what a process left in messages that broke the rules.
+    fn close_parked_by(&mut self, now: Instant, id: ChannelId) {
+        let (its, others) = self.parked.drain(..).partition(|parked| parked.by == id);
+        self.parked = others;
+        let its: VecDeque<Parked> = its;
+        its.iter().for_each(|parked| self.close_unadopted(now, parked));
+    }
+
+    fn close_unadopted(&mut self, now: Instant, parked: &Parked) {
+        let entry = self.host.slots.find(parked.slot, parked.generation);
+        // Since then it may have been adopted, and parked again.
+        if entry.and_then(|entry| entry.parked) == Some(parked.until) {
+            self.close(now, parked.slot);
         }
     }
 
@@ -127,7 +169,20 @@ impl Engine {
         }
         // SO_LINGER with zero seconds; a longer wait is the program's to do.
         let abort = kind == Kind::Stream && self.host.slots.shared(slot).linger.load(Relaxed) == 1;
+        if abort {
+            self.send_before_reset(now, slot);
+        }
         self.end(now, slot, if abort { Linger::Abort } else { Linger::Default });
+    }
+
+    /// Linux sends when it is told to: what the program wrote is on its way before the reset.
+    fn send_before_reset(&mut self, now: Instant, slot: u32) {
+        let id = self.host.slots.get(slot).and_then(|entry| entry.id);
+        let send = id.and_then(|id| self.stack.send_buffer(id));
+        if send.is_some_and(|send| !send.is_empty()) {
+            let budget = Budget::default();
+            self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
+        }
     }
 
     fn end(&mut self, now: Instant, slot: u32, linger: Linger) {
@@ -226,13 +281,6 @@ impl Engine {
         let Some(attached) = self.host.channels.get(id) else { return };
         let mut held: Vec<u32> = attached.holds.iter().copied().collect();
         held.sort_unstable();
-        for &slot in &held {
-            if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
-                let (taken, _) = self.split_queue(slot);
-                let due = now + CLAIM_WITHIN;
-                self.orphans.extend(taken.iter().map(|child| (due, child.slot, child.generation)));
-            }
-        }
         for slot in held {
             self.let_go(now, id, slot);
         }
@@ -250,6 +298,7 @@ impl Engine {
                 if let Some(attached) = self.host.channels.get_mut(id) {
                     attached.ring = None;
                 }
+                self.close_parked_by(now, id);
                 self.detach(now, id);
             }
         }

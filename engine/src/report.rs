@@ -1,6 +1,6 @@
 //! What an engine tells about itself.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Counters by layer, each with its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -43,10 +43,86 @@ pub struct SocketEntry {
     pub rtt_us: u32,
     /// Congestion control.
     pub congestion: Option<&'static str>,
+    /// What else TCP knows of a connection.
+    #[serde(flatten)]
+    pub tcp: Option<TcpFigures>,
     /// A process that holds it, as that process says; 0: none (any more).
     pub pid: u32,
     /// Index of the slot.
     pub slot: u32,
+}
+
+/// Figures of a connection, named as `ss -i` names them; the unit is in the name where it is not
+/// bytes or segments.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpFigures {
+    /// Timestamps are used (RFC 7323).
+    pub ts: bool,
+    /// Selective acknowledgements are used (RFC 2018).
+    pub sack: bool,
+    /// None: windows are not scaled.
+    pub snd_wscale: Option<u8>,
+    /// None: windows are not scaled.
+    pub rcv_wscale: Option<u8>,
+    /// Retransmission timeout.
+    pub rto_us: u32,
+    /// Doublings of the timeout in force.
+    pub backoff: u8,
+    /// Variation of the round trip.
+    pub rttvar_us: u32,
+    /// Least round trip; 0 before the first.
+    pub minrtt_us: u32,
+    /// Longest delay of an ACK.
+    pub ato_us: u32,
+    /// Payload of a full segment.
+    pub mss: u32,
+    /// Path MTU; 0: no route.
+    pub pmtu: u32,
+    /// Largest payload received.
+    pub rcvmss: u32,
+    /// The MSS that was announced.
+    pub advmss: u32,
+    /// Slow-start threshold in segments; None: none yet.
+    pub ssthresh: Option<u32>,
+    /// Retransmissions included.
+    pub bytes_sent: u64,
+    pub bytes_retrans: u64,
+    pub bytes_acked: u64,
+    pub bytes_received: u64,
+    pub segs_out: u32,
+    pub segs_in: u32,
+    pub data_segs_out: u32,
+    pub data_segs_in: u32,
+    /// Since data was sent last; None: never. So the next two.
+    pub lastsnd_ms: Option<u64>,
+    /// Since data was received last.
+    pub lastrcv_ms: Option<u64>,
+    /// Since the last ACK.
+    pub lastack_ms: Option<u64>,
+    /// Segments that the peer has.
+    pub delivered: u32,
+    /// Time with something to send.
+    pub busy_ms: u64,
+    /// The part of it in which the peer's window held it back.
+    pub rwnd_limited_ms: u64,
+    /// The part of it in which the send buffer held it back.
+    pub sndbuf_limited_ms: u64,
+    /// Segments in flight.
+    pub unacked: u32,
+    /// Of those in flight, sent again.
+    pub retrans: u32,
+    /// Segments sent again in all.
+    pub retrans_total: u32,
+    pub lost: u32,
+    pub sacked: u32,
+    /// Bytes written and not sent.
+    pub notsent: u32,
+    /// Segments that arrived ahead of their turn.
+    pub rcv_ooopack: u32,
+    /// The peer's window.
+    pub snd_wnd: u32,
+    /// Ours.
+    pub rcv_wnd: u32,
 }
 
 /// Counters of the engine itself.

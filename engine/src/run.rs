@@ -102,6 +102,7 @@ impl Engine {
         let mut stale = std::mem::take(&mut self.host.stale);
         for slot in stale.drain(..) {
             self.publish_state(now, slot);
+            self.host.slots.set_flags(slot, 0, 0);
         }
         self.host.stale = stale;
         let posted = self.host.slots.take_posted();
@@ -188,7 +189,7 @@ impl Engine {
             (!self.starved.is_empty()).then_some(self.starved_at),
             (!self.host.sweep.is_empty()).then_some(self.sweep_at),
             self.orphans.front().map(|orphan| orphan.0),
-            self.parked.front().map(|parked| parked.0),
+            self.parked.front().map(|parked| parked.until),
             self.host.deferred.first_key_value().map(|(&(until, _), _)| until),
             self.leave_at,
             (!self.backlog.is_empty()).then_some(now),

@@ -1,15 +1,19 @@
 //! What sockets and counters look like from outside.
 
+use std::time::Duration;
+
 use towpath_shm::layout::Kind;
 use towpath_stack::SocketInfo;
-use towpath_tcp::CongestionKind;
+use towpath_tcp::{CongestionKind, Info};
 
 use crate::clock;
 use crate::engine::Engine;
 use crate::lifecycle::state_number;
-use crate::report::{Counters, SocketEntry};
+use crate::report::{Counters, SocketEntry, TcpFigures};
 use crate::slots::Entry;
 
+/// What Linux and [`Info`] say when there is no threshold.
+const SSTHRESH_NONE: u32 = 0x7fff_ffff;
 /// As `ss` names them, by Linux's number.
 const STATES: [&str; 12] = [
     "UNKNOWN",
@@ -55,6 +59,7 @@ impl Engine {
             cwnd: tcp.map_or(0, |tcp| tcp.cwnd),
             rtt_us: tcp.map_or(0, |tcp| u32::try_from(tcp.rtt.as_micros()).unwrap_or(u32::MAX)),
             congestion: tcp.map(|tcp| congestion_name(tcp.congestion)),
+            tcp: tcp.map(|tcp| figures(&tcp, info.and_then(|info| info.mtu).unwrap_or(0))),
             pid,
             slot,
         }
@@ -81,6 +86,52 @@ impl Engine {
             net: net.iter().collect(),
             drops: net.drops.iter().collect(),
         }
+    }
+}
+
+fn figures(info: &Info, pmtu: u32) -> TcpFigures {
+    let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let scale = |shift: u8| info.window_scaling.then_some(shift);
+    TcpFigures {
+        ts: info.timestamps,
+        sack: info.sack,
+        snd_wscale: scale(info.snd_wscale),
+        rcv_wscale: scale(info.rcv_wscale),
+        rto_us: micros(info.rto),
+        backoff: info.backoff,
+        rttvar_us: micros(info.rttvar),
+        minrtt_us: micros(info.min_rtt),
+        ato_us: micros(info.ato),
+        mss: info.snd_mss,
+        pmtu,
+        rcvmss: info.rcv_mss,
+        advmss: info.advmss,
+        ssthresh: Some(info.ssthresh).filter(|segments| *segments < SSTHRESH_NONE),
+        bytes_sent: info.bytes_sent,
+        bytes_retrans: info.bytes_retrans,
+        bytes_acked: info.bytes_acked,
+        bytes_received: info.bytes_received,
+        segs_out: info.segs_out,
+        segs_in: info.segs_in,
+        data_segs_out: info.data_segs_out,
+        data_segs_in: info.data_segs_in,
+        lastsnd_ms: info.since_data_sent.map(millis),
+        lastrcv_ms: info.since_data_recv.map(millis),
+        lastack_ms: info.since_ack_recv.map(millis),
+        delivered: info.delivered,
+        busy_ms: millis(info.busy_time),
+        rwnd_limited_ms: millis(info.rwnd_limited),
+        sndbuf_limited_ms: millis(info.sndbuf_limited),
+        unacked: info.unacked,
+        retrans: info.retrans,
+        retrans_total: info.total_retrans,
+        lost: info.lost,
+        sacked: info.sacked,
+        notsent: info.notsent_bytes,
+        rcv_ooopack: info.rcv_ooopack,
+        snd_wnd: info.snd_wnd,
+        rcv_wnd: info.rcv_wnd,
     }
 }
 

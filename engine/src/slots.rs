@@ -260,6 +260,14 @@ impl Slots {
         !self.posted.is_empty()
     }
 
+    /// Sets flags that are published at the end of the turn, after the state that goes with them: who
+    /// sees the flags relies on it.
+    pub fn note_flags(&mut self, index: u32, set: u32) {
+        if let Some(entry) = self.get_mut(index) {
+            entry.flags |= set;
+        }
+    }
+
     /// Changes the published flags.
     pub fn set_flags(&mut self, index: u32, set: u32, clear: u32) {
         let Some(entry) = self.get_mut(index) else {

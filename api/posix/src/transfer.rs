@@ -215,9 +215,11 @@ unsafe fn send_stream(
     loop {
         // SAFETY: the caller's promise.
         let attempt = || unsafe { stream::send(client, socket, buffers, done, more) };
+        // Looked at before: the engine may give memory right after an attempt that lacked it.
+        let lacked = stream::lacks_memory(client, socket);
         let result = match attempt() {
             Err(Error::WouldBlock)
-                if patience.nonblocking && stream::lacks_memory(client, socket) =>
+                if patience.nonblocking && (lacked || stream::lacks_memory(client, socket)) =>
             {
                 wait_for_memory(handle, attempt)
             }
@@ -247,8 +249,15 @@ fn wait_for_memory<T>(
     }
     let patience =
         Patience { nonblocking: false, deadline: Some(Deadline::after(MEMORY_PATIENCE)) };
-    match handle.blocking(patience, &mut attempt) {
-        Err(Errno(libc::EINTR)) => Ok(attempt()?),
+    // The answer may be that there is none.
+    let mut once = || match attempt() {
+        Err(Error::WouldBlock) if !stream::lacks_memory(handle.client, handle.socket) => {
+            Err(Error::Refused(libc::EAGAIN))
+        }
+        result => result,
+    };
+    match handle.blocking(patience, &mut once) {
+        Err(Errno(libc::EINTR)) => Ok(once()?),
         result => result,
     }
 }
@@ -309,8 +318,12 @@ unsafe fn send_whole(
     bind_any(handle)?;
     // SAFETY: the caller's promise.
     let attempt = || unsafe { datagram::send(client, socket, header, buffers) };
+    // As for streams.
+    let lacked = stream::lacks_memory(client, socket);
     match attempt() {
-        Err(Error::WouldBlock) if patience.nonblocking && stream::lacks_memory(client, socket) => {
+        Err(Error::WouldBlock)
+            if patience.nonblocking && (lacked || stream::lacks_memory(client, socket)) =>
+        {
             wait_for_memory(handle, attempt)
         }
         Err(Error::WouldBlock) if !patience.nonblocking => handle.blocking(patience, attempt),

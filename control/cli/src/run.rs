@@ -198,6 +198,7 @@ fn socket(entry: &SocketEntry) -> Option<Socket> {
         cwnd: entry.cwnd,
         rtt_us: entry.rtt_us,
         congestion: entry.congestion.map(str::to_owned),
+        tcp: entry.tcp.clone(),
         holder: entry.pid,
     })
 }

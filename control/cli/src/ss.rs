@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use towpath_engine::TcpFigures;
+
 use crate::args::SsArgs;
 use crate::error::{ExitCode, Failure};
 use crate::instance;
@@ -42,6 +44,8 @@ pub struct Socket {
     /// Smoothed round trip in microseconds.
     pub rtt_us: u32,
     pub congestion: Option<String>,
+    #[serde(flatten)]
+    pub tcp: Option<TcpFigures>,
     /// A process that holds it; 0: none any more.
     pub holder: u32,
 }
@@ -176,17 +180,103 @@ fn process(answer: &Answer, socket: &Socket) -> String {
     format!("users:(({:?},pid={})) {run}", name.trim_end(), socket.holder)
 }
 
-/// What TCP knows, in the spelling of `ss -i`.
+/// What TCP knows, in the spelling and order of `ss -i`.
 fn info_line(socket: &Socket) -> Option<String> {
     let congestion = socket.congestion.as_ref()?;
-    let mut out = congestion.clone();
+    let mut out = InfoLine(String::new());
+    let tcp = socket.tcp.as_ref();
+    out.flag("ts", tcp.is_some_and(|tcp| tcp.ts));
+    out.flag("sack", tcp.is_some_and(|tcp| tcp.sack));
+    out.flag(congestion, true);
+    let Some(tcp) = tcp else { return Some(out.0) };
+    if let (Some(snd), Some(rcv)) = (tcp.snd_wscale, tcp.rcv_wscale) {
+        out.show("wscale", format_args!("{snd},{rcv}"));
+    }
+    out.show("rto", ms(tcp.rto_us));
+    out.unless_0("backoff", tcp.backoff.into());
     if socket.rtt_us > 0 {
-        let _ = write!(out, " rtt:{}", f64::from(socket.rtt_us) / 1000.0);
+        out.show("rtt", format_args!("{}/{}", ms(socket.rtt_us), ms(tcp.rttvar_us)));
     }
-    if socket.cwnd > 0 {
-        let _ = write!(out, " cwnd:{}", socket.cwnd);
+    out.show("ato", ms(tcp.ato_us));
+    out.show("mss", tcp.mss);
+    out.unless_0("pmtu", tcp.pmtu.into());
+    out.unless_0("rcvmss", tcp.rcvmss.into());
+    out.show("advmss", tcp.advmss);
+    out.show("cwnd", socket.cwnd);
+    if let Some(ssthresh) = tcp.ssthresh {
+        out.show("ssthresh", ssthresh);
     }
-    Some(out)
+    traffic(tcp, &mut out);
+    Some(out.0)
+}
+
+fn traffic(tcp: &TcpFigures, out: &mut InfoLine) {
+    out.unless_0("bytes_sent", tcp.bytes_sent);
+    out.unless_0("bytes_retrans", tcp.bytes_retrans);
+    out.unless_0("bytes_acked", tcp.bytes_acked);
+    out.unless_0("bytes_received", tcp.bytes_received);
+    out.unless_0("segs_out", tcp.segs_out.into());
+    out.unless_0("segs_in", tcp.segs_in.into());
+    out.unless_0("data_segs_out", tcp.data_segs_out.into());
+    out.unless_0("data_segs_in", tcp.data_segs_in.into());
+    for (name, since) in
+        [("lastsnd", tcp.lastsnd_ms), ("lastrcv", tcp.lastrcv_ms), ("lastack", tcp.lastack_ms)]
+    {
+        if let Some(since) = since {
+            out.show(name, since);
+        }
+    }
+    out.unless_0("delivered", tcp.delivered.into());
+    if tcp.busy_ms > 0 {
+        out.show("busy", format_args!("{}ms", tcp.busy_ms));
+    }
+    for (name, limited) in
+        [("rwnd_limited", tcp.rwnd_limited_ms), ("sndbuf_limited", tcp.sndbuf_limited_ms)]
+    {
+        if limited > 0 {
+            let percent = limited as f64 * 100.0 / tcp.busy_ms.max(1) as f64;
+            out.show(name, format_args!("{limited}ms({percent:.1}%)"));
+        }
+    }
+    out.unless_0("unacked", tcp.unacked.into());
+    if tcp.retrans_total > 0 {
+        out.show("retrans", format_args!("{}/{}", tcp.retrans, tcp.retrans_total));
+    }
+    out.unless_0("lost", tcp.lost.into());
+    out.unless_0("sacked", tcp.sacked.into());
+    out.unless_0("notsent", tcp.notsent.into());
+    if tcp.minrtt_us > 0 {
+        out.show("minrtt", ms(tcp.minrtt_us));
+    }
+    out.unless_0("rcv_ooopack", tcp.rcv_ooopack.into());
+    out.show("snd_wnd", tcp.snd_wnd);
+    out.show("rcv_wnd", tcp.rcv_wnd);
+}
+
+fn ms(us: u32) -> f64 {
+    f64::from(us) / 1000.0
+}
+
+/// Words with a space between.
+struct InfoLine(String);
+
+impl InfoLine {
+    fn flag(&mut self, word: &str, on: bool) {
+        if on {
+            let space = if self.0.is_empty() { "" } else { " " };
+            self.0 += &format!("{space}{word}");
+        }
+    }
+
+    fn show(&mut self, name: &str, value: impl std::fmt::Display) {
+        self.flag(&format!("{name}:{value}"), true);
+    }
+
+    fn unless_0(&mut self, name: &str, value: u64) {
+        if value != 0 {
+            self.show(name, value);
+        }
+    }
 }
 
 /// Names of ports.
@@ -246,6 +336,7 @@ mod tests {
             cwnd: 0,
             rtt_us: 0,
             congestion: None,
+            tcp: None,
             holder: 0,
         }
     }
@@ -259,6 +350,49 @@ mod tests {
                 socket(Proto::Tcp, "ESTAB", "10.0.2.15:80", Some("10.0.2.2:40000")),
                 socket(Proto::Udp, "UNCONN", "[::]:53", None),
             ],
+        }
+    }
+
+    fn figures() -> TcpFigures {
+        TcpFigures {
+            ts: true,
+            sack: true,
+            snd_wscale: Some(8),
+            rcv_wscale: Some(7),
+            rto_us: 204_500,
+            backoff: 0,
+            rttvar_us: 100,
+            minrtt_us: 200,
+            ato_us: 40_000,
+            mss: 1448,
+            pmtu: 1500,
+            rcvmss: 536,
+            advmss: 1448,
+            ssthresh: None,
+            bytes_sent: 90,
+            bytes_retrans: 0,
+            bytes_acked: 80,
+            bytes_received: 0,
+            segs_out: 4,
+            segs_in: 0,
+            data_segs_out: 0,
+            data_segs_in: 0,
+            lastsnd_ms: Some(12),
+            lastrcv_ms: None,
+            lastack_ms: None,
+            delivered: 0,
+            busy_ms: 10,
+            rwnd_limited_ms: 5,
+            sndbuf_limited_ms: 0,
+            unacked: 0,
+            retrans: 0,
+            retrans_total: 2,
+            lost: 0,
+            sacked: 0,
+            notsent: 0,
+            rcv_ooopack: 0,
+            snd_wnd: 65_536,
+            rcv_wnd: 64_000,
         }
     }
 
@@ -309,7 +443,14 @@ udp   UNCONN 1      20     [::]:domain        [::]:*            (towpath=42)
             (Some("cubic".into()), 250, 10);
         connection.holder = std::process::id();
         let text = table(&args(&["-ti"]), std::slice::from_ref(&answer), &Services::default());
-        assert!(text.contains("\n\t cubic rtt:0.25 cwnd:10\n"), "{text}");
+        assert!(text.contains("\n\t cubic\n"), "{text}");
+        answer.sockets[1].tcp = Some(figures());
+        let text = table(&args(&["-ti"]), std::slice::from_ref(&answer), &Services::default());
+        let wanted = "\n\t ts sack cubic wscale:8,7 rto:204.5 rtt:0.25/0.1 ato:40 mss:1448 pmtu:1500 \
+                      rcvmss:536 advmss:1448 cwnd:10 bytes_sent:90 bytes_acked:80 segs_out:4 \
+                      lastsnd:12 busy:10ms rwnd_limited:5ms(50.0%) retrans:0/2 minrtt:0.2 \
+                      snd_wnd:65536 rcv_wnd:64000\n";
+        assert!(text.contains(wanted), "{text}");
         assert!(text.contains(&format!(",pid={})) towpath=42", std::process::id())), "{text}");
         let back: Answer = serde_json::from_slice(&serde_json::to_vec(&answer).unwrap()).unwrap();
         assert_eq!(back, answer);
@@ -317,7 +458,12 @@ udp   UNCONN 1      20     [::]:domain        [::]:*            (towpath=42)
 
     #[test]
     fn json_is_an_array_of_flat_objects() {
-        let value: serde_json::Value = serde_json::from_str(&json(&[answer()]).unwrap()).unwrap();
+        let mut with_figures = answer();
+        with_figures.sockets[1].tcp = Some(figures());
+        let text = json(&[with_figures]).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&value[1]["bytes_acked"], &value[1]["mss"]), (&80.into(), &1448.into()));
+        assert_eq!(value[0].get("mss"), None, "a listener has none");
         assert_eq!(value[1]["pid"], 42);
         assert_eq!(value[1]["state"], "ESTAB");
         assert_eq!(value[1]["remote"], "10.0.2.2:40000");

@@ -160,7 +160,7 @@ impl<H: Host> Stack<H> {
             connection: Some(Connection::connect(config, iss, self.timestamp_offset(&flow), now)),
             recv,
             send,
-            settings,
+            packet: settings.packet,
             iface,
             route: Some(route),
             timer: TimerId::NONE,
@@ -187,10 +187,9 @@ impl<H: Host> Stack<H> {
             }
             Err(_) => (576, 1500),
         };
-        let max = if settings.mss_max == 0 { u16::MAX } else { settings.mss_max };
         Config {
-            mss_recv: mss_for(link_mtu, flow).min(max),
-            mss_send_max: mss_for(path_mtu, flow).min(max),
+            mss_recv: settings.packet.limit(mss_for(link_mtu, flow)),
+            mss_send_max: settings.packet.limit(mss_for(path_mtu, flow)),
             mss_default: if flow.local.is_ipv4() { 536 } else { 1220 },
             ..settings.tcp
         }

@@ -169,6 +169,24 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
+    /// Gives the address that a stream socket holds to a fresh one that takes its place.
+    pub fn hand_over(&mut self, from: SocketId, to: SocketId) {
+        let (Some(from), Some(to)) = (self.index(from), self.index(to)) else { return };
+        let Some(socket) = self.sockets.get_mut(from) else { return };
+        let Some(bound) = socket.bound.take() else { return };
+        if matches!(socket.kind, Kind::Listener(_)) {
+            self.tcp_binds.stop_receiving(bound.addr, bound.port, from);
+        }
+        // The new hold before the old one goes: the port is never free.
+        let sharing = bound.options.sharing();
+        let holder = Holder { socket: to, addr: bound.addr, sharing, listening: false };
+        self.tcp_binds.hold(bound.port, holder);
+        self.tcp_binds.release(bound.port, from);
+        if let Some(socket) = self.sockets.get_mut(to) {
+            socket.bound = Some(bound);
+        }
+    }
+
     /// The program took a child off the accept queue: its place is free.
     pub fn accepted(&mut self, listener: SocketId) {
         let index = self.index(listener);

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use towpath_tcp::{CongestionKind, Connection, Instant, KeepAlive};
+use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAlive};
 
 use crate::error::OptionError;
 use crate::host::{Host, SocketId};
 use crate::limits::MEMBERSHIPS_MAX;
 use crate::net::IfaceId;
-use crate::socket::{Datagram, Kind, Membership, Settings};
+use crate::socket::{Datagram, Kind, Membership, PacketSettings};
 use crate::stack::Stack;
 
 /// One option and its value. Those of binding are in [`crate::BindOptions`].
@@ -61,11 +61,17 @@ impl<H: Host> Stack<H> {
         let interfaces = self.net.interfaces().len();
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         match &mut socket.kind {
-            Kind::Fresh(settings) => set_stream(settings, None, option),
-            Kind::Listener(listener) => set_stream(&mut listener.settings, None, option),
+            Kind::Fresh(settings) => {
+                set_stream(Stage::Before(&mut settings.tcp), &mut settings.packet, option)
+            }
+            Kind::Listener(listener) => {
+                let settings = &mut listener.settings;
+                set_stream(Stage::Before(&mut settings.tcp), &mut settings.packet, option)
+            }
             Kind::Promised(_) => Err(OptionError::NotApplicable),
             Kind::Stream(stream) => {
-                let set = set_stream(&mut stream.settings, stream.connection.as_mut(), option);
+                let stage = stream.connection.as_mut().map_or(Stage::After, Stage::During);
+                let set = set_stream(stage, &mut stream.packet, option);
                 // What was held back may go now, and timers may have moved.
                 self.mark_dirty(index);
                 set
@@ -156,77 +162,74 @@ impl<H: Host> Stack<H> {
     }
 }
 
+/// Where in its life a stream socket is: who keeps its options.
+enum Stage<'a> {
+    /// They are for the connections to come.
+    Before(&'a mut Config),
+    During(&'a mut Connection),
+    /// It is over, and nothing depends on them.
+    After,
+}
+
+impl Stage<'_> {
+    fn set(self, before: impl FnOnce(&mut Config), during: impl FnOnce(&mut Connection)) {
+        match self {
+            Self::Before(config) => before(config),
+            Self::During(connection) => during(connection),
+            Self::After => {}
+        }
+    }
+
+    /// For what says something about a moment, and means nothing before there is a connection.
+    fn now(self, set: impl FnOnce(&mut Connection)) -> Result<(), OptionError> {
+        match self {
+            Self::During(connection) => {
+                set(connection);
+                Ok(())
+            }
+            _ => Err(OptionError::NotApplicable),
+        }
+    }
+}
+
 fn set_stream(
-    settings: &mut Settings,
-    connection: Option<&mut Connection>,
+    stage: Stage<'_>,
+    packet: &mut PacketSettings,
     option: SocketOption,
 ) -> Result<(), OptionError> {
     match option {
-        SocketOption::NoDelay(on) => {
-            settings.tcp.nodelay = on;
-            if let Some(connection) = connection {
-                connection.set_nodelay(on);
-            }
-        }
-        SocketOption::KeepAlive(keepalive) => {
-            settings.tcp.keepalive = keepalive;
-            if let Some(connection) = connection {
-                connection.set_keepalive(keepalive);
-            }
+        SocketOption::NoDelay(on) => stage.set(|tcp| tcp.nodelay = on, |c| c.set_nodelay(on)),
+        SocketOption::KeepAlive(times) => {
+            stage.set(|tcp| tcp.keepalive = times, |c| c.set_keepalive(times));
         }
         SocketOption::UserTimeout(timeout) => {
-            settings.tcp.user_timeout = timeout;
-            if let Some(connection) = connection {
-                connection.set_user_timeout(timeout);
-            }
+            stage.set(|tcp| tcp.user_timeout = timeout, |c| c.set_user_timeout(timeout));
         }
         SocketOption::SynRetries(retries) => {
-            settings.tcp.syn_retries = retries;
-            if let Some(connection) = connection {
-                connection.set_syn_retries(retries);
-            }
+            stage.set(|tcp| tcp.syn_retries = retries, |c| c.set_syn_retries(retries));
         }
         SocketOption::FinWait2(timeout) => {
-            settings.tcp.fin_wait2_timeout = timeout;
-            if let Some(connection) = connection {
-                connection.set_fin_wait2_timeout(timeout);
-            }
+            stage.set(|tcp| tcp.fin_wait2_timeout = timeout, |c| c.set_fin_wait2_timeout(timeout));
         }
         SocketOption::Congestion(kind) => {
-            settings.tcp.congestion = kind;
-            if let Some(connection) = connection {
-                connection.set_congestion(kind);
-            }
+            stage.set(|tcp| tcp.congestion = kind, |c| c.set_congestion(kind));
         }
         SocketOption::MaxSegment(mss) => {
             // Linux's TCP_MIN_MSS and MAX_TCP_WINDOW.
             if mss != 0 && !(88..=32767).contains(&mss) {
                 return Err(OptionError::Invalid);
             }
-            settings.mss_max = mss;
-            if let Some(connection) = connection.filter(|_| mss != 0) {
-                connection.set_mss_max(mss);
+            packet.mss_max = mss;
+            if mss != 0 {
+                stage.set(|_| {}, |c| c.set_mss_max(mss));
             }
         }
         SocketOption::Ttl(0) => return Err(OptionError::Invalid),
-        SocketOption::Ttl(ttl) => settings.ttl = ttl,
-        SocketOption::Tos(tos) => settings.tos = tos,
-        // These say something about a moment, and mean nothing before there is a connection.
-        SocketOption::Cork(on) => {
-            connection
-                .map(|connection| connection.set_cork(on))
-                .ok_or(OptionError::NotApplicable)?;
-        }
-        SocketOption::MoreComing(on) => {
-            connection
-                .map(|connection| connection.more_coming(on))
-                .ok_or(OptionError::NotApplicable)?;
-        }
-        SocketOption::QuickAck(on) => {
-            connection
-                .map(|connection| connection.set_quickack(on))
-                .ok_or(OptionError::NotApplicable)?;
-        }
+        SocketOption::Ttl(ttl) => packet.ttl = ttl,
+        SocketOption::Tos(tos) => packet.tos = tos,
+        SocketOption::Cork(on) => stage.now(|c| c.set_cork(on))?,
+        SocketOption::MoreComing(on) => stage.now(|c| c.more_coming(on))?,
+        SocketOption::QuickAck(on) => stage.now(|c| c.set_quickack(on))?,
         _ => return Err(OptionError::NotApplicable),
     }
     Ok(())

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::net::{IfaceId, Unreachable};
 use crate::rx::{Incoming, is_opening};
 use crate::slab::NONE;
-use crate::socket::{Kind, Listener, News, Promised, Settings, Socket, Stream};
+use crate::socket::{Kind, Listener, News, PacketSettings, Promised, Settings, Socket, Stream};
 use crate::stack::{Stack, TimerOwner};
 use crate::timer::TimerId;
 use crate::tuning::RecvTuning;
@@ -295,7 +295,7 @@ impl<H: Host> Stack<H> {
             connection: Some(Connection::accept(config, handshake, now)),
             recv,
             send,
-            settings,
+            packet: settings.packet,
             iface,
             route: None,
             timer: TimerId::NONE,
@@ -556,7 +556,10 @@ impl<H: Host> Stack<H> {
 
     /// The settings of sockets on which nothing was set.
     pub(crate) fn default_settings(&self) -> Settings {
-        Settings { tcp: self.config.tcp, ttl: self.config.ttl, tos: 0, mss_max: 0 }
+        Settings {
+            tcp: self.config.tcp,
+            packet: PacketSettings { ttl: self.config.ttl, tos: 0, mss_max: 0 },
+        }
     }
 
     pub(crate) fn timestamp_offset(&self, flow: &Flow) -> u32 {

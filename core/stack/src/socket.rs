@@ -81,10 +81,23 @@ impl BindOptions {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub tcp: Config,
+    pub packet: PacketSettings,
+}
+
+/// The part of them that every packet needs; the rest is the connection's once there is one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PacketSettings {
     pub ttl: u8,
     pub tos: u8,
     /// TCP_MAXSEG: 0 leaves it to the route.
     pub mss_max: u16,
+}
+
+impl PacketSettings {
+    /// The segment size that `mss` bytes of path and the program's own limit allow.
+    pub fn limit(&self, mss: u16) -> u16 {
+        if self.mss_max == 0 { mss } else { mss.min(self.mss_max) }
+    }
 }
 
 /// A listening socket.
@@ -120,7 +133,7 @@ pub(crate) struct Stream<H: Host> {
     pub connection: Option<Connection>,
     pub recv: H::Recv,
     pub send: H::Send,
-    pub settings: Settings,
+    pub packet: PacketSettings,
     /// Goes out here whatever the routes say: link-local peers, any-address interfaces.
     pub iface: Option<IfaceId>,
     pub route: Option<Route>,

@@ -111,11 +111,7 @@ impl<H: Host> Stack<H> {
         let Some(route) = stream.route.filter(|route| Some(route.mtu) != old_mtu) else { return };
         if let (Some(connection), Some(_)) = (&mut stream.connection, old_mtu) {
             let mss = mss_for(route.mtu, &stream.flow);
-            connection.on_path_mtu(if stream.settings.mss_max == 0 {
-                mss
-            } else {
-                mss.min(stream.settings.mss_max)
-            });
+            connection.on_path_mtu(stream.packet.limit(mss));
         }
     }
 
@@ -134,7 +130,7 @@ impl<H: Host> Stack<H> {
             0 => Fragments::empty(),
             len => stream.send.peek(outgoing.send_offset, len),
         };
-        let ip = ip_for(&stream.settings.tos, stream.settings.ttl);
+        let ip = ip_for(&stream.packet.tos, stream.packet.ttl);
         let flow = stream.flow;
         let packet = segment_packet(&flow, outgoing, payload, pool);
         self.send_packet(now, &route, &flow, ip, packet, pool);

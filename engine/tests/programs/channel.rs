@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::program::{self, Program, Running, eventually};
 use towpath_engine::EngineConfig;
+use towpath_ring::{lock_tx, program_fifo};
 use towpath_shm::control::{Interface, Request, call};
 use towpath_shm::layout::{Plain, event, flags, op, setting, shut};
 
@@ -134,6 +135,25 @@ fn sockets_are_shared_with_a_fork() {
     drop(child);
     parent.recv_end(client);
     parent.recv_end(second);
+}
+
+/// A process is killed between a word in shared memory and the command that goes with it.
+#[test]
+fn what_a_killed_process_did_not_tell_is_noticed() {
+    let engine = engine();
+    let parent = engine.program();
+    let (_, client, server) = pair(&parent);
+    let slot = parent.slot(server);
+
+    // The flag that says that the engine was told is set, and would stay so.
+    let child = parent.fork();
+    {
+        let _guard = lock_tx(slot);
+        assert_eq!(program_fifo::write(&parent.region, slot, 0, b"from the dead"), 13);
+        assert!(program_fifo::publish(slot, 13));
+    }
+    drop(child);
+    assert_eq!(parent.recv(client, 13), b"from the dead");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -101,6 +101,8 @@ pub struct Program {
     pub channel: Channel,
     pub engine_bell: OwnedFd,
     pub bell: OwnedFd,
+    /// One thread at a time pushes commands.
+    commands: Mutex<()>,
 }
 
 /// A socket of a program.
@@ -126,7 +128,8 @@ impl Program {
         assert_eq!((reply.errno, reply.a), (0, VERSION));
         let [region, channel, engine_bell, bell]: [OwnedFd; 4] = fds.try_into().unwrap();
         let (region, channel) = (Region::map(region).unwrap(), Channel::map(channel).unwrap());
-        Self { control, region, channel, engine_bell, bell }
+        let commands = Mutex::default();
+        Self { control, region, channel, engine_bell, bell, commands }
     }
 
     /// What fork does: a second process with the same sockets.
@@ -140,6 +143,7 @@ impl Program {
             channel: Channel::map(channel).unwrap(),
             engine_bell: self.engine_bell.try_clone().unwrap(),
             bell,
+            commands: Mutex::default(),
         }
     }
 
@@ -216,7 +220,10 @@ impl Program {
 
     pub fn command_b(&self, op: u32, handle: Handle, a: u32, b: u64) {
         let command = Command { op, slot: handle.slot, generation: handle.generation, a, b, c: 0 };
-        eventually("a place in the ring", || push_command(&self.channel, &command).ok());
+        eventually("a place in the ring", || {
+            let _commands = self.commands.lock().unwrap();
+            push_command(&self.channel, &command).ok()
+        });
         ring_engine(&self.region, self.engine_bell.as_fd());
     }
 

@@ -280,7 +280,7 @@ impl RecvBuffer for EngineRecv {
 
     fn want_capacity(&mut self, bytes: u32) {
         let nominal = bytes.min(self.nominal_max);
-        if nominal > self.nominal {
+        if nominal > self.nominal && self.windows.may_grow() {
             self.nominal = nominal;
             self.grow();
         }

@@ -272,7 +272,7 @@ impl SendBuffer for EngineSend {
     fn want_capacity(&mut self, bytes: u32) {
         let limit = bytes.min(self.limit_max);
         // A program that does not fill what it has needs no more, however fast the network is.
-        if limit > self.limit && self.peak > self.limit / 2 {
+        if limit > self.limit && self.peak > self.limit / 2 && self.windows.may_grow() {
             self.set_limit(limit);
         }
         self.peak = self.len();

@@ -157,6 +157,13 @@ impl Windows {
         inner.touched - inner.kept < inner.limit / 4
     }
 
+    /// Whether autotuning may make buffers larger. The second half is for those that have little:
+    /// otherwise some peers that do not read would take everything, and new connections got nothing.
+    pub(crate) fn may_grow(&self) -> bool {
+        let inner = self.lock();
+        inner.touched - inner.kept < inner.limit / 2
+    }
+
     /// Slots whose program wrote a position that cannot be, since the last call.
     pub fn take_hostile(&self) -> Vec<u32> {
         std::mem::take(&mut self.lock().hostile)

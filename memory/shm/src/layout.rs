@@ -251,6 +251,8 @@ pub mod flags {
     pub const BOUND: u32 = 16;
     /// The engine has let go of it; only the error and unread bytes remain.
     pub const DEAD: u32 = 32;
+    /// There is no transmit memory to be had for now: [`super::event::TX`] tells when there is.
+    pub const TX_STARVED: u32 = 64;
 }
 
 /// [`Slot::shut`], written by the program.

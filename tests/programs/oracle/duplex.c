@@ -54,8 +54,7 @@ static void *send_all(void *arg) {
         memset(bytes, 0xee, n); /* What was sent is the receiver's: our buffer does not matter any more. */
         if (sent < 0 && errno == EAGAIN) {
             struct pollfd p = {side->fd, POLLOUT, 0};
-            poll(&p, 1, 5000);
-            continue;
+            if (poll(&p, 1, 5000) == 1) continue;
         }
         if (sent <= 0) {
             side->fault = errno;
@@ -86,6 +85,11 @@ static void *receive_all(void *arg) {
             seen = recv(side->fd, peeked, want, MSG_PEEK);
             n = recv(side->fd, bytes, want, 0);
         }
+        if (n < 0 && errno == EAGAIN) {
+            struct pollfd p = {side->fd, POLLIN, 0};
+            if (poll(&p, 1, 5000) == 1) continue;
+        }
+        if (n < 0) side->fault = errno;
         if (n <= 0) break;
         if (seen > n || (seen > 0 && memcmp(peeked, bytes, seen) != 0)) side->fault = 1000;
         for (long i = 0; i < n && !side->fault; i++)
@@ -95,9 +99,13 @@ static void *receive_all(void *arg) {
     return NULL;
 }
 
-static void round_of(int number, int extra) {
-    int ends[2];
+static void round_of(int number) {
+    int ends[2], extra = number % 2;
     pair(ends);
+    if (number % 4 >= 2) {
+        fcntl(ends[0], F_SETFL, O_NONBLOCK);
+        fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    }
     if (extra) {
         int size = 100000;
         setsockopt(ends[number & 1], SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
@@ -128,6 +136,6 @@ int main(void) {
             fill(bytes, at, sizeof bytes, seed);
             must(write(file, bytes, sizeof bytes));
         }
-    for (int i = 0; i < 6; i++) round_of(i, i % 2);
+    for (int i = 0; i < 8; i++) round_of(i);
     return 0;
 }

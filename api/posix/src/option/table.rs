@@ -102,6 +102,10 @@ const fn refused(errno: i32) -> Effect {
     Effect::Refused { errno }
 }
 
+const TCP_INFO_NOTE: &str = "read only; the structure of Linux 6.1. Not measured and 0: \
+    tcpi_delivery_rate, tcpi_delivered_ce, tcpi_rcv_rtt, tcpi_dsack_dups, tcpi_reord_seen. There is \
+    no pacing: both pacing rates are the largest number";
+
 const SOCKET: i32 = libc::SOL_SOCKET;
 const TCP: i32 = libc::IPPROTO_TCP;
 const IP: i32 = libc::IPPROTO_IP;
@@ -229,7 +233,7 @@ pub static OPTIONS: &[SocketOption] = &[
         "connections that wait count against the backlog",
     ),
     opt(TCP, libc::TCP_WINDOW_CLAMP, "TCP_WINDOW_CLAMP", only(0), ""),
-    opt(TCP, libc::TCP_INFO, "TCP_INFO", Engine, "read only"),
+    opt(TCP, libc::TCP_INFO, "TCP_INFO", Engine, TCP_INFO_NOTE),
     opt(TCP, libc::TCP_QUICKACK, "TCP_QUICKACK", flag(bit::QUICKACK, setting::QUICKACK), ""),
     opt(TCP, libc::TCP_CONGESTION, "TCP_CONGESTION", Engine, ""),
     opt(TCP, libc::TCP_THIN_LINEAR_TIMEOUTS, "TCP_THIN_LINEAR_TIMEOUTS", only(0), ""),

@@ -99,6 +99,7 @@ fn connect_without_blocking() {
         assert_eq!(get(fd, libc::SOL_SOCKET, libc::SO_ERROR), Ok(expected));
         assert_eq!(get(fd, libc::SOL_SOCKET, libc::SO_ERROR), Ok(0), "an error is told once");
         if !refuse {
+            assert_eq!(connect(), 0, "a call learns of it");
             assert_eq!((connect(), errno()), (-1, libc::EISCONN));
         }
         // SAFETY: ours.

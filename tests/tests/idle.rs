@@ -1,0 +1,44 @@
+//! What a connection costs that does nothing.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use towpath_tests::{program, towpath};
+
+/// Connections: few, and more.
+const COUNTS: [u32; 2] = [500, 3000];
+/// Private memory of the engine for one end of a connection; 1.4 KiB measured.
+const BYTES_MAX: f64 = 2048.0;
+
+/// Private memory of a process in bytes.
+fn anonymous(pid: u32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
+    let line = text.lines().find(|line| line.starts_with("Anonymous:")).expect("the field");
+    let kib = line.split_whitespace().nth(1).and_then(|word| word.parse::<f64>().ok());
+    kib.expect("a number") * 1024.0
+}
+
+#[test]
+fn idle_connections_cost_little_and_stay_alive() {
+    let mut child = Command::new(towpath())
+        .args(["run", "-q", "--", "python3", &program("idle_connections.py")])
+        .args(COUNTS.map(|count| count.to_string()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("towpath");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut next_line = || lines.next().expect("a line").expect("text");
+    let mut stdin = child.stdin.take().expect("piped");
+    let used = COUNTS.map(|count| {
+        assert_eq!(next_line(), format!("{count} ready"));
+        let used = anonymous(child.id());
+        stdin.write_all(b"go on\n").expect("it reads");
+        used
+    });
+    assert_eq!(next_line(), "all alive");
+    assert!(child.wait().expect("towpath").success());
+    let each = (used[1] - used[0]) / f64::from(2 * (COUNTS[1] - COUNTS[0]));
+    println!("{each:.0} bytes each end");
+    assert!(each < BYTES_MAX, "{each:.0} bytes each end");
+}

@@ -1,0 +1,27 @@
+//! Many threads, many processes, little memory: what only goes wrong when much happens at once.
+
+use std::time::{Duration, Instant};
+
+use towpath_tests::{Mode, Namespace, program, run};
+
+fn passes(name: &str) {
+    let (ns, started) = (Namespace::new(), Instant::now());
+    let out = run(&ns, Mode::Rootless, &[], &["python3", &program(&format!("stress/{name}"))]);
+    assert_eq!(out.code(), 0, "{name}: {}{}", out.stdout, out.stderr);
+    assert!(started.elapsed() < Duration::from_secs(60), "{name}: {}", out.stdout);
+}
+
+#[test]
+fn threads_at_one_epoll_set_wake_each_other() {
+    passes("shared_epoll.py");
+}
+
+#[test]
+fn peers_that_do_not_read_stop_nobody_else() {
+    passes("slow_peers.py");
+}
+
+#[test]
+fn workers_are_killed_at_any_moment() {
+    passes("killed_workers.py");
+}
