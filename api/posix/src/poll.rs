@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use towpath_client::descriptors::{self, Entry};
 use towpath_client::syscall::syscall;
-use towpath_client::wait::Deadline;
-use towpath_client::{Client, ready};
+use towpath_client::wait::{self, Deadline};
+use towpath_client::{Client, Error, Socket, ready};
 
 use crate::errno::fail;
 use crate::{Errno, Result, epoll, hub, process};
@@ -56,6 +56,7 @@ pub unsafe fn poll(
         &mut large[..]
     };
     let any_kernel = split(fds, kernel);
+    let mut alone = lone_socket(fds).filter(|_| sigmask.is_null());
     loop {
         let ours = look(client, fds, false);
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
@@ -66,6 +67,12 @@ pub unsafe fn poll(
                 unsafe { kernel_poll(list, Some(Duration::ZERO), std::ptr::null()) }?;
             }
             return Ok(merge(fds, kernel));
+        }
+        if let Some(socket) = alone {
+            if !sleep_alone(client, socket, fds, deadline)? {
+                alone = None;
+            }
+            continue;
         }
         // SAFETY: the caller's promise.
         if unsafe { sleep(client, fds, kernel, deadline, sigmask) }? {
@@ -115,6 +122,40 @@ fn look(client: &Client, fds: &mut [libc::pollfd], arm: bool) -> usize {
         count += usize::from(mask != 0);
     }
     count
+}
+
+/// The socket of ours that a list of one names. A thread that waits for one socket, as a runtime
+/// with time limits does before each recv, sleeps on the socket's own word: in the hub, every event
+/// of the process would wake it.
+fn lone_socket(fds: &[libc::pollfd]) -> Option<Socket> {
+    match fds {
+        [entry] if entry.fd >= 0 => match descriptors::lookup(entry.fd) {
+            Entry::Socket(socket) => Some(socket),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Sleeps until the one socket is ready or the time is up. False: it was closed meanwhile, which
+/// does not end a poll.
+fn sleep_alone(
+    client: &Client,
+    socket: Socket,
+    fds: &mut [libc::pollfd],
+    deadline: Option<Deadline>,
+) -> Result<bool> {
+    // A handler with SA_RESTART interrupts only what has a deadline, but it interrupts every poll.
+    let deadline = deadline.unwrap_or_else(|| Deadline::after(Duration::MAX));
+    let attempt = || match look(client, fds, true) {
+        0 => Err(Error::WouldBlock),
+        _ => Ok(()),
+    };
+    match wait::until(client, socket, Some(deadline), attempt) {
+        Ok(()) | Err(Error::TimedOut) => Ok(true),
+        Err(Error::Dead) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Adds what the kernel found; how many descriptors have something.
