@@ -8,12 +8,12 @@ use towpath_pool::{Pool, Port};
 use towpath_ring::{Region, Windows, doorbell};
 use towpath_shm::layout::SLOTS_MAX;
 use towpath_stack::Stack;
-use towpath_stack::net::IfaceId;
+use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_tcp::Instant;
 
 use crate::channels::{ChannelId, Channels};
 use crate::clock;
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, RouteConfig};
 use crate::host::Host;
 use crate::lifecycle::Parked;
 use crate::poller::{Poller, Source};
@@ -127,27 +127,7 @@ impl Engine {
         // Sockets of programs and connections whose program is gone come from one table.
         stack_config.sockets_max = stack_config.sockets_max.min(sockets_max as usize);
         let mut stack = Stack::new(stack_config, seed, now);
-        if config.interfaces.len() != ports.len() {
-            return Err(EngineError::PortsDiffer {
-                interfaces: config.interfaces.len(),
-                ports: ports.len(),
-            });
-        }
-        for interface in config.interfaces {
-            if interface.any_address {
-                return Err(EngineError::AnyAddress(interface.name));
-            }
-            stack.net.add_interface(now, interface);
-        }
-        for route in config.routes {
-            let iface = u16::try_from(route.interface + 1).map(IfaceId);
-            let added = iface.is_ok_and(|iface| {
-                stack.net.add_route(route.prefix, route.next_hop, iface, route.metric)
-            });
-            if !added {
-                return Err(EngineError::Route(route));
-            }
-        }
+        join(&mut stack, now, config.interfaces, config.routes, ports.len())?;
         let region = Region::create()?;
         let windows = Windows::new(&region, config.memory_cap);
         let (remote, bell, poller) = (Remote::new()?, doorbell::create()?, Poller::new(&ports)?);
@@ -230,4 +210,33 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.remote.close();
     }
+}
+
+/// Gives the stack its interfaces and routes, one interface a port.
+fn join(
+    stack: &mut Stack<Host>,
+    now: Instant,
+    interfaces: Vec<InterfaceConfig>,
+    routes: Vec<RouteConfig>,
+    ports: usize,
+) -> Result<(), EngineError> {
+    if interfaces.len() != ports {
+        return Err(EngineError::PortsDiffer { interfaces: interfaces.len(), ports });
+    }
+    for interface in interfaces {
+        if interface.any_address {
+            return Err(EngineError::AnyAddress(interface.name));
+        }
+        stack.net.add_interface(now, interface);
+    }
+    for route in routes {
+        let iface = u16::try_from(route.interface + 1).map(IfaceId);
+        let added = iface.is_ok_and(|iface| {
+            stack.net.add_route(route.prefix, route.next_hop, iface, route.metric)
+        });
+        if !added {
+            return Err(EngineError::Route(route));
+        }
+    }
+    Ok(())
 }
