@@ -18,6 +18,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("tshark", "/usr/bin/tshark"),
     ("iproute2", "/usr/sbin/ip"),
     ("iputils-ping", "/usr/bin/ping"),
+    ("procps", "/usr/bin/pgrep"),
     ("gcc", "/usr/bin/gcc"),
 ];
 
@@ -42,7 +43,7 @@ pub fn install() -> Result<()> {
     if uid.stdout != b"0\n" {
         bail!("the tests need Debian packages; run: sudo apt-get install {}", missing.join(" "));
     }
-    println!("installing {}", missing.join(" "));
+    println!("installing {} (Debian may start their services)", missing.join(" "));
     apt(&["update", "-qq"])?;
     let mut arguments = vec!["install", "-y", "-qq", "--no-install-recommends"];
     arguments.extend(&missing);
@@ -53,8 +54,6 @@ fn apt(arguments: &[&str]) -> Result<()> {
     let status = Command::new("apt-get")
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
-        // Installing must not start services on this machine.
-        .env("RUNLEVEL", "1")
         .stdout(std::process::Stdio::null())
         .status()
         .context("apt-get")?;
