@@ -360,3 +360,12 @@ fn closed_standard_streams() {
     );
     assert_eq!(ns.shell(&echoed).ok().stdout, "input\n");
 }
+
+/// `towpath completions bash | head -1`: the reader is gone before anything is written.
+#[test]
+fn a_reader_that_goes_early_is_no_error() {
+    let ns = Namespace::new();
+    let line = format!("exec 3> >(exit); wait $!; {} completions bash >&3", towpath());
+    let out = ns.run(&["bash", "-c", &line]);
+    assert_eq!((out.code(), out.stderr.as_str()), (0, ""));
+}

@@ -12,6 +12,7 @@ mod child;
 mod error;
 mod folder;
 mod instance;
+mod output;
 mod preload;
 mod program;
 mod run;
@@ -31,8 +32,9 @@ fn main() -> std::process::ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Ss(args) => ss::ss(&args).map(|()| 0),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut std::io::stdout());
-            Ok(0)
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut script);
+            output::write(&script).map(|()| 0)
         }
     };
     let code = result.unwrap_or_else(|error| {

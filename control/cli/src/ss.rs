@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
@@ -87,11 +86,7 @@ pub fn ss(args: &SsArgs) -> Result<()> {
         answer.sockets.retain(|socket| is_wanted(args, socket));
     }
     let text = if args.json { json(&answers)? } else { table(args, &answers, &services(args)) };
-    // A reader that closed the pipe has seen enough.
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("standard output"),
-    }
+    crate::output::write(text.as_bytes())
 }
 
 fn is_wanted(args: &SsArgs, socket: &Socket) -> bool {
