@@ -25,3 +25,8 @@ fn peers_that_do_not_read_stop_nobody_else() {
 fn workers_are_killed_at_any_moment() {
     passes("killed_workers.py");
 }
+
+#[test]
+fn idle_pollers_sleep_while_another_connection_is_busy() {
+    passes("idle_pollers.py");
+}
