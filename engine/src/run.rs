@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use towpath_ring::{doorbell, engine_awake, engine_sleep};
-use towpath_stack::{Budget, DropReason, SocketState};
+use towpath_stack::{Budget, DropReason, SocketState, Turn};
 use towpath_tcp::{Instant, State};
 
 use crate::clock;
@@ -28,14 +28,7 @@ impl Engine {
         while !self.stopped {
             let now = self.read_clocks();
             let commands = self.drain_commands(now);
-            let turn = self.stack.turn(
-                now,
-                &mut self.host,
-                &mut self.ports,
-                &mut self.pool,
-                Budget::default(),
-            );
-            self.finish_turn(now);
+            let turn = self.turn(now);
             if self.stopped {
                 break;
             }
@@ -56,6 +49,20 @@ impl Engine {
         }
         self.remote.close();
         Report { counters: self.counters() }
+    }
+
+    /// One turn of the stack, and what follows from it for programs. What answers a request may depend
+    /// on it, so requests may ask for one of their own.
+    pub(crate) fn turn(&mut self, now: Instant) -> Turn {
+        let turn = self.stack.turn(
+            now,
+            &mut self.host,
+            &mut self.ports,
+            &mut self.pool,
+            Budget::default(),
+        );
+        self.finish_turn(now);
+        turn
     }
 
     fn read_clocks(&mut self) -> Instant {

@@ -7,7 +7,7 @@ use crate::program::{self, Program, Running, eventually};
 use towpath_engine::EngineConfig;
 use towpath_ring::{lock_tx, program_fifo};
 use towpath_shm::control::{Interface, Request, call};
-use towpath_shm::layout::{Plain, event, flags, op, setting, shut};
+use towpath_shm::layout::{Plain, RawAddr, event, flags, op, setting, shut};
 
 const ECONNRESET: i32 = 104;
 const ECONNREFUSED: i32 = 111;
@@ -214,6 +214,32 @@ fn refusals_are_told_and_a_socket_may_try_again() {
     let server = program.accept(other);
     program.send(client, b"at last");
     assert_eq!(program.recv(server, 7), b"at last");
+}
+
+/// As Linux does: a connect over loopback has shaken hands, or met a full queue, before it is answered,
+/// also when the engine finds several of them at once.
+#[test]
+fn a_full_accept_queue_is_full_for_the_next_connect() {
+    let engine = engine();
+    let program = engine.program();
+    for _ in 0..20 {
+        let listener = program.socket(6);
+        let addr = program.bind(listener, "127.0.0.1:0").unwrap();
+        program.call(&program.about(call::LISTEN, listener)).unwrap();
+        let clients: Vec<_> = (0..4).map(|_| program.socket(6)).collect();
+        let connect = |&client: &program::Handle| Request {
+            addr: RawAddr::new(addr),
+            ..program.about(call::CONNECT, client)
+        };
+        let requests: Vec<_> = clients.iter().map(connect).collect();
+        assert_eq!(program.calls(&requests), [Ok(()); 4]);
+        let connected: Vec<_> = clients
+            .iter()
+            .map(|&client| program.slot(client).flags.load(Ordering::Acquire) & flags::CONNECTED)
+            .collect();
+        assert_eq!(connected, [flags::CONNECTED, 0, 0, 0]);
+        clients.into_iter().chain([listener]).for_each(|handle| program.close(handle));
+    }
 }
 
 #[test]

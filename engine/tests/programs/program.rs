@@ -156,6 +156,13 @@ impl Program {
         if reply.errno == 0 { Ok(reply) } else { Err(reply.errno) }
     }
 
+    /// Several requests at once, which the engine may find together.
+    pub fn calls(&self, requests: &[Request]) -> Vec<Result<(), i32>> {
+        requests.iter().for_each(|request| tell(&self.control, request));
+        let answers = requests.iter().map(|_| answer(&self.control).0.errno);
+        answers.map(|errno| if errno == 0 { Ok(()) } else { Err(errno) }).collect()
+    }
+
     pub fn about(&self, call: u32, handle: Handle) -> Request {
         Request { call, slot: handle.slot, generation: handle.generation, ..Request::default() }
     }
@@ -372,7 +379,15 @@ impl Program {
 }
 
 fn ask(control: &OwnedFd, request: &Request) -> (Reply, Vec<OwnedFd>) {
+    tell(control, request);
+    answer(control)
+}
+
+fn tell(control: &OwnedFd, request: &Request) {
     send(control, request.wire(), SendFlags::NOSIGNAL).unwrap();
+}
+
+fn answer(control: &OwnedFd) -> (Reply, Vec<OwnedFd>) {
     let mut bytes = [0; size_of::<Reply>()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
