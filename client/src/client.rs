@@ -56,6 +56,7 @@ impl Client {
         control: OwnedFd,
         held: Option<impl FnOnce(&Region) -> Vec<Socket>>,
     ) -> Result<Self, Error> {
+        crate::wait::prepare();
         let control = HighFd::new(control);
         // The hello drops what this image does not list, and a list takes full generations, which
         // are in the region, which comes with the answer. A clone holds it all meanwhile.

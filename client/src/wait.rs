@@ -36,6 +36,13 @@ impl Deadline {
     }
 }
 
+/// Asks the system what waiting needs to know once. A program may forbid system calls later (seccomp),
+/// and looking up the clock or the processors is not one that it expects.
+pub(crate) fn prepare() {
+    now_ns();
+    spins();
+}
+
 /// Calls `attempt` until it gives something other than [`Error::WouldBlock`].
 ///
 /// # Errors

@@ -39,9 +39,11 @@ pub fn lock_tx(slot: &Slot) -> Guard<'_> {
     lock(&slot.tx_lock)
 }
 
-/// To be called in the child after fork: its thread id is a new one.
+/// To be called in the child after fork: its thread id is a new one. It is asked for at once, because a
+/// child that is about to forbid itself system calls (seccomp) does not expect this one.
 pub fn forked() {
     TID.set(0);
+    thread_id();
 }
 
 fn lock(word: &AtomicU32) -> Guard<'_> {
