@@ -220,13 +220,16 @@ impl<H: Host> Stack<H> {
     /// The program sends no more: FIN follows the last byte.
     pub fn shutdown_send(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
-        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        else {
-            return;
-        };
-        if let Some(connection) = &mut stream.connection {
-            connection.shutdown_send();
-            self.mark_dirty(index);
+        match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
+            Some(Kind::Stream(stream)) => {
+                if let Some(connection) = &mut stream.connection {
+                    connection.shutdown_send();
+                    self.mark_dirty(index);
+                }
+            }
+            // Once the handshake is over.
+            Some(Kind::Promised(promised)) => promised.shut = true,
+            _ => {}
         }
     }
 

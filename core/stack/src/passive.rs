@@ -265,9 +265,12 @@ impl<H: Host> Stack<H> {
                 "a half-open connection's promised socket is one until its handshake ends"
             );
         };
-        let Promised { flow, recv, send, .. } = *promised;
-        let stream =
+        let Promised { flow, recv, send, shut, half_open: _ } = *promised;
+        let mut stream =
             self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
+        if let (true, Some(connection)) = (shut, &mut stream.connection) {
+            connection.shutdown_send();
+        }
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.kind = Kind::Stream(Box::new(stream));
         }
@@ -462,7 +465,7 @@ impl<H: Host> Stack<H> {
         let config = self.tcp_config(now, &self.default_settings(), &flow, Some(iface));
         let half_open = HalfOpen::new(&config, &syn, iss, self.timestamp_offset(&flow), now);
         let family = if flow.local.is_ipv4() { Family::V4 } else { Family::V6 };
-        let promised = Promised { flow, half_open: NONE, recv, send };
+        let promised = Promised { flow, half_open: NONE, recv, send, shut: false };
         let kind = Kind::Promised(Box::new(promised));
         let index = self.sockets.insert(Socket {
             user,

@@ -124,6 +124,8 @@ pub(crate) struct Promised<H: Host> {
     pub half_open: u32,
     pub recv: H::Recv,
     pub send: H::Send,
+    /// The owner sends no more than what is in `send`.
+    pub shut: bool,
 }
 
 /// A stream socket with a connection, or what is left of one.

@@ -51,6 +51,27 @@ fn an_accepted_syn_becomes_a_connection() {
     }
 }
 
+/// The owner has said all, and that it is all, before the peer has answered the SYN-ACK.
+#[test]
+fn what_is_sent_and_ended_before_the_handshake_is_over_arrives() {
+    let mut w = gateway();
+    let client = w.a.connect("93.184.216.34:80");
+    w.run(50);
+    let (pending, ..) = w.b.host.syns.pop().expect("asked");
+    let (recv, send) = (Recv::new(65536, 65536), Send::new(65536));
+    let now = w.b.now;
+    let id = w.b.stack.accept_pending(now, pending, 5, recv, send.clone(), &mut w.b.pool);
+    let id = id.expect("accepted");
+    send.write(b"that is all");
+    w.b.stack.send_ready(id);
+    w.b.stack.shutdown_send(id);
+    w.wait(1000, "the end", |w| w.a.host.has(client.user, SocketEvent::PeerClosed));
+    assert_eq!(w.a.read(&client), b"that is all");
+    w.a.close(client.id);
+    w.b.close(id);
+    w.assert_ends_empty();
+}
+
 #[test]
 fn a_refused_syn_is_answered_as_wanted() {
     for (refusal, expected) in
