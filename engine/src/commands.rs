@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use towpath_ring::Attach;
-use towpath_shm::layout::{Command, Kind, event, flags, op, shut};
+use towpath_shm::layout::{COMMANDS_MAX, Command, Kind, event, flags, op, shut};
 use towpath_tcp::Instant;
 
 use crate::channels::ChannelId;
@@ -23,6 +23,13 @@ impl Engine {
         }
         self.send_backlog(now);
         more
+    }
+
+    /// Takes all that the rings can hold.
+    pub(crate) fn drain_all(&mut self, now: Instant) {
+        for id in self.host.channels.ids() {
+            self.drain_ring(now, id, COMMANDS_MAX as usize);
+        }
     }
 
     /// Takes up to `max` commands of one program. True: there are more.

@@ -4,9 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use towpath_ring::EngineRecv;
 use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, call};
-use towpath_shm::layout::{
-    AcceptRecord, COMMANDS_MAX, Kind, Plain, RawAddr, VERSION, event, flags,
-};
+use towpath_shm::layout::{AcceptRecord, Kind, Plain, RawAddr, VERSION, event, flags};
 use towpath_stack::{ConnectError, Family, SocketKind};
 use towpath_tcp::Instant;
 
@@ -21,8 +19,6 @@ use crate::options::bind_options;
 use crate::slots::{AF_INET, AF_INET6, present, state};
 use crate::wire::{self, Received};
 
-/// Requests of one process before the others have their turn.
-const REQUESTS_A_LOOK: usize = 64;
 /// Linux's `somaxconn`.
 const BACKLOG_MAX: u32 = 4096;
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
@@ -31,22 +27,17 @@ const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
 
 impl Engine {
-    /// Answers what a process asked; notices that it is gone.
-    pub(crate) fn serve_control(&mut self, id: ChannelId) {
-        let now = self.host.now;
-        for _ in 0..REQUESTS_A_LOOK {
-            let Some(attached) = self.host.channels.get(id) else { return };
-            match wire::receive(attached.control.as_fd()) {
-                Received::Nothing => return,
-                Received::End => return self.detach(now, id),
-                Received::Request(request) => {
-                    // What it told before it asked comes first.
-                    self.drain_ring(now, id, COMMANDS_MAX as usize);
-                    self.host.counters.requests += 1;
-                    if !self.answer(now, id, &request) {
-                        self.hostile.push(id);
-                        return;
-                    }
+    /// Answers what a process asked. One request: the next may have been made since we looked at what else
+    /// had happened before it.
+    pub(crate) fn serve_control(&mut self, now: Instant, id: ChannelId) {
+        let Some(attached) = self.host.channels.get(id) else { return };
+        match wire::receive(attached.control.as_fd()) {
+            Received::Nothing => {}
+            Received::End => self.detach(now, id),
+            Received::Request(request) => {
+                self.host.counters.requests += 1;
+                if !self.answer(now, id, &request) {
+                    self.hostile.push(id);
                 }
             }
         }

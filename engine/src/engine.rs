@@ -130,7 +130,8 @@ impl Engine {
         join(&mut stack, now, config.interfaces, config.routes, ports.len())?;
         let region = Region::create()?;
         let windows = Windows::new(&region, config.memory_cap);
-        let (remote, bell, poller) = (Remote::new()?, doorbell::create()?, Poller::new(&ports)?);
+        let (remote, bell, mut poller) =
+            (Remote::new()?, doorbell::create()?, Poller::new(&ports)?);
         poller.add(remote.bell(), Source::Remote)?;
         poller.add(bell.as_fd(), Source::Doorbell)?;
         let host = Host {

@@ -19,8 +19,10 @@ pub(crate) enum Source {
     Remote,
     /// A port has packets, or room again.
     Port,
-    /// A process asks something, or is gone.
+    /// A process asks something.
     Control(ChannelId),
+    /// A process is gone.
+    Gone(ChannelId),
 }
 
 /// An epoll instance with everything the engine waits for. Level-triggered: what is not dealt with
@@ -28,12 +30,12 @@ pub(crate) enum Source {
 pub(crate) struct Poller {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
+    /// Descriptors in it.
+    watched: usize,
     /// Which ports are watched for room too.
     blocked: Vec<bool>,
 }
 
-/// Events taken at once; more come with the next look.
-const EVENTS_MAX: usize = 64;
 const KIND: u64 = 1 << 32;
 
 impl Source {
@@ -42,16 +44,18 @@ impl Source {
             Self::Doorbell => KIND,
             Self::Remote => 2 * KIND,
             Self::Port => 3 * KIND,
-            Self::Control(id) => 4 * KIND + u64::from(id.0),
+            Self::Control(id) | Self::Gone(id) => 4 * KIND + u64::from(id.0),
         })
     }
 
-    fn of(token: EventData) -> Self {
-        let token = token.u64();
+    fn of(event: &epoll::Event) -> Self {
+        // A packed struct: copies, not references.
+        let (token, flags) = (event.data.u64(), event.flags);
         match token / KIND {
             1 => Self::Doorbell,
             2 => Self::Remote,
             3 => Self::Port,
+            _ if flags.contains(EventFlags::HUP) => Self::Gone(ChannelId(token as u32)),
             _ => Self::Control(ChannelId(token as u32)),
         }
     }
@@ -59,9 +63,10 @@ impl Source {
 
 impl Poller {
     pub fn new(ports: &[Box<dyn Port>]) -> io::Result<Self> {
-        let poller = Self {
+        let mut poller = Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
-            events: Vec::with_capacity(EVENTS_MAX),
+            events: Vec::new(),
+            watched: 0,
             blocked: vec![false; ports.len()],
         };
         for port in ports {
@@ -72,14 +77,17 @@ impl Poller {
         Ok(poller)
     }
 
-    pub fn add(&self, fd: BorrowedFd<'_>, source: Source) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, fd, source.token(), EventFlags::IN)?)
+    pub fn add(&mut self, fd: BorrowedFd<'_>, source: Source) -> io::Result<()> {
+        epoll::add(&self.epoll, fd, source.token(), EventFlags::IN)?;
+        self.watched += 1;
+        Ok(())
     }
 
     /// A descriptor that is about to be closed; needed because processes share its file.
-    pub fn remove(&self, fd: BorrowedFd<'_>) {
+    pub fn remove(&mut self, fd: BorrowedFd<'_>) {
         let removed = epoll::delete(&self.epoll, fd);
         debug_assert!(removed.is_ok());
+        self.watched -= 1;
     }
 
     /// Watches ports for room as long as they refuse packets.
@@ -97,13 +105,15 @@ impl Poller {
         Ok(())
     }
 
-    /// Sleeps for at most `timeout` (None: for ever). Zero: only looks.
+    /// Sleeps for at most `timeout` (None: for ever). Zero: only looks. Gives everything that there is: who
+    /// is gone must not be among what comes with the next look.
     pub fn wait(&mut self, timeout: Option<Duration>, woken: &mut Vec<Source>) -> io::Result<()> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
         self.events.clear();
+        self.events.reserve(self.watched.max(1));
         woken.clear();
         match epoll::wait(
             &self.epoll,
@@ -114,7 +124,7 @@ impl Poller {
             Err(rustix::io::Errno::INTR) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        woken.extend(self.events.iter().map(|event| Source::of(event.data)));
+        woken.extend(self.events.iter().map(Source::of));
         Ok(())
     }
 }

@@ -162,7 +162,11 @@ impl Engine {
         polled.expect("the engine's own epoll works");
     }
 
+    /// Whoever asks may know what other processes did before: one of them has ended and was waited for, or
+    /// it closed a socket and said so. That counts for the answer, as on Linux, where it is done when the
+    /// call returns. So those who are gone come first, then what was told, then what is asked.
     fn serve(&mut self, woken: &[Source]) {
+        let now = self.host.now;
         for &source in woken {
             match source {
                 Source::Doorbell => {
@@ -171,7 +175,17 @@ impl Engine {
                 Source::Remote => self.grant_wishes(),
                 // Ports are asked in every turn.
                 Source::Port => {}
-                Source::Control(id) => self.serve_control(id),
+                Source::Gone(id) => self.detach(now, id),
+                Source::Control(_) => {}
+            }
+        }
+        let asks = |source: &Source| matches!(source, Source::Control(_));
+        if woken.iter().any(asks) {
+            self.drain_all(now);
+        }
+        for &source in woken {
+            if let Source::Control(id) = source {
+                self.serve_control(now, id);
             }
         }
     }

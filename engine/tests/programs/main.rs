@@ -1,6 +1,7 @@
-//! Programs on an engine: honest ones ([`channel`], [`options`]) and others ([`hostile`]).
+//! Programs on an engine: honest ones ([`channel`], [`options`], [`order`]) and others ([`hostile`]).
 
 mod channel;
 mod hostile;
 mod options;
+mod order;
 mod program;

@@ -103,7 +103,7 @@ fn a_closed_socket_waits_for_the_peer_as_long_as_it_was_told() {
 }
 
 /// A link at whose other end nobody is.
-struct Void;
+pub struct Void;
 
 impl Port for Void {
     fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
@@ -125,9 +125,9 @@ impl Port for Void {
     }
 }
 
-#[test]
-fn connecting_is_tried_as_often_as_it_was_told() {
-    let interface = InterfaceConfig {
+/// The interface of [`Void`].
+pub fn interface() -> InterfaceConfig {
+    InterfaceConfig {
         name: "void".into(),
         link: LinkType::Ip,
         mac: MacAddr([0; 6]),
@@ -136,10 +136,14 @@ fn connecting_is_tried_as_often_as_it_was_told() {
         addresses: vec!["10.0.0.1/24".parse().unwrap()],
         slaac: false,
         any_address: false,
-    };
+    }
+}
+
+#[test]
+fn connecting_is_tried_as_often_as_it_was_told() {
     let route = RouteConfig { prefix: Prefix::ALL_V4, next_hop: None, interface: 0, metric: 0 };
     let config = EngineConfig {
-        interfaces: vec![interface],
+        interfaces: vec![interface()],
         routes: vec![route],
         ..EngineConfig::default()
     };

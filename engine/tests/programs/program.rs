@@ -156,11 +156,17 @@ impl Program {
         if reply.errno == 0 { Ok(reply) } else { Err(reply.errno) }
     }
 
-    /// Several requests at once, which the engine may find together.
-    pub fn calls(&self, requests: &[Request]) -> Vec<Result<(), i32>> {
-        requests.iter().for_each(|request| tell(&self.control, request));
-        let answers = requests.iter().map(|_| answer(&self.control).0.errno);
-        answers.map(|errno| if errno == 0 { Ok(()) } else { Err(errno) }).collect()
+    /// The first half of a call, so that others can ask before it is answered.
+    pub fn begin_call(&self, request: &Request) {
+        tell(&self.control, request);
+    }
+
+    /// The answer to the first call that has none yet.
+    pub fn end_call(&self) -> Result<(), i32> {
+        match answer(&self.control).0.errno {
+            0 => Ok(()),
+            errno => Err(errno),
+        }
     }
 
     pub fn about(&self, call: u32, handle: Handle) -> Request {

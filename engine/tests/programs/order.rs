@@ -1,0 +1,83 @@
+//! What one process did before another asks counts for the answer, in whatever order the engine comes
+//! to hear of both. The engine is held up just before it looks at its descriptors, so that it finds
+//! everything at once.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use towpath_engine::EngineConfig;
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_shm::control::{Request, call};
+use towpath_shm::layout::RawAddr;
+
+use crate::options::{Void, interface};
+use crate::program::{Program, Running, eventually};
+
+const ECONNREFUSED: i32 = 111;
+
+/// Held by a test: its engine waits at the gate.
+static GATE: Mutex<()> = Mutex::new(());
+/// The engine waits there.
+static WAITS: AtomicBool = AtomicBool::new(false);
+
+/// A port through which the engine has to go before it looks at its descriptors.
+struct Gate(Void);
+
+impl Port for Gate {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        self.0.poll(now_ns, pool, out, max)
+    }
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        self.0.submit(now_ns, pool, batch)
+    }
+    fn offloads(&self) -> Offloads {
+        self.0.offloads()
+    }
+    fn link_type(&self) -> LinkType {
+        self.0.link_type()
+    }
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.wake_fd()
+    }
+    fn blocked(&self) -> bool {
+        WAITS.store(true, Ordering::SeqCst);
+        let _gate = GATE.lock();
+        WAITS.store(false, Ordering::SeqCst);
+        self.0.blocked()
+    }
+}
+
+/// What a request is answered that was made after `before` was over.
+fn ask_after(program: &Program, before: impl FnOnce(), request: &Request) -> Result<(), i32> {
+    let gate = GATE.lock().unwrap();
+    // It may sleep beyond the gate: this wakes it. And from now on it has something of `program`'s.
+    program.begin_call(&Request { call: call::INTERFACES, ..Request::default() });
+    eventually("the engine at the gate", || WAITS.load(Ordering::SeqCst).then_some(()));
+    before();
+    program.begin_call(request);
+    drop(gate);
+    program.end_call().unwrap();
+    program.end_call()
+}
+
+#[test]
+fn what_was_before_a_request_counts_for_its_answer() {
+    let config = EngineConfig { interfaces: vec![interface()], ..EngineConfig::default() };
+    let engine = Running::start_with(config, || vec![Box::new(Gate(Void))]);
+    let (program, other) = (engine.program(), engine.program());
+
+    // A process has ended, as whoever waited for it knows: its listener is gone.
+    let client = program.socket(6);
+    let (_, addr) = other.listen("127.0.0.1:0");
+    let connect = Request { addr: RawAddr::new(addr), ..program.about(call::CONNECT, client) };
+    assert_eq!(ask_after(&program, || drop(other), &connect), Ok(()));
+    assert_eq!(program.error(client), ECONNREFUSED);
+
+    // A process has closed a listener: its port is free.
+    let other = engine.program();
+    let (listener, addr) = other.listen("127.0.0.1:0");
+    let socket = program.socket(6);
+    let bind = Request { addr: RawAddr::new(addr), ..program.about(call::BIND, socket) };
+    assert_eq!(ask_after(&program, || other.close(listener), &bind), Ok(()));
+}
