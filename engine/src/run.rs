@@ -26,6 +26,7 @@ impl Engine {
         let mut looked = Instant::ZERO;
         let mut woken = Vec::new();
         while !self.stopped {
+            self.host.counters.turns += 1;
             let now = self.read_clocks();
             let commands = self.drain_commands(now);
             let turn = self.turn(now);
@@ -66,7 +67,6 @@ impl Engine {
     }
 
     fn read_clocks(&mut self) -> Instant {
-        self.host.counters.turns += 1;
         self.host.now = clock::now();
         self.host.unix_ns = clock::unix_ns();
         self.host.now
@@ -146,6 +146,8 @@ impl Engine {
         self.host.counters.sleeps += 1;
         self.poll(timeout, woken);
         engine_awake(&self.host.region);
+        // What is served now happens now, not when we fell asleep.
+        self.read_clocks();
         self.serve(woken);
     }
 
