@@ -456,9 +456,9 @@ impl Connection {
         self.snd_nxt - self.snd_una
     }
 
-    /// Our SYN is sent and not acknowledged.
+    /// Our SYN is sent and not acknowledged. Later `snd_una` comes by `iss` again, every 4 GiB.
     pub(crate) fn syn_in_flight(&self) -> bool {
-        self.snd_una == self.iss && self.snd_nxt != self.iss
+        !self.state.is_synchronized() && self.snd_una == self.iss && self.snd_nxt != self.iss
     }
 
     /// Our FIN is sent and not acknowledged.

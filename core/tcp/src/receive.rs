@@ -88,13 +88,7 @@ impl Connection {
             self.owed.syn = true;
             return Ok(Received::default());
         }
-        let retransmitted = self.timers.retransmits > 0;
-        self.measure(now, segment);
-        self.snd_una = segment.ack;
-        self.recovery.on_advance(self.iss, self.snd_una, self.snd_nxt, self.mss());
-        self.timers.retransmit = Instant::FAR;
-        self.on_established(now, retransmitted);
-        self.raise(pending::CONNECTED);
+        self.on_syn_acked(now, segment);
         self.owed.ack = true;
         let mut received = Received::default();
         let text =
@@ -324,25 +318,33 @@ impl Connection {
             self.owed.reset_reply = Some(segment.ack);
             return Err(DropReason::BadAck);
         }
-        let retransmitted = self.timers.retransmits > 0;
         self.owed.syn = false;
-        self.on_established(now, retransmitted);
         let window = u32::from(segment.window) << self.snd_wscale;
         self.set_send_window(window, segment.seq, segment.ack);
-        self.raise(pending::CONNECTED);
+        self.on_syn_acked(now, segment);
         Ok(())
+    }
+
+    /// The peer has our SYN, of which nothing but the SYN was in flight.
+    fn on_syn_acked(&mut self, now: Instant, segment: &Segment) {
+        let retransmitted = self.timers.retransmits > 0;
+        self.measure(now, segment);
+        self.snd_una = segment.ack;
+        self.recovery.on_advance(self.iss, self.snd_una, self.snd_nxt, self.mss());
+        self.timers.retransmit = Instant::FAR;
+        self.on_established(now, retransmitted);
+        self.raise(pending::CONNECTED);
     }
 
     /// SND.UNA < SEG.ACK: bytes of ours arrived.
     fn advance_una(&mut self, now: Instant, segment: &Segment, received: &mut Received) {
         let old = self.snd_una;
-        let (syn, fin) = (self.syn_in_flight(), self.fin_in_flight());
+        let fin_acked = self.fin_in_flight() && segment.ack == self.snd_nxt;
         let acked = segment.ack - old;
         self.measure(now, segment);
         let limited = old.lt(self.limited_end);
         self.snd_una = segment.ack;
-        let fin_acked = fin && segment.ack == self.snd_nxt;
-        let bytes = acked - u32::from(syn) - u32::from(fin_acked);
+        let bytes = acked - u32::from(fin_acked);
         received.released = bytes;
         self.counters.bytes_acked += u64::from(bytes);
 

@@ -1,0 +1,97 @@
+//! Rules whose breach shows late: after 4 GiB, on slow paths, with a peer that started again.
+
+mod world;
+
+use towpath_tcp::*;
+use world::*;
+
+/// The send FIFO is a length; the peer acknowledges what it is told to.
+struct Sender {
+    connection: Connection,
+    now: Instant,
+    send_len: u32,
+    rcv_nxt: SeqNum,
+}
+
+impl Sender {
+    fn accept(iss: SeqNum) -> Sender {
+        let handshake = Handshake {
+            iss,
+            irs: SeqNum(500),
+            mss_peer: Some(1460),
+            send_scale: Some(10),
+            sack: true,
+            timestamps: false,
+            ts_recent: 0,
+            ts_offset: 0,
+            send_window: 0xffff << 10,
+            recv_window: 0xffff,
+            rtt: None,
+            retransmitted: false,
+        };
+        let now = Instant(1_000_000_000);
+        let connection = Connection::accept(Config::default(), handshake, now);
+        Sender { connection, now, send_len: 0, rcv_nxt: SeqNum(501) }
+    }
+
+    fn buffers(&self) -> Buffers {
+        Buffers { send_len: self.send_len, send_capacity: 1 << 30, ..Buffers::default() }
+    }
+
+    /// Writes `len` bytes and returns what goes out.
+    fn write(&mut self, len: u32) -> Vec<Outgoing> {
+        self.send_len += len;
+        let mut sent = Vec::new();
+        while let Plan::Send(transmit) = self.connection.plan(self.now, self.buffers(), 65_000) {
+            sent.push(self.connection.emit(self.now, transmit, self.buffers()));
+        }
+        sent
+    }
+
+    /// The peer acknowledges up to `ack`; returns the bytes released.
+    fn acknowledge(&mut self, ack: SeqNum) -> u32 {
+        self.now += ms(1);
+        let segment = Segment {
+            seq: self.rcv_nxt,
+            ack,
+            flags: Flags::ACK,
+            window: 0xffff,
+            urgent: 0,
+            options: Options::default(),
+            payload_len: 0,
+            arrival: self.now,
+            ce: false,
+            segments: 1,
+        };
+        let buffers = self.buffers();
+        match self.connection.on_segment(self.now, &segment, buffers) {
+            Disposition::Accepted(received) => {
+                self.send_len -= received.released;
+                received.released
+            }
+            Disposition::Dropped(reason) => panic!("{reason}"),
+        }
+    }
+}
+
+#[test]
+fn the_number_of_the_syn_comes_around() {
+    let iss = SeqNum(77);
+    let mut sender = Sender::accept(iss);
+    // Everything up to the number that the SYN had 4 GiB ago.
+    let mut left = u32::MAX;
+    let mut una = iss + 1;
+    while left > 0 {
+        let len = left.min(10_000);
+        sender.write(len);
+        assert_eq!(sender.acknowledge(una + len), len);
+        una += len;
+        left -= len;
+    }
+    assert_eq!(una, iss);
+    let sent = sender.write(1000);
+    assert_eq!(sent.len(), 1);
+    assert_eq!((sent[0].seq, sent[0].send_offset, sent[0].len), (iss, 0, 1000));
+    sender.write(1000);
+    assert_eq!(sender.acknowledge(iss + 1000), 1000);
+}
