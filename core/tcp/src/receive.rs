@@ -363,7 +363,6 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
         //# (5.3) When an ACK is received that acknowledges new data, restart the retransmission timer so
         //# that it will expire after RTO seconds (for the current value of RTO).
-        self.rtt.clear_backoff();
         self.timers.retransmits = 0;
         self.timers.unreachable = false;
         self.timers.unacked_since = now;

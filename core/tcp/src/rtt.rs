@@ -35,9 +35,18 @@ impl Rtt {
         }
     }
 
-    /// A measurement that obeys Karn: of bytes sent once, or identified by their timestamp.
+    /// A measurement that obeys Karn: of bytes sent once, or identified by their timestamp. Only such a
+    /// one ends the doublings: on a path slower than the timeout every acknowledgement of bytes sent
+    /// twice would bring the short timeout back, and it would be too short for ever.
+    ///
+    //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+    //# Note that after retransmitting, once a new RTT measurement is obtained (which can only happen
+    //# when new data has been sent and acknowledged), the computations outlined in Section 2 are
+    //# performed, including the computation of RTO, which may result in "collapsing" RTO back down
+    //# after it has been subject to exponential back off (rule 5.5).
     pub(crate) fn on_sample(&mut self, sample: Duration) {
         let r = micros(sample).max(1);
+        self.backoff = 0;
         self.min_us = self.min_us.min(r);
         if self.measured {
             //= https://www.rfc-editor.org/rfc/rfc6298#section-2

@@ -150,7 +150,8 @@ impl Connection {
         let again = self.recovery.phase == Phase::Loss;
         let mss = self.mss();
         self.congestion.on_timeout(self.flight(), mss, again);
-        self.recovery.enter_loss(self.snd_una, self.snd_nxt, self.rtt.backoff() > 0);
+        let fruitless = shut || self.timers.retransmits > 1;
+        self.recovery.enter_loss(self.snd_una, self.snd_nxt, fruitless);
         self.timed = None;
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
         //# (5.5) The host MUST set RTO <- RTO * 2 ("back off the timer").

@@ -2,7 +2,9 @@
 
 mod world;
 
+use std::time::Duration;
 use towpath_tcp::*;
+use world::Side::A;
 use world::*;
 
 /// The send FIFO is a length; the peer acknowledges what it is told to.
@@ -94,4 +96,22 @@ fn the_number_of_the_syn_comes_around() {
     assert_eq!((sent[0].seq, sent[0].send_offset, sent[0].len), (iss, 0, 1000));
     sender.write(1000);
     assert_eq!(sender.acknowledge(iss + 1000), 1000);
+}
+
+#[test]
+fn a_timeout_that_was_too_short_is_not_used_again() {
+    let config = Config { timestamps: false, sack: false, nodelay: true, ..Config::default() };
+    let mut pair = Pair::connected_with(config, config);
+    // The path becomes slower than the timeout of 200 ms at once, as when a radio link wakes.
+    pair.delay = ms(300);
+    let mut again = Vec::new();
+    for _ in 0..6 {
+        pair.log.clear();
+        pair.write_bytes(A, &[1; 100]);
+        pair.run_for(Duration::from_secs(3));
+        again.push(pair.sent(A, |packet| packet.retransmit));
+    }
+    assert!(again[0] > 0, "the first one cannot know");
+    // RFC 6298 section 5: the doubled timeout stays until bytes sent once were measured with it.
+    assert_eq!(again[2..], [0, 0, 0, 0], "{again:?}");
 }
