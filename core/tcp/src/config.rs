@@ -41,8 +41,9 @@ pub struct Config {
     pub orphan_retries: u8,
     /// Before the first measurement; 1 s is RFC 6298 §2.1.
     pub rto_initial: Duration,
-    /// RFC 6298 §2.4 says 1 s, from clocks of 500 ms; ours is of microseconds, and 200 ms, as all
-    /// large stacks have it, is above every delayed ACK.
+    /// The least that is added to the smoothed round-trip time. RFC 6298 §2.4 wants a timeout of 1 s
+    /// in all, from clocks of 500 ms; ours is of microseconds, and 200 ms beyond the round trip, as
+    /// Linux and FreeBSD have it, is above every delayed ACK.
     pub rto_min: Duration,
     /// RFC 6298 §2.5 allows a bound of at least 60 s; Linux has 120 s.
     pub rto_max: Duration,

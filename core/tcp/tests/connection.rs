@@ -570,7 +570,8 @@ fn the_timeout_doubles_and_gives_up() {
         pair.log.iter().filter(|packet| packet.from == A).map(|packet| packet.sent).collect();
     assert_eq!(times.len(), 16);
     let gaps: Vec<_> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
-    assert_eq!(gaps[..4], [200, 400, 800, 1600]);
+    // The round trip of 10 ms and 200 ms on top.
+    assert_eq!(gaps[..4], [210, 420, 840, 1680]);
     assert_eq!(gaps[14], 120_000);
 }
 

@@ -115,3 +115,23 @@ fn a_timeout_that_was_too_short_is_not_used_again() {
     // RFC 6298 section 5: the doubled timeout stays until bytes sent once were measured with it.
     assert_eq!(again[2..], [0, 0, 0, 0], "{again:?}");
 }
+
+#[test]
+fn a_steady_path_leaves_room_for_a_delayed_ack() {
+    for (rtt, timestamps) in [(300, true), (300, false), (1000, true)] {
+        let config = Config { timestamps, nodelay: true, ..Config::default() };
+        let mut pair = Pair::connected_with(config, config);
+        pair.delay = ms(rtt) / 2;
+        pair.b.connection().set_delayed_ack(ms(100));
+        // Many equal samples: the variance goes to nothing.
+        for _ in 0..60 {
+            pair.write_bytes(A, &[1; 2 * 1448]);
+            pair.run_for(ms(2 * rtt));
+        }
+        pair.log.clear();
+        pair.b.connection().set_quickack(false);
+        pair.write_bytes(A, &[1; 10]);
+        pair.run_for(ms(3 * rtt));
+        assert_eq!(pair.sent(A, |packet| packet.retransmit), 0, "{rtt} ms");
+    }
+}
