@@ -189,7 +189,11 @@ impl HalfOpen {
             return Ok(());
         }
         let Some(timestamps) = segment.options.timestamps else {
-            return Err(HalfOpenVerdict::Drop(DropReason::TimestampMissing));
+            // A SYN may be of a peer that started again (RFC 5961 §4.2).
+            return match segment.flags.contains(Flags::SYN) {
+                true => Ok(()),
+                false => Err(HalfOpenVerdict::Drop(DropReason::TimestampMissing)),
+            };
         };
         if (timestamps.value.wrapping_sub(self.ts_recent) as i32) < 0 {
             return Err(self.challenge(now, DropReason::Paws));

@@ -142,9 +142,14 @@ impl Connection {
         if !self.timestamps || segment.flags.contains(Flags::RST) {
             return Ok(());
         }
-        //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
-        //# If a non-<RST> segment is received without a TSopt, a TCP SHOULD silently drop the segment.
         let Some(timestamps) = segment.options.timestamps else {
+            // A peer that started again may not offer timestamps any more. RFC 5961 §4.2 wants every SYN
+            // answered, which is how such a peer finds out and resets the old connection.
+            if segment.flags.contains(Flags::SYN) {
+                return Ok(());
+            }
+            //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+            //# If a non-<RST> segment is received without a TSopt, a TCP SHOULD silently drop the segment.
             return Err(DropReason::TimestampMissing);
         };
         let old = (timestamps.value.wrapping_sub(self.ts_recent) as i32) < 0;

@@ -4,7 +4,7 @@ mod world;
 
 use std::time::Duration;
 use towpath_tcp::*;
-use world::Side::A;
+use world::Side::{A, B};
 use world::*;
 
 /// The send FIFO is a length; the peer acknowledges what it is told to.
@@ -133,5 +133,18 @@ fn a_steady_path_leaves_room_for_a_delayed_ack() {
         pair.write_bytes(A, &[1; 10]);
         pair.run_for(ms(3 * rtt));
         assert_eq!(pair.sent(A, |packet| packet.retransmit), 0, "{rtt} ms");
+    }
+}
+
+#[test]
+fn a_peer_that_started_again_without_timestamps_is_challenged() {
+    let mut pair = Pair::connected();
+    let mut syn = pair.segment_from(A, Flags::SYN);
+    for seq in [SeqNum(99), syn.seq] {
+        syn.seq = seq;
+        syn.options.timestamps = None;
+        pair.log.clear();
+        pair.inject(B, syn, b"");
+        assert_eq!(pair.sent(B, |packet| packet.segment.flags == Flags::ACK), 1, "RFC 5961 4.2");
     }
 }
