@@ -25,8 +25,10 @@ pub struct HalfOpen {
     recv_scale: u8,
     sack: bool,
     timestamps: bool,
-    /// SYN-ACKs sent.
+    /// SYN-ACKs sent, those that answer a repeated SYN included.
     sent: u8,
+    /// Deadlines passed.
+    timeouts: u8,
     retries: u8,
     rto_ms: u32,
     rto_max_ms: u32,
@@ -110,6 +112,7 @@ impl HalfOpen {
             sack: config.sack && options.sack_permitted,
             timestamps: config.timestamps && options.timestamps.is_some(),
             sent: 0,
+            timeouts: 0,
             retries: config.syn_ack_retries,
             rto_ms: millis(config.rto_initial),
             rto_max_ms: millis(config.rto_max),
@@ -248,9 +251,10 @@ impl HalfOpen {
     /// True: send [`syn_ack`](Self::syn_ack) again, when `now` has reached `next_timeout`. False:
     /// forget this, the peer does not answer.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
-        if self.sent > self.retries {
+        if self.timeouts >= self.retries {
             return false;
         }
+        self.timeouts += 1;
         self.rto_ms = self.rto_ms.saturating_mul(2).min(self.rto_max_ms);
         self.deadline = now + Duration::from_millis(u64::from(self.rto_ms));
         true

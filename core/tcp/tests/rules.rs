@@ -148,3 +148,15 @@ fn a_peer_that_started_again_without_timestamps_is_challenged() {
         assert_eq!(pair.sent(B, |packet| packet.segment.flags == Flags::ACK), 1, "RFC 5961 4.2");
     }
 }
+
+#[test]
+fn repeated_syns_do_not_use_up_the_patience_of_a_half_open_connection() {
+    let mut pair = Pair::new(Config::default(), Config::default());
+    pair.fate = Box::new(|packet| if packet.from == B { Fate::Drop } else { Fate::Deliver });
+    pair.connect(A);
+    // 1 s, 3 s, 7 s, 15 s, 31 s, and 32 s of waiting after the last.
+    pair.run_for(Duration::from_secs(62));
+    assert!(matches!(pair.b.life, Life::HalfOpen(_)));
+    pair.run_for(Duration::from_secs(3));
+    assert!(matches!(pair.b.life, Life::Gone));
+}
