@@ -669,6 +669,7 @@ impl Connection {
     /// Bounds the payload and options of a segment, whatever path and peer carry (TCP_MAXSEG).
     pub fn set_mss_max(&mut self, mss: u16) {
         self.mss_user = mss;
+        self.congestion.on_mss(self.mss());
     }
 
     /// At most 499 ms (MUST-40).
