@@ -433,6 +433,9 @@ impl Connection {
         // An edge further right is news whatever the order: after the peer's retransmission of old
         // bytes, its sequence numbers go back.
         if newer || (segment.ack + window).gt(self.window_end()) {
+            if self.snd_wnd == 0 && window > 0 && self.flight() > 0 {
+                self.recovery.on_window_given_again(self.snd_una);
+            }
             self.snd_wnd = window;
             self.max_snd_wnd = self.max_snd_wnd.max(window);
             self.snd_wl1 = segment.seq;

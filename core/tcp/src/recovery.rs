@@ -274,6 +274,15 @@ impl Recovery {
         self.rescued = false;
     }
 
+    /// The peer took its window back with bytes in flight, and now has room again. What the timer sent
+    /// meanwhile was no more than a question, and the next one may be minutes away.
+    pub(crate) fn on_window_given_again(&mut self, snd_una: SeqNum) {
+        if self.phase == Phase::Loss {
+            self.high_rxt = snd_una;
+            self.force = true;
+        }
+    }
+
     /// snd_una moved from `old` to `snd_una`. True when a recovery is over.
     pub(crate) fn on_advance(
         &mut self,

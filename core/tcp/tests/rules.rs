@@ -162,6 +162,29 @@ fn repeated_syns_do_not_use_up_the_patience_of_a_half_open_connection() {
 }
 
 #[test]
+fn a_window_that_was_taken_back_and_given_again_is_used_at_once() {
+    let mut pair = Pair::connected();
+    let data = 10 * 1448;
+    pair.fate = Box::new(|packet| if packet.from == A { Fate::Drop } else { Fate::Deliver });
+    pair.write(A, data);
+    let mut window = pair.segment_from(B, Flags::ACK);
+    window.ack = pair.log[0].segment.seq;
+    // While the peer keeps its window shut, it answers what is sent again.
+    for _ in 0..12 {
+        window.window = 0;
+        window.options.timestamps = pair.segment_from(B, Flags::ACK).options.timestamps;
+        pair.inject(A, window, b"");
+        pair.run_for(Duration::from_secs(5));
+    }
+    pair.fate = Box::new(|_| Fate::Deliver);
+    window.window = 1000;
+    window.options.timestamps = pair.segment_from(B, Flags::ACK).options.timestamps;
+    pair.inject(A, window, b"");
+    let took = pair.run_until(Duration::from_secs(100), |pair| pair.b.received.len() == data);
+    assert!(took < ms(500), "{took:?}");
+}
+
+#[test]
 fn a_larger_segment_size_does_not_outgrow_the_window() {
     let mut pair = Pair::connected();
     pair.a.connection().set_mss_max(536);
