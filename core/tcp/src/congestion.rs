@@ -150,10 +150,13 @@ impl Congestion {
 
     fn reduce(&mut self, flight: u32, mss: u32) {
         self.ssthresh = match &mut self.algorithm {
-            // RFC 5681 equation 4.
+            //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
+            //# As specified in [RFC3042], the additional data sent in limited transmit MUST NOT be
+            //# included in this calculation.
+            // It is what was sent beyond the window.
             Algorithm::NewReno { counted } => {
                 *counted = 0;
-                flight / 2
+                flight.min(self.cwnd) / 2
             }
             Algorithm::Cubic(cubic) => cubic.on_loss(self.cwnd, flight),
         }
@@ -306,6 +309,13 @@ mod tests {
         assert_eq!((cc.cwnd(), cc.ssthresh()), (40 * MSS, 40 * MSS));
         round_trips(&mut cc, &mut now, 5);
         assert!((44 * MSS..=46 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
+    }
+
+    #[test]
+    fn limited_transmit_does_not_soften_a_loss() {
+        let mut cc = Congestion::new(CongestionKind::NewReno, MSS, 6);
+        cc.on_loss(8 * MSS, MSS);
+        assert_eq!((cc.cwnd(), cc.ssthresh()), (3 * MSS, 3 * MSS));
     }
 
     #[test]
