@@ -255,8 +255,8 @@ impl Net {
             IpAddr::V4(src) => addr::is_valid_source_v4(src) && !interface.is_broadcast(ip.src),
             IpAddr::V6(src) => addr::is_valid_source_v6(src),
         };
-        // What claims to come from ourselves did not (a loop, or a LAND attack).
-        if !valid_source || interface.address(ip.src).is_some_and(|a| a.is_usable()) {
+        // What claims to come from ourselves, by whichever interface, did not (a loop, or a LAND attack).
+        if !valid_source || self.locals.contains(ip.src, iface) {
             return Err(DropReason::Martian);
         }
         if addr::is_martian_destination(ip.dst) {

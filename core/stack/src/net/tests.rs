@@ -789,6 +789,27 @@ fn martians_and_strangers_are_dropped_for_their_reason() {
 }
 
 #[test]
+fn an_address_of_another_interface_is_no_source_either() {
+    let mut a = Host::a();
+    let second = InterfaceConfig {
+        name: "eth1".to_string(),
+        link: LinkType::Ethernet,
+        mac: MacAddr([2, 0, 0, 0, 0, 0xc]),
+        mtu: 1500,
+        offloads: NONE,
+        addresses: vec![prefix("192.0.2.1/24"), prefix("2001:db8::1/64")],
+        slaac: false,
+        any_address: false,
+    };
+    a.net.add_interface(a.now, second);
+    a.pass(Duration::from_secs(5));
+    for packet in [from_b_v4("192.0.2.1", "10.0.0.1"), from_b_v6("2001:db8::1", "fd00::1")] {
+        while a.net.take_dropped().is_some() {}
+        assert_eq!(a.refusal(&packet), Some(DropReason::Martian));
+    }
+}
+
+#[test]
 fn a_bad_extension_header_is_reported() {
     let mut a = Host::a();
     // Destination options with an unknown option that asks for a report.
