@@ -142,9 +142,8 @@ impl<H: Host> Stack<H> {
         let mut iss = isn::initial_sequence(self.keys.isn.flow(&flow), now);
         match self.find_flow(hash, &flow) {
             None => {}
-            // Our own old connection: the peer's TIME-WAIT or none knows it, and newer timestamps and
-            // sequence numbers tell the two apart (RFC 6191).
-            Some(FlowRef::TimeWait(at)) => {
+            // Our own old connection.
+            Some(FlowRef::TimeWait(at)) if self.is_reusable(now, at) => {
                 if let Some(entry) = self.time_waits.get(at) {
                     iss = iss.max(entry.state.iss_min());
                 }
@@ -220,11 +219,15 @@ impl<H: Host> Stack<H> {
         port.ok_or(ConnectError::NoPort)
     }
 
-    /// As Linux's `tcp_tw_reuse`: after a second, timestamps and initial sequence numbers beyond the old
-    /// window tell the new connection's segments from late ones.
+    /// As Linux's `tcp_tw_reuse`: after a second, timestamps and an initial sequence number beyond the old
+    /// window tell the new connection's segments from late ones (RFC 6191). Without timestamps nothing
+    /// tells the peer's late ones from its new ones.
     fn is_reusable(&self, now: Instant, at: u32) -> bool {
-        let left = self.time_waits.get(at).map(|entry| entry.state.expires().since(now));
-        left.is_some_and(|left| left + TIME_WAIT_REUSE_AFTER <= self.config.tcp.time_wait)
+        self.time_waits.get(at).is_some_and(|entry| {
+            let left = entry.state.expires().since(now);
+            entry.state.has_timestamps()
+                && left + TIME_WAIT_REUSE_AFTER <= self.config.tcp.time_wait
+        })
     }
 
     /// A port that nobody who conflicts with `wanted` has.

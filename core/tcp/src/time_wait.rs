@@ -60,6 +60,11 @@ impl TimeWait {
         self.expires
     }
 
+    /// The old connection used timestamps, so that its late segments can be told from a new one's.
+    pub fn has_timestamps(&self) -> bool {
+        self.timestamps
+    }
+
     /// The least initial sequence number of a new connection between the same ports: beyond the
     /// largest window of the old one.
     pub fn iss_min(&self) -> SeqNum {

@@ -543,6 +543,32 @@ fn ports_in_time_wait_are_the_last_choice() {
 }
 
 #[test]
+fn our_own_time_wait_is_reused_only_when_timestamps_tell_the_two_apart() {
+    for timestamps in [true, false] {
+        let tcp = towpath_tcp::Config { timestamps, ..Default::default() };
+        let config = StackConfig { tcp, ..StackConfig::default() };
+        let mut w = World::with(LinkConfig::default(), config, false);
+        let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+        let client = connect_from_port(&mut w.a, 5000, "10.0.0.2:80").expect("connect");
+        w.wait(5000, "accept", |w| !w.b.host.accepted.is_empty());
+        let server = w.b.accept(listener).unwrap();
+        w.a.close(client.id);
+        w.run(50);
+        w.b.close(server.id);
+        w.run(50);
+        assert_eq!(w.a.stack.time_waits.len(), 1);
+        let again = connect_from_port(&mut w.a, 5000, "10.0.0.2:80");
+        assert_eq!(again.err(), Some(ConnectError::AddrInUse), "a moment ago");
+        w.run(1500);
+        let again = connect_from_port(&mut w.a, 5000, "10.0.0.2:80");
+        assert_eq!(again.is_ok(), timestamps);
+        w.run(61_000);
+        let last = connect_from_port(&mut w.a, 5000, "10.0.0.2:80");
+        assert_eq!(last.is_ok(), !timestamps, "TIME-WAIT is over, or the port in use again");
+    }
+}
+
+#[test]
 fn keepalive_finds_a_dead_peer() {
     let mut w = World::new(LinkConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 10);
