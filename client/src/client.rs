@@ -11,7 +11,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
 };
 use towpath_ring::{Channel, Region};
-use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::control::{DATA_MAX, Reply, Request, call};
 use towpath_shm::layout::{Command, Plain, Slot, VERSION, op};
 
 use crate::syscall::SignalsBlocked;
@@ -36,8 +36,7 @@ pub struct Client {
     dead: AtomicBool,
 }
 
-/// What a process needs that is about to be forked or spawned: a channel of its own, on which it
-/// holds what its parent holds.
+/// What a process needs that is about to be forked, executed or spawned: a channel of its own.
 #[derive(Debug)]
 pub struct Cloned {
     /// The control socket, close-on-exec.
@@ -59,21 +58,19 @@ impl Client {
         crate::wait::prepare();
         let control = HighFd::new(control);
         // The hello drops what this image does not list, and a list takes full generations, which
-        // are in the region, which comes with the answer. A clone holds it all meanwhile.
-        let holder = match held {
-            Some(_) => {
-                Some(exchange(&control, &Request { call: call::CLONE, ..Request::default() })?)
-            }
-            None => None,
-        };
-        let received = exchange(&control, &hello())?;
-        let mut fds = received.into_iter();
-        let mut next = || fds.next().ok_or(Error::Refused(Errno::PROTO.raw_os_error()));
-        let (region, channel, engine_bell, bell) = (next()?, next()?, next()?, next()?);
+        // are in the region.
+        let asked = exchange(&control, &Request { call: call::REGION, ..Request::default() })?;
+        let region = asked.into_iter().next().ok_or(PROTOCOL)?;
+        let region = Region::map(raised(region)).map_err(build_mismatch)?;
+        let held = held.map(|held| held(&region)).unwrap_or_default();
+        let mut fds = hello(&control, &held)?.into_iter();
+        let mut next = || fds.next().ok_or(PROTOCOL);
+        let (again, channel, engine_bell, bell) = (next()?, next()?, next()?, next()?);
+        close(again);
         // Several threads may read it: whoever comes second must not sleep.
         rustix::fs::fcntl_setfl(&bell, rustix::fs::OFlags::NONBLOCK)?;
-        let client = Self {
-            region: Region::map(raised(region)).map_err(build_mismatch)?,
+        Ok(Self {
+            region,
             channel: Channel::map(raised(channel)).map_err(build_mismatch)?,
             control,
             engine_bell: HighFd::new(engine_bell),
@@ -81,17 +78,10 @@ impl Client {
             commands: Lock::new(()),
             calls: Lock::new(()),
             dead: AtomicBool::new(false),
-        };
-        if let Some(held) = held {
-            for socket in held(&client.region) {
-                client.adopt(socket)?;
-            }
-        }
-        holder.into_iter().flatten().for_each(close);
-        Ok(client)
+        })
     }
 
-    /// A socket that this process did not hold: from an exec or SCM_RIGHTS.
+    /// A socket that this process did not hold: from SCM_RIGHTS.
     pub fn adopt(&self, socket: Socket) -> Result<(), Error> {
         let (slot, generation) = (socket.slot, socket.generation);
         let request = Request { call: call::ADOPT, slot, generation, ..Request::default() };
@@ -102,12 +92,12 @@ impl Client {
         }
     }
 
-    /// A second channel that holds what this one holds.
-    pub fn clone_channel(&self) -> Result<Cloned, Error> {
-        let request = Request { call: call::CLONE, ..Request::default() };
+    /// A second channel, for a [`towpath_shm::control::purpose`].
+    pub fn clone_channel(&self, purpose: u32) -> Result<Cloned, Error> {
+        let request = Request { call: call::CLONE, a: purpose, ..Request::default() };
         let (_, fds) = self.call_with_descriptors(&request)?;
         let mut fds = fds.into_iter();
-        let mut next = || fds.next().ok_or(Error::Refused(Errno::PROTO.raw_os_error()));
+        let mut next = || fds.next().ok_or(PROTOCOL);
         Ok(Cloned { control: HighFd::new(next()?), channel: next()?, bell: next()? })
     }
 
@@ -276,9 +266,33 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {}
 }
 
-fn hello() -> Request {
+/// What answers a protocol that is not ours.
+const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
+
+/// Says hello, and what this process image was born with.
+fn hello(control: &HighFd, held: &[Socket]) -> Result<Vec<OwnedFd>, Error> {
+    const AT_ONCE: usize = DATA_MAX / 8;
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
-    Request { call: call::HELLO, a: pid, ..Request::default() }
+    let mut left = held;
+    loop {
+        let (now, rest) = left.split_at(left.len().min(AT_ONCE));
+        left = rest;
+        let mut request = Request {
+            call: call::HELLO,
+            a: pid,
+            b: u32::from(!rest.is_empty()),
+            len: now.len() as u32 * 8,
+            ..Request::default()
+        };
+        for (to, socket) in request.data.chunks_exact_mut(8).zip(now) {
+            to[..4].copy_from_slice(&socket.slot.to_ne_bytes());
+            to[4..].copy_from_slice(&socket.generation.to_ne_bytes());
+        }
+        let fds = exchange(control, &request)?;
+        if rest.is_empty() {
+            return Ok(fds);
+        }
+    }
 }
 
 /// One request before there is a client, and the descriptors of its reply.
@@ -287,9 +301,7 @@ fn exchange(control: &HighFd, request: &Request) -> Result<Vec<OwnedFd>, Error> 
     send_request(control, request)?;
     let reply = recv_reply(control, &mut fds)?;
     match reply.errno {
-        0 if request.call == call::HELLO && reply.a != VERSION => {
-            Err(Error::Refused(Errno::PROTO.raw_os_error()))
-        }
+        0 if request.call == call::REGION && reply.a != VERSION => Err(PROTOCOL),
         0 => Ok(fds),
         errno => Err(Error::Refused(errno)),
     }
@@ -348,7 +360,7 @@ fn raised(fd: OwnedFd) -> OwnedFd {
 const HIGH: i32 = 900;
 
 fn build_mismatch(_: std::io::Error) -> Error {
-    Error::Refused(Errno::PROTO.raw_os_error())
+    PROTOCOL
 }
 
 impl Cloned {
@@ -358,7 +370,7 @@ impl Cloned {
         close(self.bell);
     }
 
-    /// For posix_spawn: only the control socket is needed; the new image says hello on it.
+    /// For a new image: only the control socket is needed; it says hello on it.
     pub fn into_control(self) -> HighFd {
         let Self { control, channel, bell } = self;
         close(channel);

@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use towpath_ring::{Channel, EngineChannel, doorbell};
 
+use crate::processes::Expected;
+
 /// Names a channel while it lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ChannelId(pub u32);
@@ -24,8 +26,14 @@ pub(crate) struct Attached {
     pub holds: HashSet<u32>,
     /// As it says.
     pub pid: u32,
-    /// Sockets listed in a HELLO that is not complete.
+    /// Sockets listed in a HELLO that is not complete, or for a CLONE.
     pub listed: Vec<(u32, u32)>,
+    /// It is for a program that has not said HELLO.
+    pub expected: Option<Expected>,
+    /// Channels that were cloned from this one, for programs that do not run yet.
+    pub clones: Vec<ChannelId>,
+    /// Whose `clones` it is in.
+    pub parent: Option<ChannelId>,
     /// There are events to be rung for.
     pub touched: bool,
 }
@@ -50,6 +58,9 @@ impl Channels {
             holds: HashSet::new(),
             pid: 0,
             listed: Vec::new(),
+            expected: None,
+            clones: Vec::new(),
+            parent: None,
             touched: false,
         };
         let index = self.slab.iter().position(Option::is_none).unwrap_or(self.slab.len());

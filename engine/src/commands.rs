@@ -55,6 +55,11 @@ impl Engine {
     fn command(&mut self, now: Instant, id: ChannelId, command: &Command) {
         self.host.counters.commands += 1;
         let &Command { slot, generation, .. } = command;
+        match command.op {
+            op::LIST => return self.list(id, slot, generation),
+            op::SPAWNED => return self.spawned(now, id),
+            _ => {}
+        }
         let held = match self.host.slots.find(slot, generation) {
             Some(entry) => entry.holders.contains(&id),
             None => {

@@ -24,7 +24,7 @@ const BACKLOG_MAX: u32 = 4096;
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 
 /// An answer and the descriptors that go with it.
-type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
+pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
 
 impl Engine {
     /// Answers what a process asked. One request: the next may have been made since we looked at what else
@@ -58,10 +58,11 @@ impl Engine {
         let plain = |reply| Ok((reply, Vec::new()));
         match request.call {
             call::HELLO => return self.hello(now, id, request),
-            call::CLONE => return self.clone_channel(id),
+            call::REGION => return self.region(),
             _ if self.host.channels.get(id).is_none_or(|attached| attached.ring.is_none()) => {
                 return Err(Errno(EPROTO));
             }
+            call::CLONE => return self.clone_channel(id, request.a),
             call::SOCKET => return plain(self.socket(id, request.a, request.b)?),
             call::INTERFACES => return plain(self.interfaces()),
             call::SOCKETS => return plain(self.list_sockets(request.a)),
@@ -110,26 +111,21 @@ impl Engine {
             return Ok((Reply::default(), Vec::new()));
         }
         let listed = std::mem::take(&mut attached.listed);
-        let mut before: Vec<u32> = attached.holds.iter().copied().collect();
-        before.sort_unstable();
+        self.no_more_a_clone(id);
         // Fresh rings: whatever the old image left half done in its own is forgotten with them.
         self.host.channels.start(id, false).map_err(|_| Errno(ENOBUFS))?;
-        let mut kept = std::collections::HashSet::new();
-        for (slot, generation) in listed {
-            if self.host.slots.find(slot, generation).is_some() {
-                self.adopt(id, slot);
-                kept.insert(slot);
-            }
-        }
-        for slot in before.into_iter().filter(|slot| !kept.contains(slot)) {
-            self.let_go(now, id, slot);
-        }
+        self.keep_only(now, id, &listed);
         let reply = Reply { a: VERSION, ..Reply::default() };
         Ok((reply, self.welcome(id)?))
     }
 
+    fn region(&self) -> Answer {
+        let file = self.host.region.mapping().file().ok_or(Errno(EPROTO))?;
+        Ok((Reply { a: VERSION, ..Reply::default() }, vec![duplicate(file)?]))
+    }
+
     /// Region, channel, engine doorbell, own doorbell.
-    fn welcome(&self, id: ChannelId) -> Result<Vec<OwnedFd>, Errno> {
+    pub(crate) fn welcome(&self, id: ChannelId) -> Result<Vec<OwnedFd>, Errno> {
         let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
         let channel = attached.ring.as_ref().map(|ring| ring.channel().mapping());
         let fds = [
@@ -139,30 +135,6 @@ impl Engine {
             Some(&attached.doorbell),
         ];
         fds.into_iter().map(|fd| duplicate(fd.ok_or(Errno(EPROTO))?)).collect()
-    }
-
-    fn clone_channel(&mut self, id: ChannelId) -> Answer {
-        let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
-        let mut held: Vec<u32> = attached.holds.iter().copied().collect();
-        held.sort_unstable();
-        let pid = attached.pid;
-        let (clone, control) = self.open_channel().map_err(|_| Errno(ENOBUFS))?;
-        // The child inherits epoll sets whose events went to its parent: it looks at everything.
-        let started = self.host.channels.start(clone, true);
-        let fds = started.map_err(|_| Errno(ENOBUFS)).and_then(|()| self.welcome(clone));
-        let Ok([_, channel, _, bell]) =
-            fds.map(<[OwnedFd; 4]>::try_from).unwrap_or_else(|_| Err(Vec::new()))
-        else {
-            self.detach(self.host.now, clone);
-            return Err(Errno(ENOBUFS));
-        };
-        if let Some(attached) = self.host.channels.get_mut(clone) {
-            attached.pid = pid;
-        }
-        for slot in held {
-            self.hold(clone, slot);
-        }
-        Ok((Reply::default(), vec![control, channel, bell]))
     }
 
     fn socket(&mut self, id: ChannelId, family: u32, protocol: u32) -> Result<Reply, Errno> {

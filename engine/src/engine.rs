@@ -43,6 +43,8 @@ pub struct Engine {
     pub(crate) orphans: VecDeque<(Instant, u32, u32)>,
     /// Sockets in messages, held by nobody, by the time that they are closed.
     pub(crate) parked: VecDeque<Parked>,
+    /// Channels of programs that run and have not said HELLO, by the time that they have for it.
+    pub(crate) expected: VecDeque<(Instant, ChannelId)>,
     /// Sockets whose programs wait for transmit memory.
     pub(crate) starved: Vec<u32>,
     pub(crate) starved_at: Instant,
@@ -164,6 +166,7 @@ impl Engine {
             hostile: Vec::new(),
             orphans: VecDeque::new(),
             parked: VecDeque::new(),
+            expected: VecDeque::new(),
             starved: Vec::new(),
             starved_at: now,
             sweep_at: now,

@@ -6,7 +6,7 @@
 //!
 //! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) →
 //! `host` (what the stack tells) → `slots`, `channels` (who has what) → `lifecycle` (how sockets
-//! and processes end) → `sweep` (memory comes back).
+//! and processes end) → `processes` (how they come from each other) → `sweep` (memory comes back).
 
 mod channels;
 mod clock;
@@ -21,6 +21,7 @@ mod host;
 mod lifecycle;
 mod options;
 mod poller;
+mod processes;
 mod remote;
 mod report;
 mod run;

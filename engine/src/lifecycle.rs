@@ -284,6 +284,8 @@ impl Engine {
         for slot in held {
             self.let_go(now, id, slot);
         }
+        self.spawned(now, id);
+        self.no_more_a_clone(id);
         if let Some(attached) = self.host.channels.remove(id) {
             self.poller.remove(attached.control.as_fd());
         }

@@ -146,6 +146,8 @@ pub(crate) struct EngineCounters {
     pub hostile_sockets: u64,
     /// Datagrams that could not be sent.
     pub datagrams_refused: u64,
+    /// Spawned programs that did not attach: static or set-user-id ones.
+    pub strangers: u64,
     /// Connections that were taken off an accept queue and never claimed.
     pub unclaimed: u64,
     /// Times that a program had to wait for transmit memory.
@@ -167,6 +169,7 @@ impl EngineCounters {
             hostile_channels,
             hostile_sockets,
             datagrams_refused,
+            strangers,
             unclaimed,
             starved,
             unexpected,
@@ -181,6 +184,7 @@ impl EngineCounters {
             ("hostile_channels", hostile_channels),
             ("hostile_sockets", hostile_sockets),
             ("datagrams_refused", datagrams_refused),
+            ("strangers", strangers),
             ("unclaimed", unclaimed),
             ("starved", starved),
             ("unexpected", unexpected),

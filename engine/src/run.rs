@@ -84,6 +84,7 @@ impl Engine {
         self.feed_starved(now);
         self.reset_orphans(now);
         self.close_parked(now);
+        self.end_expectations(now);
         self.sweep(now);
         self.tell(now);
         self.cut_off_hostile(now);
@@ -213,6 +214,7 @@ impl Engine {
             (!self.host.sweep.is_empty()).then_some(self.sweep_at),
             self.orphans.front().map(|orphan| orphan.0),
             self.parked.front().map(|parked| parked.until),
+            self.expected.front().map(|(until, _)| *until),
             self.host.deferred.first_key_value().map(|(&(until, _), _)| until),
             self.leave_at,
             (!self.backlog.is_empty()).then_some(now),

@@ -141,7 +141,7 @@ AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run
 a message and in no program is kept for 30 seconds.
 
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
-Go) are not seen, set-user-id programs are left alone, a pointer that is not valid is a fault in the
+Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the
 program instead of EFAULT (except a null pointer, and any into the first page), and a signal handler
 that calls a socket function while the same thread is inside one of epoll's can wait for itself.
 SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.

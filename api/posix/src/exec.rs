@@ -4,8 +4,10 @@
 use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use towpath_client::{HighFd, Lock, LockGuard};
-use towpath_shm::control::ENV_CONTROL;
+use towpath_client::descriptors::{self, Entry};
+use towpath_client::{Client, Cloned, HighFd, Lock, LockGuard, syscall};
+use towpath_shm::control::{ENV_CONTROL, purpose};
+use towpath_shm::layout::{Command, op};
 
 use crate::process;
 
@@ -132,13 +134,55 @@ pub unsafe fn exec<T>(
     let Ok(client) = process::client() else {
         return real(envp);
     };
-    let control = client.control();
+    let _lock = lock();
+    list_inheritable(client);
+    // With a channel of its own the new image holds what it inherits; ours ends with this image. If
+    // there is no more to be had it gets ours.
+    let own = client.clone_channel(purpose::EXEC).map(Cloned::into_control);
+    let control = own.as_ref().unwrap_or_else(|_| client.control());
     // SAFETY: the caller's promise.
     let environment = unsafe { Environment::new(envp, control.get()) };
     control.set_inheritable(true);
     let result = real(environment.as_ptr());
     control.set_inheritable(false);
     result
+}
+
+/// Tells the engine what a program would have that is executed now, for the next clone.
+fn list_inheritable(client: &Client) {
+    for (fd, entry) in descriptors::ours(0) {
+        if let Entry::Socket(socket) = entry
+            && syscall::fcntl(fd, libc::F_GETFD, 0)
+                .is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0)
+        {
+            client.socket_command(socket, op::LIST, 0, 0);
+        }
+    }
+}
+
+/// A channel for a program to be spawned, under the lock.
+struct Spawning {
+    client: &'static Client,
+    control: HighFd,
+    _lock: LockGuard<'static, ()>,
+}
+
+impl Spawning {
+    fn new() -> Option<Self> {
+        let client = process::client().ok()?;
+        let lock = lock();
+        list_inheritable(client);
+        let control = client.clone_channel(purpose::SPAWN).ok()?.into_control();
+        control.set_inheritable(true);
+        Some(Self { client, control, _lock: lock })
+    }
+}
+
+impl Drop for Spawning {
+    fn drop(&mut self) {
+        self.control.close();
+        self.client.command(&Command { op: op::SPAWNED, ..Command::default() });
+    }
 }
 
 /// posix_spawn and its kin: `real` gets the environment to use.
@@ -149,38 +193,29 @@ pub unsafe fn spawn<T>(
     envp: *const *const c_char,
     real: impl FnOnce(*const *const c_char) -> T,
 ) -> T {
-    let Some(control) = control_for_child() else {
+    let Some(spawning) = Spawning::new() else {
         return real(envp);
     };
-    let _lock = lock();
     // SAFETY: the caller's promise.
-    let environment = unsafe { Environment::new(envp, control.get()) };
-    control.set_inheritable(true);
+    let environment = unsafe { Environment::new(envp, spawning.control.get()) };
     real(environment.as_ptr())
 }
 
 /// For functions of libc that make a process out of `environ` at once, as popen does.
 pub fn with_own_environment<T>(real: impl FnOnce() -> T) -> T {
-    let Some(control) = control_for_child() else {
+    let Some(spawning) = Spawning::new() else {
         return real();
     };
-    let _lock = lock();
-    control.set_inheritable(true);
     // SAFETY: environ is a null-terminated array of strings. Whoever reads it meanwhile finds the
     // same strings in ours, which stands until the old one is back.
     unsafe {
         let before = environ;
-        let environment = Environment::new(before.cast_const().cast(), control.get());
+        let environment = Environment::new(before.cast_const().cast(), spawning.control.get());
         environ = environment.as_ptr().cast_mut().cast();
         let result = real();
         environ = before;
         result
     }
-}
-
-fn control_for_child() -> Option<HighFd> {
-    let client = process::client().ok()?;
-    Some(client.clone_channel().ok()?.into_control())
 }
 
 #[cfg(test)]

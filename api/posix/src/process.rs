@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use towpath_client::{Client, Region, descriptors};
+use towpath_shm::control::purpose;
 
 use crate::errno::fail;
 use crate::{Errno, Result, exec, hub, rights};
@@ -103,7 +104,7 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
         return real();
     };
     // A dead engine cannot clone; the child finds out for itself.
-    let cloned = client.clone_channel().ok();
+    let cloned = client.clone_channel(purpose::FORK).ok();
     let exec_lock = exec::lock();
     let mut hub = hub::lock_all();
     let locks = (crate::option::lock(), crate::cork::lock(), client.lock_all());

@@ -65,7 +65,7 @@ pub mod call {
     /// and does not list is dropped; the rings start empty.
     /// Reply: `a` = layout version; descriptors: region, channel, engine doorbell, own doorbell.
     pub const HELLO: u32 = 1;
-    /// Before fork or posix_spawn: a second channel that holds what this one holds.
+    /// Before fork, exec or posix_spawn: a second channel; `a` says for what ([`super::purpose`]).
     /// Reply: descriptors: control socket, channel memory, own doorbell. (Region and engine doorbell are the same.)
     pub const CLONE: u32 = 2;
     /// socket(2): `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58). Reply: slot, generation.
@@ -89,6 +89,20 @@ pub mod call {
     pub const INTERFACES: u32 = 10;
     /// `towpath ss`: `a` = first slot to look at. Reply: `data` = JSON lines, `a` = next slot, 0 at the end.
     pub const SOCKETS: u32 = 11;
+    /// Before HELLO: the region, in which a new process image finds what its descriptors stand for.
+    /// Reply: `a` = layout version; descriptor: region.
+    pub const REGION: u32 = 12;
+}
+
+/// `a` of [`call::CLONE`]: who will have the channel, and what it holds.
+pub mod purpose {
+    /// A child of fork: what this process holds.
+    pub const FORK: u32 = 0;
+    /// The program that this process becomes: what was told by [`crate::layout::op::LIST`].
+    pub const EXEC: u32 = 1;
+    /// A program that this process spawns: what it holds, until it says HELLO. If it does not within
+    /// some seconds of [`crate::layout::op::SPAWNED`]: what was told by [`crate::layout::op::LIST`].
+    pub const SPAWN: u32 = 2;
 }
 
 /// One interface, for SIOCGIFCONF, getifaddrs and the like.

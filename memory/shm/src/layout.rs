@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 /// First word of a region and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this file does. Both sides come from one build: they must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -359,6 +359,10 @@ pub mod op {
     pub const SETTING: u32 = 6;
     /// The program wants transmit memory (`tx_cap` is 0): attach it and report `event::TX`.
     pub const TX_WINDOW: u32 = 7;
+    /// The next CLONE is told of this socket: the program to be executed inherits it.
+    pub const LIST: u32 = 8;
+    /// The programs that this process has spawned run, or never will. About no socket.
+    pub const SPAWNED: u32 = 9;
 }
 
 /// `a` of [`op::SETTING`].

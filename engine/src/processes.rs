@@ -1,0 +1,149 @@
+//! How processes come from processes: a fork's channel, and that of a program to be executed.
+//!
+//! A program that is executed says HELLO, and lists what it was given. One that cannot (a static
+//! binary, a set-user-id one) never does, and must not keep alive what its parent closes: its channel
+//! was made with the list of what is inheritable, and comes down to that.
+//!
+//! ```text
+//! fork           CLONE FORK    all that the parent holds
+//! exec           CLONE EXEC    what was listed; the old image's channel ends with the old image
+//! posix_spawn    CLONE SPAWN   all that the parent holds: file actions may pass on any of it.
+//!                SPAWNED       the program runs; without HELLO in time: what was listed
+//! ```
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use towpath_shm::control::{Reply, purpose};
+use towpath_shm::layout::SLOTS_MAX;
+use towpath_tcp::Instant;
+
+use crate::channels::ChannelId;
+use crate::control::Answer;
+use crate::engine::Engine;
+use crate::errno::{EINVAL, ENOBUFS, EPROTO, Errno};
+
+/// How long a program that was spawned has to say HELLO: the dynamic loader runs before that. Later
+/// it still gets what its parent has not closed meanwhile.
+const HELLO_WITHIN: Duration = Duration::from_secs(5);
+
+/// A channel that was made for a program that has not said HELLO.
+#[derive(Debug)]
+pub(crate) struct Expected {
+    /// What it has without file actions.
+    pub inherits: Vec<(u32, u32)>,
+    /// When it comes down to that. None: it is not known to run yet, or has come down.
+    pub until: Option<Instant>,
+}
+
+impl Engine {
+    /// A process lists a socket for its next CLONE.
+    pub(crate) fn list(&mut self, id: ChannelId, slot: u32, generation: u32) {
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        if attached.listed.len() < SLOTS_MAX as usize {
+            attached.listed.push((slot, generation));
+        } else {
+            self.hostile.push(id);
+        }
+    }
+
+    pub(crate) fn clone_channel(&mut self, id: ChannelId, wanted: u32) -> Answer {
+        let parent = self.host.channels.get_mut(id).ok_or(Errno(EPROTO))?;
+        let listed = std::mem::take(&mut parent.listed);
+        let pid = parent.pid;
+        let mut held: Vec<u32> = parent.holds.iter().copied().collect();
+        let inherits: Vec<(u32, u32)> =
+            listed.into_iter().filter(|(slot, _)| parent.holds.contains(slot)).collect();
+        match wanted {
+            purpose::FORK | purpose::SPAWN => {}
+            purpose::EXEC => held = inherits.iter().map(|(slot, _)| *slot).collect(),
+            _ => return Err(Errno(EINVAL)),
+        }
+        held.sort_unstable();
+        let (clone, control) = self.open_channel().map_err(|_| Errno(ENOBUFS))?;
+        // The child inherits epoll sets whose events went to its parent: it looks at everything.
+        let started = self.host.channels.start(clone, true);
+        let fds = started.map_err(|_| Errno(ENOBUFS)).and_then(|()| self.welcome(clone));
+        let Ok([_, channel, _, bell]) =
+            fds.map(<[OwnedFd; 4]>::try_from).unwrap_or_else(|_| Err(Vec::new()))
+        else {
+            self.detach(self.host.now, clone);
+            return Err(Errno(ENOBUFS));
+        };
+        if let Some(attached) = self.host.channels.get_mut(clone) {
+            attached.pid = pid;
+            if wanted == purpose::SPAWN {
+                attached.expected = Some(Expected { inherits, until: None });
+                attached.parent = Some(id);
+            }
+        }
+        for slot in held {
+            self.hold(clone, slot);
+        }
+        if wanted == purpose::SPAWN
+            && let Some(parent) = self.host.channels.get_mut(id)
+        {
+            parent.clones.push(clone);
+        }
+        Ok((Reply::default(), vec![control, channel, bell]))
+    }
+
+    /// The programs that a process has spawned run, or never will.
+    pub(crate) fn spawned(&mut self, now: Instant, id: ChannelId) {
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        for clone in std::mem::take(&mut attached.clones) {
+            let Some(attached) = self.host.channels.get_mut(clone) else { continue };
+            attached.parent = None;
+            if let Some(expected) = &mut attached.expected {
+                let until = now + HELLO_WITHIN;
+                expected.until = Some(until);
+                self.expected.push_back((until, clone));
+            }
+        }
+    }
+
+    /// A channel is what it is from here on: it has said HELLO, or is gone.
+    pub(crate) fn no_more_a_clone(&mut self, id: ChannelId) {
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        attached.expected = None;
+        if let Some(parent) = attached.parent.take()
+            && let Some(parent) = self.host.channels.get_mut(parent)
+        {
+            parent.clones.retain(|clone| *clone != id);
+        }
+    }
+
+    /// Programs that did not say HELLO in time hold what they inherit, and no more.
+    pub(crate) fn end_expectations(&mut self, now: Instant) {
+        while let Some(&(until, id)) = self.expected.front() {
+            if until > now {
+                return;
+            }
+            self.expected.pop_front();
+            let Some(attached) = self.host.channels.get_mut(id) else { continue };
+            // Ids are used again.
+            let Some(expected) = attached.expected.take_if(|it| it.until == Some(until)) else {
+                continue;
+            };
+            self.host.counters.strangers += 1;
+            self.keep_only(now, id, &expected.inherits);
+        }
+    }
+
+    /// A process holds what is listed and nothing else.
+    pub(crate) fn keep_only(&mut self, now: Instant, id: ChannelId, listed: &[(u32, u32)]) {
+        let Some(attached) = self.host.channels.get(id) else { return };
+        let mut before: Vec<u32> = attached.holds.iter().copied().collect();
+        before.sort_unstable();
+        let mut kept = std::collections::HashSet::new();
+        for &(slot, generation) in listed {
+            if self.host.slots.find(slot, generation).is_some() {
+                self.adopt(id, slot);
+                kept.insert(slot);
+            }
+        }
+        for slot in before.into_iter().filter(|slot| !kept.contains(slot)) {
+            self.let_go(now, id, slot);
+        }
+    }
+}
