@@ -17,6 +17,8 @@ pub const DESCRIPTORS_MAX: usize = 1 << 20;
 static TABLE: [AtomicU64; DESCRIPTORS_MAX] = [const { AtomicU64::new(0) }; DESCRIPTORS_MAX];
 // How many of the process's descriptors stand for a slot.
 static HOLDS: [AtomicU32; SLOTS_MAX as usize] = [const { AtomicU32::new(0) }; SLOTS_MAX as usize];
+// How often the table was changed.
+static CHANGES: AtomicU32 = AtomicU32::new(0);
 // One more than the highest number ever entered, so that scans end early.
 static END: AtomicU32 = AtomicU32::new(0);
 
@@ -61,6 +63,7 @@ pub fn fits(fd: i32) -> bool {
 
 /// Enters an open descriptor that stands for `socket`.
 pub fn set_socket(fd: i32, socket: Socket) {
+    CHANGES.fetch_add(1, Ordering::SeqCst);
     HOLDS[socket.slot as usize].fetch_add(1, Ordering::AcqRel);
     set(fd, SOCKET << KIND_SHIFT | u64::from(socket.slot) << 32 | u64::from(socket.generation));
 }
@@ -91,12 +94,19 @@ pub fn take(fd: i32) -> Taken {
         Entry::Internal => return Taken { entry: Entry::Internal, last: false },
         Entry::Socket(_) | Entry::Epoll(_) => {}
     }
+    CHANGES.fetch_add(1, Ordering::SeqCst);
     let entry = unpack(word.swap(0, Ordering::AcqRel));
     let last = match entry {
         Entry::Socket(socket) => HOLDS[socket.slot as usize].fetch_sub(1, Ordering::AcqRel) == 1,
         _ => false,
     };
     Taken { entry, last }
+}
+
+/// Another number than before: sockets were opened or closed since. Whoever forks compares, because the
+/// kernel copies descriptors and memory one after the other, while other threads go on.
+pub fn changes() -> u32 {
+    CHANGES.load(Ordering::SeqCst)
 }
 
 /// The descriptor numbers from `from` on that are ours, ascending.

@@ -30,7 +30,8 @@ pub(crate) struct Attached {
     pub listed: Vec<(u32, u32)>,
     /// It is for a program that has not said HELLO.
     pub expected: Option<Expected>,
-    /// Channels that were cloned from this one, for programs that do not run yet.
+    /// Channels that were cloned from this one, and whose processes may not have begun: what this one
+    /// comes by meanwhile they may inherit.
     pub clones: Vec<ChannelId>,
     /// Whose `clones` it is in.
     pub parent: Option<ChannelId>,

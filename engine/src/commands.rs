@@ -58,6 +58,7 @@ impl Engine {
         match command.op {
             op::LIST => return self.list(id, slot, generation),
             op::SPAWNED => return self.spawned(now, id),
+            op::SETTLED => return self.settled(now, id),
             _ => {}
         }
         let held = match self.host.slots.find(slot, generation) {
@@ -68,7 +69,7 @@ impl Engine {
             }
         };
         match command.op {
-            op::ACCEPTED if !held => self.claim(id, slot),
+            op::ACCEPTED if !held => self.adopt(id, slot),
             op::TX if held => self.transmit(now, slot),
             op::RX_SPACE if held => self.received(now, slot),
             op::CLOSE if held => self.let_go(now, id, slot),

@@ -47,6 +47,13 @@ impl Engine {
         }
         entry.unclaimed = None;
         entry.parked = None;
+        // Children that were forked just now may have it too; they will say.
+        for at in 0..attached.clones.len() {
+            let Some(&clone) = self.host.channels.get(id).and_then(|it| it.clones.get(at)) else {
+                break;
+            };
+            self.hold(clone, slot);
+        }
     }
 
     /// A process came by a descriptor for it otherwise than by opening it.
@@ -285,6 +292,7 @@ impl Engine {
             self.let_go(now, id, slot);
         }
         self.spawned(now, id);
+        self.orphan_clones(id);
         self.no_more_a_clone(id);
         if let Some(attached) = self.host.channels.remove(id) {
             self.poller.remove(attached.control.as_fd());

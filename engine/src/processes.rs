@@ -6,10 +6,15 @@
 //!
 //! ```text
 //! fork           CLONE FORK    all that the parent holds
+//!                SETTLED       what the child listed
 //! exec           CLONE EXEC    what was listed; the old image's channel ends with the old image
 //! posix_spawn    CLONE SPAWN   all that the parent holds: file actions may pass on any of it.
 //!                SPAWNED       the program runs; without HELLO in time: what was listed
 //! ```
+//!
+//! Between CLONE and the birth of the new process other threads of the parent go on opening and closing
+//! sockets. So a clone keeps what the parent closes and is given what the parent comes by, until the new
+//! process has said what it really has.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -54,11 +59,15 @@ impl Engine {
         let mut held: Vec<u32> = parent.holds.iter().copied().collect();
         let inherits: Vec<(u32, u32)> =
             listed.into_iter().filter(|(slot, _)| parent.holds.contains(slot)).collect();
-        match wanted {
-            purpose::FORK | purpose::SPAWN => {}
-            purpose::EXEC => held = inherits.iter().map(|(slot, _)| *slot).collect(),
+        let expected = match wanted {
+            purpose::FORK => None,
+            purpose::SPAWN => Some(Expected { inherits, until: None }),
+            purpose::EXEC => {
+                held = inherits.iter().map(|(slot, _)| *slot).collect();
+                Some(Expected { inherits, until: None })
+            }
             _ => return Err(Errno(EINVAL)),
-        }
+        };
         held.sort_unstable();
         let (clone, control) = self.open_channel().map_err(|_| Errno(ENOBUFS))?;
         // The child inherits epoll sets whose events went to its parent: it looks at everything.
@@ -72,32 +81,58 @@ impl Engine {
         };
         if let Some(attached) = self.host.channels.get_mut(clone) {
             attached.pid = pid;
-            if wanted == purpose::SPAWN {
-                attached.expected = Some(Expected { inherits, until: None });
-                attached.parent = Some(id);
-            }
+            attached.expected = expected;
+            attached.parent = Some(id);
         }
         for slot in held {
             self.hold(clone, slot);
         }
-        if wanted == purpose::SPAWN
-            && let Some(parent) = self.host.channels.get_mut(id)
-        {
+        if let Some(parent) = self.host.channels.get_mut(id) {
             parent.clones.push(clone);
         }
         Ok((Reply::default(), vec![control, channel, bell]))
     }
 
-    /// The programs that a process has spawned run, or never will.
+    /// A child of fork has listed what it has.
+    pub(crate) fn settled(&mut self, now: Instant, id: ChannelId) {
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        let listed = std::mem::take(&mut attached.listed);
+        if let Some(parent) = attached.parent {
+            // Its parent took the connection off an accept queue, and will say so any moment. The child
+            // must not be the only one to hold it meanwhile.
+            for &(slot, generation) in &listed {
+                if self.host.slots.find(slot, generation).is_some_and(|it| it.unclaimed.is_some()) {
+                    self.claim(parent, slot);
+                }
+            }
+        }
+        self.no_more_a_clone(id);
+        self.keep_only(now, id, &listed);
+    }
+
+    /// The programs that a process has spawned, or has become, run, or never will.
     pub(crate) fn spawned(&mut self, now: Instant, id: ChannelId) {
         let Some(attached) = self.host.channels.get_mut(id) else { return };
         for clone in std::mem::take(&mut attached.clones) {
             let Some(attached) = self.host.channels.get_mut(clone) else { continue };
-            attached.parent = None;
             if let Some(expected) = &mut attached.expected {
                 let until = now + HELLO_WITHIN;
                 expected.until = Some(until);
+                attached.parent = None;
                 self.expected.push_back((until, clone));
+            } else if let Some(parent) = self.host.channels.get_mut(id) {
+                // A child of fork speaks for itself.
+                parent.clones.push(clone);
+            }
+        }
+    }
+
+    /// A process is gone: it comes by nothing more that its clones might have.
+    pub(crate) fn orphan_clones(&mut self, id: ChannelId) {
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        for clone in std::mem::take(&mut attached.clones) {
+            if let Some(clone) = self.host.channels.get_mut(clone) {
+                clone.parent = None;
             }
         }
     }

@@ -3,8 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use towpath_client::descriptors::Entry;
+use towpath_client::syscall::SignalsBlocked;
 use towpath_client::{Client, Region, descriptors};
 use towpath_shm::control::purpose;
+use towpath_shm::layout::{Command, op};
 
 use crate::errno::fail;
 use crate::{Errno, Result, exec, hub, rights};
@@ -103,6 +106,9 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
     let Ok(client) = client() else {
         return real();
     };
+    // A handler that ran between here and there might want the locks, or open what the child then has.
+    let _signals = SignalsBlocked::new();
+    let changes = descriptors::changes();
     // A dead engine cannot clone; the child finds out for itself.
     let cloned = client.clone_channel(purpose::FORK).ok();
     let exec_lock = exec::lock();
@@ -114,6 +120,7 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
         towpath_client::forked();
         // Otherwise the page is empty, and every call says so.
         if let Some(Ok(own)) = cloned.map(|cloned| client.forked(cloned)) {
+            settle(&own, changes);
             install(own);
         }
         client.abandon();
@@ -123,6 +130,20 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
     }
     drop((locks, hub, exec_lock));
     pid
+}
+
+/// In the child after fork: says what it has. Other threads of the parent may have opened and closed
+/// sockets since the channel was cloned, when there were so many `changes`.
+fn settle(client: &Client, changes: u32) {
+    if descriptors::changes() != changes {
+        rights::reread(client.region());
+    }
+    for (_, entry) in descriptors::ours(0) {
+        if let Entry::Socket(socket) = entry {
+            client.socket_command(socket, op::LIST, 0, 0);
+        }
+    }
+    client.command(&Command { op: op::SETTLED, ..Command::default() });
 }
 
 impl From<std::io::Error> for Errno {

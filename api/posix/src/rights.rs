@@ -5,7 +5,8 @@
 
 use std::sync::atomic::Ordering::Acquire;
 
-use towpath_client::{Region, Socket, descriptors, in_flight};
+use towpath_client::descriptors::{self, Entry};
+use towpath_client::{Region, Socket, in_flight};
 use towpath_shm::layout::{SLOTS_MAX, descriptor_identity};
 
 use crate::process;
@@ -24,6 +25,25 @@ pub fn inherited() -> Vec<Claim> {
     };
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     numbers.filter_map(claim).collect()
+}
+
+/// Makes the table say what this process's descriptors are.
+pub(crate) fn reread(region: &Region) {
+    let claims = inherited();
+    for (fd, entry) in descriptors::ours(0) {
+        let Entry::Socket(socket) = entry else { continue };
+        let identity = descriptor_identity(socket.slot, socket.generation);
+        if !claims.contains(&Claim { fd, identity }) {
+            descriptors::take(fd);
+        }
+    }
+    for claim in claims {
+        if let Some(socket) = claim.resolve(region)
+            && descriptors::lookup(claim.fd) == Entry::Kernel
+        {
+            descriptors::set_socket(claim.fd, socket);
+        }
+    }
 }
 
 /// A descriptor that arrived by SCM_RIGHTS: if it is a socket of ours, it becomes one here too.

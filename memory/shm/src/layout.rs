@@ -359,10 +359,14 @@ pub mod op {
     pub const SETTING: u32 = 6;
     /// The program wants transmit memory (`tx_cap` is 0): attach it and report `event::TX`.
     pub const TX_WINDOW: u32 = 7;
-    /// The next CLONE is told of this socket: the program to be executed inherits it.
+    /// Before CLONE: the program to be executed inherits this socket. Before SETTLED: this process has
+    /// it.
     pub const LIST: u32 = 8;
     /// The programs that this process has spawned run, or never will. About no socket.
     pub const SPAWNED: u32 = 9;
+    /// From a child of fork: what was told by LIST is what it has. Until then it holds, besides what its
+    /// parent held, what its parent comes by. About no socket.
+    pub const SETTLED: u32 = 10;
 }
 
 /// `a` of [`op::SETTING`].

@@ -1,0 +1,67 @@
+/* fork while another thread opens and closes connections: the child has what its table has, no more and
+   no less. */
+#include "transcript.h"
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#define FORKS 150
+#define THREADS 2
+static atomic_int current[THREADS]; /* An end of a connection that is open, or -1. */
+static atomic_int stop, late;
+
+static void *open_and_close(void *mine) {
+    atomic_int *shown = mine;
+    int waiting = listener(16);
+    while (!stop) {
+        int client = connected(waiting), server = must(accept(waiting, NULL, NULL));
+        *shown = server;
+        sched_yield();
+        *shown = -1;
+        close(server);
+        double began = now();
+        char byte;
+        while (must(recv(client, &byte, 1, 0)) > 0) {}
+        if (now() - began > 2) late++;
+        close(client);
+    }
+    close(waiting);
+    return NULL;
+}
+
+/* Whatever was open when it was forked is open here, though the parent has closed it long since. */
+static int child(void) {
+    int works = 1;
+    nap(20);
+    for (int i = 0; i < THREADS; i++) {
+        /* Linux copies descriptors and memory one after the other: it may be closed after all. */
+        if (current[i] == -1 || fcntl(current[i], F_GETFD) == -1) continue;
+        works &= send(current[i], "x", 1, MSG_NOSIGNAL) == 1;
+    }
+    close_range(3, ~0u, 0);
+    nap(4000);
+    return works;
+}
+
+int main(void) {
+    begin();
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        current[i] = -1;
+        pthread_create(&threads[i], NULL, open_and_close, &current[i]);
+    }
+    nap(20);
+    for (int i = 0; i < FORKS; i++) {
+        if (must(fork()) == 0) _exit(child());
+        nap(5);
+    }
+    int works = 0, status;
+    for (int i = 0; i < FORKS; i++) {
+        must(wait(&status));
+        works += WIFEXITED(status) && WEXITSTATUS(status) == 1;
+    }
+    stop = 1;
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    printf("children that could use what they had: %d of %d\n", works, FORKS);
+    printf("ends that came late: %d\n", late);
+    return 0;
+}
