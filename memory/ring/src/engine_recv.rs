@@ -32,6 +32,9 @@ pub struct EngineRecv {
     hostile: Cell<bool>,
 }
 
+/// Its share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
+const _: () = assert!(size_of::<EngineRecv>() <= 48);
+
 impl EngineRecv {
     /// The FIFO of slot `slot`, which starts empty at position 0. Holds `nominal` bytes, growing to
     /// `nominal_max`.
@@ -128,7 +131,7 @@ impl EngineRecv {
 
     fn geometry(&self) -> Geometry {
         match &self.window {
-            Some(window) => Geometry { base: window.base, cap: window.cap, shift: self.shift },
+            Some(window) => Geometry { base: window.base(), cap: window.cap(), shift: self.shift },
             None => Geometry::default(),
         }
     }
@@ -146,17 +149,17 @@ impl EngineRecv {
         let Some(old) = &self.window else {
             return;
         };
-        if old.cap >= self.nominal || self.unread() != 0 {
+        if old.cap() >= self.nominal || self.unread() != 0 {
             return;
         }
         let Some(new) = self.windows.take(Side::Recv, self.nominal, self.ahead) else {
             return;
         };
-        if new.cap <= old.cap {
+        if new.cap() <= old.cap() {
             self.windows.give(new);
             return;
         }
-        let mut to = new.base as usize;
+        let mut to = new.base() as usize;
         let mapping = self.windows.region().mapping();
         for (from, len) in self.geometry().stretches(self.tail, self.ahead) {
             if len > 0 {
@@ -192,7 +195,7 @@ impl EngineRecv {
                 return true;
             }
             Some(window) if self.ahead == 0 && self.unread() == 0 => {
-                if window.cap < self.nominal {
+                if window.cap() < self.nominal {
                     self.grow();
                 }
                 // Back to the start of the window, whose pages are there and in the cache.
@@ -203,8 +206,8 @@ impl EngineRecv {
         let Some(window) = &mut self.window else {
             return false;
         };
-        let start = self.tail.wrapping_add(self.shift) & (window.cap - 1);
-        let last = start.saturating_add(end).min(window.cap);
+        let start = self.tail.wrapping_add(self.shift) & (window.cap() - 1);
+        let last = start.saturating_add(end).min(window.cap());
         self.windows.touch(window, last)
     }
 }
@@ -212,7 +215,7 @@ impl EngineRecv {
 impl RecvBuffer for EngineRecv {
     fn capacity(&self) -> u32 {
         match &self.window {
-            Some(window) => window.cap.min(self.nominal),
+            Some(window) => window.cap().min(self.nominal),
             None => self.nominal,
         }
     }
@@ -236,11 +239,11 @@ impl RecvBuffer for EngineRecv {
                 let start = if is_empty {
                     0
                 } else {
-                    self.tail.wrapping_add(self.shift) & (window.cap - 1)
+                    self.tail.wrapping_add(self.shift) & (window.cap() - 1)
                 };
-                let reach = window.touched.saturating_sub(u64::from(start)) + more;
+                let reach = window.touched().saturating_sub(u64::from(start)) + more;
                 // Behind the end it goes on at the start, which was touched before.
-                if u64::from(start) + reach >= u64::from(window.cap) {
+                if u64::from(start) + reach >= u64::from(window.cap()) {
                     u64::from(free)
                 } else {
                     reach

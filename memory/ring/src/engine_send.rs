@@ -40,6 +40,9 @@ pub struct EngineSend {
     hostile: bool,
 }
 
+/// Its share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
+const _: () = assert!(size_of::<EngineSend>() <= 56);
+
 /// What became of an attempt to attach memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attach {
@@ -92,7 +95,7 @@ impl EngineSend {
         shared.tx_dirty.swap(0, Ordering::AcqRel);
         let tail = shared.tx_tail.load(Ordering::Acquire);
         let queued = tail.wrapping_sub(self.head);
-        let cap = self.window.as_ref().map_or(0, |window| window.cap);
+        let cap = self.window.as_ref().map_or(0, Window::cap);
         if queued < self.len() || queued > cap {
             if !std::mem::replace(&mut self.hostile, true) {
                 self.windows.report_hostile(self.slot);
@@ -173,7 +176,7 @@ impl EngineSend {
 
     fn geometry(&self) -> Geometry {
         match &self.window {
-            Some(window) => Geometry { base: window.base, cap: window.cap, shift: self.shift },
+            Some(window) => Geometry { base: window.base(), cap: window.cap(), shift: self.shift },
             None => Geometry::default(),
         }
     }
@@ -215,14 +218,14 @@ impl EngineSend {
             return false;
         };
         let old = self.geometry();
-        if new.cap <= old.cap || !try_lock_engine(&self.shared().tx_lock) {
+        if new.cap() <= old.cap || !try_lock_engine(&self.shared().tx_lock) {
             self.windows.give(new);
             return false;
         }
         // Under the lock the program's position stands still; bytes that it wrote and did not
         // publish before it locked the last time do not count.
         let queued = self.shared().tx_tail.load(Ordering::Acquire).wrapping_sub(self.head);
-        let (mut to, queued) = (new.base as usize, queued.min(old.cap));
+        let (mut to, queued) = (new.base() as usize, queued.min(old.cap));
         let mapping = self.windows.region().mapping();
         for (from, len) in old.stretches(self.head, queued) {
             if len > 0 {

@@ -33,17 +33,44 @@ const CLASSES: [(u32, usize); 5] = [
 ];
 const PAGE: u64 = 4096;
 
-/// A stretch of the FIFO area that one FIFO has to itself.
+/// A stretch of the FIFO area that one FIFO has to itself. Two in each connection and one in a free
+/// list for each that lies idle, so it counts in pages.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// Offset in the region.
-    pub base: u64,
-    /// Bytes, a power of two.
-    pub cap: u32,
+    /// Where it starts in the region.
+    page: u32,
+    /// Pages from its start on that may exist; these are counted.
+    touched_pages: u16,
     class: u8,
     side: Side,
-    /// Bytes from `base` on whose pages may exist; these are counted.
-    pub touched: u64,
+}
+
+const _: () = assert!(size_of::<Window>() == 8 && size_of::<Option<Window>>() == 8);
+
+impl Window {
+    /// Offset in the region.
+    #[inline]
+    pub fn base(&self) -> u64 {
+        u64::from(self.page) * PAGE
+    }
+
+    /// Bytes, a power of two.
+    #[inline]
+    pub fn cap(&self) -> u32 {
+        cap_of(self.class)
+    }
+
+    /// Bytes from `base` on whose pages may exist.
+    #[inline]
+    pub fn touched(&self) -> u64 {
+        u64::from(self.touched_pages) * PAGE
+    }
+}
+
+/// Each class is four times the one before: no table to look up on the way of a byte.
+#[inline]
+const fn cap_of(class: u8) -> u32 {
+    WINDOW_MIN << (2 * class)
 }
 
 /// What a window is for.
@@ -72,13 +99,11 @@ pub struct WindowsUse {
 
 /// The allocator, and the list of sockets whose program broke the rules. Clones are the same one.
 #[derive(Debug, Clone)]
-pub struct Windows {
-    region: Region,
-    shared: Arc<Shared>,
-}
+pub struct Windows(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
+    region: Region,
     /// Bytes that receive FIFOs could touch now; a copy, for looks without the lock.
     receivable: AtomicU64,
     inner: Mutex<Inner>,
@@ -127,15 +152,13 @@ impl Windows {
             hostile: Vec::new(),
         };
         let receivable = AtomicU64::new(inner.available(Side::Recv));
-        Self {
-            region: region.clone(),
-            shared: Arc::new(Shared { receivable, inner: Mutex::new(inner) }),
-        }
+        Self(Arc::new(Shared { region: region.clone(), receivable, inner: Mutex::new(inner) }))
     }
 
     /// The region they lie in.
+    #[inline]
     pub fn region(&self) -> &Region {
-        &self.region
+        &self.0.region
     }
 
     /// How much there is of what.
@@ -176,7 +199,7 @@ impl Windows {
     /// Bytes that a receive FIFO could touch now.
     #[inline]
     pub(crate) fn receivable(&self) -> u64 {
-        self.shared.receivable.load(Ordering::Relaxed)
+        self.0.receivable.load(Ordering::Relaxed)
     }
 
     /// A window of at least `bytes` (or the largest), of which `touch` bytes may be written at once.
@@ -191,25 +214,25 @@ impl Windows {
             None if of_class.next < of_class.end => {
                 let base = of_class.next;
                 of_class.next += u64::from(cap);
-                Window { base, cap, class: class as u8, side, touched: 0 }
+                Window { page: (base / PAGE) as u32, touched_pages: 0, class: class as u8, side }
             }
             None => {
                 inner.refused += 1;
                 return None;
             }
         };
-        let fits = window.touched <= inner.available(side);
-        inner.kept -= window.touched;
+        let fits = window.touched() <= inner.available(side);
+        inner.kept -= window.touched();
         inner.assigned += 1;
         window.side = side;
         if !fits {
             // Its pages are more than this side may have; it gets fresh ones as it needs them.
-            inner.touched -= discard(&self.region, &mut window);
+            inner.touched -= discard(self.region(), &mut window);
         }
-        inner.used[side as usize] += window.touched;
-        let touched = inner.touch(&self.region, &mut window, touch);
+        inner.used[side as usize] += window.touched();
+        let touched = inner.touch(self.region(), &mut window, touch);
         if !touched {
-            inner.free(&self.region, window);
+            inner.free(self.region(), window);
             self.note(&inner);
             return None;
         }
@@ -220,28 +243,28 @@ impl Windows {
     /// Bytes up to `end` of the window are about to be written. False: the limit is reached.
     #[inline]
     pub(crate) fn touch(&self, window: &mut Window, end: u32) -> bool {
-        u64::from(end) <= window.touched || self.touch_more(window, end)
+        u64::from(end) <= window.touched() || self.touch_more(window, end)
     }
 
     fn touch_more(&self, window: &mut Window, end: u32) -> bool {
         let mut inner = self.lock();
-        let touched = inner.touch(&self.region, window, end);
+        let touched = inner.touch(self.region(), window, end);
         self.note(&inner);
         touched
     }
 
     pub(crate) fn give(&self, window: Window) {
         let mut inner = self.lock();
-        inner.free(&self.region, window);
+        inner.free(self.region(), window);
         self.note(&inner);
     }
 
     fn note(&self, inner: &Inner) {
-        self.shared.receivable.store(inner.available(Side::Recv), Ordering::Relaxed);
+        self.0.receivable.store(inner.available(Side::Recv), Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -253,8 +276,8 @@ impl Inner {
     }
 
     fn touch(&mut self, region: &Region, window: &mut Window, end: u32) -> bool {
-        let end = u64::from(end.min(window.cap)).next_multiple_of(PAGE);
-        let more = end.saturating_sub(window.touched);
+        let end = u64::from(end.min(window.cap())).next_multiple_of(PAGE);
+        let more = end.saturating_sub(window.touched());
         if more > self.available(window.side) {
             self.refused += 1;
             return false;
@@ -264,17 +287,17 @@ impl Inner {
         }
         self.touched += more;
         self.used[window.side as usize] += more;
-        window.touched += more;
+        window.touched_pages += (more / PAGE) as u16;
         true
     }
 
     fn free(&mut self, region: &Region, mut window: Window) {
         self.assigned -= 1;
-        self.used[window.side as usize] -= window.touched;
-        if self.kept + window.touched > KEPT_MAX {
+        self.used[window.side as usize] -= window.touched();
+        if self.kept + window.touched() > KEPT_MAX {
             self.touched -= discard(region, &mut window);
         }
-        self.kept += window.touched;
+        self.kept += window.touched();
         self.classes[usize::from(window.class)].free.push(window);
     }
 
@@ -292,11 +315,13 @@ impl Inner {
 
 /// Returns the bytes that are memory no longer.
 fn discard(region: &Region, window: &mut Window) -> u64 {
-    let len = usize::try_from(window.touched).expect("a window is small");
-    if len == 0 || region.mapping().discard(window.base as usize, len).is_err() {
+    let gone = window.touched();
+    let len = usize::try_from(gone).expect("a window is small");
+    if len == 0 || region.mapping().discard(window.base() as usize, len).is_err() {
         return 0;
     }
-    std::mem::take(&mut window.touched)
+    window.touched_pages = 0;
+    gone
 }
 
 const _: () = {
@@ -304,12 +329,15 @@ const _: () = {
     let mut i = 0;
     while i < CLASSES.len() {
         assert!(
-            CLASSES[i].0.is_power_of_two() && CLASSES[i].1.is_multiple_of(CLASSES[i].0 as usize)
+            CLASSES[i].0 == cap_of(i as u8) && CLASSES[i].1.is_multiple_of(CLASSES[i].0 as usize)
         );
         sum += CLASSES[i].1;
         i += 1;
     }
     assert!(sum == FIFO_LEN);
+    assert!(WINDOW_MIN.is_power_of_two() && FIFO_OFFSET as u64 % PAGE == 0);
+    assert!((FIFO_OFFSET + FIFO_LEN) as u64 / PAGE <= u32::MAX as u64);
+    assert!(WINDOW_MAX as u64 / PAGE <= u16::MAX as u64);
 };
 
 #[cfg(all(test, not(loom)))]
@@ -325,11 +353,11 @@ mod tests {
         let windows = windows(1 << 30);
         let a = windows.take(Side::Recv, 1, 0).unwrap();
         let b = windows.take(Side::Recv, WINDOW_MIN, 0).unwrap();
-        let base = b.base;
-        assert_ne!(a.base, base);
+        let base = b.base();
+        assert_ne!(a.base(), base);
         windows.give(a);
         windows.give(b);
-        assert_eq!(windows.take(Side::Recv, 100, 0).unwrap().base, base);
+        assert_eq!(windows.take(Side::Recv, 100, 0).unwrap().base(), base);
     }
 
     #[test]
@@ -369,6 +397,6 @@ mod tests {
     #[test]
     fn beyond_the_largest_is_the_largest() {
         let windows = windows(1 << 30);
-        assert_eq!(windows.take(Side::Recv, u32::MAX, 0).unwrap().cap, WINDOW_MAX);
+        assert_eq!(windows.take(Side::Recv, u32::MAX, 0).unwrap().cap(), WINDOW_MAX);
     }
 }
