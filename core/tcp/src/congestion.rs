@@ -18,6 +18,8 @@ pub enum CongestionKind {
 /// The congestion window of one connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Congestion {
+    /// Start of CUBIC's current congestion avoidance; [`Instant::FAR`] until its first ACK.
+    epoch: Instant,
     cwnd: u32,
     ssthresh: u32,
     algorithm: Algorithm,
@@ -50,6 +52,7 @@ const CWND_MAX: u32 = 1 << 30;
 impl Congestion {
     pub(crate) fn new(kind: CongestionKind, mss: u32, initial_window: u8) -> Congestion {
         Congestion {
+            epoch: Instant::FAR,
             cwnd: mss * u32::from(initial_window.max(1)),
             ssthresh: CWND_MAX,
             algorithm: Algorithm::new(kind),
@@ -79,6 +82,7 @@ impl Congestion {
     pub(crate) fn set_kind(&mut self, kind: CongestionKind) {
         if self.kind() != kind {
             self.algorithm = Algorithm::new(kind);
+            self.epoch = Instant::FAR;
         }
     }
 
@@ -97,9 +101,7 @@ impl Congestion {
     pub(crate) fn on_ack(&mut self, now: Instant, acked: Acked) {
         if !acked.limited {
             // RFC 9438 §5.8, RFC 5681 §4.1: a window that was not used was not tested.
-            if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-                cubic.epoch = None;
-            }
+            self.epoch = Instant::FAR;
             return;
         }
         let mut bytes = acked.bytes;
@@ -125,7 +127,7 @@ impl Congestion {
                     self.cwnd
                 }
             }
-            Algorithm::Cubic(cubic) => cubic.on_ack(now, self.cwnd, bytes, &acked),
+            Algorithm::Cubic(cubic) => cubic.on_ack(&mut self.epoch, now, self.cwnd, bytes, &acked),
         }
         .min(CWND_MAX);
     }
@@ -149,6 +151,7 @@ impl Congestion {
     }
 
     fn reduce(&mut self, flight: u32, mss: u32) {
+        self.epoch = Instant::FAR;
         self.ssthresh = match &mut self.algorithm {
             //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
             //# As specified in [RFC3042], the additional data sent in limited transmit MUST NOT be
@@ -172,9 +175,7 @@ impl Congestion {
     pub(crate) fn on_restart(&mut self, mss: u32, initial_window: u8) {
         self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
         self.cwnd = self.restart_window(mss, initial_window);
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-            cubic.epoch = None;
-        }
+        self.epoch = Instant::FAR;
     }
 }
 
@@ -190,18 +191,17 @@ impl Algorithm {
 /// CUBIC's state (RFC 9438 §4.1), in integers so that all machines agree to the byte.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cubic {
-    /// Start of the current congestion avoidance; `None` until its first ACK.
-    epoch: Option<Instant>,
     /// Window in bytes at the last reduction.
     w_max: u32,
     /// Window just before the last reduction, without fast convergence.
     cwnd_prior: u32,
     /// Milliseconds from the epoch to the plateau.
     k_ms: u32,
-    /// What Reno would have, in 1/1024 bytes.
-    w_est: u64,
+    /// What Reno would have, in whole bytes, at most [`CWND_MAX`], and 1/1024 bytes.
+    w_est: u32,
+    w_est_fraction: u16,
     /// Growth not yet worth a byte, in 1/1024 bytes.
-    fraction: u32,
+    fraction: u16,
 }
 
 /// beta_cubic = 0.7.
@@ -212,22 +212,29 @@ impl Cubic {
         // RFC 9438 §4.7: a flow that lost before it reached its last window yields room.
         self.w_max = if cwnd < self.w_max { (u64::from(cwnd) * 17 / 20) as u32 } else { cwnd };
         self.cwnd_prior = cwnd;
-        self.epoch = None;
         // RFC 9438 §4.6: of what is in flight, so that an unused window is not carried along.
         (u64::from(flight.min(cwnd)) * u64::from(BETA.0) / u64::from(BETA.1)) as u32
     }
 
-    fn on_ack(&mut self, now: Instant, cwnd: u32, bytes: u32, acked: &Acked) -> u32 {
-        let epoch = *self.epoch.get_or_insert_with(|| {
-            self.w_est = u64::from(cwnd) << 10;
+    fn on_ack(
+        &mut self,
+        epoch: &mut Instant,
+        now: Instant,
+        cwnd: u32,
+        bytes: u32,
+        acked: &Acked,
+    ) -> u32 {
+        if *epoch == Instant::FAR {
+            *epoch = now;
+            self.w_est = cwnd;
+            self.w_est_fraction = 0;
             self.fraction = 0;
             self.w_max = self.w_max.max(cwnd);
             // K = cbrt((W_max - cwnd) / C), C = 0.4 segments/s^3.
             let deficit = u64::from(self.w_max - cwnd) * 2_500_000_000 / u64::from(acked.mss);
             self.k_ms = cube_root(deficit);
-            now
-        });
-        let elapsed = now.since(epoch);
+        }
+        let elapsed = now.since(*epoch);
         let reno = self.reno(cwnd, bytes, acked.mss);
         let w_cubic = self.window_at(elapsed, acked.mss);
         if w_cubic < u64::from(reno) {
@@ -238,7 +245,7 @@ impl Cubic {
         let growth = ((target - u64::from(cwnd)) << 10) * u64::from(bytes.min(cwnd))
             / u64::from(cwnd)
             + u64::from(self.fraction);
-        self.fraction = (growth & 1023) as u32;
+        self.fraction = (growth & 1023) as u16;
         cwnd.saturating_add((growth >> 10) as u32)
     }
 
@@ -255,10 +262,13 @@ impl Cubic {
     fn reno(&mut self, cwnd: u32, bytes: u32, mss: u32) -> u32 {
         let step = ((u64::from(bytes) * u64::from(mss)) << 10) / u64::from(cwnd.max(1));
         // alpha_cubic = 3 (1 - beta) / (1 + beta) = 9/17 until the old window is reached again.
-        let below = (self.w_est >> 10) < u64::from(self.cwnd_prior);
-        self.w_est += if below { step * 9 / 17 } else { step };
-        self.w_est = self.w_est.min(u64::from(CWND_MAX) << 10);
-        (self.w_est >> 10) as u32
+        let below = self.w_est < self.cwnd_prior;
+        let w_est = (u64::from(self.w_est) << 10 | u64::from(self.w_est_fraction))
+            + if below { step * 9 / 17 } else { step };
+        let w_est = w_est.min(u64::from(CWND_MAX) << 10);
+        self.w_est_fraction = (w_est & 1023) as u16;
+        self.w_est = (w_est >> 10) as u32;
+        self.w_est
     }
 }
 

@@ -1,91 +1,29 @@
-//! The connection: its variables, its birth and end, and its settings.
+//! The connection: its variables, its birth and its end.
+//!
+//! Budget: [`Connection`] is the largest part of what an idle connection costs, and there may be a
+//! million of them. What most connections never need lives in boxes that exist while it is needed:
+//! [`Watch`], the scoreboard in [`Recovery`], [`Assembler`], and the figures of trouble in [`Counters`].
 
 use crate::config::{
-    Config, DELAYED_ACK_MAX, KeepAlive, MSS_MIN, QUICK_ACKS, TIMESTAMPS_LEN, WINDOW_SCALE_MAX,
+    CHALLENGE_ACKS_MAX, CHALLENGE_PERIOD_MS, Config, MSS_MIN, QUICK_ACKS, TIMESTAMPS_LEN,
+    WINDOW_SCALE_MAX,
 };
-use crate::congestion::{Congestion, CongestionKind};
+use crate::congestion::Congestion;
+use crate::counters::Counters;
 use crate::event::Event;
 use crate::half_open::Handshake;
 use crate::ranges::Assembler;
 use crate::recovery::Recovery;
 use crate::rtt::Rtt;
 use crate::segment::Buffers;
+use crate::settings::Settings;
+use crate::state::State;
 use crate::time::Instant;
 use crate::time_wait::TimeWait;
 use crate::timers::Timers;
-use core::fmt;
+use crate::watch::Watch;
 use core::time::Duration;
 use towpath_wire::tcp::{Options, SackBlocks, SeqNum, Timestamps};
-
-/// The states of RFC 9293 §3.3.2, without LISTEN and passive SYN-RECEIVED ([`HalfOpen`](crate::HalfOpen)).
-///
-/// ```text
-///  connect            SYN                    FIN                       shutdown
-/// ────────▶ SynSent ───────▶ SynReceived      ┌─────▶ CloseWait ───────────────▶ LastAck
-///              │ SYN,ACK          │ ACK       │                                     │ ACK
-///              └───────▶ Established ◀──accept│                                     ▼
-///                             │               │                                  Closed
-///                    shutdown ▼               │
-///                         FinWait1 ──FIN──▶ Closing ──ACK──┐
-///                             │ ACK                        ▼
-///                         FinWait2 ──────────FIN────▶ TimeWait
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum State {
-    SynSent,
-    /// Of a simultaneous open.
-    SynReceived,
-    Established,
-    FinWait1,
-    FinWait2,
-    CloseWait,
-    Closing,
-    LastAck,
-    /// Until the last ACK is out and [`Event::TimeWait`] was taken.
-    TimeWait,
-    Closed,
-}
-
-impl State {
-    /// Both sides have agreed on where the sequence numbers start.
-    pub const fn is_synchronized(self) -> bool {
-        !matches!(self, State::SynSent | State::SynReceived | State::Closed)
-    }
-
-    /// The peer may still send bytes.
-    pub const fn may_receive(self) -> bool {
-        matches!(self, State::Established | State::FinWait1 | State::FinWait2)
-    }
-
-    /// Bytes or a FIN of ours may still be unsent or unacknowledged.
-    pub(crate) const fn may_send(self) -> bool {
-        matches!(
-            self,
-            State::Established
-                | State::CloseWait
-                | State::FinWait1
-                | State::Closing
-                | State::LastAck
-        )
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            State::SynSent => "SYN-SENT",
-            State::SynReceived => "SYN-RECEIVED",
-            State::Established => "ESTABLISHED",
-            State::FinWait1 => "FIN-WAIT-1",
-            State::FinWait2 => "FIN-WAIT-2",
-            State::CloseWait => "CLOSE-WAIT",
-            State::Closing => "CLOSING",
-            State::LastAck => "LAST-ACK",
-            State::TimeWait => "TIME-WAIT",
-            State::Closed => "CLOSED",
-        })
-    }
-}
 
 /// One TCP connection. The crate's documentation says in which order to call what.
 #[derive(Debug)]
@@ -113,7 +51,7 @@ pub struct Connection {
     /// What the path carries.
     mss_path: u16,
     /// What the program allows.
-    mss_user: u16,
+    pub(crate) mss_user: u16,
     pub(crate) snd_wscale: u8,
     pub(crate) fin_queued: bool,
     pub(crate) fin_sent: bool,
@@ -121,18 +59,16 @@ pub struct Connection {
     pub(crate) orphaned: bool,
 
     // The receive sequence space.
-    pub(crate) irs: SeqNum,
     pub(crate) rcv_nxt: SeqNum,
     /// The right edge promised to the peer; before the peer's SYN, `rcv_nxt` plus our SYN's window.
     pub(crate) rcv_adv: SeqNum,
     /// The last acknowledgement sent.
     pub(crate) rcv_acked: SeqNum,
-    /// Where the peer's FIN is, once seen and not yet in order.
-    pub(crate) rcv_fin: Option<SeqNum>,
     pub(crate) rcv_wscale: u8,
     /// The largest payload seen: what counts as a full segment.
     pub(crate) rcv_mss: u16,
     pub(crate) quick_acks: u8,
+    /// There is one only while something came ahead of its turn.
     pub(crate) assembler: Option<Box<Assembler>>,
 
     // Timestamps (RFC 7323).
@@ -140,18 +76,25 @@ pub struct Connection {
     pub(crate) sack: bool,
     pub(crate) scaling: bool,
     pub(crate) ts_recent: u32,
-    pub(crate) ts_recent_at: Instant,
+    /// When that was, as [`Instant::coarse`] has it.
+    pub(crate) ts_recent_at: u32,
     pub(crate) ts_offset: u32,
 
     pub(crate) rtt: Rtt,
-    /// The bytes whose round trip is being measured: acknowledged from here on, sent then.
-    pub(crate) timed: Option<(SeqNum, Instant)>,
+    /// When the bytes were sent whose round trip is being measured; [`Instant::FAR`]: none are.
+    timed_at: Instant,
+    /// They are acknowledged from here on.
+    timed_end: SeqNum,
     pub(crate) congestion: Congestion,
     pub(crate) recovery: Recovery,
     pub(crate) timers: Timers,
+    pub(crate) watch: Option<Box<Watch>>,
     pub(crate) challenge: ChallengeLimit,
     pub(crate) counters: Counters,
 }
+
+/// The largest share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
+const _: () = assert!(size_of::<Connection>() <= 344);
 
 /// What `plan` has to send apart from bytes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -168,83 +111,42 @@ pub(crate) struct Owed {
     pub(crate) cork_flush: bool,
     /// The RST that ends this connection.
     pub(crate) reset: bool,
-    /// A RST for a segment that is not of this connection; the connection stays.
-    pub(crate) reset_reply: Option<SeqNum>,
+    replies: bool,
+    reply: SeqNum,
 }
 
-/// The part of [`Config`] that is needed again, small.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
-    pub(crate) mss_recv: u16,
-    mss_default: u16,
-    pub(crate) initial_window: u8,
-    pub(crate) nodelay: bool,
-    pub(crate) corked: bool,
-    pub(crate) more_coming: bool,
-    pub(crate) syn_retries: u8,
-    retries: u8,
-    orphan_retries: u8,
-    pub(crate) keepalive_probes: u8,
-    /// 0 is off.
-    pub(crate) keepalive_idle_ms: u32,
-    pub(crate) keepalive_interval_ms: u32,
-    /// 0 is off.
-    pub(crate) user_timeout_ms: u32,
-    pub(crate) delayed_ack_ms: u32,
-    pub(crate) time_wait_ms: u32,
-    pub(crate) fin_wait2_ms: u32,
-    pub(crate) cork_ms: u32,
-}
+impl Owed {
+    /// A RST with this number, for a segment that is not of this connection; the connection stays.
+    pub(crate) fn set_reset_reply(&mut self, seq: SeqNum) {
+        (self.replies, self.reply) = (true, seq);
+    }
 
-/// Figures for [`Info`](crate::Info); nothing is decided by them.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counters {
-    pub(crate) bytes_acked: u64,
-    pub(crate) bytes_received: u64,
-    pub(crate) bytes_sent: u64,
-    pub(crate) bytes_retransmitted: u64,
-    pub(crate) segs_in: u32,
-    pub(crate) segs_out: u32,
-    pub(crate) data_segs_in: u32,
-    pub(crate) data_segs_out: u32,
-    pub(crate) retransmitted: u32,
-    pub(crate) ce_segs_in: u32,
-    pub(crate) out_of_order_in: u32,
-    pub(crate) last_data_sent: Instant,
-    pub(crate) last_data_recv: Instant,
-    pub(crate) last_ack_recv: Instant,
-    pub(crate) limit: Limit,
-    pub(crate) limit_since: Instant,
-    /// Nanoseconds held back by each of the last three.
-    pub(crate) limited_ns: [u64; 3],
-}
+    pub(crate) fn reset_reply(&self) -> Option<SeqNum> {
+        self.replies.then_some(self.reply)
+    }
 
-/// What holds the sender back.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Limit {
-    #[default]
-    Idle,
-    Network,
-    PeerWindow,
-    SendBuffer,
+    pub(crate) fn take_reset_reply(&mut self) -> Option<SeqNum> {
+        std::mem::take(&mut self.replies).then_some(self.reply)
+    }
 }
 
 /// At most [`CHALLENGE_ACKS_MAX`](crate::config::CHALLENGE_ACKS_MAX) answers to doubtful segments a
 /// period, so that nobody makes us reflect traffic or loop with a confused peer (RFC 5961 §7).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ChallengeLimit {
-    period: u32,
-    used: u8,
+    /// The number of the period, of which there are less than 2²⁰ before milliseconds wrap, and in the
+    /// lowest byte the answers in it.
+    period_and_used: u32,
 }
 
 impl ChallengeLimit {
     pub(crate) fn allow(&mut self, now: Instant) -> bool {
-        let period = now.millis() / crate::config::CHALLENGE_PERIOD_MS;
-        if self.period != period {
-            *self = ChallengeLimit { period, used: 0 };
+        let period = now.millis() / CHALLENGE_PERIOD_MS;
+        if self.period_and_used >> 8 != period {
+            self.period_and_used = period << 8;
         }
-        let allowed = self.used < crate::config::CHALLENGE_ACKS_MAX;
-        self.used += u8::from(allowed);
+        let allowed = self.period_and_used & 0xff < u32::from(CHALLENGE_ACKS_MAX);
+        self.period_and_used += u32::from(allowed);
         allowed
     }
 }
@@ -264,11 +166,6 @@ pub(crate) mod pending {
 
 pub(crate) fn millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
-}
-
-/// For settings where zero means off: what is on stays on.
-fn millis_on(duration: Option<Duration>) -> u32 {
-    duration.map_or(0, |duration| millis(duration).max(1))
 }
 
 impl Connection {
@@ -299,7 +196,7 @@ impl Connection {
     }
 
     fn new(config: &Config, iss: SeqNum, ts_offset: u32, now: Instant) -> Connection {
-        Connection {
+        let mut connection = Connection {
             state: State::SynSent,
             owed: Owed::default(),
             settings: Settings::new(config),
@@ -320,11 +217,9 @@ impl Connection {
             fin_queued: false,
             fin_sent: false,
             orphaned: false,
-            irs: SeqNum(0),
             rcv_nxt: SeqNum(0),
             rcv_adv: SeqNum(0),
             rcv_acked: SeqNum(0),
-            rcv_fin: None,
             rcv_wscale: config.window_scale.min(WINDOW_SCALE_MAX),
             // Below every usual segment, so that the first ones count as full.
             rcv_mss: config.mss_recv.min(536),
@@ -334,10 +229,11 @@ impl Connection {
             sack: config.sack,
             scaling: true,
             ts_recent: 0,
-            ts_recent_at: now,
+            ts_recent_at: now.coarse(),
             ts_offset,
             rtt: Rtt::new(config.rto_initial, config.rto_min, config.rto_max),
-            timed: None,
+            timed_at: Instant::FAR,
+            timed_end: iss,
             congestion: Congestion::new(
                 config.congestion,
                 u32::from(config.mss_default),
@@ -345,9 +241,15 @@ impl Connection {
             ),
             recovery: Recovery::new(iss),
             timers: Timers::new(now),
+            watch: None,
             challenge: ChallengeLimit::default(),
-            counters: Counters { limit_since: now, ..Counters::default() },
-        }
+            counters: Counters::default(),
+        };
+        connection.watch_peer(|watch| {
+            watch.set_keepalive(config.keepalive);
+            watch.set_user_timeout(config.user_timeout);
+        });
+        connection
     }
 
     /// Takes what the peer's SYN offers; what only one side offers is off.
@@ -355,7 +257,8 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
         //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a
         //# default send MSS of 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
-        self.mss_peer = options.mss.unwrap_or(self.settings.mss_default);
+        // The default is what it was at birth.
+        self.mss_peer = options.mss.unwrap_or(self.mss_peer);
         match options.window_scale {
             Some(shift) => self.snd_wscale = shift.min(WINDOW_SCALE_MAX),
             None => {
@@ -371,7 +274,6 @@ impl Connection {
 
     /// The peer's SYN fixes where its numbers start.
     pub(crate) fn start_receiving(&mut self, irs: SeqNum, window: u32) {
-        self.irs = irs;
         self.rcv_nxt = irs + 1;
         self.rcv_acked = self.rcv_nxt;
         self.rcv_adv = self.rcv_nxt + window;
@@ -492,9 +394,26 @@ impl Connection {
     /// Over, without a word to the peer.
     pub(crate) fn enter_closed(&mut self) {
         self.state = State::Closed;
-        self.owed = Owed { reset_reply: self.owed.reset_reply, ..Owed::default() };
-        self.timers.stop();
+        let Owed { replies, reply, .. } = self.owed;
+        self.owed = Owed { replies, reply, ..Owed::default() };
+        self.stop_timers();
         self.assembler = None;
+    }
+
+    /// The round trip of what ends before `end` and was sent at `now` is measured.
+    pub(crate) fn start_timing(&mut self, now: Instant, end: SeqNum) {
+        (self.timed_at, self.timed_end) = (now, end);
+    }
+
+    /// What is being measured was sent again, and nobody can tell which of the two is acknowledged.
+    pub(crate) fn stop_timing(&mut self) {
+        self.timed_at = Instant::FAR;
+    }
+
+    /// What is being measured: acknowledged from here on, sent then.
+    #[inline]
+    pub(crate) fn timed(&self) -> Option<(SeqNum, Instant)> {
+        (self.timed_at != Instant::FAR).then_some((self.timed_end, self.timed_at))
     }
 
     /// What happened since, oldest first; `None` when that was all.
@@ -518,7 +437,7 @@ impl Connection {
             return None;
         }
         let end = match self.state {
-            State::Closed if !self.owed.reset && self.owed.reset_reply.is_none() => Event::Closed,
+            State::Closed if !self.owed.reset && self.owed.reset_reply().is_none() => Event::Closed,
             State::TimeWait if !self.owed.ack => Event::TimeWait(TimeWait::of(self)),
             _ => return None,
         };
@@ -574,7 +493,7 @@ impl Connection {
         if shrunk && self.state.may_send() && self.flight() > 0 {
             // RFC 1191 §6.5: resend at once, and do not take it for congestion.
             self.recovery.enter_loss(self.snd_una, self.snd_nxt, false);
-            self.timed = None;
+            self.stop_timing();
         }
     }
 
@@ -611,103 +530,84 @@ impl Connection {
     pub fn state(&self) -> State {
         self.state
     }
-
-    /// Nagle's algorithm off (true) or on (MUST-17).
-    pub fn set_nodelay(&mut self, nodelay: bool) {
-        self.settings.nodelay = nodelay;
-    }
-
-    /// Holds short segments back, for 200 ms at most, until this is taken away.
-    pub fn set_cork(&mut self, corked: bool) {
-        self.settings.corked = corked;
-        if !corked {
-            self.timers.cork = Instant::FAR;
-        }
-    }
-
-    /// The program said with its last bytes that more will follow at once (MSG_MORE): as a cork, until
-    /// told otherwise.
-    pub fn more_coming(&mut self, more: bool) {
-        self.settings.more_coming = more;
-        if !more && !self.settings.corked {
-            self.timers.cork = Instant::FAR;
-        }
-    }
-
-    pub fn set_keepalive(&mut self, keepalive: Option<KeepAlive>) {
-        self.settings.set_keepalive(keepalive);
-        self.timers.keepalive_probes = 0;
-        self.arm_keepalive();
-    }
-
-    /// Times a SYN is sent again, in place of [`Config::syn_retries`].
-    pub fn set_syn_retries(&mut self, retries: u8) {
-        self.settings.syn_retries = retries;
-    }
-
-    /// How long a closed socket waits for the peer's FIN, in place of [`Config::fin_wait2_timeout`].
-    pub fn set_fin_wait2_timeout(&mut self, timeout: Duration) {
-        self.settings.fin_wait2_ms = millis(timeout);
-    }
-
-    pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
-        self.settings.user_timeout_ms = millis_on(timeout);
-    }
-
-    /// True sends what is due now and the next ACKs without delay; false goes back to delaying.
-    pub fn set_quickack(&mut self, quick: bool) {
-        self.quick_acks = if quick { QUICK_ACKS } else { 0 };
-        if quick && self.timers.delayed_ack != Instant::FAR {
-            self.owed.ack = true;
-        }
-    }
-
-    pub fn set_congestion(&mut self, kind: CongestionKind) {
-        self.congestion.set_kind(kind);
-    }
-
-    /// Bounds the payload and options of a segment, whatever path and peer carry (TCP_MAXSEG).
-    pub fn set_mss_max(&mut self, mss: u16) {
-        self.mss_user = mss;
-        self.congestion.on_mss(self.mss());
-    }
-
-    /// At most 499 ms (MUST-40).
-    pub fn set_delayed_ack(&mut self, delay: Duration) {
-        self.settings.delayed_ack_ms = millis(delay.min(DELAYED_ACK_MAX));
-    }
 }
 
-impl Settings {
-    fn new(config: &Config) -> Settings {
-        let mut settings = Settings {
-            mss_recv: config.mss_recv,
-            mss_default: config.mss_default,
-            initial_window: config.initial_window,
-            nodelay: config.nodelay,
-            corked: false,
-            more_coming: false,
-            syn_retries: config.syn_retries,
-            retries: config.retries,
-            orphan_retries: config.orphan_retries,
-            keepalive_probes: 0,
-            keepalive_idle_ms: 0,
-            keepalive_interval_ms: 0,
-            user_timeout_ms: millis_on(config.user_timeout),
-            delayed_ack_ms: millis(config.delayed_ack.min(DELAYED_ACK_MAX)),
-            time_wait_ms: millis(config.time_wait),
-            fin_wait2_ms: millis(config.fin_wait2_timeout),
-            cork_ms: millis(config.cork),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::KeepAlive;
+    use crate::segment::Segment;
+    use towpath_wire::tcp::Flags;
+
+    const BUFFERS: Buffers = Buffers {
+        recv_free: 65_536,
+        recv_capacity: 65_536,
+        recv_unread: 0,
+        send_len: 0,
+        send_capacity: 65_536,
+    };
+
+    fn connection() -> Connection {
+        let handshake = Handshake {
+            iss: SeqNum(100),
+            irs: SeqNum(200),
+            mss_peer: Some(1460),
+            send_scale: Some(7),
+            sack: true,
+            timestamps: false,
+            ts_recent: 0,
+            ts_offset: 0,
+            send_window: 65_536,
+            recv_window: 65_535,
+            rtt: None,
+            retransmitted: false,
         };
-        settings.set_keepalive(config.keepalive);
-        settings
+        Connection::accept(Config::default(), handshake, Instant(1))
     }
 
-    fn set_keepalive(&mut self, keepalive: Option<KeepAlive>) {
-        self.keepalive_idle_ms = millis_on(keepalive.map(|keepalive| keepalive.idle));
-        if let Some(KeepAlive { idle: _, interval, probes }) = keepalive {
-            self.keepalive_interval_ms = millis(interval).max(1);
-            self.keepalive_probes = probes;
-        }
+    fn receive(connection: &mut Connection, offset: u32, len: u32, flags: Flags) {
+        let segment = Segment {
+            seq: SeqNum(201) + offset,
+            ack: SeqNum(101),
+            flags: Flags::ACK | flags,
+            window: 512,
+            urgent: 0,
+            options: Options::default(),
+            payload_len: len,
+            arrival: Instant(2),
+            ce: false,
+            segments: 1,
+        };
+        connection.on_segment(Instant(2), &segment, BUFFERS);
+    }
+
+    #[test]
+    fn boxes_exist_only_while_they_are_needed() {
+        let mut connection = connection();
+        receive(&mut connection, 0, 100, Flags::PSH);
+        assert!(connection.assembler.is_none() && connection.watch.is_none());
+        receive(&mut connection, 200, 100, Flags::FIN);
+        assert!(connection.assembler.is_some());
+        receive(&mut connection, 100, 100, Flags::PSH);
+        assert_eq!(connection.state, State::CloseWait);
+        assert!(connection.assembler.is_none());
+        connection.set_keepalive(Some(KeepAlive::default()));
+        connection.set_user_timeout(Some(Duration::from_secs(1)));
+        connection.set_keepalive(None);
+        assert!(connection.watch.is_some());
+        connection.set_user_timeout(None);
+        assert!(connection.watch.is_none());
+    }
+
+    #[test]
+    fn a_fin_ahead_of_its_turn_waits_alone() {
+        let mut connection = connection();
+        receive(&mut connection, 100, 0, Flags::FIN);
+        assert_eq!(connection.state, State::Established);
+        assert!(connection.assembler.is_some());
+        // What is beyond the FIN does not exist.
+        receive(&mut connection, 0, 150, Flags::PSH);
+        assert_eq!(connection.rcv_nxt, SeqNum(201) + 101);
+        assert_eq!(connection.state, State::CloseWait);
     }
 }

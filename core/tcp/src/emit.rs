@@ -1,10 +1,11 @@
 //! Carrying out what `plan` decided.
 
-use crate::connection::{Connection, Counters, Limit, State};
+use crate::connection::Connection;
+use crate::counters::Limit;
 use crate::event::{Idle, Transmit, TransmitKind};
 use crate::segment::{Buffers, Outgoing};
+use crate::state::State;
 use crate::time::Instant;
-use core::time::Duration;
 use towpath_wire::tcp::{Flags, Options, SeqNum};
 
 impl Connection {
@@ -43,7 +44,7 @@ impl Connection {
     }
 
     fn emit_reset(&mut self, transmit: Transmit) -> Outgoing {
-        if self.owed.reset_reply.take().is_some() {
+        if self.owed.take_reset_reply().is_some() {
             return Outgoing::bare(transmit.seq, SeqNum(0), Flags::RST, 0);
         }
         self.owed.reset = false;
@@ -58,10 +59,10 @@ impl Connection {
         let window = u16::try_from(buffers.recv_free).unwrap_or(u16::MAX);
         self.rcv_adv = self.rcv_adv.max(self.rcv_nxt + u32::from(window));
         if first {
-            self.timed = Some((self.snd_nxt, now));
-            self.timers.unacked_since = now;
+            self.start_timing(now, self.snd_nxt);
+            self.note_progress(now);
         } else {
-            self.timed = None;
+            self.stop_timing();
         }
         self.timers.retransmit = now + self.rtt.rto();
         let mut out = Outgoing {
@@ -156,18 +157,17 @@ impl Connection {
                 self.congestion.on_restart(mss, self.settings.initial_window);
             }
             self.counters.last_data_sent = now;
-            self.counters.bytes_sent += u64::from(transmit.len);
             self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
             self.leave_quick_acks(now);
         }
         if self.flight() == 0 {
-            self.timers.unacked_since = now;
+            self.note_progress(now);
         }
         let size = u32::from(transmit.segment_size.max(1));
-        if self.timed.is_none() {
+        if self.timed().is_none() {
             // The first piece, for a receiver may acknowledge piece by piece.
             let first = transmit.len.min(size) + u32::from(transmit.fin && transmit.len <= size);
-            self.timed = Some((self.snd_nxt + first, now));
+            self.start_timing(now, self.snd_nxt + first);
         }
         self.snd_nxt += transmit.len + u32::from(transmit.fin);
         self.fin_sent |= transmit.fin;
@@ -191,7 +191,7 @@ impl Connection {
         self.owed.window_probe = false;
         self.owed.cork_flush = false;
         self.owed.keepalive = false;
-        self.timers.cork = Instant::FAR;
+        self.timers.hold = Instant::FAR;
         self.counters.enter(now, Limit::Network);
     }
 
@@ -200,11 +200,11 @@ impl Connection {
         self.recovery.on_retransmit(transmit.seq, right, self.snd_una, self.snd_nxt);
         self.limited_end = self.snd_nxt;
         // Karn: the bytes being timed may be these.
-        self.timed = None;
+        self.stop_timing();
         self.counters.last_data_sent = now;
-        self.counters.bytes_retransmitted += u64::from(transmit.len);
-        self.counters.bytes_sent += u64::from(transmit.len);
-        self.counters.retransmitted = self.counters.retransmitted.wrapping_add(wire);
+        let trouble = self.counters.trouble_mut();
+        trouble.bytes_retransmitted += u64::from(transmit.len);
+        trouble.retransmitted = trouble.retransmitted.wrapping_add(wire);
         self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
         if transmit.seq == self.snd_una {
             // The timer is for the oldest bytes, and they have just been sent.
@@ -216,7 +216,7 @@ impl Connection {
     fn on_window_probe_sent(&mut self, now: Instant) {
         self.owed.window_probe = false;
         if self.timers.window_probes == 0 {
-            self.timers.unacked_since = now;
+            self.note_progress(now);
         }
         self.timers.window_probes = self.timers.window_probes.saturating_add(1);
         self.timers.persist_backoff = self.timers.persist_backoff.saturating_add(1);
@@ -227,8 +227,7 @@ impl Connection {
     /// A program that answers what it receives acknowledges with its answers.
     fn leave_quick_acks(&mut self, now: Instant) {
         let received = self.counters.last_data_recv;
-        let delay = Duration::from_millis(u64::from(self.settings.delayed_ack_ms));
-        if received != Instant::ZERO && now.since(received) < delay {
+        if received != Instant::ZERO && now.since(received) < self.settings.delayed_ack() {
             self.quick_acks = 0;
         }
     }
@@ -239,8 +238,8 @@ impl Connection {
     /// Without this call a cork that is never taken away holds its last short segment for ever.
     pub fn on_idle(&mut self, now: Instant, idle: Idle, buffers: Buffers) {
         match idle {
-            Idle::Corked if self.timers.cork == Instant::FAR => {
-                self.timers.cork = now + Duration::from_millis(u64::from(self.settings.cork_ms));
+            Idle::Corked if self.timers.hold == Instant::FAR => {
+                self.timers.hold = now.after_millis(u32::from(self.settings.cork_ms));
             }
             Idle::ClosedWindow => self.counters.enter(now, Limit::PeerWindow),
             Idle::NoData if self.flight() > 0 && buffers.send_len >= buffers.send_capacity => {
@@ -249,28 +248,5 @@ impl Connection {
             Idle::CongestionWindow => self.counters.enter(now, Limit::Network),
             _ => {}
         }
-    }
-}
-
-impl Counters {
-    /// The sender is held back by `limit` from now on.
-    pub(crate) fn enter(&mut self, now: Instant, limit: Limit) {
-        if self.limit == limit {
-            return;
-        }
-        *self = Counters { limit, limit_since: now, limited_ns: self.limited_until(now), ..*self };
-    }
-
-    /// Nanoseconds held back by network, peer's window, send buffer, up to `now`.
-    pub(crate) fn limited_until(&self, now: Instant) -> [u64; 3] {
-        let mut limited = self.limited_ns;
-        let index = match self.limit {
-            Limit::Idle => return limited,
-            Limit::Network => 0,
-            Limit::PeerWindow => 1,
-            Limit::SendBuffer => 2,
-        };
-        limited[index] += now.0.saturating_sub(self.limit_since.0);
-        limited
     }
 }

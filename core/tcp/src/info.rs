@@ -2,9 +2,10 @@
 
 use crate::config::TIMESTAMPS_LEN;
 use crate::congestion::CongestionKind;
-use crate::connection::{Connection, State};
+use crate::connection::Connection;
 use crate::recovery::Phase;
 use crate::segment::Buffers;
+use crate::state::State;
 use crate::time::Instant;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
@@ -98,6 +99,7 @@ impl Connection {
         let mss = self.mss();
         let segments = |bytes: u32| bytes.div_ceil(mss);
         let counters = &self.counters;
+        let trouble = counters.trouble();
         let since = |then: Instant| (then != Instant::ZERO).then(|| now.since(then));
         let [network, peer_window, send_buffer] =
             counters.limited_until(now).map(Duration::from_nanos);
@@ -112,7 +114,7 @@ impl Connection {
                 Phase::Loss => 4,
             },
             retransmits: self.timers.retransmits,
-            probes: self.timers.window_probes.max(self.timers.keepalive_probes),
+            probes: self.timers.window_probes.max(self.keepalive_probes()),
             backoff: self.rtt.backoff(),
             timestamps: self.timestamps,
             sack: self.sack,
@@ -120,7 +122,7 @@ impl Connection {
             snd_wscale: self.snd_wscale,
             rcv_wscale: self.rcv_wscale,
             rto: self.rtt.rto(),
-            ato: Duration::from_millis(u64::from(self.settings.delayed_ack_ms)),
+            ato: self.settings.delayed_ack(),
             rtt: self.rtt.srtt().unwrap_or_default(),
             rttvar: self.rtt.rttvar(),
             min_rtt: self.rtt.min().unwrap_or_default(),
@@ -137,7 +139,7 @@ impl Connection {
             sacked: segments(self.recovery.sacked_bytes()),
             lost: segments(self.recovery.lost_bytes(self.snd_una)),
             retrans: segments(self.recovery.retransmitted_bytes(self.snd_una)),
-            total_retrans: counters.retransmitted,
+            total_retrans: trouble.retransmitted,
             reordering: u32::from(crate::config::DUP_THRESH),
             snd_una: self.snd_una,
             snd_nxt: self.snd_nxt,
@@ -147,18 +149,20 @@ impl Connection {
             notsent_bytes: buffers.send_len.saturating_sub(self.data_in_flight()),
             bytes_acked: counters.bytes_acked,
             bytes_received: counters.bytes_received,
-            bytes_sent: counters.bytes_sent,
-            bytes_retrans: counters.bytes_retransmitted,
+            bytes_sent: counters.bytes_acked
+                + u64::from(self.data_in_flight())
+                + trouble.bytes_retransmitted,
+            bytes_retrans: trouble.bytes_retransmitted,
             segs_in: counters.segs_in,
             segs_out: counters.segs_out,
             data_segs_in: counters.data_segs_in,
             data_segs_out: counters.data_segs_out,
             delivered: u32::try_from(delivered.div_ceil(u64::from(mss))).unwrap_or(u32::MAX),
-            ce_segs_in: counters.ce_segs_in,
-            rcv_ooopack: counters.out_of_order_in,
+            ce_segs_in: trouble.ce_segs_in,
+            rcv_ooopack: trouble.out_of_order_in,
             since_data_sent: since(counters.last_data_sent),
             since_data_recv: since(counters.last_data_recv),
-            since_ack_recv: since(counters.last_ack_recv),
+            since_ack_recv: self.state.is_synchronized().then(|| now.since(self.timers.last_recv)),
             busy_time: network + peer_window + send_buffer,
             rwnd_limited: peer_window,
             sndbuf_limited: send_buffer,

@@ -19,7 +19,7 @@
 //!
 //! # Reading order
 //! [`Segment`] and [`Outgoing`] (what comes and goes) → `receive` (a segment arrives) → `plan` (what
-//! may go now) → `emit` → `timers`; the parts they use are `recovery`, `congestion`, `rtt`, `ranges`.
+//! may go now) → `emit` → `timers`, `watch`; the parts they use are `recovery`, `congestion`, `rtt`, `ranges`.
 //!
 //! # Not here yet, and where it goes
 //! RACK-TLP and spurious-loss undo: `recovery` (arrival times are already in [`Segment`]). PRR:
@@ -31,6 +31,7 @@
 mod config;
 mod congestion;
 mod connection;
+mod counters;
 mod emit;
 mod event;
 mod half_open;
@@ -43,13 +44,16 @@ mod recovery;
 mod reset;
 mod rtt;
 mod segment;
+mod settings;
+mod state;
 mod time;
 mod time_wait;
 mod timers;
+mod watch;
 
 pub use config::{Config, KeepAlive};
 pub use congestion::CongestionKind;
-pub use connection::{Connection, State};
+pub use connection::Connection;
 pub use core::time::Duration;
 pub use event::{
     Disposition, DropReason, Event, Idle, Plan, Received, TimerKind, Transmit, TransmitKind, Write,
@@ -58,6 +62,7 @@ pub use half_open::{HalfOpen, HalfOpenVerdict, Handshake};
 pub use info::Info;
 pub use reset::reset_for;
 pub use segment::{Buffers, Outgoing, Segment};
+pub use state::State;
 pub use time::Instant;
 pub use time_wait::{TimeWait, TimeWaitVerdict};
 pub use towpath_wire::tcp::{Flags, Options, SackBlocks, SeqNum, Timestamps};

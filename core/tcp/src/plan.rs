@@ -1,9 +1,10 @@
 //! What may be sent now, and if nothing, why. Pure: nothing changes until `emit`.
 
-use crate::connection::{Connection, State};
+use crate::connection::Connection;
 use crate::event::{Idle, Plan, Transmit, TransmitKind};
 use crate::recovery::Hole;
 use crate::segment::Buffers;
+use crate::state::State;
 use crate::time::Instant;
 use towpath_wire::tcp::SeqNum;
 
@@ -36,7 +37,7 @@ impl Connection {
 
     /// SYNs and RSTs.
     fn plan_control(&self) -> Option<Transmit> {
-        if let Some(seq) = self.owed.reset_reply {
+        if let Some(seq) = self.owed.reset_reply() {
             return Some(Transmit { seq, ..self.bare(TransmitKind::Reset) });
         }
         if self.owed.reset {
@@ -116,7 +117,7 @@ impl Connection {
         }
         let hole = self.recovery.next_hole(self.snd_una)?;
         let len = hole.right - hole.left;
-        if self.recovery.force {
+        if self.recovery.is_forced() {
             return Some(self.retransmit(hole, mss));
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6

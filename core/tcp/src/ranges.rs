@@ -73,10 +73,6 @@ impl Ranges {
         self.total
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
     pub(crate) fn as_slice(&self) -> &[(SeqNum, SeqNum)] {
         &self.list
     }
@@ -117,6 +113,8 @@ impl Ranges {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Assembler {
     ranges: Ranges,
+    /// Where the peer's FIN is, when that came ahead of its turn.
+    pub(crate) fin: Option<SeqNum>,
     /// A number inside each range to be reported, most recent first; may be stale.
     recent: [Option<SeqNum>; SackBlocks::COUNT_MAX],
 }
@@ -157,7 +155,7 @@ impl Assembler {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
+        self.ranges.as_slice().is_empty() && self.fin.is_none()
     }
 
     /// How many blocks `blocks` yields at most, so that option space can be planned.

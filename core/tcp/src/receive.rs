@@ -1,17 +1,19 @@
 //! A segment arrives: RFC 9293 §3.10.7, one step a function, in its order.
 
 use crate::congestion::Acked;
-use crate::connection::{Connection, Limit, State, pending};
+use crate::connection::{Connection, pending};
+use crate::counters::Limit;
 use crate::event::{Disposition, DropReason, Received, Write};
 use crate::ranges::Inserted;
 use crate::recovery::Phase;
 use crate::segment::{Buffers, Segment};
+use crate::state::State;
 use crate::time::Instant;
 use core::time::Duration;
 use towpath_wire::tcp::{Flags, SeqNum};
 
-/// A timestamp older than this says nothing (RFC 7323 §5.5).
-const TS_RECENT_AGE_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
+/// A timestamp older than 24 days says nothing (RFC 7323 §5.5).
+const TS_RECENT_AGE_MAX: u32 = Instant(24 * 24 * 3600 * 1_000_000_000).coarse();
 
 /// So many new bytes are acknowledged at once, even if they are less than two segments. On a link
 /// with segments of 64 KiB a sender may have room for one only, and would wait for the delayed
@@ -51,7 +53,8 @@ impl Connection {
             self.counters.data_segs_in = self.counters.data_segs_in.wrapping_add(segments);
         }
         if segment.ce {
-            self.counters.ce_segs_in = self.counters.ce_segs_in.wrapping_add(segments);
+            let trouble = self.counters.trouble_mut();
+            trouble.ce_segs_in = trouble.ce_segs_in.wrapping_add(segments);
         }
     }
 
@@ -67,7 +70,7 @@ impl Connection {
             if segment.flags.contains(Flags::RST) {
                 return Err(DropReason::ResetIgnored);
             }
-            self.owed.reset_reply = Some(segment.ack);
+            self.owed.set_reset_reply(segment.ack);
             return Err(DropReason::BadAck);
         }
         if segment.flags.contains(Flags::RST) {
@@ -106,7 +109,7 @@ impl Connection {
         self.set_send_window(u32::from(segment.window), segment.seq, segment.ack);
         if let Some(timestamps) = segment.options.timestamps {
             self.ts_recent = timestamps.value;
-            self.ts_recent_at = now;
+            self.ts_recent_at = now.coarse();
         }
         self.timers.last_recv = now;
     }
@@ -130,8 +133,7 @@ impl Connection {
         let mut received = Received::default();
         self.check_ack(now, segment, buffers, &mut received)?;
         self.note_timestamp(now, segment);
-        self.timers.last_recv = now;
-        self.timers.keepalive_probes = 0;
+        self.note_heard(now);
         // URG needs no step: urgent bytes are delivered in line, as RFC 6093 advises applications to ask for.
         self.process_text(now, segment, text, buffers, &mut received)?;
         Ok(received)
@@ -153,7 +155,7 @@ impl Connection {
             return Err(DropReason::TimestampMissing);
         };
         let old = (timestamps.value.wrapping_sub(self.ts_recent) as i32) < 0;
-        if old && now.since(self.ts_recent_at) < TS_RECENT_AGE_MAX {
+        if old && now.coarse().saturating_sub(self.ts_recent_at) < TS_RECENT_AGE_MAX {
             self.answer_unacceptable(now, segment);
             return Err(DropReason::Paws);
         }
@@ -167,7 +169,7 @@ impl Connection {
             && segment.seq.leq(self.rcv_acked)
         {
             self.ts_recent = timestamps.value;
-            self.ts_recent_at = now;
+            self.ts_recent_at = now.coarse();
         }
     }
 
@@ -175,9 +177,8 @@ impl Connection {
     fn check_sequence(&mut self, now: Instant, segment: &Segment) -> Result<Text, DropReason> {
         let mut seq = segment.seq;
         // In a simultaneous open the peer's SYN-ACK repeats its SYN; what follows it is in order.
-        let syn_again = self.state == State::SynReceived
-            && segment.flags.contains(Flags::SYN | Flags::ACK)
-            && seq == self.irs;
+        let syn_again =
+            segment.flags.contains(Flags::SYN | Flags::ACK) && self.is_syn_of_peer(segment);
         if syn_again {
             seq += 1;
         }
@@ -201,6 +202,11 @@ impl Connection {
         Ok(self.trim(seq, segment.payload_len, segment.flags.contains(Flags::FIN)))
     }
 
+    /// In SYN-RECEIVED nothing has been received but the peer's SYN: is this where it was?
+    fn is_syn_of_peer(&self, segment: &Segment) -> bool {
+        self.state == State::SynReceived && segment.seq + 1 == self.rcv_nxt
+    }
+
     /// Cuts off what is before the window and what is behind it.
     fn trim(&self, seq: SeqNum, payload_len: u32, fin: bool) -> Text {
         let before = if seq.lt(self.rcv_nxt) { self.rcv_nxt - seq } else { 0 };
@@ -209,7 +215,7 @@ impl Connection {
         // The FIN itself is behind the window when it is what lies before it that was received twice.
         let fin = fin && before <= payload_len;
         let mut end = self.rcv_adv;
-        if let Some(fin) = self.rcv_fin {
+        if let Some(fin) = self.fin_ahead() {
             end = end.min(fin);
         }
         let room = end.distance(start).max(0) as u32;
@@ -254,7 +260,7 @@ impl Connection {
 
     /// Fourth, check the SYN bit.
     fn check_syn(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
-        let expected = self.state == State::SynReceived && segment.seq == self.irs;
+        let expected = self.is_syn_of_peer(segment);
         if self.state == State::Closed || !segment.flags.contains(Flags::SYN) || expected {
             return Ok(());
         }
@@ -289,7 +295,6 @@ impl Connection {
         if segment.ack.lt(self.snd_una) {
             return Ok(());
         }
-        self.counters.last_ack_recv = now;
         self.timers.window_probes = 0;
         let news = !segment.options.sack.is_empty()
             && self.recovery.on_sack(
@@ -320,7 +325,7 @@ impl Connection {
 
     fn check_ack_of_syn(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
         if segment.ack.leq(self.snd_una) || segment.ack.gt(self.snd_nxt) {
-            self.owed.reset_reply = Some(segment.ack);
+            self.owed.set_reset_reply(segment.ack);
             return Err(DropReason::BadAck);
         }
         self.owed.syn = false;
@@ -370,16 +375,16 @@ impl Connection {
         //# that it will expire after RTO seconds (for the current value of RTO).
         self.timers.retransmits = 0;
         self.timers.unreachable = false;
-        self.timers.unacked_since = now;
+        self.note_progress(now);
         self.timers.retransmit =
             if self.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };
     }
 
     /// Takes a round-trip time if this ACK gives one (RFC 6298 §3: Karn's algorithm).
     fn measure(&mut self, now: Instant, segment: &Segment) {
-        if let Some((end, sent)) = self.timed {
+        if let Some((end, sent)) = self.timed() {
             if segment.ack.geq(end) {
-                self.timed = None;
+                self.stop_timing();
                 self.rtt.on_sample(segment.arrival.since(sent));
             }
             return;
@@ -469,7 +474,7 @@ impl Connection {
 
     fn enter_time_wait(&mut self) {
         self.state = State::TimeWait;
-        self.timers.stop();
+        self.stop_timers();
         self.assembler = None;
     }
 
@@ -504,13 +509,23 @@ impl Connection {
             received.payload_dropped = cut.then_some(DropReason::OutOfWindow);
         }
         if text.fin && received.payload_dropped.is_none() {
-            self.rcv_fin = Some(text.seq + text.len);
             self.owed.ack = true;
+            let fin = text.seq + text.len;
+            if fin == self.rcv_nxt {
+                self.process_fin();
+                return Ok(());
+            }
+            self.assembler.get_or_insert_default().fin = Some(fin);
         }
-        if self.rcv_fin == Some(self.rcv_nxt) {
+        if self.fin_ahead() == Some(self.rcv_nxt) {
             self.process_fin();
         }
         Ok(())
+    }
+
+    /// Where the peer's FIN is, once seen and not yet in order.
+    fn fin_ahead(&self) -> Option<SeqNum> {
+        self.assembler.as_ref().and_then(|assembler| assembler.fin)
     }
 
     /// Finds the place of new payload in the receive FIFO.
@@ -551,7 +566,8 @@ impl Connection {
         } else {
             self.owed.ack = true;
             self.owed.dup_acks = if self.sack { 0 } else { self.owed.dup_acks.saturating_add(1) };
-            self.counters.out_of_order_in = self.counters.out_of_order_in.wrapping_add(1);
+            let trouble = self.counters.trouble_mut();
+            trouble.out_of_order_in = trouble.out_of_order_in.wrapping_add(1);
             match self.assembler.get_or_insert_default().insert(text.seq, end) {
                 Inserted::New => {}
                 Inserted::Known => return,
@@ -580,13 +596,11 @@ impl Connection {
         if urgent || enough || self.quick_acks > 0 || self.assembler.is_some() {
             self.owed.ack = true;
         } else if self.timers.delayed_ack == Instant::FAR {
-            self.timers.delayed_ack =
-                now + Duration::from_millis(u64::from(self.settings.delayed_ack_ms));
+            self.timers.delayed_ack = now + self.settings.delayed_ack();
         }
     }
 
     fn process_fin(&mut self) {
-        self.rcv_fin = None;
         self.rcv_nxt += 1;
         self.rcv_adv = self.rcv_adv.max(self.rcv_nxt);
         self.assembler = None;

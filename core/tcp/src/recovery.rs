@@ -30,27 +30,82 @@ pub(crate) enum Phase {
 /// The sender's view of its outstanding bytes.
 #[derive(Debug)]
 pub(crate) struct Recovery {
-    pub(crate) phase: Phase,
-    /// One retransmission may go whatever the congestion window says (RFC 6675 §5 step 4.3).
-    pub(crate) force: bool,
-    /// The last-resort retransmission of this recovery was used (RFC 6675 §4, NextSeg rule 4).
-    rescued: bool,
-    sack: bool,
-    /// The retransmission of the first stretch was itself lost.
-    head_again: bool,
-    dup_acks: u16,
-    /// snd_nxt when the first stretch was last sent again.
-    head_mark: SeqNum,
+    /// There is one only while something is missing, or was sent again and not acknowledged.
+    board: Option<Box<Scoreboard>>,
     /// snd_nxt when the loss was found (RFC 6582's `recover`).
     pub(crate) point: SeqNum,
+    pub(crate) phase: Phase,
+    sack: bool,
+}
+
+/// What the peer has and what it has not.
+#[derive(Debug)]
+struct Scoreboard {
+    /// Selectively acknowledged bytes.
+    sacked: Ranges,
+    /// snd_nxt when the first stretch was last sent again.
+    head_mark: SeqNum,
     /// Bytes below were sent again, those that the peer has excepted.
     high_rxt: SeqNum,
     /// Bytes below are lost, those that the peer has excepted.
     lost_end: SeqNum,
-    /// Selectively acknowledged bytes; allocated with the first.
-    sacked: Option<Box<Ranges>>,
     /// Without SACK: bytes that duplicate ACKs say have arrived.
     dup_bytes: u32,
+    dup_acks: u16,
+    /// One retransmission may go whatever the congestion window says (RFC 6675 §5 step 4.3).
+    force: bool,
+    /// The last-resort retransmission of this recovery was used (RFC 6675 §4, NextSeg rule 4).
+    rescued: bool,
+    /// The retransmission of the first stretch was itself lost.
+    head_again: bool,
+}
+
+impl Scoreboard {
+    /// Nothing is missing yet.
+    fn new(snd_una: SeqNum, snd_nxt: SeqNum) -> Box<Scoreboard> {
+        Box::new(Scoreboard {
+            sacked: Ranges::default(),
+            head_mark: snd_nxt,
+            high_rxt: snd_una,
+            lost_end: snd_una,
+            dup_bytes: 0,
+            dup_acks: 0,
+            force: false,
+            rescued: false,
+            head_again: false,
+        })
+    }
+
+    /// Bytes that the peer has beyond its acknowledgement.
+    fn sacked_bytes(&self) -> u32 {
+        self.sacked.total() + self.dup_bytes
+    }
+
+    /// It says nothing that a new one would not.
+    fn is_clear(&self, snd_una: SeqNum) -> bool {
+        self.dup_acks == 0
+            && self.sacked_bytes() == 0
+            && self.high_rxt.leq(snd_una)
+            && self.lost_end.leq(snd_una)
+    }
+
+    /// snd_una moved from `old` to `snd_una`.
+    fn on_advance(&mut self, old: SeqNum, snd_una: SeqNum, snd_nxt: SeqNum, mss: u32) {
+        self.dup_acks = 0;
+        self.head_again = false;
+        self.head_mark = snd_nxt;
+        self.sacked.trim_below(snd_una);
+        // The front of what is outstanding cannot be with the peer, or it would be acknowledged.
+        if self.sacked.as_slice().first().is_some_and(|range| range.0 == snd_una) {
+            self.sacked = Ranges::default();
+        }
+        // One of the acknowledged segments is the one that was missing, the others were counted.
+        let counted = (snd_una - old).saturating_sub(mss);
+        self.dup_bytes =
+            self.dup_bytes.saturating_sub(counted).min((snd_nxt - snd_una).saturating_sub(mss));
+        self.high_rxt = self.high_rxt.max(snd_una);
+        self.lost_end = self.lost_end.max(snd_una);
+    }
 }
 
 /// What to send again.
@@ -62,20 +117,7 @@ pub(crate) struct Hole {
 
 impl Recovery {
     pub(crate) fn new(iss: SeqNum) -> Recovery {
-        Recovery {
-            phase: Phase::Open,
-            force: false,
-            rescued: false,
-            sack: false,
-            head_again: false,
-            dup_acks: 0,
-            head_mark: iss,
-            point: iss,
-            high_rxt: iss,
-            lost_end: iss,
-            sacked: None,
-            dup_bytes: 0,
-        }
+        Recovery { board: None, point: iss, phase: Phase::Open, sack: false }
     }
 
     pub(crate) fn set_sack(&mut self, sack: bool) {
@@ -83,74 +125,66 @@ impl Recovery {
     }
 
     pub(crate) fn dup_acks(&self) -> u16 {
-        self.dup_acks
+        self.board.as_ref().map_or(0, |board| board.dup_acks)
+    }
+
+    /// One retransmission may go whatever the congestion window says.
+    pub(crate) fn is_forced(&self) -> bool {
+        self.board.as_ref().is_some_and(|board| board.force)
     }
 
     /// Bytes that the peer has beyond its acknowledgement.
     pub(crate) fn sacked_bytes(&self) -> u32 {
-        self.sacked.as_ref().map_or(self.dup_bytes, |sacked| sacked.total())
+        self.board.as_ref().map_or(0, |board| board.sacked_bytes())
     }
 
     /// Bytes deemed lost, sent again or not.
     pub(crate) fn lost_bytes(&self, snd_una: SeqNum) -> u32 {
-        self.missing_in(snd_una, self.lost_end)
+        self.board.as_ref().map_or(0, |board| board.sacked.missing_in(snd_una, board.lost_end))
     }
 
     /// Bytes sent again and not acknowledged.
     pub(crate) fn retransmitted_bytes(&self, snd_una: SeqNum) -> u32 {
-        self.missing_in(snd_una, self.high_rxt)
-    }
-
-    fn missing_in(&self, left: SeqNum, right: SeqNum) -> u32 {
-        match &self.sacked {
-            Some(sacked) => sacked.missing_in(left, right),
-            None if left.lt(right) => right - left,
-            None => 0,
-        }
+        self.board.as_ref().map_or(0, |board| board.sacked.missing_in(snd_una, board.high_rxt))
     }
 
     /// Bytes thought to be in the network (RFC 6675 `pipe`).
     #[inline]
     pub(crate) fn pipe(&self, snd_una: SeqNum, snd_nxt: SeqNum) -> u32 {
         let flight = snd_nxt - snd_una;
-        if self.lost_end.leq(snd_una) && self.sacked.is_none() && self.dup_bytes == 0 {
-            return flight;
-        }
-        let waiting = self.missing_in(self.high_rxt.max(snd_una), self.lost_end);
-        flight.saturating_sub(self.sacked_bytes()).saturating_sub(waiting)
+        let Some(board) = &self.board else { return flight };
+        let waiting = board.sacked.missing_in(board.high_rxt.max(snd_una), board.lost_end);
+        flight.saturating_sub(board.sacked_bytes()).saturating_sub(waiting)
     }
 
     /// The next stretch to send again: lost, not yet sent again, not with the peer.
     pub(crate) fn next_hole(&self, snd_una: SeqNum) -> Option<Hole> {
-        let from = self.high_rxt.max(snd_una);
-        if from.geq(self.lost_end) {
+        let board = self.board.as_ref()?;
+        let from = board.high_rxt.max(snd_una);
+        if from.geq(board.lost_end) {
             return None;
         }
-        let (left, right) = match &self.sacked {
-            Some(sacked) => sacked.first_missing(from, self.lost_end)?,
-            None => (from, self.lost_end),
-        };
+        let (left, right) = board.sacked.first_missing(from, board.lost_end)?;
         Some(Hole { left, right })
     }
 
     /// The first stretch once more, when what was sent after its retransmission has arrived and it
     /// has not: without this only the timer would repair a retransmission that was lost.
     pub(crate) fn lost_head(&self, snd_una: SeqNum) -> Option<Hole> {
-        if !self.head_again {
-            return None;
-        }
-        let right = self.sacked.as_ref()?.as_slice().first()?.0;
+        let board = self.board.as_ref().filter(|board| board.head_again)?;
+        let right = board.sacked.as_slice().first()?.0;
         Some(Hole { left: snd_una, right })
     }
 
     /// The stretch that may be sent again when recovery has nothing else to send (NextSeg rule 4):
     /// the last that the peer does not have, for its loss can show in no later SACK.
     pub(crate) fn rescue_hole(&self, snd_una: SeqNum, mss: u32) -> Option<Hole> {
-        if self.phase != Phase::Recovery || self.rescued || !self.sack {
+        let board = self.board.as_ref()?;
+        if self.phase != Phase::Recovery || board.rescued || !self.sack {
             return None;
         }
-        let (mut left, mut right) = (self.high_rxt.max(self.lost_end).max(snd_una), self.point);
-        for &(l, r) in self.sacked.iter().flat_map(|sacked| sacked.as_slice().iter().rev()) {
+        let (mut left, mut right) = (board.high_rxt.max(board.lost_end).max(snd_una), self.point);
+        for &(l, r) in board.sacked.as_slice().iter().rev() {
             if r.lt(right) {
                 left = left.max(r);
                 break;
@@ -168,15 +202,16 @@ impl Recovery {
         snd_una: SeqNum,
         snd_nxt: SeqNum,
     ) {
-        self.force = false;
+        let Some(board) = &mut self.board else { return };
+        board.force = false;
         if left == snd_una {
-            self.head_again = false;
-            self.head_mark = snd_nxt;
+            board.head_again = false;
+            board.head_mark = snd_nxt;
         }
-        if left.lt(self.lost_end) {
-            self.high_rxt = self.high_rxt.max(right);
+        if left.lt(board.lost_end) {
+            board.high_rxt = board.high_rxt.max(right);
         } else {
-            self.rescued = true;
+            board.rescued = true;
         }
     }
 
@@ -194,8 +229,7 @@ impl Recovery {
         for (left, right) in blocks.iter() {
             let left = left.max(snd_una);
             if left.lt(right) && right.leq(snd_nxt) && left.gt(snd_una) {
-                let sacked = self.sacked.get_or_insert_default();
-                news |= sacked.insert(left, right) == Inserted::New;
+                news |= self.board(snd_una, snd_nxt).sacked.insert(left, right) == Inserted::New;
             }
         }
         news
@@ -203,38 +237,42 @@ impl Recovery {
 
     /// An ACK that moved nothing but shows that something arrived.
     pub(crate) fn on_dup_ack(&mut self, segments: u16, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) {
-        self.dup_acks = self.dup_acks.saturating_add(segments);
-        if !self.sack {
+        let sack = self.sack;
+        let board = self.board(snd_una, snd_nxt);
+        board.dup_acks = board.dup_acks.saturating_add(segments);
+        if !sack {
             // At least the first segment is missing, so never all of the flight.
             let most = (snd_nxt - snd_una).saturating_sub(mss);
-            self.dup_bytes =
-                self.dup_bytes.saturating_add(u32::from(segments).saturating_mul(mss)).min(most);
+            board.dup_bytes =
+                board.dup_bytes.saturating_add(u32::from(segments).saturating_mul(mss)).min(most);
         }
+    }
+
+    fn board(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> &mut Scoreboard {
+        self.board.get_or_insert_with(|| Scoreboard::new(snd_una, snd_nxt))
     }
 
     /// Moves the mark of loss to where the scoreboard puts it (RFC 6675 IsLost).
     pub(crate) fn detect(&mut self, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) {
+        let Some(board) = &mut self.board else { return };
         let mut above = 0;
-        if let Some(sacked) = &self.sacked {
-            for (count, &(left, right)) in sacked.as_slice().iter().rev().enumerate() {
-                above += right - left;
-                if count + 1 >= usize::from(DUP_THRESH) || above > (u32::from(DUP_THRESH) - 1) * mss
-                {
-                    self.lost_end = self.lost_end.max(left);
-                    break;
-                }
+        for (count, &(left, right)) in board.sacked.as_slice().iter().rev().enumerate() {
+            above += right - left;
+            if count + 1 >= usize::from(DUP_THRESH) || above > (u32::from(DUP_THRESH) - 1) * mss {
+                board.lost_end = board.lost_end.max(left);
+                break;
             }
         }
-        let head_only = !self.sack || self.lost_end.leq(snd_una);
-        if head_only && self.dup_acks >= DUP_THRESH && self.phase == Phase::Open {
-            let end = self.sacked.as_ref().and_then(|sacked| sacked.as_slice().first());
+        let head_only = !self.sack || board.lost_end.leq(snd_una);
+        if head_only && board.dup_acks >= DUP_THRESH && self.phase == Phase::Open {
+            let end = board.sacked.as_slice().first();
             let head = snd_nxt.min(snd_una + mss);
-            self.lost_end = self.lost_end.max(end.map_or(head, |range| head.min(range.0)));
+            board.lost_end = board.lost_end.max(end.map_or(head, |range| head.min(range.0)));
         }
-        if self.phase != Phase::Open && self.high_rxt.gt(snd_una) {
-            let highest = self.sacked.as_ref().and_then(|sacked| sacked.as_slice().last());
-            let beyond = highest.map_or(0, |range| range.1.distance(self.head_mark));
-            self.head_again |= i64::from(beyond) >= i64::from(DUP_THRESH) * i64::from(mss);
+        if self.phase != Phase::Open && board.high_rxt.gt(snd_una) {
+            let highest = board.sacked.as_slice().last();
+            let beyond = highest.map_or(0, |range| range.1.distance(board.head_mark));
+            board.head_again |= i64::from(beyond) >= i64::from(DUP_THRESH) * i64::from(mss);
         }
     }
 
@@ -242,44 +280,48 @@ impl Recovery {
     pub(crate) fn should_enter(&self, snd_una: SeqNum) -> bool {
         // RFC 6582 §3.2: without SACK, duplicate ACKs for what an earlier recovery sent mean nothing.
         self.phase == Phase::Open
-            && self.lost_end.gt(snd_una)
+            && self.board.as_ref().is_some_and(|board| board.lost_end.gt(snd_una))
             && (self.sack || snd_una.gt(self.point))
     }
 
     pub(crate) fn enter(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) {
         self.phase = Phase::Recovery;
         self.point = snd_nxt;
+        let board = self.board(snd_una, snd_nxt);
         // What the recovery before sent again is not lost anew.
-        self.high_rxt = self.high_rxt.max(snd_una);
-        self.head_mark = snd_nxt;
-        self.force = true;
-        self.rescued = false;
+        board.high_rxt = board.high_rxt.max(snd_una);
+        board.head_mark = snd_nxt;
+        board.force = true;
+        board.rescued = false;
     }
 
     /// The timer fired: all that the peer does not have is lost.
     pub(crate) fn enter_loss(&mut self, snd_una: SeqNum, snd_nxt: SeqNum, again: bool) {
-        if again {
-            // RFC 2018 §8: a receiver may drop what it reported; after two timeouts assume it did.
-            self.sacked = None;
-        }
         self.phase = Phase::Loss;
         self.point = snd_nxt;
-        self.high_rxt = snd_una;
-        self.lost_end = snd_nxt;
-        self.dup_acks = 0;
-        self.dup_bytes = 0;
-        self.head_again = false;
-        self.head_mark = snd_nxt;
-        self.force = true;
-        self.rescued = false;
+        let board = self.board(snd_una, snd_nxt);
+        if again {
+            // RFC 2018 §8: a receiver may drop what it reported; after two timeouts assume it did.
+            board.sacked = Ranges::default();
+        }
+        board.high_rxt = snd_una;
+        board.lost_end = snd_nxt;
+        board.dup_acks = 0;
+        board.dup_bytes = 0;
+        board.head_again = false;
+        board.head_mark = snd_nxt;
+        board.force = true;
+        board.rescued = false;
     }
 
     /// The peer took its window back with bytes in flight, and now has room again. What the timer sent
     /// meanwhile was no more than a question, and the next one may be minutes away.
     pub(crate) fn on_window_given_again(&mut self, snd_una: SeqNum) {
-        if self.phase == Phase::Loss {
-            self.high_rxt = snd_una;
-            self.force = true;
+        if self.phase == Phase::Loss
+            && let Some(board) = &mut self.board
+        {
+            board.high_rxt = snd_una;
+            board.force = true;
         }
     }
 
@@ -291,41 +333,34 @@ impl Recovery {
         snd_nxt: SeqNum,
         mss: u32,
     ) -> bool {
-        self.dup_acks = 0;
-        self.head_again = false;
-        self.head_mark = snd_nxt;
-        if let Some(sacked) = &mut self.sacked {
-            sacked.trim_below(snd_una);
-            // The front of what is outstanding cannot be with the peer, or it would be acknowledged.
-            if sacked.is_empty()
-                || sacked.as_slice().first().is_some_and(|range| range.0 == snd_una)
-            {
-                self.sacked = None;
-            }
+        if let Some(board) = &mut self.board {
+            board.on_advance(old, snd_una, snd_nxt, mss);
         }
-        // One of the acknowledged segments is the one that was missing, the others were counted.
-        let counted = (snd_una - old).saturating_sub(mss);
-        self.dup_bytes =
-            self.dup_bytes.saturating_sub(counted).min((snd_nxt - snd_una).saturating_sub(mss));
-        self.high_rxt = self.high_rxt.max(snd_una);
-        self.lost_end = self.lost_end.max(snd_una);
         if snd_una.lt(self.point) {
-            if self.phase == Phase::Recovery && !self.sack {
+            if self.phase == Phase::Recovery
+                && !self.sack
+                && let Some(board) = &mut self.board
+            {
                 // A partial acknowledgement (RFC 6582 §3.2 step 3): the next segment is lost too.
-                self.lost_end = self.lost_end.max(snd_nxt.min(snd_una + mss));
-                self.high_rxt = snd_una;
-                self.force = true;
+                board.lost_end = board.lost_end.max(snd_nxt.min(snd_una + mss));
+                board.high_rxt = snd_una;
+                board.force = true;
             }
             return false;
         }
         let over = self.phase != Phase::Open;
         if over {
             self.phase = Phase::Open;
-            self.dup_bytes = 0;
-            self.force = false;
+            if let Some(board) = &mut self.board {
+                board.dup_bytes = 0;
+                board.force = false;
+            }
         } else {
             // Keeps the mark within half the space of snd_una.
             self.point = snd_una - 1;
+        }
+        if self.board.as_ref().is_some_and(|board| board.is_clear(snd_una)) {
+            self.board = None;
         }
         over
     }
@@ -380,6 +415,21 @@ mod tests {
         assert_eq!(recovery.next_hole(seq(0)), Some(Hole { left: seq(4000), right: seq(6000) }));
         recovery.enter_loss(seq(0), seq(6000), true);
         assert_eq!(recovery.next_hole(seq(0)), Some(Hole { left: seq(0), right: seq(6000) }));
+    }
+
+    #[test]
+    fn the_scoreboard_goes_when_all_is_acknowledged() {
+        let mut recovery = Recovery::new(seq(0) - 1);
+        recovery.set_sack(true);
+        assert!(!recovery.on_advance(seq(0) - 1, seq(0), seq(6000), MSS));
+        assert!(recovery.board.is_none());
+        recovery.on_sack(&blocks(&[(1000, 6000)]), seq(0), seq(6000));
+        recovery.detect(MSS, seq(0), seq(6000));
+        recovery.enter(seq(0), seq(6000));
+        recovery.on_retransmit(seq(0), seq(1000), seq(0), seq(6000));
+        assert!(recovery.on_advance(seq(0), seq(6000), seq(7000), MSS));
+        assert!(recovery.board.is_none());
+        assert_eq!(recovery.pipe(seq(6000), seq(7000)), 1000);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use core::time::Duration;
 /// The smoothed round-trip time of one connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rtt {
+    /// 0 before the first measurement, and never again.
     srtt_us: u32,
     rttvar_us: u32,
     min_us: u32,
@@ -13,7 +14,6 @@ pub(crate) struct Rtt {
     rto_max_us: u32,
     /// Doublings in force.
     backoff: u8,
-    measured: bool,
 }
 
 fn micros(duration: Duration) -> u32 {
@@ -31,8 +31,11 @@ impl Rtt {
             rto_min_us: min,
             rto_max_us: max.max(min),
             backoff: 0,
-            measured: false,
         }
+    }
+
+    fn is_measured(&self) -> bool {
+        self.srtt_us != 0
     }
 
     /// A measurement that obeys Karn: of bytes sent once, or identified by their timestamp. Only such a
@@ -48,7 +51,7 @@ impl Rtt {
         let r = micros(sample).max(1);
         self.backoff = 0;
         self.min_us = self.min_us.min(r);
-        if self.measured {
+        if self.is_measured() {
             //= https://www.rfc-editor.org/rfc/rfc6298#section-2
             //# RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
             //# SRTT <- (1 - alpha) * SRTT + alpha * R'
@@ -58,7 +61,6 @@ impl Rtt {
         } else {
             self.srtt_us = r;
             self.rttvar_us = r / 2;
-            self.measured = true;
         }
         // The minimum is of the margin, as in Linux and FreeBSD: on a steady path the variance goes to
         // nothing, and a timeout of 200 ms in all would leave a path of 190 ms 10 ms for a delayed ACK.
@@ -68,7 +70,7 @@ impl Rtt {
 
     /// After a lost SYN and no measurement since, three seconds (RFC 6298 §5.7).
     pub(crate) fn on_handshake_retransmitted(&mut self) {
-        if !self.measured {
+        if !self.is_measured() {
             self.rto_us = self.rto_us.max(3_000_000).min(self.rto_max_us);
         }
     }
@@ -102,7 +104,7 @@ impl Rtt {
     }
 
     pub(crate) fn srtt(&self) -> Option<Duration> {
-        self.measured.then(|| Duration::from_micros(u64::from(self.srtt_us)))
+        self.is_measured().then(|| Duration::from_micros(u64::from(self.srtt_us)))
     }
 
     pub(crate) fn rttvar(&self) -> Duration {
@@ -110,7 +112,7 @@ impl Rtt {
     }
 
     pub(crate) fn min(&self) -> Option<Duration> {
-        self.measured.then(|| Duration::from_micros(u64::from(self.min_us)))
+        self.is_measured().then(|| Duration::from_micros(u64::from(self.min_us)))
     }
 }
 

@@ -27,6 +27,17 @@ impl Instant {
         (self.0 / 1_000_000) as u32
     }
 
+    /// Units of 2³⁰ ns, 1.07 s, since the origin: 146 years fit.
+    #[inline]
+    pub(crate) const fn coarse(self) -> u32 {
+        (self.0 >> 30) as u32
+    }
+
+    #[inline]
+    pub(crate) fn after_millis(self, millis: u32) -> Instant {
+        self + Duration::from_millis(u64::from(millis))
+    }
+
     /// Whole microseconds since the origin.
     #[inline]
     pub const fn micros(self) -> u64 {

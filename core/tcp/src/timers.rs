@@ -1,23 +1,23 @@
 //! What happens because nothing happened.
 
-use crate::connection::{Connection, State, pending};
+use crate::connection::{Connection, pending};
 use crate::event::TimerKind;
 use crate::recovery::Phase;
+use crate::state::State;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Deadlines, and what they count. [`Instant::FAR`] is off.
+/// Deadlines, and what they count. [`Instant::FAR`] is off. Those of keepalive and the user timeout
+/// are in [`Watch`](crate::watch::Watch).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timers {
     /// Of retransmission, or with `persisting` of the next window probe: never both, since the latter
     /// runs only with nothing in flight.
     pub(crate) retransmit: Instant,
     pub(crate) delayed_ack: Instant,
-    pub(crate) keepalive: Instant,
-    pub(crate) fin_wait2: Instant,
-    pub(crate) cork: Instant,
-    /// When the oldest bytes in flight were sent, or the peer last acknowledged new ones.
-    pub(crate) unacked_since: Instant,
+    /// Of a corked segment, or in FIN-WAIT-2 of the peer's FIN: never both, since nothing is held back
+    /// once a FIN waits behind it.
+    pub(crate) hold: Instant,
     /// When the peer was last heard.
     pub(crate) last_recv: Instant,
     pub(crate) persisting: bool,
@@ -28,7 +28,6 @@ pub(crate) struct Timers {
     /// Window probes in a row without an answer.
     pub(crate) window_probes: u8,
     pub(crate) persist_backoff: u8,
-    pub(crate) keepalive_probes: u8,
 }
 
 impl Timers {
@@ -36,28 +35,15 @@ impl Timers {
         Timers {
             retransmit: Instant::FAR,
             delayed_ack: Instant::FAR,
-            keepalive: Instant::FAR,
-            fin_wait2: Instant::FAR,
-            cork: Instant::FAR,
-            unacked_since: now,
+            hold: Instant::FAR,
             last_recv: now,
             persisting: false,
             unreachable: false,
             retransmits: 0,
             window_probes: 0,
             persist_backoff: 0,
-            keepalive_probes: 0,
         }
     }
-
-    pub(crate) fn stop(&mut self) {
-        let last_recv = self.last_recv;
-        *self = Timers::new(last_recv);
-    }
-}
-
-fn after(start: Instant, millis: u32) -> Instant {
-    start + Duration::from_millis(u64::from(millis))
 }
 
 impl Connection {
@@ -66,16 +52,23 @@ impl Connection {
         let timers = &self.timers;
         let retransmit = if timers.persisting { TimerKind::Persist } else { TimerKind::Retransmit };
         let mut earliest = (timers.retransmit, retransmit);
-        let others = [
-            (timers.delayed_ack, TimerKind::DelayedAck),
-            (timers.cork, TimerKind::Cork),
-            (timers.keepalive, TimerKind::KeepAlive),
-            (timers.fin_wait2, TimerKind::FinWait2),
-            (self.user_deadline(), TimerKind::UserTimeout),
-        ];
-        for timer in others {
+        let hold = match self.state {
+            State::FinWait2 => TimerKind::FinWait2,
+            _ => TimerKind::Cork,
+        };
+        for timer in [(timers.delayed_ack, TimerKind::DelayedAck), (timers.hold, hold)] {
             if timer.0 < earliest.0 {
                 earliest = timer;
+            }
+        }
+        if let Some(watch) = &self.watch {
+            for timer in [
+                (watch.keepalive, TimerKind::KeepAlive),
+                (self.user_deadline(), TimerKind::UserTimeout),
+            ] {
+                if timer.0 < earliest.0 {
+                    earliest = timer;
+                }
             }
         }
         (earliest.0 != Instant::FAR).then_some(earliest)
@@ -87,8 +80,9 @@ impl Connection {
             self.timers.delayed_ack = Instant::FAR;
             self.owed.ack = true;
         }
-        if self.timers.cork <= now {
-            self.timers.cork = Instant::FAR;
+        let held = self.timers.hold <= now;
+        if held && self.state != State::FinWait2 {
+            self.timers.hold = Instant::FAR;
             self.owed.cork_flush = true;
         }
         if self.user_deadline() <= now {
@@ -101,24 +95,22 @@ impl Connection {
                 (false, _) => self.on_retransmit_timeout(now),
             }
         }
-        if self.timers.keepalive <= now {
+        if self.watch.as_ref().is_some_and(|watch| watch.keepalive <= now) {
             self.on_keepalive_timeout(now);
         }
-        if self.timers.fin_wait2 <= now {
+        if held && self.state == State::FinWait2 {
             self.enter_closed();
         }
     }
 
-    fn user_deadline(&self) -> Instant {
-        let waiting = self.snd_nxt != self.snd_una || self.timers.window_probes > 0;
-        if self.settings.user_timeout_ms == 0 || !waiting || self.state == State::Closed {
-            return Instant::FAR;
-        }
-        after(self.timers.unacked_since, self.settings.user_timeout_ms)
+    /// Nothing is waited for any more.
+    pub(crate) fn stop_timers(&mut self) {
+        self.timers = Timers::new(self.timers.last_recv);
+        self.watch = None;
     }
 
     /// The peer does not answer any more (RFC 9293 §3.8.3, R2).
-    fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         let reason =
             if self.timers.unreachable { pending::UNREACHABLE } else { pending::TIMED_OUT };
         self.enter_closed();
@@ -132,7 +124,8 @@ impl Connection {
         self.timers.retransmits += 1;
         self.rtt.back_off();
         self.owed.syn = true;
-        self.counters.retransmitted = self.counters.retransmitted.wrapping_add(1);
+        let trouble = self.counters.trouble_mut();
+        trouble.retransmitted = trouble.retransmitted.wrapping_add(1);
         self.timers.retransmit = now + self.rtt.rto();
     }
 
@@ -140,7 +133,7 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# SHOULD NOT time out the connection if data beyond the right window edge is not acknowledged
         //# (SHLD-17).
-        let shut = self.snd_wnd == 0 && self.counters.last_ack_recv + self.rtt.rto() * 2 >= now;
+        let shut = self.snd_wnd == 0 && self.timers.last_recv + self.rtt.rto() * 2 >= now;
         if !shut {
             if self.timers.retransmits >= self.retries() {
                 return self.give_up();
@@ -152,7 +145,7 @@ impl Connection {
         self.congestion.on_timeout(self.flight(), mss, again);
         let fruitless = shut || self.timers.retransmits > 1;
         self.recovery.enter_loss(self.snd_una, self.snd_nxt, fruitless);
-        self.timed = None;
+        self.stop_timing();
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
         //# (5.5) The host MUST set RTO <- RTO * 2 ("back off the timer").
         self.rtt.back_off();
@@ -171,42 +164,8 @@ impl Connection {
         self.owed.window_probe = true;
     }
 
-    fn on_keepalive_timeout(&mut self, now: Instant) {
-        if self.settings.keepalive_idle_ms == 0 || !self.state.is_synchronized() {
-            self.timers.keepalive = Instant::FAR;
-            return;
-        }
-        let idle_until = after(self.timers.last_recv, self.settings.keepalive_idle_ms);
-        if self.flight() > 0 || idle_until > now {
-            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
-            //# Keep-alive packets MUST only be sent when no sent data is outstanding, and no data or
-            //# acknowledgment packets have been received for the connection within an interval (MUST-26).
-            self.timers.keepalive = idle_until.max(after(now, self.settings.keepalive_interval_ms));
-            return;
-        }
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
-        //# if a keep-alive mechanism is implemented it MUST NOT interpret failure to respond to any
-        //# specific probe as a dead connection (MUST-29).
-        if self.timers.keepalive_probes >= self.settings.keepalive_probes {
-            return self.give_up();
-        }
-        self.timers.keepalive_probes += 1;
-        self.owed.keepalive = true;
-        self.timers.keepalive = after(now, self.settings.keepalive_interval_ms);
-    }
-
-    /// (Re)starts the wait for silence.
-    pub(crate) fn arm_keepalive(&mut self) {
-        let on = self.settings.keepalive_idle_ms > 0 && self.state.is_synchronized();
-        self.timers.keepalive = if on {
-            after(self.timers.last_recv, self.settings.keepalive_idle_ms)
-        } else {
-            Instant::FAR
-        };
-    }
-
     pub(crate) fn arm_fin_wait2(&mut self, now: Instant) {
-        self.timers.fin_wait2 = after(now, self.settings.fin_wait2_ms);
+        self.timers.hold = now.after_millis(self.settings.fin_wait2_ms);
     }
 
     /// Something is in flight now; the timer runs from the first of it.

@@ -672,6 +672,21 @@ fn user_timeout() {
     assert_eq!(took, Duration::from_secs(7));
 }
 
+#[test]
+fn a_user_timeout_can_be_set_while_bytes_are_in_flight() {
+    let mut pair = Pair::connected();
+    pair.fate = Box::new(|_| Fate::Drop);
+    pair.write(A, 10);
+    pair.run_for(Duration::from_secs(2));
+    pair.a.connection().set_keepalive(Some(KeepAlive::default()));
+    pair.a.connection().set_user_timeout(Some(Duration::from_secs(5)));
+    pair.a.connection().set_keepalive(None);
+    let timed_out = |pair: &mut Pair| pair.a.events.contains(&Event::TimedOut);
+    let took = pair.run_until(Duration::from_secs(60), timed_out);
+    // From the last retransmission before it was set, which is less than two seconds ago.
+    assert!((ms(3000)..ms(5000)).contains(&took), "{took:?}");
+}
+
 /// A and B are over, A in TIME-WAIT.
 fn in_time_wait() -> (Pair, Segment) {
     let mut pair = Pair::connected();

@@ -1,0 +1,134 @@
+//! Figures for [`Info`](crate::Info): next to nothing is decided by them.
+
+use crate::time::Instant;
+
+/// What every connection has, and a box for what happens when things go wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) bytes_acked: u64,
+    pub(crate) bytes_received: u64,
+    /// Time held back by the network.
+    network: Stopwatch,
+    pub(crate) last_data_sent: Instant,
+    pub(crate) last_data_recv: Instant,
+    trouble: Option<Box<Trouble>>,
+    pub(crate) segs_in: u32,
+    pub(crate) segs_out: u32,
+    pub(crate) data_segs_in: u32,
+    pub(crate) data_segs_out: u32,
+    limit: Limit,
+}
+
+/// Figures that stay zero for most connections.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Trouble {
+    pub(crate) bytes_retransmitted: u64,
+    pub(crate) retransmitted: u32,
+    pub(crate) ce_segs_in: u32,
+    pub(crate) out_of_order_in: u32,
+    /// Time held back by the peer's window.
+    peer_window: Stopwatch,
+    /// Time held back by our own buffer.
+    send_buffer: Stopwatch,
+}
+
+/// What holds the sender back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Limit {
+    #[default]
+    Idle,
+    Network,
+    PeerWindow,
+    SendBuffer,
+}
+
+/// A sum of times in nanoseconds, less the moment it was started at while it runs (wrapping): one word
+/// does for both.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stopwatch(u64);
+
+impl Stopwatch {
+    fn start(&mut self, now: Instant) {
+        self.0 = self.0.wrapping_sub(now.0);
+    }
+
+    fn stop(&mut self, now: Instant) {
+        self.0 = self.0.wrapping_add(now.0);
+    }
+
+    fn read(self, now: Instant, running: bool) -> u64 {
+        if running { self.0.wrapping_add(now.0) } else { self.0 }
+    }
+}
+
+impl Counters {
+    /// Zeros if there was none.
+    pub(crate) fn trouble(&self) -> Trouble {
+        self.trouble.as_deref().copied().unwrap_or_default()
+    }
+
+    #[cold]
+    pub(crate) fn trouble_mut(&mut self) -> &mut Trouble {
+        self.trouble.get_or_insert_default()
+    }
+
+    /// The sender is held back by `limit` from now on.
+    pub(crate) fn enter(&mut self, now: Instant, limit: Limit) {
+        if self.limit == limit {
+            return;
+        }
+        if let Some(stopwatch) = self.stopwatch(self.limit) {
+            stopwatch.stop(now);
+        }
+        self.limit = limit;
+        if let Some(stopwatch) = self.stopwatch(limit) {
+            stopwatch.start(now);
+        }
+    }
+
+    /// Nanoseconds held back by network, peer's window, send buffer, up to `now`.
+    pub(crate) fn limited_until(&self, now: Instant) -> [u64; 3] {
+        let Trouble { peer_window, send_buffer, .. } = self.trouble();
+        [
+            (self.network, Limit::Network),
+            (peer_window, Limit::PeerWindow),
+            (send_buffer, Limit::SendBuffer),
+        ]
+        .map(|(stopwatch, limit)| stopwatch.read(now, self.limit == limit))
+    }
+
+    fn stopwatch(&mut self, limit: Limit) -> Option<&mut Stopwatch> {
+        match limit {
+            Limit::Idle => None,
+            Limit::Network => Some(&mut self.network),
+            Limit::PeerWindow => Some(&mut self.trouble_mut().peer_window),
+            Limit::SendBuffer => Some(&mut self.trouble_mut().send_buffer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_has_its_own_time() {
+        let mut counters = Counters::default();
+        counters.enter(Instant(100), Limit::Network);
+        counters.enter(Instant(150), Limit::PeerWindow);
+        counters.enter(Instant(170), Limit::Network);
+        assert_eq!(counters.limited_until(Instant(180)), [60, 20, 0]);
+        counters.enter(Instant(180), Limit::SendBuffer);
+        assert_eq!(counters.limited_until(Instant(185)), [60, 20, 5]);
+        counters.enter(Instant(190), Limit::Idle);
+        assert_eq!(counters.limited_until(Instant(999)), [60, 20, 10]);
+    }
+
+    #[test]
+    fn what_never_had_trouble_owns_no_box() {
+        let mut counters = Counters::default();
+        counters.enter(Instant(1), Limit::Network);
+        counters.enter(Instant(2), Limit::Idle);
+        assert!(counters.trouble.is_none());
+    }
+}
