@@ -46,7 +46,7 @@ impl<H: Host> Stack<H> {
             Kind::Stream(_) | Kind::Promised(_) => return Err(ConnectError::Connected),
             Kind::Listener(_) | Kind::Datagram(_) => return Err(ConnectError::Invalid),
         };
-        let (family, bound) = (socket.family, socket.bound);
+        let (family, bound) = (socket.family, socket.bound.as_deref().copied());
         let remote = canonical(remote, family).ok_or(ConnectError::Invalid)?;
         let iface = scope_of(&remote);
         let remote_ip = loopback_if_unspecified(remote.ip());
@@ -154,6 +154,8 @@ impl<H: Host> Stack<H> {
         }
         self.counters.tcp_connects += 1;
         let config = self.tcp_config(now, &settings, &flow, iface);
+        self.paths.follow(route.generation);
+        let path = self.paths.shrink(&route, &flow, &mut self.counters.next_hops_full);
         Ok(Stream {
             flow,
             connection: Some(Connection::connect(config, iss, self.timestamp_offset(&flow), now)),
@@ -161,7 +163,7 @@ impl<H: Host> Stack<H> {
             send,
             packet: settings.packet,
             iface,
-            route: Some(route),
+            path: Some(path),
             timer: TimerId::NONE,
             uses_port: None,
             unreachable: None,

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
 use hashbrown::HashTable;
@@ -65,10 +66,52 @@ struct Users {
     count: u32,
 }
 
+impl Users {
+    fn is_same(&self, other: &Users) -> bool {
+        self.local == other.local && self.sharing == other.sharing
+    }
+}
+
+/// Who is on a port: as a rule one connection to elsewhere.
+#[derive(Debug)]
+enum Port {
+    Users(Users),
+    Crowd(Box<Crowd>),
+}
+
 #[derive(Debug, Default)]
-struct Port {
+struct Crowd {
     holders: Vec<Holder>,
     users: Vec<Users>,
+}
+
+const _: () = assert!(size_of::<Port>() <= 24);
+
+impl Port {
+    fn holders(&self) -> &[Holder] {
+        match self {
+            Port::Users(_) => &[],
+            Port::Crowd(crowd) => &crowd.holders,
+        }
+    }
+
+    fn users(&self) -> &[Users] {
+        match self {
+            Port::Users(users) => std::slice::from_ref(users),
+            Port::Crowd(crowd) => &crowd.users,
+        }
+    }
+
+    /// Makes room for more than the users of one address.
+    fn crowd(&mut self) -> &mut Crowd {
+        if let Port::Users(users) = *self {
+            *self = Port::Crowd(Box::new(Crowd { holders: Vec::new(), users: vec![users] }));
+        }
+        match self {
+            Port::Crowd(crowd) => crowd,
+            Port::Users(_) => unreachable!("it was just changed"),
+        }
+    }
 }
 
 /// Sockets that take packets for the same address and port.
@@ -111,13 +154,13 @@ impl Binds {
             (wanted.sharing.reuse_addr && theirs.reuse_addr && !listening)
                 || (wanted.sharing.reuse_port && theirs.reuse_port)
         };
-        let by_holder = entry.holders.iter().any(|holder| {
+        let by_holder = entry.holders().iter().any(|holder| {
             holder.socket != wanted.socket
                 && holder.addr.overlaps(wanted.addr)
                 && !may_share(holder.sharing, holder.listening)
         });
         by_holder
-            || entry.users.iter().any(|users| {
+            || entry.users().iter().any(|users| {
                 BindAddr::Ip(users.local).overlaps(wanted.addr) && !may_share(users.sharing, false)
             })
     }
@@ -125,23 +168,24 @@ impl Binds {
     /// Whether a connect may take `port` on `local` without having bound it.
     pub fn is_held(&self, port: u16, local: IpAddr) -> bool {
         let held =
-            |entry: &Port| entry.holders.iter().any(|h| h.addr.overlaps(BindAddr::Ip(local)));
+            |entry: &Port| entry.holders().iter().any(|h| h.addr.overlaps(BindAddr::Ip(local)));
         self.ports.get(&port).is_some_and(held)
     }
 
     /// Notes that a socket holds `port`.
     pub fn hold(&mut self, port: u16, holder: Holder) {
-        self.ports.entry(port).or_default().holders.push(holder);
+        let entry = self.ports.entry(port).or_insert_with(|| Port::Crowd(Box::default()));
+        entry.crowd().holders.push(holder);
     }
 
     /// The socket's hold, to be changed (it listens, or a connect fixed its address).
     pub fn holder_mut(&mut self, port: u16, socket: u32) -> Option<&mut Holder> {
-        self.ports.get_mut(&port)?.holders.iter_mut().find(|holder| holder.socket == socket)
+        self.ports.get_mut(&port)?.crowd().holders.iter_mut().find(|holder| holder.socket == socket)
     }
 
     /// Ends the socket's hold.
     pub fn release(&mut self, port: u16, socket: u32) {
-        if let Some(entry) = self.ports.get_mut(&port) {
+        if let Some(Port::Crowd(entry)) = self.ports.get_mut(&port) {
             entry.holders.retain(|holder| holder.socket != socket);
         }
         self.forget_if_unused(port);
@@ -149,32 +193,48 @@ impl Binds {
 
     /// A connection, or what is left of one, uses `port` on `local`.
     pub fn use_port(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
-        let users = &mut self.ports.entry(port).or_default().users;
-        match users.iter_mut().find(|users| users.local == local && users.sharing == sharing) {
-            Some(users) => users.count += 1,
-            None => users.push(Users { local, sharing, count: 1 }),
+        let new = Users { local, sharing, count: 1 };
+        match self.ports.entry(port) {
+            Entry::Vacant(entry) => {
+                entry.insert(Port::Users(new));
+            }
+            Entry::Occupied(mut entry) => match entry.get_mut() {
+                Port::Users(users) if users.is_same(&new) => users.count += 1,
+                port => {
+                    let users = &mut port.crowd().users;
+                    match users.iter_mut().find(|users| users.is_same(&new)) {
+                        Some(users) => users.count += 1,
+                        None => users.push(new),
+                    }
+                }
+            },
         }
     }
 
     /// Undoes one [`Binds::use_port`].
     pub fn unuse_port(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
         let Some(entry) = self.ports.get_mut(&port) else { return };
-        let same = |users: &Users| users.local == local && users.sharing == sharing;
-        if let Some(at) = entry.users.iter().position(same) {
-            entry.users[at].count -= 1;
-            if entry.users[at].count == 0 {
-                entry.users.swap_remove(at);
+        let gone = Users { local, sharing, count: 1 };
+        match entry {
+            Port::Users(users) if users.is_same(&gone) => users.count -= 1,
+            Port::Users(_) => {}
+            Port::Crowd(crowd) => {
+                if let Some(at) = crowd.users.iter().position(|users| users.is_same(&gone)) {
+                    crowd.users[at].count -= 1;
+                    if crowd.users[at].count == 0 {
+                        crowd.users.swap_remove(at);
+                    }
+                }
             }
         }
         self.forget_if_unused(port);
     }
 
     fn forget_if_unused(&mut self, port: u16) {
-        if self
-            .ports
-            .get(&port)
-            .is_some_and(|entry| entry.holders.is_empty() && entry.users.is_empty())
-        {
+        let is_unused = |entry: &Port| {
+            entry.holders().is_empty() && entry.users().iter().all(|users| users.count == 0)
+        };
+        if self.ports.get(&port).is_some_and(is_unused) {
             self.ports.remove(&port);
         }
     }

@@ -42,6 +42,8 @@ counters! {
     tcp_time_wait_reused,
     /// Closed sockets aborted because there were too many.
     tcp_orphans_aborted,
+    /// Times that the list of next hops in use was full and begun anew.
+    next_hops_full,
     /// Datagrams received.
     udp_received,
     /// Datagrams sent, cut ones as one.

@@ -75,7 +75,8 @@ impl<H: Host> Stack<H> {
         let index = self.index(id).ok_or(ConnectError::Invalid)?;
         let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
         let Kind::Datagram(datagram) = &socket.kind else { return Err(ConnectError::Invalid) };
-        let (family, bound, echo) = (socket.family, socket.bound, datagram.echo);
+        let (family, bound, echo) =
+            (socket.family, socket.bound.as_deref().copied(), datagram.echo);
         let may_broadcast = datagram.broadcast;
         let remote = canonical(remote, family).ok_or(ConnectError::Invalid)?;
         let remote_ip = loopback_if_unspecified(remote.ip());
@@ -92,7 +93,9 @@ impl<H: Host> Stack<H> {
         }
         self.disconnect(id);
         let Some(socket) = self.sockets.get_mut(index) else { return Err(ConnectError::Invalid) };
-        let (Kind::Datagram(datagram), Some(bound)) = (&mut socket.kind, socket.bound) else {
+        let (Kind::Datagram(datagram), Some(bound)) =
+            (&mut socket.kind, socket.bound.as_deref().copied())
+        else {
             return Err(ConnectError::Invalid);
         };
         let flow = Flow {
@@ -112,7 +115,9 @@ impl<H: Host> Stack<H> {
     pub fn disconnect(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         let Some(socket) = self.sockets.get_mut(index) else { return };
-        let (Kind::Datagram(datagram), Some(bound)) = (&mut socket.kind, socket.bound) else {
+        let (Kind::Datagram(datagram), Some(bound)) =
+            (&mut socket.kind, socket.bound.as_deref().copied())
+        else {
             return;
         };
         let Some(flow) = datagram.peer.take() else { return };
@@ -209,7 +214,7 @@ impl<H: Host> Stack<H> {
         out: &DatagramOut,
     ) -> Result<Target, SendError> {
         let Some(socket) = self.sockets.get_mut(index) else { return Err(SendError::Invalid) };
-        let bound = socket.bound.ok_or(SendError::NoPort)?;
+        let bound = socket.bound.as_deref().copied().ok_or(SendError::NoPort)?;
         let Kind::Datagram(datagram) = &mut socket.kind else { return Err(SendError::Invalid) };
         let (remote, remote_port, scope) = match (out.remote, datagram.peer) {
             (Some(remote), _) => {
@@ -311,7 +316,7 @@ impl<H: Host> Stack<H> {
         now: Instant,
         index: u32,
         datagram: &Datagram,
-        bound: Option<Bound>,
+        bound: Option<&Bound>,
     ) {
         for membership in &datagram.memberships {
             self.end_membership(now, *membership);

@@ -7,7 +7,7 @@ use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
 use crate::host::{Host, SocketError, SocketEvent};
 use crate::net::{IcmpError, IcmpErrorKind, Unreachable};
-use crate::socket::Kind;
+use crate::socket::{Kind, Unreached};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
@@ -81,7 +81,7 @@ impl<H: Host> Stack<H> {
             IcmpErrorKind::Unreachable(Unreachable::Port | Unreachable::Protocol) => {
                 SocketError::PortUnreachable
             }
-            kind @ IcmpErrorKind::Unreachable(_) => reason_of(kind),
+            kind @ IcmpErrorKind::Unreachable(_) => reason_of(kind).into(),
             // RFC 1122 §3.2.2.4: transient.
             _ => return true,
         };
@@ -97,12 +97,10 @@ impl<H: Host> Stack<H> {
 }
 
 /// What an ICMP error means for a program.
-fn reason_of(kind: IcmpErrorKind) -> SocketError {
+fn reason_of(kind: IcmpErrorKind) -> Unreached {
     match kind {
-        IcmpErrorKind::Unreachable(Unreachable::Port | Unreachable::Protocol) => {
-            SocketError::Refused
-        }
-        IcmpErrorKind::Unreachable(Unreachable::Net) => SocketError::NetUnreachable,
-        _ => SocketError::HostUnreachable,
+        IcmpErrorKind::Unreachable(Unreachable::Port | Unreachable::Protocol) => Unreached::Refused,
+        IcmpErrorKind::Unreachable(Unreachable::Net) => Unreached::Net,
+        _ => Unreached::Host,
     }
 }

@@ -93,12 +93,46 @@ pub(crate) struct FlowTable {
     pub compared: Cell<u64>,
 }
 
-/// The hash is kept so that growth need not visit the owners; 12 bytes a flow in all.
+/// The hash is kept so that growth need not visit the owners.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     hash: u32,
-    at: FlowRef,
+    at: PackedRef,
 }
+
+/// A [`FlowRef`] in one word: two bits say which table, the rest is the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PackedRef(u32);
+
+const INDEX_BITS: u32 = 30;
+
+impl PackedRef {
+    /// # Panics
+    /// When a table has 2³⁰ entries: at hundreds of bytes each there is no memory for so many.
+    fn new(at: FlowRef) -> Self {
+        let (table, index) = match at {
+            FlowRef::Socket(index) => (0, index),
+            FlowRef::HalfOpen(index) => (1, index),
+            FlowRef::TimeWait(index) => (2, index),
+            FlowRef::Pending(index) => (3, index),
+        };
+        assert!(index < 1 << INDEX_BITS, "a table is too large");
+        Self(table << INDEX_BITS | index)
+    }
+
+    #[inline]
+    fn get(self) -> FlowRef {
+        let index = self.0 & ((1 << INDEX_BITS) - 1);
+        match self.0 >> INDEX_BITS {
+            0 => FlowRef::Socket(index),
+            1 => FlowRef::HalfOpen(index),
+            2 => FlowRef::TimeWait(index),
+            _ => FlowRef::Pending(index),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Slot>() == 8);
 
 impl FlowTable {
     /// Flows in it.
@@ -112,20 +146,20 @@ impl FlowTable {
         let short = hash as u32;
         let found = self.table.find(spread(short), |slot| {
             self.compared.set(self.compared.get() + 1);
-            slot.hash == short && is(slot.at)
+            slot.hash == short && is(slot.at.get())
         });
-        found.map(|slot| slot.at)
+        found.map(|slot| slot.at.get())
     }
 
     /// Adds a flow that is known not to be there.
     pub fn insert(&mut self, hash: u64, at: FlowRef) {
-        let hash = hash as u32;
+        let (hash, at) = (hash as u32, PackedRef::new(at));
         self.table.insert_unique(spread(hash), Slot { hash, at }, |slot| spread(slot.hash));
     }
 
     /// Takes the flow of `at` out.
     pub fn remove(&mut self, hash: u64, at: FlowRef) -> bool {
-        let short = hash as u32;
+        let (short, at) = (hash as u32, PackedRef::new(at));
         let found =
             self.table.find_entry(spread(short), |slot| slot.hash == short && slot.at == at);
         found.map(|entry| entry.remove()).is_ok()
@@ -133,9 +167,9 @@ impl FlowTable {
 
     /// Hands a flow to another owner (a handshake finished, a connection waits out its time).
     pub fn replace(&mut self, hash: u64, old: FlowRef, new: FlowRef) -> bool {
-        let short = hash as u32;
+        let (short, old) = (hash as u32, PackedRef::new(old));
         let found = self.table.find_mut(spread(short), |slot| slot.hash == short && slot.at == old);
-        found.map(|slot| slot.at = new).is_some()
+        found.map(|slot| slot.at = PackedRef::new(new)).is_some()
     }
 }
 

@@ -6,7 +6,7 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Info, Instant, State};
 
 use crate::host::{Host, SocketId, SocketKind};
-use crate::socket::{Kind, Socket};
+use crate::socket::{Bound, Kind, Socket};
 use crate::stack::Stack;
 
 /// A snapshot of one socket.
@@ -119,7 +119,7 @@ impl<H: Host> Stack<H> {
             user: socket.user,
             kind: SocketKind::Stream,
             state: SocketState::Unconnected,
-            local: socket.bound.map(|bound| bound.socket_addr()),
+            local: socket.bound.as_deref().map(Bound::socket_addr),
             remote: None,
             recv_queue: 0,
             send_queue: 0,
@@ -149,7 +149,7 @@ impl<H: Host> Stack<H> {
                     remote: Some(stream.flow.remote()),
                     recv_queue: stream.recv.unread(),
                     send_queue: stream.send.len(),
-                    mtu: stream.route.map(|route| route.mtu),
+                    mtu: stream.path.map(|path| path.mtu),
                     tcp,
                     ..info
                 }

@@ -45,6 +45,7 @@ mod info;
 mod lifecycle;
 mod options;
 mod passive;
+mod path;
 mod socket;
 mod stack;
 mod tuning;

@@ -99,7 +99,7 @@ impl<H: Host> Stack<H> {
         }
         let bound = Bound { addr: bind_addr, port, options };
         if let Some(socket) = self.sockets.get_mut(index) {
-            socket.bound = Some(bound);
+            socket.bound = Some(Box::new(bound));
         }
         Ok(bound.socket_addr())
     }
@@ -149,7 +149,8 @@ impl<H: Host> Stack<H> {
             self.auto_bind(id, family).map_err(|_| ListenError::AddrInUse)?;
         }
         let Some(socket) = self.sockets.get_mut(index) else { return Err(ListenError::Invalid) };
-        let (Kind::Fresh(settings), Some(bound)) = (&socket.kind, socket.bound) else {
+        let (Kind::Fresh(settings), Some(bound)) = (&socket.kind, socket.bound.as_deref().copied())
+        else {
             return Err(ListenError::Invalid);
         };
         let holder = Holder {
@@ -273,7 +274,7 @@ impl<H: Host> Stack<H> {
         self.untold.push_back((user, SocketEvent::Closed));
         let table = match kind {
             Kind::Datagram(datagram) => {
-                self.forget_datagram(now, index, &datagram, bound);
+                self.forget_datagram(now, index, &datagram, bound.as_deref());
                 datagram.table()
             }
             Kind::Stream(mut stream) => {
@@ -287,7 +288,7 @@ impl<H: Host> Stack<H> {
                 Table::Tcp
             }
             Kind::Listener(_) => {
-                if let Some(bound) = bound {
+                if let Some(bound) = &bound {
                     self.tcp_binds.stop_receiving(bound.addr, bound.port, index);
                 }
                 Table::Tcp

@@ -7,7 +7,7 @@ use towpath_tcp::{Event, Instant, State, TimeWait};
 use crate::drop::DropReason;
 use crate::flow::FlowRef;
 use crate::host::{Host, SocketError, SocketEvent};
-use crate::socket::{Kind, News, Stream};
+use crate::socket::{Kind, News, Stream, Unreached};
 use crate::stack::{Stack, TimerOwner};
 use crate::time_wait::TimeWaitFlow;
 use crate::timer::TimerId;
@@ -32,8 +32,8 @@ impl<H: Host> Stack<H> {
                 Event::Refused => Some(SocketEvent::Error(SocketError::Refused)),
                 Event::TimedOut => Some(SocketEvent::Error(SocketError::TimedOut)),
                 Event::Unreachable => {
-                    let why = stream.unreachable.unwrap_or(SocketError::HostUnreachable);
-                    Some(SocketEvent::Error(why))
+                    let why = stream.unreachable.unwrap_or(Unreached::Host);
+                    Some(SocketEvent::Error(why.into()))
                 }
                 Event::TimeWait(state) => {
                     self.end_connection(now, index, Some(state));
@@ -59,7 +59,7 @@ impl<H: Host> Stack<H> {
     fn end_connection(&mut self, now: Instant, index: u32, time_wait: Option<TimeWait>) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let orphan = socket.orphan;
-        let sharing = socket.bound.map(|bound| bound.options.sharing());
+        let sharing = socket.bound.as_deref().map(|bound| bound.options.sharing());
         let Kind::Stream(stream) = &mut socket.kind else { return };
         stream.connection = None;
         self.wheel.cancel(&mut stream.timer);

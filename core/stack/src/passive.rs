@@ -213,7 +213,7 @@ impl<H: Host> Stack<H> {
         let Some(parent) = self.sockets.get_mut(listener) else {
             return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
         };
-        let (family, bound, user) = (parent.family, parent.bound, parent.user);
+        let (family, bound, user) = (parent.family, parent.bound.as_deref().copied(), parent.user);
         let Kind::Listener(state) = &mut parent.kind else {
             return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
         };
@@ -300,7 +300,7 @@ impl<H: Host> Stack<H> {
             send,
             packet: settings.packet,
             iface,
-            route: None,
+            path: None,
             timer: TimerId::NONE,
             uses_port: None,
             unreachable: None,

@@ -175,8 +175,9 @@ impl<H: Host> Stack<H> {
         if received.released > 0 {
             stream.send.release(received.released);
             stream.news.writable = true;
-            if let Some(route) = &stream.route {
-                self.net.confirm_reachable(now, route);
+            if let Some(path) = stream.path.filter(|path| self.paths.is_current(path)) {
+                let route = self.paths.route(&path, &stream.flow);
+                self.net.confirm_reachable(now, &route);
             }
         }
         pool.give(incoming.local.packet);

@@ -10,6 +10,7 @@ use crate::binds::{BindAddr, Sharing};
 use crate::flow::Flow;
 use crate::host::{BindOptions, Family, Host, SocketError};
 use crate::net::{IfaceId, Route};
+use crate::path::Path;
 use crate::slab::Line;
 use crate::timer::TimerId;
 use crate::tuning::RecvTuning;
@@ -19,8 +20,9 @@ pub(crate) struct Socket<H: Host> {
     /// The owner's number.
     pub user: u32,
     pub family: Family,
-    /// The address and port it holds in the table of its protocol.
-    pub bound: Option<Bound>,
+    /// The address and port it holds in the table of its protocol. Connections hold none: clients' are
+    /// chosen when they connect, servers' children use the listener's.
+    pub bound: Option<Box<Bound>>,
     /// It stands in the dirty list.
     pub dirty: bool,
     /// The owner closed it.
@@ -138,14 +140,35 @@ pub(crate) struct Stream<H: Host> {
     pub packet: PacketSettings,
     /// Goes out here whatever the routes say: link-local peers, any-address interfaces.
     pub iface: Option<IfaceId>,
-    pub route: Option<Route>,
+    pub path: Option<Path>,
     pub timer: TimerId,
     /// It is counted as a user of its port with this sharing.
     pub uses_port: Option<Sharing>,
     /// What the network said about the peer last.
-    pub unreachable: Option<SocketError>,
+    pub unreachable: Option<Unreached>,
     pub news: News,
     pub tuning: RecvTuning,
+}
+
+/// What the network said about a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unreached {
+    /// It does not take connections.
+    Refused,
+    /// There is no way to its network.
+    Net,
+    /// There is none to itself.
+    Host,
+}
+
+impl From<Unreached> for SocketError {
+    fn from(why: Unreached) -> Self {
+        match why {
+            Unreached::Refused => SocketError::Refused,
+            Unreached::Net => SocketError::NetUnreachable,
+            Unreached::Host => SocketError::HostUnreachable,
+        }
+    }
 }
 
 /// What the owner will be told at the next visit: once, however often it happened.

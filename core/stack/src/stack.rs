@@ -17,6 +17,7 @@ use crate::handshake::Handshakes;
 use crate::host::{Budget, Host, SocketEvent, SocketId, Turn};
 use crate::limits;
 use crate::net::{IfaceId, Keys, Net, NetConfig};
+use crate::path::Paths;
 use crate::slab::Slab;
 use crate::socket::{Kind, Socket};
 use crate::time_wait::TimeWaits;
@@ -82,6 +83,7 @@ pub struct Stack<H: Host> {
     pub(crate) wheel: Wheel<TimerOwner>,
     pub(crate) ephemeral: Ephemeral,
     pub(crate) keys: SocketKeys,
+    pub(crate) paths: Paths,
     /// Sockets to be visited.
     pub(crate) dirty: VecDeque<SocketId>,
     /// Events that arose where no host was at hand.
@@ -152,6 +154,7 @@ impl<H: Host> Stack<H> {
             wheel: Wheel::new(now),
             ephemeral: Ephemeral::new(&config.ephemeral),
             keys,
+            paths: Paths::default(),
             dirty: VecDeque::new(),
             untold: VecDeque::new(),
             orphans: 0,

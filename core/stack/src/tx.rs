@@ -101,16 +101,17 @@ impl<H: Host> Stack<H> {
         else {
             return;
         };
-        let generation = self.net.route_generation();
-        if stream.route.is_some_and(|route| route.generation == generation) {
+        self.paths.follow(self.net.route_generation());
+        if stream.path.is_some_and(|path| self.paths.is_current(&path)) {
             return;
         }
-        let old_mtu = stream.route.map(|route| route.mtu);
-        stream.route =
-            self.net.route(now, Some(stream.flow.local), stream.flow.remote, stream.iface).ok();
-        let Some(route) = stream.route.filter(|route| Some(route.mtu) != old_mtu) else { return };
+        let old_mtu = stream.path.map(|path| path.mtu);
+        let route = self.net.route(now, Some(stream.flow.local), stream.flow.remote, stream.iface);
+        let full = &mut self.counters.next_hops_full;
+        stream.path = route.ok().map(|route| self.paths.shrink(&route, &stream.flow, full));
+        let Some(path) = stream.path.filter(|path| Some(path.mtu) != old_mtu) else { return };
         if let (Some(connection), Some(_)) = (&mut stream.connection, old_mtu) {
-            let mss = mss_for(route.mtu, &stream.flow);
+            let mss = mss_for(path.mtu, &stream.flow);
             connection.on_path_mtu(stream.packet.limit(mss));
         }
     }
@@ -125,13 +126,14 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_retransmits += u64::from(outgoing.retransmit);
         self.counters.tcp_resets_sent += u64::from(outgoing.flags.contains(Flags::RST));
         // Without a route the segment is as good as lost: the retransmission asks again.
-        let Some(route) = stream.route else { return self.count_drop(DropReason::NoRoute) };
+        let Some(path) = stream.path else { return self.count_drop(DropReason::NoRoute) };
         let payload = match outgoing.len {
             0 => Fragments::empty(),
             len => stream.send.peek(outgoing.send_offset, len),
         };
         let ip = ip_for(&stream.packet.tos, stream.packet.ttl);
         let flow = stream.flow;
+        let route = self.paths.route(&path, &flow);
         let packet = segment_packet(&flow, outgoing, payload, pool);
         self.send_packet(now, &route, &flow, ip, packet, pool);
     }
