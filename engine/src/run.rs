@@ -175,20 +175,24 @@ impl Engine {
                 Source::Doorbell => {
                     doorbell::clear(self.bell.as_fd());
                 }
-                Source::Remote => self.grant_wishes(),
-                // Ports are asked in every turn.
-                Source::Port => {}
                 Source::Gone(id) => self.detach(now, id),
-                Source::Control(_) => {}
+                // Ports are asked in every turn.
+                Source::Port | Source::Remote | Source::Control(_) => {}
             }
         }
-        let asks = |source: &Source| matches!(source, Source::Control(_));
+        let asks = |source: &Source| matches!(source, Source::Control(_) | Source::Remote);
         if woken.iter().any(asks) {
             self.drain_all(now);
         }
         for &source in woken {
-            if let Source::Control(id) = source {
-                self.serve_control(now, id);
+            match source {
+                // Who looks at the sockets sees what programs have sent.
+                Source::Remote => {
+                    self.turn(now);
+                    self.grant_wishes();
+                }
+                Source::Control(id) => self.serve_control(now, id),
+                Source::Doorbell | Source::Gone(_) | Source::Port => {}
             }
         }
     }

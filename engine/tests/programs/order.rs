@@ -3,8 +3,9 @@
 //! everything at once.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use towpath_engine::EngineConfig;
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
@@ -12,7 +13,7 @@ use towpath_shm::control::{Request, call};
 use towpath_shm::layout::RawAddr;
 
 use crate::options::{Void, interface};
-use crate::program::{Program, Running, eventually};
+use crate::program::{Handle, Program, Running, eventually};
 
 const ECONNREFUSED: i32 = 111;
 
@@ -48,17 +49,39 @@ impl Port for Gate {
     }
 }
 
-/// What a request is answered that was made after `before` was over.
-fn ask_after(program: &Program, before: impl FnOnce(), request: &Request) -> Result<(), i32> {
+/// Does something while the engine waits at the gate.
+fn hold_up(program: &Program, then: impl FnOnce(MutexGuard<'_, ()>)) {
     let gate = GATE.lock().unwrap();
     // It may sleep beyond the gate: this wakes it. And from now on it has something of `program`'s.
     program.begin_call(&Request { call: call::INTERFACES, ..Request::default() });
     eventually("the engine at the gate", || WAITS.load(Ordering::SeqCst).then_some(()));
-    before();
-    program.begin_call(request);
-    drop(gate);
+    then(gate);
     program.end_call().unwrap();
+}
+
+/// What a request is answered that was made after `before` was over.
+fn ask_after(program: &Program, before: impl FnOnce(), request: &Request) -> Result<(), i32> {
+    hold_up(program, |_gate| {
+        before();
+        program.begin_call(request);
+    });
     program.end_call()
+}
+
+/// Bytes that wait at a socket, as `towpath ss` would tell that asks after `before` was over.
+fn unread_after(engine: &Running, program: &Program, of: Handle, before: impl FnOnce()) -> u32 {
+    let mut sockets = Vec::new();
+    hold_up(program, |gate| {
+        before();
+        sockets = std::thread::scope(|scope| {
+            let asks = scope.spawn(|| engine.remote.sockets().unwrap());
+            // Should it ask later than that, the test is only weaker.
+            std::thread::sleep(Duration::from_millis(50));
+            drop(gate);
+            asks.join().unwrap()
+        });
+    });
+    sockets.iter().find(|socket| socket.slot == of.slot).unwrap().recv_q
 }
 
 #[test]
@@ -80,4 +103,13 @@ fn what_was_before_a_request_counts_for_its_answer() {
     let socket = program.socket(6);
     let bind = Request { addr: RawAddr::new(addr), ..program.about(call::BIND, socket) };
     assert_eq!(ask_after(&program, || other.close(listener), &bind), Ok(()));
+
+    // A process has sent something.
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    let client = program.connect(addr);
+    let server = program.accept(listener);
+    program.send(client, b"first");
+    program.recv(server, 5);
+    let send = || program.send(client, b"second");
+    assert_eq!(unread_after(&engine, &program, server, send), 6);
 }
