@@ -93,8 +93,19 @@ pub fn run(ns: &Namespace, mode: Mode, ports: &[u16], command: &[&str]) -> Outpu
     start(ns, mode, ports, command).wait(Duration::from_secs(120))
 }
 
-/// Waits until a TCP connection from the namespace is made and stays: a published port accepts for
-/// a program that does not listen yet, and then resets.
+/// Waits until a program on Towpath listens on a port of its own. To connect to a published port would not tell: it
+/// accepts for a program that does not listen yet, and resets when the engine comes to it.
+pub fn wait_for_listener(run: &Process, port: u16) {
+    let (towpath, id, end) = (towpath(), run.id().to_string(), format!(":{port}"));
+    eventually(&format!("something listens on port {port}"), || {
+        let out = Process::spawn(&[&towpath, "ss", "-tlj", &id]).wait(Duration::from_secs(20));
+        let sockets: serde_json::Value = serde_json::from_str(&out.stdout).unwrap_or_default();
+        let mut all = sockets.as_array().into_iter().flatten();
+        all.any(|socket| socket["local"].as_str().is_some_and(|local| local.ends_with(&end)))
+    });
+}
+
+/// Waits until a TCP connection from the namespace is made and stays.
 pub fn wait_for_port(ns: &Namespace, host: &str, port: u16) {
     let script = format!(
         "import socket,sys\n\

@@ -3,10 +3,19 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use towpath_tests::{Mode, Namespace, Scratch, eventually, program, run, start, wait_for_port};
+use towpath_tests::{
+    Mode, Namespace, Scratch, eventually, program, run, start, wait_for_listener, wait_for_port,
+};
 
 fn child_of(ns: &Namespace, pid: u32) -> Option<u32> {
     ns.run(&["pgrep", "-P", &pid.to_string()]).stdout.lines().next()?.parse().ok()
+}
+
+/// A transfer is under way: so much of it has arrived in a file.
+fn wait_for_bytes(path: &str) {
+    eventually("bytes arrive", || {
+        std::fs::metadata(path).is_ok_and(|found| found.len() > 10_000_000)
+    });
 }
 
 /// `kill -9` of the program while it sends: its peer sees the connection end, towpath passes the
@@ -23,11 +32,11 @@ fn the_program_is_killed_in_mid_transfer() {
             &[7500],
             &["python3", &program("receive.py"), "7500", folder.path().to_str().expect("plain")],
         );
-        wait_for_port(&ns, mode.host(), 7500);
-        let url = format!("http://{}:7500/big", mode.host());
+        wait_for_listener(&server, 7500);
+        let (url, copy) = (format!("http://{}:7500/big", mode.host()), folder.file("copy"));
         let client =
-            ns.spawn(&["curl", "-sS", "-m", "60", "--limit-rate", "50M", "-o", "/dev/null", &url]);
-        std::thread::sleep(Duration::from_secs(1));
+            ns.spawn(&["curl", "-sS", "-m", "60", "--limit-rate", "50M", "-o", &copy, &url]);
+        wait_for_bytes(&copy);
         let pid = child_of(&ns, server.id()).expect("the program");
         ns.run(&["kill", "-9", &pid.to_string()]).ok();
         let started = Instant::now();
@@ -53,10 +62,10 @@ fn the_engine_is_killed_in_mid_transfer() {
         ]);
         wait_for_port(&ns, "127.0.0.1", 7501);
         let url = format!("http://{}:7501/big", mode.peer());
-        let code = folder.file("code");
-        let line = format!("curl -sS -m 60 --limit-rate 50M -o /dev/null {url}; echo $? > {code}");
+        let (code, copy) = (folder.file("code"), folder.file("copy"));
+        let line = format!("curl -sS -m 60 --limit-rate 50M -o {copy} {url}; echo $? > {code}");
         let client = start(&ns, mode, &[], &["bash", "-c", &line]);
-        std::thread::sleep(Duration::from_secs(1));
+        wait_for_bytes(&copy);
         client.signal(Signal::KILL);
         let path = std::path::Path::new(&code);
         eventually("curl gives up", || {
@@ -77,15 +86,11 @@ fn status_and_signals_pass_through() {
     assert!(out.stderr.contains("err\n"));
     let out = run(&ns, Mode::Rootless, &[], &["sh", "-c", "kill -USR1 $$"]);
     assert_eq!(out.status.signal(), Some(10));
-    let sleeper = start(
-        &ns,
-        Mode::Rootless,
-        &[],
-        &["sh", "-c", "trap 'echo term; exit 3' TERM; while :; do sleep 0.1; done"],
-    );
-    std::thread::sleep(Duration::from_millis(700));
+    let script = "trap 'echo term; exit 3' TERM; echo ready; while :; do sleep 0.1; done";
+    let sleeper = start(&ns, Mode::Rootless, &[], &["sh", "-c", script]);
+    eventually("the trap is set", || sleeper.stdout() == "ready\n");
     let out = sleeper.stop();
-    assert_eq!((out.code(), out.stdout.as_str()), (3, "term\n"));
+    assert_eq!((out.code(), out.stdout.as_str()), (3, "ready\nterm\n"));
 }
 
 /// The main process ends, its child goes on serving: the stack stays until the last one ends.
@@ -98,7 +103,7 @@ fn the_stack_outlives_the_first_process() {
         folder.path().display()
     );
     let mut parent = start(&ns, Mode::Rootless, &[7502], &["bash", "-c", &line]);
-    wait_for_port(&ns, "127.0.0.1", 7502);
+    wait_for_listener(&parent, 7502);
     let page = ns.run(&["curl", "-sS", "-m", "10", "http://127.0.0.1:7502/"]).ok();
     assert_eq!(page.stdout, "still here\n");
     assert!(parent.is_running());

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use towpath_tests::{
-    Mode, Namespace, Output, Process, Scratch, eventually, program, start, towpath, wait_for_port,
+    Mode, Namespace, Output, Process, Scratch, eventually, program, start, towpath,
+    wait_for_listener, wait_for_port,
 };
 
 /// Who nobody is, everywhere.
@@ -198,7 +199,7 @@ fn nobody_may_run_it() {
         path,
     ]);
     let server = ns.spawn(&line);
-    wait_for_port(&ns, "127.0.0.1", 7611);
+    wait_for_listener(&server, 80);
     let page = ns.run(&["curl", "-sS", "-m", "10", "http://127.0.0.1:7611/index.html"]).ok();
     assert_eq!(page.stdout.len(), 19000);
     // Its user sees it, and so does root.

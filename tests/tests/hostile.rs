@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use towpath_tests::{Namespace, Process, Scratch, eventually, program, towpath, wait_for_port};
+use towpath_tests::{Namespace, Process, Scratch, eventually, program, towpath, wait_for_listener};
 
 const FRAMES: &str = "20000";
 
@@ -44,7 +44,7 @@ fn storm(seed: &str) {
     let (ns, folder) = (Namespace::new(), Scratch::new());
     let big = folder.big("big", 96 << 20);
     let mut server = serve(&ns, &folder);
-    wait_for_port(&ns, "10.77.0.2", 7700);
+    wait_for_listener(&server, 7700);
 
     let download = ns.spawn(&[
         "curl",

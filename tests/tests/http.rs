@@ -1,6 +1,8 @@
 //! Python's http.server and curl: the main job, and a gigabyte each way.
 
-use towpath_tests::{Mode, Namespace, Scratch, program, run, start, wait_for_port};
+use towpath_tests::{
+    Mode, Namespace, Scratch, program, run, start, wait_for_listener, wait_for_port,
+};
 
 const GIB: u64 = 1 << 30;
 
@@ -29,7 +31,7 @@ fn http_server_serves_a_page() {
                 &port.to_string(),
             ],
         );
-        wait_for_port(&ns, mode.host(), port);
+        wait_for_listener(&server, port);
         for _ in 0..20 {
             let page = ns
                 .run(&["curl", "-sS", "-m", "10", &format!("http://{}:{port}/", mode.host())])
@@ -47,13 +49,13 @@ fn a_gigabyte_from_and_to_a_server() {
     for &mode in Mode::all() {
         let (ns, folder) = (Namespace::new(), Scratch::new());
         let big = folder.big("big", GIB);
-        let _server = start(
+        let server = start(
             &ns,
             mode,
             &[8081],
             &["python3", &program("receive.py"), "8081", folder.path().to_str().expect("plain")],
         );
-        wait_for_port(&ns, mode.host(), 8081);
+        wait_for_listener(&server, 8081);
         let url = format!("http://{}:8081/big", mode.host());
         let down = ns.shell(&format!("curl -sS -m 100 {url} | sha256sum")).ok();
         let sum = sha256(&ns, &big);

@@ -1,6 +1,6 @@
 //! Event loops of other languages: Python's asyncio, Node.js, tokio.
 
-use towpath_tests::{Mode, Namespace, program, run, start, wait_for_port};
+use towpath_tests::{Mode, Namespace, program, run, start, wait_for_listener, wait_for_port};
 
 #[test]
 fn asyncio_server_and_client() {
@@ -8,7 +8,7 @@ fn asyncio_server_and_client() {
     for &mode in Mode::all() {
         let ns = Namespace::new();
         let server = start(&ns, mode, &[7001], &["python3", &script, "server", "7001"]);
-        wait_for_port(&ns, mode.host(), 7001);
+        wait_for_listener(&server, 7001);
         let out = ns.run(&["python3", &script, "client", mode.host(), "7001", "200"]).ok();
         assert_eq!(out.stdout, "all echoed\n", "{mode:?}");
 
@@ -28,7 +28,7 @@ fn node_server_and_client() {
     for &mode in Mode::all() {
         let ns = Namespace::new();
         let server = start(&ns, mode, &[7003], &["node", &script, "server", "7003"]);
-        wait_for_port(&ns, mode.host(), 7003);
+        wait_for_listener(&server, 7003);
         let url = format!("http://{}:7003/", mode.host());
         let out = ns.run(&["node", &script, "client", &url, "300"]).ok();
         assert_eq!(out.stdout, "all fetched\n", "{mode:?}");
@@ -49,14 +49,15 @@ fn loopback_inside_the_stack() {
     let script = program("asyncio_echo.py");
     let ns = Namespace::new();
     let line = format!(
-        "python3 {script} server 7005 & server=$!; sleep 1; \
+        "python3 {script} server 7005 & server=$!; \
+         for n in $(seq 200); do python3 {script} client 127.0.0.1 7005 1 >/dev/null 2>&1 && break; sleep .1; done; \
          python3 {script} client 127.0.0.1 7005 50; status=$?; kill $server; exit $status"
     );
     let out = run(&ns, Mode::Rootless, &[], &["bash", "-c", &line]).ok();
     assert_eq!(out.stdout, "all echoed\n");
     // It was the stack's loopback, not the namespace's.
     let server = start(&ns, Mode::Rootless, &[], &["python3", &script, "server", "7005"]);
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    wait_for_listener(&server, 7005);
     let outside = ns.run(&["python3", &script, "client", "127.0.0.1", "7005", "1"]);
     assert!(!outside.success());
     drop(server);
@@ -68,8 +69,8 @@ fn tokio_server() {
     let script = program("asyncio_echo.py");
     for &mode in Mode::all() {
         let ns = Namespace::new();
-        let _server = start(&ns, mode, &[7006], &[binary, "7006"]);
-        wait_for_port(&ns, mode.host(), 7006);
+        let server = start(&ns, mode, &[7006], &[binary, "7006"]);
+        wait_for_listener(&server, 7006);
         let out = ns.run(&["python3", &script, "client", mode.host(), "7006", "200"]).ok();
         assert_eq!(out.stdout, "all echoed\n", "{mode:?}");
     }

@@ -1,7 +1,5 @@
 //! What the network is to a program: IPv6 as well as IPv4, ping, UDP, names, and captures of it all.
 
-use std::time::Duration;
-
 use towpath_tests::{Mode, Namespace, Scratch, eventually, run, start, towpath, wait_for_port};
 
 /// A UDP server that answers each datagram in capitals, on both families.
@@ -71,7 +69,7 @@ fn udp_in_both_directions() {
         drop(server);
 
         let _host = ns.spawn(&["python3", "-c", UDP_ECHO, "7604"]);
-        std::thread::sleep(Duration::from_millis(500));
+        eventually("the host's server", || ns.shell("ss -lun | grep -q 7604").success());
         let out = run(&ns, mode, &[], &["python3", "-c", UDP_CLIENT, mode.peer(), "7604"]).ok();
         assert_eq!(out.stdout, "echoed\n", "{mode:?}");
         // Nobody there: the ICMP error arrives as the error of the connected socket.

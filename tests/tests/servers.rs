@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use towpath_tests::{Mode, Namespace, Scratch, eventually, run, start, wait_for_port};
+use towpath_tests::{
+    Mode, Namespace, Scratch, eventually, run, start, wait_for_listener, wait_for_port,
+};
 
 fn nginx_config(folder: &Scratch, port: u16) -> String {
     let root = folder.path().display();
@@ -24,8 +26,8 @@ fn nginx_with_workers_under_load() {
     for &mode in Mode::all() {
         let (ns, folder) = (Namespace::new(), Scratch::new());
         let config = nginx_config(&folder, 7100);
-        let _nginx = start(&ns, mode, &[7100], &["nginx", "-c", &config]);
-        wait_for_port(&ns, mode.host(), 7100);
+        let nginx = start(&ns, mode, &[7100], &["nginx", "-c", &config]);
+        wait_for_listener(&nginx, 7100);
         let url = format!("http://{}:7100/", mode.host());
         let out = ns.run(&["wrk", "-t2", "-c64", "-d4s", &url]).ok();
         assert!(!out.stdout.contains("Socket errors"), "{mode:?}: {}", out.stdout);
@@ -40,8 +42,8 @@ fn nginx_reload_fails_no_request() {
     for &mode in Mode::all() {
         let (ns, folder) = (Namespace::new(), Scratch::new());
         let config = nginx_config(&folder, 7101);
-        let _nginx = start(&ns, mode, &[7101], &["nginx", "-c", &config]);
-        wait_for_port(&ns, mode.host(), 7101);
+        let nginx = start(&ns, mode, &[7101], &["nginx", "-c", &config]);
+        wait_for_listener(&nginx, 7101);
         let script = format!(
             "import http.client,time\nend=time.time()+4\nn=0\n\
              while time.time()<end:\n c=http.client.HTTPConnection('{}',7101,timeout=5); c.request('GET','/',headers={{'Connection':'close'}})\n \
@@ -68,7 +70,7 @@ fn nginx_reload_fails_no_request() {
 fn redis_with_pipelining() {
     for &mode in Mode::all() {
         let ns = Namespace::new();
-        let _redis = start(
+        let redis = start(
             &ns,
             mode,
             &[7200],
@@ -86,7 +88,7 @@ fn redis_with_pipelining() {
                 "no",
             ],
         );
-        wait_for_port(&ns, mode.host(), 7200);
+        wait_for_listener(&redis, 7200);
         for pipeline in ["1", "16"] {
             let out = ns
                 .run(&[
@@ -147,7 +149,7 @@ fn openssl_server_and_client() {
             "-quiet",
         ];
         let server = start(&ns, mode, &[7300], &serve);
-        wait_for_port(&ns, mode.host(), 7300);
+        wait_for_listener(&server, 7300);
         let fetch = |host: &str, port: u16| {
             format!(
                 "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | openssl s_client -quiet -connect {host}:{port} 2>/dev/null"
@@ -189,8 +191,8 @@ fn iperf3_tcp_and_udp() {
         let mut line = vec![towpath.as_str(), "run"];
         line.extend(options.iter().map(String::as_str));
         line.extend(["--", "iperf3", "-s", "-p", "7400"]);
-        let _server = ns.spawn(&line);
-        wait_for_port(&ns, mode.host(), 7400);
+        let server = ns.spawn(&line);
+        wait_for_listener(&server, 7400);
         for tcp in [&[][..], &["-R"], &["-P", "8"], &["--bidir"]] {
             let report = iperf(&ns, mode, 7400, tcp);
             let received = report["end"]["sum_received"]["bytes"].as_u64().unwrap_or(0);
