@@ -6,7 +6,7 @@ use towpath_pool::{Checksum, LinkType, Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::ipv6_ext::{self, ChainError};
-use towpath_wire::{IpProtocol, addr, icmpv6, ipv4, ipv6};
+use towpath_wire::{IpProtocol, addr, icmpv6, ipv4, ipv6, ndp};
 
 use super::Net;
 use super::icmp::{Echo, IcmpError, Offender, Report};
@@ -330,6 +330,9 @@ impl Net {
         let v4 = packet.linear().first().is_some_and(|first| first >> 4 == 4);
         let ip = if v4 { read_ipv4(&packet, 0, iface) } else { read_ipv6(&packet, 0) };
         match ip {
+            Ok(ip) if is_discovery(&packet, &ip) => {
+                self.refuse(iface, packet, DropReason::NeighborMalformed, pool)
+            }
             Ok(ip) if ip.fragment.is_none() => self.deliver(now, iface, (ip, group), packet, pool),
             Ok(_) => self.refuse(iface, packet, DropReason::FragmentInvalid, pool),
             Err(Refused::Silently(reason)) => self.refuse(iface, packet, reason, pool),
@@ -359,6 +362,19 @@ impl Net {
         let report = if even_group { Report::V6EvenGroup(message) } else { Report::V6(message) };
         self.send_error(now, packet, &about, report, pool);
     }
+}
+
+/// Whether this is neighbour discovery, which fragments hide from the guards of a link.
+//= https://www.rfc-editor.org/rfc/rfc6980#section-5
+//# Nodes MUST silently ignore the following Neighbor Discovery and SEcure
+//# Neighbor Discovery messages if the packets carrying them include an IPv6
+//# Fragmentation Header
+fn is_discovery(packet: &Packet, ip: &IpPacket) -> bool {
+    ip.protocol == IpProtocol::ICMPV6
+        && packet
+            .linear()
+            .get(ip.offset)
+            .is_some_and(|kind| (ndp::ROUTER_SOLICIT..=ndp::REDIRECT).contains(kind))
 }
 
 fn give(packet: Packet, pool: &mut Pool) -> Option<Received> {
@@ -441,6 +457,9 @@ fn read_ipv6(packet: &Packet, at: usize) -> Result<IpPacket, Refused> {
     };
     ip.protocol = chain.upper;
     ip.offset = at + chain.upper_at;
+    if chain.fragment.is_some_and(|fragment| fragment.is_atomic()) && is_discovery(packet, &ip) {
+        return Err(DropReason::NeighborMalformed.into());
+    }
     ip.fragment = chain.fragment.filter(|fragment| !fragment.is_atomic()).map(|fragment| Piece {
         offset: usize::from(fragment.offset),
         more: fragment.more,

@@ -859,6 +859,34 @@ fn overlapping_fragments_from_the_link_give_nothing() {
 }
 
 #[test]
+fn neighbour_discovery_in_fragments_is_ignored() {
+    let mut a = Host::a();
+    a.pass(Duration::from_secs(5));
+    a.sent();
+    let ends: (Ipv6Addr, Ipv6Addr) = ("fd00::2".parse().unwrap(), "fd00::1".parse().unwrap());
+    let solicit = Message::NeighborSolicit { target: ends.1, source_ll: Some(MAC_B) };
+    let mut message = vec![0; ndp::MESSAGE_LEN_MAX];
+    let len = solicit.emit(&mut message);
+    message.truncate(len);
+    icmpv6::fill_checksum(&mut message, ends.0, ends.1);
+    let piece = |offset: u16, more: bool, bytes: &[u8]| {
+        let field = (offset | u16::from(more)).to_be_bytes();
+        let mut payload = vec![IpProtocol::ICMPV6.0, 0, field[0], field[1], 0, 0, 0, 9];
+        payload.extend_from_slice(bytes);
+        let packet = ipv6_packet("fd00::2", "fd00::1", IpProtocol::FRAGMENT, 255, &payload);
+        frame(MAC_A, MAC_B, EtherType::IPV6, &packet)
+    };
+    let (first, rest) = message.split_at(24);
+    assert!(a.receive(&piece(0, true, first)).is_none());
+    assert_eq!(a.refusal(&piece(24, false, rest)), Some(DropReason::NeighborMalformed));
+    assert_eq!(a.refusal(&piece(0, false, &message)), Some(DropReason::NeighborMalformed));
+    assert!(a.sent().is_empty() && a.net.neighbors().next().is_none());
+    let whole = ipv6_packet("fd00::2", "fd00::1", IpProtocol::ICMPV6, 255, &message);
+    assert!(a.receive(&frame(MAC_A, MAC_B, EtherType::IPV6, &whole)).is_none());
+    assert_eq!(a.sent().len(), 1);
+}
+
+#[test]
 fn a_full_output_refuses_and_counts() {
     let (mut a, _) = pair(NONE);
     let refused = (0..limits::OUTPUT_LEN_MAX + 3).filter(|_| a.send_udp("10.0.0.2", 1).is_err());
