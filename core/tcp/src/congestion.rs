@@ -147,6 +147,10 @@ impl Congestion {
         if !again {
             self.reduce(flight, mss);
         }
+        self.epoch = Instant::FAR;
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.on_timeout();
+        }
         self.cwnd = mss;
     }
 
@@ -214,6 +218,16 @@ impl Cubic {
         self.cwnd_prior = cwnd;
         // RFC 9438 §4.6: of what is in flight, so that an unused window is not carried along.
         (u64::from(flight.min(cwnd)) * u64::from(BETA.0) / u64::from(BETA.1)) as u32
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.8
+    //# During the first congestion avoidance stage after a timeout, CUBIC increases its congestion
+    //# window size using Figure 1, where t is the elapsed time since the beginning of the current
+    //# congestion avoidance stage, K is set to 0, and W_max is set to the congestion window size at the
+    //# beginning of the current congestion avoidance stage.
+    fn on_timeout(&mut self) {
+        // The first ACK makes it the window of then, and K follows.
+        self.w_max = 0;
     }
 
     fn on_ack(
@@ -368,6 +382,21 @@ mod tests {
         assert_eq!((cc.cwnd(), cc.ssthresh()), (MSS, 7 * MSS));
         cc.on_timeout(MSS, MSS, true);
         assert_eq!((cc.cwnd(), cc.ssthresh()), (MSS, 7 * MSS), "held for the same segment");
+    }
+
+    #[test]
+    fn cubic_does_not_hurry_back_after_a_timeout() {
+        let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
+        let mut now = Instant(0);
+        cc.cwnd = 1000 * MSS;
+        cc.on_timeout(1000 * MSS, MSS, false);
+        while cc.in_slow_start() {
+            cc.on_ack(now, acked(cc.cwnd()));
+        }
+        assert_eq!(cc.cwnd() / MSS, 700);
+        // Reno's 9/17 of a segment a round trip, not the second's worth of 9 s towards 1000.
+        round_trips(&mut cc, &mut now, 10);
+        assert!((704 * MSS..708 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
     }
 
     #[test]
