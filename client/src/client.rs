@@ -41,6 +41,7 @@ pub struct Client {
 pub struct Cloned {
     /// The control socket, close-on-exec.
     pub control: HighFd,
+    number: u32,
     channel: OwnedFd,
     bell: OwnedFd,
 }
@@ -59,16 +60,19 @@ impl Client {
         let control = HighFd::new(control);
         // The hello drops what this image does not list, and a list takes full generations, which
         // are in the region.
-        let asked = exchange(&control, &Request { call: call::REGION, ..Request::default() })?;
+        let request = Request { call: call::REGION, ..Request::default() };
+        let (_, asked) = exchange(&control, &request)?;
         let region = asked.into_iter().next().ok_or(PROTOCOL)?;
         let region = Region::map(raised(region)).map_err(build_mismatch)?;
         let held = held.map(|held| held(&region)).unwrap_or_default();
-        let mut fds = hello(&control, &held)?.into_iter();
+        let (number, fds) = hello(&control, &held)?;
+        let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(PROTOCOL);
         let (again, channel, engine_bell, bell) = (next()?, next()?, next()?, next()?);
         close(again);
         // Several threads may read it: whoever comes second must not sleep.
         rustix::fs::fcntl_setfl(&bell, rustix::fs::OFlags::NONBLOCK)?;
+        towpath_ring::set_channel(number);
         Ok(Self {
             region,
             channel: Channel::map(raised(channel)).map_err(build_mismatch)?,
@@ -95,10 +99,11 @@ impl Client {
     /// A second channel, for a [`towpath_shm::control::purpose`].
     pub fn clone_channel(&self, purpose: u32) -> Result<Cloned, Error> {
         let request = Request { call: call::CLONE, a: purpose, ..Request::default() };
-        let (_, fds) = self.call_with_descriptors(&request)?;
+        let (reply, fds) = self.call_with_descriptors(&request)?;
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(PROTOCOL);
-        Ok(Cloned { control: HighFd::new(next()?), channel: next()?, bell: next()? })
+        let number = reply.b;
+        Ok(Cloned { control: HighFd::new(next()?), number, channel: next()?, bell: next()? })
     }
 
     /// In the child after fork: the attachment on the channel that was cloned before. The parent's
@@ -106,6 +111,7 @@ impl Client {
     pub fn forked(&self, cloned: Cloned) -> Result<Self, Error> {
         let engine_bell = rustix::io::fcntl_dupfd_cloexec(self.engine_bell.borrow(), 3)?;
         rustix::fs::fcntl_setfl(&cloned.bell, rustix::fs::OFlags::NONBLOCK)?;
+        towpath_ring::set_channel(cloned.number);
         Ok(Self {
             region: self.region.clone(),
             channel: Channel::map(raised(cloned.channel)).map_err(build_mismatch)?,
@@ -269,8 +275,8 @@ impl Drop for Locked<'_> {
 /// What answers a protocol that is not ours.
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
-/// Says hello, and what this process image was born with.
-fn hello(control: &HighFd, held: &[Socket]) -> Result<Vec<OwnedFd>, Error> {
+/// Says hello, and what this process image was born with. Gives the channel's number.
+fn hello(control: &HighFd, held: &[Socket]) -> Result<(u32, Vec<OwnedFd>), Error> {
     const AT_ONCE: usize = DATA_MAX / 8;
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     let mut left = held;
@@ -288,21 +294,21 @@ fn hello(control: &HighFd, held: &[Socket]) -> Result<Vec<OwnedFd>, Error> {
             to[..4].copy_from_slice(&socket.slot.to_ne_bytes());
             to[4..].copy_from_slice(&socket.generation.to_ne_bytes());
         }
-        let fds = exchange(control, &request)?;
+        let (reply, fds) = exchange(control, &request)?;
         if rest.is_empty() {
-            return Ok(fds);
+            return Ok((reply.b, fds));
         }
     }
 }
 
 /// One request before there is a client, and the descriptors of its reply.
-fn exchange(control: &HighFd, request: &Request) -> Result<Vec<OwnedFd>, Error> {
+fn exchange(control: &HighFd, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Error> {
     let mut fds = Vec::new();
     send_request(control, request)?;
     let reply = recv_reply(control, &mut fds)?;
     match reply.errno {
         0 if request.call == call::REGION && reply.a != VERSION => Err(PROTOCOL),
-        0 => Ok(fds),
+        0 => Ok((reply, fds)),
         errno => Err(Error::Refused(errno)),
     }
 }
@@ -372,7 +378,7 @@ impl Cloned {
 
     /// For a new image: only the control socket is needed; it says hello on it.
     pub fn into_control(self) -> HighFd {
-        let Self { control, channel, bell } = self;
+        let Self { control, number: _, channel, bell } = self;
         close(channel);
         close(bell);
         control

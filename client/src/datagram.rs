@@ -35,7 +35,7 @@ pub unsafe fn recv(
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     take_error(slot)?;
-    let guard = lock_rx(slot);
+    let guard = lock_rx(slot, || client.check_alive()).ok_or(Error::Dead)?;
     let Some(header) = next_header(client, slot) else {
         drop(guard);
         if slot.shut.load(Relaxed) & shut::READ != 0 {
@@ -67,7 +67,7 @@ pub fn next_len(client: &Client, socket: Socket) -> usize {
     let Some(slot) = client.slot(socket) else {
         return 0;
     };
-    let _guard = lock_rx(slot);
+    let _guard = lock_rx(slot, || client.check_alive());
     next_header(client, slot).map_or(0, |header| header.len as usize)
 }
 
@@ -89,7 +89,7 @@ pub unsafe fn send(
     if slot.shut.load(Relaxed) & shut::WRITE != 0 {
         return Err(Error::Closed);
     }
-    let guard = lock_tx(slot);
+    let guard = lock_tx(slot, || client.check_alive()).ok_or(Error::Dead)?;
     let needed = footprint(header.len);
     if program_fifo::room(slot) < needed {
         program_fifo::want_room(slot);

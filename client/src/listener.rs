@@ -23,7 +23,7 @@ pub fn accept<T>(
     if Kind::from_u32(slot.kind.load(Acquire)) != Some(Kind::Listener) {
         return Err(Error::NotListening);
     }
-    let guard = lock_rx(slot);
+    let guard = lock_rx(slot, || client.check_alive()).ok_or(Error::Dead)?;
     let mut bytes = [0; RECORD];
     if program_fifo::peek(client.region(), slot, 0, &mut bytes) < RECORD {
         drop(guard);

@@ -27,7 +27,7 @@ pub unsafe fn recv(
         return Err(Error::Dead);
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
-    let guard = lock_rx(slot);
+    let guard = lock_rx(slot, || client.check_alive()).ok_or(Error::Dead)?;
     // Before the bytes are counted: after the end of file there are no more.
     let end = End::of(slot);
     let mut done = 0;
@@ -96,7 +96,7 @@ fn why_nothing(slot: &Slot, end: End) -> Result<usize, Error> {
 /// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream).
 pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
     let slot = client.slot(socket).ok_or(Error::Dead)?;
-    let guard = lock_rx(slot);
+    let guard = lock_rx(slot, || client.check_alive()).ok_or(Error::Dead)?;
     let end = End::of(slot);
     let n = u32::try_from(n).unwrap_or(u32::MAX).min(program_fifo::unread(slot));
     if n == 0 {
@@ -137,7 +137,7 @@ pub unsafe fn send(
     if wanted == 0 {
         return Ok(0);
     }
-    let guard = lock_tx(slot);
+    let guard = lock_tx(slot, || client.check_alive()).ok_or(Error::Dead)?;
     let mut room = program_fifo::room(slot) as usize;
     if room < wanted && slot.tx_cap.load(Acquire) != 0 {
         program_fifo::want_room(slot);

@@ -13,6 +13,13 @@ use crate::processes::Expected;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ChannelId(pub u32);
 
+impl ChannelId {
+    /// In lock words: never 0.
+    pub fn number(self) -> u32 {
+        self.0 + 1
+    }
+}
+
 /// One process.
 #[derive(Debug)]
 pub(crate) struct Attached {

@@ -114,8 +114,9 @@ impl Engine {
         self.no_more_a_clone(id);
         // Fresh rings: whatever the old image left half done in its own is forgotten with them.
         self.host.channels.start(id, false).map_err(|_| Errno(ENOBUFS))?;
+        self.release_locks(id);
         self.keep_only(now, id, &listed);
-        let reply = Reply { a: VERSION, ..Reply::default() };
+        let reply = Reply { a: VERSION, b: id.number(), ..Reply::default() };
         Ok((reply, self.welcome(id)?))
     }
 

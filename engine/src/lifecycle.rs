@@ -285,6 +285,7 @@ impl Engine {
     pub(crate) fn detach(&mut self, now: Instant, id: ChannelId) {
         // What it said before it died counts, except in a ring that makes no sense.
         self.drain_ring(now, id, COMMANDS_MAX as usize);
+        self.release_locks(id);
         let Some(attached) = self.host.channels.get(id) else { return };
         let mut held: Vec<u32> = attached.holds.iter().copied().collect();
         held.sort_unstable();

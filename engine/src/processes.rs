@@ -90,7 +90,8 @@ impl Engine {
         if let Some(parent) = self.host.channels.get_mut(id) {
             parent.clones.push(clone);
         }
-        Ok((Reply::default(), vec![control, channel, bell]))
+        let reply = Reply { b: clone.number(), ..Reply::default() };
+        Ok((reply, vec![control, channel, bell]))
     }
 
     /// A child of fork has listed what it has.
@@ -162,6 +163,14 @@ impl Engine {
             };
             self.host.counters.strangers += 1;
             self.keep_only(now, id, &expected.inherits);
+        }
+    }
+
+    /// The threads that a process had are gone: what they were at is free.
+    pub(crate) fn release_locks(&self, id: ChannelId) {
+        let Some(attached) = self.host.channels.get(id) else { return };
+        for &slot in &attached.holds {
+            towpath_ring::release_dead(self.host.slots.shared(slot), id.number());
         }
     }
 

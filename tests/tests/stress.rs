@@ -30,3 +30,11 @@ fn workers_are_killed_at_any_moment() {
 fn idle_pollers_sleep_while_another_connection_is_busy() {
     passes("idle_pollers.py");
 }
+
+/// Thread ids say nothing from one PID namespace to another.
+#[test]
+fn workers_in_pid_namespaces_of_their_own_are_killed() {
+    if rustix::process::geteuid().is_root() {
+        passes("pid_namespaces.py");
+    }
+}

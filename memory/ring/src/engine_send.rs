@@ -320,7 +320,7 @@ mod tests {
     }
 
     fn send_all(region: &Region, slot: &Slot, data: &[u8]) -> bool {
-        let _guard = lock_tx(slot);
+        let _guard = lock_tx(slot, || true);
         assert_eq!(program::write(region, slot, 0, data), data.len());
         program::publish(slot, data.len() as u32)
     }
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(send.capacity(), WINDOW_MIN, "what was pulled does not fill half of it");
         send.pull();
         {
-            let _guard = lock_tx(slot);
+            let _guard = lock_tx(slot, || true);
             send.want_capacity(200_000);
             assert_eq!(send.capacity(), WINDOW_MIN);
         }
@@ -388,11 +388,11 @@ mod tests {
         let windows = Windows::new(&region, 1 << 30);
         let mut send = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
         let slot = region.slot(1).unwrap();
-        let guard = lock_tx(slot);
+        let guard = lock_tx(slot, || true);
         assert_eq!(send.attach(), Attach::Busy);
         drop(guard);
         assert_eq!(send.attach(), Attach::Done);
-        let guard = lock_tx(slot);
+        let guard = lock_tx(slot, || true);
         assert!(!send.release_if_empty());
         drop(guard);
         let no_memory = Windows::new(&region, 4096);

@@ -25,7 +25,7 @@ pub use buffer::{Payload, RecvBuffer, SendBuffer};
 pub use engine_recv::EngineRecv;
 pub use engine_send::{Attach, EngineSend, take_tx_wanted};
 pub use heap::{HeapRecv, HeapSend};
-pub use lock::{Guard, forked, lock_rx, lock_tx};
+pub use lock::{Guard, forked, lock_rx, lock_tx, release_dead, set_channel};
 pub use region::{Channel, Region};
 pub use ring::{
     ChannelError, EngineChannel, Full, cancel_sleep, engine_awake, engine_sleep, events_waiting,

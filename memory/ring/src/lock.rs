@@ -1,21 +1,21 @@
 //! The locks of a slot's two ends, shared by the threads and processes that hold the socket.
 //!
-//! The word is 0, or the owner's thread id, with [`LOCK_CONTENDED`] when somebody sleeps. A thread
-//! that dies with a lock (kill -9 of one of several processes) must not stop the others: sleepers
-//! look whether the owner still lives, first after 2 ms, then ever more seldom.
+//! The word is 0, or the owner: the number of its process's channel and its thread id, with
+//! [`LOCK_CONTENDED`] when somebody sleeps. A process that dies with a lock (kill -9 of one of several)
+//! must not stop the others. Only the engine can tell for sure: thread ids mean nothing from one PID
+//! namespace to another, but a process that is gone has closed its control socket. The engine then
+//! gives its locks back ([`release_dead`]). Sleepers look whether the engine itself still lives.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::process::Pid;
 use towpath_shm::futex::{self, Woken};
-use towpath_shm::layout::{LOCK_CONTENDED, LOCK_ENGINE, Slot};
+use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, LOCK_CONTENDED, LOCK_ENGINE, Slot};
 
-/// Before the first look at the owner: far longer than anybody holds a lock, and short enough for
-/// processes that do not live long themselves (workers that are killed one after the other).
+/// Before the first look whether the engine lives: far longer than anybody holds a lock.
 const SLICE_MIN: Duration = Duration::from_millis(2);
-/// Between two looks at the owner, in the end.
+/// Between two such looks, in the end.
 const SLICE_MAX: Duration = Duration::from_millis(100);
 /// The engine holds a lock for the time of a copy. After so long it is dead or stopped; it notices the
 /// theft when it gives the lock back, and resets the connection.
@@ -29,14 +29,19 @@ pub struct Guard<'a> {
     word: &'a AtomicU32,
 }
 
-/// Locks the read end of a socket.
-pub fn lock_rx(slot: &Slot) -> Guard<'_> {
-    lock(&slot.rx_lock)
+/// Locks the read end of a socket. None: somebody has it and `engine_lives` says no.
+pub fn lock_rx(slot: &Slot, engine_lives: impl Fn() -> bool) -> Option<Guard<'_>> {
+    lock(&slot.rx_lock, engine_lives)
 }
 
-/// Locks the write end of a socket.
-pub fn lock_tx(slot: &Slot) -> Guard<'_> {
-    lock(&slot.tx_lock)
+/// Locks the write end of a socket. None: as for [`lock_rx`].
+pub fn lock_tx(slot: &Slot, engine_lives: impl Fn() -> bool) -> Option<Guard<'_>> {
+    lock(&slot.tx_lock, engine_lives)
+}
+
+/// The number of this process's channel, when it has got one: what its threads own is known by it.
+pub fn set_channel(number: u32) {
+    CHANNEL.store(number, Ordering::Relaxed);
 }
 
 /// To be called in the child after fork: its thread id is a new one. It is asked for at once, because a
@@ -46,21 +51,49 @@ pub fn forked() {
     thread_id();
 }
 
-fn lock(word: &AtomicU32) -> Guard<'_> {
-    let me = thread_id();
-    if word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
-        lock_slowly(word, me);
+/// For the engine, when the process on a channel is gone: what it held of a socket is free.
+pub fn release_dead(slot: &Slot, channel: u32) {
+    release(&slot.rx_lock, channel);
+    release(&slot.tx_lock, channel);
+}
+
+fn release(word: &AtomicU32, channel: u32) {
+    let mut held = word.load(Ordering::Relaxed);
+    while is_owned_by(held, channel) {
+        match word.compare_exchange(held, 0, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => {
+                if held & LOCK_CONTENDED != 0 {
+                    futex::wake(word, 1);
+                }
+                return;
+            }
+            Err(now) => held = now,
+        }
     }
-    Guard { word }
+}
+
+fn is_owned_by(held: u32, channel: u32) -> bool {
+    let owner = held & !LOCK_CONTENDED;
+    owner != 0 && owner & LOCK_ENGINE == 0 && owner >> LOCK_CHANNEL_SHIFT == channel
+}
+
+fn lock(word: &AtomicU32, engine_lives: impl Fn() -> bool) -> Option<Guard<'_>> {
+    let me = owner();
+    if word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err()
+        && !lock_slowly(word, me, engine_lives)
+    {
+        return None;
+    }
+    Some(Guard { word })
 }
 
 #[cold]
-fn lock_slowly(word: &AtomicU32, me: u32) {
+fn lock_slowly(word: &AtomicU32, me: u32, engine_lives: impl Fn() -> bool) -> bool {
     for _ in 0..SPINS {
         if word.load(Ordering::Relaxed) == 0
             && word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {
-            return;
+            return true;
         }
         std::hint::spin_loop();
     }
@@ -71,7 +104,7 @@ fn lock_slowly(word: &AtomicU32, me: u32) {
             // Others may sleep still: keep the bit, so that our unlock wakes the next.
             let mine = me | LOCK_CONTENDED;
             if word.compare_exchange(0, mine, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return;
+                return true;
             }
             continue;
         }
@@ -84,18 +117,19 @@ fn lock_slowly(word: &AtomicU32, me: u32) {
         if futex::wait(word, contended, Some(slice)) != Woken::TimedOut {
             continue;
         }
-        let owner = held & !LOCK_CONTENDED;
-        let lost = if owner == LOCK_ENGINE {
+        if held & !LOCK_CONTENDED == LOCK_ENGINE {
             engine_held += slice;
-            engine_held > ENGINE_HOLDS_MAX
-        } else {
-            !is_alive(owner)
-        };
-        let mine = me | LOCK_CONTENDED;
-        if lost
-            && word.compare_exchange(contended, mine, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        {
-            return;
+            let mine = me | LOCK_CONTENDED;
+            if engine_held > ENGINE_HOLDS_MAX
+                && word
+                    .compare_exchange(contended, mine, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            {
+                return true;
+            }
+        }
+        if !engine_lives() {
+            return false;
         }
         slice = (slice * 2).min(SLICE_MAX);
     }
@@ -136,6 +170,15 @@ thread_local! {
     static TID: Cell<u32> = const { Cell::new(0) };
 }
 
+// Of this process; 0 before it has one.
+static CHANNEL: AtomicU32 = AtomicU32::new(0);
+
+/// What this thread writes into a lock word. Never 0.
+fn owner() -> u32 {
+    const THREAD_MASK: u32 = (1 << LOCK_CHANNEL_SHIFT) - 1;
+    CHANNEL.load(Ordering::Relaxed) << LOCK_CHANNEL_SHIFT | (thread_id() & THREAD_MASK).max(1)
+}
+
 fn thread_id() -> u32 {
     let tid = TID.get();
     if tid != 0 {
@@ -144,21 +187,6 @@ fn thread_id() -> u32 {
     let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
     TID.set(tid);
     tid
-}
-
-fn is_alive(tid: u32) -> bool {
-    let Some(pid) = i32::try_from(tid).ok().and_then(Pid::from_raw) else {
-        return false;
-    };
-    if rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
-        return false;
-    }
-    // A process that was killed and not yet waited for answers kill; its state tells.
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{tid}/stat")) else {
-        return true;
-    };
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-    !matches!(state, Some('Z' | 'X'))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -177,7 +205,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(move || {
                     for _ in 0..20_000 {
-                        let _guard = lock(shared.0);
+                        let _guard = lock(shared.0, || true);
                         // SAFETY: under the lock.
                         unsafe { *shared.1.get() += 1 };
                     }
@@ -189,13 +217,22 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_owner_is_robbed() {
-        let tid = std::thread::spawn(thread_id).join().unwrap();
-        let word = AtomicU32::new(tid);
-        let guard = lock(&word);
-        assert_eq!(word.load(Ordering::Relaxed) & !LOCK_CONTENDED, thread_id());
-        drop(guard);
+    fn the_dead_give_back_what_they_held() {
+        let (dead, other) = (7 << LOCK_CHANNEL_SHIFT | 99, 8 << LOCK_CHANNEL_SHIFT | 99);
+        let word = AtomicU32::new(dead);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| drop(lock(&word, || true)));
+            while word.load(Ordering::Relaxed) == dead {
+                std::thread::yield_now();
+            }
+            release(&word, 8);
+            assert!(!waiter.is_finished());
+            release(&word, 7);
+        });
         assert_eq!(word.load(Ordering::Relaxed), 0);
+        // Without an engine nobody would ever give it back.
+        word.store(other, Ordering::Relaxed);
+        assert!(lock(&word, || false).is_none());
     }
 
     #[test]
@@ -203,7 +240,7 @@ mod tests {
         let word = AtomicU32::new(0);
         assert!(try_lock_engine(&word));
         assert!(!try_lock_engine(&word));
-        drop(lock(&word));
+        drop(lock(&word, || true));
         assert!(!unlock_engine(&word));
         assert!(try_lock_engine(&word));
         assert!(unlock_engine(&word));

@@ -159,7 +159,9 @@ pub struct Slot {
     pub tx_wanted: AtomicU32,
     /// Threads asleep on `event_seq`; the engine wakes only when it is not 0.
     pub waiters: AtomicU32,
-    /// Program-side lock of the read end: 0 free, else the owner's thread id | [`LOCK_CONTENDED`].
+    /// Program-side lock of the read end: 0 free, else the owner | [`LOCK_CONTENDED`]. The owner is the
+    /// number of a channel, from [`LOCK_CHANNEL_SHIFT`] on, and bits of a thread id. The engine frees it
+    /// when the channel's process is gone.
     pub rx_lock: AtomicU32,
     /// Lock of the write end; the engine only ever tries it (owner [`LOCK_ENGINE`]).
     pub tx_lock: AtomicU32,
@@ -308,8 +310,12 @@ pub fn descriptor_identity(slot: u32, generation: u32) -> u32 {
 
 /// Set in a lock word when somebody sleeps on it.
 pub const LOCK_CONTENDED: u32 = 1 << 31;
-/// Owner of `tx_lock` while the engine holds it. Not a thread id (those end at 2^22).
+/// Owner of `tx_lock` while the engine holds it.
 pub const LOCK_ENGINE: u32 = 1 << 30;
+/// In a lock word: below it the lowest bits of the owner's thread id, above it the channel's number.
+pub const LOCK_CHANNEL_SHIFT: u32 = 18;
+/// Most channels, and so processes, that a run can have: their numbers, from 1, fit a lock word.
+pub const CHANNELS_MAX: u32 = (1 << (30 - LOCK_CHANNEL_SHIFT)) - 1;
 
 /// What happened to a socket: the upper half of an event-ring entry, and the pending byte.
 pub mod event {
