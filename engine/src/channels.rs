@@ -1,12 +1,12 @@
 //! The processes that are attached.
 
-use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use towpath_ring::{Channel, EngineChannel, doorbell};
 
+use crate::holds::Holds;
 use crate::processes::Expected;
 
 /// Names a channel while it lives.
@@ -30,7 +30,7 @@ pub(crate) struct Attached {
     /// None before HELLO.
     pub ring: Option<EngineChannel>,
     /// Sockets it has descriptors for.
-    pub holds: HashSet<u32>,
+    pub holds: Holds,
     /// As it says.
     pub pid: u32,
     /// Sockets listed in a HELLO that is not complete, or for a CLONE.
@@ -63,7 +63,7 @@ impl Channels {
             control: ours,
             doorbell: doorbell::create()?,
             ring: None,
-            holds: HashSet::new(),
+            holds: Holds::default(),
             pid: 0,
             listed: Vec::new(),
             expected: None,

@@ -149,7 +149,10 @@ impl Engine {
             return Attach::Done;
         };
         let send = if entry.is_datagram() {
-            let limit = if entry.sndbuf != 0 { entry.sndbuf } else { default };
+            let limit = match entry.rare().sndbuf {
+                0 => default,
+                sndbuf => sndbuf,
+            };
             let make = || towpath_ring::EngineSend::new(&windows, slot, limit, limit);
             Some(entry.owned().tx.get_or_insert_with(make))
         } else {

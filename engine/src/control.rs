@@ -179,10 +179,10 @@ impl Engine {
         let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
         let addr =
             addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
-        let options = bind_options(self.host.slots.shared(slot), entry.free_bind);
+        let options = bind_options(self.host.slots.shared(slot), entry.rare().free_bind);
         let bound = self.stack.bind(id, addr, options)?;
         if let Some(entry) = self.host.slots.get_mut(slot) {
-            entry.bound = Some(bound);
+            entry.set_rare(|rare| rare.bound = Some(bound));
         }
         let local = present(family, bound);
         self.host.slots.shared(slot).local.store(&local);

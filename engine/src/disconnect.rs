@@ -60,9 +60,10 @@ impl Engine {
         entry.id = Some(fresh);
         // The old one's `Closed` is not ours.
         entry.former += 1;
-        let congestion = entry.congestion;
-        let local = entry.bound.map_or(RawAddr::default(), |bound| present(entry.family, bound));
-        let bound = if entry.bound.is_some() { flags::BOUND } else { 0 };
+        let congestion = entry.rare().congestion;
+        let local =
+            entry.rare().bound.map_or(RawAddr::default(), |bound| present(entry.family, bound));
+        let bound = if entry.rare().bound.is_some() { flags::BOUND } else { 0 };
         if bound != 0 {
             self.stack.hand_over(old, fresh);
         }

@@ -19,6 +19,14 @@ use crate::slots::{AF_INET6, Child, Slots, inherit, present, state};
 /// When a connection that waited found no memory for its place in the accept queue.
 const DEFERRAL_RETRY: Duration = Duration::from_millis(100);
 
+/// A slot in the sweep's queue, where its transmit FIFO was when the sweep last looked, and since when.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Swept {
+    pub slot: u32,
+    pub position: u32,
+    pub since: Instant,
+}
+
 /// Everything of the engine that is not the stack.
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -33,7 +41,7 @@ pub(crate) struct Host {
     /// Unix time of this turn in ns.
     pub unix_ns: u64,
     /// Slots that have, or may have, FIFO memory to be collected.
-    pub sweep: VecDeque<u32>,
+    pub sweep: VecDeque<Swept>,
     /// Slots whose TCP state is to be published at the end of the turn.
     pub stale: Vec<u32>,
     /// Slots that the stack let go of and that nobody holds.
@@ -50,7 +58,7 @@ impl Host {
     /// spares the program a round trip with its first write.
     pub fn stream_buffers(&mut self, slot: u32) -> (EngineRecv, EngineSend) {
         let (rcvbuf, sndbuf) =
-            self.slots.get(slot).map_or((0, 0), |entry| (entry.rcvbuf, entry.sndbuf));
+            self.slots.get(slot).map_or((0, 0), |entry| (entry.rare().rcvbuf, entry.rare().sndbuf));
         let buffers = &self.buffers;
         let (rx, rx_max) = fixed_or(rcvbuf, buffers.recv, buffers.recv_max);
         let (tx, tx_max) = fixed_or(sndbuf, buffers.send, buffers.send_max);
@@ -66,12 +74,10 @@ impl Host {
 
     /// Lets the sweep look at the slot.
     pub fn watch_memory(&mut self, slot: u32) {
-        let now = self.now;
         if let Some(entry) = self.slots.get_mut(slot)
             && !std::mem::replace(&mut entry.swept, true)
         {
-            entry.tx_seen = (0, now);
-            self.sweep.push_back(slot);
+            self.sweep.push_back(Swept { slot, position: 0, since: self.now });
         }
     }
 
@@ -123,7 +129,7 @@ impl Host {
     ) -> Option<u32> {
         let entry = self.slots.get(listener)?;
         let (family, generation) = (entry.family, entry.generation);
-        let (rcvbuf, sndbuf) = (entry.rcvbuf, entry.sndbuf);
+        let (rcvbuf, sndbuf) = (entry.rare().rcvbuf, entry.rare().sndbuf);
         let slot = self.slots.allocate(Kind::Stream, family, 6)?;
         inherit(self.slots.shared(slot), self.slots.shared(listener));
         let shared = self.slots.shared(slot);
@@ -133,7 +139,9 @@ impl Host {
         let entry = self.slots.get_mut(slot)?;
         entry.id = Some(child);
         entry.unclaimed = Some((listener, generation));
-        (entry.rcvbuf, entry.sndbuf) = (rcvbuf, sndbuf);
+        if (rcvbuf, sndbuf) != (0, 0) {
+            entry.set_rare(|rare| (rare.rcvbuf, rare.sndbuf) = (rcvbuf, sndbuf));
+        }
         self.slots.set_flags(slot, flags::CONNECTED | flags::BOUND, 0);
         Some(slot)
     }
@@ -141,23 +149,25 @@ impl Host {
     /// Lets a fresh connection wait for its first bytes if the listener wants that. False: it is to be
     /// accepted at once.
     fn defer(&mut self, listener: u32, slot: u32) -> bool {
-        let seconds = self.slots.get(listener).map_or(0, |entry| entry.defer_accept_s);
+        let seconds = self.slots.get(listener).map_or(0, |entry| entry.rare().defer_accept_s);
         let until = self.now + Duration::from_secs(seconds.into());
         let Some(entry) = self.slots.get_mut(slot).filter(|_| seconds > 0) else { return false };
-        entry.deferred = Some(until);
+        entry.set_rare(|rare| rare.deferred = Some(until));
         self.deferred.insert((until, slot), entry.generation);
         true
     }
 
     /// The connection does not wait any more; whether it did.
     pub fn end_deferral(&mut self, slot: u32) -> bool {
-        let until = self.slots.get_mut(slot).and_then(|entry| entry.deferred.take());
-        until.is_some_and(|until| self.deferred.remove(&(until, slot)).is_some())
+        let Some(entry) = self.slots.get_mut(slot) else { return false };
+        let Some(until) = entry.rare().deferred else { return false };
+        entry.set_rare(|rare| rare.deferred = None);
+        self.deferred.remove(&(until, slot)).is_some()
     }
 
     /// Something came on a connection: if it waited for that it is to be accepted now.
     fn arrived(&mut self, slot: u32) {
-        if self.slots.get(slot).is_some_and(|entry| entry.deferred.is_some()) {
+        if self.slots.get(slot).is_some_and(|entry| entry.rare().deferred.is_some()) {
             self.accept_deferred(slot);
         }
     }
@@ -180,7 +190,7 @@ impl Host {
         } else if let Some(entry) = self.slots.get_mut(slot) {
             // There is a place for it in the backlog, but no memory at the moment.
             let again = self.now + DEFERRAL_RETRY;
-            entry.deferred = Some(again);
+            entry.set_rare(|rare| rare.deferred = Some(again));
             self.deferred.insert((again, slot), generation);
         }
     }

@@ -17,6 +17,7 @@ mod datagrams;
 mod disconnect;
 mod engine;
 mod errno;
+mod holds;
 mod host;
 mod lifecycle;
 mod options;

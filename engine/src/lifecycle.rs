@@ -46,7 +46,9 @@ impl Engine {
             entry.holders.push(id);
         }
         entry.unclaimed = None;
-        entry.parked = None;
+        if entry.rare().parked.is_some() {
+            entry.set_rare(|rare| rare.parked = None);
+        }
         // Children that were forked just now may have it too; they will say.
         for at in 0..attached.clones.len() {
             let Some(&clone) = self.host.channels.get(id).and_then(|it| it.clones.get(at)) else {
@@ -92,10 +94,10 @@ impl Engine {
     /// A process has no descriptor for it any more. The last one's close is the socket's.
     pub(crate) fn let_go(&mut self, now: Instant, id: ChannelId, slot: u32) {
         if let Some(attached) = self.host.channels.get_mut(id) {
-            attached.holds.remove(&slot);
+            attached.holds.remove(slot);
         }
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
-        entry.holders.retain(|holder| *holder != id);
+        entry.holders.remove(id);
         if !entry.holders.is_empty() {
             self.catch_up(now, slot);
         } else if entry.unclaimed.is_none() && !self.park(now, id, slot) {
@@ -133,7 +135,7 @@ impl Engine {
             return false;
         }
         let until = now + ADOPT_WITHIN;
-        entry.parked = Some(until);
+        entry.set_rare(|rare| rare.parked = Some(until));
         self.parked.push_back(Parked { until, slot, generation: entry.generation, by: id });
         true
     }
@@ -161,7 +163,7 @@ impl Engine {
     fn close_unadopted(&mut self, now: Instant, parked: &Parked) {
         let entry = self.host.slots.find(parked.slot, parked.generation);
         // Since then it may have been adopted, and parked again.
-        if entry.and_then(|entry| entry.parked) == Some(parked.until) {
+        if entry.and_then(|entry| entry.rare().parked) == Some(parked.until) {
             self.close(now, parked.slot);
         }
     }
@@ -287,8 +289,7 @@ impl Engine {
         self.drain_ring(now, id, COMMANDS_MAX as usize);
         self.release_locks(id);
         let Some(attached) = self.host.channels.get(id) else { return };
-        let mut held: Vec<u32> = attached.holds.iter().copied().collect();
-        held.sort_unstable();
+        let held: Vec<u32> = attached.holds.iter().collect();
         for slot in held {
             self.let_go(now, id, slot);
         }

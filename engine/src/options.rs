@@ -79,20 +79,21 @@ impl Engine {
             setting::SYNCNT => {
                 let retries = value.clamp(1, 127) as u8;
                 if let Some(entry) = self.host.slots.get_mut(slot) {
-                    entry.syn_retries = retries;
+                    entry.set_rare(|rare| rare.syn_retries = retries);
                 }
                 SocketOption::SynRetries(retries)
             }
             setting::LINGER2 => {
                 let seconds = (value as i32).clamp(-1, 120) as i8;
                 if let Some(entry) = self.host.slots.get_mut(slot) {
-                    entry.linger2_s = seconds;
+                    entry.set_rare(|rare| rare.linger2_s = seconds);
                 }
                 SocketOption::FinWait2(self.fin_wait2_timeout(seconds))
             }
             setting::DEFER_ACCEPT => {
                 if let Some(entry) = self.host.slots.get_mut(slot) {
-                    entry.defer_accept_s = clamp(value).min(DEFER_ACCEPT_MAX_S);
+                    let seconds = clamp(value).min(DEFER_ACCEPT_MAX_S);
+                    entry.set_rare(|rare| rare.defer_accept_s = seconds);
                 }
                 return;
             }
@@ -133,8 +134,11 @@ impl Engine {
             (setting::TOS, shared.tos.load(Relaxed)),
             (setting::TTL, shared.ttl.load(Relaxed)),
         ];
-        let kept =
-            self.host.slots.get(slot).map_or((0, 0), |entry| (entry.syn_retries, entry.linger2_s));
+        let kept = self
+            .host
+            .slots
+            .get(slot)
+            .map_or((0, 0), |entry| (entry.rare().syn_retries, entry.rare().linger2_s));
         for (what, value) in words {
             if value != 0 {
                 self.set(now, slot, what, u64::from(value));
@@ -156,7 +160,7 @@ impl Engine {
     fn set_recv_capacity(&mut self, slot: u32, bytes: u32) {
         let doubled = bytes.saturating_mul(2).clamp(RCVBUF_MIN, BUF_MAX);
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
-        entry.rcvbuf = doubled;
+        entry.set_rare(|rare| rare.rcvbuf = doubled);
         let is_queue = !entry.is_datagram();
         let recv = match entry.owned.as_deref_mut() {
             // An accept queue is as long as the backlog says.
@@ -172,7 +176,7 @@ impl Engine {
     fn set_send_capacity(&mut self, slot: u32, bytes: u32) {
         let doubled = bytes.saturating_mul(2).clamp(SNDBUF_MIN, BUF_MAX);
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
-        entry.sndbuf = doubled;
+        entry.set_rare(|rare| rare.sndbuf = doubled);
         let send = match entry.owned.as_deref_mut() {
             Some(owned) => owned.tx.as_mut(),
             None => entry.id.and_then(|id| self.stack.send_buffer(id)),
@@ -195,7 +199,7 @@ impl Engine {
         match (request.a, request.b) {
             (SOL_TCP, TCP_INFO) => put(&mut reply, &self.tcp_info(slot, info.as_ref())),
             (SOL_TCP, TCP_CONGESTION) => {
-                let set = self.host.slots.get(slot).and_then(|entry| entry.congestion);
+                let set = self.host.slots.get(slot).and_then(|entry| entry.rare().congestion);
                 let configured = set.unwrap_or(self.stack.config().tcp.congestion);
                 let kind = info.and_then(|info| info.tcp).map_or(configured, |tcp| tcp.congestion);
                 put(&mut reply, congestion_name(kind).as_bytes());
@@ -219,7 +223,7 @@ impl Engine {
         slot: u32,
         info: Option<&SocketInfo>,
     ) -> [u8; crate::tcp_info::TCP_INFO_LEN] {
-        let fixed = self.host.slots.get(slot).map_or(0, |entry| entry.rcvbuf);
+        let fixed = self.host.slots.get(slot).map_or(0, |entry| entry.rare().rcvbuf);
         let (recv_capacity, _) =
             fixed_or(fixed, self.host.buffers.recv, self.host.buffers.recv_max);
         let tcp = info.and_then(|info| info.tcp);
@@ -242,7 +246,7 @@ impl Engine {
             (SOL_TCP, TCP_CONGESTION) => {
                 let kind = congestion(data)?;
                 self.stack.set_option(id, SocketOption::Congestion(kind))?;
-                entry.congestion = Some(kind);
+                entry.set_rare(|rare| rare.congestion = Some(kind));
                 Ok(())
             }
             (SOL_TCP, TCP_MAXSEG) => {
@@ -250,7 +254,8 @@ impl Engine {
                 Ok(self.stack.set_option(id, SocketOption::MaxSegment(mss))?)
             }
             (SOL_IP, IP_FREEBIND) | (SOL_IPV6, IPV6_FREEBIND) => {
-                entry.free_bind = int(data)? != 0;
+                let free_bind = int(data)? != 0;
+                entry.set_rare(|rare| rare.free_bind = free_bind);
                 Ok(())
             }
             (SOL_IP, IP_MULTICAST_ALL) => {

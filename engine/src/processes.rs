@@ -56,9 +56,9 @@ impl Engine {
         let parent = self.host.channels.get_mut(id).ok_or(Errno(EPROTO))?;
         let listed = std::mem::take(&mut parent.listed);
         let pid = parent.pid;
-        let mut held: Vec<u32> = parent.holds.iter().copied().collect();
+        let mut held: Vec<u32> = parent.holds.iter().collect();
         let inherits: Vec<(u32, u32)> =
-            listed.into_iter().filter(|(slot, _)| parent.holds.contains(slot)).collect();
+            listed.into_iter().filter(|(slot, _)| parent.holds.contains(*slot)).collect();
         let expected = match wanted {
             purpose::FORK => None,
             purpose::SPAWN => Some(Expected { inherits, until: None }),
@@ -177,8 +177,7 @@ impl Engine {
     /// A process holds what is listed and nothing else.
     pub(crate) fn keep_only(&mut self, now: Instant, id: ChannelId, listed: &[(u32, u32)]) {
         let Some(attached) = self.host.channels.get(id) else { return };
-        let mut before: Vec<u32> = attached.holds.iter().copied().collect();
-        before.sort_unstable();
+        let before: Vec<u32> = attached.holds.iter().collect();
         let mut kept = std::collections::HashSet::new();
         for &(slot, generation) in listed {
             if self.host.slots.find(slot, generation).is_some() {

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use towpath_ring::{EngineRecv, EngineSend, Region};
@@ -33,7 +34,7 @@ pub(crate) const AF_INET: u32 = 2;
 /// AF_INET6.
 pub(crate) const AF_INET6: u32 = 10;
 
-/// One socket.
+/// One socket. Budget: a connection has one, so that what few sockets have is in boxes.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub generation: u32,
@@ -47,15 +48,27 @@ pub(crate) struct Entry {
     /// [`flags`], as published.
     pub flags: u32,
     /// Processes that have a descriptor for it.
-    pub holders: Vec<ChannelId>,
+    pub holders: Holders,
     /// Events to be told at the end of the turn.
     pub news: u8,
     /// A program wrote impossible things into its FIFOs.
     pub hostile: bool,
     /// Nobody has it any more; it waits for the stack to finish.
     pub closing: bool,
+    /// It stands in the sweep's queue.
+    pub swept: bool,
     /// A connection that no program has claimed: the listener's slot and generation.
     pub unclaimed: Option<(u32, u32)>,
+    /// What the stack does not hold for us: listeners and datagram sockets.
+    pub owned: Option<Box<Owned>>,
+    rare: Option<Box<Rare>>,
+}
+
+const _: () = assert!(size_of::<Option<Entry>>() <= 88);
+
+/// What was set on a socket, or happens to it, and is not so with most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rare {
     /// SO_RCVBUF and SO_SNDBUF, doubled as Linux does; 0: autotuned.
     pub rcvbuf: u32,
     /// See `rcvbuf`.
@@ -76,12 +89,64 @@ pub(crate) struct Entry {
     pub bound: Option<SocketAddr>,
     /// TCP_CONGESTION, if it was set.
     pub congestion: Option<CongestionKind>,
-    /// What the stack does not hold for us: listeners and datagram sockets.
-    pub owned: Option<Box<Owned>>,
-    /// It stands in the sweep's queue.
-    pub swept: bool,
-    /// Where its transmit FIFO was, and since when, when the sweep last looked.
-    pub tx_seen: (u32, Instant),
+}
+
+/// A socket with nothing of it.
+static ORDINARY: Rare = Rare {
+    rcvbuf: 0,
+    sndbuf: 0,
+    free_bind: false,
+    syn_retries: 0,
+    linger2_s: 0,
+    parked: None,
+    defer_accept_s: 0,
+    deferred: None,
+    bound: None,
+    congestion: None,
+};
+
+/// The processes that hold a socket: one as a rule, many of a listener with workers.
+#[derive(Debug, Default)]
+pub(crate) enum Holders {
+    #[default]
+    None,
+    One(ChannelId),
+    // A pointer where a vector would be three words in every socket.
+    #[allow(clippy::box_collection, reason = "most sockets have one holder")]
+    Many(Box<Vec<ChannelId>>),
+}
+
+impl Deref for Holders {
+    type Target = [ChannelId];
+
+    fn deref(&self) -> &[ChannelId] {
+        match self {
+            Holders::None => &[],
+            Holders::One(id) => std::slice::from_ref(id),
+            Holders::Many(ids) => ids,
+        }
+    }
+}
+
+impl Holders {
+    pub fn push(&mut self, id: ChannelId) {
+        match self {
+            Holders::None => *self = Holders::One(id),
+            Holders::One(first) => *self = Holders::Many(Box::new(vec![*first, id])),
+            Holders::Many(ids) => ids.push(id),
+        }
+    }
+
+    pub fn remove(&mut self, id: ChannelId) {
+        if let Holders::Many(ids) = self {
+            ids.retain(|holder| *holder != id);
+        }
+        match **self {
+            [last] if last != id => *self = Holders::One(last),
+            [] | [_] => *self = Holders::None,
+            _ => {}
+        }
+    }
 }
 
 /// FIFOs that the engine itself works on.
@@ -107,6 +172,37 @@ pub(crate) struct Child {
 }
 
 impl Entry {
+    fn new(generation: u32, kind: Kind, family: u32) -> Self {
+        Self {
+            generation,
+            id: None,
+            former: 0,
+            kind,
+            family,
+            flags: 0,
+            holders: Holders::None,
+            news: 0,
+            hostile: false,
+            closing: false,
+            swept: false,
+            unclaimed: None,
+            owned: None,
+            rare: None,
+        }
+    }
+
+    /// What few sockets have.
+    pub fn rare(&self) -> &Rare {
+        self.rare.as_deref().unwrap_or(&ORDINARY)
+    }
+
+    /// Changes what few sockets have; memory for it is there while there is something to keep.
+    pub fn set_rare(&mut self, change: impl FnOnce(&mut Rare)) {
+        let mut rare = self.rare.take().unwrap_or_else(|| Box::new(ORDINARY.clone()));
+        change(&mut rare);
+        self.rare = Some(rare).filter(|rare| **rare != ORDINARY);
+    }
+
     /// Its own FIFOs, made when first needed.
     pub fn owned(&mut self) -> &mut Owned {
         self.owned.get_or_insert_default()
@@ -117,27 +213,38 @@ impl Entry {
     }
 }
 
-/// All sockets.
+/// All sockets, in chunks: growing moves nothing and wastes less than a chunk.
 #[derive(Debug)]
 pub(crate) struct Slots {
     region: Region,
-    entries: Vec<Option<Box<Entry>>>,
-    /// Of every slot that was ever used; odd while in use.
-    generations: Vec<u32>,
+    chunks: Vec<Vec<Place>>,
     free: Vec<u32>,
     max: u32,
+    count: usize,
     /// Slots with news.
     posted: Vec<u32>,
 }
+
+/// A slot that was used at least once.
+#[derive(Debug)]
+enum Place {
+    Taken(Entry),
+    /// The generation of the last socket there, plus one: odd ones are in use.
+    Free {
+        generation: u32,
+    },
+}
+
+const CHUNK: usize = 256;
 
 impl Slots {
     pub fn new(region: &Region, max: u32) -> Self {
         Self {
             region: region.clone(),
-            entries: Vec::new(),
-            generations: Vec::new(),
+            chunks: Vec::new(),
             free: Vec::new(),
             max,
+            count: 0,
             posted: Vec::new(),
         }
     }
@@ -147,41 +254,12 @@ impl Slots {
     pub fn allocate(&mut self, kind: Kind, family: u32, protocol: u32) -> Option<u32> {
         let index = match self.free.pop() {
             Some(index) => index,
-            None if (self.entries.len() as u32) < self.max => {
-                self.entries.push(None);
-                self.generations.push(0);
-                self.entries.len() as u32 - 1
-            }
-            None => return None,
+            None => self.grow()?,
         };
-        let generation = self.generations[index as usize].wrapping_add(1);
-        self.generations[index as usize] = generation;
-        self.entries[index as usize] = Some(Box::new(Entry {
-            generation,
-            id: None,
-            former: 0,
-            kind,
-            family,
-            flags: 0,
-            holders: Vec::new(),
-            news: 0,
-            hostile: false,
-            closing: false,
-            unclaimed: None,
-            rcvbuf: 0,
-            sndbuf: 0,
-            free_bind: false,
-            syn_retries: 0,
-            linger2_s: 0,
-            defer_accept_s: 0,
-            deferred: None,
-            parked: None,
-            bound: None,
-            congestion: None,
-            owned: None,
-            swept: false,
-            tx_seen: (0, Instant::ZERO),
-        }));
+        let place = self.place_mut(index)?;
+        let Place::Free { generation } = *place else { unreachable!("a free slot is taken") };
+        *place = Place::Taken(Entry::new(generation.wrapping_add(1), kind, family));
+        self.count += 1;
         reset(self.shared(index));
         let shared = self.shared(index);
         shared.kind.store(kind as u32, Relaxed);
@@ -190,19 +268,40 @@ impl Slots {
         Some(index)
     }
 
+    /// One slot more. None: there are as many as there may be.
+    fn grow(&mut self) -> Option<u32> {
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        let before = (self.chunks.len() - 1) * CHUNK;
+        let chunk = self.chunks.last_mut()?;
+        let index = u32::try_from(before + chunk.len()).ok().filter(|index| *index < self.max)?;
+        chunk.push(Place::Free { generation: 0 });
+        Some(index)
+    }
+
+    fn place(&self, index: u32) -> Option<&Place> {
+        self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)
+    }
+
+    fn place_mut(&mut self, index: u32) -> Option<&mut Place> {
+        self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)
+    }
+
     /// From here on handles of it are valid.
     pub fn publish(&self, index: u32) {
-        self.shared(index).generation.store(self.generations[index as usize], Release);
+        if let Some(entry) = self.get(index) {
+            self.shared(index).generation.store(entry.generation, Release);
+        }
     }
 
     /// The socket is gone for good.
     pub fn release(&mut self, index: u32) {
-        let Some(entry) = self.entries.get_mut(index as usize).and_then(Option::take) else {
-            return;
-        };
-        drop(entry);
-        let generation = self.generations[index as usize].wrapping_add(1);
-        self.generations[index as usize] = generation;
+        let Some(place) = self.place_mut(index) else { return };
+        let Place::Taken(entry) = place else { return };
+        let generation = entry.generation.wrapping_add(1);
+        *place = Place::Free { generation };
+        self.count -= 1;
         let shared = self.shared(index);
         shared.generation.store(generation, Release);
         shared.kind.store(Kind::Free as u32, Relaxed);
@@ -211,12 +310,20 @@ impl Slots {
         self.free.push(index);
     }
 
+    #[inline]
     pub fn get(&self, index: u32) -> Option<&Entry> {
-        self.entries.get(index as usize)?.as_deref()
+        match self.place(index)? {
+            Place::Taken(entry) => Some(entry),
+            Place::Free { .. } => None,
+        }
     }
 
+    #[inline]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut Entry> {
-        self.entries.get_mut(index as usize)?.as_deref_mut()
+        match self.place_mut(index)? {
+            Place::Taken(entry) => Some(entry),
+            Place::Free { .. } => None,
+        }
     }
 
     /// The socket of a handle that a program gave.
@@ -234,11 +341,11 @@ impl Slots {
 
     /// Notes that something happened; programs are told at the end of the turn.
     pub fn post(&mut self, index: u32, bits: u8) {
-        if let Some(entry) = self.entries.get_mut(index as usize).and_then(Option::as_deref_mut) {
-            if entry.news == 0 {
-                self.posted.push(index);
-            }
-            entry.news |= bits;
+        let Some(entry) = self.get_mut(index) else { return };
+        let is_first = entry.news == 0;
+        entry.news |= bits;
+        if is_first {
+            self.posted.push(index);
         }
     }
 
@@ -299,15 +406,15 @@ impl Slots {
 
     /// Indexes and entries of all sockets.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Entry)> {
-        self.entries
-            .iter()
-            .enumerate()
-            .filter_map(|(index, entry)| Some((index as u32, entry.as_deref()?)))
+        self.chunks.iter().flatten().zip(0..).filter_map(|(place, index)| match place {
+            Place::Taken(entry) => Some((index, entry)),
+            Place::Free { .. } => None,
+        })
     }
 
     /// Number of sockets.
     pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.count
     }
 }
 
@@ -385,5 +492,75 @@ pub(crate) fn inherit(child: &Slot, listener: &Slot) {
         (&child.ttl, &listener.ttl),
     ] {
         to.store(from.load(Relaxed), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots(max: u32) -> Slots {
+        Slots::new(&Region::create().expect("memory"), max)
+    }
+
+    #[test]
+    fn a_slot_used_again_has_another_generation() {
+        let mut slots = slots(2);
+        let index = slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        let generation = slots.get(index).expect("it is there").generation;
+        assert!(slots.find(index, generation).is_some());
+        slots.release(index);
+        slots.release(index);
+        assert!(slots.find(index, generation).is_none());
+        assert_eq!((slots.len(), slots.free.len()), (0, 1));
+        assert_eq!(slots.allocate(Kind::Stream, AF_INET, 6), Some(index));
+        assert!(slots.find(index, generation).is_none());
+        assert!(slots.find(index, generation + 2).is_some());
+    }
+
+    #[test]
+    fn the_table_has_an_end_and_crosses_chunks() {
+        let max = CHUNK as u32 + 3;
+        let mut slots = slots(max);
+        for index in 0..max {
+            assert_eq!(slots.allocate(Kind::Datagram, AF_INET6, 17), Some(index));
+        }
+        assert_eq!(slots.allocate(Kind::Datagram, AF_INET6, 17), None);
+        assert_eq!(slots.allocate(Kind::Datagram, AF_INET6, 17), None);
+        slots.release(5);
+        assert_eq!(slots.iter().map(|(index, _)| index).filter(|index| *index < 7).count(), 6);
+        assert_eq!(slots.len() as u32, max - 1);
+        assert_eq!(slots.allocate(Kind::Datagram, AF_INET6, 17), Some(5));
+    }
+
+    #[test]
+    fn holders_are_few_or_many() {
+        let mut holders = Holders::default();
+        let [a, b, c] = [1, 2, 3].map(ChannelId);
+        holders.remove(a);
+        assert!(holders.is_empty());
+        holders.push(a);
+        holders.remove(b);
+        assert_eq!(*holders, [a]);
+        holders.push(b);
+        holders.push(c);
+        assert_eq!(*holders, [a, b, c]);
+        holders.remove(a);
+        assert_eq!(*holders, [b, c]);
+        holders.remove(c);
+        assert!(matches!(holders, Holders::One(last) if last == b));
+        holders.remove(b);
+        assert!(matches!(holders, Holders::None));
+    }
+
+    #[test]
+    fn what_is_rare_is_kept_while_it_differs() {
+        let mut entry = Entry::new(1, Kind::Stream, AF_INET);
+        entry.set_rare(|rare| rare.parked = None);
+        assert!(entry.rare.is_none());
+        entry.set_rare(|rare| rare.sndbuf = 9);
+        assert_eq!(entry.rare().sndbuf, 9);
+        entry.set_rare(|rare| rare.sndbuf = 0);
+        assert!(entry.rare.is_none());
     }
 }

@@ -7,6 +7,7 @@ use towpath_ring::{EngineRecv, EngineSend, SendBuffer};
 use towpath_tcp::Instant;
 
 use crate::engine::Engine;
+use crate::host::Swept;
 
 /// Between two looks at the same socket.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -29,24 +30,27 @@ impl Engine {
         let tight = self.host.windows.is_tight() || !self.starved.is_empty();
         let left = self.host.sweep.len().saturating_sub(SOCKETS_A_TURN);
         for _ in left..self.host.sweep.len() {
-            let Some(slot) = self.host.sweep.pop_front() else { break };
-            if self.collect(now, slot, tight) {
-                if let Some(entry) = self.host.slots.get_mut(slot) {
+            let Some(mut swept) = self.host.sweep.pop_front() else { break };
+            if self.collect(now, &mut swept, tight) {
+                if let Some(entry) = self.host.slots.get_mut(swept.slot) {
                     entry.swept = false;
                 }
             } else {
-                self.host.sweep.push_back(slot);
+                self.host.sweep.push_back(swept);
             }
+        }
+        // The places of those that are idle now are memory, too.
+        if self.host.sweep.len() < self.host.sweep.capacity() / 4 {
+            self.host.sweep.shrink_to(2 * self.host.sweep.len() + SOCKETS_A_TURN);
         }
         let period = if tight { PERIOD_TIGHT } else { PERIOD };
         self.sweep_at = now + if left > 0 { period / 16 } else { period };
     }
 
     /// True: it has no memory any more.
-    fn collect(&mut self, now: Instant, slot: u32, tight: bool) -> bool {
-        let Some(entry) = self.host.slots.get_mut(slot) else { return true };
+    fn collect(&mut self, now: Instant, seen: &mut Swept, tight: bool) -> bool {
+        let Some(entry) = self.host.slots.get_mut(seen.slot) else { return true };
         let idle = if tight { TX_IDLE_TIGHT } else { TX_IDLE };
-        let seen = &mut entry.tx_seen;
         let (mut rx_free, mut tx_free) = (true, true);
         if let Some(owned) = entry.owned.as_deref_mut() {
             rx_free = owned.rx.as_mut().is_none_or(EngineRecv::release_if_empty);
@@ -62,19 +66,14 @@ impl Engine {
     }
 }
 
-fn collect_send(
-    now: Instant,
-    tx: &mut EngineSend,
-    seen: &mut (u32, Instant),
-    idle: Duration,
-) -> bool {
+fn collect_send(now: Instant, tx: &mut EngineSend, seen: &mut Swept, idle: Duration) -> bool {
     if !tx.is_attached() {
         return true;
     }
     let at = tx.position();
-    if seen.0 != at || !tx.is_empty() || seen.1 == Instant::ZERO {
-        *seen = (at, now);
+    if seen.position != at || !tx.is_empty() {
+        (seen.position, seen.since) = (at, now);
         return false;
     }
-    now.since(seen.1) >= idle && tx.release_if_empty()
+    now.since(seen.since) >= idle && tx.release_if_empty()
 }

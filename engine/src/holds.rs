@@ -1,0 +1,106 @@
+//! Which sockets a process holds.
+
+/// A set of slot numbers, a bit each: slots are numbered from zero without gaps, and a process holds
+/// one or a hundred thousand of them. Pages exist where something is held.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    pages: Vec<Option<Box<Page>>>,
+}
+
+#[derive(Debug)]
+struct Page {
+    words: [u64; WORDS],
+    count: u32,
+}
+
+const WORDS: usize = 64;
+/// Slots a page.
+const PAGE: usize = WORDS * 64;
+
+impl Holds {
+    /// False: it was there.
+    pub fn insert(&mut self, slot: u32) -> bool {
+        let (page, word, bit) = place(slot);
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, || None);
+        }
+        let page =
+            self.pages[page].get_or_insert_with(|| Box::new(Page { words: [0; WORDS], count: 0 }));
+        let is_new = page.words[word] & bit == 0;
+        page.words[word] |= bit;
+        page.count += u32::from(is_new);
+        is_new
+    }
+
+    /// False: it was not there.
+    pub fn remove(&mut self, slot: u32) -> bool {
+        let (page, word, bit) = place(slot);
+        let Some(at) = self.pages.get_mut(page) else { return false };
+        let Some(page) = at.as_deref_mut().filter(|page| page.words[word] & bit != 0) else {
+            return false;
+        };
+        page.words[word] &= !bit;
+        page.count -= 1;
+        if page.count == 0 {
+            *at = None;
+        }
+        true
+    }
+
+    pub fn contains(&self, slot: u32) -> bool {
+        let (page, word, bit) = place(slot);
+        let page = self.pages.get(page).and_then(Option::as_deref);
+        page.is_some_and(|page| page.words[word] & bit != 0)
+    }
+
+    /// All of them in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        let pages = self.pages.iter().zip(0u32..);
+        pages.filter_map(|(page, at)| Some((page.as_deref()?, at))).flat_map(|(page, at)| {
+            page.words.iter().zip(0u32..).flat_map(move |(word, nth)| {
+                let first = at * PAGE as u32 + nth * 64;
+                Bits(*word).map(move |bit| first + bit)
+            })
+        })
+    }
+}
+
+fn place(slot: u32) -> (usize, usize, u64) {
+    let slot = slot as usize;
+    (slot / PAGE, slot % PAGE / 64, 1 << (slot % 64))
+}
+
+/// The numbers of the bits that are set.
+struct Bits(u64);
+
+impl Iterator for Bits {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let bit = (self.0 != 0).then(|| self.0.trailing_zeros())?;
+        self.0 &= self.0 - 1;
+        Some(bit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_a_set_in_order_that_owns_nothing_when_empty() {
+        let mut holds = Holds::default();
+        let slots = [0, 1, 63, 64, 4095, 4096, 70_000, 1_048_575];
+        for slot in slots.iter().rev() {
+            assert!(holds.insert(*slot) && !holds.insert(*slot));
+        }
+        assert!(holds.contains(4095) && !holds.contains(2) && !holds.contains(9000));
+        assert!(!holds.remove(2) && !holds.remove(9000) && !holds.remove(u32::MAX));
+        assert_eq!(holds.iter().collect::<Vec<_>>(), slots);
+        for slot in slots {
+            assert!(holds.remove(slot) && !holds.remove(slot));
+        }
+        assert_eq!(holds.iter().count(), 0);
+        assert!(holds.pages.iter().all(Option::is_none));
+    }
+}
