@@ -7,7 +7,8 @@
 //! for receive FIFOs and another for transmit FIFOs, so that neither can wait for the other for ever.
 //!
 //! Freed windows are handed out again last in, first out, because their pages are in the cache;
-//! of what lies idle, at most [`KEPT_MAX`] bytes keep their pages.
+//! of what lies idle, at most [`KEPT_MAX`] bytes keep their pages. A free window without pages costs
+//! one bit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -126,10 +127,72 @@ struct Inner {
 
 #[derive(Debug)]
 struct Class {
+    /// Where the first window starts.
+    start: u64,
     /// Bump pointer: windows beyond were never used.
     next: u64,
     end: u64,
-    free: Vec<Window>,
+    /// Free windows with pages, of which there are no more than [`KEPT_MAX`] has room for.
+    warm: Vec<Window>,
+    /// Free windows without.
+    cold: Cold,
+}
+
+/// Free windows that cost nothing but the note that they are free: a bit each, by their number.
+#[derive(Debug, Default)]
+struct Cold {
+    words: Vec<u64>,
+    /// All words before this one are zero.
+    first: usize,
+}
+
+impl Cold {
+    fn insert(&mut self, number: usize) {
+        let word = number / 64;
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (number % 64);
+        self.first = self.first.min(word);
+    }
+
+    fn pop(&mut self) -> Option<usize> {
+        let found = self.words.get(self.first..)?.iter().position(|word| *word != 0);
+        self.first = found.map_or(self.words.len(), |skip| self.first + skip);
+        let word = self.words.get_mut(self.first)?;
+        let bit = word.trailing_zeros() as usize;
+        *word &= *word - 1;
+        Some(self.first * 64 + bit)
+    }
+}
+
+impl Class {
+    /// A free window, with pages if there is one.
+    fn take(&mut self, class: u8, side: Side) -> Option<Window> {
+        let window =
+            |base: u64| Window { page: (base / PAGE) as u32, touched_pages: 0, class, side };
+        let cap = u64::from(cap_of(class));
+        if let Some(warm) = self.warm.pop() {
+            return Some(Window { side, ..warm });
+        }
+        if let Some(number) = self.cold.pop() {
+            return Some(window(self.start + number as u64 * cap));
+        }
+        let base = self.next;
+        (base < self.end).then(|| {
+            self.next += cap;
+            window(base)
+        })
+    }
+
+    fn give(&mut self, window: Window) {
+        if window.touched_pages > 0 {
+            self.warm.push(window);
+        } else {
+            let number = (window.base() - self.start) / u64::from(window.cap());
+            self.cold.insert(number as usize);
+        }
+    }
 }
 
 impl Windows {
@@ -137,8 +200,9 @@ impl Windows {
     pub fn new(region: &Region, limit: u64) -> Self {
         let mut start = FIFO_OFFSET as u64;
         let classes = CLASSES.map(|(_, share)| {
-            let class = Class { next: start, end: start + share as u64, free: Vec::new() };
-            start = class.end;
+            let end = start + share as u64;
+            let class = Class { start, next: start, end, warm: Vec::new(), cold: Cold::default() };
+            start = end;
             class
         });
         let inner = Inner {
@@ -206,25 +270,14 @@ impl Windows {
     pub(crate) fn take(&self, side: Side, bytes: u32, touch: u32) -> Option<Window> {
         let class =
             CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1);
-        let cap = CLASSES[class].0;
         let mut inner = self.lock();
-        let of_class = &mut inner.classes[class];
-        let mut window = match of_class.free.pop() {
-            Some(window) => window,
-            None if of_class.next < of_class.end => {
-                let base = of_class.next;
-                of_class.next += u64::from(cap);
-                Window { page: (base / PAGE) as u32, touched_pages: 0, class: class as u8, side }
-            }
-            None => {
-                inner.refused += 1;
-                return None;
-            }
+        let Some(mut window) = inner.classes[class].take(class as u8, side) else {
+            inner.refused += 1;
+            return None;
         };
         let fits = window.touched() <= inner.available(side);
         inner.kept -= window.touched();
         inner.assigned += 1;
-        window.side = side;
         if !fits {
             // Its pages are more than this side may have; it gets fresh ones as it needs them.
             inner.touched -= discard(self.region(), &mut window);
@@ -298,16 +351,17 @@ impl Inner {
             self.touched -= discard(region, &mut window);
         }
         self.kept += window.touched();
-        self.classes[usize::from(window.class)].free.push(window);
+        self.classes[usize::from(window.class)].give(window);
     }
 
     #[cold]
     fn discard_kept(&mut self, region: &Region) {
         for class in &mut self.classes {
-            for window in &mut class.free {
-                let gone = discard(region, window);
+            for mut window in std::mem::take(&mut class.warm) {
+                let gone = discard(region, &mut window);
                 self.touched -= gone;
                 self.kept -= gone;
+                class.give(window);
             }
         }
     }
@@ -335,7 +389,7 @@ const _: () = {
         i += 1;
     }
     assert!(sum == FIFO_LEN);
-    assert!(WINDOW_MIN.is_power_of_two() && FIFO_OFFSET as u64 % PAGE == 0);
+    assert!(WINDOW_MIN.is_power_of_two() && (FIFO_OFFSET as u64).is_multiple_of(PAGE));
     assert!((FIFO_OFFSET + FIFO_LEN) as u64 / PAGE <= u32::MAX as u64);
     assert!(WINDOW_MAX as u64 / PAGE <= u16::MAX as u64);
 };
@@ -351,8 +405,8 @@ mod tests {
     #[test]
     fn hot_windows_come_back_first() {
         let windows = windows(1 << 30);
-        let a = windows.take(Side::Recv, 1, 0).unwrap();
-        let b = windows.take(Side::Recv, WINDOW_MIN, 0).unwrap();
+        let a = windows.take(Side::Recv, 1, 1).unwrap();
+        let b = windows.take(Side::Recv, WINDOW_MIN, 1).unwrap();
         let base = b.base();
         assert_ne!(a.base(), base);
         windows.give(a);
@@ -392,6 +446,23 @@ mod tests {
         taken.into_iter().for_each(|window| windows.give(window));
         assert_eq!(windows.usage().kept, KEPT_MAX);
         assert_eq!(windows.usage().touched, KEPT_MAX);
+    }
+
+    #[test]
+    fn windows_without_pages_come_back_lowest_first() {
+        let windows = windows(1 << 30);
+        let mut taken: Vec<_> = (0..200).map(|_| windows.take(Side::Send, 1, 0).unwrap()).collect();
+        let bases: Vec<u64> = taken.iter().map(Window::base).collect();
+        for at in [150, 70, 71] {
+            windows.give(taken.remove(at));
+        }
+        // Counted before the ones in front of it were removed.
+        let mut back = [150, 70, 72].map(|at| bases[at]);
+        back.sort_unstable();
+        let again: Vec<_> = (0..4).map(|_| windows.take(Side::Recv, 1, 0).unwrap()).collect();
+        assert_eq!(again.iter().take(3).map(Window::base).collect::<Vec<_>>(), back);
+        assert_eq!(again[3].base(), bases[199] + u64::from(WINDOW_MIN));
+        assert_eq!(windows.usage().assigned, 201);
     }
 
     #[test]
