@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use towpath_ring::{EngineRecv, EngineSend, Payload, Region, Windows, take_tx_wanted};
 use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Plain, event, flags};
-use towpath_stack::{DatagramMeta, EchoMeta, PendingId, SocketError, SocketEvent, SocketId};
+use towpath_stack::{DatagramMeta, EchoMeta, PendingId, SocketError, SocketEvent, SocketId, Stack};
 use towpath_tcp::Instant;
 
 use crate::channels::Channels;
@@ -52,6 +52,9 @@ pub(crate) struct Host {
     /// Those of them that failed.
     pub lost: Vec<u32>,
 }
+
+/// The stack's share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
+const _: () = assert!(Stack::<Host>::STREAM_BYTES <= 536 && Stack::<Host>::SOCKET_BYTES <= 40);
 
 impl Host {
     /// Both ends of a stream's FIFOs. Transmit memory is given at once when there is plenty, which

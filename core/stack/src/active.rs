@@ -14,7 +14,7 @@ use crate::net::{IfaceId, Route};
 use crate::socket::{Bound, Kind, News, Settings, Socket, Stream};
 use crate::stack::Stack;
 use crate::timer::TimerId;
-use crate::tuning::RecvTuning;
+use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
 use crate::tx::mss_for;
 
 /// Which table of binds.
@@ -168,7 +168,8 @@ impl<H: Host> Stack<H> {
             uses_port: None,
             unreachable: None,
             news: News::default(),
-            tuning: RecvTuning::new(now),
+            tuning: RecvTuning::default(),
+            tune_at: now + PERIOD_DEFAULT,
         })
     }
 

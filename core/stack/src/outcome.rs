@@ -11,6 +11,7 @@ use crate::socket::{Kind, News, Stream, Unreached};
 use crate::stack::{Stack, TimerOwner};
 use crate::time_wait::TimeWaitFlow;
 use crate::timer::TimerId;
+use crate::tuning::period;
 
 impl<H: Host> Stack<H> {
     /// Events and the timer, once a connection has nothing more to send.
@@ -132,7 +133,7 @@ pub(crate) fn tell_news<H: Host>(host: &mut H, user: u32, orphan: bool, stream: 
 
 /// Once a round trip: both buffers follow what the connection achieves.
 pub(crate) fn tune<H: Host>(now: Instant, stream: &mut Stream<H>) {
-    if !stream.tuning.is_due(now) {
+    if now < stream.tune_at {
         return;
     }
     let buffers = stream.buffers();
@@ -142,7 +143,8 @@ pub(crate) fn tune<H: Host>(now: Instant, stream: &mut Stream<H>) {
     }
     let info = connection.info(now, buffers);
     let rtt = Some(info.rtt).filter(|rtt| !rtt.is_zero());
-    if let Some(capacity) = stream.tuning.on_period(now, buffers.recv_unread, rtt) {
+    stream.tune_at = now + period(rtt);
+    if let Some(capacity) = stream.tuning.on_period(buffers.recv_unread) {
         stream.recv.want_capacity(capacity);
     }
     if info.cwnd_bytes > buffers.send_capacity / 2 {

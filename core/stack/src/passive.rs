@@ -20,7 +20,7 @@ use crate::slab::NONE;
 use crate::socket::{Kind, Listener, News, PacketSettings, Promised, Settings, Socket, Stream};
 use crate::stack::{Stack, TimerOwner};
 use crate::timer::TimerId;
-use crate::tuning::RecvTuning;
+use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
 
 /// What a SYN-ACK offers: no buffer exists yet, and every fresh one has at least so much.
 const SYN_ACK_WINDOW: u32 = 65535;
@@ -305,7 +305,8 @@ impl<H: Host> Stack<H> {
             uses_port: None,
             unreachable: None,
             news: News::default(),
-            tuning: RecvTuning::new(now),
+            tuning: RecvTuning::default(),
+            tune_at: now + PERIOD_DEFAULT,
         }
     }
 

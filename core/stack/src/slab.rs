@@ -35,6 +35,9 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    /// What an entry takes.
+    pub const ENTRY_BYTES: usize = size_of::<Place<T>>();
+
     /// Entries in it.
     pub fn len(&self) -> usize {
         self.len as usize

@@ -1,10 +1,28 @@
 //! What a socket is made of. Sockets live in one slab; the big kinds are boxed, so that each costs
 //! what it needs.
+//!
+//! Budget: one end of an idle connection costs at most 1 KiB in all, with FIFOs that own no memory
+//! while they are empty. Bytes, as the allocator rounds them:
+//!
+//! | what | checked in | bytes |
+//! |---|---|---|
+//! | slot, shared with programs | `memory/shm`: `layout.rs` | 256 |
+//! | [`Stream`], boxed: 536 | `engine`: `host.rs` | 544 |
+//! | — of it the TCP connection | `core/tcp`: `connection.rs` | 344 |
+//! | — of it both ends of FIFOs | `memory/ring`: `engine_recv.rs`, `engine_send.rs` | 48 + 56 |
+//! | — of it flow, path, timers, settings of packets | | 88 |
+//! | [`Socket`] in the slab | `engine`: `host.rs` | 40 |
+//! | the engine's `Entry` | `engine`: `slots.rs` | 88 |
+//! | flow, in a table between 7/16 and 7/8 full | `flow.rs` | 10 to 21 |
+//! | a client's port: 26 in a B-tree half to wholly full | `binds.rs` | 30 to 60 |
+//!
+//! A keepalive or a user timeout adds 48, a history of loss 48, SO_RCVBUF, SO_SNDBUF and their like 96.
+//! `tests/tests/idle.rs` measures all of it together.
 
 use std::net::{IpAddr, SocketAddr};
 
 use towpath_ring::{RecvBuffer, SendBuffer};
-use towpath_tcp::{Buffers, Config, Connection};
+use towpath_tcp::{Buffers, Config, Connection, Instant};
 
 use crate::binds::{BindAddr, Sharing};
 use crate::flow::Flow;
@@ -148,6 +166,8 @@ pub(crate) struct Stream<H: Host> {
     pub unreachable: Option<Unreached>,
     pub news: News,
     pub tuning: RecvTuning,
+    /// When the buffers are looked at next.
+    pub tune_at: Instant,
 }
 
 /// What the network said about a peer.

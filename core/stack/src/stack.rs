@@ -19,7 +19,7 @@ use crate::limits;
 use crate::net::{IfaceId, Keys, Net, NetConfig};
 use crate::path::Paths;
 use crate::slab::Slab;
-use crate::socket::{Kind, Socket};
+use crate::socket::{Kind, Socket, Stream};
 use crate::time_wait::TimeWaits;
 use crate::timer::Wheel;
 
@@ -137,6 +137,11 @@ impl SocketKeys {
 }
 
 impl<H: Host> Stack<H> {
+    /// What a stream with a connection takes, in a box of its own.
+    pub const STREAM_BYTES: usize = size_of::<Stream<H>>();
+    /// What every socket takes.
+    pub const SOCKET_BYTES: usize = Slab::<Socket<H>>::ENTRY_BYTES;
+
     /// A host with nothing but the loopback interface. `seed` is random and secret; the same seed, calls
     /// and times give the same run.
     pub fn new(config: StackConfig, seed: [u8; 32], now: Instant) -> Self {
