@@ -2,13 +2,19 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use towpath_tests::{program, towpath};
 
 /// Connections: few, and more.
 const COUNTS: [u32; 2] = [500, 3000];
-/// Private memory of the engine for one end of a connection; 1.4 KiB measured.
-const BYTES_MAX: f64 = 2048.0;
+/// All memory of one end of a connection; 979 measured. `core/stack/src/socket.rs` says what it is.
+const BYTES_MAX: f64 = 1024.0;
+/// The part of it that is shared with the program: its slot.
+const BYTES_SHARED: f64 = 256.0;
+
+/// The engine takes FIFO memory back ten seconds after the last byte, in looks a second apart.
+const SETTLED: Duration = Duration::from_secs(13);
 
 /// Private memory of a process in bytes.
 fn anonymous(pid: u32) -> f64 {
@@ -32,13 +38,15 @@ fn idle_connections_cost_little_and_stay_alive() {
     let mut stdin = child.stdin.take().expect("piped");
     let used = COUNTS.map(|count| {
         assert_eq!(next_line(), format!("{count} ready"));
+        std::thread::sleep(SETTLED);
         let used = anonymous(child.id());
         stdin.write_all(b"go on\n").expect("it reads");
         used
     });
     assert_eq!(next_line(), "all alive");
     assert!(child.wait().expect("towpath").success());
-    let each = (used[1] - used[0]) / f64::from(2 * (COUNTS[1] - COUNTS[0]));
-    println!("{each:.0} bytes each end");
-    assert!(each < BYTES_MAX, "{each:.0} bytes each end");
+    let private = (used[1] - used[0]) / f64::from(2 * (COUNTS[1] - COUNTS[0]));
+    let all = private + BYTES_SHARED;
+    println!("{all:.0} bytes each end, {private:.0} of them the engine's own");
+    assert!(all <= BYTES_MAX, "{all:.0} bytes each end");
 }
