@@ -169,7 +169,7 @@ impl Engine {
     /// The threads that a process had are gone: what they were at is free.
     pub(crate) fn release_locks(&self, id: ChannelId) {
         let Some(attached) = self.host.channels.get(id) else { return };
-        for &slot in &attached.holds {
+        for slot in attached.holds.iter() {
             towpath_ring::release_dead(self.host.slots.shared(slot), id.number());
         }
     }
