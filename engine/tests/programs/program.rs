@@ -53,9 +53,18 @@ impl Running {
         counter(&self.remote.counters().unwrap(), name)
     }
 
-    /// Waits until a counter of the engine has a value.
+    /// Waits until a counter of the engine has a value; tells all of the others if it does not come to.
     pub fn wait_for(&self, name: &str, value: u64) {
-        eventually(name, || (self.counter(name) == value).then_some(()));
+        let start = Instant::now();
+        while self.counter(name) != value {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{name} is not {value}: {:?}\n{:#?}",
+                self.remote.counters().unwrap(),
+                self.remote.sockets().unwrap()
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub fn stop(mut self) -> Report {
@@ -258,7 +267,11 @@ impl Program {
             if let Some(answer) = attempt(slot) {
                 return answer;
             }
-            assert!(start.elapsed() < PATIENCE, "{what} did not happen");
+            let (flags, state) = (&slot.flags, &slot.state);
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{what} did not happen to {handle:?}: {flags:?}, {state:?}"
+            );
             waiter.sleep(Some(PATIENCE));
         }
     }
