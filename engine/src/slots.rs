@@ -428,7 +428,8 @@ pub(crate) fn present(family: u32, addr: SocketAddr) -> RawAddr {
     }
 }
 
-/// Everything as a fresh socket has it on Linux. Not the FIFOs: their ends start with them.
+/// Everything as a fresh socket has it on Linux. Not the FIFOs: their ends start with them. Nor the count
+/// of waiters: who slept on the socket before takes itself off it when it comes to run.
 fn reset(slot: &Slot) {
     for word in [
         &slot.flags,
@@ -445,7 +446,6 @@ fn reset(slot: &Slot) {
         &slot.tx_tail,
         &slot.tx_dirty,
         &slot.tx_wanted,
-        &slot.waiters,
         &slot.rx_lock,
         &slot.tx_lock,
         &slot.file_flags,

@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::program::{self, Program, Running, eventually};
+use crate::program::{self, PATIENCE, Program, Running, eventually};
 use towpath_engine::EngineConfig;
-use towpath_ring::{lock_tx, program_fifo};
+use towpath_ring::{Waiter, lock_tx, program_fifo};
 use towpath_shm::control::{Interface, Request, call};
+use towpath_shm::futex::Woken;
 use towpath_shm::layout::{Plain, RawAddr, event, flags, op, setting, shut};
 
 const ECONNRESET: i32 = 104;
@@ -385,6 +386,31 @@ fn an_idle_engine_sleeps() {
     std::thread::sleep(Duration::from_millis(1200));
     let turns = engine.counter("turns") - before;
     assert!(turns < 20, "{turns} turns in an idle second");
+}
+
+/// A thread that slept on a socket that was closed comes to run when the slot is another socket's, on
+/// which another thread sleeps.
+#[test]
+fn a_late_sleeper_of_a_closed_socket_does_not_hide_the_next_ones() {
+    let engine = engine();
+    let program = engine.program();
+    let closed = program.socket(17);
+    let late = Waiter::new(program.slot(closed));
+    program.close(closed);
+    engine.wait_for("sockets", 0);
+    let socket = program.socket(17);
+    assert_eq!(socket.slot, closed.slot);
+    let addr = program.bind(socket, "127.0.0.1:0").unwrap();
+    let mut waiter = Waiter::new(program.slot(socket));
+    drop(late);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // When the other thread sleeps; should it not yet, the test is only weaker.
+            std::thread::sleep(Duration::from_millis(50));
+            program.send_to(program.socket(17), Some(addr), b"wake up");
+        });
+        assert_ne!(waiter.sleep(Some(PATIENCE)), Woken::TimedOut);
+    });
 }
 
 #[test]

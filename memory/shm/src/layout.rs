@@ -157,7 +157,8 @@ pub struct Slot {
     /// Set by the program before it gives up for lack of room; the engine swaps it to 0 and
     /// reports [`event::TX`] when there is room again. Swap by both.
     pub tx_wanted: AtomicU32,
-    /// Threads asleep on `event_seq`; the engine wakes only when it is not 0.
+    /// Threads asleep on `event_seq`; the engine wakes only when it is not 0. It outlives the socket, as
+    /// its waiters may; those that were killed cost a needless wake-up an event.
     pub waiters: AtomicU32,
     /// Program-side lock of the read end: 0 free, else the owner | [`LOCK_CONTENDED`]. The owner is the
     /// number of a channel, from [`LOCK_CHANNEL_SHIFT`] on, and bits of a thread id. The engine frees it
