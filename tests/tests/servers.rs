@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use towpath_tests::{
-    Mode, Namespace, Scratch, eventually, run, start, wait_for_listener, wait_for_port,
+    Mode, Namespace, Process, Scratch, eventually, run, start, wait_for_listener, wait_for_port,
 };
 
 fn nginx_config(folder: &Scratch, port: u16) -> String {
@@ -169,7 +169,34 @@ fn openssl_server_and_client() {
     }
 }
 
-fn iperf(ns: &Namespace, mode: Mode, port: u16, options: &[&str]) -> serde_json::Value {
+/// An iperf3 server ends its listener with each test and makes a new one; between the two it resets who
+/// comes. It says when it listens again.
+struct Iperf {
+    server: Process,
+    tests: usize,
+}
+
+impl Iperf {
+    fn new(server: Process) -> Self {
+        Self { server, tests: 0 }
+    }
+
+    fn wait_for_listener(&mut self) {
+        self.tests += 1;
+        eventually("iperf3 listens", || {
+            self.server.stdout().matches("Server listening").count() >= self.tests
+        });
+    }
+}
+
+fn iperf(
+    ns: &Namespace,
+    server: &mut Iperf,
+    mode: Mode,
+    port: u16,
+    options: &[&str],
+) -> serde_json::Value {
+    server.wait_for_listener();
     let port = port.to_string();
     let mut line = vec!["iperf3", "-J", "-t", "2", "-c", mode.host(), "-p", &port];
     line.extend(options);
@@ -180,8 +207,8 @@ fn iperf(ns: &Namespace, mode: Mode, port: u16, options: &[&str]) -> serde_json:
 }
 
 /// Datagrams sent, and lost.
-fn udp_loss(ns: &Namespace, mode: Mode, options: &[&str]) -> (f64, f64) {
-    let report = iperf(ns, mode, 7400, options);
+fn udp_loss(ns: &Namespace, server: &mut Iperf, mode: Mode, options: &[&str]) -> (f64, f64) {
+    let report = iperf(ns, server, mode, 7400, options);
     let count = |field: &str| report["end"]["sum"][field].as_f64().expect("a count");
     (count("packets"), count("lost_packets"))
 }
@@ -201,11 +228,10 @@ fn iperf3_tcp_and_udp() {
         let towpath = towpath_tests::towpath();
         let mut line = vec![towpath.as_str(), "run"];
         line.extend(options.iter().map(String::as_str));
-        line.extend(["--", "iperf3", "-s", "-p", "7400"]);
-        let server = ns.spawn(&line);
-        wait_for_listener(&server, 7400);
+        line.extend(["--", "iperf3", "-s", "-p", "7400", "--forceflush"]);
+        let mut server = Iperf::new(ns.spawn(&line));
         for tcp in [&[][..], &["-R"], &["-P", "8"], &["--bidir"]] {
-            let report = iperf(&ns, mode, 7400, tcp);
+            let report = iperf(&ns, &mut server, mode, 7400, tcp);
             let received = report["end"]["sum_received"]["bytes"].as_u64().unwrap_or(0);
             assert!(received > 10_000_000, "{mode:?} {tcp:?}: {received}");
         }
@@ -216,7 +242,7 @@ fn iperf3_tcp_and_udp() {
             // datagrams, on the kernel too; that does not happen three times in a row.
             let mut tries = Vec::new();
             while tries.len() < 3 && !tries.last().is_some_and(few_are_lost) {
-                tries.push(udp_loss(&ns, mode, udp));
+                tries.push(udp_loss(&ns, &mut server, mode, udp));
             }
             assert!(tries.last().is_some_and(few_are_lost), "{mode:?} {udp:?}: {tries:?}");
         }
@@ -228,9 +254,9 @@ fn iperf3_tcp_and_udp() {
 fn iperf3_client() {
     for &mode in Mode::all() {
         let ns = Namespace::new();
-        let _server = ns.spawn(&["iperf3", "-s", "-p", "7401"]);
-        eventually("iperf3 listens", || ns.shell("ss -ltn | grep -q 7401").success());
+        let mut server = Iperf::new(ns.spawn(&["iperf3", "-s", "-p", "7401", "--forceflush"]));
         for options in [&[][..], &["-R"], &["-u", "-b", "50M"]] {
+            server.wait_for_listener();
             let mut line = vec!["iperf3", "-t", "2", "-c", mode.peer(), "-p", "7401"];
             line.extend(options);
             let out = run(&ns, mode, &[], &line).ok();
