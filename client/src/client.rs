@@ -158,7 +158,9 @@ impl Client {
         let mut tries = 0;
         loop {
             let full = {
-                let _commands = self.commands.lock();
+                let Some(_commands) = self.commands.lock_unless_mine() else {
+                    return self.command_by_call(command);
+                };
                 towpath_ring::push_command(&self.channel, command).is_err()
             };
             self.ring_engine();
@@ -173,6 +175,17 @@ impl Client {
                 rustix::time::Timespec { tv_sec: 0, tv_nsec: RING_FULL_PAUSE.as_nanos() as i64 };
             let _ = rustix::thread::nanosleep(&pause);
         }
+    }
+
+    /// From a signal handler, on top of a call that is at the ring.
+    #[cold]
+    fn command_by_call(&self, command: &Command) {
+        let bytes = command.as_bytes();
+        let mut request =
+            Request { call: call::COMMAND, len: bytes.len() as u32, ..Request::default() };
+        request.data[..bytes.len()].copy_from_slice(bytes);
+        // Commands are not answered: whoever gave it finds out as ever that the engine is gone.
+        let _ = self.call(&request);
     }
 
     /// A command about a socket.
@@ -243,9 +256,11 @@ impl Client {
         !gone
     }
 
-    /// For whoever forks: both sides drop the guards.
-    pub fn lock_all(&self) -> impl Drop + '_ {
-        Locked { _calls: self.calls.lock(), _commands: self.commands.lock() }
+    /// For whoever forks, with signals blocked: both sides drop the guards. None in a signal handler on top
+    /// of a call that has one of them.
+    pub fn lock_all(&self) -> Option<impl Drop + '_> {
+        let commands = self.commands.lock_unless_mine()?;
+        Some(Locked { _calls: self.calls.lock(), _commands: commands })
     }
 
     /// In the child after fork: gives up the parent's control socket and doorbells. Otherwise the

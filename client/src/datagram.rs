@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_ring::{lock_rx, lock_tx, program_fifo};
-use towpath_shm::layout::{DatagramHeader, Plain, op, shut};
+use towpath_ring::{Appended, Wanted, append, lock_rx, program_fifo};
+use towpath_shm::layout::{DatagramHeader, Plain, Slot, op, shut};
 
 use crate::socket::take_error;
 use crate::{Buffer, Client, Error, Socket};
@@ -36,30 +36,49 @@ pub unsafe fn recv(
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     take_error(slot)?;
     let guard = lock_rx(slot, || client.check_alive()).ok_or(Error::Dead)?;
-    let Some(header) = next_header(client, slot) else {
-        drop(guard);
-        if slot.shut.load(Relaxed) & shut::READ != 0 {
-            return Ok(None);
-        }
-        return Err(Error::WouldBlock);
-    };
-    let mut copied = 0;
-    for buffer in buffers {
+    let (header, copied, tell) = loop {
+        let start = program_fifo::start(slot);
+        let Some(header) = next_header(client, slot) else {
+            drop(guard);
+            if slot.shut.load(Relaxed) & shut::READ != 0 {
+                return Ok(None);
+            }
+            return Err(Error::WouldBlock);
+        };
         // SAFETY: the caller's promise.
-        let to = unsafe { buffer.room() };
-        let most = to.len().min(header.len as usize - copied);
-        let n = program_fifo::peek(client.region(), slot, HEADER + copied as u32, &mut to[..most]);
-        copied += n;
-        if n < most || copied == header.len as usize {
-            break;
+        let copied = unsafe { peek(client, slot, header.len as usize, buffers) };
+        let taken = if keep {
+            program_fifo::peeked_from(slot, start)
+        } else {
+            program_fifo::consume_from(slot, start, footprint(header.len))
+        };
+        // None: a signal handler took it from under our hands.
+        if let Some(tell) = taken {
+            break (header, copied, tell);
         }
-    }
-    let tell = !keep && program_fifo::consume(slot, footprint(header.len));
+    };
     drop(guard);
     if tell {
         client.socket_command(socket, op::RX_SPACE, 0, 0);
     }
     Ok(Some(Received { header, copied }))
+}
+
+/// # Safety
+/// The buffers must be valid for writes.
+unsafe fn peek(client: &Client, slot: &Slot, len: usize, buffers: &[Buffer]) -> usize {
+    let mut copied = 0;
+    for buffer in buffers {
+        // SAFETY: the caller's promise.
+        let to = unsafe { buffer.room() };
+        let most = to.len().min(len - copied);
+        let n = program_fifo::peek(client.region(), slot, HEADER + copied as u32, &mut to[..most]);
+        copied += n;
+        if n < most || copied == len {
+            break;
+        }
+    }
+    copied
 }
 
 /// Length of the next datagram, 0 when there is none (FIONREAD).
@@ -89,39 +108,57 @@ pub unsafe fn send(
     if slot.shut.load(Relaxed) & shut::WRITE != 0 {
         return Err(Error::Closed);
     }
-    let guard = lock_tx(slot, || client.check_alive()).ok_or(Error::Dead)?;
     let needed = footprint(header.len);
-    if program_fifo::room(slot) < needed {
-        program_fifo::want_room(slot);
-    }
-    if program_fifo::room(slot) < needed {
-        let cap = slot.tx_cap.load(Acquire);
-        drop(guard);
-        if cap == 0 {
-            client.socket_command(socket, op::TX_WINDOW, needed, 0);
-        } else if cap.min(slot.tx_limit.load(Relaxed)) < needed {
-            return Err(Error::TooLong);
+    // SAFETY: the caller's promise.
+    let write = |at, _| unsafe { fill(client, slot, header, buffers, at) };
+    match append(slot, || client.check_alive(), Wanted::All(needed), write) {
+        Appended::Bytes { tell, .. } => {
+            if tell {
+                client.socket_command(socket, op::TX, 0, 0);
+            }
+            Ok(header.len as usize)
         }
-        return Err(Error::WouldBlock);
+        Appended::NoRoom => {
+            let cap = slot.tx_cap.load(Acquire);
+            if cap == 0 {
+                client.socket_command(socket, op::TX_WINDOW, needed, 0);
+            } else if cap.min(slot.tx_limit.load(Relaxed)) < needed {
+                return Err(Error::TooLong);
+            }
+            Err(Error::WouldBlock)
+        }
+        Appended::Interrupting => Err(Error::Interrupting),
+        Appended::Dead => Err(Error::Dead),
     }
-    let mut at = program_fifo::write(client.region(), slot, 0, header.as_bytes()) as u32;
+}
+
+/// Copies a datagram to a position of the FIFO.
+///
+/// # Safety
+/// The buffers must be valid for reads.
+unsafe fn fill(
+    client: &Client,
+    slot: &Slot,
+    header: &DatagramHeader,
+    buffers: &[Buffer],
+    mut at: u32,
+) {
+    let mut put = |from: &[u8]| {
+        program_fifo::write_at(client.region(), slot, at, from);
+        at = at.wrapping_add(from.len() as u32);
+    };
+    put(header.as_bytes());
     let mut left = header.len as usize;
     for buffer in buffers {
         // SAFETY: the caller's promise.
         let from = unsafe { buffer.bytes(0) };
         let from = &from[..from.len().min(left)];
-        at += program_fifo::write(client.region(), slot, at, from) as u32;
         left -= from.len();
+        put(from);
     }
-    let tell = program_fifo::publish(slot, needed);
-    drop(guard);
-    if tell {
-        client.socket_command(socket, op::TX, 0, 0);
-    }
-    Ok(header.len as usize)
 }
 
-fn next_header(client: &Client, slot: &towpath_shm::layout::Slot) -> Option<DatagramHeader> {
+fn next_header(client: &Client, slot: &Slot) -> Option<DatagramHeader> {
     let unread = program_fifo::unread(slot);
     if unread < HEADER {
         return None;

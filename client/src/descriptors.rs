@@ -109,6 +109,12 @@ pub fn changes() -> u32 {
     CHANGES.load(Ordering::SeqCst)
 }
 
+/// Whether this process has a descriptor for `socket`.
+pub fn is_held(socket: Socket) -> bool {
+    HOLDS[socket.slot as usize].load(Ordering::Acquire) > 0
+        && ours(0).any(|(_, entry)| entry == Entry::Socket(socket))
+}
+
 /// The descriptor numbers from `from` on that are ours, ascending.
 pub fn ours(from: u32) -> impl Iterator<Item = (i32, Entry)> {
     let end = END.load(Ordering::Acquire);

@@ -8,6 +8,8 @@ pub enum Error {
     Dead,
     /// It would have to wait, and may not.
     WouldBlock,
+    /// A signal handler asks for what cannot be before the call goes on that it interrupts.
+    Interrupting,
     /// A signal handler ran while it waited.
     Interrupted,
     /// The time to wait was up.
@@ -29,6 +31,7 @@ impl std::fmt::Display for Error {
         match self {
             Self::Dead => f.write_str("the engine is gone"),
             Self::WouldBlock => f.write_str("it would block"),
+            Self::Interrupting => f.write_str("the interrupted call is in the way"),
             Self::Interrupted => f.write_str("interrupted by a signal"),
             Self::TimedOut => f.write_str("timed out"),
             Self::NotConnected => f.write_str("not connected"),

@@ -31,4 +31,4 @@ pub use error::Error;
 pub use high_fd::HighFd;
 pub use lock::{Lock, LockGuard};
 pub use socket::{Buffer, Socket, ready};
-pub use towpath_ring::{Region, forked};
+pub use towpath_ring::{Region, forked, is_inside};

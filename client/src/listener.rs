@@ -9,11 +9,13 @@ use crate::socket::take_error;
 use crate::{Client, Error, Socket};
 
 /// Takes the next connection. `open` makes the descriptor for it; when it cannot, the connection
-/// stays in the queue. One attempt.
+/// stays in the queue. `undo` closes it again: a signal handler has taken the connection meanwhile. One
+/// attempt.
 pub fn accept<T>(
     client: &Client,
     listener: Socket,
-    open: impl FnOnce(Socket) -> Result<T, Error>,
+    open: impl Fn(Socket) -> Result<T, Error>,
+    undo: impl Fn(T),
 ) -> Result<(T, AcceptRecord), Error> {
     const RECORD: usize = size_of::<AcceptRecord>();
     if client.is_dead() {
@@ -24,17 +26,24 @@ pub fn accept<T>(
         return Err(Error::NotListening);
     }
     let guard = lock_rx(slot, || client.check_alive()).ok_or(Error::Dead)?;
-    let mut bytes = [0; RECORD];
-    if program_fifo::peek(client.region(), slot, 0, &mut bytes) < RECORD {
-        drop(guard);
-        take_error(slot)?;
-        return Err(Error::WouldBlock);
-    }
-    let record = AcceptRecord::from_bytes(&bytes);
-    let socket = Socket { slot: record.slot, generation: record.generation };
-    let opened = open(socket)?;
-    let tell = program_fifo::consume(slot, RECORD as u32);
+    let (opened, record, tell) = loop {
+        let start = program_fifo::start(slot);
+        let mut bytes = [0; RECORD];
+        if program_fifo::peek(client.region(), slot, 0, &mut bytes) < RECORD {
+            drop(guard);
+            take_error(slot)?;
+            return Err(Error::WouldBlock);
+        }
+        let record = AcceptRecord::from_bytes(&bytes);
+        let socket = Socket { slot: record.slot, generation: record.generation };
+        let opened = open(socket)?;
+        match program_fifo::consume_from(slot, start, RECORD as u32) {
+            Some(tell) => break (opened, record, tell),
+            None => undo(opened),
+        }
+    };
     drop(guard);
+    let socket = Socket { slot: record.slot, generation: record.generation };
     crate::stream::opened(socket);
     client.socket_command(socket, op::ACCEPTED, 0, 0);
     if tell {

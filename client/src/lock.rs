@@ -1,4 +1,5 @@
-//! A lock that survives fork: whoever forks takes it before, and both sides give it back after.
+//! A lock that survives fork: whoever forks takes it before, and both sides give it back after. And one
+//! that a signal handler can ask whether the call that it interrupts has it.
 //!
 //! std's Mutex sleeps through libc's `syscall`, which the library built on this crate interposes.
 
@@ -8,10 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex::{self, Flags};
 
+const CONTENDED: u32 = 1 << 31;
+
 /// Mutual exclusion between the threads of this process; not reentrant.
 #[derive(Debug, Default)]
 pub struct Lock<T> {
-    // 0 free, 1 held, 2 held and somebody sleeps.
+    // 0 free, else the owner's thread id, with CONTENDED when somebody sleeps.
     word: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -29,26 +32,53 @@ impl<T> Lock<T> {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Waits for it.
+    /// Waits for it. For those whose signals are blocked, or who know that their thread has not got it.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
-        if self.word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.lock_slowly();
+        let me = towpath_ring::thread_id();
+        if self.word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.lock_slowly(me);
         }
         LockGuard(self)
     }
 
+    /// Waits for it, unless this thread has it already: then this is a signal handler, and who is to give
+    /// it back stands still.
+    #[inline]
+    pub fn lock_unless_mine(&self) -> Option<LockGuard<'_, T>> {
+        let me = towpath_ring::thread_id();
+        match self.word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => {}
+            Err(held) if held & !CONTENDED == me => return None,
+            Err(_) => self.lock_slowly(me),
+        }
+        Some(LockGuard(self))
+    }
+
     #[cold]
-    fn lock_slowly(&self) {
+    fn lock_slowly(&self, me: u32) {
         for _ in 0..100 {
-            if self.word.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if self.word.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
                 return;
             }
             std::hint::spin_loop();
         }
-        while self.word.swap(2, Ordering::Acquire) != 0 {
-            // Every outcome means: look again.
-            let _ = futex::wait(&self.word, Flags::PRIVATE, 2, None);
+        loop {
+            // Others may sleep still: keep the bit, so that our unlock wakes the next.
+            let taken =
+                self.word.compare_exchange(0, me | CONTENDED, Ordering::Acquire, Ordering::Relaxed);
+            let Err(held) = taken else { return };
+            let contended = held | CONTENDED;
+            if held == contended
+                || self
+                    .word
+                    .compare_exchange(held, contended, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
+            {
+                // Every outcome means: look again.
+                let _ = futex::wait(&self.word, Flags::PRIVATE, contended, None);
+            }
         }
     }
 }
@@ -56,7 +86,7 @@ impl<T> Lock<T> {
 impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.0.word.swap(0, Ordering::Release) == 2 {
+        if self.0.word.swap(0, Ordering::Release) & CONTENDED != 0 {
             let _ = futex::wake(&self.0.word, Flags::PRIVATE, 1);
         }
     }
@@ -94,5 +124,9 @@ mod tests {
             }
         });
         assert_eq!(*lock.lock(), 200_000);
+        let guard = lock.lock_unless_mine().unwrap();
+        assert!(lock.lock_unless_mine().is_none());
+        drop(guard);
+        assert!(lock.lock_unless_mine().is_some());
     }
 }

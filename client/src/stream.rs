@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use towpath_ring::{lock_rx, lock_tx, program_fifo};
+use towpath_ring::{Appended, Wanted, append, lock_rx, program_fifo};
 use towpath_shm::layout::{SLOTS_MAX, Slot, flags, op, setting};
 
 use crate::socket::{no_more_input, no_more_output, take_error};
@@ -30,18 +30,20 @@ pub unsafe fn recv(
     let guard = lock_rx(slot, || client.check_alive()).ok_or(Error::Dead)?;
     // Before the bytes are counted: after the end of file there are no more.
     let end = End::of(slot);
-    let mut done = 0;
-    for buffer in buffers {
+    loop {
+        let start = program_fifo::start(slot);
         // SAFETY: the caller's promise.
-        let to = unsafe { buffer.room() };
-        let n = program_fifo::peek(client.region(), slot, done as u32, to);
-        done += n;
-        if n < to.len() {
+        let done = unsafe { peek(client, slot, buffers) };
+        if done == 0 {
             break;
         }
-    }
-    if done > 0 {
-        let tell = !keep && program_fifo::consume(slot, done as u32);
+        let taken = if keep {
+            program_fifo::peeked_from(slot, start)
+        } else {
+            program_fifo::consume_from(slot, start, done as u32)
+        };
+        // None: a signal handler took them from under our hands.
+        let Some(tell) = taken else { continue };
         drop(guard);
         if tell {
             client.socket_command(socket, op::RX_SPACE, 0, 0);
@@ -53,6 +55,22 @@ pub unsafe fn recv(
         Err(Error::WouldBlock) if Buffer::total(buffers) == 0 => Ok(0),
         why => why,
     }
+}
+
+/// # Safety
+/// The buffers must be valid for writes.
+unsafe fn peek(client: &Client, slot: &Slot, buffers: &[Buffer]) -> usize {
+    let mut done = 0;
+    for buffer in buffers {
+        // SAFETY: the caller's promise.
+        let to = unsafe { buffer.room() };
+        let n = program_fifo::peek(client.region(), slot, done as u32, to);
+        done += n;
+        if n < to.len() {
+            break;
+        }
+    }
+    done
 }
 
 /// Whether more bytes will come.
@@ -98,12 +116,17 @@ pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let guard = lock_rx(slot, || client.check_alive()).ok_or(Error::Dead)?;
     let end = End::of(slot);
-    let n = u32::try_from(n).unwrap_or(u32::MAX).min(program_fifo::unread(slot));
-    if n == 0 {
-        drop(guard);
-        return why_nothing(slot, end);
-    }
-    let tell = program_fifo::consume(slot, n);
+    let (n, tell) = loop {
+        let start = program_fifo::start(slot);
+        let n = u32::try_from(n).unwrap_or(u32::MAX).min(program_fifo::unread(slot));
+        if n == 0 {
+            drop(guard);
+            return why_nothing(slot, end);
+        }
+        if let Some(tell) = program_fifo::consume_from(slot, start, n) {
+            break (n, tell);
+        }
+    };
     drop(guard);
     if tell {
         client.socket_command(socket, op::RX_SPACE, 0, 0);
@@ -137,34 +160,33 @@ pub unsafe fn send(
     if wanted == 0 {
         return Ok(0);
     }
-    let guard = lock_tx(slot, || client.check_alive()).ok_or(Error::Dead)?;
-    let mut room = program_fifo::room(slot) as usize;
-    if room < wanted && slot.tx_cap.load(Acquire) != 0 {
-        program_fifo::want_room(slot);
-        room = program_fifo::room(slot) as usize;
-    }
-    // SAFETY: the caller's promise.
-    let done = unsafe { fill(client, slot, buffers, skip, room.min(wanted)) };
-    if done == 0 {
-        drop(guard);
-        if slot.tx_cap.load(Acquire) == 0 {
-            client.socket_command(socket, op::TX_WINDOW, 0, 0);
+    let most = Wanted::UpTo(u32::try_from(wanted).unwrap_or(u32::MAX));
+    let write = |at, n| {
+        // SAFETY: the caller's promise.
+        unsafe { fill(client, slot, buffers, skip, at, n) };
+        // Before the engine sees the bytes.
+        if more != (MORE[socket.slot as usize].swap(u8::from(more), Relaxed) != 0) {
+            client.setting(socket, setting::MORE, u64::from(more));
         }
-        // It may have been closed since the first look, and then no event comes any more.
-        check_sendable(slot)?;
-        return Err(Error::WouldBlock);
+    };
+    match append(slot, || client.check_alive(), most, write) {
+        Appended::Bytes { n, tell } => {
+            if tell {
+                client.socket_command(socket, op::TX, 0, 0);
+            }
+            Ok(n as usize)
+        }
+        Appended::NoRoom => {
+            if slot.tx_cap.load(Acquire) == 0 {
+                client.socket_command(socket, op::TX_WINDOW, 0, 0);
+            }
+            // It may have been closed since the first look, and then no event comes any more.
+            check_sendable(slot)?;
+            Err(Error::WouldBlock)
+        }
+        Appended::Interrupting => Err(Error::Interrupting),
+        Appended::Dead => Err(Error::Dead),
     }
-    let word = &MORE[socket.slot as usize];
-    if more != (word.load(Relaxed) != 0) {
-        word.store(u8::from(more), Relaxed);
-        client.setting(socket, setting::MORE, u64::from(more));
-    }
-    let tell = program_fifo::publish(slot, done as u32);
-    drop(guard);
-    if tell {
-        client.socket_command(socket, op::TX, 0, 0);
-    }
-    Ok(done)
 }
 
 /// Whether the engine has not given it memory to send from yet; it does so within a turn, or says that
@@ -201,6 +223,8 @@ fn check_sendable(slot: &Slot) -> Result<(), Error> {
     Ok(())
 }
 
+/// Copies `most` bytes to a position of the FIFO, without the first `skip`.
+///
 /// # Safety
 /// The buffers must be valid for reads.
 unsafe fn fill(
@@ -208,9 +232,10 @@ unsafe fn fill(
     slot: &Slot,
     buffers: &[Buffer],
     mut skip: usize,
-    most: usize,
-) -> usize {
-    let mut done = 0;
+    mut at: u32,
+    most: u32,
+) {
+    let mut left = most as usize;
     for buffer in buffers {
         if skip >= buffer.len {
             skip -= buffer.len;
@@ -219,12 +244,12 @@ unsafe fn fill(
         // SAFETY: the caller's promise.
         let from = unsafe { buffer.bytes(skip) };
         skip = 0;
-        let from = &from[..from.len().min(most - done)];
-        let n = program_fifo::write(client.region(), slot, done as u32, from);
-        done += n;
-        if n < from.len() || done == most {
+        let from = &from[..from.len().min(left)];
+        program_fifo::write_at(client.region(), slot, at, from);
+        at = at.wrapping_add(from.len() as u32);
+        left -= from.len();
+        if left == 0 {
             break;
         }
     }
-    done
 }

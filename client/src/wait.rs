@@ -3,7 +3,6 @@
 //! A thread that waits for one socket sleeps on a word of its slot. It looks every
 //! [`LIVENESS_SLICE`] whether the engine is still there, so that nothing ever hangs.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -128,11 +127,17 @@ fn wait_interruptible(word: &AtomicU32, expected: u32, until: &Timespec) -> Resu
 
 /// 0 on a machine where a spinning thread keeps the engine from its processor.
 fn spins() -> u32 {
-    static SPIN: OnceLock<u32> = OnceLock::new();
-    *SPIN.get_or_init(|| {
-        let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-        if processors > 2 { SPINS } else { 0 }
-    })
+    const UNKNOWN: u32 = u32::MAX;
+    // Not a OnceLock: a signal handler may come while it is found out.
+    static SPIN: AtomicU32 = AtomicU32::new(UNKNOWN);
+    let known = SPIN.load(Ordering::Relaxed);
+    if known != UNKNOWN {
+        return known;
+    }
+    let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
+    let spins = if processors > 2 { SPINS } else { 0 };
+    SPIN.store(spins, Ordering::Relaxed);
+    spins
 }
 
 fn now_ns() -> u64 {

@@ -52,7 +52,7 @@ impl Engine {
         true
     }
 
-    fn command(&mut self, now: Instant, id: ChannelId, command: &Command) {
+    pub(crate) fn command(&mut self, now: Instant, id: ChannelId, command: &Command) {
         self.host.counters.commands += 1;
         let &Command { slot, generation, .. } = command;
         match command.op {

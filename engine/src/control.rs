@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use towpath_ring::EngineRecv;
 use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, call};
-use towpath_shm::layout::{AcceptRecord, Kind, Plain, RawAddr, VERSION, event, flags};
+use towpath_shm::layout::{AcceptRecord, Command, Kind, Plain, RawAddr, VERSION, event, flags};
 use towpath_stack::{ConnectError, Family, SocketKind};
 use towpath_tcp::Instant;
 
@@ -65,6 +65,10 @@ impl Engine {
             call::CLONE => return self.clone_channel(id, request.a),
             call::SOCKET => return plain(self.socket(id, request.a, request.b)?),
             call::INTERFACES => return plain(self.interfaces()),
+            call::COMMAND => {
+                self.command(now, id, &Command::from_bytes(request.payload()));
+                return plain(Reply::default());
+            }
             call::SOCKETS => return plain(self.list_sockets(request.a)),
             _ => {}
         }

@@ -142,9 +142,16 @@ a message and in no program is kept for 30 seconds.
 
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the
-program instead of EFAULT (except a null pointer, and any into the first page), and a signal handler
-that calls a socket function while the same thread is inside one of epoll's can wait for itself.
+program instead of EFAULT (except a null pointer, and any into the first page), and a process that is
+stopped in the midst of a call can make others wait that are at the same end of the same socket.
 SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
+
+Signal handlers may call the functions of sockets that signal-safety(7) names, whatever they interrupt.
+What a handler sends on the very socket on which the interrupted call is sending goes out when that call
+goes on: a handler that waits for the answer waits in vain, and when there is no room for it the handler
+gets EAGAIN. On top of a call that has the part in question, epoll's functions fail with EDEADLK and fork
+with EAGAIN. A handler must not leave a socket call by siglongjmp, and lists of more than 64 descriptors in
+poll and select are allocated.
 
 ## Calls
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use towpath_client::syscall::SignalsBlocked;
 use towpath_client::{Buffer, Lock, LockGuard, Socket};
 use towpath_shm::layout::DatagramHeader;
 
@@ -30,7 +31,11 @@ static ANY: AtomicBool = AtomicBool::new(false);
 /// Whether a datagram of this socket is begun.
 pub fn is_begun(socket: Socket) -> bool {
     let is_its = |corked: &Corked| corked.generation == socket.generation;
-    ANY.load(Relaxed) && CORKED.lock().get(&socket.slot).is_some_and(is_its)
+    if !ANY.load(Relaxed) {
+        return false;
+    }
+    let _signals = SignalsBlocked::new();
+    CORKED.lock().get(&socket.slot).is_some_and(is_its)
 }
 
 /// Appends a part; `begin` makes the header if it is the first. With `more` there is nothing to send
@@ -45,6 +50,7 @@ pub unsafe fn append(
     more: bool,
     most: usize,
 ) -> Result<Option<Corked>> {
+    let _signals = SignalsBlocked::new();
     let mut map = CORKED.lock();
     if map.get(&socket.slot).is_none_or(|corked| corked.generation != socket.generation) {
         let corked = Corked { generation: socket.generation, header: begin()?, bytes: Vec::new() };
@@ -71,11 +77,12 @@ pub unsafe fn append(
 /// The socket is closed: what was begun is lost.
 pub(crate) fn forget(socket: Socket) {
     if ANY.load(Relaxed) {
+        let _signals = SignalsBlocked::new();
         CORKED.lock().remove(&socket.slot);
     }
 }
 
-/// For fork.
+/// For fork, with signals blocked, as whoever holds it has them.
 pub(crate) fn lock() -> LockGuard<'static, impl Sized> {
     CORKED.lock()
 }

@@ -7,7 +7,7 @@ use towpath_client::wait::Deadline;
 use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;
-use crate::hub::{self, Bed, Nested, Set, cookie};
+use crate::hub::{self, Bed, Hub, Nested, Set, cookie};
 use crate::{Errno, Result, process};
 
 /// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread
@@ -25,7 +25,13 @@ pub fn create(flags: i32) -> Result<i32> {
         syscall::close(fd);
         return fail(libc::EMFILE);
     }
-    let mut hub = hub::lock();
+    let mut hub = match hub::lock() {
+        Ok(hub) => hub,
+        Err(errno) => {
+            syscall::close(fd);
+            return Err(errno);
+        }
+    };
     let set = Some(Set::new());
     let number = match hub.sets.iter().position(Option::is_none) {
         Some(number) => {
@@ -42,13 +48,21 @@ pub fn create(flags: i32) -> Result<i32> {
 }
 
 pub(crate) fn retain(number: u32) {
-    if let Some(set) = hub::lock().set(number) {
-        set.refs += 1;
+    match hub::lock() {
+        Ok(mut hub) => {
+            if let Some(set) = hub.set(number) {
+                set.refs += 1;
+            }
+        }
+        // They are counted then.
+        Err(_) => hub::defer(),
     }
 }
 
 pub(crate) fn release(number: u32) {
-    let mut hub = hub::lock();
+    let Ok(mut hub) = hub::lock() else {
+        return hub::defer();
+    };
     if let Some(set) = hub.set(number) {
         set.refs -= 1;
         if set.refs == 0 {
@@ -87,10 +101,11 @@ pub unsafe fn ctl(epfd: i32, op: i32, fd: i32, event: *mut libc::epoll_event) ->
         Entry::Internal => fail(libc::EBADF),
         Entry::Socket(socket) => ctl_socket(number, op, fd, socket, events, data),
         entry => {
+            let mut hub = hub::lock()?;
             let args = [epfd as usize, op as usize, fd as usize, event as usize, 0, 0];
             // SAFETY: as the caller promised.
             unsafe { syscall(libc::SYS_epoll_ctl as usize, args) }.map_err(Errno)?;
-            note_kernel(number, op, fd, entry, events, data);
+            note_kernel(&mut hub, number, op, fd, entry, events, data);
             Ok(())
         }
     }
@@ -101,7 +116,7 @@ fn ctl_socket(number: u32, op: i32, fd: i32, socket: Socket, events: u32, data: 
     const EXCLUSIVE_OK: u32 =
         EXCLUSIVE | 0x1 | 0x4 | 0x8 | 0x10 | libc::EPOLLWAKEUP as u32 | hub::EPOLLET;
     let client = process::client()?;
-    let mut hub = hub::lock();
+    let mut hub = hub::lock()?;
     match op {
         libc::EPOLL_CTL_ADD if events & EXCLUSIVE != 0 && events & !EXCLUSIVE_OK != 0 => {
             fail(libc::EINVAL)
@@ -115,8 +130,7 @@ fn ctl_socket(number: u32, op: i32, fd: i32, socket: Socket, events: u32, data: 
 }
 
 /// The kernel took it: keep track of how many there are, and of sets of ours among them.
-fn note_kernel(number: u32, op: i32, fd: i32, entry: Entry, events: u32, data: u64) {
-    let mut hub = hub::lock();
+fn note_kernel(hub: &mut Hub, number: u32, op: i32, fd: i32, entry: Entry, events: u32, data: u64) {
     let Some(set) = hub.set(number) else {
         return;
     };
@@ -165,7 +179,9 @@ impl Output {
             // SAFETY: as above; a null signal mask changes nothing.
             let count = unsafe { syscall(libc::SYS_epoll_pwait as usize, args) }.unwrap_or(0);
             self.keep(count);
-            if let Some(set) = hub::lock().set(number) {
+            if let Ok(mut hub) = hub::lock()
+                && let Some(set) = hub.set(number)
+            {
                 set.eager = if count > 0 { EAGER } else { set.eager.saturating_sub(1) };
             }
         }
@@ -224,13 +240,13 @@ pub unsafe fn wait(
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
         match turn(number, out.len > 0)? {
-            Turn::Ours => collect(client, number, &mut out),
+            Turn::Ours => collect(client, number, &mut out)?,
             Turn::KernelFirst => {
                 out.add_kernel(epfd, number, (out.most / 2).max(1));
-                collect(client, number, &mut out);
+                collect(client, number, &mut out)?;
             }
             Turn::OursFirst { eager } => {
-                collect(client, number, &mut out);
+                collect(client, number, &mut out)?;
                 // With nothing of ours the thread sleeps, and the kernel looks then.
                 if expired || eager && out.len > 0 {
                     out.add_kernel(epfd, number, out.most);
@@ -263,7 +279,7 @@ enum Turn {
 }
 
 fn turn(number: u32, kernel_done: bool) -> Result<Turn> {
-    let mut hub = hub::lock();
+    let mut hub = hub::lock()?;
     let set = hub.set(number).ok_or(Errno(libc::EBADF))?;
     if set.kernel == 0 || kernel_done {
         return Ok(Turn::Ours);
@@ -277,19 +293,20 @@ fn turn(number: u32, kernel_done: bool) -> Result<Turn> {
 }
 
 /// Takes the events and reports what is ready of ours.
-fn collect(client: &Client, number: u32, out: &mut Output) {
-    let mut hub = hub::lock();
+fn collect(client: &Client, number: u32, out: &mut Output) -> Result<()> {
+    let mut hub = hub::lock()?;
     hub.drain(client);
     let most = out.most - out.len;
     let push = |mask, data| out.push_nested(mask, data);
     let nested = hub.collect_nested(client, number, most, push);
     let left = hub.collect(client, number, most - nested, |mask, data| out.push(mask, data));
     hub.pass_on(number, left);
+    Ok(())
 }
 
 /// Makes everything ready for sleep; None when something became ready meanwhile.
 fn go_to_bed(client: &Client, number: u32, epfd: i32) -> Result<Option<i32>> {
-    let mut hub = hub::lock();
+    let mut hub = hub::lock()?;
     hub.begin_sleep(client);
     if client.is_dead() || hub.is_ready(client, number) {
         hub.end_sleep(client);
@@ -315,7 +332,8 @@ fn go_to_bed(client: &Client, number: u32, epfd: i32) -> Result<Option<i32>> {
 }
 
 fn get_up(client: &Client, number: u32) {
-    let mut hub = hub::lock();
+    // Whoever could go to bed is not on top of a call that has the hub.
+    let Ok(mut hub) = hub::lock() else { return };
     if let Some(set) = hub.set(number).filter(|set| set.sleepers > 0) {
         set.sleepers -= 1;
         hub.end_sleep(client);
@@ -362,7 +380,8 @@ unsafe fn sleep(bed: i32, deadline: Option<Deadline>, sigmask: *const libc::c_vo
 
 /// For poll: whether a set has something of ours to report.
 pub(crate) fn is_ready(client: &Client, number: u32) -> bool {
-    let mut hub = hub::lock();
+    // In a signal handler on top of a call that has the hub: it looks again and again.
+    let Ok(mut hub) = hub::lock() else { return false };
     hub.drain(client);
     hub.is_ready(client, number)
 }

@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Errno>;
 impl From<Error> for Errno {
     fn from(error: Error) -> Self {
         Self(match error {
-            Error::WouldBlock | Error::TimedOut => libc::EAGAIN,
+            Error::WouldBlock | Error::Interrupting | Error::TimedOut => libc::EAGAIN,
             Error::Interrupted => libc::EINTR,
             Error::NotConnected => libc::ENOTCONN,
             Error::NotListening => libc::EINVAL,

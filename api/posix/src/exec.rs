@@ -24,8 +24,10 @@ unsafe extern "C" {
 }
 
 /// Held by whoever makes a process or changes the environment.
-pub(crate) fn lock() -> LockGuard<'static, ()> {
-    LOCK.lock()
+///
+/// None in a signal handler on top of a call that does.
+pub(crate) fn lock() -> Option<LockGuard<'static, ()>> {
+    LOCK.lock_unless_mine()
 }
 
 /// The control socket's number as the environment has it.
@@ -164,7 +166,7 @@ fn list_inheritable(client: &Client) {
 struct Spawning {
     client: &'static Client,
     control: HighFd,
-    _lock: LockGuard<'static, ()>,
+    _lock: Option<LockGuard<'static, ()>>,
 }
 
 impl Spawning {

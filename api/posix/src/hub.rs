@@ -10,8 +10,9 @@
 //!   kicks those whose sets became ready.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
+use towpath_client::descriptors::{self, Entry};
 use towpath_client::syscall::syscall;
 use towpath_client::{Client, HighFd, Lock, LockGuard, Socket, ready};
 use towpath_shm::layout::{SLOTS_MAX, event};
@@ -117,14 +118,26 @@ pub(crate) mod cookie {
     pub const KICK: u64 = 4;
 }
 
+// A signal handler closed something while the call that it interrupts had the hub.
+static OVERDUE: AtomicBool = AtomicBool::new(false);
+
 /// The hub, locked.
-pub(crate) fn lock() -> LockGuard<'static, Hub> {
-    HUB.lock()
+///
+/// # Errors
+/// EDEADLK in a signal handler on top of a call that has it: epoll's functions are none of those that a
+/// handler may call. Those that it may have another way.
+pub(crate) fn lock() -> Result<LockGuard<'static, Hub>> {
+    let mut hub = HUB.lock_unless_mine().ok_or(Errno(libc::EDEADLK))?;
+    if OVERDUE.load(Relaxed) {
+        OVERDUE.store(false, Relaxed);
+        hub.forget_closed();
+    }
+    Ok(hub)
 }
 
-/// For fork.
-pub(crate) fn lock_all() -> LockGuard<'static, Hub> {
-    HUB.lock()
+/// Whoever has the hub next looks what was closed.
+pub(crate) fn defer() {
+    OVERDUE.store(true, Relaxed);
 }
 
 /// The process's last descriptor for this socket is being closed.
@@ -132,7 +145,9 @@ pub(crate) fn forget(socket: Socket) {
     if HEADS[socket.slot as usize].load(Relaxed) == 0 {
         return;
     }
-    let mut hub = HUB.lock();
+    let Ok(mut hub) = lock() else {
+        return defer();
+    };
     let mut at = HEADS[socket.slot as usize].load(Relaxed);
     while let Some(index) = at.checked_sub(1) {
         at = hub.watches[index as usize].next;
@@ -152,6 +167,31 @@ impl Hub {
             poll_sleepers: Vec::new(),
             spare_kicks: Vec::new(),
             dead: false,
+        }
+    }
+
+    /// Takes out what has no descriptor any more.
+    fn forget_closed(&mut self) {
+        for index in 0..self.watches.len() {
+            let watch = &self.watches[index];
+            if !watch.gone && !descriptors::is_held(watch.socket) {
+                self.remove_watch(index as u32);
+            }
+        }
+        let mut refs = vec![0; self.sets.len()];
+        for (_, entry) in descriptors::ours(0) {
+            if let Entry::Epoll(number) = entry
+                && let Some(count) = refs.get_mut(number as usize)
+            {
+                *count += 1;
+            }
+        }
+        for (number, count) in refs.into_iter().enumerate() {
+            match self.set(number as u32) {
+                Some(_) if count == 0 => self.remove_set(number as u32),
+                Some(set) => set.refs = count,
+                None => {}
+            }
         }
     }
 

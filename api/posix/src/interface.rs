@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
+use towpath_client::syscall::SignalsBlocked;
 use towpath_shm::control::{Interface, Request, call};
 use towpath_shm::layout::{Plain, RawAddr};
 
@@ -64,7 +65,15 @@ pub(crate) fn is_broadcast(addr: &RawAddr) -> bool {
         return false;
     }
     let ip = [a, b, c, d];
-    ip == [255; 4] || BROADCASTS.get_or_init(broadcasts).contains(&ip)
+    if ip == [255; 4] {
+        return true;
+    }
+    let known = BROADCASTS.get().unwrap_or_else(|| {
+        // A handler that asks meanwhile would wait for itself.
+        let _signals = SignalsBlocked::new();
+        BROADCASTS.get_or_init(broadcasts)
+    });
+    known.contains(&ip)
 }
 
 fn broadcasts() -> Vec<[u8; 4]> {

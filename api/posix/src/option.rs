@@ -4,8 +4,10 @@ mod table;
 mod value;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use towpath_client::syscall::SignalsBlocked;
 use towpath_client::{Lock, LockGuard, Socket};
 use towpath_shm::control::{DATA_MAX, call};
 use towpath_shm::layout::Kind;
@@ -20,6 +22,9 @@ use value::{get_special, set_special};
 // Values that only getsockopt asks for, and that no other process needs: (slot, level, name).
 type Remembered = BTreeMap<(u32, i32, i32), (u32, i32)>;
 static REMEMBERED: Lock<Remembered> = Lock::new(BTreeMap::new());
+// So that those who never set such an option take no lock: any at all, and UDP_SEGMENT.
+static ANY: AtomicBool = AtomicBool::new(false);
+static SEGMENTS: AtomicBool = AtomicBool::new(false);
 
 /// getsockopt(2).
 ///
@@ -130,20 +135,24 @@ pub unsafe fn setsockopt(
 
 /// UDP_SEGMENT of a socket, 0: none.
 pub(crate) fn segment_size(socket: Socket) -> u16 {
+    if !SEGMENTS.load(Relaxed) {
+        return 0;
+    }
     remembered(socket, libc::IPPROTO_UDP, table::UDP_SEGMENT).map_or(0, |size| size as u16)
 }
 
-/// For fork.
+/// For fork, with signals blocked, as whoever holds it has them.
 pub(crate) fn lock() -> LockGuard<'static, impl Sized> {
     REMEMBERED.lock()
 }
 
 /// The socket is closed.
 pub(crate) fn forget(socket: Socket) {
-    let mut map = REMEMBERED.lock();
-    if map.is_empty() {
+    if !ANY.load(Relaxed) {
         return;
     }
+    let _signals = SignalsBlocked::new();
+    let mut map = REMEMBERED.lock();
     let range = (socket.slot, i32::MIN, i32::MIN)..=(socket.slot, i32::MAX, i32::MAX);
     let keys: Vec<_> = map.range(range).map(|(&key, _)| key).collect();
     for key in keys {
@@ -152,12 +161,21 @@ pub(crate) fn forget(socket: Socket) {
 }
 
 fn remembered(socket: Socket, level: i32, name: i32) -> Option<i32> {
+    if !ANY.load(Relaxed) {
+        return None;
+    }
+    let _signals = SignalsBlocked::new();
     let map = REMEMBERED.lock();
     let &(generation, value) = map.get(&(socket.slot, level, name))?;
     (generation == socket.generation).then_some(value)
 }
 
 fn remember(socket: Socket, level: i32, name: i32, value: i32) {
+    let _signals = SignalsBlocked::new();
+    ANY.store(true, Relaxed);
+    if (level, name) == (libc::IPPROTO_UDP, table::UDP_SEGMENT) {
+        SEGMENTS.store(true, Relaxed);
+    }
     REMEMBERED.lock().insert((socket.slot, level, name), (socket.generation, value));
 }
 

@@ -181,13 +181,16 @@ unsafe fn sleep(
     deadline: Option<Deadline>,
     sigmask: *const libc::c_void,
 ) -> Result<bool> {
+    let count = fds.len();
     let kick = {
-        let mut hub = hub::lock();
+        let Ok(mut hub) = hub::lock() else {
+            // SAFETY: the caller's promise.
+            return unsafe { nap(&mut kernel[..count], deadline, sigmask) };
+        };
         let kick = hub.join_poll()?;
         hub.begin_sleep(client);
         kick
     };
-    let count = fds.len();
     let mut result = Ok(0);
     if look(client, fds, true) == 0 {
         let own = |fd, events| libc::pollfd { fd, events, revents: 0 };
@@ -203,12 +206,30 @@ unsafe fn sleep(
             client.check_alive();
         }
     }
-    let mut hub = hub::lock();
+    // Not on top of a call that has it: see above.
+    let mut hub = hub::lock()?;
     hub.leave_poll(kick);
     hub.end_sleep(client);
     drop(hub);
     result?;
     Ok(kernel[..count].iter().any(|entry| entry.fd >= 0 && entry.revents != 0))
+}
+
+/// Between two looks of a signal handler at sockets of ours.
+const NAP: Duration = Duration::from_millis(1);
+
+/// In a signal handler on top of a call that has the hub, which tells of events: only looking helps.
+///
+/// # Safety
+/// As for [`sleep`].
+unsafe fn nap(
+    kernel: &mut [libc::pollfd],
+    deadline: Option<Deadline>,
+    sigmask: *const libc::c_void,
+) -> Result<bool> {
+    let limit = deadline.map_or(NAP, |deadline| deadline.left().min(NAP));
+    // SAFETY: the caller's promise.
+    Ok(unsafe { kernel_poll(kernel, Some(limit), sigmask) }? > 0)
 }
 
 /// # Safety
@@ -272,22 +293,31 @@ impl Sets {
         deadline: Option<Deadline>,
         sigmask: *const libc::c_void,
     ) -> Result<i32> {
-        let mut list = Vec::new();
-        for fd in 0..self.count {
+        // Short lists need no allocation: signal handlers may call this.
+        let mut small = [EMPTY; SMALL];
+        let mut large = Vec::new();
+        let wanted = |fd| {
             // SAFETY: the caller's promise.
             let events = (0..3).filter(|&which| unsafe { self.has(which, fd) });
-            let events = events.fold(0, |events, which| events | WANTED[which]);
-            if events != 0 {
-                list.push(libc::pollfd { fd: fd as i32, events, revents: 0 });
-            }
-        }
+            events.fold(0, |events, which| events | WANTED[which])
+        };
+        let entry = |fd| libc::pollfd { fd: fd as i32, events: wanted(fd), revents: 0 };
+        let entries = || (0..self.count).map(entry).filter(|entry| entry.events != 0);
+        let len = entries().count();
+        let list = if len <= SMALL {
+            small.iter_mut().zip(entries()).for_each(|(to, entry)| *to = entry);
+            &mut small[..len]
+        } else {
+            large.extend(entries());
+            &mut large[..]
+        };
         // SAFETY: as above.
-        unsafe { poll(&mut list, deadline, sigmask) }?;
+        unsafe { poll(list, deadline, sigmask) }?;
         if list.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
             return fail(libc::EBADF);
         }
         let mut count = 0;
-        for entry in &list {
+        for entry in list {
             let fd = entry.fd as usize;
             for (which, given) in GIVEN.iter().enumerate() {
                 // SAFETY: as above.

@@ -108,12 +108,26 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
     };
     // A handler that ran between here and there might want the locks, or open what the child then has.
     let _signals = SignalsBlocked::new();
+    // In a signal handler on top of a call that has a lock, or is at a FIFO: parent and child would both
+    // go on with it.
+    let refused = || {
+        // SAFETY: errno's own place in this thread.
+        unsafe { *libc::__errno_location() = libc::EAGAIN };
+        -1
+    };
+    let (Some(exec_lock), Ok(mut hub)) = (exec::lock(), hub::lock()) else {
+        return refused();
+    };
     let changes = descriptors::changes();
     // A dead engine cannot clone; the child finds out for itself.
     let cloned = client.clone_channel(purpose::FORK).ok();
-    let exec_lock = exec::lock();
-    let mut hub = hub::lock_all();
-    let locks = (crate::option::lock(), crate::cork::lock(), client.lock_all());
+    let Some(client_locks) = client.lock_all().filter(|_| !towpath_client::is_inside()) else {
+        if let Some(cloned) = cloned {
+            cloned.close();
+        }
+        return refused();
+    };
+    let locks = (crate::option::lock(), crate::cork::lock(), client_locks);
     let pid = real();
     if pid == 0 {
         FORKS.fetch_add(1, Ordering::Relaxed);

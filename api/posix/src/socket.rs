@@ -234,7 +234,11 @@ pub unsafe fn accept4(
     let open = |socket| {
         descriptor::open(client, socket, file_flags).map_err(|errno| Error::Refused(errno.0))
     };
-    let attempt = || listener::accept(client, handle.socket, open);
+    // It was closed: whatever that gave, the descriptor is gone.
+    let undo = |fd| {
+        let _ = descriptor::close(fd);
+    };
+    let attempt = || listener::accept(client, handle.socket, open, undo);
     let (new, record) = handle.blocking(handle.recv_patience(false), attempt)?;
     let remote = address::shown(record.remote, handle.slot.family.load(Relaxed));
     // SAFETY: the caller's promise.

@@ -6,6 +6,7 @@
 //! [`EngineRecv`] and [`EngineSend`] (the engine's ends, which believe nothing) → [`Windows`] (who
 //! gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends without another process.
 
+mod append;
 mod buffer;
 mod engine_recv;
 mod engine_send;
@@ -21,11 +22,12 @@ mod windows;
 pub mod doorbell;
 pub mod program_fifo;
 
+pub use append::{Appended, Wanted, append};
 pub use buffer::{Payload, RecvBuffer, SendBuffer};
 pub use engine_recv::EngineRecv;
 pub use engine_send::{Attach, EngineSend, take_tx_wanted};
 pub use heap::{HeapRecv, HeapSend};
-pub use lock::{Guard, forked, lock_rx, lock_tx, release_dead, set_channel};
+pub use lock::{Guard, forked, is_inside, lock_rx, lock_tx, release_dead, set_channel, thread_id};
 pub use region::{Channel, Region};
 pub use ring::{
     ChannelError, EngineChannel, Full, cancel_sleep, engine_awake, engine_sleep, events_waiting,

@@ -7,7 +7,7 @@
 //! gives its locks back ([`release_dead`]). Sleepers look whether the engine itself still lives.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use std::time::Duration;
 
 use towpath_shm::futex::{self, Woken};
@@ -27,6 +27,16 @@ const SPINS: u32 = 64;
 #[derive(Debug)]
 pub struct Guard<'a> {
     word: &'a AtomicU32,
+    nested: bool,
+}
+
+impl Guard<'_> {
+    /// The thread had it already: this is a signal handler, on top of a call that is at the same end of
+    /// the same socket and stands still. Its owner has to expect that; see [`crate::append`] and
+    /// [`crate::program_fifo::consume_from`].
+    pub fn is_nested(&self) -> bool {
+        self.nested
+    }
 }
 
 /// Locks the read end of a socket. None: somebody has it and `engine_lives` says no.
@@ -79,12 +89,37 @@ fn is_owned_by(held: u32, channel: u32) -> bool {
 
 fn lock(word: &AtomicU32, engine_lives: impl Fn() -> bool) -> Option<Guard<'_>> {
     let me = owner();
-    if word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err()
-        && !lock_slowly(word, me, engine_lives)
-    {
-        return None;
+    let outer = enter();
+    match word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+        // Thread ids are cut off in the word: another thread's might look like ours, if we had any.
+        Err(held) if outer > 0 && held & !LOCK_CONTENDED == me => {
+            leave();
+            Some(Guard { word, nested: true })
+        }
+        Err(_) if !lock_slowly(word, me, engine_lives) => {
+            leave();
+            None
+        }
+        _ => Some(Guard { word, nested: false }),
     }
-    Some(Guard { word })
+}
+
+/// Whether this thread has a lock: then this is a signal handler.
+pub fn is_inside() -> bool {
+    HELD.get() > 0
+}
+
+// Counted before the lock is taken and until after it is given back, as a handler sees it.
+fn enter() -> u32 {
+    let outer = HELD.get();
+    HELD.set(outer + 1);
+    compiler_fence(Ordering::SeqCst);
+    outer
+}
+
+fn leave() {
+    compiler_fence(Ordering::SeqCst);
+    HELD.set(HELD.get() - 1);
 }
 
 #[cold]
@@ -137,9 +172,13 @@ fn lock_slowly(word: &AtomicU32, me: u32, engine_lives: impl Fn() -> bool) -> bo
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
+        if self.nested {
+            return;
+        }
         if self.word.swap(0, Ordering::Release) & LOCK_CONTENDED != 0 {
             futex::wake(self.word, 1);
         }
+        leave();
     }
 }
 
@@ -168,6 +207,8 @@ pub(crate) fn unlock_engine(word: &AtomicU32) -> bool {
 thread_local! {
     // gettid is a system call, and a lock is taken for every read and write.
     static TID: Cell<u32> = const { Cell::new(0) };
+    // Locks that this thread has, or is about to take.
+    static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
 // Of this process; 0 before it has one.
@@ -179,7 +220,8 @@ fn owner() -> u32 {
     CHANNEL.load(Ordering::Relaxed) << LOCK_CHANNEL_SHIFT | (thread_id() & THREAD_MASK).max(1)
 }
 
-fn thread_id() -> u32 {
+/// This thread's id, without a system call after the first.
+pub fn thread_id() -> u32 {
     let tid = TID.get();
     if tid != 0 {
         return tid;

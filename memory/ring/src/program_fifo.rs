@@ -44,8 +44,36 @@ pub fn peek(region: &Region, slot: &Slot, skip: u32, to: &mut [u8]) -> usize {
 /// [`towpath_shm::layout::op::RX_SPACE`].
 #[must_use]
 pub fn consume(slot: &Slot, n: u32) -> bool {
-    let head = slot.rx_head.load(Ordering::Relaxed);
+    let head = start(slot);
     slot.rx_head.store(head.wrapping_add(n), Ordering::Release);
+    is_wanted(slot)
+}
+
+/// Where the unread bytes start.
+pub fn start(slot: &Slot) -> u32 {
+    slot.rx_head.load(Ordering::Relaxed)
+}
+
+/// As [`consume`], if they still start where they did. None: a signal handler has interrupted this call
+/// and taken some; what was peeked is not what is next.
+#[must_use]
+pub fn consume_from(slot: &Slot, head: u32, n: u32) -> Option<bool> {
+    let taken = slot.rx_head.compare_exchange(
+        head,
+        head.wrapping_add(n),
+        Ordering::AcqRel,
+        Ordering::Relaxed,
+    );
+    taken.is_ok().then(|| is_wanted(slot))
+}
+
+/// As [`consume_from`], for those who take nothing. Never tells.
+#[must_use]
+pub fn peeked_from(slot: &Slot, head: u32) -> Option<bool> {
+    (start(slot) == head).then_some(false)
+}
+
+fn is_wanted(slot: &Slot) -> bool {
     // Either the engine, which sets the flag and then looks at rx_head, sees the room, or we see
     // the flag.
     fence(Ordering::SeqCst);
@@ -65,15 +93,24 @@ pub fn queued(slot: &Slot) -> u32 {
     slot.tx_tail.load(Ordering::Acquire).wrapping_sub(head)
 }
 
+/// What is queued when the bytes end at `position`.
+pub(crate) fn queued_at(slot: &Slot, position: u32) -> u32 {
+    position.wrapping_sub(slot.tx_head.load(Ordering::Acquire))
+}
+
 /// Copies bytes in, `skip` beyond those published; returns how many found place in the memory
 /// (which can be more than [`room`], which is about how much one should).
 pub fn write(region: &Region, slot: &Slot, skip: u32, from: &[u8]) -> usize {
+    let position = slot.tx_tail.load(Ordering::Relaxed).wrapping_add(skip);
+    write_at(region, slot, position, from)
+}
+
+/// The same at a position, for [`crate::append`].
+pub fn write_at(region: &Region, slot: &Slot, position: u32, from: &[u8]) -> usize {
     let Some(geometry) = tx_geometry(slot) else {
         return 0;
     };
-    let used = queued(slot).saturating_add(skip);
-    let n = geometry.cap.saturating_sub(used).min(clamp(from.len()));
-    let position = slot.tx_tail.load(Ordering::Relaxed).wrapping_add(skip);
+    let n = geometry.cap.saturating_sub(queued_at(slot, position)).min(clamp(from.len()));
     let mut from = &from[..n as usize];
     for (offset, part) in geometry.stretches(position, n) {
         let (now, rest) = from.split_at(part as usize);
@@ -91,6 +128,11 @@ pub fn write(region: &Region, slot: &Slot, skip: u32, from: &[u8]) -> usize {
 pub fn publish(slot: &Slot, n: u32) -> bool {
     let tail = slot.tx_tail.load(Ordering::Relaxed);
     slot.tx_tail.store(tail.wrapping_add(n), Ordering::Release);
+    take_dirty(slot)
+}
+
+/// After new bytes were published. True: the engine does not know yet.
+pub(crate) fn take_dirty(slot: &Slot) -> bool {
     // The engine swaps to 0 before it reads tx_tail, so of two swaps in a row the later one carries
     // the earlier one's bytes.
     slot.tx_dirty.swap(1, Ordering::AcqRel) == 0

@@ -93,6 +93,9 @@ pub mod call {
     /// Before HELLO: the region, in which a new process image finds what its descriptors stand for.
     /// Reply: `a` = layout version; descriptor: region.
     pub const REGION: u32 = 12;
+    /// A [`crate::layout::Command`] in `data`, from a signal handler that finds the ring in use by the call
+    /// that it interrupts.
+    pub const COMMAND: u32 = 13;
 }
 
 /// `a` of [`call::CLONE`]: who will have the channel, and what it holds.

@@ -1,0 +1,222 @@
+//! Writing into a transmit FIFO, also from a signal handler that interrupts a write into the same one.
+//!
+//! The handler runs on top of the interrupted call, which cannot go on before the handler returns: to
+//! wait for its lock would be to wait for ever. But the interrupted call has said how much it is about to
+//! write, so the handler writes behind that, and the interrupted call publishes both:
+//!
+//! ```text
+//!                  base          base + planned    base + planned + extra
+//!   ===== published |--- interrupted call ---|--- handler's bytes ---|
+//! ```
+//!
+//! All of it happens on one thread, one frame on top of the other: the atomics are for the compiler and
+//! for the moment in which a handler strikes.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use towpath_shm::layout::Slot;
+
+use crate::lock::lock_tx;
+use crate::program_fifo::{queued_at, room, take_dirty, want_room};
+
+/// What became of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Appended {
+    /// So many bytes. `tell`: the engine does not know yet; send [`towpath_shm::layout::op::TX`].
+    Bytes { n: u32, tell: bool },
+    /// There is no room.
+    NoRoom,
+    /// There is no room before the call goes on that this one interrupts.
+    Interrupting,
+    /// The engine is gone.
+    Dead,
+}
+
+/// What a call is about to write, for handlers that interrupt it. On the stack of that call.
+struct Plan {
+    lock: *const AtomicU32,
+    base: AtomicU32,
+    // 0: none; TENTATIVE: to be dropped by a handler; else planned bytes << 32 | a handler's.
+    state: AtomicU64,
+    outer: *const Plan,
+}
+
+const TENTATIVE: u64 = u64::MAX;
+
+thread_local! {
+    // The innermost plan of this thread.
+    static PLANS: Cell<*const Plan> = const { Cell::new(ptr::null()) };
+}
+
+/// How many bytes are to be appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// As many as there is room for, up to this.
+    UpTo(u32),
+    /// This many or none.
+    All(u32),
+}
+
+impl Wanted {
+    fn given(self, room: u32) -> u32 {
+        match self {
+            Self::UpTo(n) => n.min(room),
+            Self::All(n) if n <= room => n,
+            Self::All(_) => 0,
+        }
+    }
+
+    fn is_met(self, room: u32) -> bool {
+        let (Self::UpTo(n) | Self::All(n)) = self;
+        n <= room
+    }
+}
+
+/// Appends bytes to a socket's transmit FIFO. `write` copies the first so many of them to a position. When
+/// there is not room for all, an event is asked for.
+pub fn append(
+    slot: &Slot,
+    engine_lives: impl Fn() -> bool,
+    wanted: Wanted,
+    write: impl Fn(u32, u32),
+) -> Appended {
+    let Some(guard) = lock_tx(slot, engine_lives) else {
+        return Appended::Dead;
+    };
+    if guard.is_nested()
+        && let Some(done) = append_behind(slot, wanted, &write)
+    {
+        return done;
+    }
+    let plan = Plan {
+        lock: &raw const slot.tx_lock,
+        base: AtomicU32::new(0),
+        state: AtomicU64::new(0),
+        outer: PLANS.get(),
+    };
+    PLANS.set(&raw const plan);
+    let appended = append_planned(slot, &plan, wanted, &write);
+    PLANS.set(plan.outer);
+    drop(guard);
+    appended
+}
+
+fn append_planned(slot: &Slot, plan: &Plan, wanted: Wanted, write: &impl Fn(u32, u32)) -> Appended {
+    let (base, n) = loop {
+        plan.state.store(TENTATIVE, Ordering::SeqCst);
+        let base = slot.tx_tail.load(Ordering::Relaxed);
+        let mut free = room(slot);
+        if !wanted.is_met(free) && slot.tx_cap.load(Ordering::Acquire) != 0 {
+            want_room(slot);
+            free = room(slot);
+        }
+        let n = wanted.given(free);
+        if n == 0 {
+            return Appended::NoRoom;
+        }
+        plan.base.store(base, Ordering::SeqCst);
+        // A handler that wrote since took the plan away.
+        let planned = u64::from(n) << 32;
+        if plan
+            .state
+            .compare_exchange(TENTATIVE, planned, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+        {
+            break (base, n);
+        }
+    };
+    write(base, n);
+    loop {
+        let state = plan.state.load(Ordering::SeqCst);
+        slot.tx_tail.store(base.wrapping_add(n).wrapping_add(state as u32), Ordering::Release);
+        if plan.state.compare_exchange(state, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            break;
+        }
+    }
+    Appended::Bytes { n, tell: take_dirty(slot) }
+}
+
+/// In a handler that interrupts a call on the same FIFO. None: that call has not begun to write, or has
+/// ended.
+fn append_behind(slot: &Slot, wanted: Wanted, write: &impl Fn(u32, u32)) -> Option<Appended> {
+    let mut at = PLANS.get();
+    let plan = loop {
+        // SAFETY: plans are in frames below this one, which stand still.
+        let plan = unsafe { at.as_ref() }?;
+        if ptr::eq(plan.lock, &raw const slot.tx_lock) {
+            break plan;
+        }
+        at = plan.outer;
+    };
+    loop {
+        let state = plan.state.load(Ordering::SeqCst);
+        if state == TENTATIVE {
+            plan.state.store(0, Ordering::SeqCst);
+        }
+        if state == 0 || state == TENTATIVE {
+            return None;
+        }
+        let end = plan.base.load(Ordering::SeqCst).wrapping_add((state >> 32) as u32);
+        let position = end.wrapping_add(state as u32);
+        let most = slot.tx_cap.load(Ordering::Acquire).min(slot.tx_limit.load(Ordering::Relaxed));
+        let n = wanted.given(most.saturating_sub(queued_at(slot, position)));
+        if n == 0 {
+            return Some(Appended::Interrupting);
+        }
+        let taken = state + u64::from(n);
+        // A handler that interrupts this one may have been faster.
+        if plan.state.compare_exchange(state, taken, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            write(position, n);
+            return Some(Appended::Bytes { n, tell: false });
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::program_fifo::write_at;
+    use crate::{Attach, EngineSend, Region, SendBuffer, WINDOW_MIN, Windows};
+
+    /// What a handler is, seen from here: an append in the midst of another one's write.
+    #[test]
+    fn what_interrupts_goes_behind_and_is_published_with_it() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let slot = region.slot(1).unwrap();
+        let mut send = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
+        assert_eq!(send.attach(), Attach::Done);
+        let memory = &region;
+        let put = |bytes: &'static [u8]| {
+            let write = move |at, n: u32| {
+                write_at(memory, slot, at, &bytes[..n as usize]);
+            };
+            (Wanted::All(bytes.len() as u32), write)
+        };
+        let (one, write_one) = put(b"one ");
+        let (two, write_two) = put(b"two ");
+        let (three, write_three) = put(b"three");
+        let alive = || true;
+        let done = append(slot, alive, one, |at, n| {
+            let inner = append(slot, alive, two, |at, n| {
+                let innermost = append(slot, alive, three, write_three);
+                assert_eq!(innermost, Appended::Bytes { n: 5, tell: false });
+                write_two(at, n);
+            });
+            assert_eq!(inner, Appended::Bytes { n: 4, tell: false });
+            // Not to be waited for: it can only come when the interrupted call has ended.
+            let too_much = append(slot, alive, Wanted::All(WINDOW_MIN), write_three);
+            assert_eq!(too_much, Appended::Interrupting);
+            assert_eq!(slot.tx_tail.load(Ordering::Relaxed), 0);
+            write_one(at, n);
+        });
+        assert_eq!(done, Appended::Bytes { n: 4, tell: true });
+        assert!(send.pull());
+        let mut all = vec![0; 13];
+        send.peek(0, 13).copy_to(0, &mut all);
+        assert_eq!(all, b"one two three");
+        assert_eq!(slot.tx_lock.load(Ordering::Relaxed), 0);
+    }
+}
