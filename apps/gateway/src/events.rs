@@ -31,7 +31,7 @@ pub(crate) enum Token {
 pub(crate) enum Interest {
     /// Something to read. A datagram socket would say "writable" after every datagram sent.
     Readable,
-    /// That, and room to write.
+    /// That, room to write, and what else becomes of a connection.
     Both,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Interest {
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// The peer sends no more.
+    /// A read that comes up short need not be the last: an end or urgent data stands behind it.
     pub(crate) ending: bool,
     /// The socket has an error.
     pub(crate) failed: bool,
@@ -60,9 +60,9 @@ impl Events {
 
     /// Watches a socket until it is closed.
     pub(crate) fn watch(&self, fd: &OwnedFd, token: Token, what: Interest) -> Result<(), Errno> {
-        let mut flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        let mut flags = EventFlags::IN | EventFlags::ET;
         if what == Interest::Both {
-            flags |= EventFlags::OUT;
+            flags |= EventFlags::OUT | EventFlags::RDHUP | EventFlags::PRI;
         }
         epoll::add(&self.epoll, fd, EventData::new_u64(token.to_u64()), flags)
     }
@@ -84,7 +84,7 @@ impl Events {
             let ready = Readiness {
                 readable: has(EventFlags::IN),
                 writable: has(EventFlags::OUT),
-                ending: has(EventFlags::RDHUP | EventFlags::HUP),
+                ending: has(EventFlags::RDHUP | EventFlags::HUP | EventFlags::PRI),
                 failed: has(EventFlags::ERR),
             };
             Some((Token::from_u64(event.data.u64())?, ready))

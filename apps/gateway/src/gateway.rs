@@ -160,7 +160,7 @@ impl Gateway {
         for (token, ready) in shared.events.take(&mut self.events) {
             taken += 1;
             match token {
-                Token::Tcp(key) => tcp.on_ready(key, ready),
+                Token::Tcp(key) => tcp.on_ready(shared.now_ns, key, ready),
                 Token::Udp(id) => udp.on_ready(id, ready),
                 Token::Echo(id) => echo.on_ready(id, ready),
                 Token::Listener(index) => listeners.on_ready(index),
@@ -179,6 +179,7 @@ impl Gateway {
         let (stack, link) = (&mut self.stack, &self.link);
         let mut cx = Context { now, stack, shared, link, pool, touched: false };
         listeners.serve(&mut cx, tcp, udp);
+        tcp.expire(&mut cx);
         tcp.serve(&mut cx);
         udp.serve(&mut cx);
         echo.serve(&mut cx);
@@ -261,6 +262,7 @@ impl Port for Gateway {
         let host = &self.host;
         let times = [
             self.stack.next_timeout().map(|at| at.0),
+            host.tcp.next_expiry_ns(),
             host.udp.next_expiry_ns(),
             host.echo.next_expiry_ns(),
             host.listeners.next_timeout_ns(),

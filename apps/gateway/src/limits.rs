@@ -29,6 +29,10 @@ pub const UDP_IDLE_NS: u64 = 60_000_000_000;
 pub const DNS_IDLE_NS: u64 = 15_000_000_000;
 /// Idle time after which an echo flow ends.
 pub const ECHO_IDLE_NS: u64 = 15_000_000_000;
+/// Time after which a program that takes nothing hears that its host failed, although bytes that came
+/// before are still to be taken. Those are lost then; so the time is that of a stuck program, and not
+/// that of a slow one.
+pub const FAILED_WAIT_NS: u64 = 60_000_000_000;
 /// Pause in accepting when descriptors or flows ran out.
 pub const ACCEPT_PAUSE_NS: u64 = 50_000_000;
 

@@ -9,6 +9,8 @@
 //!  program ◄══ send FIFO ◄═══ recvmsg ════ host socket       on, each way by itself
 //! ```
 //!
+//! What was sent before a reset arrives before it: bytes of the other side that wait here go first.
+//!
 //! Host sockets are watched edge by edge: `readable` and `writable` say what the host's socket is
 //! known to do, and a flow is in `due` when something changed. A full FIFO simply leaves bytes in the
 //! host's socket, whose window then closes.
@@ -20,13 +22,13 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, SocketType, connect, shutdown, socket_with, sockopt};
-use towpath_ring::RecvBuffer;
+use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_stack::{ConnectError, Linger, PendingId, Refusal, SocketEvent, SocketId};
 
 use crate::config::Way;
 use crate::events::{Interest, Readiness, Token, family};
 use crate::gateway::{Context, Shared};
-use crate::limits::{FLOW_BYTES_PER_TURN, READ_ROOM_MIN};
+use crate::limits::{FAILED_WAIT_NS, FLOW_BYTES_PER_TURN, READ_ROOM_MIN};
 use crate::slab::Slab;
 use crate::sys;
 
@@ -38,6 +40,8 @@ pub(crate) struct TcpFlows {
     due: VecDeque<u32>,
     syns: VecDeque<Syn>,
     max: usize,
+    /// Flows whose host failed, and when they have waited for long enough; the first one first.
+    failing: VecDeque<(u64, u32)>,
 }
 
 /// A connection that the program asks for.
@@ -55,10 +59,14 @@ struct Flow {
     readable: bool,
     /// The host's socket takes bytes.
     writable: bool,
-    /// More comes after a short read: the end, or an error.
+    /// More comes after a short read: the end, an error, or what stands behind urgent data.
     ending: bool,
     /// The host's socket reported an error.
     failed: bool,
+    /// The host's connection is over; the program is told when it has the bytes that came before.
+    host_gone: bool,
+    /// The program took bytes since that was looked at.
+    progress: bool,
     /// The host's end was read, and passed on to the program.
     host_ended: bool,
     /// The program's end came; unread bytes may stand before it.
@@ -98,7 +106,13 @@ enum Outcome {
 
 impl TcpFlows {
     pub(crate) fn new(max: usize) -> Self {
-        Self { flows: Slab::new(), due: VecDeque::new(), syns: VecDeque::new(), max }
+        Self {
+            flows: Slab::new(),
+            due: VecDeque::new(),
+            syns: VecDeque::new(),
+            max,
+            failing: VecDeque::new(),
+        }
     }
 
     /// Lowers the number of flows at once.
@@ -131,6 +145,7 @@ impl TcpFlows {
         match event {
             SocketEvent::Connected => flow.news = Some(News::Connected),
             SocketEvent::PeerClosed => flow.program_ended = true,
+            SocketEvent::Writable => flow.progress = true,
             SocketEvent::Error(_) => flow.news = Some(News::Failed),
             // It answers a close, and may be about the socket of an attempt before this one.
             SocketEvent::Closed => return,
@@ -140,8 +155,11 @@ impl TcpFlows {
     }
 
     /// The host says something about its side.
-    pub(crate) fn on_ready(&mut self, key: u32, ready: Readiness) {
+    pub(crate) fn on_ready(&mut self, now_ns: u64, key: u32, ready: Readiness) {
         let Some(flow) = self.flows.get_mut(key) else { return };
+        if ready.failed && !flow.failed {
+            self.failing.push_back((now_ns + FAILED_WAIT_NS, key));
+        }
         flow.readable |= !flow.host_ended && (ready.readable || ready.ending || ready.failed);
         flow.writable |= ready.writable || ready.failed;
         flow.ending |= ready.ending || ready.failed;
@@ -162,6 +180,26 @@ impl TcpFlows {
                 self.step(cx, key);
             }
         }
+    }
+
+    /// Resets the flows of programs that do not take what came before their host failed.
+    pub(crate) fn expire(&mut self, cx: &mut Context<'_>) {
+        while let Some((_, key)) = self.failing.pop_front_if(|(due, _)| *due <= cx.shared.now_ns) {
+            let Some(flow) = self.flows.get_mut(key) else { continue };
+            let Phase::Open(socket) = flow.phase else { continue };
+            if std::mem::take(&mut flow.progress) {
+                self.failing.push_back((cx.shared.now_ns + FAILED_WAIT_NS, key));
+                continue;
+            }
+            cx.stack.close(cx.now, socket, Linger::Abort);
+            cx.shared.counters.tcp_reset += 1;
+            self.drop_host(cx, key);
+        }
+    }
+
+    /// When [`TcpFlows::expire`] may have something to do.
+    pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
+        self.failing.front().map(|(due, _)| *due)
     }
 
     /// A client connected to a forwarded port: connects on to the program.
@@ -344,6 +382,8 @@ impl Flow {
             writable: false,
             ending: false,
             failed: false,
+            host_gone: false,
+            progress: false,
             host_ended: false,
             program_ended: false,
             host_told: false,
@@ -354,18 +394,28 @@ impl Flow {
 
     /// Moves bytes and ends both ways. True: there was more, but others have their turn.
     fn splice(&mut self, cx: &mut Context<'_>, socket: SocketId) -> (bool, Outcome) {
-        let (Ok(more_in), Ok(more_out)) = (self.move_in(cx, socket), self.move_out(cx, socket))
-        else {
-            return (false, Outcome::HostFailed);
-        };
+        let (mut more_in, mut more_out) = (false, false);
+        if !self.host_gone {
+            match (self.move_in(cx, socket), self.move_out(cx, socket)) {
+                (Ok(more), Ok(more_too)) => (more_in, more_out) = (more, more_too),
+                _ => self.host_gone = true,
+            }
+        }
+        // Behind its end nothing is read that would tell of an error.
+        self.host_gone |= self.host_ended && self.failed;
         if self.host_ended && self.host_told {
             return (false, Outcome::Finished);
         }
-        // Behind its end nothing is read that would tell of an error.
-        if self.host_ended && self.failed {
-            return (false, Outcome::HostFailed);
+        if self.host_gone {
+            return (false, self.wait_for_program(cx, socket));
         }
         (more_in || more_out, Outcome::Goes)
+    }
+
+    /// The host's connection is over, and the program is to have what came before it was.
+    fn wait_for_program(&self, cx: &mut Context<'_>, socket: SocketId) -> Outcome {
+        let waiting = cx.stack.send_buffer(socket).map_or(0, |send| send.len());
+        if waiting > 0 { Outcome::Goes } else { Outcome::HostFailed }
     }
 
     /// From the host to the program. True: there is more.
@@ -485,11 +535,13 @@ fn open_towards(addr: SocketAddr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Options of every host connection: what the program sends is sent as it sends it, and a peer that
-/// vanished is noticed some day, since the program's own keepalive ends at the gateway.
+/// Options of every host connection: what the program sends is sent as it sends it, a peer that
+/// vanished is noticed some day, since the program's own keepalive ends at the gateway, and urgent
+/// bytes stay in their place, where programs find them.
 pub(crate) fn prepare(host: &OwnedFd) {
     let _ = sockopt::set_tcp_nodelay(host, true);
     let _ = sockopt::set_socket_keepalive(host, true);
+    let _ = sockopt::set_socket_oobinline(host, true);
 }
 
 /// Makes the close that follows a reset.

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant as Clock};
 
-use rustix::net::sockopt;
+use rustix::net::{SendFlags, listen, send, sockopt};
 use towpath_gateway::{ForwardProtocol, Gateway, GatewayConfig};
 use towpath_pool::{Batch, Checksum, Packet, Pool, Port};
 use towpath_ring::SendBuffer;
@@ -238,6 +238,92 @@ fn a_reset_of_the_host_reaches_the_program() {
 }
 
 #[test]
+fn what_came_before_a_reset_arrives_before_it() {
+    // Both have happened before the gateway looks; then the end comes first and the reset after it.
+    for ends in [false, true] {
+        let bytes = pattern(40_000, 3);
+        let sent = bytes.clone();
+        let (go, wait) = mpsc::channel();
+        let (port, server) = serve("127.0.0.1:0", move |mut stream| {
+            wait.recv().unwrap();
+            stream.write_all(&sent).unwrap();
+            if ends {
+                stream.shutdown(Shutdown::Write).unwrap();
+                thread::sleep(Duration::from_millis(20));
+            }
+            sockopt::set_socket_linger(stream.as_fd(), Some(Duration::ZERO)).unwrap();
+        });
+        let mut world = World::new();
+        let sock = world.connected(gateway_v4(port));
+        world.run_for(Duration::from_millis(20));
+        go.send(()).unwrap();
+        server.join().unwrap();
+        assert!(world.read_exact(sock, bytes.len()) == bytes);
+        let error = world.until("a reset", |world| world.error(sock));
+        assert_eq!(error, SocketError::Reset);
+        assert_eq!((world.counter("tcp_reset"), world.gateway.borrow().tcp_flows()), (1, 0));
+    }
+}
+
+#[test]
+fn a_program_that_does_not_read_hears_of_a_reset_later() {
+    // More than the program's stack takes, but not more than that and the gateway.
+    const LEN: usize = (1 << 20) + towpath_gateway::limits::FIFO_LEN as usize / 2;
+    let (port, server) = serve("127.0.0.1:0", |mut stream| {
+        stream.write_all(&pattern(LEN, 8)).unwrap();
+        stream.read_exact(&mut [0; 1000]).unwrap();
+        sockopt::set_socket_linger(stream.as_fd(), Some(Duration::ZERO)).unwrap();
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    world.until("all", |world| (world.counter("tcp_bytes_to_program") == LEN as u64).then_some(()));
+    world.write_all(sock, &[0; 1000]);
+    world.until("the end of the server", |_| server.is_finished().then_some(()));
+    server.join().unwrap();
+    let wait = Duration::from_nanos(towpath_gateway::limits::FAILED_WAIT_NS);
+    // Whoever reads, however slowly, loses nothing.
+    for _ in 0..2 {
+        world.skip(wait * 2 / 3);
+        assert_eq!(world.error(sock), None);
+        let mut some = vec![0; 30_000];
+        let now = world.now();
+        let recv = world.stack.recv_buffer(sock.id).unwrap();
+        recv.peek().copy_to(0, &mut some);
+        recv.consume(some.len() as u32);
+        world.stack.recv_taken(now, sock.id);
+    }
+    world.skip(wait * 2);
+    world.until("a reset", |world| world.error(sock));
+    assert_eq!(world.error(sock), Some(SocketError::Reset));
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
+}
+
+#[test]
+fn urgent_bytes_stay_in_their_place() {
+    let (go, wait) = mpsc::channel();
+    let (port, server) = serve("127.0.0.1:0", move |mut stream| {
+        for _ in 0..3 {
+            wait.recv().unwrap();
+            stream.write_all(&[b'a'; 1000]).unwrap();
+            assert_eq!(send(&stream, b"!", SendFlags::OOB), Ok(1));
+            stream.write_all(&[b'b'; 1000]).unwrap();
+        }
+        stream
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    for _ in 0..3 {
+        // All of it is there when the gateway looks, and a read ends at the urgent byte.
+        world.run_for(Duration::from_millis(20));
+        go.send(()).unwrap();
+        thread::sleep(Duration::from_millis(20));
+        let got = world.read_exact(sock, 2001);
+        assert_eq!(got, [&[b'a'; 1000][..], b"!", &[b'b'; 1000]].concat());
+    }
+    drop(server.join().unwrap());
+}
+
+#[test]
 fn a_reset_of_the_program_reaches_the_host() {
     let (port, server) = serve("127.0.0.1:0", |mut stream| {
         let mut buffer = [0; 16];
@@ -379,6 +465,8 @@ fn however_flows_end_none_is_left() {
     const FLOWS: u32 = 300;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
+    // A connection that finds the queue full is made for the client only, and ends unseen by the server.
+    listen(&listener, FLOWS as i32).unwrap();
     // What each end does depends on the number in the first bytes, so that all pairs come up.
     let server = thread::spawn(move || {
         let handle = |mut stream: TcpStream| {

@@ -110,6 +110,7 @@ pub struct World {
     pub pool: Pool,
     ports: [Box<dyn Port>; 1],
     start: Clock,
+    skipped: Duration,
 }
 
 pub fn gateway_v4(port: u16) -> SocketAddr {
@@ -158,11 +159,18 @@ impl World {
             pool: Pool::default(),
             ports: [port],
             start,
+            skipped: Duration::ZERO,
         }
     }
 
     pub fn now(&self) -> Instant {
-        Instant(1 + self.start.elapsed().as_nanos() as u64)
+        Instant(1 + (self.start.elapsed() + self.skipped).as_nanos() as u64)
+    }
+
+    /// Lets time pass for the program and the gateway, but not for the host.
+    pub fn skip(&mut self, time: Duration) {
+        self.skipped += time;
+        self.run_for(Duration::from_millis(10));
     }
 
     pub fn forward(&mut self, host: &str, port: u16, protocol: ForwardProtocol) -> SocketAddr {
