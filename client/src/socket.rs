@@ -200,11 +200,18 @@ fn readable(slot: &Slot) -> bool {
 /// sk_stream_is_writeable: free memory is at least half of what is queued. Without memory it is
 /// writable too: the write asks for memory.
 fn writable(slot: &Slot) -> bool {
-    let room = program_fifo::room(slot);
-    lacks_memory(slot) || room > 0 && room >= program_fifo::queued(slot) / 2
+    let (room, queued) = (program_fifo::room(slot), program_fifo::queued(slot));
+    let more = slot.tx_goal.load(Relaxed).saturating_sub(queued);
+    lacks_memory(slot) || room > 0 && room >= queued / 2 || more > 0 && more >= queued / 2
 }
 
-/// It has no memory, and may have some for the asking.
+/// It has no memory, or less than it needs, and may have some for the asking.
 pub(crate) fn lacks_memory(slot: &Slot) -> bool {
-    slot.tx_cap.load(Acquire) == 0 && slot.flags.load(Acquire) & flags::TX_STARVED == 0
+    let starved = slot.flags.load(Acquire) & flags::TX_STARVED != 0;
+    !starved && slot.tx_cap.load(Acquire) == 0 || may_have_more(slot)
+}
+
+/// It has filled what it has, and may have more for the asking.
+pub(crate) fn may_have_more(slot: &Slot) -> bool {
+    slot.tx_goal.load(Acquire) > slot.tx_limit.load(Acquire) && program_fifo::room(slot) == 0
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use towpath_ring::{Appended, Wanted, append, lock_rx, program_fifo};
 use towpath_shm::layout::{SLOTS_MAX, Slot, flags, op, setting};
 
-use crate::socket::{no_more_input, no_more_output, take_error};
+use crate::socket::{may_have_more, no_more_input, no_more_output, take_error};
 use crate::{Buffer, Client, Error, Socket};
 
 // 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the next.
@@ -177,7 +177,7 @@ pub unsafe fn send(
             Ok(n as usize)
         }
         Appended::NoRoom => {
-            if slot.tx_cap.load(Acquire) == 0 {
+            if slot.tx_cap.load(Acquire) == 0 || may_have_more(slot) {
                 client.socket_command(socket, op::TX_WINDOW, 0, 0);
             }
             // It may have been closed since the first look, and then no event comes any more.
@@ -189,8 +189,8 @@ pub unsafe fn send(
     }
 }
 
-/// Whether the engine has not given it memory to send from yet; it does so within a turn, or says that
-/// there is none.
+/// Whether the engine has not given it the memory to send from that it may have; it does so within a turn,
+/// or says that there is none.
 pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
     client.slot(socket).is_some_and(crate::socket::lacks_memory)
 }

@@ -160,7 +160,15 @@ impl Engine {
         };
         // Not connected (any more): nothing will be sent.
         let Some(send) = send else { return Attach::Done };
-        let attached = send.attach();
+        let had = send.is_attached();
+        let attached = match send.attach() {
+            Attach::Done if had => match send.enlarge() {
+                // What it has is all that it gets: that is an answer too.
+                Attach::NoMemory => Attach::Done,
+                enlarged => enlarged,
+            },
+            attached => attached,
+        };
         let was_starved =
             self.host.slots.get(slot).is_some_and(|entry| entry.flags & flags::TX_STARVED != 0);
         match attached {

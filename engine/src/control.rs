@@ -263,7 +263,8 @@ impl Engine {
         remote: std::net::SocketAddr,
     ) -> Result<(), Errno> {
         let id = self.renew(now, slot)?;
-        let (recv, send) = self.host.stream_buffers(slot);
+        let near = self.stack.net.is_local(remote.ip());
+        let (recv, send) = self.host.stream_buffers(slot, near);
         self.stack.connect(now, id, remote, recv, send).map_err(|error| match error {
             ConnectError::Invalid
                 if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) =>

@@ -58,8 +58,8 @@ const _: () = assert!(Stack::<Host>::STREAM_BYTES <= 536 && Stack::<Host>::SOCKE
 
 impl Host {
     /// Both ends of a stream's FIFOs. Transmit memory is given at once when there is plenty, which
-    /// spares the program a round trip with its first write.
-    pub fn stream_buffers(&mut self, slot: u32) -> (EngineRecv, EngineSend) {
+    /// spares the program a round trip with its first write. `near`: to this host itself.
+    pub fn stream_buffers(&mut self, slot: u32, near: bool) -> (EngineRecv, EngineSend) {
         let (rcvbuf, sndbuf) =
             self.slots.get(slot).map_or((0, 0), |entry| (entry.rare().rcvbuf, entry.rare().sndbuf));
         let buffers = &self.buffers;
@@ -71,6 +71,11 @@ impl Host {
             // A fresh slot: nobody holds its lock. If not, the program asks.
             send.attach();
             self.watch_memory(slot);
+        }
+        if near {
+            // As Linux, which makes room for twenty segments, as large as loopback's, when a connection
+            // begins: programs write to themselves before they read.
+            send.set_generous(true);
         }
         (recv, send)
     }
@@ -245,7 +250,8 @@ impl towpath_stack::Host for Host {
         remote: SocketAddr,
     ) -> Option<(u32, EngineRecv, EngineSend)> {
         let slot = self.new_child(listener, child, local, remote)?;
-        let (recv, send) = self.stream_buffers(slot);
+        let near = local.ip() == remote.ip() || remote.ip().is_loopback();
+        let (recv, send) = self.stream_buffers(slot, near);
         // Before the record: whoever pops it uses the slot at once.
         self.slots.publish(slot);
         if self.defer(listener, slot) {

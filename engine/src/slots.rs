@@ -446,6 +446,7 @@ fn reset(slot: &Slot) {
         &slot.tx_tail,
         &slot.tx_dirty,
         &slot.tx_wanted,
+        &slot.tx_goal,
         &slot.rx_lock,
         &slot.tx_lock,
         &slot.file_flags,

@@ -37,11 +37,16 @@ pub struct EngineSend {
     limit_min: u32,
     /// Where autotuning ends; equal to `limit` when it is off.
     limit_max: u32,
+    /// The program gets `limit_max` for the asking, before autotuning has learnt anything.
+    generous: bool,
     hostile: bool,
 }
 
 /// Its share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
 const _: () = assert!(size_of::<EngineSend>() <= 56);
+
+/// How much more a program gets that asks: what it has queued is copied each time.
+const ENLARGE_BY: u32 = 4;
 
 /// What became of an attempt to attach memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +79,11 @@ impl EngineSend {
             peak: 0,
             limit_min: limit.min(limit_max),
             limit_max,
+            generous: false,
             hostile: false,
         };
         let shared = send.shared();
+        shared.tx_goal.store(0, Ordering::Relaxed);
         shared.tx_cap.store(0, Ordering::Relaxed);
         shared.tx_head.store(0, Ordering::Relaxed);
         shared.tx_tail.store(0, Ordering::Relaxed);
@@ -111,7 +118,40 @@ impl EngineSend {
     pub fn set_capacity(&mut self, bytes: u32) {
         self.limit_max = bytes.min(WINDOW_MAX);
         self.limit_min = self.limit_max;
+        self.set_generous(false);
         self.set_limit(self.limit_max);
+    }
+
+    /// From now on a program that has filled what it has gets more for the asking, up to where autotuning
+    /// ends; or no longer.
+    pub fn set_generous(&mut self, generous: bool) {
+        self.generous = generous;
+        let goal = if generous { self.limit_max } else { 0 };
+        self.shared().tx_goal.store(goal, Ordering::Release);
+    }
+
+    /// The program asks for more: four times as much as it has, if we are generous. When there is no
+    /// more to be had, we are no longer.
+    pub fn enlarge(&mut self) -> Attach {
+        let before = self.limit;
+        if !self.generous || before >= self.limit_max {
+            return Attach::Done;
+        }
+        let mut answer = Attach::NoMemory;
+        if self.windows.may_grow() {
+            self.limit = before.saturating_mul(ENLARGE_BY).min(self.limit_max);
+            let fits = self.geometry().cap >= self.limit;
+            answer = if fits { Attach::Done } else { self.grow() };
+        }
+        match answer {
+            Attach::Done => self.shared().tx_limit.store(self.limit, Ordering::Release),
+            Attach::Busy => self.limit = before,
+            Attach::NoMemory => {
+                self.limit = before;
+                self.set_generous(false);
+            }
+        }
+        answer
     }
 
     /// Gives the program memory to write to, unless it has some.
@@ -205,22 +245,26 @@ impl EngineSend {
     fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
         let cap = self.geometry().cap;
-        if cap != 0 && cap < limit && !self.grow() {
+        if cap != 0 && cap < limit && self.grow() != Attach::Done {
             // Tried again at the next hint.
             self.limit = cap;
         }
         self.shared().tx_limit.store(self.limit, Ordering::Release);
     }
 
-    /// Moves to a window of `limit` bytes, with what is queued. False: not now.
-    fn grow(&mut self) -> bool {
+    /// Moves to a window of `limit` bytes, with what is queued.
+    fn grow(&mut self) -> Attach {
         let Some(new) = self.windows.take(Side::Send, self.limit, self.limit) else {
-            return false;
+            return Attach::NoMemory;
         };
         let old = self.geometry();
-        if new.cap() <= old.cap || !try_lock_engine(&self.shared().tx_lock) {
+        if new.cap() <= old.cap {
             self.windows.give(new);
-            return false;
+            return Attach::NoMemory;
+        }
+        if !try_lock_engine(&self.shared().tx_lock) {
+            self.windows.give(new);
+            return Attach::Busy;
         }
         // Under the lock the program's position stands still; bytes that it wrote and did not
         // publish before it locked the last time do not count.
@@ -239,7 +283,7 @@ impl EngineSend {
         }
         self.publish_geometry();
         self.unlock();
-        true
+        Attach::Done
     }
 }
 

@@ -145,7 +145,9 @@ pub struct Slot {
     pub tx_limit: AtomicU32,
     /// Local address; written before the state that makes it interesting.
     pub local: SharedAddr,
-    _pad1: [AtomicU32; 4],
+    /// What `tx_limit` becomes for the asking, with [`op::TX_WINDOW`]; no more than `tx_limit`: nothing.
+    pub tx_goal: AtomicU32,
+    _pad1: [AtomicU32; 3],
 
     // Line 2, program: hot.
     /// Start of the unread bytes.
@@ -364,7 +366,8 @@ pub mod op {
     pub const SHUTDOWN: u32 = 5;
     /// An option that cannot fail any more: `a` = [`super::setting`], `b` = value.
     pub const SETTING: u32 = 6;
-    /// The program wants transmit memory (`tx_cap` is 0): attach it and report `event::TX`.
+    /// The program wants transmit memory (`tx_cap` is 0), or more of it (`tx_limit` is below `tx_goal`):
+    /// attach it and report `event::TX`.
     pub const TX_WINDOW: u32 = 7;
     /// Before CLONE: the program to be executed inherits this socket. Before SETTLED: this process has
     /// it.
