@@ -24,9 +24,10 @@ macro_rules! programs {
 }
 
 programs! {
-    addresses bind_listen connect cork disconnect duplex duplicates epoll_modes epoll_threads exec files fork fork_threads handlers limit
-    linger listeners many messages modules names nonblocking null_pointers options options_rare poll_room poll_select printing
-    queue_sizes receive_flags reset rights sandbox shutdown signals spawn timeouts transfer udp udp_shared
+    addresses bind_listen connect cork disconnect duplex duplicates epoll_modes epoll_threads exec
+    files fork fork_threads handlers identity limit linger listeners many messages modules names
+    nonblocking null_pointers options options_rare poll_room poll_select printing queue_sizes
+    receive_flags reset rights sandbox shutdown signals spawn timeouts transfer udp udp_shared
     unconnected vectors waiting
 }
 

@@ -90,8 +90,15 @@ pub static CALLS: &[Call] = &[
         "close dup dup2 dup3 close_range closefrom",
         "close waits for SO_LINGER. Descriptors of this library stay open",
     ),
-    works("fstat fstat64 __fxstat __fxstat64", "say that it is a socket"),
-    kernel("statx fstatat isatty flock fsync", "act on an eventfd"),
+    works(
+        "fstat fstat64 __fxstat __fxstat64 stat stat64 __xstat __xstat64 fstatat fstatat64 __fxstatat __fxstatat64 statx",
+        "say that it is a socket, also of /proc/self/fd and /dev/fd; each has an inode number of its own",
+    ),
+    works(
+        "readlink readlinkat __readlink_chk __readlinkat_chk",
+        "of /proc/self/fd: socket:[inode]. Other processes (ss, lsof) see an eventfd",
+    ),
+    kernel("isatty flock fsync fstatfs fchmod mmap", "act on an eventfd"),
     works("poll ppoll select pselect", "our and the kernel's descriptors together"),
     works(
         "epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2",
@@ -107,8 +114,10 @@ pub static CALLS: &[Call] = &[
         "forkpty clone clone3 wordexp",
         "the child of a fork that is made inside libc, or without it, finds its engine gone: ENETDOWN",
     ),
-    works("getifaddrs freeifaddrs if_nametoindex if_indextoname", "the stack's interfaces"),
-    kernel("if_nameindex", "the kernel's interfaces: glibc asks netlink"),
+    works(
+        "getifaddrs freeifaddrs if_nametoindex if_indextoname if_nameindex",
+        "the stack's interfaces. AF_NETLINK sockets show the kernel's",
+    ),
     kernel(
         "getaddrinfo getnameinfo gethostbyname",
         "what libc resolves itself goes over the kernel's network",

@@ -173,6 +173,7 @@ pub unsafe fn fcntl(fd: i32, command: i32, arg: usize) -> Result<i32> {
         libc::F_GETOWN | libc::F_SETOWN | F_GETSIG | F_SETSIG | F_GETOWN_EX | F_SETOWN_EX => {
             kernel()
         }
+        libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => fail(libc::EBADF),
         _ => fail(libc::EINVAL),
     }
 }

@@ -41,6 +41,36 @@ pub fn name_of(index: u32) -> Result<[u8; 16]> {
 }
 
 /// The netmask of an address as an address.
+/// if_nameindex(3): an array that ends with an entry of zeros; it and each name are from malloc, as
+/// if_freenameindex frees them.
+pub fn nameindex() -> Result<*mut libc::if_nameindex> {
+    let mut interfaces = list()?;
+    interfaces.dedup_by_key(|interface| interface.index);
+    // SAFETY: calloc; checked below.
+    let array =
+        unsafe { libc::calloc(interfaces.len() + 1, size_of::<libc::if_nameindex>()) }.cast();
+    let array: *mut libc::if_nameindex = array;
+    if array.is_null() {
+        return fail(libc::ENOBUFS);
+    }
+    for (n, interface) in interfaces.iter().enumerate() {
+        let text = name(interface);
+        // SAFETY: the array holds one entry more than there are interfaces, and the name one byte more
+        // than its text, zeroed.
+        unsafe {
+            let copy = libc::calloc(1, text.len() + 1).cast::<u8>();
+            if copy.is_null() {
+                libc::if_freenameindex(array);
+                return fail(libc::ENOBUFS);
+            }
+            std::ptr::copy_nonoverlapping(text.as_ptr(), copy, text.len());
+            (*array.add(n)).if_index = interface.index;
+            (*array.add(n)).if_name = copy.cast();
+        }
+    }
+    Ok(array)
+}
+
 pub fn netmask(interface: &Interface) -> towpath_shm::layout::RawAddr {
     let mut mask = interface.addr;
     mask.port = 0;

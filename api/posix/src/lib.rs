@@ -23,6 +23,7 @@ pub mod epoll;
 mod errno;
 pub mod exec;
 pub mod hub;
+pub mod identity;
 pub mod interface;
 pub mod ioctl;
 pub mod message;

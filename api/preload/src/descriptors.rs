@@ -1,6 +1,6 @@
-//! Descriptors: close, dup, fcntl, ioctl, fstat.
+//! Descriptors: close, dup, fcntl, ioctl.
 
-use libc::{c_int, c_uint, c_ulong, stat};
+use libc::{c_int, c_uint, c_ulong};
 use towpath_posix::{descriptor, ioctl as posix_ioctl, process};
 
 use crate::{answer, real};
@@ -90,40 +90,4 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int
         }
         real::ioctl(fd, request, arg)
     }
-}
-
-/// The kernel takes a socket of ours for an eventfd; programs ask whether it is a socket.
-unsafe fn correct(fd: c_int, to: *mut stat, result: c_int) -> c_int {
-    if result == 0 && descriptor::is_socket(fd) {
-        // SAFETY: fstat succeeded, so there is a struct.
-        unsafe { (*to).st_mode = libc::S_IFSOCK | 0o777 };
-    }
-    result
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fstat(fd: c_int, to: *mut stat) -> c_int {
-    // SAFETY: see `close`.
-    unsafe { correct(fd, to, real::fstat(fd, to)) }
-}
-
-/// struct stat64 is struct stat on the machines we have.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fstat64(fd: c_int, to: *mut stat) -> c_int {
-    // SAFETY: see `close`.
-    unsafe { fstat(fd, to) }
-}
-
-/// fstat of programs built against an old glibc.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __fxstat(version: c_int, fd: c_int, to: *mut stat) -> c_int {
-    // SAFETY: see `close`.
-    unsafe { correct(fd, to, real::__fxstat(version, fd, to)) }
-}
-
-/// As above.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __fxstat64(version: c_int, fd: c_int, to: *mut stat) -> c_int {
-    // SAFETY: see `close`.
-    unsafe { __fxstat(version, fd, to) }
 }

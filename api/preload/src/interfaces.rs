@@ -58,3 +58,16 @@ pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mu
         }
     }
 }
+
+/// The array is freed by libc's if_freenameindex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn if_nameindex() -> *mut libc::if_nameindex {
+    if !process::is_active() {
+        // SAFETY: as called.
+        return unsafe { real::if_nameindex() };
+    }
+    interface::nameindex().unwrap_or_else(|errno| {
+        answer::set_errno(errno.0);
+        std::ptr::null_mut()
+    })
+}

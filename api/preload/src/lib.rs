@@ -13,6 +13,7 @@
 
 mod answer;
 mod descriptors;
+mod files;
 mod interfaces;
 mod polling;
 mod positional;

@@ -126,8 +126,17 @@ reals! {
     dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
     fcntl(fd: c_int, command: c_int, arg: usize) -> c_int;
     ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int;
-    fstat(fd: c_int, to: *mut stat) -> c_int;
-    __fxstat(version: c_int, fd: c_int, to: *mut stat) -> c_int;
+    fstat(fd: c_int, to: *mut libc::stat) -> c_int;
+    __fxstat(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int;
+    stat(path: *const c_char, to: *mut libc::stat) -> c_int;
+    __xstat(version: c_int, path: *const c_char, to: *mut libc::stat) -> c_int;
+    fstatat(dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
+    __fxstatat(version: c_int, dir: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int;
+    statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int;
+    readlink(path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t;
+    readlinkat(dir: c_int, path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t;
+    __readlink_chk(path: *const c_char, to: *mut c_char, len: size_t, room: size_t) -> ssize_t;
+    __readlinkat_chk(dir: c_int, path: *const c_char, to: *mut c_char, len: size_t, room: size_t) -> ssize_t;
     poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int;
@@ -141,6 +150,7 @@ reals! {
     epoll_pwait(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     getifaddrs(to: *mut *mut ifaddrs) -> c_int;
+    if_nameindex() -> *mut libc::if_nameindex;
     if_nametoindex(name: *const c_char) -> c_uint;
     if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char;
     fork() -> pid_t;
