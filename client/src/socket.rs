@@ -32,6 +32,8 @@ pub mod ready {
     pub const IN: u32 = 0x41;
     /// POLLOUT and POLLWRNORM.
     pub const OUT: u32 = 0x104;
+    /// POLLWRBAND, which a datagram socket says with POLLOUT.
+    pub const WRBAND: u32 = 0x200;
     /// POLLERR.
     pub const ERR: u32 = 8;
     /// POLLHUP.
@@ -185,7 +187,7 @@ fn datagram_readiness(slot: &Slot) -> u32 {
     let queued = program_fifo::queued(slot);
     let any_fits = program_fifo::room(slot) >= DATAGRAM_FOOTPRINT_MAX;
     if lacks_memory(slot) || slot.tx_cap.load(Acquire) != 0 && (queued == 0 || any_fits) {
-        mask |= OUT;
+        mask |= OUT | ready::WRBAND;
     }
     mask
 }

@@ -62,8 +62,7 @@ impl From<ListenError> for Errno {
 impl From<ConnectError> for Errno {
     fn from(error: ConnectError) -> Self {
         Self(match error {
-            ConnectError::NoPort => EADDRNOTAVAIL,
-            ConnectError::AddrInUse => EADDRINUSE,
+            ConnectError::NoPort | ConnectError::AddrInUse => EADDRNOTAVAIL,
             ConnectError::NetUnreachable => ENETUNREACH,
             ConnectError::Connected => EISCONN,
             ConnectError::Forbidden => EACCES,

@@ -43,7 +43,7 @@ const fn missing(names: &'static str, note: &'static str) -> Call {
 pub static CALLS: &[Call] = &[
     works(
         "socket",
-        "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: EPERM, as for a user without privileges; other protocols: EPROTONOSUPPORT. Other families are the kernel's",
+        "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: EPERM, as for a user without privileges; other protocols (SCTP, UDP-Lite, ...): EPROTONOSUPPORT. Other families are the kernel's",
     ),
     kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init open", ""),
     works("bind listen getsockname getpeername shutdown", ""),
@@ -75,7 +75,7 @@ pub static CALLS: &[Call] = &[
     ),
     kernel("__fdelt_chk", ""),
     works("sendfile sendfile64", "file to socket, through a buffer of 64 KiB"),
-    works("splice", "between a pipe and TCP, through a buffer of 64 KiB"),
+    works("splice", "between a pipe and TCP or UDP, through a buffer of 64 KiB"),
     missing("tee vmsplice copy_file_range", "EINVAL"),
     works("getsockopt setsockopt", "see the options below; others ENOPROTOOPT"),
     works(
@@ -84,7 +84,7 @@ pub static CALLS: &[Call] = &[
     ),
     works(
         "ioctl",
-        "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK (0), SIOCGIFCONF, SIOCGIFNAME, SIOCGIFINDEX, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFBRDADDR. What would change an interface: EPERM. Others: ENOTTY",
+        "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK (0), FIOGETOWN, FIOSETOWN, SIOCGPGRP, SIOCSPGRP, SIOCGIFCONF, SIOCGIFNAME, SIOCGIFINDEX, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFBRDADDR. What would change an interface: EPERM. Others: ENOTTY",
     ),
     works(
         "close dup dup2 dup3 close_range closefrom",

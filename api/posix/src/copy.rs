@@ -13,6 +13,8 @@ use crate::{Errno, Result, transfer};
 const CHUNK: usize = 64 << 10;
 const SPLICE_F_NONBLOCK: u32 = 2;
 const SPLICE_F_MORE: u32 = 4;
+/// With SPLICE_F_MOVE and SPLICE_F_GIFT.
+const SPLICE_F_ALL: u32 = 15;
 
 /// sendfile(2) to a socket of ours. `offset` None: the file's own position, which moves.
 pub fn sendfile(to: i32, from: i32, offset: Option<&mut i64>, count: usize) -> Result<usize> {
@@ -40,6 +42,7 @@ pub fn sendfile(to: i32, from: i32, offset: Option<&mut i64>, count: usize) -> R
         let read = match pread(from, &mut chunk[..wanted], start + done as i64) {
             Ok(0) => break Ok(()),
             Ok(read) => read,
+            Err(Errno(libc::EISDIR)) => break fail(libc::EINVAL),
             Err(errno) => break Err(errno),
         };
         let buffer = Buffer { at: chunk.as_mut_ptr(), len: read };
@@ -63,27 +66,55 @@ pub fn sendfile(to: i32, from: i32, offset: Option<&mut i64>, count: usize) -> R
     if done == 0 { result.map(|()| 0) } else { Ok(done) }
 }
 
-/// splice(2) between a pipe and a socket of ours.
-pub fn splice(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
-    match (descriptors::socket(from), descriptors::socket(to)) {
-        (Some(_), None) => from_socket(from, to, count, flags),
-        (None, Some(_)) => to_socket(from, to, count, flags),
-        // One end must be a pipe.
-        _ => fail(libc::EINVAL),
+/// splice(2) between a pipe and a socket of ours. `offsets`: whether the two ends came with one.
+pub fn splice(
+    from: i32,
+    to: i32,
+    offsets: (bool, bool),
+    count: usize,
+    flags: u32,
+) -> Result<usize> {
+    if count == 0 {
+        return Ok(0);
     }
+    let inward = descriptors::socket(from).is_some();
+    let (pipe, pipe_offset, offset) =
+        if inward { (to, offsets.1, offsets.0) } else { (from, offsets.0, offsets.1) };
+    if flags & !SPLICE_F_ALL != 0 || !is_pipe(pipe) {
+        return fail(libc::EINVAL);
+    }
+    if pipe_offset || offset {
+        return fail(if pipe_offset { libc::ESPIPE } else { libc::EINVAL });
+    }
+    if inward { from_socket(from, to, count, flags) } else { to_socket(from, to, count, flags) }
+}
+
+fn is_pipe(fd: i32) -> bool {
+    !crate::descriptor::is_ours(fd)
+        && towpath_client::syscall::fcntl(fd, libc::F_GETPIPE_SZ, 0).is_ok()
+}
+
+/// A datagram, of which the pipe gets as much as was asked for.
+fn from_datagrams(from: i32, to: i32, chunk: &mut [u8], flags: u32) -> Result<usize> {
+    // What is taken cannot be put back.
+    wait_for_pipe(to, libc::POLLOUT, flags)?;
+    let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
+    // SAFETY: the chunk is ours.
+    let len = unsafe { transfer::recv(from, &[buffer], 0) }?.len;
+    pipe_write(to, &chunk[..len], flags)
 }
 
 fn from_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
     let handle = Handle::new(from)?;
-    if handle.kind() != Kind::Stream {
-        return fail(libc::EINVAL);
-    }
     let mut chunk = vec![0u8; CHUNK.min(count)];
-    if chunk.is_empty() {
-        return Ok(0);
+    match handle.kind() {
+        Kind::Stream => {}
+        Kind::Listener => return fail(libc::ENOTCONN),
+        _ => return from_datagrams(from, to, &mut chunk, flags),
     }
     let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
-    let patience = handle.recv_patience(flags & SPLICE_F_NONBLOCK != 0);
+    // SPLICE_F_NONBLOCK is about the pipe: whether a socket blocks is the socket's own matter.
+    let patience = handle.recv_patience(false);
     // Looked at first, taken when the pipe has it: nothing is lost when the pipe is full.
     // SAFETY: the chunk is ours.
     let attempt = || unsafe { stream::recv(handle.client, handle.socket, &[buffer], true) };
@@ -97,10 +128,7 @@ fn from_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
 
 fn to_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
     let handle = Handle::new(to)?;
-    if handle.kind() != Kind::Stream {
-        return fail(libc::EINVAL);
-    }
-    let patience = handle.send_patience(flags & SPLICE_F_NONBLOCK != 0);
+    let patience = handle.send_patience(false);
     // Bytes taken from a pipe cannot be put back: wait for room first, and take no more than that.
     let writable = || match handle.socket.readiness(handle.client) & towpath_client::ready::OUT {
         0 => {
@@ -110,7 +138,7 @@ fn to_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
         _ => Ok(()),
     };
     handle.blocking(patience, writable)?;
-    let room = room_to_send(&handle);
+    let room = if handle.kind() == Kind::Stream { room_to_send(&handle) } else { CHUNK };
     let mut chunk = vec![0u8; CHUNK.min(count).min(room)];
     if chunk.is_empty() {
         return Ok(0);

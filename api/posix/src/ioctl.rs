@@ -21,6 +21,10 @@ const SIOCGIFMTU: u64 = 0x8921;
 const SIOCGIFHWADDR: u64 = 0x8927;
 const SIOCGIFINDEX: u64 = 0x8933;
 const SIOCATMARK: u64 = 0x8905;
+const FIOSETOWN: u64 = 0x8901;
+const SIOCSPGRP: u64 = 0x8902;
+const FIOGETOWN: u64 = 0x8903;
+const SIOCGPGRP: u64 = 0x8904;
 const FIOASYNC: u64 = 0x5452;
 /// Requests that would change an interface: SIOCSIF..., SIOCADDRT and SIOCDELRT.
 const CHANGES: [u64; 13] = [
@@ -50,7 +54,15 @@ pub unsafe fn ioctl(fd: i32, request: u64, arg: usize) -> Result<i32> {
     match request {
         libc::FIONREAD => put(unread(&handle)?),
         libc::TIOCOUTQ => put(queued(&handle)?.0),
-        SIOCOUTQNSD => put(queued(&handle)?.1),
+        SIOCOUTQNSD if handle.is_tcp() => put(queued(&handle)?.1),
+        // SAFETY: F_GETOWN and F_SETOWN take integers.
+        FIOGETOWN | SIOCGPGRP => put(unsafe { descriptor::fcntl(fd, libc::F_GETOWN, 0) }?),
+        FIOSETOWN | SIOCSPGRP => {
+            // SAFETY: as above, and the caller's promise.
+            unsafe {
+                descriptor::fcntl(fd, libc::F_SETOWN, (arg as *const i32).read_unaligned() as usize)
+            }
+        }
         SIOCATMARK if handle.is_tcp() => put(0),
         libc::FIONBIO => {
             // SAFETY: as above.
@@ -147,10 +159,13 @@ unsafe fn about_interface(handle: &Handle, request: u64, arg: usize) -> Result<i
         return Ok(0);
     }
     let len = row[..NAME].iter().position(|&byte| byte == 0).unwrap_or(NAME);
-    let named = || interfaces.iter().filter(|entry| interface::name(entry) == &row[..len]);
+    // As Linux: lo:1 is lo, but no address is labelled so.
+    let alias = row[..len].iter().position(|&byte| byte == b':');
+    let name = &row[..alias.unwrap_or(len)];
+    let named = || interfaces.iter().filter(|entry| interface::name(entry) == name);
     let first: Interface = *named().next().ok_or(Errno(libc::ENODEV))?;
     let v4 = named().find(|entry| entry.addr.family == libc::AF_INET as u16).copied();
-    let v4 = v4.ok_or(Errno(libc::EADDRNOTAVAIL));
+    let v4 = v4.filter(|_| alias.is_none()).ok_or(Errno(libc::EADDRNOTAVAIL));
     match request {
         SIOCGIFFLAGS => row[NAME..NAME + 2].copy_from_slice(&(first.flags as u16).to_ne_bytes()),
         SIOCGIFMTU => row[NAME..NAME + 4].copy_from_slice(&first.mtu.to_ne_bytes()),

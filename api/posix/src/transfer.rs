@@ -155,7 +155,8 @@ unsafe fn recv_datagram(
     // SAFETY: the caller's promise.
     let attempt = || unsafe { datagram::recv(handle.client, handle.socket, buffers, keep) };
     let Some(received) = handle.blocking(patience, attempt)? else {
-        return Ok(Arrival::default());
+        // Shut down: nobody waits any more, and who would not wait learns nothing.
+        return if patience.nonblocking { fail(libc::EAGAIN) } else { Ok(Arrival::default()) };
     };
     let whole = received.header.len as usize;
     let truncated = received.copied < whole;

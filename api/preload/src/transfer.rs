@@ -304,11 +304,8 @@ pub unsafe extern "C" fn splice(
     flags: c_uint,
 ) -> ssize_t {
     if descriptor::is_socket(from) || descriptor::is_socket(to) {
-        if !from_offset.is_null() || !to_offset.is_null() {
-            answer::set_errno(libc::ESPIPE);
-            return -1;
-        }
-        return answer::size(copy::splice(from, to, len, flags));
+        let offsets = (!from_offset.is_null(), !to_offset.is_null());
+        return answer::size(copy::splice(from, to, offsets, len, flags));
     }
     // SAFETY: see `read`.
     unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }
