@@ -169,7 +169,7 @@ const DATAGRAM_FOOTPRINT_MAX: u32 =
 fn datagram_readiness(slot: &Slot) -> u32 {
     use ready::{ERR, HUP, IN, OUT, RDHUP};
     let mut mask = 0;
-    if slot.error.load(Acquire) != 0 {
+    if slot.error.load(Acquire) != 0 || slot.flags.load(Acquire) & flags::ERRORS != 0 {
         mask |= ERR;
     }
     let shut_down = slot.shut.load(Relaxed);

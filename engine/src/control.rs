@@ -82,6 +82,7 @@ impl Engine {
                 plain(Reply::default())
             }
             call::GET_OPTION => plain(self.get_option(now, slot, request)?),
+            call::ERROR_QUEUE => plain(self.take_report(slot)?),
             call::SET_OPTION => {
                 self.set_fallible(now, slot, request)?;
                 plain(Reply::default())

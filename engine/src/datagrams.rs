@@ -1,21 +1,25 @@
 //! Datagrams on their way out.
 
 use std::net::IpAddr;
+use std::sync::atomic::Ordering::Release;
 
 use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
+use towpath_shm::control::Reply;
 use towpath_shm::layout::{DatagramHeader, Plain, event, flags};
 use towpath_stack::net::IfaceId;
-use towpath_stack::{DatagramOut, SendError, SocketId};
+use towpath_stack::{DatagramOut, SendError, SocketError, SocketId};
 use towpath_tcp::Instant;
 
 use crate::engine::Engine;
-use crate::errno::Errno;
+use crate::errno::{EAGAIN, Errno};
 use crate::host::fits;
 use crate::slots::present;
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 /// Datagrams of one socket before the others have their turn.
 const DATAGRAMS_A_TURN: u32 = 64;
+/// Bytes of the address at the front of a report.
+const REPORTER: usize = 16;
 /// "The socket's" in a header's `ttl` and `tos`.
 const DEFAULT: u16 = 0xffff;
 
@@ -45,6 +49,48 @@ impl Engine {
         self.send_datagrams(now, slot);
         while self.send_some(now, slot) {}
         self.backlog.retain(|&waiting| waiting != slot);
+    }
+
+    /// The oldest report of the error queue. The socket's pending error is the next one's then, as on
+    /// Linux.
+    pub(crate) fn take_report(&mut self, slot: u32) -> Result<Reply, Errno> {
+        let entry = self.host.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
+        let family = entry.family;
+        let errors = entry.owned.as_deref_mut().map(|owned| &mut owned.errors);
+        let errors = errors.ok_or(Errno(EAGAIN))?;
+        let report = errors.pop_front().ok_or(Errno(EAGAIN))?;
+        let next = errors.front().map_or(0, |next| Errno::from(next.reason).0);
+        if errors.is_empty() {
+            self.host.slots.set_flags(slot, 0, flags::ERRORS);
+        }
+        self.host.slots.shared(slot).error.store(next, Release);
+        let mut reply = Reply {
+            a: Errno::from(report.reason).0 as u32,
+            b: u32::from(report.message.0) << 8 | u32::from(report.message.1),
+            addr: present(family, report.remote),
+            ..Reply::default()
+        };
+        if let SocketError::MessageTooBig(mtu) = report.reason {
+            reply.slot = mtu;
+        }
+        let (from, payload) = reply.data.split_at_mut(REPORTER);
+        match report.from {
+            IpAddr::V4(v4) => from[..4].copy_from_slice(&v4.octets()),
+            IpAddr::V6(v6) => from.copy_from_slice(&v6.octets()),
+        }
+        let n = report.payload.len().min(payload.len());
+        payload[..n].copy_from_slice(&report.payload[..n]);
+        reply.len = (REPORTER + n) as u32;
+        Ok(reply)
+    }
+
+    /// IP_RECVERR was switched off.
+    pub(crate) fn forget_reports(&mut self, slot: u32) {
+        let owned = self.host.slots.get_mut(slot).and_then(|entry| entry.owned.as_deref_mut());
+        if let Some(owned) = owned {
+            owned.errors.clear();
+            self.host.slots.set_flags(slot, 0, flags::ERRORS);
+        }
     }
 
     /// After the turn: what packets lent from the FIFOs may be overwritten.

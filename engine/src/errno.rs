@@ -90,7 +90,7 @@ impl From<OptionError> for Errno {
         Self(match error {
             OptionError::NotApplicable => ENOPROTOOPT,
             OptionError::NoInterface => ENODEV,
-            OptionError::Membership => EADDRNOTAVAIL,
+            OptionError::Membership | OptionError::NotAvailable => EADDRNOTAVAIL,
             OptionError::TooMany => ENOBUFS,
             OptionError::NoSocket => EBADF,
             _ => EINVAL,

@@ -7,14 +7,19 @@ use std::time::Duration;
 
 use towpath_ring::{EngineRecv, EngineSend, Payload, Region, Windows, take_tx_wanted};
 use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Plain, event, flags};
-use towpath_stack::{DatagramMeta, EchoMeta, PendingId, SocketError, SocketEvent, SocketId, Stack};
+use towpath_stack::{
+    DatagramError, DatagramMeta, EchoMeta, PendingId, SocketError, SocketEvent, SocketId, Stack,
+};
 use towpath_tcp::Instant;
 
 use crate::channels::Channels;
 use crate::config::Buffers;
 use crate::errno::{ECONNRESET, EPIPE, Errno};
 use crate::report::EngineCounters;
-use crate::slots::{AF_INET6, Child, Slots, inherit, present, state};
+use crate::slots::{AF_INET6, Child, Rare, Slots, inherit, present, state};
+
+/// Reports in one socket's error queue: each has up to 1232 bytes of a datagram.
+const ERRORS_MAX: usize = 64;
 
 /// When a connection that waited found no memory for its place in the accept queue.
 const DEFERRAL_RETRY: Duration = Duration::from_millis(100);
@@ -67,15 +72,15 @@ impl Host {
         let (tx, tx_max) = fixed_or(sndbuf, buffers.send, buffers.send_max);
         let recv = EngineRecv::new(&self.windows, slot, rx, rx_max);
         let mut send = EngineSend::new(&self.windows, slot, tx, tx_max);
-        if self.windows.is_ample() {
-            // A fresh slot: nobody holds its lock. If not, the program asks.
-            send.attach();
-            self.watch_memory(slot);
-        }
         if near {
             // As Linux, which makes room for twenty segments, as large as loopback's, when a connection
             // begins: programs write to themselves before they read.
             send.set_generous(true);
+        }
+        if self.windows.is_ample() {
+            // A fresh slot: nobody holds its lock. If not, the program asks.
+            send.attach();
+            self.watch_memory(slot);
         }
         (recv, send)
     }
@@ -137,7 +142,7 @@ impl Host {
     ) -> Option<u32> {
         let entry = self.slots.get(listener)?;
         let (family, generation) = (entry.family, entry.generation);
-        let (rcvbuf, sndbuf) = (entry.rare().rcvbuf, entry.rare().sndbuf);
+        let Rare { rcvbuf, sndbuf, device, .. } = *entry.rare();
         let slot = self.slots.allocate(Kind::Stream, family, 6)?;
         inherit(self.slots.shared(slot), self.slots.shared(listener));
         let shared = self.slots.shared(slot);
@@ -147,8 +152,10 @@ impl Host {
         let entry = self.slots.get_mut(slot)?;
         entry.id = Some(child);
         entry.unclaimed = Some((listener, generation));
-        if (rcvbuf, sndbuf) != (0, 0) {
-            entry.set_rare(|rare| (rare.rcvbuf, rare.sndbuf) = (rcvbuf, sndbuf));
+        if (rcvbuf, sndbuf, device) != (0, 0, 0) {
+            entry.set_rare(|rare| {
+                (rare.rcvbuf, rare.sndbuf, rare.device) = (rcvbuf, sndbuf, device);
+            });
         }
         self.slots.set_flags(slot, flags::CONNECTED | flags::BOUND, 0);
         Some(slot)
@@ -307,6 +314,19 @@ impl towpath_stack::Host for Host {
 
     fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {
         self.counters.unexpected += 1;
+    }
+
+    fn datagram_error(&mut self, user: u32, error: DatagramError) {
+        let Some(entry) = self.slots.get_mut(user) else { return };
+        let errno = Errno::from(error.reason);
+        let errors = &mut entry.owned().errors;
+        if errors.len() >= ERRORS_MAX {
+            self.counters.errors_lost += 1;
+        } else {
+            errors.push_back(error);
+            self.slots.set_flags(user, flags::ERRORS, 0);
+        }
+        self.set_error(user, errno);
     }
 
     fn event(&mut self, user: u32, event: SocketEvent) {

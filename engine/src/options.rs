@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::{Slot, option_bit, setting};
-use towpath_stack::net::IfaceId;
+use towpath_stack::net::{IfaceId, Interface};
 use towpath_stack::{OptionError, SocketId, SocketInfo, SocketOption};
 use towpath_tcp::{CongestionKind, Instant, KeepAlive};
 
@@ -15,11 +15,15 @@ use crate::errno::{EADDRNOTAVAIL, EINVAL, ENODEV, ENOPROTOOPT, ENOTCONN, Errno};
 use crate::host::fixed_or;
 use crate::lifecycle::state_number;
 use crate::show::congestion_name;
+use crate::slots::{AF_INET, AF_INET6};
 use crate::tcp_info::{Beside, tcp_info};
 
 /// Levels and options as Linux numbers them.
 mod number {
     pub(super) const SOL_IP: u32 = 0;
+    pub(super) const SOL_SOCKET: u32 = 1;
+    pub(super) const SO_BINDTODEVICE: u32 = 25;
+    pub(super) const SO_BINDTOIFINDEX: u32 = 62;
     pub(super) const SOL_TCP: u32 = 6;
     pub(super) const SOL_IPV6: u32 = 41;
     pub(super) const TCP_MAXSEG: u32 = 2;
@@ -30,6 +34,12 @@ mod number {
     pub(super) const IP_MULTICAST_IF: u32 = 32;
     pub(super) const IP_ADD_MEMBERSHIP: u32 = 35;
     pub(super) const IP_DROP_MEMBERSHIP: u32 = 36;
+    pub(super) const IP_ADD_SOURCE_MEMBERSHIP: u32 = 39;
+    pub(super) const IP_DROP_SOURCE_MEMBERSHIP: u32 = 40;
+    pub(super) const MCAST_JOIN_GROUP: u32 = 42;
+    pub(super) const MCAST_LEAVE_GROUP: u32 = 45;
+    pub(super) const MCAST_JOIN_SOURCE_GROUP: u32 = 46;
+    pub(super) const MCAST_LEAVE_SOURCE_GROUP: u32 = 47;
     pub(super) const IP_MULTICAST_ALL: u32 = 49;
     pub(super) const IPV6_MULTICAST_IF: u32 = 17;
     pub(super) const IPV6_ADD_MEMBERSHIP: u32 = 20;
@@ -46,6 +56,8 @@ const SNDBUF_MIN: u32 = 4608;
 const BUF_MAX: u32 = towpath_ring::WINDOW_MAX;
 /// Linux counts it in repeated SYN-ACKs, 255 at most: more than eight hours.
 const DEFER_ACCEPT_MAX_S: u32 = 8 * 3600;
+/// Bytes of a `struct sockaddr_storage`.
+const STORAGE: usize = 128;
 /// IP_PMTUDISC_DO and IP_PMTUDISC_PROBE set the DF bit whatever the length.
 const PMTUDISC_DO: u64 = 2;
 
@@ -72,6 +84,12 @@ impl Engine {
             setting::MTU_DISCOVER => SocketOption::DontFragment((PMTUDISC_DO..=3).contains(&value)),
             setting::MULTICAST_TTL => SocketOption::MulticastTtl(value as u8),
             setting::MULTICAST_LOOP => SocketOption::MulticastLoop(on),
+            setting::RECVERR => {
+                if !on {
+                    self.forget_reports(slot);
+                }
+                SocketOption::RecvErrors(on)
+            }
             setting::RCVBUF => return self.set_recv_capacity(slot, clamp(value)),
             setting::SNDBUF => return self.set_send_capacity(slot, clamp(value)),
             // Read from the slot when they matter: at bind and at close.
@@ -151,6 +169,10 @@ impl Engine {
             self.set(now, slot, setting::LINGER2, kept.1 as u64);
         }
         let id = self.host.slots.get(slot).and_then(|entry| entry.id);
+        if let (Some(id), Some(device)) = (id, self.device(slot)) {
+            // Every stream has it.
+            let _ = self.stack.set_option(id, SocketOption::Device(Some(device)));
+        }
         if let (Some(id), Some(kind)) = (id, congestion) {
             // Every stream has it.
             let _ = self.stack.set_option(id, SocketOption::Congestion(kind));
@@ -202,12 +224,26 @@ impl Engine {
                 let set = self.host.slots.get(slot).and_then(|entry| entry.rare().congestion);
                 let configured = set.unwrap_or(self.stack.config().tcp.congestion);
                 let kind = info.and_then(|info| info.tcp).map_or(configured, |tcp| tcp.congestion);
-                put(&mut reply, congestion_name(kind).as_bytes());
+                // TCP_CA_NAME_MAX, as Linux gives it.
+                let mut name = [0; 16];
+                let text = congestion_name(kind).as_bytes();
+                name[..text.len()].copy_from_slice(text);
+                put(&mut reply, &name);
             }
             (SOL_TCP, TCP_MAXSEG) => {
                 // Without a connection Linux tells the least that every peer takes.
                 let mss = info.and_then(|info| info.tcp).map_or(536, |tcp| tcp.snd_mss);
                 put(&mut reply, &mss.to_ne_bytes());
+            }
+            (SOL_SOCKET, SO_BINDTODEVICE) => {
+                if let Some(iface) = self.device(slot) {
+                    let interface = self.stack.net.interfaces().get(iface.index());
+                    put(&mut reply, interface.ok_or(Errno(ENODEV))?.name().as_bytes());
+                }
+            }
+            (SOL_SOCKET, SO_BINDTOIFINDEX) => {
+                let index = self.host.slots.get(slot).map_or(0, |entry| entry.rare().device);
+                put(&mut reply, &index.to_ne_bytes());
             }
             (SOL_IP, IP_MTU) | (SOL_IPV6, IPV6_MTU) => {
                 let mtu = info.and_then(|info| info.mtu).ok_or(Errno(ENOTCONN))?;
@@ -259,10 +295,30 @@ impl Engine {
                 Ok(())
             }
             (SOL_IP, IP_MULTICAST_ALL) => {
-                Ok(self.stack.set_option(id, SocketOption::MulticastAll(int(data)? != 0))?)
+                let on = match int(data)? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Errno(EINVAL)),
+                };
+                Ok(self.stack.set_option(id, SocketOption::MulticastAll(on))?)
+            }
+            (SOL_SOCKET, SO_BINDTODEVICE) => {
+                let named = |iface: &&Interface| iface.name().as_bytes() == data;
+                let iface = match data {
+                    [] => 0,
+                    _ => {
+                        let found = self.stack.net.interfaces().iter().find(named);
+                        u32::from(found.ok_or(Errno(ENODEV))?.id().0) + 1
+                    }
+                };
+                self.bind_to_device(slot, id, iface)
+            }
+            (SOL_SOCKET, SO_BINDTOIFINDEX) => {
+                let index = u16::try_from(int(data)?).map_err(|_| Errno(EINVAL))?;
+                self.bind_to_device(slot, id, index.into())
             }
             (SOL_IP, IP_MULTICAST_IF) => {
-                let iface = self.interface_v4(data)?;
+                let iface = self.interface_v4(data).map_err(no_such_address)?;
                 Ok(self.stack.set_option(id, SocketOption::MulticastInterface(iface))?)
             }
             (SOL_IPV6, IPV6_MULTICAST_IF) => {
@@ -272,12 +328,31 @@ impl Engine {
             (SOL_IP, IP_ADD_MEMBERSHIP | IP_DROP_MEMBERSHIP) => {
                 let group = Ipv4Addr::from(array::<4>(data, 0)?).into();
                 let iface = self.interface_v4(data.get(4..).unwrap_or_default())?;
-                self.membership(now, id, request.b == IP_ADD_MEMBERSHIP, group, iface)
+                self.membership(now, id, request.b == IP_ADD_MEMBERSHIP, group, iface, None)
+            }
+            (SOL_IP, IP_ADD_SOURCE_MEMBERSHIP | IP_DROP_SOURCE_MEMBERSHIP) => {
+                let join = request.b == IP_ADD_SOURCE_MEMBERSHIP;
+                let group = Ipv4Addr::from(array::<4>(data, 0)?).into();
+                let source = Ipv4Addr::from(array::<4>(data, 8)?).into();
+                let iface = self.interface_v4(data.get(4..8).unwrap_or_default())?;
+                self.membership(now, id, join, group, iface, Some(source))
+            }
+            (SOL_IP | SOL_IPV6, MCAST_JOIN_GROUP | MCAST_LEAVE_GROUP) => {
+                let iface = self.interface(int(data)?)?;
+                let group = storage(request.a, data, 8)?;
+                self.membership(now, id, request.b == MCAST_JOIN_GROUP, group, iface, None)
+            }
+            (SOL_IP | SOL_IPV6, MCAST_JOIN_SOURCE_GROUP | MCAST_LEAVE_SOURCE_GROUP) => {
+                let iface = self.interface(int(data)?)?;
+                let group = storage(request.a, data, 8)?;
+                let source = storage(request.a, data, 8 + STORAGE)?;
+                let join = request.b == MCAST_JOIN_SOURCE_GROUP;
+                self.membership(now, id, join, group, iface, Some(source))
             }
             (SOL_IPV6, IPV6_ADD_MEMBERSHIP | IPV6_DROP_MEMBERSHIP) => {
                 let group = Ipv6Addr::from(array::<16>(data, 0)?).into();
                 let iface = self.interface(int(data.get(16..).unwrap_or_default())?)?;
-                self.membership(now, id, request.b == IPV6_ADD_MEMBERSHIP, group, iface)
+                self.membership(now, id, request.b == IPV6_ADD_MEMBERSHIP, group, iface, None)
             }
             _ => Err(Errno(ENOPROTOOPT)),
         }
@@ -290,17 +365,31 @@ impl Engine {
         join: bool,
         group: IpAddr,
         iface: Option<IfaceId>,
+        source: Option<IpAddr>,
     ) -> Result<(), Errno> {
         let done = if join {
-            self.stack.join_group(now, id, group, iface)
+            self.stack.join_group(now, id, group, iface, source)
         } else {
-            self.stack.leave_group(now, id, group, iface)
+            self.stack.leave_group(now, id, group, iface, source)
         };
         done.map_err(|error| match error {
             OptionError::Membership if join => Errno(crate::errno::EADDRINUSE),
             OptionError::Membership => Errno(EADDRNOTAVAIL),
             other => other.into(),
         })
+    }
+
+    /// Numbers of interfaces that are not there are taken too, as on Linux: they may come.
+    fn bind_to_device(&mut self, slot: u32, id: SocketId, index: u32) -> Result<(), Errno> {
+        if let Some(entry) = self.host.slots.get_mut(slot) {
+            entry.set_rare(|rare| rare.device = index);
+        }
+        Ok(self.stack.set_option(id, SocketOption::Device(self.device(slot)))?)
+    }
+
+    fn device(&self, slot: u32) -> Option<IfaceId> {
+        let index = self.host.slots.get(slot).map_or(0, |entry| entry.rare().device);
+        u16::try_from(index).ok()?.checked_sub(1).map(IfaceId)
     }
 
     /// From a 1-based index; 0: any.
@@ -327,11 +416,27 @@ impl Engine {
         if addr.is_unspecified() {
             return Ok(None);
         }
-        let has = |iface: &&towpath_stack::net::Interface| {
+        let has = |iface: &&Interface| {
             iface.addresses().iter().any(|address| address.addr() == IpAddr::V4(addr))
         };
         let iface = self.stack.net.interfaces().iter().find(has).ok_or(Errno(ENODEV))?;
         Ok(Some(iface.id()))
+    }
+}
+
+/// IP_MULTICAST_IF has its own errno for an address that no interface has.
+fn no_such_address(errno: Errno) -> Errno {
+    if errno == Errno(ENODEV) { Errno(EADDRNOTAVAIL) } else { errno }
+}
+
+/// The address in the `struct sockaddr_storage` at `at`, which must be of the level's family.
+fn storage(level: u32, data: &[u8], at: usize) -> Result<IpAddr, Errno> {
+    let family = u32::from(u16::from_ne_bytes(array::<2>(data, at)?));
+    match (level, family) {
+        (SOL_IP, AF_INET) => Ok(Ipv4Addr::from(array::<4>(data, at + 4)?).into()),
+        (SOL_IPV6, AF_INET6) => Ok(Ipv6Addr::from(array::<16>(data, at + 8)?).into()),
+        (SOL_IP, _) => Err(Errno(EINVAL)),
+        _ => Err(Errno(EADDRNOTAVAIL)),
     }
 }
 

@@ -152,6 +152,8 @@ pub(crate) struct EngineCounters {
     pub unclaimed: u64,
     /// Times that a program had to wait for transmit memory.
     pub starved: u64,
+    /// Reports that found a full error queue.
+    pub errors_lost: u64,
     /// Callbacks of the stack that cannot happen here.
     pub unexpected: u64,
 }
@@ -172,6 +174,7 @@ impl EngineCounters {
             strangers,
             unclaimed,
             starved,
+            errors_lost,
             unexpected,
         } = *self;
         vec![
@@ -187,6 +190,7 @@ impl EngineCounters {
             ("strangers", strangers),
             ("unclaimed", unclaimed),
             ("starved", starved),
+            ("errors_lost", errors_lost),
             ("unexpected", unexpected),
         ]
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use towpath_ring::{EngineRecv, EngineSend, Region};
 use towpath_shm::layout::{Kind, RawAddr, Slot, event, flags};
-use towpath_stack::SocketId;
+use towpath_stack::{DatagramError, SocketId};
 use towpath_tcp::{CongestionKind, Instant};
 
 use crate::channels::ChannelId;
@@ -81,6 +81,8 @@ pub(crate) struct Rare {
     pub linger2_s: i8,
     /// Nobody holds it, but it is in a message: kept until then.
     pub parked: Option<Instant>,
+    /// SO_BINDTODEVICE as an interface's number; 0: none.
+    pub device: u32,
     /// TCP_DEFER_ACCEPT of a listener; 0: off.
     pub defer_accept_s: u32,
     /// An accepted connection that waits for its first bytes, until then.
@@ -99,6 +101,7 @@ static ORDINARY: Rare = Rare {
     syn_retries: 0,
     linger2_s: 0,
     parked: None,
+    device: 0,
     defer_accept_s: 0,
     deferred: None,
     bound: None,
@@ -156,6 +159,8 @@ pub(crate) struct Owned {
     pub rx: Option<EngineRecv>,
     /// Datagrams.
     pub tx: Option<EngineSend>,
+    /// Reports that the program has not read (IP_RECVERR), oldest first.
+    pub errors: VecDeque<DatagramError>,
     /// Bytes of `tx` that are in packets and not to be overwritten before these are out.
     pub tx_lent: u32,
     /// Connections that were put into `rx` and not claimed, oldest first.
@@ -442,6 +447,7 @@ fn reset(slot: &Slot) {
         &slot.rx_wanted,
         &slot.tx_unacked,
         &slot.tx_limit,
+        &slot.tx_goal,
         &slot.rx_head,
         &slot.tx_tail,
         &slot.tx_dirty,

@@ -24,11 +24,12 @@ macro_rules! programs {
 }
 
 programs! {
-    addresses bind_listen connect cork disconnect duplex duplicates epoll_errors epoll_modes
-    epoll_threads exec files fork fork_threads handlers identity ioctls limit linger listeners many
-    masks messages modules names nonblocking null_pointers options options_rare peeking poll_room
-    poll_select ports printing queue_sizes receive_flags reset rights sandbox sendfile_more shutdown
-    signals spawn timeouts transfer udp udp_shared unconnected vectors waiting
+    addresses bind_listen connect control_messages cork device disconnect duplex duplicates
+    epoll_errors epoll_modes epoll_threads error_queue exec files fork fork_threads handlers
+    identity ioctls limit linger listeners many masks messages modules multicast names nonblocking
+    null_pointers options options_rare peeking poll_room poll_select ports printing queue_sizes
+    receive_flags reset rights sandbox sendfile_more shutdown signals spawn tcp_options timeouts
+    transfer udp udp_shared unconnected vectors waiting
 }
 
 /// A program that nobody runs would be no test.

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
 use towpath_client::syscall::SignalsBlocked;
+use towpath_client::{Lock, LockGuard};
 use towpath_shm::control::{Interface, Request, call};
 use towpath_shm::layout::{Plain, RawAddr};
 
@@ -40,7 +41,6 @@ pub fn name_of(index: u32) -> Result<[u8; 16]> {
     }
 }
 
-/// The netmask of an address as an address.
 /// if_nameindex(3): an array that ends with an entry of zeros; it and each name are from malloc, as
 /// if_freenameindex frees them.
 pub fn nameindex() -> Result<*mut libc::if_nameindex> {
@@ -71,6 +71,7 @@ pub fn nameindex() -> Result<*mut libc::if_nameindex> {
     Ok(array)
 }
 
+/// The netmask of an address as an address.
 pub fn netmask(interface: &Interface) -> towpath_shm::layout::RawAddr {
     let mut mask = interface.addr;
     mask.port = 0;
@@ -104,6 +105,56 @@ pub(crate) fn is_broadcast(addr: &RawAddr) -> bool {
         BROADCASTS.get_or_init(broadcasts)
     });
     known.contains(&ip)
+}
+
+/// What datagrams were sent from and over before, which need not be asked again.
+static KNOWN: Lock<Vec<(u32, [u8; 16])>> = Lock::new(Vec::new());
+
+/// For fork, with signals blocked, as whoever holds it has them.
+pub(crate) fn lock() -> LockGuard<'static, impl Sized> {
+    KNOWN.lock()
+}
+
+/// Whether a datagram can be sent from an address (family 0: any) and over an interface (0: any), which
+/// a control message names.
+///
+/// # Errors
+/// ENODEV when there is no such interface, ENETUNREACH or EINVAL when there is no such address.
+pub(crate) fn check_source(local: &RawAddr, index: u32) -> Result<()> {
+    let v4 = i32::from(local.family) == libc::AF_INET;
+    let no_address = local.family == 0 || v4 && local.ip[0] == 127;
+    let knows = |list: &[(u32, [u8; 16])]| {
+        (index == 0 || list.iter().any(|entry| entry.0 == index))
+            && (no_address || list.iter().any(|entry| entry.1 == local.ip))
+    };
+    if index == 0 && no_address {
+        return Ok(());
+    }
+    let _signals = SignalsBlocked::new();
+    if knows(&KNOWN.lock()) {
+        return Ok(());
+    }
+    let fresh: Vec<_> = list()?.iter().map(|entry| (entry.index, entry.addr.ip)).collect();
+    let found = knows(&fresh);
+    let device = index == 0 || fresh.iter().any(|entry| entry.0 == index);
+    *KNOWN.lock() = fresh;
+    match (found, device) {
+        (true, _) => Ok(()),
+        (false, false) => fail(libc::ENODEV),
+        (false, true) if v4 => fail(libc::ENETUNREACH),
+        (false, true) => fail(libc::EINVAL),
+    }
+}
+
+/// The first IPv4 address of an interface, when `addr` is a group or a broadcast address.
+pub(crate) fn answering(ip: &[u8], index: u32) -> Option<[u8; 16]> {
+    let mut addr = RawAddr { family: libc::AF_INET as u16, ..RawAddr::default() };
+    addr.ip[..4].copy_from_slice(ip.get(..4)?);
+    let group = (224..240).contains(&addr.ip[0]) || is_broadcast(&addr);
+    let interfaces = if group { list().ok()? } else { return None };
+    let v4 =
+        |entry: &&Interface| entry.index == index && i32::from(entry.addr.family) == libc::AF_INET;
+    interfaces.iter().find(v4).map(|entry| entry.addr.ip)
 }
 
 fn broadcasts() -> Vec<[u8; 4]> {

@@ -30,6 +30,7 @@ pub mod message;
 pub mod option;
 pub mod poll;
 pub mod process;
+mod report;
 pub mod rights;
 pub mod socket;
 pub mod transfer;

@@ -7,9 +7,11 @@ use towpath_shm::layout::{DatagramHeader, RawAddr, option_bit};
 use crate::errno::fail;
 use crate::socket::Handle;
 use crate::transfer::{self, Arrival};
-use crate::{Errno, Result, address};
+use crate::{Errno, Result, address, interface};
 
 const UDP_SEGMENT: i32 = 103;
+/// TCP_CM_INQ, which is TCP_INQ.
+const TCP_CM_INQ: i32 = 36;
 const HEADER: usize = size_of::<libc::cmsghdr>();
 const ALIGN: usize = size_of::<usize>();
 
@@ -58,6 +60,7 @@ pub unsafe fn sendmsg(fd: i32, message: *const libc::msghdr, flags: i32) -> Resu
         // SAFETY: as above.
         Some(unsafe { address::read(message.msg_name.cast(), message.msg_namelen) }?)
     };
+    let handle = Handle::new(fd)?;
     let control = if message.msg_control.is_null() {
         Control::default()
     } else {
@@ -65,7 +68,7 @@ pub unsafe fn sendmsg(fd: i32, message: *const libc::msghdr, flags: i32) -> Resu
         let bytes = unsafe {
             std::slice::from_raw_parts(message.msg_control.cast::<u8>(), message.msg_controllen)
         };
-        parse_control(bytes)?
+        parse_control(bytes, For::of(&handle))?
     };
     // SAFETY: as above.
     unsafe { transfer::send(fd, buffers, flags, to, &control) }
@@ -100,8 +103,13 @@ pub unsafe fn recvmsg(fd: i32, message: *mut libc::msghdr, flags: i32) -> Result
         }
     };
     let mut writer = ControlWriter { room, used: 0, truncated: false };
-    if let Some(header) = &arrival.header {
-        write_control(&handle, header, &mut writer);
+    match (&arrival.report, &arrival.header) {
+        (Some(report), _) => {
+            let (level, kind, data) = report.control(&handle);
+            writer.put(level, kind, &data);
+        }
+        (None, Some(header)) => write_control(&handle, header, &mut writer),
+        (None, None) => write_stream_control(&handle, &mut writer),
     }
     message.msg_controllen = writer.used as _;
     if writer.truncated {
@@ -203,7 +211,34 @@ pub unsafe fn recvmmsg(
     Ok(done)
 }
 
-fn parse_control(mut bytes: &[u8]) -> Result<Control> {
+/// Whose control messages: those of other protocols mean nothing to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum For {
+    Tcp,
+    V4,
+    V6,
+}
+
+impl For {
+    fn of(handle: &Handle) -> Self {
+        match handle.slot.family.load(Relaxed) {
+            _ if handle.is_tcp() => Self::Tcp,
+            address::INET => Self::V4,
+            _ => Self::V6,
+        }
+    }
+
+    fn hears(self, level: i32) -> bool {
+        match level {
+            libc::SOL_SOCKET => true,
+            libc::IPPROTO_IP | libc::IPPROTO_UDP => self != Self::Tcp,
+            libc::IPPROTO_IPV6 => self == Self::V6,
+            _ => false,
+        }
+    }
+}
+
+fn parse_control(mut bytes: &[u8], whose: For) -> Result<Control> {
     let mut control = Control::default();
     while bytes.len() >= HEADER {
         let len = usize::from_ne_bytes(bytes[..8].try_into().map_err(|_| Errno(libc::EINVAL))?);
@@ -214,7 +249,9 @@ fn parse_control(mut bytes: &[u8]) -> Result<Control> {
             return fail(libc::EINVAL);
         }
         let (level, kind, data) = (word(8), word(12), &bytes[HEADER..len]);
-        apply_control(&mut control, level, kind, data)?;
+        if whose.hears(level) {
+            apply_control(&mut control, level, kind, data)?;
+        }
         bytes = bytes.get(len.next_multiple_of(ALIGN)..).unwrap_or(&[]);
     }
     Ok(control)
@@ -240,14 +277,17 @@ fn apply_control(control: &mut Control, level: i32, kind: i32, data: &[u8]) -> R
             control.local = source(&data[..16]);
             control.ifindex = u32::from_ne_bytes([data[16], data[17], data[18], data[19]]);
         }
-        (libc::IPPROTO_IP, libc::IP_TTL) if int()? == 0 => return fail(libc::EINVAL),
+        (libc::IPPROTO_IP, libc::IP_TTL) if int()? < 1 => return fail(libc::EINVAL),
         (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
             control.ttl = byte(int()?)?
         }
         (libc::IPPROTO_IP, libc::IP_TOS) if data.len() == 1 => control.tos = u16::from(data[0]),
+        (libc::IPPROTO_IP, libc::IP_TOS) if int()? < 0 => return fail(libc::EINVAL),
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
             control.tos = byte(int()?)?
         }
+        // What AF_UNIX sockets understand does no harm.
+        (libc::SOL_SOCKET, libc::SCM_RIGHTS | libc::SCM_CREDENTIALS) => {}
         (libc::IPPROTO_UDP, UDP_SEGMENT) => match *data {
             [a, b] => control.segment_size = Some(u16::from_ne_bytes([a, b])),
             _ => return fail(libc::EINVAL),
@@ -276,16 +316,26 @@ struct ControlWriter<'a> {
 
 impl ControlWriter<'_> {
     fn put(&mut self, level: i32, kind: i32, data: &[u8]) {
-        let len = HEADER + data.len();
-        let Some(at) = self.room.get_mut(self.used..).filter(|at| at.len() >= len) else {
+        let Some(at) = self.room.get_mut(self.used..).filter(|at| at.len() >= HEADER) else {
             self.truncated = true;
             return;
         };
+        // What does not fit is cut, as put_cmsg does.
+        let len = (HEADER + data.len()).min(at.len());
+        self.truncated |= len < HEADER + data.len();
         at[..8].copy_from_slice(&len.to_ne_bytes());
         at[8..12].copy_from_slice(&level.to_ne_bytes());
         at[12..16].copy_from_slice(&kind.to_ne_bytes());
-        at[HEADER..len].copy_from_slice(data);
+        at[HEADER..len].copy_from_slice(&data[..len - HEADER]);
         self.used = (self.used + len.next_multiple_of(ALIGN)).min(self.room.len());
+    }
+}
+
+/// TCP_INQ: what is left to be read, if the program wants to know.
+fn write_stream_control(handle: &Handle, out: &mut ControlWriter<'_>) {
+    if handle.is_tcp() && crate::option::wants_inq(handle.socket) {
+        let left = towpath_client::stream::unread(handle.client, handle.socket) as i32;
+        out.put(libc::IPPROTO_TCP, TCP_CM_INQ, &left.to_ne_bytes());
     }
 }
 
@@ -300,35 +350,32 @@ fn write_control(handle: &Handle, header: &DatagramHeader, out: &mut ControlWrit
         out.put(libc::SOL_SOCKET, libc::SO_TIMESTAMP, &pair(seconds, ns / 1000));
     }
     let (tos, ttl) = (i32::from(header.tos), i32::from(header.ttl));
-    if handle.slot.family.load(Relaxed) == address::INET {
-        if bits & option_bit::PKTINFO != 0 {
-            let ip = &header.local.ip[..4];
-            out.put(
-                libc::IPPROTO_IP,
-                libc::IP_PKTINFO,
-                &[&header.ifindex.to_ne_bytes()[..], ip, ip].concat(),
-            );
-        }
-        if bits & option_bit::RECVTTL != 0 {
-            out.put(libc::IPPROTO_IP, libc::IP_TTL, &ttl.to_ne_bytes());
-        }
-        if bits & option_bit::RECVTOS != 0 {
-            out.put(libc::IPPROTO_IP, libc::IP_TOS, &[tos as u8]);
-        }
-        return;
+    let v6_socket = handle.slot.family.load(Relaxed) == address::INET6;
+    let shown =
+        address::shown(header.local, if v6_socket { address::INET6 } else { address::INET });
+    let is_v4 = !v6_socket || address::is_mapped(&shown);
+    if bits & option_bit::PKTINFO_V6 != 0 && v6_socket {
+        let info = [&shown.ip[..], &header.ifindex.to_ne_bytes()].concat();
+        out.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
     }
-    if bits & option_bit::PKTINFO != 0 {
-        let local = address::shown(header.local, address::INET6);
-        out.put(
-            libc::IPPROTO_IPV6,
-            libc::IPV6_PKTINFO,
-            &[&local.ip[..], &header.ifindex.to_ne_bytes()].concat(),
-        );
+    if bits & option_bit::PKTINFO != 0 && is_v4 {
+        let ip = if v6_socket { &shown.ip[12..] } else { &shown.ip[..4] };
+        // The address to answer from: of a group or a broadcast, the interface's.
+        let own = interface::answering(ip, header.ifindex);
+        let own = own.as_ref().map_or(ip, |own| &own[..4]);
+        let info = [&header.ifindex.to_ne_bytes()[..], own, ip].concat();
+        out.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
     }
-    if bits & option_bit::RECVTTL != 0 {
+    if bits & option_bit::RECVTTL != 0 && is_v4 {
+        out.put(libc::IPPROTO_IP, libc::IP_TTL, &ttl.to_ne_bytes());
+    }
+    if bits & option_bit::RECVTOS != 0 && is_v4 {
+        out.put(libc::IPPROTO_IP, libc::IP_TOS, &[tos as u8]);
+    }
+    if bits & option_bit::RECVHOPLIMIT != 0 && !is_v4 {
         out.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &ttl.to_ne_bytes());
     }
-    if bits & option_bit::RECVTOS != 0 {
+    if bits & option_bit::RECVTCLASS != 0 && !is_v4 {
         out.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &tos.to_ne_bytes());
     }
 }
@@ -346,19 +393,23 @@ mod tests {
         writer.put(libc::IPPROTO_UDP, UDP_SEGMENT, &1200u16.to_ne_bytes());
         let used = writer.used;
         assert!(!writer.truncated);
-        let control = parse_control(&room[..used]).unwrap();
+        let control = parse_control(&room[..used], For::V4).unwrap();
         assert_eq!((control.ifindex, control.ttl, control.tos), (3, 9, 0xffff));
         assert_eq!(control.segment_size, Some(1200));
         assert_eq!(control.local, RawAddr::new("10.0.0.1:0".parse().unwrap()));
-        assert_eq!(parse_control(&[0xff; 24]).unwrap_err(), Errno(libc::EINVAL));
+        assert_eq!(parse_control(&[0xff; 24], For::V4).unwrap_err(), Errno(libc::EINVAL));
+        let nothing = parse_control(&room[..used], For::Tcp).unwrap();
+        assert_eq!((nothing.ifindex, nothing.segment_size), (0, None));
     }
 
     #[test]
     fn what_does_not_fit_is_said_to_be_cut() {
         let mut room = [0u8; 20];
         let mut writer = ControlWriter { room: &mut room, used: 0, truncated: false };
-        writer.put(libc::SOL_SOCKET, libc::SO_TIMESTAMP, &[0; 16]);
+        writer.put(libc::SOL_SOCKET, libc::SO_TIMESTAMP, &[7; 16]);
         assert!(writer.truncated);
-        assert_eq!(writer.used, 0);
+        assert_eq!((writer.used, writer.room[0], writer.room[19]), (20, 20, 7));
+        writer.put(libc::IPPROTO_IP, libc::IP_TTL, &[1; 4]);
+        assert_eq!(writer.used, 20);
     }
 }

@@ -59,6 +59,9 @@ pub unsafe fn getsockopt(
         Effect::Special => get_special(&handle, level, name)?,
         Effect::Refused { errno } => return fail(errno),
     };
+    if name == libc::SO_BINDTODEVICE && level == libc::SOL_SOCKET && too_short(&bytes, room) {
+        return fail(libc::EINVAL);
+    }
     let n = bytes.len().min(room as usize);
     // SAFETY: the caller's promise; n is at most what there is room for.
     unsafe {
@@ -80,6 +83,9 @@ pub unsafe fn setsockopt(
     len: libc::socklen_t,
 ) -> Result<()> {
     let handle = Handle::new(fd)?;
+    if handle.is_tcp() {
+        refuse_to_stream(level, name)?;
+    }
     let option = find(&handle, level, name)?;
     if len as usize > DATA_MAX {
         return fail(libc::EINVAL);
@@ -141,6 +147,35 @@ pub(crate) fn segment_size(socket: Socket) -> u16 {
     remembered(socket, libc::IPPROTO_UDP, table::UDP_SEGMENT).map_or(0, |size| size as u16)
 }
 
+/// Whether recvmsg tells what is left to be read (TCP_INQ).
+pub(crate) fn wants_inq(socket: Socket) -> bool {
+    remembered(socket, libc::IPPROTO_TCP, table::TCP_INQ) == Some(1)
+}
+
+/// What an accepted connection has from its listener.
+pub(crate) fn inherit(from: Socket, to: Socket) {
+    let _signals = SignalsBlocked::new();
+    let mut map = REMEMBERED.lock();
+    let range = (from.slot, i32::MIN, i32::MIN)..=(from.slot, i32::MAX, i32::MAX);
+    let own = |level, name| {
+        [(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT), (libc::SOL_SOCKET, libc::SO_PRIORITY)]
+            .contains(&(level, name))
+    };
+    let found = map.range(range).filter(|((_, level, name), (generation, _))| {
+        *generation == from.generation && !own(*level, *name)
+    });
+    let found: Vec<_> = found.map(|(&key, &(_, value))| (key, value)).collect();
+    for ((_, level, name), value) in found {
+        map.insert((to.slot, level, name), (to.generation, value));
+    }
+}
+
+/// IP_FREEBIND or IPV6_FREEBIND: it may send from addresses that are not there.
+pub(crate) fn may_use_any_address(handle: &Handle) -> bool {
+    let set = |level, name| remembered(handle.socket, level, name).is_some_and(|value| value != 0);
+    set(libc::IPPROTO_IP, libc::IP_FREEBIND) || set(libc::IPPROTO_IPV6, libc::IPV6_FREEBIND)
+}
+
 /// For fork, with signals blocked, as whoever holds it has them.
 pub(crate) fn lock() -> LockGuard<'static, impl Sized> {
     REMEMBERED.lock()
@@ -194,6 +229,27 @@ fn find(handle: &Handle, level: i32, name: i32) -> Result<&'static SocketOption>
         Some(option) => Ok(option),
         None => fail(libc::ENOPROTOOPT),
     }
+}
+
+/// Multicast is nothing for connections.
+fn refuse_to_stream(level: i32, name: i32) -> Result<()> {
+    use libc::{IPPROTO_IP, IPPROTO_IPV6};
+    match (level, name) {
+        (IPPROTO_IP, libc::IP_ADD_MEMBERSHIP | libc::IP_DROP_MEMBERSHIP)
+        | (IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP | libc::IPV6_DROP_MEMBERSHIP) => {
+            fail(libc::EPROTO)
+        }
+        (IPPROTO_IP, libc::IP_MULTICAST_IF | libc::IP_MULTICAST_TTL) => fail(libc::EINVAL),
+        (IPPROTO_IPV6, libc::IPV6_MULTICAST_IF | libc::IPV6_MULTICAST_HOPS) => {
+            fail(libc::ENOPROTOOPT)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The name of a device wants room for any.
+fn too_short(name: &[u8], room: libc::socklen_t) -> bool {
+    !name.is_empty() && (room as usize) < libc::IFNAMSIZ
 }
 
 /// ip_getsockopt has another errno than ip_setsockopt for the levels of others.

@@ -62,6 +62,12 @@ impl Handle {
         matches!(self.kind(), Kind::Stream | Kind::Listener)
     }
 
+    /// Whether it is a TCP connection that is open.
+    pub fn is_connected(&self) -> bool {
+        let seen = self.slot.flags.load(Acquire);
+        self.kind() == Kind::Stream && seen & flags::CONNECTED != 0 && is_open_stream(self.slot)
+    }
+
     /// O_NONBLOCK of the open file.
     pub fn nonblocking(&self) -> bool {
         self.slot.file_flags.load(Relaxed) & libc::O_NONBLOCK as u32 != 0
@@ -232,6 +238,7 @@ pub unsafe fn accept4(
     }
     let client = handle.client;
     let open = |socket| {
+        crate::option::inherit(handle.socket, socket);
         descriptor::open(client, socket, file_flags).map_err(|errno| Error::Refused(errno.0))
     };
     // It was closed: whatever that gave, the descriptor is gone.

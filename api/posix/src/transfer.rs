@@ -5,6 +5,7 @@ use towpath_shm::layout::{DatagramHeader, Kind, RawAddr, option_bit};
 
 use crate::errno::fail;
 use crate::message::Control;
+use crate::report::Report;
 use crate::socket::{Handle, Patience, bind_any};
 use crate::{Errno, Result, address, cork, interface};
 
@@ -27,6 +28,8 @@ pub struct Arrival {
     pub header: Option<DatagramHeader>,
     /// MSG_TRUNC and the like.
     pub flags: i32,
+    /// From the error queue.
+    pub report: Option<Report>,
 }
 
 /// Buffers from an iovec array as a program passes it.
@@ -73,7 +76,8 @@ fn check_pointers(buffers: &[Buffer]) -> Result<()> {
 pub unsafe fn recv(fd: i32, buffers: &[Buffer], flags: i32) -> Result<Arrival> {
     let handle = Handle::new(fd)?;
     if flags & libc::MSG_ERRQUEUE != 0 {
-        return fail(libc::EAGAIN);
+        // SAFETY: the caller's promise.
+        return unsafe { crate::report::recv(&handle, buffers) };
     }
     // A stream is cut off (MSG_TRUNC) without a look at the buffer.
     if flags & libc::MSG_TRUNC == 0 || flags & libc::MSG_PEEK != 0 || !handle.is_tcp() {
@@ -162,7 +166,7 @@ unsafe fn recv_datagram(
     let truncated = received.copied < whole;
     let len = if flags & libc::MSG_TRUNC != 0 { whole } else { received.copied };
     let flags = if truncated { libc::MSG_TRUNC } else { 0 };
-    Ok(Arrival { len, header: Some(received.header), flags })
+    Ok(Arrival { len, header: Some(received.header), flags, report: None })
 }
 
 /// send(2) and all that is like it. `to` is None without an address.
@@ -362,6 +366,10 @@ fn datagram_header(
         }
         Some(addr) => address::shown(addr, family),
     };
+    let named = control.local.family != 0 || control.ifindex != 0;
+    if named && !crate::option::may_use_any_address(handle) {
+        interface::check_source(&control.local, control.ifindex)?;
+    }
     let segment_size =
         control.segment_size.unwrap_or_else(|| crate::option::segment_size(handle.socket));
     Ok(DatagramHeader {

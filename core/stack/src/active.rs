@@ -48,8 +48,11 @@ impl<H: Host> Stack<H> {
         };
         let (family, bound) = (socket.family, socket.bound.as_deref().copied());
         let remote = canonical(remote, family).ok_or(ConnectError::Invalid)?;
-        let iface = scope_of(&remote);
+        let iface = on_device(scope_of(&remote), settings.device).ok_or(ConnectError::Invalid)?;
         let remote_ip = loopback_if_unspecified(remote.ip());
+        if remote_ip.is_multicast() {
+            return Err(ConnectError::NetUnreachable);
+        }
         if remote.port() == 0 || !addr::is_unicast(remote_ip) {
             return Err(ConnectError::Invalid);
         }
@@ -294,6 +297,17 @@ pub(crate) fn scope_of(addr: &SocketAddr) -> Option<IfaceId> {
     match addr {
         SocketAddr::V6(v6) if v6.scope_id() != 0 => u16::try_from(v6.scope_id()).ok().map(IfaceId),
         _ => None,
+    }
+}
+
+/// The interface that a link-local address or SO_BINDTODEVICE names. `None` when they name two.
+pub(crate) fn on_device(
+    scope: Option<IfaceId>,
+    device: Option<IfaceId>,
+) -> Option<Option<IfaceId>> {
+    match (scope, device) {
+        (Some(scope), Some(device)) if scope != device => None,
+        (scope, device) => Some(scope.or(device)),
     }
 }
 

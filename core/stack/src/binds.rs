@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use hashbrown::HashTable;
 
 use crate::flow::Key;
+use crate::net::IfaceId;
 
 /// The local address of a bind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub(crate) struct Holder {
     pub sharing: Sharing,
     /// Listening TCP socket: not even SO_REUSEADDR lets others in.
     pub listening: bool,
+    /// SO_BINDTODEVICE: who is bound to another device is in nobody's way.
+    pub device: Option<IfaceId>,
 }
 
 /// Connections and TIME-WAITs on a port that no socket of the table holds (any more).
@@ -121,6 +124,22 @@ struct Group {
     addr: BindAddr,
     port: u16,
     members: Vec<u32>,
+    /// Those bound to a device, which come before the others.
+    on_device: Vec<(u32, IfaceId)>,
+}
+
+impl Group {
+    #[inline]
+    fn choose(&self, iface: IfaceId, pick: usize) -> Option<u32> {
+        if !self.on_device.is_empty() {
+            let here = || self.on_device.iter().filter(|&&(_, device)| device == iface);
+            if let Some(n) = pick.checked_rem(here().count()) {
+                return here().nth(n).map(|&(member, _)| member);
+            }
+        }
+        let n = pick.checked_rem(self.members.len())?;
+        self.members.get(n).copied()
+    }
 }
 
 /// The table of one protocol.
@@ -157,6 +176,7 @@ impl Binds {
         let by_holder = entry.holders().iter().any(|holder| {
             holder.socket != wanted.socket
                 && holder.addr.overlaps(wanted.addr)
+                && holder.device.zip(wanted.device).is_none_or(|(a, b)| a == b)
                 && !may_share(holder.sharing, holder.listening)
         });
         by_holder
@@ -240,11 +260,15 @@ impl Binds {
     }
 
     /// From now on the socket takes packets for `addr` and `port`.
-    pub fn receive(&mut self, addr: BindAddr, port: u16, socket: u32) {
+    pub fn receive(&mut self, addr: BindAddr, port: u16, socket: u32, device: Option<IfaceId>) {
         let hash = self.hash(addr, port);
         let entry = self.groups.entry(hash, |g| g.addr == addr && g.port == port, |g| g.hash);
-        let group = entry.or_insert(Group { hash, addr, port, members: Vec::new() });
-        group.into_mut().members.push(socket);
+        let (members, on_device) = (Vec::new(), Vec::new());
+        let group = entry.or_insert(Group { hash, addr, port, members, on_device }).into_mut();
+        match device {
+            None => group.members.push(socket),
+            Some(device) => group.on_device.push((socket, device)),
+        }
     }
 
     /// Undoes [`Binds::receive`].
@@ -254,33 +278,39 @@ impl Binds {
         else {
             return;
         };
-        entry.get_mut().members.retain(|&member| member != socket);
-        if entry.get().members.is_empty() {
+        let group = entry.get_mut();
+        group.members.retain(|&member| member != socket);
+        group.on_device.retain(|&(member, _)| member != socket);
+        if group.members.is_empty() && group.on_device.is_empty() {
             entry.remove();
         }
     }
 
-    /// The sockets that take a packet for `addr` and `port`: those bound to the address before those
-    /// bound to its family before those bound to everything.
+    /// The socket that takes a packet for `addr` and `port` that came in on `iface`: one bound to the
+    /// address before those bound to its family before those bound to everything; among equals one bound
+    /// to the device; `pick` chooses among those that share.
     #[inline]
-    pub fn receivers(&self, addr: IpAddr, port: u16) -> &[u32] {
-        self.candidates(addr, port).find(|members| !members.is_empty()).unwrap_or(&[])
+    pub fn receiver(&self, addr: IpAddr, port: u16, iface: IfaceId, pick: usize) -> Option<u32> {
+        self.candidates(addr, port).find_map(|group| group.choose(iface, pick))
     }
 
-    /// All sockets that take a packet for `addr` and `port`, most specific first (multicast).
+    /// All sockets that take a packet for `addr` and `port` on some interface, most specific first
+    /// (multicast).
     pub fn all_receivers(&self, addr: IpAddr, port: u16) -> impl Iterator<Item = u32> + '_ {
-        self.candidates(addr, port).flatten().copied()
+        self.candidates(addr, port).flat_map(|group| {
+            let on_device = group.on_device.iter().map(|&(member, _)| member);
+            on_device.chain(group.members.iter().copied())
+        })
     }
 
-    fn candidates(&self, addr: IpAddr, port: u16) -> impl Iterator<Item = &[u32]> {
+    fn candidates(&self, addr: IpAddr, port: u16) -> impl Iterator<Item = &Group> {
         let any = if addr.is_ipv4() { BindAddr::AnyV4 } else { BindAddr::AnyV6 };
-        [BindAddr::Ip(addr), any, BindAddr::AnyDual].into_iter().map(move |addr| {
+        [BindAddr::Ip(addr), any, BindAddr::AnyDual].into_iter().filter_map(move |addr| {
             let hash = self.hash(addr, port);
-            let found = self.groups.find(hash, |group| {
+            self.groups.find(hash, |group| {
                 self.compared.set(self.compared.get() + 1);
                 group.addr == addr && group.port == port
-            });
-            found.map_or(&[][..], |group| &group.members)
+            })
         })
     }
 
@@ -300,6 +330,7 @@ mod tests {
     use super::*;
     use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
 
+    const ETH: IfaceId = IfaceId(1);
     const PLAIN: Sharing = Sharing { reuse_addr: false, reuse_port: false };
     const ADDR: Sharing = Sharing { reuse_addr: true, reuse_port: false };
     const PORT: Sharing = Sharing { reuse_addr: false, reuse_port: true };
@@ -338,8 +369,9 @@ mod tests {
             rows.into_iter().enumerate()
         {
             let mut binds = Binds::new(Key(0, 0));
-            binds.hold(80, Holder { socket: 1, addr, sharing, listening });
-            let wanted = Holder { socket: 2, addr: wanted, sharing: theirs, listening: false };
+            binds.hold(80, Holder { socket: 1, addr, sharing, listening, device: None });
+            let wanted =
+                Holder { socket: 2, addr: wanted, sharing: theirs, listening: false, device: None };
             assert_eq!(binds.conflicts(80, &wanted), conflict, "row {n}");
             assert!(!binds.conflicts(81, &wanted));
             binds.release(80, 1);
@@ -352,7 +384,8 @@ mod tests {
         let mut binds = Binds::new(Key(0, 0));
         let local = IpAddr::from([10, 0, 0, 1]);
         binds.use_port(80, local, ADDR);
-        let wanted = |sharing| Holder { socket: 2, addr: AnyV4, sharing, listening: false };
+        let wanted =
+            |sharing| Holder { socket: 2, addr: AnyV4, sharing, listening: false, device: None };
         assert!(binds.conflicts(80, &wanted(PLAIN)));
         assert!(!binds.conflicts(80, &wanted(ADDR)));
         binds.unuse_port(80, local, ADDR);
@@ -364,16 +397,41 @@ mod tests {
     fn the_most_specific_bind_receives() {
         let mut binds = Binds::new(Key(0, 0));
         let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), "2001:db8::1".parse().unwrap());
-        binds.receive(AnyDual, 53, 1);
-        assert_eq!(binds.receivers(v4, 53), [1]);
-        assert_eq!(binds.receivers(v6, 53), [1]);
-        binds.receive(AnyV4, 53, 2);
-        assert_eq!(binds.receivers(v4, 53), [2]);
-        binds.receive(Ip(v4), 53, 3);
-        assert_eq!(binds.receivers(v4, 53), [3]);
+        binds.receive(AnyDual, 53, 1, None);
+        assert_eq!(binds.receiver(v4, 53, ETH, 7), Some(1));
+        assert_eq!(binds.receiver(v6, 53, ETH, 7), Some(1));
+        binds.receive(AnyV4, 53, 2, None);
+        assert_eq!(binds.receiver(v4, 53, ETH, 7), Some(2));
+        binds.receive(Ip(v4), 53, 3, None);
+        assert_eq!(binds.receiver(v4, 53, ETH, 7), Some(3));
         assert_eq!(binds.all_receivers(v4, 53).collect::<Vec<_>>(), [3, 2, 1]);
-        assert_eq!(binds.receivers(v4, 54), []);
+        assert_eq!(binds.receiver(v4, 54, ETH, 7), None);
         binds.stop_receiving(AnyDual, 53, 1);
-        assert_eq!(binds.receivers(v6, 53), []);
+        assert_eq!(binds.receiver(v6, 53, ETH, 7), None);
+    }
+
+    #[test]
+    fn devices_keep_to_themselves() {
+        let mut binds = Binds::new(Key(0, 0));
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let holder = |socket, device| Holder {
+            socket,
+            addr: AnyV4,
+            sharing: PLAIN,
+            listening: false,
+            device,
+        };
+        binds.hold(53, holder(1, Some(ETH)));
+        assert!(binds.conflicts(53, &holder(2, Some(ETH))));
+        assert!(binds.conflicts(53, &holder(2, None)));
+        assert!(!binds.conflicts(53, &holder(2, Some(IfaceId::LOOPBACK))));
+        binds.receive(AnyV4, 53, 1, Some(ETH));
+        assert_eq!(binds.receiver(v4, 53, ETH, 0), Some(1));
+        assert_eq!(binds.receiver(v4, 53, IfaceId::LOOPBACK, 0), None);
+        binds.receive(AnyV4, 53, 2, None);
+        assert_eq!(binds.receiver(v4, 53, ETH, 1), Some(1));
+        assert_eq!(binds.receiver(v4, 53, IfaceId::LOOPBACK, 1), Some(2));
+        binds.stop_receiving(AnyV4, 53, 1);
+        assert_eq!(binds.receiver(v4, 53, ETH, 1), Some(2));
     }
 }

@@ -7,13 +7,13 @@ use towpath_ring::Payload;
 use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, udp};
 
-use crate::active::{Table, canonical, loopback_if_unspecified, scope_of};
+use crate::active::{Table, canonical, loopback_if_unspecified, on_device, scope_of};
 use crate::error::{ConnectError, SendError};
 use crate::flow::{Flow, FlowRef};
-use crate::host::{DatagramOut, EchoMeta, Family, Host, SocketId};
+use crate::host::{DatagramMeta, DatagramOut, EchoMeta, Family, Host, SocketId};
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
 use crate::net::{self, EchoOut, IfaceId, Ip, Route};
-use crate::socket::{Bound, CachedRoute, Datagram, Kind};
+use crate::socket::{Bound, CachedRoute, Datagram, Kind, Membership};
 use crate::stack::Stack;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
@@ -28,12 +28,14 @@ impl Datagram {
             peer: None,
             ttl,
             tos: 0,
+            device: None,
             // Linux and RFC 1112: a group is reached on the link only, unless said otherwise.
             multicast_ttl: 1,
             multicast_iface: None,
             multicast_loop: true,
             multicast_all: true,
             broadcast: false,
+            recv_errors: false,
             dont_fragment: false,
             memberships: Vec::new(),
             route: None,
@@ -45,13 +47,22 @@ impl Datagram {
     }
 
     /// Whether a datagram to `group` (or a broadcast address) is for this socket, if bound so.
-    pub(crate) fn takes_group(&self, group: IpAddr, iface: IfaceId) -> bool {
-        self.multicast_all
-            || !group.is_multicast()
-            || self.memberships.iter().any(|m| {
-                // What this host sends to a group comes back over loopback.
-                m.group == group && (m.iface == iface || iface == IfaceId::LOOPBACK)
-            })
+    pub(crate) fn takes_group(&self, meta: &DatagramMeta) -> bool {
+        let group = meta.local.ip();
+        if !group.is_multicast() {
+            return true;
+        }
+        // What this host sends to a group comes back over loopback.
+        let there = |m: &&Membership| m.iface == meta.iface || meta.iface == IfaceId::LOOPBACK;
+        match self.memberships.iter().filter(there).find(|m| m.group == group) {
+            Some(membership) => membership.takes(meta.remote.ip()),
+            None => self.multicast_all,
+        }
+    }
+
+    /// Where it sends to `remote` when neither a message nor a scope says so.
+    fn way_to(&self, remote: IpAddr) -> Option<IfaceId> {
+        self.device.or(self.multicast_iface.filter(|_| remote.is_multicast()))
     }
 }
 
@@ -78,13 +89,15 @@ impl<H: Host> Stack<H> {
         let (family, bound, echo) =
             (socket.family, socket.bound.as_deref().copied(), datagram.echo);
         let may_broadcast = datagram.broadcast;
+        let (device, way) =
+            (datagram.device, datagram.way_to(loopback_if_unspecified(remote.ip())));
         let remote = canonical(remote, family).ok_or(ConnectError::Invalid)?;
         let remote_ip = loopback_if_unspecified(remote.ip());
-        let iface =
-            scope_of(&remote).or(datagram.multicast_iface.filter(|_| remote_ip.is_multicast()));
+        let scope = on_device(scope_of(&remote), device).ok_or(ConnectError::Invalid)?;
         let source = bound.as_ref().and_then(Bound::source);
-        let route =
-            self.net.route(now, source.filter(|ip| !ip.is_multicast()), remote_ip, iface)?;
+        let from = source.filter(|ip| !ip.is_multicast());
+        let from = from.or(source_of_group(&self.net, remote_ip, way));
+        let route = self.net.route(now, from, remote_ip, scope.or(way))?;
         if route.broadcast && !may_broadcast {
             return Err(ConnectError::Forbidden);
         }
@@ -99,7 +112,7 @@ impl<H: Host> Stack<H> {
             return Err(ConnectError::Invalid);
         };
         let flow = Flow {
-            local: source.unwrap_or(route.src),
+            local: source.or(from).unwrap_or(route.src),
             remote: remote_ip,
             local_port: bound.port,
             remote_port: if echo { 0 } else { remote.port() },
@@ -123,7 +136,8 @@ impl<H: Host> Stack<H> {
         let Some(flow) = datagram.peer.take() else { return };
         let table = datagram.table();
         self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
-        self.binds_mut(table).receive(bound.addr, bound.port, index);
+        let device = datagram.device;
+        self.binds_mut(table).receive(bound.addr, bound.port, index, device);
     }
 
     /// Sends one datagram (or with `segment_size` several) now. Binds the socket when it is not.
@@ -152,7 +166,7 @@ impl<H: Host> Stack<H> {
         if echo {
             return self.send_echo(now, &target, payload, pool);
         }
-        if target.looped && self.memberships > 0 {
+        if target.looped && self.memberships > 0 && target.route.iface != IfaceId::LOOPBACK {
             self.send_udp(now, &target.with_loop(), payload, out.segment_size, pool)?;
         }
         self.send_udp(now, &target, payload, out.segment_size, pool)
@@ -230,7 +244,9 @@ impl<H: Host> Stack<H> {
         let source = out.local.or(datagram.peer.map(|peer| peer.local)).or(bound.source());
         let source = source.filter(|ip| !ip.is_multicast() && !ip.is_unspecified());
         let multicast = remote.is_multicast();
-        let iface = out.iface.or(scope).or(datagram.multicast_iface.filter(|_| multicast));
+        let way = datagram.way_to(remote);
+        let source = source.or(source_of_group(&self.net, remote, way));
+        let iface = out.iface.or(scope).or(way);
         let route = cached_route(&self.net, now, &mut datagram.route, source, remote, iface)?;
         if route.broadcast && !datagram.broadcast {
             return Err(SendError::Forbidden);
@@ -319,7 +335,7 @@ impl<H: Host> Stack<H> {
         bound: Option<&Bound>,
     ) {
         for membership in &datagram.memberships {
-            self.end_membership(now, *membership);
+            self.end_membership(now, membership);
         }
         match (datagram.peer, bound) {
             (Some(flow), _) => {
@@ -342,6 +358,14 @@ impl Target {
 
 fn udp_ip(ttl: u8, tos: u8, dont_fragment: bool) -> Ip {
     Ip { protocol: IpProtocol::UDP.0, ttl, tos, dont_fragment, flow_label: 0 }
+}
+
+/// The address that datagrams to a group are sent from when the interface is given.
+fn source_of_group(net: &net::Net, group: IpAddr, iface: Option<IfaceId>) -> Option<IpAddr> {
+    let iface = iface.filter(|_| group.is_multicast())?;
+    let addresses = net.interfaces().get(iface.index())?.addresses();
+    let usable = addresses.iter().filter(|address| address.is_usable());
+    usable.map(|address| address.addr()).find(|addr| addr.is_ipv4() == group.is_ipv4())
 }
 
 /// The route of the last datagram, if this one goes the same way and nothing has changed.

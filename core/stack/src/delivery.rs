@@ -9,7 +9,7 @@ use towpath_tcp::Instant;
 use crate::drop::DropReason;
 use crate::flow::Flow;
 use crate::host::{DatagramMeta, EchoMeta, Host};
-use crate::net::Echo;
+use crate::net::{Echo, IfaceId};
 use crate::rx::{arrival, payload_of};
 use crate::socket::Kind;
 use crate::stack::Stack;
@@ -27,13 +27,17 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.table.flow(&flow);
         let index = match self.find_peer(hash, &flow, false) {
             Some(index) => index,
-            None => match self.udp_binds.receivers(meta.local.ip(), meta.local.port()) {
-                [] => return Err(DropReason::UdpNoSocket),
+            None => {
+                let (ip, port) = (meta.local.ip(), meta.local.port());
                 // SO_REUSEPORT: one sender always meets the same socket.
-                members => members[(hash >> 32) as usize % members.len()],
-            },
+                let bound = self.udp_binds.receiver(ip, port, meta.iface, (hash >> 32) as usize);
+                bound.ok_or(DropReason::UdpNoSocket)?
+            }
         };
         let Some(socket) = self.sockets.get(index) else { return Err(DropReason::UdpNoSocket) };
+        if !hears(&socket.kind, meta.iface) {
+            return Err(DropReason::UdpNoSocket);
+        }
         let mut room = true;
         each_datagram(payload, size, |datagram| {
             room &= host.datagram(socket.user, meta, &datagram)
@@ -51,12 +55,13 @@ impl<H: Host> Stack<H> {
     ) -> Result<(), DropReason> {
         let flow = flow_of(meta);
         let connected = self.find_peer(self.keys.table.flow(&flow), &flow, false);
-        let bound = self.udp_binds.all_receivers(meta.local.ip(), meta.local.port());
+        let (ip, port) = (meta.local.ip(), meta.local.port());
+        let bound = self.udp_binds.all_receivers(ip, port);
         let (mut any, mut room) = (false, true);
         for index in connected.into_iter().chain(bound) {
             let Some(socket) = self.sockets.get(index) else { continue };
             let Kind::Datagram(datagram) = &socket.kind else { continue };
-            if datagram.takes_group(meta.local.ip(), meta.iface) {
+            if hears(&socket.kind, meta.iface) && datagram.takes_group(meta) {
                 any = true;
                 each_datagram(payload, size, |bytes| {
                     room &= host.datagram(socket.user, meta, &bytes)
@@ -89,7 +94,7 @@ impl<H: Host> Stack<H> {
         };
         let flow = flow_of(&meta);
         let connected = self.find_peer(self.keys.table.flow(&flow), &flow, true);
-        let bound = self.echo_binds.receivers(meta.local.ip(), ident).first().copied();
+        let bound = self.echo_binds.receiver(meta.local.ip(), ident, meta.iface, 0);
         let user =
             connected.or(bound).and_then(|index| self.sockets.get(index)).map(|socket| socket.user);
         let Some(user) = user else {
@@ -101,6 +106,14 @@ impl<H: Host> Stack<H> {
         } else {
             self.drop_local(local, DropReason::UdpNoRoom, pool);
         }
+    }
+}
+
+/// Whether a datagram socket takes what comes in there (SO_BINDTODEVICE).
+fn hears<H: Host>(kind: &Kind<H>, iface: IfaceId) -> bool {
+    match kind {
+        Kind::Datagram(datagram) => datagram.device.is_none_or(|device| device == iface),
+        _ => false,
     }
 }
 

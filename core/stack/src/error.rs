@@ -102,6 +102,8 @@ refusals! {
         NoInterface = "no such interface",
         /// A multicast group was joined already (EADDRINUSE) or never (EADDRNOTAVAIL).
         Membership = "no such change of membership",
+        /// A source of a multicast group was joined already, or never (EADDRNOTAVAIL).
+        NotAvailable = "no such change of sources",
         /// Too many multicast groups (ENOBUFS).
         TooMany = "too many memberships",
         /// The id names no socket (EBADF).

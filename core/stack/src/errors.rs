@@ -1,11 +1,13 @@
 //! ICMP errors about packets of ours: whom they concern, and whether they are to be believed.
 
+use std::net::SocketAddr;
+
 use towpath_tcp::Instant;
 use towpath_wire::IpProtocol;
 
 use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
-use crate::host::{Host, SocketError, SocketEvent};
+use crate::host::{DatagramError, Host, SocketError, SocketEvent};
 use crate::net::{IcmpError, IcmpErrorKind, Unreachable};
 use crate::socket::{Kind, Unreached};
 use crate::stack::Stack;
@@ -26,13 +28,11 @@ impl<H: Host> Stack<H> {
                 _ => false,
             },
             IpProtocol::UDP => match self.find_peer(hash, &flow, false) {
-                Some(index) => self.on_datagram_error(now, index, error),
-                // Without a peer nobody can be told, but a path MTU is worth knowing.
-                None if !self.udp_binds.receivers(flow.local, flow.local_port).is_empty() => {
-                    self.learn_path_mtu(now, error);
-                    true
+                Some(index) => self.on_datagram_error(now, index, error, true),
+                None => {
+                    let bound = self.udp_binds.all_receivers(flow.local, flow.local_port).next();
+                    bound.is_some_and(|index| self.on_datagram_error(now, index, error, false))
                 }
-                None => false,
             },
             _ => false,
         };
@@ -70,9 +70,16 @@ impl<H: Host> Stack<H> {
         true
     }
 
-    fn on_datagram_error(&mut self, now: Instant, index: u32, error: &IcmpError) -> bool {
+    fn on_datagram_error(
+        &mut self,
+        now: Instant,
+        index: u32,
+        error: &IcmpError,
+        connected: bool,
+    ) -> bool {
         let Some(socket) = self.sockets.get(index) else { return false };
-        let user = socket.user;
+        let Kind::Datagram(datagram) = &socket.kind else { return false };
+        let (user, all) = (socket.user, datagram.recv_errors);
         let told = match error.kind {
             IcmpErrorKind::TooBig { mtu } => {
                 self.learn_path_mtu(now, error);
@@ -82,9 +89,21 @@ impl<H: Host> Stack<H> {
                 SocketError::PortUnreachable
             }
             kind @ IcmpErrorKind::Unreachable(_) => reason_of(kind).into(),
-            // RFC 1122 §3.2.2.4: transient.
+            // RFC 1122 §3.2.2.4: transient, unless the program wants to know all.
+            kind if all => reason_of(kind).into(),
             _ => return true,
         };
+        if all {
+            let remote = SocketAddr::new(error.dst, error.dst_port);
+            let (message, from, payload) = (error.message, error.from, error.payload.clone());
+            let report = DatagramError { reason: told, message, from, remote, payload };
+            self.reports.push_back((user, report));
+            return true;
+        }
+        // As on Linux, who sends to many does not hear what became of one of them.
+        if !connected {
+            return true;
+        }
         self.untold.push_back((user, SocketEvent::Error(told)));
         true
     }

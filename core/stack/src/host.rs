@@ -54,6 +54,11 @@ pub trait Host {
     /// [`crate::Stack::send_echo_reply_from`].
     fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>);
 
+    /// What the network says about a datagram of a socket that has [`crate::SocketOption::RecvErrors`].
+    fn datagram_error(&mut self, user: u32, error: DatagramError) {
+        let _ = (user, error);
+    }
+
     /// Something happened to the socket of `user`.
     fn event(&mut self, user: u32, event: SocketEvent);
 }
@@ -94,6 +99,21 @@ pub enum SocketError {
     PortUnreachable,
     /// A datagram was longer than this path MTU, in bytes of IP packet.
     MessageTooBig(u32),
+}
+
+/// A report about a datagram that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatagramError {
+    /// What it comes to.
+    pub reason: SocketError,
+    /// Type and code of the ICMP message, which is of the IP version of `remote`.
+    pub message: (u8, u8),
+    /// Who reports.
+    pub from: IpAddr,
+    /// Where the datagram was sent to.
+    pub remote: SocketAddr,
+    /// As much of its payload as is quoted.
+    pub payload: Vec<u8>,
 }
 
 /// About a received datagram.

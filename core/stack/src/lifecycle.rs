@@ -80,10 +80,11 @@ impl<H: Host> Stack<H> {
         if socket.bound.is_some() || connected || socket.orphan {
             return Err(BindError::Invalid);
         }
+        let device = socket.device();
         let addr = canonical(addr, socket.family).ok_or(BindError::Invalid)?;
         let bind_addr = self.bind_addr(addr, socket.family, table, &options)?;
-        let mut holder =
-            Holder { socket: index, addr: bind_addr, sharing: options.sharing(), listening: false };
+        let sharing = options.sharing();
+        let holder = Holder { socket: index, addr: bind_addr, sharing, listening: false, device };
         let port = match addr.port() {
             0 => self.choose_port(table, &holder).ok_or(BindError::AddrInUse)?,
             port => port,
@@ -91,11 +92,10 @@ impl<H: Host> Stack<H> {
         if self.binds(table).conflicts(port, &holder) {
             return Err(BindError::AddrInUse);
         }
-        holder.socket = index;
         let binds = self.binds_mut(table);
         binds.hold(port, holder);
         if table != Table::Tcp {
-            binds.receive(bind_addr, port, index);
+            binds.receive(bind_addr, port, index, device);
         }
         let bound = Bound { addr: bind_addr, port, options };
         if let Some(socket) = self.sockets.get_mut(index) {
@@ -144,7 +144,7 @@ impl<H: Host> Stack<H> {
             Kind::Fresh(_) => {}
             _ => return Err(ListenError::Invalid),
         }
-        let family = socket.family;
+        let (family, device) = (socket.family, socket.device());
         if socket.bound.is_none() {
             self.auto_bind(id, family).map_err(|_| ListenError::AddrInUse)?;
         }
@@ -158,6 +158,7 @@ impl<H: Host> Stack<H> {
             addr: bound.addr,
             sharing: bound.options.sharing(),
             listening: true,
+            device,
         };
         if self.tcp_binds.conflicts(bound.port, &holder) {
             return Err(ListenError::AddrInUse);
@@ -166,7 +167,7 @@ impl<H: Host> Stack<H> {
         if let Some(holder) = self.tcp_binds.holder_mut(bound.port, index) {
             holder.listening = true;
         }
-        self.tcp_binds.receive(bound.addr, bound.port, index);
+        self.tcp_binds.receive(bound.addr, bound.port, index, device);
         Ok(())
     }
 
@@ -180,7 +181,8 @@ impl<H: Host> Stack<H> {
         }
         // The new hold before the old one goes: the port is never free.
         let sharing = bound.options.sharing();
-        let holder = Holder { socket: to, addr: bound.addr, sharing, listening: false };
+        let holder =
+            Holder { socket: to, addr: bound.addr, sharing, listening: false, device: None };
         self.tcp_binds.hold(bound.port, holder);
         self.tcp_binds.release(bound.port, from);
         if let Some(socket) = self.sockets.get_mut(to) {

@@ -50,6 +50,9 @@ pub const TIMERS_A_TURN: usize = 4_096;
 /// Multicast groups one socket joins: Linux's `igmp_max_memberships`.
 pub const MEMBERSHIPS_MAX: usize = 20;
 
+/// Sources of one group that one socket wants: Linux's `igmp_max_msf`.
+pub const SOURCES_MAX: usize = 10;
+
 /// UDP payload: 65535 without UDP and IPv4 headers.
 pub const DATAGRAM_MAX: usize = 65_507;
 

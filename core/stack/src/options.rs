@@ -7,7 +7,10 @@ use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAlive};
 
 use crate::error::OptionError;
 use crate::host::{Host, SocketId};
-use crate::limits::MEMBERSHIPS_MAX;
+use towpath_wire::addr;
+
+use crate::active::Table;
+use crate::limits::{MEMBERSHIPS_MAX, SOURCES_MAX};
 use crate::net::IfaceId;
 use crate::socket::{Datagram, Kind, Membership, PacketSettings};
 use crate::stack::Stack;
@@ -50,6 +53,10 @@ pub enum SocketOption {
     MulticastInterface(Option<IfaceId>),
     /// IP_MULTICAST_LOOP or IPV6_MULTICAST_LOOP.
     MulticastLoop(bool),
+    /// IP_RECVERR and IPV6_RECVERR: what comes back is told to [`Host::datagram_error`], all of it.
+    RecvErrors(bool),
+    /// SO_BINDTODEVICE and SO_BINDTOIFINDEX.
+    Device(Option<IfaceId>),
     /// IP_MULTICAST_ALL: also take datagrams to groups that other sockets joined.
     MulticastAll(bool),
 }
@@ -58,6 +65,9 @@ impl<H: Host> Stack<H> {
     /// Sets an option. On a listener it holds for children to come.
     pub fn set_option(&mut self, id: SocketId, option: SocketOption) -> Result<(), OptionError> {
         let index = self.index(id).ok_or(OptionError::NoSocket)?;
+        if let SocketOption::Device(device) = option {
+            return self.set_device(index, device);
+        }
         let interfaces = self.net.interfaces().len();
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         match &mut socket.kind {
@@ -80,58 +90,123 @@ impl<H: Host> Stack<H> {
         }
     }
 
+    /// The interface need not exist: then nothing comes or goes.
+    fn set_device(&mut self, index: u32, device: Option<IfaceId>) -> Result<(), OptionError> {
+        let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
+        let mut receives = None;
+        match &mut socket.kind {
+            Kind::Fresh(settings) => settings.device = device,
+            Kind::Listener(listener) => {
+                listener.settings.device = device;
+                receives = Some(Table::Tcp);
+            }
+            Kind::Datagram(datagram) => {
+                datagram.device = device;
+                datagram.route = None;
+                receives = datagram.peer.is_none().then_some(datagram.table());
+            }
+            Kind::Stream(stream) => {
+                if device.is_some() || !addr::is_link_local(stream.flow.remote) {
+                    stream.iface = device;
+                    stream.path = None;
+                }
+            }
+            Kind::Promised(_) => return Err(OptionError::NotApplicable),
+        }
+        let Some(bound) = &socket.bound else { return Ok(()) };
+        let (addr, port) = (bound.addr, bound.port);
+        let table = match &socket.kind {
+            Kind::Datagram(datagram) => datagram.table(),
+            _ => Table::Tcp,
+        };
+        let binds = self.binds_mut(table);
+        if let Some(holder) = binds.holder_mut(port, index) {
+            holder.device = device;
+        }
+        if receives.is_some() {
+            binds.stop_receiving(addr, port, index);
+            binds.receive(addr, port, index, device);
+        }
+        Ok(())
+    }
+
     /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP), on the interface that routes to it
-    /// when none is given.
+    /// when none is given. With `source` only for what comes from there (IP_ADD_SOURCE_MEMBERSHIP); on the
+    /// link the group is joined for all sources.
     pub fn join_group(
         &mut self,
         now: Instant,
         id: SocketId,
         group: IpAddr,
         iface: Option<IfaceId>,
+        source: Option<IpAddr>,
     ) -> Result<(), OptionError> {
-        let (index, membership) = self.membership(now, id, group, iface)?;
-        let Some(Kind::Datagram(datagram)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        else {
-            return Err(OptionError::NotApplicable);
-        };
-        if datagram.memberships.contains(&membership) {
-            return Err(OptionError::Membership);
+        let (index, iface) = self.membership(now, id, group, iface)?;
+        let datagram = self.members_mut(index)?;
+        let known = datagram.memberships.iter_mut().find(|m| (m.group, m.iface) == (group, iface));
+        match (known.map(|membership| &mut membership.sources), source) {
+            (Some(Some(sources)), Some(source)) if sources.contains(&source) => {
+                return Err(OptionError::NotAvailable);
+            }
+            (Some(Some(sources)), Some(_)) if sources.len() >= SOURCES_MAX => {
+                return Err(OptionError::TooMany);
+            }
+            (Some(Some(sources)), Some(source)) => {
+                sources.push(source);
+                return Ok(());
+            }
+            // One may want all sources of a group, or some.
+            (Some(None), Some(_)) => return Err(OptionError::Invalid),
+            (Some(_), None) => return Err(OptionError::Membership),
+            (None, _) => {}
         }
-        if datagram.memberships.len() >= MEMBERSHIPS_MAX {
+        if datagram.memberships.len() >= MEMBERSHIPS_MAX || !self.net.join_group(now, iface, group)
+        {
             return Err(OptionError::TooMany);
         }
-        if !self.net.join_group(now, membership.iface, group) {
-            return Err(OptionError::TooMany);
-        }
-        datagram.memberships.push(membership);
+        let sources = source.map(|source| vec![source]);
+        self.members_mut(index)?.memberships.push(Membership { group, iface, sources });
         // For what this host itself sends to the group.
         self.net.join_group(now, IfaceId::LOOPBACK, group);
         self.memberships += 1;
         Ok(())
     }
 
-    /// Leaves a group joined with [`Stack::join_group`].
+    /// Leaves a group joined with [`Stack::join_group`], or with `source` one of its sources.
     pub fn leave_group(
         &mut self,
         now: Instant,
         id: SocketId,
         group: IpAddr,
         iface: Option<IfaceId>,
+        source: Option<IpAddr>,
     ) -> Result<(), OptionError> {
-        let (index, membership) = self.membership(now, id, group, iface)?;
-        let Some(Kind::Datagram(datagram)) =
-            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
-        else {
-            return Err(OptionError::NotApplicable);
-        };
-        let at = datagram.memberships.iter().position(|m| *m == membership);
-        datagram.memberships.swap_remove(at.ok_or(OptionError::Membership)?);
-        self.end_membership(now, membership);
+        let (index, iface) = self.membership(now, id, group, iface)?;
+        let datagram = self.members_mut(index)?;
+        let at = datagram.memberships.iter().position(|m| (m.group, m.iface) == (group, iface));
+        let missing = if source.is_some() { OptionError::Invalid } else { OptionError::Membership };
+        let at = at.ok_or(missing)?;
+        if let Some(source) = source {
+            let sources = datagram.memberships[at].sources.as_mut().ok_or(OptionError::Invalid)?;
+            let place = sources.iter().position(|s| *s == source);
+            sources.swap_remove(place.ok_or(OptionError::NotAvailable)?);
+            if !sources.is_empty() {
+                return Ok(());
+            }
+        }
+        let membership = datagram.memberships.swap_remove(at);
+        self.end_membership(now, &membership);
         Ok(())
     }
 
-    pub(crate) fn end_membership(&mut self, now: Instant, membership: Membership) {
+    fn members_mut(&mut self, index: u32) -> Result<&mut Datagram, OptionError> {
+        match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
+            Some(Kind::Datagram(datagram)) => Ok(datagram),
+            _ => Err(OptionError::NotApplicable),
+        }
+    }
+
+    pub(crate) fn end_membership(&mut self, now: Instant, membership: &Membership) {
         self.net.leave_group(now, membership.iface, membership.group);
         self.net.leave_group(now, IfaceId::LOOPBACK, membership.group);
         self.memberships -= 1;
@@ -143,7 +218,7 @@ impl<H: Host> Stack<H> {
         id: SocketId,
         group: IpAddr,
         iface: Option<IfaceId>,
-    ) -> Result<(u32, Membership), OptionError> {
+    ) -> Result<(u32, IfaceId), OptionError> {
         let index = self.index(id).ok_or(OptionError::NoSocket)?;
         if !group.is_multicast() {
             return Err(OptionError::Invalid);
@@ -158,7 +233,7 @@ impl<H: Host> Stack<H> {
         if iface.index() >= self.net.interfaces().len() {
             return Err(OptionError::NoInterface);
         }
-        Ok((index, Membership { group, iface }))
+        Ok((index, iface))
     }
 }
 
@@ -253,6 +328,7 @@ fn set_datagram(
         SocketOption::MulticastInterface(iface) => datagram.multicast_iface = iface,
         SocketOption::MulticastLoop(on) => datagram.multicast_loop = on,
         SocketOption::MulticastAll(on) => datagram.multicast_all = on,
+        SocketOption::RecvErrors(on) => datagram.recv_errors = on,
         _ => return Err(OptionError::NotApplicable),
     }
     Ok(())

@@ -37,13 +37,15 @@ impl<H: Host> Stack<H> {
         pool: &mut Pool,
     ) {
         let flow = incoming.flow;
-        let index = match self.tcp_binds.receivers(flow.local, flow.local_port) {
-            [] if self.net.is_any_address(incoming.local.iface) => {
+        let iface = incoming.local.iface;
+        // SO_REUSEPORT: the 4-tuple decides, so that a repeated SYN meets the same listener.
+        let pick = (incoming.hash >> 32) as usize;
+        let index = match self.tcp_binds.receiver(flow.local, flow.local_port, iface, pick) {
+            Some(index) => index,
+            None if self.net.is_any_address(iface) => {
                 return self.on_stray_syn(now, host, incoming, pool);
             }
-            [] => return self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool),
-            // SO_REUSEPORT: the 4-tuple decides, so that a repeated SYN meets the same listener.
-            members => members[(incoming.hash >> 32) as usize % members.len()],
+            None => return self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool),
         };
         let Some(Kind::Listener(listener)) = self.sockets.get(index).map(|socket| &socket.kind)
         else {
@@ -291,7 +293,7 @@ impl<H: Host> Stack<H> {
         recv: H::Recv,
         send: H::Send,
     ) -> Stream<H> {
-        let iface = self.pinned(iface, &flow);
+        let iface = settings.device.or(self.pinned(iface, &flow));
         let config = self.tcp_config(now, &settings, &flow, iface);
         Stream {
             flow,
@@ -563,6 +565,7 @@ impl<H: Host> Stack<H> {
         Settings {
             tcp: self.config.tcp,
             packet: PacketSettings { ttl: self.config.ttl, tos: 0, mss_max: 0 },
+            device: None,
         }
     }
 

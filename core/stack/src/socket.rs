@@ -48,6 +48,18 @@ pub(crate) struct Socket<H: Host> {
     pub kind: Kind<H>,
 }
 
+impl<H: Host> Socket<H> {
+    /// SO_BINDTODEVICE, for a socket that has no connection.
+    pub fn device(&self) -> Option<IfaceId> {
+        match &self.kind {
+            Kind::Fresh(settings) => settings.device,
+            Kind::Listener(listener) => listener.settings.device,
+            Kind::Datagram(datagram) => datagram.device,
+            Kind::Promised(_) | Kind::Stream(_) => None,
+        }
+    }
+}
+
 /// The kinds and, for streams, the stages of life.
 pub(crate) enum Kind<H: Host> {
     /// A stream socket that neither listens nor has a connection.
@@ -102,6 +114,8 @@ impl BindOptions {
 pub(crate) struct Settings {
     pub tcp: Config,
     pub packet: PacketSettings,
+    /// SO_BINDTODEVICE.
+    pub device: Option<IfaceId>,
 }
 
 /// The part of them that every packet needs; the rest is the connection's once there is one.
@@ -156,7 +170,7 @@ pub(crate) struct Stream<H: Host> {
     pub recv: H::Recv,
     pub send: H::Send,
     pub packet: PacketSettings,
-    /// Goes out here whatever the routes say: link-local peers, any-address interfaces.
+    /// Goes out here whatever the routes say: SO_BINDTODEVICE, link-local peers, any-address interfaces.
     pub iface: Option<IfaceId>,
     pub path: Option<Path>,
     pub timer: TimerId,
@@ -219,6 +233,8 @@ pub(crate) struct Datagram {
     pub peer: Option<Flow>,
     pub ttl: u8,
     pub tos: u8,
+    /// SO_BINDTODEVICE: takes from and sends to this interface only.
+    pub device: Option<IfaceId>,
     pub multicast_ttl: u8,
     pub multicast_iface: Option<IfaceId>,
     /// Groups we send to reach our own members too.
@@ -227,6 +243,8 @@ pub(crate) struct Datagram {
     pub multicast_all: bool,
     /// May send to broadcast addresses.
     pub broadcast: bool,
+    /// IP_RECVERR: hears what becomes of its datagrams.
+    pub recv_errors: bool,
     /// Do not fragment; too long ones are refused.
     pub dont_fragment: bool,
     pub memberships: Vec<Membership>,
@@ -235,10 +253,19 @@ pub(crate) struct Datagram {
 }
 
 /// A multicast group joined on an interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Membership {
     pub group: IpAddr,
     pub iface: IfaceId,
+    /// Datagrams from these only (IP_ADD_SOURCE_MEMBERSHIP); None: from all.
+    pub sources: Option<Vec<IpAddr>>,
+}
+
+impl Membership {
+    /// Whether datagrams from `source` are wanted.
+    pub fn takes(&self, source: IpAddr) -> bool {
+        self.sources.as_ref().is_none_or(|sources| sources.contains(&source))
+    }
 }
 
 /// A route and what it was asked for.

@@ -14,7 +14,7 @@ use crate::drop::DropReason;
 use crate::ephemeral::Ephemeral;
 use crate::flow::{Flow, FlowRef, FlowTable, Key};
 use crate::handshake::Handshakes;
-use crate::host::{Budget, Host, SocketEvent, SocketId, Turn};
+use crate::host::{Budget, DatagramError, Host, SocketEvent, SocketId, Turn};
 use crate::limits;
 use crate::net::{IfaceId, Keys, Net, NetConfig};
 use crate::path::Paths;
@@ -88,6 +88,8 @@ pub struct Stack<H: Host> {
     pub(crate) dirty: VecDeque<SocketId>,
     /// Events that arose where no host was at hand.
     pub(crate) untold: VecDeque<(u32, SocketEvent)>,
+    /// Reports for programs, likewise.
+    pub(crate) reports: VecDeque<(u32, DatagramError)>,
     pub(crate) orphans: usize,
     /// Multicast groups joined, by all sockets.
     pub(crate) memberships: usize,
@@ -162,6 +164,7 @@ impl<H: Host> Stack<H> {
             paths: Paths::default(),
             dirty: VecDeque::new(),
             untold: VecDeque::new(),
+            reports: VecDeque::new(),
             orphans: 0,
             memberships: 0,
             counters: Counters::default(),
@@ -235,7 +238,7 @@ impl<H: Host> Stack<H> {
     }
 
     fn has_work(&self) -> bool {
-        !self.dirty.is_empty() || !self.untold.is_empty() || self.looped
+        !self.dirty.is_empty() || !self.untold.is_empty() || !self.reports.is_empty() || self.looped
     }
 
     fn receive_ports(
@@ -298,6 +301,9 @@ impl<H: Host> Stack<H> {
 
     /// Delivers the events that arose where no host was at hand.
     pub(crate) fn tell(&mut self, host: &mut H) {
+        while let Some((user, report)) = self.reports.pop_front() {
+            host.datagram_error(user, report);
+        }
         while let Some((user, event)) = self.untold.pop_front() {
             host.event(user, event);
         }

@@ -303,7 +303,7 @@ fn options_and_interfaces() {
     let mss = u32::from_ne_bytes(info[16..20].try_into().unwrap());
     assert!(mss > 1000, "{mss}");
     assert_eq!(get(6, 2).unwrap(), mss.to_ne_bytes());
-    assert_eq!(get(6, 13).unwrap(), b"cubic");
+    assert_eq!(get(6, 13).unwrap(), b"cubic\0\0\0\0\0\0\0\0\0\0\0");
     assert_eq!(get(0, 14).unwrap(), 65535u32.to_ne_bytes());
     assert_eq!(get(6, 999), Err(92));
     let set = |name: &[u8]| {

@@ -96,6 +96,10 @@ pub mod call {
     /// A [`crate::layout::Command`] in `data`, from a signal handler that finds the ring in use by the call
     /// that it interrupts.
     pub const COMMAND: u32 = 13;
+    /// The oldest report of the error queue (IP_RECVERR), which is taken off. Reply: `a` = errno, `b` = ICMP
+    /// type << 8 | code, `addr` = where the datagram was sent, `slot` = path MTU, `data` = who reports
+    /// (16 bytes, IPv4 in the first four), then the payload.
+    pub const ERROR_QUEUE: u32 = 14;
 }
 
 /// `a` of [`call::CLONE`]: who will have the channel, and what it holds.

@@ -258,6 +258,8 @@ pub mod flags {
     pub const DEAD: u32 = 32;
     /// There is no transmit memory to be had for now: [`super::event::TX`] tells when there is.
     pub const TX_STARVED: u32 = 64;
+    /// There are reports in the error queue ([`crate::control::call::ERROR_QUEUE`]).
+    pub const ERRORS: u32 = 128;
 }
 
 /// [`Slot::shut`], written by the program.
@@ -284,11 +286,11 @@ pub mod option_bit {
     pub const V6ONLY: u32 = 32;
     /// SO_BROADCAST.
     pub const BROADCAST: u32 = 64;
-    /// IP_PKTINFO / IPV6_RECVPKTINFO.
+    /// IP_PKTINFO.
     pub const PKTINFO: u32 = 128;
-    /// IP_RECVTTL / IPV6_RECVHOPLIMIT.
+    /// IP_RECVTTL.
     pub const RECVTTL: u32 = 256;
-    /// IP_RECVTOS / IPV6_RECVTCLASS.
+    /// IP_RECVTOS.
     pub const RECVTOS: u32 = 512;
     /// SO_TIMESTAMP.
     pub const TIMESTAMP: u32 = 1024;
@@ -302,6 +304,12 @@ pub mod option_bit {
     pub const TIMESTAMPNS: u32 = 16384;
     /// TCP_DEFER_ACCEPT was set.
     pub const DEFER_ACCEPT: u32 = 32768;
+    /// IPV6_RECVPKTINFO; on an IPv6 socket the IP_ ones are for the IPv4 datagrams that it takes.
+    pub const PKTINFO_V6: u32 = 65536;
+    /// IPV6_RECVHOPLIMIT.
+    pub const RECVHOPLIMIT: u32 = 131_072;
+    /// IPV6_RECVTCLASS.
+    pub const RECVTCLASS: u32 = 262_144;
 }
 
 /// The initial count of the eventfd that a process holds for a socket: the kernel object itself says
@@ -425,6 +433,8 @@ pub mod setting {
     pub const MULTICAST_TTL: u32 = 21;
     /// IP_MULTICAST_LOOP, b = 0/1.
     pub const MULTICAST_LOOP: u32 = 22;
+    /// IP_RECVERR / IPV6_RECVERR, b = 0/1.
+    pub const RECVERR: u32 = 23;
 }
 
 /// One finished connection, as it lies in a listener's receive FIFO: 64 bytes.

@@ -7,6 +7,18 @@ use towpath_shm::layout::{option_bit as bit, setting};
 pub const UDP_SEGMENT: i32 = 103;
 /// As above.
 pub const TCP_ULP: i32 = 31;
+/// As above.
+pub const TCP_INQ: i32 = 36;
+/// As above.
+pub const SO_BINDTOIFINDEX: i32 = 62;
+/// As above, and the three that follow.
+pub const MCAST_JOIN_GROUP: i32 = 42;
+/// See [`MCAST_JOIN_GROUP`].
+pub const MCAST_LEAVE_GROUP: i32 = 45;
+/// See [`MCAST_JOIN_GROUP`].
+pub const MCAST_JOIN_SOURCE_GROUP: i32 = 46;
+/// See [`MCAST_JOIN_GROUP`].
+pub const MCAST_LEAVE_SOURCE_GROUP: i32 = 47;
 
 /// What an option does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +150,13 @@ pub static OPTIONS: &[SocketOption] = &[
         "urgent data is in line in any case",
     ),
     opt(SOCKET, libc::SO_NO_CHECK, "SO_NO_CHECK", only(0), ""),
-    opt(SOCKET, libc::SO_PRIORITY, "SO_PRIORITY", only(0), ""),
+    opt(
+        SOCKET,
+        libc::SO_PRIORITY,
+        "SO_PRIORITY",
+        Special,
+        "no queue looks at it; more than 6 needs a privilege on Linux",
+    ),
     opt(SOCKET, libc::SO_LINGER, "SO_LINGER", Special, ""),
     opt(SOCKET, libc::SO_REUSEPORT, "SO_REUSEPORT", flag(bit::REUSEPORT, setting::REUSEPORT), ""),
     opt(
@@ -167,7 +185,14 @@ pub static OPTIONS: &[SocketOption] = &[
     opt(SOCKET, libc::SO_SNDTIMEO, "SO_SNDTIMEO", Special, ""),
     opt(SOCKET, 66, "SO_RCVTIMEO_NEW", Special, ""),
     opt(SOCKET, 67, "SO_SNDTIMEO_NEW", Special, ""),
-    opt(SOCKET, libc::SO_BINDTODEVICE, "SO_BINDTODEVICE", Engine, ""),
+    opt(
+        SOCKET,
+        libc::SO_BINDTODEVICE,
+        "SO_BINDTODEVICE",
+        Special,
+        "the stack's interfaces: lo, and the run's",
+    ),
+    opt(SOCKET, SO_BINDTOIFINDEX, "SO_BINDTOIFINDEX", Special, "as SO_BINDTODEVICE"),
     opt(
         SOCKET,
         libc::SO_DETACH_FILTER,
@@ -176,8 +201,8 @@ pub static OPTIONS: &[SocketOption] = &[
         "there never is one",
     ),
     opt(SOCKET, libc::SO_ATTACH_FILTER, "SO_ATTACH_FILTER", refused(libc::ENOPROTOOPT), ""),
-    opt(SOCKET, libc::SO_TIMESTAMP, "SO_TIMESTAMP", flag(bit::TIMESTAMP, 0), "datagrams"),
-    opt(SOCKET, libc::SO_TIMESTAMPNS, "SO_TIMESTAMPNS", flag(bit::TIMESTAMPNS, 0), "datagrams"),
+    opt(SOCKET, libc::SO_TIMESTAMP, "SO_TIMESTAMP", Special, "datagrams"),
+    opt(SOCKET, libc::SO_TIMESTAMPNS, "SO_TIMESTAMPNS", Special, "datagrams"),
     opt(SOCKET, libc::SO_TIMESTAMPING, "SO_TIMESTAMPING", only(0), ""),
     opt(SOCKET, libc::SO_ACCEPTCONN, "SO_ACCEPTCONN", Special, "read only"),
     opt(
@@ -260,9 +285,10 @@ pub static OPTIONS: &[SocketOption] = &[
         Effect::Only { value: 0, otherwise: libc::EOPNOTSUPP },
         "",
     ),
-    opt(TCP, libc::TCP_NOTSENT_LOWAT, "TCP_NOTSENT_LOWAT", only(-1), ""),
+    opt(TCP, libc::TCP_NOTSENT_LOWAT, "TCP_NOTSENT_LOWAT", only(0), ""),
     opt(TCP, 27, "TCP_SAVE_SYN", only(0), ""),
-    opt(TCP, TCP_ULP, "TCP_ULP", refused(libc::ENOENT), "no kernel TLS"),
+    opt(TCP, TCP_ULP, "TCP_ULP", Special, "reads none; setting: ENOENT, no kernel TLS"),
+    opt(TCP, TCP_INQ, "TCP_INQ", kept(0, 1, 0), ""),
     opt(TCP, libc::TCP_MD5SIG, "TCP_MD5SIG", refused(libc::ENOPROTOOPT), ""),
     opt(IP, libc::IP_TOS, "IP_TOS", Special, ""),
     opt(IP, libc::IP_TTL, "IP_TTL", Special, ""),
@@ -275,8 +301,8 @@ pub static OPTIONS: &[SocketOption] = &[
         IP,
         libc::IP_RECVERR,
         "IP_RECVERR",
-        flag(bit::RECVERR, 0),
-        "errors are reported by the calls; the error queue is empty",
+        flag(bit::RECVERR, setting::RECVERR),
+        "of datagrams; errors that this host itself finds (a datagram that is too long) are not queued",
     ),
     opt(IP, libc::IP_RECVTTL, "IP_RECVTTL", flag(bit::RECVTTL, 0), ""),
     opt(IP, libc::IP_RECVTOS, "IP_RECVTOS", flag(bit::RECVTOS, 0), ""),
@@ -298,21 +324,9 @@ pub static OPTIONS: &[SocketOption] = &[
         kept(0, 1, 0),
         "a permission: the port is chosen at bind all the same",
     ),
-    opt(IP, libc::IP_MULTICAST_IF, "IP_MULTICAST_IF", EngineSet, "can be set, not read"),
-    opt(
-        IP,
-        libc::IP_MULTICAST_TTL,
-        "IP_MULTICAST_TTL",
-        told(setting::MULTICAST_TTL, -1, 255, 1),
-        "",
-    ),
-    opt(
-        IP,
-        libc::IP_MULTICAST_LOOP,
-        "IP_MULTICAST_LOOP",
-        told(setting::MULTICAST_LOOP, 0, 1, 1),
-        "",
-    ),
+    opt(IP, libc::IP_MULTICAST_IF, "IP_MULTICAST_IF", Special, ""),
+    opt(IP, libc::IP_MULTICAST_TTL, "IP_MULTICAST_TTL", Special, ""),
+    opt(IP, libc::IP_MULTICAST_LOOP, "IP_MULTICAST_LOOP", Special, ""),
     opt(IP, libc::IP_ADD_MEMBERSHIP, "IP_ADD_MEMBERSHIP", EngineSet, ""),
     opt(IP, libc::IP_DROP_MEMBERSHIP, "IP_DROP_MEMBERSHIP", EngineSet, ""),
     opt(
@@ -320,17 +334,13 @@ pub static OPTIONS: &[SocketOption] = &[
         libc::IP_ADD_SOURCE_MEMBERSHIP,
         "IP_ADD_SOURCE_MEMBERSHIP",
         EngineSet,
-        "as the engine answers",
+        "on the link the group is joined for all sources",
     ),
-    opt(
-        IP,
-        libc::IP_DROP_SOURCE_MEMBERSHIP,
-        "IP_DROP_SOURCE_MEMBERSHIP",
-        EngineSet,
-        "as the engine answers",
-    ),
-    opt(IP, 42, "MCAST_JOIN_GROUP", EngineSet, "as the engine answers"),
-    opt(IP, 45, "MCAST_LEAVE_GROUP", EngineSet, "as the engine answers"),
+    opt(IP, libc::IP_DROP_SOURCE_MEMBERSHIP, "IP_DROP_SOURCE_MEMBERSHIP", EngineSet, ""),
+    opt(IP, MCAST_JOIN_GROUP, "MCAST_JOIN_GROUP", EngineSet, ""),
+    opt(IP, MCAST_LEAVE_GROUP, "MCAST_LEAVE_GROUP", EngineSet, ""),
+    opt(IP, MCAST_JOIN_SOURCE_GROUP, "MCAST_JOIN_SOURCE_GROUP", EngineSet, ""),
+    opt(IP, MCAST_LEAVE_SOURCE_GROUP, "MCAST_LEAVE_SOURCE_GROUP", EngineSet, ""),
     opt(IP, libc::IP_MULTICAST_ALL, "IP_MULTICAST_ALL", asked(1), ""),
     opt(V6, libc::IPV6_UNICAST_HOPS, "IPV6_UNICAST_HOPS", Special, ""),
     opt(V6, libc::IPV6_MULTICAST_IF, "IPV6_MULTICAST_IF", asked(0), ""),
@@ -350,15 +360,23 @@ pub static OPTIONS: &[SocketOption] = &[
     ),
     opt(V6, libc::IPV6_ADD_MEMBERSHIP, "IPV6_ADD_MEMBERSHIP", EngineSet, ""),
     opt(V6, libc::IPV6_DROP_MEMBERSHIP, "IPV6_DROP_MEMBERSHIP", EngineSet, ""),
-    opt(V6, 42, "MCAST_JOIN_GROUP", EngineSet, "as the engine answers"),
-    opt(V6, 45, "MCAST_LEAVE_GROUP", EngineSet, "as the engine answers"),
+    opt(V6, MCAST_JOIN_GROUP, "MCAST_JOIN_GROUP", EngineSet, ""),
+    opt(V6, MCAST_LEAVE_GROUP, "MCAST_LEAVE_GROUP", EngineSet, ""),
+    opt(V6, MCAST_JOIN_SOURCE_GROUP, "MCAST_JOIN_SOURCE_GROUP", EngineSet, ""),
+    opt(V6, MCAST_LEAVE_SOURCE_GROUP, "MCAST_LEAVE_SOURCE_GROUP", EngineSet, ""),
     opt(V6, libc::IPV6_MTU_DISCOVER, "IPV6_MTU_DISCOVER", told(setting::MTU_DISCOVER, 0, 5, 1), ""),
     opt(V6, libc::IPV6_MTU, "IPV6_MTU", Engine, "read only"),
-    opt(V6, libc::IPV6_RECVERR, "IPV6_RECVERR", flag(bit::RECVERR, 0), "as IP_RECVERR"),
+    opt(
+        V6,
+        libc::IPV6_RECVERR,
+        "IPV6_RECVERR",
+        flag(bit::RECVERR, setting::RECVERR),
+        "as IP_RECVERR",
+    ),
     opt(V6, libc::IPV6_V6ONLY, "IPV6_V6ONLY", Special, ""),
-    opt(V6, libc::IPV6_RECVPKTINFO, "IPV6_RECVPKTINFO", flag(bit::PKTINFO, 0), ""),
-    opt(V6, libc::IPV6_RECVHOPLIMIT, "IPV6_RECVHOPLIMIT", flag(bit::RECVTTL, 0), ""),
-    opt(V6, libc::IPV6_RECVTCLASS, "IPV6_RECVTCLASS", flag(bit::RECVTOS, 0), ""),
+    opt(V6, libc::IPV6_RECVPKTINFO, "IPV6_RECVPKTINFO", flag(bit::PKTINFO_V6, 0), ""),
+    opt(V6, libc::IPV6_RECVHOPLIMIT, "IPV6_RECVHOPLIMIT", flag(bit::RECVHOPLIMIT, 0), ""),
+    opt(V6, libc::IPV6_RECVTCLASS, "IPV6_RECVTCLASS", flag(bit::RECVTCLASS, 0), ""),
     opt(V6, libc::IPV6_TCLASS, "IPV6_TCLASS", Special, ""),
     opt(V6, libc::IPV6_DONTFRAG, "IPV6_DONTFRAG", only(0), ""),
     opt(V6, libc::IPV6_FREEBIND, "IPV6_FREEBIND", asked(0), ""),

@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use towpath_shm::layout::{Kind, option_bit, setting};
 
-use super::{check_range, engine_get, int_of, is_bound, remember, remembered, set_bit};
+use super::table::{SO_BINDTOIFINDEX, TCP_ULP};
+use super::{check_range, engine_get, engine_set, int_of, is_bound, remember, remembered, set_bit};
 use crate::errno::fail;
+use crate::process::{self, CAP_NET_ADMIN, CAP_NET_RAW};
 use crate::socket::Handle;
-use crate::{Errno, Result};
+use crate::{Errno, Result, interface};
 
 /// net.core.rmem_max and wmem_max, which SO_RCVBUF and SO_SNDBUF are cut to before they are doubled.
 const BUFFER_MAX: i32 = 4 << 20;
@@ -27,6 +29,12 @@ const SNDTIMEO_NEW: i32 = 67;
 const LINGER2_DEFAULT: i32 = 60;
 const LINGER2_MAX: i32 = 120;
 const SO_COOKIE: i32 = 57;
+/// TCP_RTO_MAX, from where TCP_DEFER_ACCEPT counts no faster.
+const RTO_MAX_S: i32 = 120;
+/// Most repetitions that TCP_DEFER_ACCEPT counts.
+const REPETITIONS_MAX: u32 = 255;
+/// SO_PRIORITY that everybody may set.
+const PRIORITY_MAX: i32 = 6;
 /// Stands for a negative SO_RCVTIMEO, which reads back as 0.
 const AT_ONCE_US: u32 = 1;
 
@@ -37,6 +45,8 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         0 => int(default as i32),
         set => int(set as i32),
     };
+    let bit = |bit: u32| int(i32::from(slot.option_bits.load(Relaxed) & bit != 0));
+    let set_before = |default| int(remembered(handle.socket, level, name).unwrap_or(default));
     let tcp = handle.is_tcp();
     Ok(match (level, name) {
         (libc::SOL_SOCKET, libc::SO_TYPE) => {
@@ -62,6 +72,17 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO | SNDTIMEO_NEW) => {
             timeval(slot.sndtimeo_us.load(Relaxed))
         }
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMP) => bit(option_bit::TIMESTAMP),
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) => bit(option_bit::TIMESTAMPNS),
+        (libc::SOL_SOCKET, libc::SO_PRIORITY) => set_before(0),
+        (libc::SOL_SOCKET, libc::SO_BINDTODEVICE) => {
+            let mut name = engine_get(handle, level, name)?;
+            if !name.is_empty() {
+                name.push(0);
+            }
+            name
+        }
+        (libc::SOL_SOCKET, SO_BINDTOIFINDEX) => engine_get(handle, level, name)?,
         (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => int(i32::from(handle.kind() == Kind::Listener)),
         (libc::SOL_SOCKET, libc::SO_MARK) => int(0),
         (libc::SOL_SOCKET, libc::SO_PROTOCOL) => int(slot.protocol.load(Relaxed) as i32),
@@ -70,16 +91,17 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
             let cookie = u64::from(handle.socket.generation) << 32 | u64::from(handle.socket.slot);
             cookie.to_ne_bytes().to_vec()
         }
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => engine_get(handle, level, name)?,
+        (libc::IPPROTO_TCP, TCP_ULP) => Vec::new(),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => match remembered(handle.socket, level, name) {
+            // Without a connection it is what was asked for.
+            Some(asked @ 1..) if !handle.is_connected() => int(asked),
+            _ => engine_get(handle, level, name)?,
+        },
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => or(&slot.keepidle, 7200),
         (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => or(&slot.keepintvl, 75),
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => or(&slot.keepcnt, 9),
-        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => {
-            int(remembered(handle.socket, level, name).unwrap_or(0))
-        }
-        (libc::IPPROTO_TCP, libc::TCP_LINGER2) => {
-            int(remembered(handle.socket, level, name).unwrap_or(LINGER2_DEFAULT))
-        }
+        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => set_before(0),
+        (libc::IPPROTO_TCP, libc::TCP_LINGER2) => set_before(LINGER2_DEFAULT),
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
             int(slot.user_timeout_ms.load(Relaxed) as i32)
         }
@@ -90,9 +112,10 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
             or(&slot.ttl, TTL_DEFAULT)
         }
         (libc::IPPROTO_IP, libc::IP_OPTIONS) => Vec::new(),
-        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
-            int(i32::from(slot.option_bits.load(Relaxed) & option_bit::V6ONLY != 0))
-        }
+        // An address, as it stands in memory.
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_IF) => set_before(0),
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL | libc::IP_MULTICAST_LOOP) => set_before(1),
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => bit(option_bit::V6ONLY),
         _ => return fail(libc::ENOPROTOOPT),
     })
 }
@@ -100,7 +123,9 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
 pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
     match level {
         libc::SOL_SOCKET => set_socket_level(handle, name, bytes),
+        libc::IPPROTO_TCP if name == TCP_ULP => fail(libc::ENOENT),
         libc::IPPROTO_TCP => set_tcp(handle, name, int_of(level, bytes)?),
+        libc::IPPROTO_IP if name == libc::IP_MULTICAST_IF => set_multicast_if(handle, bytes),
         libc::IPPROTO_IP | libc::IPPROTO_IPV6 => set_ip(handle, level, name, bytes),
         _ => fail(libc::ENOPROTOOPT),
     }
@@ -121,8 +146,58 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
         libc::SO_RCVTIMEO | RCVTIMEO_NEW => set_timeout(&slot.rcvtimeo_us, bytes),
         libc::SO_SNDTIMEO | SNDTIMEO_NEW => set_timeout(&slot.sndtimeo_us, bytes),
         libc::SO_MARK => fail(libc::EPERM),
+        libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS => {
+            let on = int_of(libc::SOL_SOCKET, bytes)? != 0;
+            set_bit(handle, option_bit::TIMESTAMP, on && name == libc::SO_TIMESTAMP);
+            set_bit(handle, option_bit::TIMESTAMPNS, on && name == libc::SO_TIMESTAMPNS);
+            Ok(())
+        }
+        libc::SO_PRIORITY => {
+            let value = int_of(libc::SOL_SOCKET, bytes)?;
+            let may = || process::may(CAP_NET_RAW) || process::may(CAP_NET_ADMIN);
+            if !(0..=PRIORITY_MAX).contains(&value) && !may() {
+                return fail(libc::EPERM);
+            }
+            remember(handle.socket, libc::SOL_SOCKET, name, value);
+            Ok(())
+        }
+        libc::SO_BINDTODEVICE => {
+            let most = &bytes[..bytes.len().min(libc::IFNAMSIZ - 1)];
+            let name = most.split(|&byte| byte == 0).next().unwrap_or_default();
+            let is_there =
+                || interface::list().map(|list| list.iter().any(|i| interface::name(i) == name));
+            if !name.is_empty() && !is_there()? {
+                return fail(libc::ENODEV);
+            }
+            check_device_change(handle)?;
+            engine_set(handle, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, name)
+        }
+        SO_BINDTOIFINDEX => {
+            int_of(libc::SOL_SOCKET, bytes)?;
+            check_device_change(handle)?;
+            engine_set(handle, libc::SOL_SOCKET, SO_BINDTOIFINDEX, bytes)
+        }
         _ => fail(libc::ENOPROTOOPT),
     }
+}
+
+/// Everybody may bind a socket to a device, once.
+fn check_device_change(handle: &Handle) -> Result<()> {
+    let bound = || engine_get(handle, libc::SOL_SOCKET, SO_BINDTOIFINDEX);
+    if process::may(CAP_NET_RAW) || bound()?.iter().all(|&byte| byte == 0) {
+        Ok(())
+    } else {
+        fail(libc::EPERM)
+    }
+}
+
+fn set_multicast_if(handle: &Handle, bytes: &[u8]) -> Result<()> {
+    engine_set(handle, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, bytes)?;
+    // A struct in_addr, or behind the group in a struct ip_mreq or ip_mreqn.
+    let at = if bytes.len() >= 8 { 4 } else { 0 };
+    let address = int_of(libc::IPPROTO_IP, bytes.get(at..).unwrap_or_default())?;
+    remember(handle.socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, address);
+    Ok(())
 }
 
 fn set_buffer(handle: &Handle, word: &AtomicU32, setting: u32, bytes: &[u8]) -> Result<()> {
@@ -188,6 +263,7 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
             if value != 0 {
                 check_range(value, MSS_MIN, MSS_MAX)?;
             }
+            remember(handle.socket, libc::IPPROTO_TCP, name, value);
             tell(setting::MAXSEG, value);
             Ok(())
         }
@@ -201,15 +277,15 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
             Ok(())
         }
         libc::TCP_LINGER2 => {
-            // Linux: what is out of range does not linger, and 0 is the default.
-            let value = if (0..=LINGER2_MAX).contains(&value) { value } else { -1 };
+            // Linux: less than nothing does not linger, and 0 is the default.
+            let value = value.clamp(-1, LINGER2_MAX);
             let shown = if value == 0 { LINGER2_DEFAULT } else { value };
             remember(handle.socket, libc::IPPROTO_TCP, name, shown);
             tell(setting::LINGER2, value);
             Ok(())
         }
         libc::TCP_DEFER_ACCEPT => {
-            let value = value.max(0);
+            let value = whole_repetitions(value);
             set_bit(handle, option_bit::DEFER_ACCEPT, value != 0);
             remember(handle.socket, libc::IPPROTO_TCP, name, value);
             tell(setting::DEFER_ACCEPT, value);
@@ -217,6 +293,18 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
         }
         _ => fail(libc::ENOPROTOOPT),
     }
+}
+
+/// The time by which a handshake has been repeated for `seconds`, at 1, 3, 7, 15 ... seconds: Linux counts
+/// repetitions.
+fn whole_repetitions(seconds: i32) -> i32 {
+    let (mut period, mut step, mut count) = (0, 1, 0);
+    while period < seconds && count < REPETITIONS_MAX {
+        period += step;
+        step = (step * 2).min(RTO_MAX_S);
+        count += 1;
+    }
+    period
 }
 
 fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
@@ -248,6 +336,18 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
             tell(setting::TTL, value);
         }
         (libc::IPPROTO_IP, libc::IP_OPTIONS) if bytes.is_empty() => {}
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL) => {
+            let value = int_of(level, bytes)?;
+            check_range(value, -1, 255)?;
+            let value = if value == -1 { 1 } else { value };
+            remember(handle.socket, level, name, value);
+            tell(setting::MULTICAST_TTL, value as u32);
+        }
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP) => {
+            let on = int_of(level, bytes)? != 0;
+            remember(handle.socket, level, name, i32::from(on));
+            tell(setting::MULTICAST_LOOP, u32::from(on));
+        }
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
             let on = int_of(level, bytes)? != 0;
             if is_bound(handle) {

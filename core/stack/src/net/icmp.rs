@@ -33,10 +33,12 @@ pub struct Echo {
 }
 
 /// What somebody reports about a packet of ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IcmpError {
     /// What happened to it.
     pub kind: IcmpErrorKind,
+    /// ICMP type and code.
+    pub message: (u8, u8),
     /// Source of our packet.
     pub src: IpAddr,
     /// Destination of our packet.
@@ -51,6 +53,8 @@ pub struct IcmpError {
     pub tcp_seq: Option<SeqNum>,
     /// Who reports.
     pub from: IpAddr,
+    /// What is quoted of a UDP datagram behind its header.
+    pub payload: Vec<u8>,
 }
 
 /// What happened to a packet of ours.
@@ -332,8 +336,7 @@ impl Net {
             //# A host MUST silently discard any received ICMP Source Quench messages
             _ => return Err(DropReason::IcmpIgnored),
         };
-        let quote = bytes.get(at..).unwrap_or_default();
-        self.error_about(quote, kind, local.src).map(Verdict::Error)
+        self.error_about(bytes, at, kind, local.src).map(Verdict::Error)
     }
 
     fn on_icmpv6(
@@ -383,29 +386,32 @@ impl Net {
             Message::ParamProblem { .. } => IcmpErrorKind::ParamProblem,
             _ => return Err(DropReason::IcmpIgnored),
         };
-        let quote = bytes.get(at..).unwrap_or_default();
-        self.error_about(quote, kind, local.src).map(Verdict::Error)
+        self.error_about(bytes, at, kind, local.src).map(Verdict::Error)
     }
 
     /// What an error says about the packet that it quotes, which must be one of ours.
     fn error_about(
         &self,
-        quote: &[u8],
+        bytes: &[u8],
+        at: usize,
         kind: IcmpErrorKind,
         from: IpAddr,
     ) -> Result<IcmpError, DropReason> {
-        let quoted = Quoted::read(quote).ok_or(DropReason::IcmpMalformed)?;
+        let message = (byte(bytes, 0), byte(bytes, 1));
+        let quoted = bytes.get(at..).and_then(Quoted::read).ok_or(DropReason::IcmpMalformed)?;
         if !self.is_local(quoted.src) && !self.ifaces.iter().any(|iface| iface.any_address) {
             return Err(DropReason::IcmpIgnored);
         }
-        Ok(quoted.into_error(kind, from))
+        Ok(quoted.into_error(kind, message, from))
     }
 
     /// The error for a packet of ours whose neighbour does not answer; it starts with its IP header.
     pub(super) fn error_about_own(&self, packet: &Packet) -> Option<IcmpError> {
         let quoted = Quoted::read(packet.linear())?;
         let from = quoted.src;
-        Some(quoted.into_error(IcmpErrorKind::Unreachable(Unreachable::Host), from))
+        // As if a router had said so: host, or address, unreachable.
+        let message = if from.is_ipv4() { (3, 1) } else { (1, 3) };
+        Some(quoted.into_error(IcmpErrorKind::Unreachable(Unreachable::Host), message, from))
     }
 
     fn on_echo(
@@ -472,19 +478,20 @@ enum Verdict {
 }
 
 /// A packet as an error quotes it.
-struct Quoted {
+struct Quoted<'a> {
     src: IpAddr,
     dst: IpAddr,
     protocol: u8,
     src_port: u16,
     dst_port: u16,
     tcp_seq: Option<SeqNum>,
+    payload: &'a [u8],
 }
 
-impl Quoted {
+impl<'a> Quoted<'a> {
     /// Reads an IP packet whose end may be missing; `None` without the first 8 bytes of its transport
     /// header.
-    fn read(bytes: &[u8]) -> Option<Self> {
+    fn read(bytes: &'a [u8]) -> Option<Self> {
         let (src, dst, protocol, at) = match bytes.first()? >> 4 {
             4 => {
                 let (header, at) = ipv4::Header::parse_quoted(bytes).ok()?;
@@ -509,13 +516,23 @@ impl Quoted {
         let (src_port, dst_port) =
             if echo { (u16::from_be_bytes([rest[0], rest[1]]), 0) } else { (first, second) };
         let tcp_seq = (protocol == IpProtocol::TCP).then(|| SeqNum(u32::from_be_bytes(*rest)));
-        Some(Self { src, dst, protocol: protocol.0, src_port, dst_port, tcp_seq })
+        let payload = if protocol == IpProtocol::UDP {
+            bytes.get(at + towpath_wire::udp::HEADER_LEN..).unwrap_or_default()
+        } else {
+            &[]
+        };
+        Some(Self { src, dst, protocol: protocol.0, src_port, dst_port, tcp_seq, payload })
     }
 
-    fn into_error(self, kind: IcmpErrorKind, from: IpAddr) -> IcmpError {
-        let Self { src, dst, protocol, src_port, dst_port, tcp_seq } = self;
-        IcmpError { kind, src, dst, protocol, src_port, dst_port, tcp_seq, from }
+    fn into_error(self, kind: IcmpErrorKind, message: (u8, u8), from: IpAddr) -> IcmpError {
+        let Self { src, dst, protocol, src_port, dst_port, tcp_seq, payload } = self;
+        let payload = payload.to_vec();
+        IcmpError { kind, message, src, dst, protocol, src_port, dst_port, tcp_seq, from, payload }
     }
+}
+
+fn byte(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).copied().unwrap_or_default()
 }
 
 /// Header and body of an ICMP message, which is linear.

@@ -249,7 +249,8 @@ impl Net {
     ) -> Result<(), DropReason> {
         let interface = &self.ifaces[iface.index()];
         if interface.is_loopback() {
-            return Ok(());
+            let strange = ip.dst.is_multicast() && !interface.groups.contains(ip.dst);
+            return if strange { Err(DropReason::NotJoined) } else { Ok(()) };
         }
         let valid_source = match ip.src {
             IpAddr::V4(src) => addr::is_valid_source_v4(src) && !interface.is_broadcast(ip.src),

@@ -201,15 +201,18 @@ fn groups_are_joined_left_and_looped() {
         assert!(w.b.host.datagrams.is_empty());
         let iface = Some(IfaceId(1));
         let now = w.b.now;
-        w.b.stack.join_group(now, member, group, iface).unwrap();
-        assert_eq!(w.b.stack.join_group(now, member, group, iface), Err(OptionError::Membership));
-        w.a.stack.join_group(now, sender, group, iface).unwrap();
+        w.b.stack.join_group(now, member, group, iface, None).unwrap();
+        assert_eq!(
+            w.b.stack.join_group(now, member, group, iface, None),
+            Err(OptionError::Membership)
+        );
+        w.a.stack.join_group(now, sender, group, iface, None).unwrap();
         send_out(&mut w.a, sender, &out, b"joined").unwrap();
         w.run(10);
         assert_eq!(received(&mut w.b, member_user), [b"joined".to_vec()]);
         assert!(received(&mut w.b, loner_user).is_empty());
         assert_eq!(received(&mut w.a, sender_user), [b"joined".to_vec()], "looped");
-        w.b.stack.leave_group(w.b.now, member, group, iface).unwrap();
+        w.b.stack.leave_group(w.b.now, member, group, iface, None).unwrap();
         send_out(&mut w.a, sender, &out, b"left").unwrap();
         w.run(10);
         assert!(received(&mut w.b, member_user).is_empty());

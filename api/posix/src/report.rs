@@ -1,0 +1,81 @@
+//! The error queue of a datagram socket: what recvmsg(2) gives with MSG_ERRQUEUE.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use towpath_client::Buffer;
+use towpath_shm::control::call;
+use towpath_shm::layout::{DatagramHeader, RawAddr};
+
+use crate::errno::fail;
+use crate::socket::Handle;
+use crate::transfer::Arrival;
+use crate::{Result, address};
+
+/// SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6.
+const ORIGIN_ICMP: u8 = 2;
+const ORIGIN_ICMP6: u8 = 3;
+/// Bytes of the reporter's address at the front of the engine's answer.
+const REPORTER: usize = 16;
+
+/// What is said beside the bytes of the datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Report {
+    errno: u32,
+    kind: u8,
+    code: u8,
+    /// Path MTU, when that is what it is about.
+    info: u32,
+    is_v4: bool,
+    from: [u8; REPORTER],
+}
+
+/// Takes the oldest report. As on Linux, it never waits and knows no MSG_PEEK.
+///
+/// # Safety
+/// The buffers must be valid for writes.
+pub unsafe fn recv(handle: &Handle, buffers: &[Buffer]) -> Result<Arrival> {
+    if handle.is_tcp() {
+        return fail(libc::EAGAIN);
+    }
+    let reply = handle.call(call::ERROR_QUEUE, |_| {})?;
+    let Some((from, payload)) = reply.payload().split_first_chunk::<REPORTER>() else {
+        return fail(libc::EAGAIN);
+    };
+    let is_v4 = u32::from(reply.addr.family) == address::INET || address::is_mapped(&reply.addr);
+    let [code, kind, ..] = reply.b.to_le_bytes();
+    let report = Report { errno: reply.a, kind, code, info: reply.slot, is_v4, from: *from };
+    let mut len = 0;
+    for buffer in buffers {
+        let part = &payload[len..];
+        let n = part.len().min(buffer.len);
+        // SAFETY: the caller's promise; the reply is ours.
+        unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), buffer.at, n) };
+        len += n;
+    }
+    let cut = if len < payload.len() { libc::MSG_TRUNC } else { 0 };
+    let header = DatagramHeader { remote: reply.addr, ..DatagramHeader::default() };
+    let flags = libc::MSG_ERRQUEUE | cut;
+    Ok(Arrival { len, header: Some(header), flags, report: Some(report) })
+}
+
+impl Report {
+    /// Level, type and data of the control message: `struct sock_extended_err` and the reporter.
+    pub fn control(&self, handle: &Handle) -> (i32, i32, Vec<u8>) {
+        let v4_socket = handle.slot.family.load(Relaxed) == address::INET;
+        let origin = if self.is_v4 { ORIGIN_ICMP } else { ORIGIN_ICMP6 };
+        let mut data = self.errno.to_ne_bytes().to_vec();
+        data.extend([origin, self.kind, self.code, 0]);
+        data.extend(self.info.to_ne_bytes());
+        data.extend(0u32.to_ne_bytes());
+        let family = if self.is_v4 { address::INET } else { address::INET6 };
+        let from = RawAddr { family: family as u16, ip: self.from, ..RawAddr::default() };
+        let (level, kind, family) = if v4_socket {
+            (libc::IPPROTO_IP, libc::IP_RECVERR, address::INET)
+        } else {
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, address::INET6)
+        };
+        let (name, len) = address::encode(&address::shown(from, family));
+        data.extend(&name[..len]);
+        (level, kind, data)
+    }
+}
