@@ -50,6 +50,9 @@ impl<H: Host> Stack<H> {
         let remote = canonical(remote, family).ok_or(ConnectError::Invalid)?;
         let iface = on_device(scope_of(&remote), settings.device).ok_or(ConnectError::Invalid)?;
         let remote_ip = loopback_if_unspecified(remote.ip());
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP
+        //# address (e.g., a broadcast or multicast address) (MUST-46).
         if remote_ip.is_multicast() {
             return Err(ConnectError::NetUnreachable);
         }
@@ -61,6 +64,10 @@ impl<H: Host> Stack<H> {
         if route.broadcast {
             return Err(ConnectError::NetUnreachable);
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# If an application on a multihomed host does not specify the local IP address when
+        //# actively opening a TCP connection, then the TCP implementation MUST ask the IP layer to
+        //# select a local IP address before sending the (first) SYN (MUST-44).
         let local = source.unwrap_or(route.src);
         let local_port = match bound {
             Some(bound) => bound.port,
@@ -142,6 +149,8 @@ impl<H: Host> Stack<H> {
         send: H::Send,
     ) -> Result<Stream<H>, ConnectError> {
         let hash = self.keys.table.flow(&flow);
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+        //# F() MUST NOT be computable from the outside (MUST-9)
         let mut iss = isn::initial_sequence(self.keys.isn.flow(&flow), now);
         match self.find_flow(hash, &flow) {
             None => {}
@@ -193,6 +202,10 @@ impl<H: Host> Stack<H> {
             Err(_) => (576, 1500),
         };
         Config {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+            //# The MSS value to be sent in an MSS Option must be less than or equal to: MMS_R - 20
+            //# where MMS_R is the maximum size for a transport-layer message that can be received
+            //# (and reassembled at the IP layer) (MUST-67).
             mss_recv: settings.packet.limit(mss_for(link_mtu, flow)),
             mss_send_max: settings.packet.limit(mss_for(path_mtu, flow)),
             mss_default: if flow.local.is_ipv4() { 536 } else { 1220 },

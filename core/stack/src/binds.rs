@@ -169,6 +169,10 @@ impl Binds {
     /// listen, or both said SO_REUSEPORT.
     pub fn conflicts(&self, port: u16, wanted: &Holder) -> bool {
         let Some(entry) = self.ports.get(&port) else { return false };
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# an OPEN call that will functionally allow an application to LISTEN on a port while a
+        //# connection block with the same local port is in SYN-SENT or SYN-RECEIVED state
+        //# (MUST-42).
         let may_share = |theirs: Sharing, listening: bool| {
             (wanted.sharing.reuse_addr && theirs.reuse_addr && !listening)
                 || (wanted.sharing.reuse_port && theirs.reuse_port)

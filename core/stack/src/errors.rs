@@ -23,6 +23,9 @@ impl<H: Host> Stack<H> {
         };
         let hash = self.keys.table.flow(&flow);
         let believed = match IpProtocol(error.protocol) {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+            //# TCP implementations MUST act on an ICMP error message passed up from the IP layer,
+            //# directing it to the connection that created the error (MUST-54).
             IpProtocol::TCP => match self.find_flow(hash, &flow) {
                 Some(FlowRef::Socket(index)) => self.on_tcp_error(now, index, error),
                 _ => false,

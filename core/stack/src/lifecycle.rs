@@ -81,6 +81,9 @@ impl<H: Host> Stack<H> {
             return Err(BindError::Invalid);
         }
         let device = socket.device();
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# The optional "local IP address" parameter MUST be supported to allow the specification
+        //# of the local IP address (MUST-43).
         let addr = canonical(addr, socket.family).ok_or(BindError::Invalid)?;
         let bind_addr = self.bind_addr(addr, socket.family, table, &options)?;
         let sharing = options.sharing();
@@ -160,6 +163,9 @@ impl<H: Host> Stack<H> {
             listening: true,
             device,
         };
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# Every passive OPEN call either creates a new connection record in LISTEN state, or it
+        //# returns an error; it MUST NOT affect any previously created connection record (MUST-41).
         if self.tcp_binds.conflicts(bound.port, &holder) {
             return Err(ListenError::AddrInUse);
         }
@@ -254,12 +260,16 @@ impl<H: Host> Stack<H> {
             return self.remove_socket(now, index);
         };
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
-        //# If such a host issues a CLOSE call while received data is still pending in TCP, or if new
-        //# data is received after CLOSE is called, its TCP SHOULD send a RST to show that data was lost
+        //# If such a host issues a CLOSE call while received data is still pending in the TCP
+        //# connection, or if new data is received after CLOSE is called, its TCP implementation
+        //# SHOULD send a RST to show that data was lost (SHLD-3).
         if linger == Linger::Abort || unread || too_many {
             connection.abort();
             self.counters.tcp_orphans_aborted += u64::from(too_many);
         } else {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+            //# A host MAY implement a "half-duplex" TCP close sequence, so that an application that
+            //# has called CLOSE cannot continue to read data from the connection (MAY-1).
             connection.close(now);
         }
         socket.orphan = true;

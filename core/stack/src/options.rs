@@ -273,10 +273,19 @@ fn set_stream(
     option: SocketOption,
 ) -> Result<(), OptionError> {
     match option {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
+        //# there MUST be a way for an application to disable the Nagle algorithm on an individual
+        //# connection (MUST-17).
         SocketOption::NoDelay(on) => stage.set(|tcp| tcp.nodelay = on, |c| c.set_nodelay(on)),
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+        //# If keep-alives are included, the application MUST be able to turn them on or off for
+        //# each TCP connection (MUST-24)
         SocketOption::KeepAlive(times) => {
             stage.set(|tcp| tcp.keepalive = times, |c| c.set_keepalive(times));
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+        //# An application MUST (MUST-21) be able to set the value for R2 for a particular
+        //# connection.
         SocketOption::UserTimeout(timeout) => {
             stage.set(|tcp| tcp.user_timeout = timeout, |c| c.set_user_timeout(timeout));
         }
@@ -300,7 +309,15 @@ fn set_stream(
             }
         }
         SocketOption::Ttl(0) => return Err(OptionError::Invalid),
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
+        //# The TTL value used to send TCP segments MUST be configurable (MUST-49).
         SocketOption::Ttl(ttl) => packet.ttl = ttl,
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+        //# The application layer MUST be able to specify the Differentiated Services field for
+        //# segments that are sent on a connection (MUST-48).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+        //# the application SHOULD be able to change the Differentiated Services field during the
+        //# connection lifetime (SHLD-21).
         SocketOption::Tos(tos) => packet.tos = tos,
         SocketOption::Cork(on) => stage.now(|c| c.set_cork(on))?,
         SocketOption::MoreComing(on) => stage.now(|c| c.more_coming(on))?,

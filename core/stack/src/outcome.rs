@@ -28,6 +28,10 @@ impl<H: Host> Stack<H> {
             };
             let told = match event {
                 Event::Connected => Some(SocketEvent::Connected),
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
+                //# If the local TCP connection is closed by the remote side due to a FIN or RST
+                //# received from the remote side, then the local application MUST be informed
+                //# whether it closed normally or was aborted (MUST-12).
                 Event::PeerClosed => Some(SocketEvent::PeerClosed),
                 Event::Reset => Some(SocketEvent::Error(SocketError::Reset)),
                 Event::Refused => Some(SocketEvent::Error(SocketError::Refused)),

@@ -73,6 +73,8 @@ impl<H: Host> Stack<H> {
 
     fn receive_tcp(&mut self, now: Instant, host: &mut H, local: Local, pool: &mut Pool) {
         self.counters.tcp_received += 1;
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+        //# the receiver MUST check it (MUST-3).
         if !net::verify_transport(&local) {
             return self.drop_local(local, DropReason::TransportChecksum, pool);
         }
@@ -180,6 +182,12 @@ impl<H: Host> Stack<H> {
                 self.net.confirm_reachable(now, &route);
             }
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# In general, the processing of received segments MUST be implemented to aggregate ACK
+        //# segments whenever possible (MUST-58).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# if the TCP endpoint is processing a series of queued segments, it MUST process them all
+        //# before sending any ACK segments (MUST-59).
         pool.give(incoming.local.packet);
         self.mark_dirty(index);
     }

@@ -105,6 +105,9 @@ impl<H: Host> Stack<H> {
         if stream.path.is_some_and(|path| self.paths.is_current(&path)) {
             return;
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# TCP implementations MUST use the same local address that was used in those previous
+        //# segments (MUST-45).
         let old_mtu = stream.path.map(|path| path.mtu);
         let route = self.net.route(now, Some(stream.flow.local), stream.flow.remote, stream.iface);
         let full = &mut self.counters.next_hops_full;
@@ -131,6 +134,9 @@ impl<H: Host> Stack<H> {
             0 => Fragments::empty(),
             len => stream.send.peek(outgoing.send_offset, len),
         };
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
+        //# TCP implementations SHOULD pass the current Differentiated Services field value without
+        //# change to the IP layer, when it sends segments on the connection (SHLD-22).
         let ip = ip_for(&stream.packet.tos, stream.packet.ttl);
         let flow = stream.flow;
         let route = self.paths.route(&path, &flow);
@@ -166,6 +172,8 @@ impl<H: Host> Stack<H> {
         pool: &mut Pool,
     ) {
         self.looped |= route.iface == IfaceId::LOOPBACK;
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+        //# The sender MUST generate it (MUST-2)
         let checksum = Some(tcp::CHECKSUM_OFFSET as u16);
         // A packet that cannot be sent is counted there, and lost like any other.
         let _ = self.net.send(now, route, flow.local, flow.remote, ip, packet, checksum, pool);

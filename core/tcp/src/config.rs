@@ -26,16 +26,23 @@ pub struct Config {
     /// True switches Nagle's algorithm off (MUST-17).
     pub nodelay: bool,
     /// `None` is the default (MUST-25).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+    //# they MUST default to off (MUST-25).
     pub keepalive: Option<KeepAlive>,
     /// How long sent bytes may stay unacknowledged (RFC 5482); `None` leaves it to `retries`.
     pub user_timeout: Option<Duration>,
     /// Times a SYN is sent again. 7 gives up after 4 min 15 s: RFC 9293 asks for at least three
     /// minutes (MUST-23), Linux's 6 are two.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+    //# R2 for a SYN segment MUST be set large enough to provide retransmission of the segment for
+    //# at least 3 minutes (MUST-23).
     pub syn_retries: u8,
     /// Times a SYN-ACK is sent again: Linux's `tcp_synack_retries`.
     pub syn_ack_retries: u8,
     /// Times in a row that bytes are sent again after a timeout (R2 of RFC 9293 §3.8.3), and that a
     /// window probe may stay unanswered: Linux's `tcp_retries2`, 15 to 25 minutes.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+    //# The value of R2 SHOULD correspond to at least 100 seconds (SHLD-11).
     pub retries: u8,
     /// As `retries`, when the program is gone: Linux's `tcp_orphan_retries`.
     pub orphan_retries: u8,
@@ -90,6 +97,9 @@ impl Default for Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeepAlive {
     /// Silence before the first probe; two hours by default (MUST-28).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+    //# This interval MUST be configurable (MUST-27) and MUST default to no less than two hours
+    //# (MUST-28).
     pub idle: Duration,
     /// Time between probes.
     pub interval: Duration,
@@ -122,4 +132,7 @@ pub(crate) const RANGES_MAX: usize = 256;
 pub(crate) const CHALLENGE_ACKS_MAX: u8 = 10;
 pub(crate) const CHALLENGE_PERIOD_MS: u32 = 5_000;
 /// MUST-40.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+//# an ACK should not be excessively delayed; in particular, the delay MUST be less than 0.5 seconds
+//# (MUST-40).
 pub(crate) const DELAYED_ACK_MAX: Duration = Duration::from_millis(499);

@@ -98,6 +98,10 @@ impl Congestion {
         self.cwnd = mss * segments;
     }
 
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+    //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion
+    //# avoidance, and exponential backoff of RTO to avoid creating congestion collapse conditions
+    //# (MUST-19).
     pub(crate) fn on_ack(&mut self, now: Instant, acked: Acked) {
         if !acked.limited {
             // RFC 9438 §5.8, RFC 5681 §4.1: a window that was not used was not tested.
@@ -127,6 +131,10 @@ impl Congestion {
                     self.cwnd
                 }
             }
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
+            //# An endpoint MAY implement such alternative algorithms provided that the algorithms
+            //# are conformant with the TCP specifications from the IETF Standards Track as
+            //# described in RFC 2914, RFC 5033 [7], and RFC 8961 [15] (MAY-18).
             Algorithm::Cubic(cubic) => cubic.on_ack(&mut self.epoch, now, self.cwnd, bytes, &acked),
         }
         .min(CWND_MAX);

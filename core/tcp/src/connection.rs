@@ -306,7 +306,7 @@ impl Connection {
     //# The maximum size of a segment that a TCP endpoint really sends, the "effective send MSS",
     //# MUST be the smaller (MUST-16) of the send MSS (that reflects the available reassembly buffer
     //# size at the remote host, the EMTU_R [19]) and the largest transmission size permitted by the
-    //# IP layer (EMTU_S)
+    //# IP layer (EMTU_S [19])
     pub(crate) fn mss(&self) -> u32 {
         let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 };
         u32::from(self.mss_without_options() - options)

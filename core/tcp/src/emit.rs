@@ -67,6 +67,13 @@ impl Connection {
         self.timers.retransmit = now + self.rtt.rto();
         let mut out = Outgoing {
             options: Options {
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+                //# TCP implementations SHOULD send an MSS Option in every SYN segment when its
+                //# receive MSS differs from the default 536 for IPv4 or 1220 for IPv6 (SHLD-5), and
+                //# MAY send it always (MAY-3).
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.2
+                //# This field may be sent in the initial connection request (i.e., in segments with
+                //# the SYN control bit set) and MUST NOT be sent in other segments (MUST-65).
                 mss: Some(self.settings.mss_recv),
                 // In a reply only what the SYN offered too (RFC 7323 §2.2).
                 window_scale: self.scaling.then_some(self.rcv_wscale),
@@ -116,6 +123,8 @@ impl Connection {
     //# retransmit to the receiving TCP peer even if the send window is zero, in order to "probe" the
     //# window.
     fn emit_probe(&mut self, now: Instant, transmit: Transmit, buffers: Buffers) -> Outgoing {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+        //# An implementation SHOULD send a keep-alive segment with no data (SHLD-12)
         let probe = Transmit { seq: self.snd_una - 1, ..transmit };
         self.emit_segment(now, probe, buffers)
     }
@@ -128,10 +137,15 @@ impl Connection {
         let current = self.recv_window();
         let step = (buffers.recv_capacity / 2).min(u32::from(self.settings.mss_recv)).max(1);
         let opened = buffers.recv_free.saturating_sub(current);
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+        //# A TCP implementation MAY keep its offered receive window closed indefinitely (MAY-8).
         let window = if opened >= step { buffers.recv_free } else { current };
         let scale = self.rcv_wscale;
         let unit = 1u32 << scale;
         let mut field = window >> scale;
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+        //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the
+        //# left (SHLD-14).
         // SHLD-14: the edge does not move left, as far as the unit and the room allow; a unit's
         // remainder may (RFC 7323 §2.4), but bytes up to the old edge are still taken.
         if window & (unit - 1) != 0 && (field + 1) << scale <= buffers.recv_free {

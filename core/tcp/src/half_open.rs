@@ -13,6 +13,9 @@ use towpath_wire::tcp::{Flags, Options, SeqNum, Timestamps};
 /// Send [`syn_ack`](Self::syn_ack) once after `new`, and again whenever `on_timeout` says so.
 #[derive(Debug, Clone)]
 pub struct HalfOpen {
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
+    //# a TCP implementation MUST keep track of whether a connection has reached SYN-RECEIVED state
+    //# as the result of a passive OPEN or an active OPEN (MUST-11).
     iss: SeqNum,
     irs: SeqNum,
     ts_recent: u32,
@@ -129,6 +132,9 @@ impl HalfOpen {
         self.recv_window = u16::try_from(recv_window).unwrap_or(u16::MAX);
         Outgoing {
             options: Options {
+                //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+                //# TCP endpoints MUST implement both sending and receiving the MSS Option
+                //# (MUST-14).
                 mss: Some(self.mss_recv),
                 window_scale: self.send_scale.map(|_| self.recv_scale),
                 sack_permitted: self.sack,

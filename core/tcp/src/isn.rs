@@ -9,6 +9,11 @@ use towpath_wire::tcp::SeqNum;
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
 //# A TCP implementation MUST use the above type of "clock" for clock-
 //# driven selection of initial sequence numbers (MUST-8)
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
+//# SHOULD generate its initial sequence numbers with the expression: ISN = M + F(localip,
+//# localport, remoteip, remoteport, secretkey) where M is the 4 microsecond timer, and F() is a
+//# pseudorandom function (PRF) of the connection's identifying parameters ("localip, localport,
+//# remoteip, remoteport") and a secret key ("secretkey") (SHLD-1).
 pub fn initial_sequence(hash: u64, now: Instant) -> SeqNum {
     let clock = (now.micros() / 4) as u32;
     SeqNum((hash as u32 ^ (hash >> 32) as u32).wrapping_add(clock))

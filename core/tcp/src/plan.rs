@@ -117,6 +117,8 @@ impl Connection {
         }
         let hole = self.recovery.next_hole(self.snd_una)?;
         let len = hole.right - hole.left;
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+        //# The sender MAY also retransmit old data beyond SND.UNA+SND.WND (MAY-7)
         if self.recovery.is_forced() {
             return Some(self.retransmit(hole, mss));
         }
@@ -155,9 +157,14 @@ impl Connection {
         if unsent == 0 && !fin_wanted {
             return Err(Idle::NoData);
         }
-        // Negative when the peer took back window that it had offered (MUST-34).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+        //# However, a sending TCP peer MUST be robust against window shrinking, which may cause the
+        //# "usable window" (see Section 3.8.6.2.1) to become negative (MUST-34).
+        // Negative when the peer took back window that it had offered.
         let usable = self.window_end().distance(self.snd_nxt).max(0) as u32;
         if usable == 0 {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+            //# the sender SHOULD NOT send new data (SHLD-15)
             return Err(Idle::ClosedWindow);
         }
         let len = self.length_of_new(unsent, usable, room, max_payload)?;
@@ -171,6 +178,9 @@ impl Connection {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
             //# MUST set the PSH bit in the last buffered segment (i.e., when there is no more queued data
             //# to be sent) (MUST-61).
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+            //# The transmitter SHOULD collapse successive bits when it packetizes data, to send the
+            //# largest possible segment (SHLD-27).
             push: last && len > 0,
         })
     }
@@ -196,6 +206,8 @@ impl Connection {
             return self.length_in_small_window(whole);
         }
         if whole < unsent {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+            //# a TCP implementation SHOULD send a maximum-sized segment whenever possible (SHLD-28)
             return Ok(whole - whole % mss);
         }
         let tail = whole % mss;
@@ -225,6 +237,14 @@ impl Connection {
         if self.settings.corked || self.settings.more_coming {
             return (!self.owed.cork_flush).then_some(Idle::Corked);
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
+        //# A TCP implementation SHOULD implement the Nagle algorithm to coalesce short segments
+        //# (SHLD-7).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+        //# MUST NOT buffer data indefinitely (MUST-60)
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
+        //# When an application issues a series of SEND calls without setting the PUSH flag, the TCP
+        //# implementation MAY aggregate the data internally without sending it (MAY-16).
         // Minshall's variant of Nagle's algorithm: only one short segment is unacknowledged at a time.
         // Full ones do not hold the last one back, which spares request-response a round trip.
         (!self.settings.nodelay && self.small_end.gt(self.snd_una)).then_some(Idle::Nagle)

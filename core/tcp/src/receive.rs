@@ -86,6 +86,8 @@ impl Connection {
         }
         self.accept_syn(now, segment);
         if !acked {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5
+            //# A TCP implementation MUST support simultaneous open attempts (MUST-10).
             // Simultaneous open. Text in this SYN comes again: it is not acknowledged.
             self.state = State::SynReceived;
             self.owed.syn = true;
@@ -237,6 +239,8 @@ impl Connection {
         if !segment.flags.contains(Flags::RST) {
             return Ok(());
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.5.3
+        //# TCP implementations SHOULD allow a received RST segment to include data (SHLD-2).
         if segment.seq != self.rcv_nxt {
             //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
             //# If the RST bit is set and the sequence number does not exactly match the next expected
@@ -285,6 +289,9 @@ impl Connection {
         if self.state == State::SynReceived {
             self.check_ack_of_syn(now, segment)?;
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+        //# RFC 5961 [9], Section 5 describes a potential blind data injection attack, and
+        //# mitigation that implementations MAY choose to include (MAY-12).
         //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
         //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA -
         //# MAX.SND.WND) <= SEG.ACK <= SND.NXT).
@@ -295,6 +302,9 @@ impl Connection {
         if segment.ack.lt(self.snd_una) {
             return Ok(());
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+        //# As long as the receiving TCP peer continues to send acknowledgments in response to the
+        //# probe segments, the sending TCP peer MUST allow the connection to stay open (MUST-37).
         self.timers.window_probes = 0;
         let news = !segment.options.sack.is_empty()
             && self.recovery.on_sack(
@@ -302,6 +312,13 @@ impl Connection {
                 segment.ack.max(self.snd_una),
                 self.snd_nxt,
             );
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+        //# It is RECOMMENDED that implementations will reserve 32-bit fields for the send and
+        //# receive window sizes in the connection record and do all window computations with 32
+        //# bits (REC-1).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+        //# The window size MUST be treated as an unsigned number, or else large window sizes will
+        //# appear like negative windows and TCP will not work (MUST-1).
         let window = u32::from(segment.window) << self.snd_wscale;
         if segment.ack.gt(self.snd_una) {
             self.advance_una(now, segment, received);
@@ -565,9 +582,15 @@ impl Connection {
             self.counters.bytes_received += u64::from(received.commit);
         } else {
             self.owed.ack = true;
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+            //# A TCP implementation MAY send an ACK segment acknowledging RCV.NXT when a valid
+            //# segment arrives that is in the window but not at the left window edge (MAY-13).
             self.owed.dup_acks = if self.sack { 0 } else { self.owed.dup_acks.saturating_add(1) };
             let trouble = self.counters.trouble_mut();
             trouble.out_of_order_in = trouble.out_of_order_in.wrapping_add(1);
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
+            //# Segments with higher beginning sequence numbers SHOULD be held for later processing
+            //# (SHLD-31).
             match self.assembler.get_or_insert_default().insert(text.seq, end) {
                 Inserted::New => {}
                 Inserted::Known => return,
@@ -596,6 +619,8 @@ impl Connection {
         if urgent || enough || self.quick_acks > 0 || self.assembler.is_some() {
             self.owed.ack = true;
         } else if self.timers.delayed_ack == Instant::FAR {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
+            //# A TCP endpoint SHOULD implement a delayed ACK (SHLD-18)
             self.timers.delayed_ack = now + self.settings.delayed_ack();
         }
     }

@@ -42,6 +42,9 @@ impl Rtt {
     /// one ends the doublings: on a path slower than the timeout every acknowledgement of bytes sent
     /// twice would bring the short timeout back, and it would be too short for ever.
     ///
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
+    //# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for
+    //# taking RTT samples (MUST-18).
     //= https://www.rfc-editor.org/rfc/rfc6298#section-5
     //# Note that after retransmitting, once a new RTT measurement is obtained (which can only happen
     //# when new data has been sent and acknowledged), the computations outlined in Section 2 are

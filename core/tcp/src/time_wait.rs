@@ -78,6 +78,13 @@ impl TimeWait {
         }
         let newer = self.timestamp_order(segment);
         if segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK) {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+            //# it MAY accept a new SYN from the remote TCP endpoint to reopen the connection
+            //# directly from TIME-WAIT state (MAY-2)
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
+            //# This algorithm for reducing TIME-WAIT is a Best Current Practice that SHOULD be
+            //# implemented since Timestamp Options are commonly used, and using them to reduce
+            //# TIME-WAIT provides benefits for busy Internet servers (SHLD-4).
             //= https://www.rfc-editor.org/rfc/rfc6191#section-2
             //# If the Timestamp.value of the incoming SYN is larger than the last timestamp seen on
             //# the previous incarnation

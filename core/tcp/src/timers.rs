@@ -135,6 +135,9 @@ impl Connection {
         //# (SHLD-17).
         let shut = self.snd_wnd == 0 && self.timers.last_recv + self.rtt.rto() * 2 >= now;
         if !shut {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+            //# The following procedure MUST be used to handle excessive retransmissions of data
+            //# segments (MUST-20):
             if self.timers.retransmits >= self.retries() {
                 return self.give_up();
             }
@@ -179,6 +182,11 @@ impl Connection {
     /// With nothing in flight no acknowledgement will come by itself: while the window is too small
     /// for a sensible segment, a timer has to ask.
     pub(crate) fn arm_persist(&mut self, now: Instant) {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+        //# Probing of zero (offered) windows MUST be supported (MUST-36).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+        //# If the window shrinks to zero, the TCP implementation MUST probe it in the standard way
+        //# (described below) (MUST-35).
         let small = self.snd_wnd < self.mss().min(self.max_snd_wnd / 2).max(1);
         if self.flight() == 0 && small {
             if self.timers.retransmit == Instant::FAR && !self.owed.window_probe {

@@ -102,6 +102,9 @@ impl Connection {
             watch.keepalive = Instant::FAR;
             return;
         }
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
+        //# Implementers MAY include "keep-alives" in their TCP implementations (MAY-5), although
+        //# this practice is not universally accepted.
         let idle_until = last_recv.after_millis(watch.keepalive_idle_ms);
         if !idle || idle_until > now {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4

@@ -126,6 +126,9 @@ pub const fn is_solicited_node(addr: Ipv6Addr) -> bool {
 }
 
 /// Whether `addr` may be the source of a packet from a link.
+//= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
+//# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer
+//# (MUST-63)
 //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
 //# A host MUST silently discard an incoming datagram containing
 //# an IP source address that is invalid by the rules of this

@@ -79,6 +79,8 @@ impl Header {
             checksum: u16::from_be_bytes([c0, c1]),
             urgent: u16::from_be_bytes([u0, u1]),
             header_len: header_len as u8,
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+            //# A TCP implementation MUST be able to receive a TCP Option in any segment (MUST-5).
             options: Options::parse(options),
         })
     }
@@ -198,6 +200,8 @@ impl Options {
     /// Notes one option; an unknown kind or a length that its kind never has is ignored.
     fn read(&mut self, kind: u8, body: &[u8]) {
         match (kind, body) {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+            //# the following options MUST be supported (MUST-4
             (KIND_MSS, &[m0, m1]) => self.mss = Some(u16::from_be_bytes([m0, m1])),
             (KIND_WINDOW_SCALE, &[shift]) => self.window_scale = Some(shift),
             (KIND_SACK_PERMITTED, &[]) => self.sack_permitted = true,
@@ -216,6 +220,9 @@ impl Options {
                     );
                 }
             }
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+            //# A TCP implementation MUST (MUST-6) ignore without error any TCP Option it does not
+            //# implement, assuming that the option has a length field.
             _ => {}
         }
     }
@@ -248,6 +255,12 @@ impl Options {
     }
 
     fn emit(&self, out: &mut [u8]) {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+        //# All TCP Options except End of Option List Option (EOL) and No-Operation (NOP) MUST have
+        //# length fields, including all future options (MUST-68).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+        //# The content of the header beyond the End of Option List Option MUST be header padding of
+        //# zeros (MUST-69).
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
             out[at..at + bytes.len()].copy_from_slice(bytes);

@@ -332,6 +332,9 @@ impl Net {
             Message::TimeExceeded { code: icmpv4::TIME_EXCEEDED_TTL } => IcmpErrorKind::TtlExceeded,
             Message::TimeExceeded { .. } => IcmpErrorKind::ReassemblyExceeded,
             Message::ParamProblem { .. } => IcmpErrorKind::ParamProblem,
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
+            //# TCP implementations MUST silently discard any received ICMP Source Quench messages
+            //# (MUST-55).
             //= https://www.rfc-editor.org/rfc/rfc6633#section-3
             //# A host MUST silently discard any received ICMP Source Quench messages
             _ => return Err(DropReason::IcmpIgnored),

@@ -396,6 +396,8 @@ fn read_ipv4(packet: &Packet, at: usize, iface: IfaceId) -> Result<IpPacket, Ref
     if iface != IfaceId::LOOPBACK && !ipv4::checksum_ok(&bytes[..header_len]) {
         return Err(DropReason::IpChecksum.into());
     }
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
+    //# a TCP implementation MUST ignore options that it does not understand (MUST-50).
     if !header.options.is_empty() {
         if header.options.has_source_route() {
             return Err(DropReason::IpSourceRoute.into());
