@@ -4,6 +4,7 @@
 mod bench;
 mod debian;
 mod licences;
+mod requirements;
 mod test;
 mod tidy;
 
@@ -23,6 +24,8 @@ enum Chore {
     Tidy,
     /// Every dependency is permissively licensed.
     Licences,
+    /// What the RFCs ask for (docs/requirements) is cited where it is done, in their words.
+    Requirements,
 }
 
 fn main() -> Result<()> {
@@ -32,6 +35,7 @@ fn main() -> Result<()> {
         Chore::Bench(options) => bench::run(&root, &options),
         Chore::Tidy => tidy::run(&root),
         Chore::Licences => licences::run(&root),
+        Chore::Requirements => requirements::run(&root),
     }
 }
 

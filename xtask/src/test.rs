@@ -17,6 +17,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     step("format", cargo(root, &["fmt", "--all", "--check"]))?;
     crate::tidy::run(root)?;
     crate::licences::run(root)?;
+    crate::requirements::run(root)?;
     step(
         "lints",
         cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),

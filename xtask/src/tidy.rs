@@ -78,7 +78,7 @@ fn folder_of(root: &Path, manifest: Option<&str>) -> Option<String> {
     Some(folder.to_str()?.to_owned())
 }
 
-fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
+pub fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
     let output = std::process::Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
