@@ -51,12 +51,21 @@ pub(crate) struct Attached {
 pub(crate) struct Channels {
     slab: Vec<Option<Box<Attached>>>,
     count: usize,
+    max: u32,
     touched: Vec<ChannelId>,
 }
 
 impl Channels {
+    /// None yet, and never more than `max`.
+    pub fn new(max: u32) -> Self {
+        Self { max, ..Self::default() }
+    }
+
     /// A new process: returns its end of the control socket.
     pub fn open(&mut self) -> io::Result<(ChannelId, OwnedFd)> {
+        if self.count >= self.max as usize {
+            return Err(io::Error::other("as many processes as there may be"));
+        }
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let attached = Attached {

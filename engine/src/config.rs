@@ -19,6 +19,8 @@ pub struct EngineConfig {
     pub memory_cap: u64,
     /// Most sockets of all programs, at most [`towpath_shm::layout::SLOTS_MAX`].
     pub sockets_max: u32,
+    /// Most processes, at most [`towpath_shm::layout::CHANNELS_MAX`]. Beyond, fork and its kin fail.
+    pub channels_max: u32,
     /// Sizes of FIFOs.
     pub buffers: Buffers,
     /// [`crate::Engine::run`] returns when the last program has gone, after what it left behind
@@ -76,6 +78,7 @@ impl Default for EngineConfig {
             routes: Vec::new(),
             memory_cap: 1 << 30,
             sockets_max: towpath_shm::layout::SLOTS_MAX,
+            channels_max: towpath_shm::layout::CHANNELS_MAX,
             buffers: Buffers::default(),
             exit_when_unused: false,
         }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use towpath_pool::{Pool, Port};
 use towpath_ring::{Region, Windows, doorbell};
-use towpath_shm::layout::SLOTS_MAX;
+use towpath_shm::layout::{CHANNELS_MAX, SLOTS_MAX};
 use towpath_stack::Stack;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_tcp::Instant;
@@ -138,7 +138,7 @@ impl Engine {
         poller.add(bell.as_fd(), Source::Doorbell)?;
         let host = Host {
             slots: Slots::new(&region, sockets_max),
-            channels: Channels::default(),
+            channels: Channels::new(config.channels_max.min(CHANNELS_MAX)),
             buffers: config.buffers,
             counters: EngineCounters::default(),
             now,
@@ -196,7 +196,9 @@ impl Engine {
     }
 
     pub(crate) fn open_channel(&mut self) -> io::Result<(ChannelId, OwnedFd)> {
-        let (id, theirs) = self.host.channels.open()?;
+        let opened = self.host.channels.open();
+        self.host.counters.channels_refused += u64::from(opened.is_err());
+        let (id, theirs) = opened?;
         if let Some(attached) = self.host.channels.get(id)
             && let Err(error) = self.poller.add(attached.control.as_fd(), Source::Control(id))
         {

@@ -26,7 +26,7 @@ use towpath_tcp::Instant;
 use crate::channels::ChannelId;
 use crate::control::Answer;
 use crate::engine::Engine;
-use crate::errno::{EINVAL, ENOBUFS, EPROTO, Errno};
+use crate::errno::{EAGAIN, EINVAL, EPROTO, Errno};
 
 /// How long a program that was spawned has to say HELLO: the dynamic loader runs before that. Later
 /// it still gets what its parent has not closed meanwhile.
@@ -69,15 +69,17 @@ impl Engine {
             _ => return Err(Errno(EINVAL)),
         };
         held.sort_unstable();
-        let (clone, control) = self.open_channel().map_err(|_| Errno(ENOBUFS))?;
+        // As fork says it of too many processes.
+        let (clone, control) = self.open_channel().map_err(|_| Errno(EAGAIN))?;
         // The child inherits epoll sets whose events went to its parent: it looks at everything.
         let started = self.host.channels.start(clone, true);
-        let fds = started.map_err(|_| Errno(ENOBUFS)).and_then(|()| self.welcome(clone));
+        let fds = started.map_err(|_| Errno(EAGAIN)).and_then(|()| self.welcome(clone));
         let Ok([_, channel, _, bell]) =
             fds.map(<[OwnedFd; 4]>::try_from).unwrap_or_else(|_| Err(Vec::new()))
         else {
+            self.host.counters.channels_refused += 1;
             self.detach(self.host.now, clone);
-            return Err(Errno(ENOBUFS));
+            return Err(Errno(EAGAIN));
         };
         if let Some(attached) = self.host.channels.get_mut(clone) {
             attached.pid = pid;

@@ -140,6 +140,8 @@ pub(crate) struct EngineCounters {
     pub requests: u64,
     /// Processes that attached.
     pub attached: u64,
+    /// Processes that could not be: too many, or no descriptors left for them.
+    pub channels_refused: u64,
     /// Processes cut off because they broke the rules of the channel.
     pub hostile_channels: u64,
     /// Sockets reset because a program wrote impossible positions.
@@ -168,6 +170,7 @@ impl EngineCounters {
             commands_stale,
             requests,
             attached,
+            channels_refused,
             hostile_channels,
             hostile_sockets,
             datagrams_refused,
@@ -184,6 +187,7 @@ impl EngineCounters {
             ("commands_stale", commands_stale),
             ("requests", requests),
             ("attached", attached),
+            ("channels_refused", channels_refused),
             ("hostile_channels", hostile_channels),
             ("hostile_sockets", hostile_sockets),
             ("datagrams_refused", datagrams_refused),

@@ -1,8 +1,9 @@
 //! fork, exec and posix_spawn: who has which socket, whatever the programs are.
 
 use std::process::Command;
+use std::time::Duration;
 
-use towpath_tests::{Mode, Namespace, Scratch, program, run};
+use towpath_tests::{Mode, Namespace, Scratch, program, run, towpath};
 
 /// Compiles a C program of a few words.
 fn compiled(folder: &Scratch, name: &str, text: &str, options: &[&str]) -> String {
@@ -26,5 +27,19 @@ fn static_programs_hold_what_they_were_given_and_no_more() {
         "fork_and_exec: ended True, running True, others True\n\
          spawn: ended True, running True, others True\n\
          given: held True, then ended True\n"
+    );
+}
+
+/// An engine without descriptors for another process says so where the program asks for one.
+#[test]
+fn a_run_has_only_so_many_processes() {
+    let (ns, towpath) = (Namespace::new(), towpath());
+    let script = program("processes/too_many.py");
+    let limit = "--nofile=100:100";
+    let line = ["prlimit", limit, &towpath, "run", "--", "python3", &script];
+    let out = ns.spawn(&line).wait(Duration::from_secs(60)).ok();
+    assert_eq!(
+        out.stdout,
+        "fork: EAGAIN\nposix_spawn: EAGAIN\npopen: EAGAIN\nexec: as ever\nafterwards: as ever\n"
     );
 }

@@ -104,7 +104,10 @@ pub static CALLS: &[Call] = &[
         "epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2",
         "level- and edge-triggered, EPOLLONESHOT, EPOLLEXCLUSIVE, nested, several threads, our and the kernel's descriptors together. While our sockets keep a thread busy, kernel descriptors that were not ready in its last 16 calls are looked at in every eighth. A forked child has its own copy of the part about our sockets; over exec that part is lost",
     ),
-    works("fork vfork _Fork", "vfork is fork"),
+    works(
+        "fork vfork _Fork",
+        "vfork is fork. A run has 4095 processes at most: EAGAIN, here and from posix_spawn and its kin",
+    ),
     works(
         "execve execv execvp execvpe execl execlp execle fexecve execveat",
         "the new image keeps sockets that are not close-on-exec",

@@ -5,11 +5,12 @@ use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use towpath_client::descriptors::{self, Entry};
-use towpath_client::{Client, Cloned, HighFd, Lock, LockGuard, syscall};
+use towpath_client::{Client, Cloned, Error, HighFd, Lock, LockGuard, syscall};
 use towpath_shm::control::{ENV_CONTROL, purpose};
 use towpath_shm::layout::{Command, op};
 
-use crate::process;
+use crate::errno::fail;
+use crate::{Result, process};
 
 /// Environments are long, but not endless.
 const ENTRIES_MAX: usize = 1 << 20;
@@ -170,13 +171,20 @@ struct Spawning {
 }
 
 impl Spawning {
-    fn new() -> Option<Self> {
-        let client = process::client().ok()?;
+    /// None without an engine: the program finds out for itself.
+    fn new() -> Result<Option<Self>> {
+        let Ok(client) = process::client() else {
+            return Ok(None);
+        };
         let lock = lock();
         list_inheritable(client);
-        let control = client.clone_channel(purpose::SPAWN).ok()?.into_control();
+        let control = match client.clone_channel(purpose::SPAWN) {
+            Ok(cloned) => cloned.into_control(),
+            Err(Error::Refused(_)) => return fail(libc::EAGAIN),
+            Err(_) => return Ok(None),
+        };
         control.set_inheritable(true);
-        Some(Self { client, control, _lock: lock })
+        Ok(Some(Self { client, control, _lock: lock }))
     }
 }
 
@@ -189,24 +197,30 @@ impl Drop for Spawning {
 
 /// posix_spawn and its kin: `real` gets the environment to use.
 ///
+/// # Errors
+/// EAGAIN when the run has as many processes as it can have.
+///
 /// # Safety
 /// `envp` must be a null-terminated array of C strings, or null.
 pub unsafe fn spawn<T>(
     envp: *const *const c_char,
     real: impl FnOnce(*const *const c_char) -> T,
-) -> T {
-    let Some(spawning) = Spawning::new() else {
-        return real(envp);
+) -> Result<T> {
+    let Some(spawning) = Spawning::new()? else {
+        return Ok(real(envp));
     };
     // SAFETY: the caller's promise.
     let environment = unsafe { Environment::new(envp, spawning.control.get()) };
-    real(environment.as_ptr())
+    Ok(real(environment.as_ptr()))
 }
 
 /// For functions of libc that make a process out of `environ` at once, as popen does.
-pub fn with_own_environment<T>(real: impl FnOnce() -> T) -> T {
-    let Some(spawning) = Spawning::new() else {
-        return real();
+///
+/// # Errors
+/// As for [`spawn`].
+pub fn with_own_environment<T>(real: impl FnOnce() -> T) -> Result<T> {
+    let Some(spawning) = Spawning::new()? else {
+        return Ok(real());
     };
     // SAFETY: environ is a null-terminated array of strings. Whoever reads it meanwhile finds the
     // same strings in ours, which stands until the old one is back.
@@ -216,7 +230,7 @@ pub fn with_own_environment<T>(real: impl FnOnce() -> T) -> T {
         environ = environment.as_ptr().cast_mut().cast();
         let result = real();
         environ = before;
-        result
+        Ok(result)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use towpath_client::descriptors::Entry;
 use towpath_client::syscall::SignalsBlocked;
-use towpath_client::{Client, Region, descriptors};
+use towpath_client::{Client, Error, Region, descriptors};
 use towpath_shm::control::purpose;
 use towpath_shm::layout::{Command, op};
 
@@ -119,8 +119,12 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
         return refused();
     };
     let changes = descriptors::changes();
-    // A dead engine cannot clone; the child finds out for itself.
-    let cloned = client.clone_channel(purpose::FORK).ok();
+    let cloned = match client.clone_channel(purpose::FORK) {
+        Ok(cloned) => Some(cloned),
+        Err(Error::Refused(_)) => return refused(),
+        // A dead engine cannot clone; the child finds out for itself.
+        Err(_) => None,
+    };
     let Some(client_locks) = client.lock_all().filter(|_| !towpath_client::is_inside()) else {
         if let Some(cloned) = cloned {
             cloned.close();

@@ -115,6 +115,7 @@ pub unsafe extern "C" fn posix_spawn(
     // SAFETY: see `fork`.
     unsafe {
         exec::spawn(envp, |envp| real::posix_spawn(pid, path, actions, attributes, argv, envp))
+            .unwrap_or_else(|errno| errno.0)
     }
 }
 
@@ -130,13 +131,17 @@ pub unsafe extern "C" fn posix_spawnp(
     // SAFETY: see `fork`.
     unsafe {
         exec::spawn(envp, |envp| real::posix_spawnp(pid, file, actions, attributes, argv, envp))
+            .unwrap_or_else(|errno| errno.0)
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: see `fork`.
-    exec::with_own_environment(|| unsafe { real::popen(command, mode) })
+    exec::with_own_environment(|| unsafe { real::popen(command, mode) }).unwrap_or_else(|errno| {
+        answer::set_errno(errno.0);
+        std::ptr::null_mut()
+    })
 }
 
 /// glibc's own would hold our environment for as long as the command runs.

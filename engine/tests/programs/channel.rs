@@ -462,3 +462,21 @@ fn a_stopped_engine_hangs_up() {
     let received = rustix::net::recv(&program.control, &mut byte, rustix::net::RecvFlags::empty());
     assert_eq!(received.unwrap().1, 0);
 }
+
+#[test]
+fn there_are_only_so_many_processes() {
+    const EAGAIN: i32 = 11;
+    let engine = Running::start(EngineConfig { channels_max: 3, ..EngineConfig::default() });
+    let parent = engine.program();
+    let (_, client, server) = pair(&parent);
+    let children = [parent.fork(), parent.fork()];
+    assert_eq!(parent.try_fork().err(), Some(EAGAIN));
+    assert!(engine.remote.attach().is_err());
+    assert_eq!(engine.counter("channels_refused"), 2);
+    // The others have what they had, and who goes makes room.
+    children[0].send(server, b"unharmed");
+    assert_eq!(parent.recv(client, 8), b"unharmed");
+    drop(children);
+    engine.wait_for("channels", 1);
+    parent.fork();
+}

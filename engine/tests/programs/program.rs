@@ -143,17 +143,23 @@ impl Program {
 
     /// What fork does: a second process with the same sockets.
     pub fn fork(&self) -> Self {
+        self.try_fork().unwrap()
+    }
+
+    pub fn try_fork(&self) -> Result<Self, i32> {
         let (reply, fds) = ask(&self.control, &Request { call: call::CLONE, ..Request::default() });
-        assert_eq!(reply.errno, 0);
+        if reply.errno != 0 {
+            return Err(reply.errno);
+        }
         let [control, channel, bell]: [OwnedFd; 3] = fds.try_into().unwrap();
-        Self {
+        Ok(Self {
             control,
             region: self.region.clone(),
             channel: Channel::map(channel).unwrap(),
             engine_bell: self.engine_bell.try_clone().unwrap(),
             bell,
             commands: Mutex::default(),
-        }
+        })
     }
 
     pub fn slot(&self, handle: Handle) -> &Slot {
