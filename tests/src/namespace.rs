@@ -23,6 +23,11 @@ impl Namespace {
         Self { name: Some(name) }
     }
 
+    /// What it is called; None without root.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
     /// The command line that runs `line` inside.
     fn inside<'a>(&'a self, line: &[&'a str]) -> Vec<&'a str> {
         let mut all = Vec::new();

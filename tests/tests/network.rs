@@ -157,3 +157,193 @@ fn captures_are_sound() {
         assert_eq!(count("_ws.malformed || ip.checksum.status == 0"), 0, "{mode:?}");
     }
 }
+
+/// Three hosts in a row: the one that runs Towpath, a router, and another one behind a link of 1400
+/// bytes.
+struct Row {
+    near: Namespace,
+    _router: Namespace,
+    far: Namespace,
+}
+
+impl Row {
+    const FAR: [&str; 2] = ["192.0.2.2", "2001:db8:2::2"];
+    /// The router as the near host sees it.
+    const ROUTER: [&str; 2] = ["198.51.100.1", "2001:db8:1::1"];
+
+    /// None without root.
+    fn new() -> Option<Self> {
+        let (near, router, far) = (Namespace::new(), Namespace::new(), Namespace::new());
+        // No duplicate address detection: the addresses are to be had at once.
+        let links = format!(
+            "set -e; sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
+             sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0
+             ip link add to-near type veth peer name eth0 netns {}
+             ip link add to-far mtu 1400 type veth peer name eth0 mtu 1400 netns {}
+             ip link set to-near up; ip link set to-far up
+             ip addr add 198.51.100.1/24 dev to-near; ip addr add 2001:db8:1::1/64 dev to-near nodad
+             ip addr add 192.0.2.1/24 dev to-far; ip addr add 2001:db8:2::1/64 dev to-far nodad",
+            near.name()?,
+            far.name()?
+        );
+        router.shell(&links).ok();
+        for (host, v4, v6) in
+            [(&near, "198.51.100", "2001:db8:1:"), (&far, "192.0.2", "2001:db8:2:")]
+        {
+            let addresses = format!(
+                "set -e; sysctl -qw net.ipv4.ping_group_range='0 2147483647'; ip link set eth0 up
+                 ip addr add {v4}.2/24 dev eth0; ip addr add {v6}:2/64 dev eth0 nodad
+                 ip route add default via {v4}.1; ip -6 route add default via {v6}:1"
+            );
+            host.shell(&addresses).ok();
+        }
+        let row = Self { near, _router: router, far };
+        eventually("a way to the far host", || {
+            Self::FAR.iter().all(|far| row.near.run(&["ping", "-c1", "-W1", far]).success())
+        });
+        Some(row)
+    }
+}
+
+/// What each of these scripts begins with: names that are the same for both families.
+const FAMILIES: &str = "import socket,struct,sys,time,errno\n\
+    far=sys.argv[1]; v6=':' in far; family=socket.AF_INET6 if v6 else socket.AF_INET\n\
+    LEVEL,TTL,TOS,MTU,DISCOVER=(41,16,67,24,23) if v6 else (0,2,1,14,10)\n\
+    def make(kind,proto=0,ttl=None,tos=None):\n\
+    \x20s=socket.socket(family,kind,proto); s.settimeout(5)\n\
+    \x20if ttl: s.setsockopt(LEVEL,TTL,ttl)\n\
+    \x20if tos: s.setsockopt(LEVEL,TOS,tos)\n\
+    \x20return s\n\
+    def details(s):\n\
+    \x20for o in ((51,66) if v6 else (12,13)): s.setsockopt(LEVEL,o,1)\n\
+    def receive(s):\n\
+    \x20d,c,_,a=s.recvmsg(65536,256); c={k:x[0] for _,k,x in c}\n\
+    \x20return d,a,c[52 if v6 else 2],c[67 if v6 else 1]\n";
+
+fn script(body: &str) -> String {
+    format!("{FAMILIES}{body}")
+}
+
+/// UDP, ping and TCP of a program show the host's hops.
+#[test]
+fn hops_are_seen_from_a_program() {
+    let Some(row) = Row::new() else { return };
+    let probe = script(
+        "u=make(2,ttl=1); u.connect((far,33434)); u.send(b'probe'); time.sleep(.3)\n\
+         u.setsockopt(LEVEL,TTL,2); u.send(b'probe')\n\
+         try: u.recv(10)\n\
+         except ConnectionRefusedError: print('port')\n\
+         p=make(2,58 if v6 else 1,ttl=1); p.connect((far,0))\n\
+         request=lambda n: struct.pack('!BBHHH',128 if v6 else 8,0,0,0,n)+b'towpath'\n\
+         p.send(request(1)); time.sleep(.3)\n\
+         p.setsockopt(LEVEL,TTL,2); p.send(request(2))\n\
+         while p.recv(100)[6:8]!=b'\\0\\2': pass\n\
+         print('pong')\n\
+         t=make(1,ttl=1)\n\
+         try: t.connect((far,9))\n\
+         except OSError as e: print(errno.errorcode[e.errno])\n",
+    );
+    for (far, router) in Row::FAR.into_iter().zip(Row::ROUTER) {
+        let folder = Scratch::new();
+        let (towpath, file) = (towpath(), folder.file("run.pcapng"));
+        let line = [&towpath, "run", "--pcap", &file, "--", "python3", "-c", &probe, far];
+        let out = row.near.run(&line).ok();
+        assert_eq!(out.stdout, "port\npong\nEHOSTUNREACH\n", "{far}: {}", out.stderr);
+        let (exceeded, unreachable, version) = match far.contains(':') {
+            false => ("icmp.type==11", "icmp.type==3 && icmp.code==3", ["ip.src", "ip.proto"]),
+            true => {
+                ("icmpv6.type==3", "icmpv6.type==1 && icmpv6.code==4", ["ipv6.src", "ipv6.nxt"])
+            }
+        };
+        let shown = |filter: &str| {
+            let [src, protocol] = version;
+            let fields = ["-T", "fields", "-E", "separator=;", "-e", src, "-e", protocol];
+            let mut line = vec!["tshark", "-r", &file, "-Y", filter];
+            line.extend(fields);
+            row.near.run(&line).ok().stdout
+        };
+        // Reporter, then what it quotes: our packets of UDP, ping and TCP.
+        let (own, icmp) = if far.contains(':') { ("fd00:2::15", 58) } else { ("10.0.2.15", 1) };
+        let expected: String =
+            [17, icmp, 6].map(|protocol| format!("{router},{own};{icmp},{protocol}\n")).concat();
+        assert_eq!(shown(exceeded), expected);
+        assert_eq!(shown(unreachable), format!("{far},{own};{icmp},17\n"));
+        // The sums of the program's own packets are left to the device.
+        let errors = "(icmp.type==11 || icmp.type==3 || icmpv6.type<128)";
+        let bad = format!(
+            "_ws.malformed || {errors} && (icmp.checksum.status==0 || icmpv6.checksum.status==0)"
+        );
+        assert_eq!(shown(&bad), "");
+    }
+}
+
+/// TTL and class of service go along with datagrams, ECN's bits included, and with connections.
+#[test]
+fn ttl_and_class_go_along() {
+    let Some(row) = Row::new() else { return };
+    let server = script(
+        "s=make(2,ttl=33,tos=0x2a); details(s); s.settimeout(60); s.bind((far,7700)); print('ready',flush=True)\n\
+         while True:\n d,a,ttl,tos=receive(s); s.sendto(b'%d %#x'%(ttl,tos),a)\n",
+    );
+    let client = script(
+        "s=make(2,ttl=50,tos=0x8b); details(s); s.connect((far,7700)); s.send(b'x')\n\
+         d,_,ttl,tos=receive(s); print(d.decode(),ttl,hex(tos))\n\
+         t=make(1,tos=0x48); t.connect((far,7701)); t.setsockopt(LEVEL,TOS,0x10); t.send(b'x'); t.recv(1)\n",
+    );
+    for (far, prefix) in Row::FAR.into_iter().zip(["tos", "class"]) {
+        let server = row.far.spawn(&["python3", "-c", &server, far]);
+        eventually("the server", || server.stdout().contains("ready"));
+        let echo = "import socket,sys\n\
+            s=socket.create_server((sys.argv[1],7701),family=socket.AF_INET6 if ':' in sys.argv[1] else 2)\n\
+            while True:\n c=s.accept()[0]; c.sendall(c.recv(1))";
+        let _echo = row.far.spawn(&["python3", "-c", echo, far]);
+        wait_for_port(&row.far, far, 7701);
+        let filter = "tcp and dst port 7701";
+        let wire = row.far.spawn(&["tcpdump", "-i", "eth0", "-nnvvl", "--immediate-mode", filter]);
+        eventually("tcpdump", || wire.stderr().contains("listening on"));
+        let out = run(&row.near, Mode::Rootless, &[], &["python3", "-c", &client, far]).ok();
+        assert_eq!(out.stdout, "49 0x8b 32 0x2a\n", "{far}: {}", out.stderr);
+        // The SYN is of the first class, what follows the change of the second.
+        for (class, flags) in [("0x48", "[S"), ("0x10", "[P")] {
+            eventually(&format!("{class} on the wire:\n{}", wire.stdout()), || {
+                let all = wire.stdout().replace("\n    ", " ");
+                let mut packets = all.lines();
+                packets.any(|p| p.contains(&format!("{prefix} {class}")) && p.contains(flags))
+            });
+        }
+    }
+}
+
+/// Whoever forbids fragments learns how long a datagram may be; whoever does not gets it through.
+#[test]
+fn a_path_mtu_is_told() {
+    let Some(row) = Row::new() else { return };
+    let server = script(
+        "s=make(2); s.settimeout(60); s.bind((far,7700)); print('ready',flush=True)\n\
+         while True:\n d,a=s.recvfrom(65536); s.sendto(b'%d'%len(d),a)\n",
+    );
+    let client = script(
+        "def mtu(to,size):\n\
+         \x20s=make(2); s.setsockopt(LEVEL,DISCOVER,2); s.connect((to,7700))\n\
+         \x20refused=0\n\
+         \x20while refused<2:\n\
+         \x20 try: s.send(b'x'*size)\n\
+         \x20 except OSError as e: assert e.errno==errno.EMSGSIZE,e; refused+=1\n\
+         \x20 time.sleep(.05)\n\
+         \x20return s.getsockopt(LEVEL,MTU)\n\
+         print(mtu(far,1430))\n\
+         if not v6: print(mtu(sys.argv[2],3000))\n\
+         s=make(2); s.setsockopt(LEVEL,DISCOVER,0); s.connect((far,7700)); s.send(b'x'*5000)\n\
+         while (d:=s.recv(100))!=b'5000': pass\n\
+         print('whole')\n",
+    );
+    for (far, router) in Row::FAR.into_iter().zip(Row::ROUTER) {
+        let server = row.far.spawn(&["python3", "-c", &server, far]);
+        eventually("the server", || server.stdout().contains("ready"));
+        let client = ["python3", "-c", &client, far, router];
+        let out = run(&row.near, Mode::Rootless, &[], &client).ok();
+        // IPv6 headers do not say it: what is too long for the host's own link the host cuts.
+        let expected = if far.contains(':') { "1400\nwhole\n" } else { "1400\n1500\nwhole\n" };
+        assert_eq!(out.stdout, expected, "{far}: {}", out.stderr);
+    }
+}

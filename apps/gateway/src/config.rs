@@ -52,6 +52,22 @@ impl GatewayConfig {
         }
     }
 
+    /// At which address the program sees somebody who reports an error; None: at none.
+    pub(crate) fn reporter_seen(&self, reporter: IpAddr) -> Option<IpAddr> {
+        // The host itself, at an address that is another host to the program, or the program.
+        let (hidden, gateway) = match reporter {
+            IpAddr::V4(ip) => {
+                let own = ip.is_loopback() || ip.is_unspecified() || self.program_v4 == Some(ip);
+                (own, self.gateway_v4.map(IpAddr::V4))
+            }
+            IpAddr::V6(ip) => {
+                let own = ip.is_loopback() || ip.is_unspecified() || self.program_v6 == Some(ip);
+                (own, self.gateway_v6.map(IpAddr::V6))
+            }
+        };
+        if hidden { gateway } else { Some(reporter) }
+    }
+
     /// The ways to the program for `client` of a forwarded port, the best first: where the packets
     /// come from, and where they go. Port 0 stands for any.
     ///
@@ -147,6 +163,19 @@ mod tests {
         for other in ["[fe80::1%3]:5000", "10.0.2.15:5000"] {
             assert_eq!(way(other)[0].unwrap().local, addr("10.0.2.2:0"), "{other}");
         }
+    }
+
+    #[test]
+    fn reporters_are_seen_as_themselves_unless_local() {
+        let config = GatewayConfig::default();
+        let seen = |ip: &str| config.reporter_seen(ip.parse().unwrap()).unwrap().to_string();
+        for router in ["192.0.2.1", "10.0.2.3", "2001:db8::1", "fe80::1"] {
+            assert_eq!(seen(router), router);
+        }
+        for local in ["127.0.0.1", "10.0.2.15", "0.0.0.0"] {
+            assert_eq!(seen(local), "10.0.2.2");
+        }
+        assert_eq!((seen("::1"), seen("fd00:2::15")), ("fd00:2::2".into(), "fd00:2::2".into()));
     }
 
     #[test]

@@ -52,6 +52,8 @@ counters! {
     udp_dropped,
     /// Errors of the host passed to the program as ICMP.
     icmp_errors,
+    /// Errors not passed on: about a group, or because of `ERRORS_MAX`.
+    icmp_errors_dropped,
     /// Echo requests passed to the host.
     echo_requests,
     /// Echo replies passed to the program.

@@ -2,7 +2,8 @@
 //!
 //! A datagram ICMP socket needs no privilege but a `net.ipv4.ping_group_range` that holds our group;
 //! a raw one needs CAP_NET_RAW. The host chooses the identifier of the former, so replies are told
-//! apart by socket, and given the program's identifier again.
+//! apart by socket, and given the program's identifier again. TTL and class go along both ways, and
+//! errors come back: `traceroute -I` sees the host's hops.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -17,9 +18,10 @@ use towpath_wire::{icmpv4, icmpv6, ipv4};
 
 use crate::events::{Interest, Readiness, Token, family};
 use crate::gateway::{Context, Shared};
+use crate::icmp::About;
 use crate::idle::IdleTable;
-use crate::limits::{DATAGRAMS_PER_TURN, ECHO_IDLE_NS};
-use crate::sys::{self, Destination};
+use crate::limits::{DATAGRAMS_PER_TURN, ECHO_IDLE_NS, PLAIN_TTL};
+use crate::sys::{self, Destination, IpOption};
 
 /// All echo flows.
 #[derive(Debug)]
@@ -39,6 +41,10 @@ struct Key {
 #[derive(Debug)]
 struct Flow {
     host: OwnedFd,
+    /// The address that it is connected to.
+    to: IpAddr,
+    /// TTL and class of its packets: what says nothing, until other ones were set.
+    marks: (u8, u8),
     /// A raw socket: it gives every ICMP message of the peer, with IPv4 headers.
     raw: bool,
     readable: bool,
@@ -47,6 +53,8 @@ struct Flow {
 /// Both versions' headers are of one length.
 const HEADER_LEN: usize = icmpv4::HEADER_LEN;
 const _: () = assert!(HEADER_LEN == icmpv6::HEADER_LEN);
+/// Where either has the identifier.
+const IDENT_AT: usize = 4;
 
 impl EchoFlows {
     pub(crate) fn new(max: usize) -> Self {
@@ -83,14 +91,15 @@ impl EchoFlows {
             },
         };
         self.flows.touch(shared.now_ns, id);
-        let Some((_, flow)) = self.flows.get(id) else { return };
+        if let Some((_, flow)) = self.flows.get_mut(id) {
+            flow.set_marks(meta.ttl, meta.tos);
+        }
         let mut scratch = std::mem::take(&mut shared.scratch);
         let sent = match scratch.get_mut(..HEADER_LEN + payload.len() as usize) {
             Some(message) => {
                 payload.copy_to(0, &mut message[HEADER_LEN..]);
                 emit_request(message, meta);
-                let destination = Destination::default();
-                sys::send_datagram(flow.host.as_fd(), message, &Fragments::empty(), &destination)
+                self.send(shared, id, message)
             }
             None => Err(Errno::MSGSIZE),
         };
@@ -98,6 +107,27 @@ impl EchoFlows {
         match sent {
             Ok(_) => shared.counters.echo_requests += 1,
             Err(_) => shared.counters.echo_dropped += 1,
+        }
+    }
+
+    fn send(&self, shared: &mut Shared, id: u32, message: &[u8]) -> Result<usize, Errno> {
+        let Some((key, flow)) = self.flows.get(id) else { return Err(Errno::NOTSOCK) };
+        let send = || {
+            let destination = Destination::default();
+            sys::send_datagram(flow.host.as_fd(), message, &Fragments::empty(), &destination)
+        };
+        match send() {
+            Err(error) if error != Errno::AGAIN => {
+                // About an earlier request, unless there is no report; this one was not looked at.
+                if flow.hear(shared, key) > 0 && error != Errno::MSGSIZE {
+                    return send();
+                }
+                if error != Errno::MSGSIZE {
+                    shared.errors.refused(key.about(), error, &mut shared.counters);
+                }
+                Err(error)
+            }
+            result => result,
         }
     }
 
@@ -132,8 +162,9 @@ impl EchoFlows {
         let to = SocketAddr::new(ip, 0);
         let protocol = if ip.is_ipv4() { ipproto::ICMP } else { ipproto::ICMPV6 };
         let (host, raw) = open_socket(to, protocol)?;
+        sys::enable_details(host.as_fd(), ip.is_ipv6())?;
         connect(&host, &to)?;
-        let flow = Flow { host, raw, readable: false };
+        let flow = Flow { host, to: ip, marks: (PLAIN_TTL, 0), raw, readable: false };
         let id = self.flows.insert(shared.now_ns, 0, key, flow);
         let Some((_, flow)) = self.flows.get(id) else { return Ok(id) };
         if let Err(error) = shared.events.watch(&flow.host, Token::Echo(id), Interest::Readable) {
@@ -172,19 +203,58 @@ impl EchoFlows {
                     let bytes = scratch.get(..received.len).unwrap_or_default();
                     let ident = flow.raw.then_some(key.ident);
                     if let Some((seq, data)) = parse_reply(bytes, key.peer, ident) {
-                        reply(cx, key, seq, data);
+                        let (ttl, tos) = (received.ttl, received.tos);
+                        reply(cx, EchoMeta { seq, ttl, tos, ..key.meta() }, data);
                     }
                 }
                 Err(Errno::AGAIN) => {
                     more = false;
                     break;
                 }
-                // An error about an earlier request: a ping without an answer, as on any network.
-                Err(_) => cx.shared.counters.echo_dropped += 1,
+                // About an earlier request.
+                Err(_) => {
+                    flow.hear(cx.shared, key);
+                }
             }
         }
         cx.shared.scratch = scratch;
         more
+    }
+}
+
+impl Key {
+    fn about(&self) -> About {
+        About::Echo { program: self.program, peer: self.peer, ident: self.ident }
+    }
+
+    fn meta(&self) -> EchoMeta {
+        let Self { program, peer, ident } = *self;
+        EchoMeta { local: peer, remote: program, ident, seq: 0, ttl: 0, tos: 0 }
+    }
+}
+
+impl Flow {
+    /// By options of the socket: ICMPv6 sockets heed control messages since Linux 5.18 only.
+    fn set_marks(&mut self, ttl: u8, tos: u8) {
+        if self.marks == (ttl, tos) {
+            return;
+        }
+        let v6 = self.to.is_ipv6();
+        for (option, value) in [(IpOption::Ttl, ttl), (IpOption::Tos, tos)] {
+            // One that cannot be set is one that the program does without.
+            let _ = sys::set_ip(self.host.as_fd(), v6, option, value.into());
+        }
+        self.marks = (ttl, tos);
+    }
+
+    /// Takes the reports that wait; returns how many there were.
+    fn hear(&self, shared: &mut Shared, key: &Key) -> usize {
+        let Shared { errors, config, counters, .. } = shared;
+        errors.hear(self.host.as_fd(), config, counters, |_, quote| {
+            // A raw socket hears about everybody's requests.
+            let ours = quote.get(IDENT_AT..IDENT_AT + 2) == Some(&key.ident.to_be_bytes());
+            (!self.raw || ours).then_some((key.about(), self.to))
+        })
     }
 }
 
@@ -231,11 +301,9 @@ fn parse_reply(bytes: &[u8], peer: IpAddr, ident: Option<u16>) -> Option<(u16, &
     ident.is_none_or(|ident| ident == theirs).then_some((seq, data))
 }
 
-fn reply(cx: &mut Context<'_>, key: &Key, seq: u16, data: &[u8]) {
+fn reply(cx: &mut Context<'_>, answer: EchoMeta, data: &[u8]) {
     let payload = Payload::new(data, Fragments::empty());
-    let Key { program, peer, ident } = *key;
-    let request = EchoMeta { local: peer, remote: program, ident, seq, ttl: 0 };
-    match cx.stack.send_echo_reply_from(cx.now, &request, &payload, cx.pool) {
+    match cx.stack.send_echo_reply_from(cx.now, &answer, &payload, cx.pool) {
         Ok(_) => cx.shared.counters.echo_replies += 1,
         Err(_) => cx.shared.counters.echo_dropped += 1,
     }

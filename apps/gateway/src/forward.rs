@@ -10,7 +10,7 @@ use rustix::net::{
 };
 
 use crate::config::{Forward, ForwardError, ForwardProtocol};
-use crate::events::{Events, Interest, Token, family};
+use crate::events::{Events, Interest, Readiness, Token, family};
 use crate::gateway::Context;
 use crate::limits::{ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, BACKLOG, DATAGRAMS_PER_TURN};
 use crate::sys;
@@ -32,6 +32,8 @@ struct Listener {
     protocol: ForwardProtocol,
     /// Has connections or datagrams.
     ready: bool,
+    /// Has reports about datagrams that were sent.
+    failed: bool,
 }
 
 impl Listeners {
@@ -59,7 +61,8 @@ impl Listeners {
                 self.list.truncate(before);
                 return Err(ForwardError { which, source: error.into() });
             }
-            self.list.push(Listener { socket, port, protocol, ready: false });
+            let (ready, failed) = (false, false);
+            self.list.push(Listener { socket, port, protocol, ready, failed });
         }
         Ok(bound)
     }
@@ -69,9 +72,10 @@ impl Listeners {
         self.list.get(index as usize).map(|listener| listener.socket.as_fd())
     }
 
-    pub(crate) fn on_ready(&mut self, index: u32) {
+    pub(crate) fn on_ready(&mut self, index: u32, ready: Readiness) {
         if let Some(listener) = self.list.get_mut(index as usize) {
             listener.ready = true;
+            listener.failed |= ready.failed;
         }
     }
 
@@ -137,6 +141,9 @@ impl Listener {
     }
 
     fn receive(&mut self, cx: &mut Context<'_>, udp: &mut UdpFlows, index: u32) {
+        if std::mem::take(&mut self.failed) {
+            udp.on_client_errors(cx.shared, index, self.socket.as_fd());
+        }
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         for _ in 0..DATAGRAMS_PER_TURN {
             if cx.is_link_busy() {
@@ -151,8 +158,10 @@ impl Listener {
                     self.ready = false;
                     break;
                 }
-                // An error about a datagram to a client that went away.
-                Err(_) => {}
+                // About a datagram to a client that went away.
+                Err(_) => {
+                    udp.on_client_errors(cx.shared, index, self.socket.as_fd());
+                }
             }
         }
         cx.shared.scratch = scratch;
@@ -198,6 +207,7 @@ fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(OwnedFd, SocketA
         ForwardProtocol::Tcp => listen(&socket, BACKLOG)?,
         ForwardProtocol::Udp => {
             sys::enable_packet_info(socket.as_fd(), addr.is_ipv6())?;
+            sys::enable_details(socket.as_fd(), addr.is_ipv6())?;
             sys::enable_gro(socket.as_fd());
         }
     }

@@ -21,6 +21,7 @@ use crate::echo::EchoFlows;
 use crate::events::{EventList, Events, Token};
 use crate::fifo::{FifoPool, FromProgram, ToProgram};
 use crate::forward::Listeners;
+use crate::icmp::Errors;
 use crate::limits::{
     DESCRIPTORS_RESERVED, ECHO_FLOWS_MAX, EVENTS_MAX, LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX,
     UDP_FLOWS_MAX,
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) config: GatewayConfig,
     pub(crate) events: Events,
     pub(crate) counters: Counters,
+    /// What the program is yet to be told.
+    pub(crate) errors: Errors,
     pub(crate) fifos: FifoPool,
     /// One datagram, or train of them, on its way.
     pub(crate) scratch: Box<[u8]>,
@@ -101,6 +104,7 @@ impl Gateway {
             config,
             events: Events::new()?,
             counters: Counters::default(),
+            errors: Errors::default(),
             fifos: FifoPool::default(),
             scratch: vec![0; SCRATCH_LEN].into_boxed_slice(),
             now_ns,
@@ -163,7 +167,7 @@ impl Gateway {
                 Token::Tcp(key) => tcp.on_ready(shared.now_ns, key, ready),
                 Token::Udp(id) => udp.on_ready(id, ready),
                 Token::Echo(id) => echo.on_ready(id, ready),
-                Token::Listener(index) => listeners.on_ready(index),
+                Token::Listener(index) => listeners.on_ready(index, ready),
             }
         }
         // There may be more.
@@ -184,6 +188,9 @@ impl Gateway {
         udp.serve(&mut cx);
         echo.serve(&mut cx);
         self.unsettled |= cx.touched;
+        while let Some(packet) = shared.errors.next_packet(pool) {
+            link.queues().to_program.push_back(packet);
+        }
     }
 
     /// Turns the inner stack and serves its flows, until both have come to rest or it is enough.
@@ -208,6 +215,7 @@ impl Gateway {
             || self.unheard
             || !queues.to_program.is_empty()
             || !queues.from_program.is_empty()
+            || !host.shared.errors.is_empty()
             || host.tcp.is_due()
             || host.udp.is_due()
             || host.echo.is_due()
@@ -235,6 +243,9 @@ impl Port for Gateway {
             return 0;
         }
         self.host.shared.now_ns = now_ns;
+        for packet in batch.iter() {
+            self.host.tcp.on_packet(&self.stack, packet.linear());
+        }
         self.link.queues().from_program.append(batch);
         // Every packet has to be received before this returns: its tail is lent until then.
         while !self.link.queues().from_program.is_empty() {

@@ -1,145 +1,359 @@
-//! ICMP errors about datagrams that the host could not deliver.
+//! ICMP errors: what the host hears about a flow's packets, passed on to the program.
 //!
-//! The host tells by an errno on the flow's socket, when the datagram is long gone; what the error
-//! quotes is rebuilt from the flow, which is all that a receiver looks at.
+//! The kernel gives a report's type, code and reporter, and as much of the packet as the report
+//! quotes from behind its headers. Those headers are the host's; what the program is told quotes its
+//! own, rebuilt from the flow.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use towpath_pool::{Checksum, Packet, Pool};
+use towpath_wire::tcp::SeqNum;
 use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, udp};
 
-/// Why the host did not deliver.
+use crate::config::GatewayConfig;
+use crate::counters::Counters;
+use crate::limits::{ERRORS_MAX, ERRORS_PER_TURN};
+use crate::sys::{self, QueuedError};
+
+/// Errors that the program has not been told.
+#[derive(Debug, Default)]
+pub(crate) struct Errors {
+    waiting: VecDeque<Error>,
+}
+
+/// One error.
+#[derive(Debug)]
+struct Error {
+    about: About,
+    message: Message,
+    from: IpAddr,
+    /// What is quoted behind the headers that are rebuilt.
+    quote: Vec<u8>,
+}
+
+/// The packet that an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unreachable {
-    Net,
-    Host,
-    Port,
-    Prohibited,
+pub(crate) enum About {
+    /// A datagram; its payload is quoted.
+    Datagram { program: SocketAddr, peer: SocketAddr },
+    /// An echo request with this identifier; its ICMP message is quoted.
+    Echo { program: IpAddr, peer: IpAddr, ident: u16 },
+    /// A SYN with this sequence number; its first 8 bytes are quoted, and not what the host sent.
+    Segment { program: SocketAddr, peer: SocketAddr, seq: SeqNum },
 }
 
-impl Unreachable {
-    /// From what the host said; None when that says nothing about the destination.
-    pub(crate) fn from_errno(error: Errno) -> Option<Self> {
-        match error {
-            Errno::CONNREFUSED => Some(Self::Port),
-            Errno::HOSTUNREACH | Errno::HOSTDOWN => Some(Self::Host),
-            Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT => Some(Self::Net),
-            Errno::ACCESS | Errno::PERM => Some(Self::Prohibited),
-            _ => None,
+/// The header of an error of either version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Message {
+    V4(icmpv4::Message),
+    V6(icmpv6::Message),
+}
+
+/// Bytes of a packet that an error quotes at most, headers included, so that it has room in the
+/// longest error of either version.
+const QUOTE_LEN_MAX: usize = icmpv6::ERROR_PACKET_LEN_MAX - ipv6::HEADER_LEN - icmpv6::HEADER_LEN;
+const QUOTE_LEN_MAX_V4: usize =
+    icmpv4::ERROR_PACKET_LEN_MAX - ipv4::HEADER_LEN - icmpv4::HEADER_LEN;
+/// ICMP and ICMPv6 both begin with type, code, checksum and identifier.
+const CHECKSUM_AT: usize = 2;
+const IDENT_AT: usize = 4;
+const TTL: u8 = 64;
+
+impl Errors {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Takes all reports off the error queue of a flow's socket; returns how many there were.
+    ///
+    /// `about` says which packet one is about, and at which address of the host its peer is; None:
+    /// nobody's.
+    pub(crate) fn hear(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        config: &GatewayConfig,
+        counters: &mut Counters,
+        about: impl Fn(&QueuedError, &[u8]) -> Option<(About, IpAddr)>,
+    ) -> usize {
+        let mut heard = 0;
+        let mut bytes = [0; QUOTE_LEN_MAX];
+        while heard < ERRORS_PER_TURN {
+            let Ok(report) = sys::recv_error(fd, &mut bytes) else { break };
+            heard += 1;
+            let quote = bytes.get(..report.len).unwrap_or_default();
+            let Some((about, peer_on_host)) = about(&report, quote) else { continue };
+            let Some(message) = Message::from_report(&report, about.is_v4()) else { continue };
+            let from = report.from.unwrap_or(peer_on_host);
+            let from = if from == peer_on_host {
+                about.peer()
+            } else {
+                config.reporter_seen(from).unwrap_or(about.peer())
+            };
+            self.push(Error { about, message, from, quote: quote.to_vec() }, counters);
+        }
+        heard
+    }
+
+    /// The host refused a packet at once, with an errno and without a report.
+    pub(crate) fn refused(&mut self, about: About, error: Errno, counters: &mut Counters) {
+        if let Some(message) = Message::from_errno(error, about.is_v4()) {
+            self.push(Error { about, message, from: about.peer(), quote: Vec::new() }, counters);
         }
     }
 
-    fn code_v4(self) -> u8 {
+    /// The next error as a packet to the program.
+    pub(crate) fn next_packet(&mut self, pool: &mut Pool) -> Option<Packet> {
+        while let Some(error) = self.waiting.pop_front() {
+            if let Some(packet) = error.packet(pool) {
+                return Some(packet);
+            }
+        }
+        None
+    }
+
+    fn push(&mut self, error: Error, counters: &mut Counters) {
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
+        //# An ICMP error message MUST NOT be sent as the result of
+        //# receiving:
+        //# *    a datagram destined to an IP broadcast or IP multicast
+        //# address, or
+        let to_many = match error.about.peer() {
+            IpAddr::V4(peer) => peer.is_multicast() || peer.is_broadcast(),
+            IpAddr::V6(peer) => peer.is_multicast(),
+        };
+        if to_many || self.waiting.len() >= ERRORS_MAX {
+            counters.icmp_errors_dropped += 1;
+        } else {
+            counters.icmp_errors += 1;
+            self.waiting.push_back(error);
+        }
+    }
+}
+
+impl About {
+    fn program(&self) -> IpAddr {
         match self {
-            Self::Net => icmpv4::UNREACHABLE_NET,
-            Self::Host => icmpv4::UNREACHABLE_HOST,
-            Self::Port => icmpv4::UNREACHABLE_PORT,
-            Self::Prohibited => icmpv4::UNREACHABLE_PROHIBITED,
+            Self::Datagram { program, .. } | Self::Segment { program, .. } => program.ip(),
+            Self::Echo { program, .. } => *program,
         }
     }
 
-    fn code_v6(self) -> u8 {
+    fn peer(&self) -> IpAddr {
         match self {
-            Self::Net => icmpv6::UNREACHABLE_NO_ROUTE,
-            Self::Host => icmpv6::UNREACHABLE_ADDRESS,
-            Self::Port => icmpv6::UNREACHABLE_PORT,
-            Self::Prohibited => icmpv6::UNREACHABLE_PROHIBITED,
+            Self::Datagram { peer, .. } | Self::Segment { peer, .. } => peer.ip(),
+            Self::Echo { peer, .. } => *peer,
+        }
+    }
+
+    fn is_v4(&self) -> bool {
+        self.peer().is_ipv4()
+    }
+
+    fn protocol(&self) -> IpProtocol {
+        match self {
+            Self::Datagram { .. } => IpProtocol::UDP,
+            Self::Segment { .. } => IpProtocol::TCP,
+            Self::Echo { .. } if self.is_v4() => IpProtocol::ICMP,
+            Self::Echo { .. } => IpProtocol::ICMPV6,
+        }
+    }
+
+    /// The transport header and what is quoted behind it; None when the quote is too short to say
+    /// whose packet it was.
+    fn transport(&self, quote: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::Datagram { program, peer } => {
+                let mut datagram = vec![0; udp::HEADER_LEN];
+                datagram.extend_from_slice(quote);
+                let header = udp::Header {
+                    src_port: program.port(),
+                    dst_port: peer.port(),
+                    length: datagram.len() as u16,
+                    checksum: 0,
+                };
+                header.emit(&mut datagram);
+                Some(datagram)
+            }
+            Self::Echo { ident, .. } => {
+                let mut message = quote.to_vec();
+                replace_ident(&mut message, *ident)?;
+                Some(message)
+            }
+            Self::Segment { program, peer, seq } => {
+                let ports = [program.port().to_be_bytes(), peer.port().to_be_bytes()];
+                Some([&ports.concat()[..], &seq.0.to_be_bytes()].concat())
+            }
         }
     }
 }
 
-/// The error that tells `program` that its datagrams to `peer` do not arrive, as if `peer` said so.
-/// None when the two are of different families, which no flow is.
-pub(crate) fn unreachable_packet(
-    program: SocketAddr,
-    peer: SocketAddr,
-    why: Unreachable,
-    pool: &mut Pool,
-) -> Option<Packet> {
-    let quoted = udp::Header {
-        src_port: program.port(),
-        dst_port: peer.port(),
-        length: udp::HEADER_LEN as u16,
-        checksum: 0,
-    };
-    let mut packet = pool.take(2 * (ipv6::HEADER_LEN + icmpv6::HEADER_LEN));
-    let written = match (program.ip(), peer.ip()) {
-        (IpAddr::V4(program), IpAddr::V4(peer)) => {
-            emit_v4(&mut packet, program, peer, &quoted, why.code_v4())
-        }
-        (IpAddr::V6(program), IpAddr::V6(peer)) => {
-            emit_v6(&mut packet, program, peer, &quoted, why.code_v6())
-        }
-        _ => None,
-    };
-    if written.is_none() {
-        pool.give(packet);
-        return None;
+impl Message {
+    /// What a report said, or what this machine found out itself.
+    fn from_report(report: &QueuedError, v4: bool) -> Option<Self> {
+        let Some((kind, code)) = report.icmp else {
+            return match report.errno {
+                Errno::MSGSIZE => Some(Self::too_big(report.info, v4)),
+                error => Self::from_errno(error, v4),
+            };
+        };
+        let rest = match (v4, kind, code) {
+            (true, icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_FRAG_NEEDED) => {
+                report.info.min(u16::MAX.into())
+            }
+            // The pointer is the first byte.
+            (true, icmpv4::PARAM_PROBLEM, _) => report.info << 24,
+            (true, icmpv4::DEST_UNREACHABLE | icmpv4::TIME_EXCEEDED, _) => 0,
+            (false, icmpv6::DEST_UNREACHABLE..=icmpv6::PARAM_PROBLEM, _) => report.info,
+            _ => return None,
+        };
+        let rest = rest.to_be_bytes();
+        Some(if v4 {
+            Self::V4(icmpv4::Message::Unknown { kind, code, rest })
+        } else {
+            Self::V6(icmpv6::Message::Unknown { kind, code, rest })
+        })
     }
-    packet.meta.checksum = Checksum::Verified;
-    Some(packet)
+
+    fn too_big(mtu: u32, v4: bool) -> Self {
+        if v4 {
+            let code = icmpv4::UNREACHABLE_FRAG_NEEDED;
+            let next_hop_mtu = mtu.min(u16::MAX.into()) as u16;
+            return Self::V4(icmpv4::Message::DestUnreachable { code, next_hop_mtu });
+        }
+        Self::V6(icmpv6::Message::PacketTooBig { mtu })
+    }
+
+    /// None when the errno says nothing about the destination.
+    fn from_errno(error: Errno, v4: bool) -> Option<Self> {
+        let (code_v4, code_v6) = match error {
+            Errno::CONNREFUSED => (icmpv4::UNREACHABLE_PORT, icmpv6::UNREACHABLE_PORT),
+            // EINVAL: a link-local address, but of no link.
+            Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::INVAL => {
+                (icmpv4::UNREACHABLE_HOST, icmpv6::UNREACHABLE_ADDRESS)
+            }
+            Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => {
+                (icmpv4::UNREACHABLE_NET, icmpv6::UNREACHABLE_NO_ROUTE)
+            }
+            Errno::ACCESS | Errno::PERM => {
+                (icmpv4::UNREACHABLE_PROHIBITED, icmpv6::UNREACHABLE_PROHIBITED)
+            }
+            _ => return None,
+        };
+        Some(if v4 {
+            Self::V4(icmpv4::Message::DestUnreachable { code: code_v4, next_hop_mtu: 0 })
+        } else {
+            Self::V6(icmpv6::Message::DestUnreachable { code: code_v6 })
+        })
+    }
+
+    /// The TTL of the quoted packet: it ran out, or nobody knows.
+    fn quoted_ttl(self) -> u8 {
+        match self {
+            Self::V4(icmpv4::Message::Unknown { kind: icmpv4::TIME_EXCEEDED, .. })
+            | Self::V6(icmpv6::Message::Unknown { kind: icmpv6::TIME_EXCEEDED, .. }) => 1,
+            _ => TTL,
+        }
+    }
 }
 
-fn emit_v4(
-    packet: &mut Packet,
-    program: Ipv4Addr,
-    peer: Ipv4Addr,
-    quoted: &udp::Header,
-    code: u8,
-) -> Option<()> {
-    const QUOTED: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
-    const MESSAGE: usize = icmpv4::HEADER_LEN + QUOTED;
-    let buffer = packet.push_back(ipv4::HEADER_LEN + MESSAGE)?;
-    let header = |src, dst, protocol, len: usize| ipv4::Header {
+impl Error {
+    fn packet(&self, pool: &mut Pool) -> Option<Packet> {
+        let transport = self.about.transport(&self.quote)?;
+        let ends = (self.about.program(), self.about.peer(), self.from);
+        let ttl = self.message.quoted_ttl();
+        let protocol = self.about.protocol();
+        let bytes = match (ends, self.message) {
+            ((IpAddr::V4(program), IpAddr::V4(peer), IpAddr::V4(from)), Message::V4(message)) => {
+                let quoted = packet_v4((program, peer), protocol, ttl, &transport);
+                let quoted = quoted.get(..QUOTE_LEN_MAX_V4).unwrap_or(&quoted);
+                let mut body = vec![0; icmpv4::HEADER_LEN];
+                body.extend_from_slice(quoted);
+                message.emit(&mut body);
+                icmpv4::fill_checksum(&mut body);
+                packet_v4((from, program), IpProtocol::ICMP, TTL, &body)
+            }
+            ((IpAddr::V6(program), IpAddr::V6(peer), IpAddr::V6(from)), Message::V6(message)) => {
+                let quoted = packet_v6((program, peer), protocol, ttl, &transport);
+                let quoted = quoted.get(..QUOTE_LEN_MAX).unwrap_or(&quoted);
+                let mut body = vec![0; icmpv6::HEADER_LEN];
+                body.extend_from_slice(quoted);
+                message.emit(&mut body);
+                icmpv6::fill_checksum(&mut body, from, program);
+                packet_v6((from, program), IpProtocol::ICMPV6, TTL, &body)
+            }
+            // A flow is of one family.
+            _ => return None,
+        };
+        let mut packet = pool.take(bytes.len());
+        packet.push_back(bytes.len()).expect("taken with room").copy_from_slice(&bytes);
+        packet.meta.checksum = Checksum::Verified;
+        Some(packet)
+    }
+}
+
+fn packet_v4(
+    (src, dst): (Ipv4Addr, Ipv4Addr),
+    protocol: IpProtocol,
+    ttl: u8,
+    body: &[u8],
+) -> Vec<u8> {
+    let mut packet = vec![0; ipv4::HEADER_LEN];
+    packet.extend_from_slice(body);
+    let header = ipv4::Header {
         tos: 0,
-        total_len: len as u16,
+        total_len: packet.len() as u16,
         ident: 0,
         dont_fragment: true,
         more_fragments: false,
         fragment_offset: 0,
-        ttl: 64,
+        ttl,
         protocol,
         src,
         dst,
         options: ipv4::Options::EMPTY,
     };
-    let (outer, message) = buffer.split_at_mut(ipv4::HEADER_LEN);
-    header(peer, program, IpProtocol::ICMP, ipv4::HEADER_LEN + MESSAGE).emit(outer);
-    icmpv4::Message::DestUnreachable { code, next_hop_mtu: 0 }.emit(message);
-    let inner = message.get_mut(icmpv4::HEADER_LEN..)?;
-    header(program, peer, IpProtocol::UDP, QUOTED).emit(inner);
-    quoted.emit(inner.get_mut(ipv4::HEADER_LEN..)?);
-    icmpv4::fill_checksum(message);
-    Some(())
+    header.emit(&mut packet);
+    packet
 }
 
-fn emit_v6(
-    packet: &mut Packet,
-    program: Ipv6Addr,
-    peer: Ipv6Addr,
-    quoted: &udp::Header,
-    code: u8,
-) -> Option<()> {
-    const QUOTED: usize = ipv6::HEADER_LEN + udp::HEADER_LEN;
-    const MESSAGE: usize = icmpv6::HEADER_LEN + QUOTED;
-    let buffer = packet.push_back(ipv6::HEADER_LEN + MESSAGE)?;
-    let header = |src, dst, next_header, len: usize| ipv6::Header {
+fn packet_v6(
+    (src, dst): (Ipv6Addr, Ipv6Addr),
+    next_header: IpProtocol,
+    hop_limit: u8,
+    body: &[u8],
+) -> Vec<u8> {
+    let mut packet = vec![0; ipv6::HEADER_LEN];
+    packet.extend_from_slice(body);
+    let header = ipv6::Header {
         traffic_class: 0,
         flow_label: 0,
-        payload_len: len as u16,
+        payload_len: body.len() as u16,
         next_header,
-        hop_limit: 64,
+        hop_limit,
         src,
         dst,
     };
-    let (outer, message) = buffer.split_at_mut(ipv6::HEADER_LEN);
-    header(peer, program, IpProtocol::ICMPV6, MESSAGE).emit(outer);
-    icmpv6::Message::DestUnreachable { code }.emit(message);
-    let inner = message.get_mut(icmpv6::HEADER_LEN..)?;
-    header(program, peer, IpProtocol::UDP, udp::HEADER_LEN).emit(inner);
-    quoted.emit(inner.get_mut(ipv6::HEADER_LEN..)?);
-    icmpv6::fill_checksum(message, peer, program);
+    header.emit(&mut packet);
+    packet
+}
+
+/// Gives a quoted echo request the program's identifier in place of the host's, and the checksum that
+/// goes with it.
+fn replace_ident(message: &mut [u8], ident: u16) -> Option<()> {
+    let word = |message: &[u8], at: usize| {
+        Some(u16::from_be_bytes(*message.get(at..)?.first_chunk::<2>()?))
+    };
+    let (checksum, before) = (word(message, CHECKSUM_AT)?, word(message, IDENT_AT)?);
+    //= https://www.rfc-editor.org/rfc/rfc1624#section-3
+    //# HC' = ~(~HC + ~m + m')
+    let sum = u32::from(!checksum) + u32::from(!before) + u32::from(ident);
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !((folded & 0xffff) + (folded >> 16)) as u16;
+    message.get_mut(CHECKSUM_AT..CHECKSUM_AT + 2)?.copy_from_slice(&checksum.to_be_bytes());
+    message.get_mut(IDENT_AT..IDENT_AT + 2)?.copy_from_slice(&ident.to_be_bytes());
     Some(())
 }
 
@@ -147,30 +361,86 @@ fn emit_v6(
 mod tests {
     use super::*;
 
-    #[test]
-    fn errors_parse_and_quote_the_flow() {
-        let mut pool = Pool::default();
-        let (program, peer) = ("10.0.2.15:4000", "192.0.2.1:53");
-        let (program, peer) = (program.parse().unwrap(), peer.parse().unwrap());
-        let packet = unreachable_packet(program, peer, Unreachable::Port, &mut pool).unwrap();
-        let (header, body) = ipv4::Header::parse(packet.linear()).unwrap();
-        assert_eq!((IpAddr::V4(header.src), IpAddr::V4(header.dst)), (peer.ip(), program.ip()));
-        let message = &packet.linear()[body];
-        assert!(icmpv4::checksum_ok(message));
-        let (_, at) = icmpv4::Message::parse(message).unwrap();
-        let (quoted, at_udp) = ipv4::Header::parse_quoted(&message[at..]).unwrap();
-        assert_eq!(IpAddr::V4(quoted.dst), peer.ip());
-        let (ports, _) = udp::Header::parse_quoted(&message[at + at_udp..]).unwrap();
-        assert_eq!((ports.src_port, ports.dst_port), (4000, 53));
+    fn error(about: About, message: Message, from: &str, quote: &[u8]) -> Vec<u8> {
+        let error = Error { about, message, from: from.parse().unwrap(), quote: quote.to_vec() };
+        error.packet(&mut Pool::default()).unwrap().linear().to_vec()
+    }
+
+    fn report(icmp: (u8, u8), info: u32) -> QueuedError {
+        let errno = Errno::HOSTUNREACH;
+        QueuedError { errno, icmp: Some(icmp), info, from: None, to: None, len: 0 }
     }
 
     #[test]
-    fn errors_of_ipv6_parse_too() {
-        let mut pool = Pool::default();
-        let (program, peer) = ("[fd00:2::15]:4000", "[2001:db8::1]:53");
-        let (program, peer) = (program.parse().unwrap(), peer.parse().unwrap());
-        let packet = unreachable_packet(program, peer, Unreachable::Host, &mut pool).unwrap();
-        let (header, body) = ipv6::Header::parse(packet.linear()).unwrap();
-        assert!(icmpv6::checksum_ok(&packet.linear()[body], header.src, header.dst));
+    fn errors_come_from_the_reporter_and_quote_the_flow() {
+        let (program, peer) = ("10.0.2.15:4000".parse().unwrap(), "192.0.2.1:53".parse().unwrap());
+        let about = About::Datagram { program, peer };
+        let message = Message::from_report(&report((11, 0), 0), true).unwrap();
+        let packet = error(about, message, "203.0.113.7", &[b'x'; 600]);
+        assert_eq!(packet.len(), icmpv4::ERROR_PACKET_LEN_MAX);
+        let (header, body) = ipv4::Header::parse(&packet).unwrap();
+        assert_eq!(header.src, "203.0.113.7".parse::<Ipv4Addr>().unwrap());
+        assert_eq!(IpAddr::V4(header.dst), program.ip());
+        let message = &packet[body];
+        assert!(icmpv4::checksum_ok(message));
+        let (kind, at) = icmpv4::Message::parse(message).unwrap();
+        assert_eq!(kind, icmpv4::Message::TimeExceeded { code: icmpv4::TIME_EXCEEDED_TTL });
+        let (quoted, at_udp) = ipv4::Header::parse_quoted(&message[at..]).unwrap();
+        assert_eq!((IpAddr::V4(quoted.dst), quoted.ttl), (peer.ip(), 1));
+        let (ports, at_data) = udp::Header::parse_quoted(&message[at + at_udp..]).unwrap();
+        assert_eq!((ports.src_port, ports.dst_port, ports.length), (4000, 53, 608));
+        assert_eq!(message[at + at_udp + at_data], b'x');
+    }
+
+    #[test]
+    fn errors_of_ipv6_keep_what_they_say() {
+        let program = "[fd00:2::15]:4000".parse().unwrap();
+        let about = About::Datagram { program, peer: "[2001:db8::1]:53".parse().unwrap() };
+        let message = Message::from_report(&report((2, 0), 1280), false).unwrap();
+        let packet = error(about, message, "2001:db8:9::9", &[0; 2000]);
+        assert_eq!(packet.len(), icmpv6::ERROR_PACKET_LEN_MAX);
+        let (header, body) = ipv6::Header::parse(&packet).unwrap();
+        let message = &packet[body];
+        assert!(icmpv6::checksum_ok(message, header.src, header.dst));
+        let (kind, _) = icmpv6::Message::parse(message).unwrap();
+        assert_eq!(kind, icmpv6::Message::PacketTooBig { mtu: 1280 });
+    }
+
+    #[test]
+    fn every_kind_keeps_type_code_and_number() {
+        let v4 = |icmp, info| match Message::from_report(&report(icmp, info), true) {
+            Some(Message::V4(message)) => {
+                let mut bytes = [0; 8];
+                message.emit(&mut bytes);
+                Some(icmpv4::Message::parse(&bytes).unwrap().0)
+            }
+            _ => None,
+        };
+        for code in 0..=15 {
+            let next_hop_mtu = if code == 4 { 1400 } else { 0 };
+            let expected = icmpv4::Message::DestUnreachable { code, next_hop_mtu };
+            assert_eq!(v4((3, code), next_hop_mtu.into()), Some(expected));
+        }
+        let expected = icmpv4::Message::ParamProblem { code: 0, pointer: 20 };
+        assert_eq!(v4((12, 0), 20), Some(expected));
+        for not_an_error in [0, 4, 5, 8, 13] {
+            assert_eq!(v4((not_an_error, 0), 0), None);
+        }
+        assert_eq!(Message::from_report(&report((129, 0), 0), false), None);
+    }
+
+    #[test]
+    fn a_quoted_ping_is_the_programs() {
+        let (program, peer) = ("10.0.2.15".parse().unwrap(), "192.0.2.1".parse().unwrap());
+        let about = About::Echo { program, peer, ident: 0xbeef };
+        let mut request = [0; 12];
+        icmpv4::Message::EchoRequest { ident: 7, seq: 9 }.emit(&mut request);
+        request[8..].copy_from_slice(b"data");
+        icmpv4::fill_checksum(&mut request);
+        let quoted = about.transport(&request).unwrap();
+        assert!(icmpv4::checksum_ok(&quoted));
+        let (message, _) = icmpv4::Message::parse(&quoted).unwrap();
+        assert_eq!(message, icmpv4::Message::EchoRequest { ident: 0xbeef, seq: 9 });
+        assert_eq!(about.transport(&request[..5]), None);
     }
 }

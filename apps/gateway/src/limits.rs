@@ -51,5 +51,11 @@ pub const FIFOS_KEPT_MAX: usize = 64;
 pub const TRAIN_LEN_MAX: usize = 65_507;
 /// Datagrams sent by one system call: half of Linux's `UDP_MAX_SEGMENTS`, which was 64 once.
 pub const TRAIN_DATAGRAMS_MAX: usize = 64;
-/// Errors about datagrams that wait to be told in one call.
-pub const UNREACHABLES_MAX: usize = 256;
+/// Errors that wait to be told to the program.
+pub const ERRORS_MAX: usize = 256;
+/// Reports taken from one host socket before another has its turn.
+pub const ERRORS_PER_TURN: usize = 64;
+
+/// The TTL and hop limit that say nothing, because a stack takes them by itself: the host's own then
+/// take their place.
+pub const PLAIN_TTL: u8 = 64;

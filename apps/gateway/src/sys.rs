@@ -19,6 +19,12 @@ pub(crate) struct Destination {
     pub(crate) from: Option<IpAddr>,
     /// Cut it into datagrams of this size (UDP_SEGMENT).
     pub(crate) segment: Option<u16>,
+    /// The socket is one of IPv6.
+    pub(crate) v6: bool,
+    /// TTL or hop limit, instead of the socket's.
+    pub(crate) ttl: Option<u8>,
+    /// Type of service or traffic class, instead of the socket's.
+    pub(crate) tos: Option<u8>,
 }
 
 /// What came with a datagram.
@@ -32,6 +38,27 @@ pub(crate) struct Received {
     pub(crate) to: Option<IpAddr>,
     /// It is several datagrams of this size (UDP_GRO), the last may be shorter.
     pub(crate) segment: Option<u16>,
+    /// TTL or hop limit it came with; 0 when not asked for.
+    pub(crate) ttl: u8,
+    /// Type of service or traffic class; 0 when not asked for.
+    pub(crate) tos: u8,
+}
+
+/// What the kernel reports about an earlier packet of a socket with [`enable_errors`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueuedError {
+    /// As an errno.
+    pub(crate) errno: Errno,
+    /// Type and code of the ICMP message; None when this machine found out itself.
+    pub(crate) icmp: Option<(u8, u8)>,
+    /// The MTU or the pointer that came with it.
+    pub(crate) info: u32,
+    /// Who sent that message.
+    pub(crate) from: Option<IpAddr>,
+    /// Where the packet was sent to.
+    pub(crate) to: Option<SocketAddr>,
+    /// Bytes of it that were quoted, behind its transport header but for ICMP.
+    pub(crate) len: usize,
 }
 
 /// Sends on a stream; returns how many bytes the kernel took.
@@ -64,6 +91,15 @@ pub(crate) fn send_datagram(
         }
         None => {}
     }
+    let [ttl, tos] = [destination.ttl, destination.tos].map(|value| value.map(libc::c_int::from));
+    let [(level, ttl_kind), (_, tos_kind)] =
+        [IpOption::Ttl, IpOption::Tos].map(|option| option.number(destination.v6));
+    if let Some(ttl) = ttl {
+        control.push(level, ttl_kind, &ttl);
+    }
+    if let Some(tos) = tos {
+        control.push(level, tos_kind, &tos);
+    }
     if let Some(size) = destination.segment {
         control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &size);
     }
@@ -84,9 +120,202 @@ pub(crate) fn recv_stream(fd: BorrowedFd<'_>, spare: &Fragments) -> Result<usize
 
 /// Receives one datagram, or a train of them on a socket with [`enable_gro`].
 pub(crate) fn recv_datagram(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<Received, Errno> {
+    let (mut address, mut control) = (Address::empty(), Control::empty());
+    let len = recv_message(fd, into, &mut address, &mut control, 0)?;
+    let mut received =
+        Received { len, from: address.get(), to: None, segment: None, ttl: 0, tos: 0 };
+    control.each(|level, kind, data| read_control((level, kind), data, &mut received));
+    Ok(received)
+}
+
+/// Takes the oldest report off a socket's error queue, and as much of the packet as it quotes.
+pub(crate) fn recv_error(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<QueuedError, Errno> {
+    let (mut address, mut control) = (Address::empty(), Control::empty());
+    let len = recv_message(fd, into, &mut address, &mut control, libc::MSG_ERRQUEUE)?;
+    let mut found = None;
+    control.each(|level, kind, data| {
+        if matches!(
+            (level, kind),
+            (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+        ) {
+            found = read_error(data);
+        }
+    });
+    // A report of another kind (a time stamp, a zero-copy completion) was not asked for.
+    let (error, from) = found.ok_or(Errno::PROTO)?;
+    let icmp = matches!(error.ee_origin, libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6)
+        .then_some((error.ee_type, error.ee_code));
+    Ok(QueuedError {
+        errno: Errno::from_raw_os_error(error.ee_errno as i32),
+        icmp,
+        info: error.ee_info,
+        from,
+        to: address.get(),
+        len,
+    })
+}
+
+/// Lets the kernel hand over trains of equal datagrams (UDP_GRO, Linux 5.0). False: it cannot.
+pub(crate) fn enable_gro(fd: BorrowedFd<'_>) -> bool {
+    set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok()
+}
+
+/// Asks for the address that each datagram was sent to.
+pub(crate) fn enable_packet_info(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> {
+    let (level, option) = if v6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_PKTINFO)
+    };
+    set_int(fd, level, option, 1)
+}
+
+/// An option of IP, by its name in either version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IpOption {
+    /// IP_TTL, IPV6_UNICAST_HOPS as a control message: IPV6_HOPLIMIT.
+    Ttl,
+    /// IP_TOS, IPV6_TCLASS.
+    Tos,
+    /// IP_RECVTTL, IPV6_RECVHOPLIMIT.
+    ReceiveTtl,
+    /// IP_RECVTOS, IPV6_RECVTCLASS.
+    ReceiveTos,
+    /// IP_RECVERR, IPV6_RECVERR: reports go to an error queue, see [`recv_error`].
+    ReceiveErrors,
+    /// IP_MTU_DISCOVER, IPV6_MTU_DISCOVER.
+    MtuDiscover,
+}
+
+impl IpOption {
+    /// Level and number, of control messages for the first two.
+    const fn number(self, v6: bool) -> (i32, i32) {
+        if v6 {
+            let option = match self {
+                Self::Ttl => libc::IPV6_HOPLIMIT,
+                Self::Tos => libc::IPV6_TCLASS,
+                Self::ReceiveTtl => libc::IPV6_RECVHOPLIMIT,
+                Self::ReceiveTos => libc::IPV6_RECVTCLASS,
+                Self::ReceiveErrors => libc::IPV6_RECVERR,
+                Self::MtuDiscover => libc::IPV6_MTU_DISCOVER,
+            };
+            return (libc::IPPROTO_IPV6, option);
+        }
+        let option = match self {
+            Self::Ttl => libc::IP_TTL,
+            Self::Tos => libc::IP_TOS,
+            Self::ReceiveTtl => libc::IP_RECVTTL,
+            Self::ReceiveTos => libc::IP_RECVTOS,
+            Self::ReceiveErrors => libc::IP_RECVERR,
+            Self::MtuDiscover => libc::IP_MTU_DISCOVER,
+        };
+        (libc::IPPROTO_IP, option)
+    }
+}
+
+/// Sets an option of IP.
+pub(crate) fn set_ip(
+    fd: BorrowedFd<'_>,
+    v6: bool,
+    option: IpOption,
+    value: i32,
+) -> Result<(), Errno> {
+    let (level, number) = match (option, v6) {
+        (IpOption::Ttl, true) => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+        _ => option.number(v6),
+    };
+    set_int(fd, level, number, value)
+}
+
+/// Whether datagrams longer than the path's MTU are refused rather than fragmented.
+pub(crate) fn set_dont_fragment(fd: BorrowedFd<'_>, v6: bool, on: bool) -> Result<(), Errno> {
+    // The numbers are the same for IPv6.
+    let how = if on { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_WANT };
+    set_ip(fd, v6, IpOption::MtuDiscover, how)
+}
+
+/// Asks for all that a datagram carries in its IP header, and for reports of what became of ours.
+pub(crate) fn enable_details(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> {
+    for option in [IpOption::ReceiveErrors, IpOption::ReceiveTtl, IpOption::ReceiveTos] {
+        set_ip(fd, v6, option, 1)?;
+    }
+    Ok(())
+}
+
+fn set_int(fd: BorrowedFd<'_>, level: i32, option: i32, value: libc::c_int) -> Result<(), Errno> {
+    let len = mem::size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the pointer is to a local of the length given.
+    let r =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), len) };
+    result(r as isize).map(drop)
+}
+
+fn read_control((level, kind): (i32, i32), data: &[u8], received: &mut Received) {
+    let byte = || plain::<libc::c_int>(data).and_then(|value| u8::try_from(value).ok());
+    match (level, kind) {
+        (libc::SOL_UDP, libc::UDP_GRO) => {
+            let size = plain::<libc::c_int>(data).and_then(|size| u16::try_from(size).ok());
+            received.segment = size.filter(|size| *size > 0);
+        }
+        (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+            // Not `ipi_addr`, which may be a broadcast address.
+            let octets = |info: libc::in_pktinfo| info.ipi_spec_dst.s_addr.to_ne_bytes();
+            received.to = plain(data).map(|info| Ipv4Addr::from(octets(info)).into());
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+            let to =
+                plain(data).map(|info: libc::in6_pktinfo| Ipv6Addr::from(info.ipi6_addr.s6_addr));
+            received.to = to.filter(|to| !to.is_multicast()).map(IpAddr::V6);
+        }
+        (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+            received.ttl = byte().unwrap_or(0);
+        }
+        // A single byte, unlike all others.
+        (libc::IPPROTO_IP, libc::IP_TOS) => received.tos = data.first().copied().unwrap_or(0),
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => received.tos = byte().unwrap_or(0),
+        _ => {}
+    }
+}
+
+/// A report and the address that stands behind it.
+fn read_error(data: &[u8]) -> Option<(libc::sock_extended_err, Option<IpAddr>)> {
+    let error = plain::<libc::sock_extended_err>(data)?;
+    let offender = data.get(mem::size_of::<libc::sock_extended_err>()..)?;
+    let family = i32::from(plain::<libc::sa_family_t>(offender)?);
+    let from = match family {
+        libc::AF_INET => plain(offender)
+            .map(|raw: libc::sockaddr_in| Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes()).into()),
+        libc::AF_INET6 => plain(offender)
+            .map(|raw: libc::sockaddr_in6| Ipv6Addr::from(raw.sin6_addr.s6_addr).into()),
+        _ => None,
+    };
+    Some((error, from))
+}
+
+/// Structures of the kernel that any bytes are a value of.
+trait Plain: Copy {}
+impl Plain for libc::c_int {}
+impl Plain for libc::sa_family_t {}
+impl Plain for libc::in_pktinfo {}
+impl Plain for libc::in6_pktinfo {}
+impl Plain for libc::sock_extended_err {}
+impl Plain for libc::sockaddr_in {}
+impl Plain for libc::sockaddr_in6 {}
+
+fn plain<T: Plain>(data: &[u8]) -> Option<T> {
+    let bytes = data.get(..mem::size_of::<T>())?;
+    // SAFETY: there are as many bytes as a T has, read unaligned, and all of them are values of it.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+fn recv_message(
+    fd: BorrowedFd<'_>,
+    into: &mut [u8],
+    address: &mut Address,
+    control: &mut Control,
+    flags: i32,
+) -> Result<usize, Errno> {
     let mut iov = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let mut address = Address::empty();
-    let mut control = Control::empty();
     // SAFETY: a msghdr is plain integers and pointers, for which zero is a value.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_name = (&raw mut address.storage).cast();
@@ -95,65 +324,12 @@ pub(crate) fn recv_datagram(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<Recei
     message.msg_iovlen = 1;
     message.msg_control = control.bytes.as_mut_ptr().cast();
     message.msg_controllen = mem::size_of_val(&control.bytes) as _;
-    // SAFETY: every pointer in `message` is to a local or to `into`, with its length beside it.
-    let len = result(unsafe { libc::recvmsg(fd.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) })?;
+    let flags = flags | libc::MSG_DONTWAIT;
+    // SAFETY: every pointer in `message` is to an argument or a local, with its length beside it.
+    let len = result(unsafe { libc::recvmsg(fd.as_raw_fd(), &mut message, flags) })?;
     address.len = message.msg_namelen;
-    let mut received = Received { len, from: address.get(), to: None, segment: None };
-    read_control(&message, &mut received);
-    Ok(received)
-}
-
-/// Lets the kernel hand over trains of equal datagrams (UDP_GRO, Linux 5.0). False: it cannot.
-pub(crate) fn enable_gro(fd: BorrowedFd<'_>) -> bool {
-    set_flag(fd, libc::SOL_UDP, libc::UDP_GRO).is_ok()
-}
-
-/// Asks for the address that each datagram was sent to.
-pub(crate) fn enable_packet_info(fd: BorrowedFd<'_>, v6: bool) -> Result<(), Errno> {
-    if v6 {
-        set_flag(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
-    } else {
-        set_flag(fd, libc::IPPROTO_IP, libc::IP_PKTINFO)
-    }
-}
-
-fn set_flag(fd: BorrowedFd<'_>, level: i32, option: i32) -> Result<(), Errno> {
-    let on: libc::c_int = 1;
-    let len = mem::size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the pointer is to a local of the length given.
-    let r = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const on).cast(), len) };
-    result(r as isize).map(drop)
-}
-
-fn read_control(message: &libc::msghdr, received: &mut Received) {
-    // SAFETY: the kernel filled `msg_control` and set `msg_controllen` to what it wrote; the CMSG
-    // macros stay within that, and CMSG_DATA of the matched types holds a value of that type
-    // (read unaligned, since only 8-byte alignment of headers is promised).
-    unsafe {
-        let mut at = libc::CMSG_FIRSTHDR(message);
-        while let Some(header) = at.as_ref() {
-            let data = libc::CMSG_DATA(at);
-            match (header.cmsg_level, header.cmsg_type) {
-                (libc::SOL_UDP, libc::UDP_GRO) => {
-                    let size = data.cast::<libc::c_int>().read_unaligned();
-                    received.segment = u16::try_from(size).ok().filter(|size| *size > 0);
-                }
-                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                    let info = data.cast::<libc::in_pktinfo>().read_unaligned();
-                    // Not `ipi_addr`, which may be a broadcast address.
-                    let octets = info.ipi_spec_dst.s_addr.to_ne_bytes();
-                    received.to = Some(Ipv4Addr::from(octets).into());
-                }
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
-                    let to = Ipv6Addr::from(info.ipi6_addr.s6_addr);
-                    received.to = (!to.is_multicast()).then_some(to.into());
-                }
-                _ => {}
-            }
-            at = libc::CMSG_NXTHDR(message, at);
-        }
-    }
+    control.len = message.msg_controllen as _;
+    Ok(len)
 }
 
 fn send_message(
@@ -272,22 +448,43 @@ impl Address {
     }
 }
 
-/// Control messages; u64 for the alignment of cmsghdr. Room for a packet info and two integers.
+/// Control messages; u64 for the alignment of cmsghdr. Room for a packet info, three integers, and a
+/// report with an address.
 struct Control {
-    bytes: [u64; 16],
+    bytes: [u64; 24],
     len: usize,
 }
 
 impl Control {
     fn empty() -> Self {
-        Self { bytes: [0; 16], len: 0 }
+        Self { bytes: [0; 24], len: 0 }
+    }
+
+    /// Calls `take` with level, type and data of each that the kernel wrote.
+    fn each(&self, mut take: impl FnMut(i32, i32, &[u8])) {
+        // SAFETY: a msghdr is plain integers and pointers, for which zero is a value.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_control = self.bytes.as_ptr().cast_mut().cast();
+        message.msg_controllen = self.len.min(mem::size_of_val(&self.bytes)) as _;
+        // SAFETY: the kernel wrote whole messages into the first `len` bytes, and the CMSG macros stay
+        // within those; a message's data is what its length says beyond its header.
+        unsafe {
+            let mut at = libc::CMSG_FIRSTHDR(&message);
+            while let Some(header) = at.as_ref() {
+                let whole: usize = header.cmsg_len as _;
+                let len = whole.saturating_sub(libc::CMSG_LEN(0) as usize);
+                let data = std::slice::from_raw_parts(libc::CMSG_DATA(at), len);
+                take(header.cmsg_level, header.cmsg_type, data);
+                at = libc::CMSG_NXTHDR(&message, at);
+            }
+        }
     }
 
     fn push<T: Copy>(&mut self, level: i32, kind: i32, value: &T) {
         let size = mem::size_of::<T>() as u32;
         // SAFETY: CMSG_SPACE and CMSG_LEN are arithmetic.
         let (space, len) = unsafe { (libc::CMSG_SPACE(size), libc::CMSG_LEN(size)) };
-        assert!(self.len + space as usize <= mem::size_of_val(&self.bytes), "three messages fit");
+        assert!(self.len + space as usize <= mem::size_of_val(&self.bytes), "four messages fit");
         let base = self.bytes.as_mut_ptr().cast::<u8>();
         // SAFETY: asserted above that header and data fit behind `len`, which is a multiple of the
         // header's alignment because CMSG_SPACE rounds up.

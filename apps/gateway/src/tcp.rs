@@ -16,21 +16,29 @@
 //! host's socket, whose window then closes.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketFlags, SocketType, connect, shutdown, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketFlags, SocketType, connect, shutdown, socket_with, sockopt,
+};
 use towpath_ring::{RecvBuffer, SendBuffer};
-use towpath_stack::{ConnectError, Linger, PendingId, Refusal, SocketEvent, SocketId};
+use towpath_stack::{ConnectError, Host, Linger, PendingId, Refusal, SocketEvent, SocketId, Stack};
+use towpath_wire::tcp::SeqNum;
+use towpath_wire::{IpProtocol, ipv4, ipv6};
 
 use crate::config::Way;
 use crate::events::{Interest, Readiness, Token, family};
 use crate::gateway::{Context, Shared};
-use crate::limits::{FAILED_WAIT_NS, FLOW_BYTES_PER_TURN, READ_ROOM_MIN};
+use crate::icmp::About;
+use crate::limits::{FAILED_WAIT_NS, FLOW_BYTES_PER_TURN, PLAIN_TTL, READ_ROOM_MIN};
 use crate::slab::Slab;
-use crate::sys;
+use crate::sys::{self, IpOption};
+
+/// The bits of a type of service that name a class; the others are ECN's, and TCP's own on either side.
+const CLASS_MASK: u8 = 0xfc;
 
 /// All TCP flows.
 #[derive(Debug)]
@@ -40,6 +48,8 @@ pub(crate) struct TcpFlows {
     due: VecDeque<u32>,
     syns: VecDeque<Syn>,
     max: usize,
+    /// The program has sent packets of some class: later ones are looked at.
+    classes: bool,
     /// Flows whose host failed, and when they have waited for long enough; the first one first.
     failing: VecDeque<(u64, u32)>,
 }
@@ -55,6 +65,10 @@ struct Syn {
 struct Flow {
     host: OwnedFd,
     phase: Phase,
+    /// The program's class of service, as the host's socket has it.
+    class: u8,
+    /// The SYN came with a TTL of its own: who reports how far it got is passed on.
+    traced: bool,
     /// The host's socket has bytes, an end or an error for us.
     readable: bool,
     /// The host's socket takes bytes.
@@ -111,6 +125,7 @@ impl TcpFlows {
             due: VecDeque::new(),
             syns: VecDeque::new(),
             max,
+            classes: false,
             failing: VecDeque::new(),
         }
     }
@@ -152,6 +167,21 @@ impl TcpFlows {
             _ => {}
         }
         self.enqueue(key);
+    }
+
+    /// The program sent a packet. A segment may be of another class than its flow's were before.
+    pub(crate) fn on_packet<H: Host>(&mut self, stack: &Stack<H>, packet: &[u8]) {
+        let (_, tos) = ttl_and_tos(packet);
+        let class = tos & CLASS_MASK;
+        if class == 0 && !self.classes {
+            return;
+        }
+        let Some((program, peer, _)) = ends_of_segment(packet) else { return };
+        self.classes = true;
+        let key = stack.connection_user(peer, program);
+        if let Some(flow) = key.and_then(|key| self.flows.get_mut(key)) {
+            flow.set_class(peer.is_ipv6(), class);
+        }
     }
 
     /// The host says something about its side.
@@ -237,16 +267,8 @@ impl TcpFlows {
                 cx.shared.counters.tcp_flows_full += 1;
                 Refusal::Ignore
             }
-            Some(ip) => match open_towards(SocketAddr::new(ip, syn.local.port())) {
-                Ok(host) => {
-                    let flow = Flow::new(host, Phase::HostConnecting(syn.pending));
-                    let key = self.flows.insert(flow);
-                    if self.watch(cx.shared, key).is_ok() {
-                        return;
-                    }
-                    self.flows.remove(key);
-                    Refusal::Ignore
-                }
+            Some(ip) => match self.open(cx, syn, ip) {
+                Ok(()) => return,
                 Err(error) => {
                     if matches!(error, Errno::MFILE | Errno::NFILE) {
                         cx.shared.counters.tcp_flows_full += 1;
@@ -256,6 +278,20 @@ impl TcpFlows {
             },
         };
         refuse(cx, syn.pending, refusal);
+    }
+
+    /// A flow whose host connection is being made.
+    fn open(&mut self, cx: &mut Context<'_>, syn: &Syn, ip: IpAddr) -> Result<(), Errno> {
+        let to = SocketAddr::new(ip, syn.local.port());
+        let (ttl, tos) = ttl_and_tos(cx.stack.pending_headers(syn.pending));
+        let class = tos & CLASS_MASK;
+        let host = open_towards(to, ttl, class)?;
+        let traced = ttl != PLAIN_TTL;
+        let flow = Flow { class, traced, ..Flow::new(host, Phase::HostConnecting(syn.pending)) };
+        let key = self.flows.insert(flow);
+        self.watch(cx.shared, key).inspect_err(|_| {
+            self.flows.remove(key);
+        })
     }
 
     fn watch(&self, shared: &Shared, key: u32) -> Result<(), Errno> {
@@ -302,8 +338,14 @@ impl TcpFlows {
     fn on_host_connected(&mut self, cx: &mut Context<'_>, key: u32, pending: PendingId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         if let Err(error) = sockopt::socket_error(&flow.host).and_then(|result| result) {
+            let told = flow.traced && report_why(cx, &flow.host, pending);
             self.flows.remove(key);
-            return refuse(cx, pending, refusal_for(error));
+            return refuse(cx, pending, if told { Refusal::Ignore } else { refusal_for(error) });
+        }
+        if flow.traced {
+            // They would end an established connection, which is to survive them.
+            let v6 = sockopt::socket_domain(&flow.host) == Ok(AddressFamily::INET6);
+            let _ = sys::set_ip(flow.host.as_fd(), v6, IpOption::ReceiveErrors, 0);
         }
         let (recv, send) = cx.shared.buffers();
         match cx.stack.accept_pending(cx.now, pending, key, recv, send, cx.pool) {
@@ -378,6 +420,8 @@ impl Flow {
         Self {
             host,
             phase,
+            class: 0,
+            traced: false,
             readable: false,
             writable: false,
             ending: false,
@@ -469,6 +513,14 @@ impl Flow {
         }
     }
 
+    fn set_class(&mut self, v6: bool, class: u8) {
+        if self.class != class {
+            self.class = class;
+            // One that cannot be set is one that the program does without.
+            let _ = sys::set_ip(self.host.as_fd(), v6, IpOption::Tos, class.into());
+        }
+    }
+
     /// From the program to the host. True: there is more.
     fn move_out(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<bool, Errno> {
         let Some(recv) = cx.stack.recv_buffer(socket) else { return Ok(false) };
@@ -524,11 +576,19 @@ fn connect_from(cx: &mut Context<'_>, key: u32, way: Way) -> Result<SocketId, Co
     }
 }
 
-/// A socket of the host that is connecting to `addr`.
-fn open_towards(addr: SocketAddr) -> Result<OwnedFd, Errno> {
+/// A socket of the host that is connecting to `addr`, with the TTL and class of the program's SYN.
+fn open_towards(addr: SocketAddr, ttl: u8, class: u8) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let host = socket_with(family(addr), SocketType::STREAM, flags, None)?;
     prepare(&host);
+    for (option, value, plain) in [(IpOption::Ttl, ttl, PLAIN_TTL), (IpOption::Tos, class, 0)] {
+        if value != plain {
+            sys::set_ip(host.as_fd(), addr.is_ipv6(), option, value.into())?;
+        }
+    }
+    if ttl != PLAIN_TTL {
+        sys::set_ip(host.as_fd(), addr.is_ipv6(), IpOption::ReceiveErrors, 1)?;
+    }
     match connect(&host, &addr) {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(host),
         Err(error) => Err(error),
@@ -544,6 +604,37 @@ pub(crate) fn prepare(host: &OwnedFd) {
     let _ = sockopt::set_socket_oobinline(host, true);
 }
 
+/// What the IP header of a packet says; what says nothing when there is none. Looked at for every
+/// packet of the program, which is why it is not parsed.
+fn ttl_and_tos(packet: &[u8]) -> (u8, u8) {
+    match packet {
+        [first, tos, _, _, _, _, _, _, ttl, ..] if first >> 4 == 4 => (*ttl, *tos),
+        [first, second, _, _, _, _, _, hop_limit, ..] if first >> 4 == 6 => {
+            (*hop_limit, first << 4 | second >> 4)
+        }
+        _ => (PLAIN_TTL, 0),
+    }
+}
+
+/// Source, destination and sequence number of a segment; None for other packets, and for those with
+/// extension headers, which a program's stack does not put before TCP.
+fn ends_of_segment(packet: &[u8]) -> Option<(SocketAddr, SocketAddr, SeqNum)> {
+    let (src, dst, protocol, at): (IpAddr, IpAddr, _, _) = match packet.first()? >> 4 {
+        4 => {
+            let (header, at) = ipv4::Header::parse_quoted(packet).ok()?;
+            (header.src.into(), header.dst.into(), header.protocol, at)
+        }
+        _ => {
+            let (header, at) = ipv6::Header::parse_quoted(packet).ok()?;
+            (header.src.into(), header.dst.into(), header.next_header, at)
+        }
+    };
+    let [a, b, c, d, seq @ ..] = *packet.get(at..)?.first_chunk::<8>()?;
+    let src = SocketAddr::new(src, u16::from_be_bytes([a, b]));
+    let dst = SocketAddr::new(dst, u16::from_be_bytes([c, d]));
+    (protocol == IpProtocol::TCP).then_some((src, dst, SeqNum(u32::from_be_bytes(seq))))
+}
+
 /// Makes the close that follows a reset.
 fn reset(host: &OwnedFd) {
     let _ = sockopt::set_socket_linger(host, Some(Duration::ZERO));
@@ -555,6 +646,21 @@ fn refuse(cx: &mut Context<'_>, pending: PendingId, refusal: Refusal) {
         cx.shared.counters.tcp_refused += 1;
     }
     cx.stack.refuse_pending(cx.now, pending, refusal, cx.pool);
+}
+
+/// Tells the program who reported what about the host's SYN. False: nobody did.
+fn report_why(cx: &mut Context<'_>, host: &OwnedFd, pending: PendingId) -> bool {
+    let headers = cx.stack.pending_headers(pending);
+    let Some((program, peer, seq)) = ends_of_segment(headers) else { return false };
+    let Shared { errors, config, counters, .. } = &mut *cx.shared;
+    let Some(ip) = config.host_addr(peer.ip()) else { return false };
+    let before = counters.icmp_errors;
+    errors.hear(host.as_fd(), config, counters, |report, _| {
+        let about = About::Segment { program, peer, seq };
+        report.icmp.is_some().then_some((about, ip))
+    });
+    counters.tcp_refused += u64::from(counters.icmp_errors > before);
+    counters.icmp_errors > before
 }
 
 /// What the program is told when the host cannot connect. Silence where the program's own timeout
@@ -569,6 +675,7 @@ fn refusal_for(error: Errno) -> Refusal {
         | Errno::NFILE
         | Errno::NOBUFS
         | Errno::NOMEM
+        | Errno::NOSPC
         | Errno::ADDRNOTAVAIL
         | Errno::AGAIN => Refusal::Ignore,
         _ => Refusal::Reset,

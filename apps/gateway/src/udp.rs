@@ -2,28 +2,31 @@
 //!
 //! A flow that the program began has a connected socket of the host; a flow that a client of a
 //! forwarded port began shares the socket of that port. Either ends when idle.
+//!
+//! What the program's IP headers say goes along: TTL, class with ECN, and IPv4's don't-fragment; TTL
+//! and class come back the same way, and so do ICMP errors.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, connect, socket_with};
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
-use towpath_stack::DatagramMeta;
+use towpath_stack::{DatagramFrom, DatagramMeta};
 
 use crate::config::Way;
 use crate::events::{Interest, Readiness, Token, family};
 use crate::forward::Listeners;
 use crate::gateway::{Context, Shared};
-use crate::icmp::{Unreachable, unreachable_packet};
+use crate::icmp::About;
 use crate::idle::IdleTable;
 use crate::limits::{
-    DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, TRAIN_DATAGRAMS_MAX, TRAIN_LEN_MAX,
-    UDP_IDLE_NS, UNREACHABLES_MAX,
+    DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, TRAIN_DATAGRAMS_MAX,
+    TRAIN_LEN_MAX, UDP_IDLE_NS,
 };
-use crate::sys::{self, Destination, Received};
+use crate::sys::{self, Destination, QueuedError, Received};
 
 /// All UDP flows.
 #[derive(Debug)]
@@ -33,8 +36,6 @@ pub(crate) struct UdpFlows {
     clients: HashMap<(u32, SocketAddr), u32>,
     /// Flows whose socket has something, each once.
     due: VecDeque<u32>,
-    /// Errors that the program has not been told.
-    unreachables: VecDeque<(Key, Unreachable)>,
     train: Train,
 }
 
@@ -42,6 +43,7 @@ pub(crate) struct UdpFlows {
 #[derive(Debug)]
 struct Train {
     flow: u32,
+    marks: Marks,
     /// Bytes of each, but the last may be shorter.
     size: usize,
     len: usize,
@@ -56,6 +58,14 @@ struct Key {
     peer: SocketAddr,
 }
 
+/// What the IP header of a datagram says besides addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Marks {
+    ttl: u8,
+    tos: u8,
+    dont_fragment: bool,
+}
+
 #[derive(Debug)]
 struct Flow {
     side: Side,
@@ -67,7 +77,14 @@ struct Flow {
 #[derive(Debug)]
 enum Side {
     /// A socket of its own, connected to the peer.
-    Connected { host: OwnedFd, readable: bool },
+    Connected {
+        host: OwnedFd,
+        /// The address that it is connected to.
+        to: SocketAddr,
+        readable: bool,
+        /// The socket's [`Marks::dont_fragment`].
+        dont_fragment: bool,
+    },
     /// A client of a forwarded port.
     Client {
         listener: u32,
@@ -89,14 +106,13 @@ impl UdpFlows {
             flows: IdleTable::new(max, &[UDP_IDLE_NS, DNS_IDLE_NS]),
             clients: HashMap::new(),
             due: VecDeque::new(),
-            unreachables: VecDeque::new(),
             train: Train::new(),
         }
     }
 
     /// Whether [`UdpFlows::serve`] has something to do.
     pub(crate) fn is_due(&self) -> bool {
-        !self.due.is_empty() || !self.unreachables.is_empty()
+        !self.due.is_empty()
     }
 
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
@@ -126,14 +142,16 @@ impl UdpFlows {
                 Ok(id) => id,
                 Err(error) => {
                     shared.counters.udp_dropped += 1;
-                    return self.report(key, error);
+                    return shared.errors.refused(key.about(), error, &mut shared.counters);
                 }
             },
         };
         self.flows.touch(shared.now_ns, id);
-        if !self.train.takes(id, payload.len() as usize) {
+        let DatagramMeta { ttl, tos, dont_fragment, .. } = *meta;
+        let marks = Marks { ttl, tos, dont_fragment };
+        if !self.train.takes(id, marks, payload.len() as usize) {
             self.depart(shared, listeners);
-            self.train.begin(id, payload.len() as usize);
+            self.train.begin(id, marks, payload.len() as usize);
         }
         self.train.push(payload);
         let whole = self.flows.get(id).is_some_and(|(_, flow)| !flow.cuts);
@@ -147,18 +165,18 @@ impl UdpFlows {
         if self.train.count == 0 {
             return;
         }
-        let (id, size) = (self.train.flow, self.train.size);
+        let (id, size, marks) = (self.train.flow, self.train.size, self.train.marks);
         let count = std::mem::take(&mut self.train.count) as u64;
         let bytes = std::mem::take(&mut self.train.bytes);
         let train = &bytes[..self.train.len];
         if count == 1 {
-            self.send(shared, listeners, id, train, None);
-        } else if !self.send(shared, listeners, id, train, Some(size as u16)) {
+            self.send(shared, listeners, id, marks, train, None);
+        } else if !self.send(shared, listeners, id, marks, train, Some(size as u16)) {
             if let Some((_, flow)) = self.flows.get_mut(id) {
                 flow.cuts = false;
             }
             for datagram in train.chunks(size) {
-                self.send(shared, listeners, id, datagram, None);
+                self.send(shared, listeners, id, marks, datagram, None);
             }
         }
         self.train.bytes = bytes;
@@ -189,12 +207,6 @@ impl UdpFlows {
                 *readable = false;
             }
         }
-        while let Some((key, why)) = self.unreachables.pop_front() {
-            if let Some(packet) = unreachable_packet(key.program, key.peer, why, cx.pool) {
-                cx.shared.counters.icmp_errors += 1;
-                cx.link.queues().to_program.push_back(packet);
-            }
-        }
     }
 
     /// Datagrams of a client of a forwarded port.
@@ -222,7 +234,22 @@ impl UdpFlows {
         };
         self.flows.touch(cx.shared.now_ns, id);
         let Some((key, _)) = self.flows.get(id) else { return };
-        to_program(cx, key, bytes, received.segment);
+        to_program(cx, key, bytes, received);
+    }
+
+    /// Reports about datagrams to clients of a forwarded port.
+    pub(crate) fn on_client_errors(
+        &self,
+        shared: &mut Shared,
+        listener: u32,
+        fd: BorrowedFd<'_>,
+    ) -> usize {
+        let Shared { errors, config, counters, .. } = shared;
+        errors.hear(fd, config, counters, |report: &QueuedError, _: &[u8]| {
+            let client = report.to?;
+            let (key, _) = self.flows.get(*self.clients.get(&(listener, client))?)?;
+            Some((key.about(), client.ip()))
+        })
     }
 
     /// A flow of the program to a new peer.
@@ -230,14 +257,10 @@ impl UdpFlows {
         let ip = shared.config.host_addr(key.peer.ip()).ok_or(Errno::CONNREFUSED)?;
         let to = SocketAddr::new(ip, key.peer.port());
         self.make_room(shared);
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let host = socket_with(family(to), SocketType::DGRAM, flags, None)?;
-        connect(&host, &to)?;
-        // Without it, datagrams come one by one.
-        sys::enable_gro(host.as_fd());
+        let host = open_towards(to)?;
         let class = if key.peer.port() == DNS_PORT { CLASS_DNS } else { CLASS_PLAIN };
-        let flow = Flow { side: Side::Connected { host, readable: false }, cuts: true };
-        let id = self.flows.insert(shared.now_ns, class, key, flow);
+        let side = Side::Connected { host, to, readable: false, dont_fragment: false };
+        let id = self.flows.insert(shared.now_ns, class, key, Flow { side, cuts: true });
         if let Some((_, flow)) = self.flows.get(id)
             && let Side::Connected { host, .. } = &flow.side
             && let Err(error) = shared.events.watch(host, Token::Udp(id), Interest::Readable)
@@ -289,44 +312,69 @@ impl UdpFlows {
         shared: &mut Shared,
         listeners: &Listeners,
         id: u32,
+        marks: Marks,
         bytes: &[u8],
         segment: Option<u16>,
     ) -> bool {
         let count = bytes.len().div_ceil(segment.map_or(bytes.len(), usize::from).max(1)).max(1);
-        let Some((key, flow)) = self.flows.get(id) else {
+        let Some((key, flow)) = self.flows.get_mut(id) else {
             // It had to make room meanwhile.
             shared.counters.udp_dropped += count as u64;
             return true;
         };
         let key = *key;
+        flow.side.set_dont_fragment(marks.dont_fragment);
+        let Some((_, flow)) = self.flows.get(id) else { return true };
+        let plain = Destination {
+            segment,
+            v6: key.peer.is_ipv6(),
+            ttl: (marks.ttl != PLAIN_TTL).then_some(marks.ttl),
+            tos: (marks.tos != 0).then_some(marks.tos),
+            ..Destination::default()
+        };
         let (host, destination) = match &flow.side {
-            Side::Connected { host, .. } => {
-                (host.as_fd(), Destination { segment, ..Destination::default() })
-            }
+            Side::Connected { host, .. } => (host.as_fd(), plain),
             Side::Client { listener, client, host } => {
                 let Some(fd) = listeners.fd(*listener) else { return true };
-                (fd, Destination { to: Some(*client), from: *host, segment })
+                let v6 = client.is_ipv6();
+                (fd, Destination { to: Some(*client), from: *host, v6, ..plain })
             }
         };
         let empty = Fragments::empty();
         let mut result = sys::send_datagram(host, bytes, &empty, &destination);
-        let mut earlier = None;
-        if let Err(error) = result
-            && Unreachable::from_errno(error).is_some()
-        {
-            // What became of an earlier datagram; this one was not looked at.
-            earlier = Some(error);
-            result = sys::send_datagram(host, bytes, &empty, &destination);
-        }
-        if let Some(error) = earlier {
-            self.report(key, error);
+        let mut told = 0;
+        if result.is_err_and(|error| error != Errno::AGAIN) {
+            told = self.hear(shared, id, host);
+            if told > 0 && result != Err(Errno::MSGSIZE) {
+                // It was about an earlier datagram; this one was not looked at.
+                result = sys::send_datagram(host, bytes, &empty, &destination);
+            }
         }
         match result {
             Ok(_) => shared.counters.udp_to_host += count as u64,
             Err(Errno::INVAL | Errno::IO | Errno::MSGSIZE) if segment.is_some() => return false,
-            Err(_) => shared.counters.udp_dropped += count as u64,
+            Err(error) => {
+                shared.counters.udp_dropped += count as u64;
+                if told == 0 {
+                    shared.errors.refused(key.about(), error, &mut shared.counters);
+                }
+            }
         }
         true
+    }
+
+    /// Takes the reports that wait at a flow's socket; returns how many there were.
+    fn hear(&self, shared: &mut Shared, id: u32, host: BorrowedFd<'_>) -> usize {
+        match self.flows.get(id) {
+            Some((key, Flow { side: Side::Connected { to, .. }, .. })) => {
+                let Shared { errors, config, counters, .. } = shared;
+                errors.hear(host, config, counters, |_, _| Some((key.about(), to.ip())))
+            }
+            Some((_, Flow { side: Side::Client { listener, .. }, .. })) => {
+                self.on_client_errors(shared, *listener, host)
+            }
+            None => 0,
+        }
     }
 
     /// Receives from a flow's socket; true when there may be more.
@@ -343,47 +391,71 @@ impl UdpFlows {
             match sys::recv_datagram(host.as_fd(), &mut scratch) {
                 Ok(received) => {
                     let bytes = scratch.get(..received.len).unwrap_or_default();
-                    to_program(cx, &key, bytes, received.segment);
+                    to_program(cx, &key, bytes, &received);
                     self.flows.touch(cx.shared.now_ns, id);
                 }
                 Err(Errno::AGAIN) => {
                     more = false;
                     break;
                 }
-                Err(error) => self.report(key, error),
+                Err(_) => {
+                    self.hear(cx.shared, id, host.as_fd());
+                }
             }
         }
         cx.shared.scratch = scratch;
         more
     }
+}
 
-    fn report(&mut self, key: Key, error: Errno) {
-        if let Some(why) = Unreachable::from_errno(error)
-            && self.unreachables.len() < UNREACHABLES_MAX
+impl Key {
+    fn about(&self) -> About {
+        About::Datagram { program: self.program, peer: self.peer }
+    }
+}
+
+impl Side {
+    fn set_dont_fragment(&mut self, wanted: bool) {
+        if let Self::Connected { host, to, dont_fragment, .. } = self
+            && *dont_fragment != wanted
+            && sys::set_dont_fragment(host.as_fd(), to.is_ipv6(), wanted).is_ok()
         {
-            self.unreachables.push_back((key, why));
+            *dont_fragment = wanted;
         }
     }
+}
+
+/// A socket of the host that is connected to `to`.
+fn open_towards(to: SocketAddr) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let host = socket_with(family(to), SocketType::DGRAM, flags, None)?;
+    sys::enable_details(host.as_fd(), to.is_ipv6())?;
+    connect(&host, &to)?;
+    // Without it, datagrams come one by one.
+    sys::enable_gro(host.as_fd());
+    Ok(host)
 }
 
 impl Train {
     fn new() -> Self {
         let bytes = vec![0; TRAIN_LEN_MAX].into_boxed_slice();
-        Self { flow: 0, size: 0, len: 0, count: 0, bytes }
+        let marks = Marks { ttl: PLAIN_TTL, tos: 0, dont_fragment: false };
+        Self { flow: 0, marks, size: 0, len: 0, count: 0, bytes }
     }
 
     /// Whether a datagram of `flow` can follow the ones in it: a shorter one was the last.
-    fn takes(&self, flow: u32, len: usize) -> bool {
+    fn takes(&self, flow: u32, marks: Marks, len: usize) -> bool {
         self.count > 0
             && self.count < TRAIN_DATAGRAMS_MAX
-            && self.flow == flow
+            && (self.flow, self.marks) == (flow, marks)
             && self.len == self.count * self.size
             && (1..=self.size).contains(&len)
             && self.len + len <= self.bytes.len()
     }
 
-    fn begin(&mut self, flow: u32, size: usize) {
-        (self.flow, self.size, self.len, self.count) = (flow, size, 0, 0);
+    fn begin(&mut self, flow: u32, marks: Marks, size: usize) {
+        (self.flow, self.marks) = (flow, marks);
+        (self.size, self.len, self.count) = (size, 0, 0);
     }
 
     fn push(&mut self, datagram: &Payload<'_>) {
@@ -396,8 +468,10 @@ impl Train {
     }
 }
 
-/// Gives a datagram, or several of `segment` bytes each, to the program.
-fn to_program(cx: &mut Context<'_>, key: &Key, bytes: &[u8], segment: Option<u16>) {
+/// Gives a datagram, or several that came as one, to the program.
+fn to_program(cx: &mut Context<'_>, key: &Key, bytes: &[u8], received: &Received) {
+    let Received { segment, ttl, tos, .. } = *received;
+    let out = DatagramFrom { local: key.peer, remote: key.program, ttl, tos };
     let size = segment.map_or(bytes.len(), usize::from).max(1);
     // An empty datagram is one too.
     let mut rest = Some(bytes);
@@ -405,8 +479,7 @@ fn to_program(cx: &mut Context<'_>, key: &Key, bytes: &[u8], segment: Option<u16
         let (one, left) = bytes.split_at(size.min(bytes.len()));
         rest = Some(left).filter(|left| !left.is_empty());
         let payload = Payload::new(one, Fragments::empty());
-        let sent = cx.stack.send_datagram_from(cx.now, key.peer, key.program, &payload, cx.pool);
-        match sent {
+        match cx.stack.send_datagram_from(cx.now, &out, &payload, cx.pool) {
             Ok(_) => cx.shared.counters.udp_to_program += 1,
             Err(_) => cx.shared.counters.udp_dropped += 1,
         }

@@ -214,3 +214,35 @@ fn trains_of_datagrams_pass_from_one_gateway_to_another() {
     }
     assert_eq!((client.counter("udp_to_host"), server.counter("udp_to_program")), (31, 31));
 }
+
+#[test]
+fn a_client_that_went_away_is_an_error_of_the_program() {
+    let mut world = World::new();
+    let server = world.datagram_socket("10.0.2.15:53");
+    let addr = world.forward("127.0.0.1:0", 53, ForwardProtocol::Udp);
+    let ask = || {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.send_to(b"hello", addr).unwrap();
+        client
+    };
+    let gone = ask();
+    let (_, from, _) = world.until("a datagram", |world| world.program.datagrams.pop_front());
+    drop(gone);
+    let stays = ask();
+    let (_, other, _) = world.until("a datagram", |world| world.program.datagrams.pop_front());
+    // The report about one client does not keep an answer from the other.
+    world.send_to(server, from, b"first", None);
+    world.turn();
+    world.send_to(server, other, b"second", None);
+    world.turn();
+    let mut answer = [0; 16];
+    assert_eq!(stays.recv(&mut answer).unwrap(), 6);
+    world.until("a report", |world| (world.counter("icmp_errors") == 1).then_some(()));
+    // Whoever is connected to a client is told.
+    let now = world.now();
+    world.stack.connect_datagram(now, server.id, from).unwrap();
+    world.send_to(server, from, b"third", None);
+    let error = world.until("an error", |world| world.error(server));
+    assert_eq!(error, SocketError::PortUnreachable);
+}

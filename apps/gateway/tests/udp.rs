@@ -6,9 +6,10 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
-use towpath_stack::{BindOptions, DatagramOut, Family, SocketError, SocketKind};
+use towpath_stack::{BindOptions, DatagramOut, Family, SocketError, SocketKind, SocketOption};
 use world::{World, gateway_v4, gateway_v6, pattern};
 
 fn echo_server(addr: &str, times: usize) -> (u16, thread::JoinHandle<()>) {
@@ -165,4 +166,41 @@ fn a_burst_of_the_host_waits_where_there_is_room() {
         let (_, _, bytes) = world.until("a datagram", |world| world.program.datagrams.pop_front());
         assert_eq!(bytes, n.to_be_bytes());
     }
+}
+
+#[test]
+fn ttl_and_class_of_answers_arrive() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let server_v6 = UdpSocket::bind("[::1]:0").unwrap();
+    server.set_ttl(7).unwrap();
+    sockopt::set_ip_tos(&server, 0x2a).unwrap();
+    sockopt::set_ipv6_unicast_hops(&server_v6, Some(9)).unwrap();
+    sockopt::set_ipv6_tclass(&server_v6, 0xb8).unwrap();
+    let mut world = World::new();
+    for (server, own, marks) in
+        [(server, "10.0.2.15:0", (7, 0x2a)), (server_v6, "[fd00:2::15]:0", (9, 0xb8))]
+    {
+        let sock = world.datagram_socket(own);
+        let to = server.local_addr().unwrap();
+        let to = if to.is_ipv4() { gateway_v4(to.port()) } else { gateway_v6(to.port()) };
+        world.send_to(sock, to, b"hello", None);
+        world.turn();
+        server.set_read_timeout(Some(world::PATIENCE)).unwrap();
+        let (_, from) = server.recv_from(&mut [0; 16]).unwrap();
+        server.send_to(b"there", from).unwrap();
+        world.until("an answer", |world| world.program.datagrams.pop_front());
+        let meta = world.program.metas.last().unwrap();
+        assert_eq!((meta.ttl, meta.tos), marks);
+    }
+}
+
+#[test]
+fn a_broadcast_is_not_answered_by_an_error() {
+    let mut world = World::new();
+    let sock = world.datagram_socket("10.0.2.15:0");
+    world.stack.set_option(sock.id, SocketOption::Broadcast(true)).unwrap();
+    world.send_to(sock, "255.255.255.255:67".parse().unwrap(), b"anybody?", None);
+    world.until("a drop", |world| (world.counter("udp_dropped") > 0).then_some(()));
+    world.run_for(Duration::from_millis(20));
+    assert_eq!((world.counter("icmp_errors"), world.counter("icmp_errors_dropped")), (0, 1));
 }

@@ -10,7 +10,7 @@ use towpath_wire::{IpProtocol, udp};
 use crate::active::{Table, canonical, loopback_if_unspecified, on_device, scope_of};
 use crate::error::{ConnectError, SendError};
 use crate::flow::{Flow, FlowRef};
-use crate::host::{DatagramMeta, DatagramOut, EchoMeta, Family, Host, SocketId};
+use crate::host::{DatagramFrom, DatagramMeta, DatagramOut, EchoMeta, Family, Host, SocketId};
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
 use crate::net::{self, EchoOut, IfaceId, Ip, Route};
 use crate::socket::{Bound, CachedRoute, Datagram, Kind, Membership};
@@ -176,14 +176,14 @@ impl<H: Host> Stack<H> {
     pub fn send_datagram_from(
         &mut self,
         now: Instant,
-        local: SocketAddr,
-        remote: SocketAddr,
+        out: &DatagramFrom,
         payload: &Payload<'_>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
         if payload.len() as usize > DATAGRAM_MAX {
             return Err(SendError::TooLong);
         }
+        let DatagramFrom { local, remote, ttl, tos } = *out;
         if local.is_ipv4() != remote.is_ipv4() || remote.port() == 0 {
             return Err(SendError::Invalid);
         }
@@ -194,11 +194,13 @@ impl<H: Host> Stack<H> {
             local_port: local.port(),
             remote_port: remote.port(),
         };
-        let ip = udp_ip(self.config.ttl, 0, false);
-        self.send_udp(now, &Target { flow, route, ip, looped: false }, payload, None, pool)
+        let ip = udp_ip(if ttl == 0 { self.config.ttl } else { ttl }, tos, false);
+        let target = Target { flow, route, ip, looped: false };
+        self.send_udp(now, &target, payload, None, pool)
     }
 
-    /// Answers an echo request that [`Host::stray_echo`] showed, in the name of whom it was sent to.
+    /// Answers an echo request that [`Host::stray_echo`] showed, in the name of whom it was sent to,
+    /// with the TTL and class that `request` now holds.
     pub fn send_echo_reply_from(
         &mut self,
         now: Instant,
@@ -212,7 +214,8 @@ impl<H: Host> Stack<H> {
             reply: true,
             ident: request.ident,
             seq: request.seq,
-            ttl: 0,
+            ttl: request.ttl,
+            tos: request.tos,
         };
         let route = self.net.route(now, Some(out.src), out.dst, None)?;
         self.counters.echo_sent += 1;
@@ -319,6 +322,7 @@ impl<H: Host> Stack<H> {
             ident: target.flow.local_port,
             seq: u16::from_be_bytes([header[6], header[7]]),
             ttl: target.ip.ttl,
+            tos: target.ip.tos,
         };
         self.counters.echo_sent += 1;
         self.looped |= target.route.iface == IfaceId::LOOPBACK;

@@ -10,7 +10,7 @@ use crate::drop::DropReason;
 use crate::flow::Flow;
 use crate::host::{DatagramMeta, EchoMeta, Host};
 use crate::net::{Echo, IfaceId};
-use crate::rx::{arrival, payload_of};
+use crate::rx::{arrival, dont_fragment, payload_of};
 use crate::socket::Kind;
 use crate::stack::Stack;
 
@@ -90,6 +90,7 @@ impl<H: Host> Stack<H> {
             iface: local.iface,
             ttl: local.ttl,
             tos: local.tos,
+            dont_fragment: dont_fragment(&local),
             arrival: arrival(now, &local),
         };
         let flow = flow_of(&meta);
@@ -120,7 +121,8 @@ fn hears<H: Host>(kind: &Kind<H>, iface: IfaceId) -> bool {
 /// An echo request to somebody behind an any-address interface.
 pub(crate) fn stray_echo<H: Host>(host: &mut H, echo: Echo, pool: &mut Pool) {
     let Echo { local, ident, seq, data_offset, data_len } = echo;
-    let meta = EchoMeta { local: local.dst, remote: local.src, ident, seq, ttl: local.ttl };
+    let (ttl, tos) = (local.ttl, local.tos);
+    let meta = EchoMeta { local: local.dst, remote: local.src, ident, seq, ttl, tos };
     if let Some(data) = local.packet.linear().get(data_offset..data_offset + data_len) {
         host.stray_echo(&meta, &Payload::new(data, Default::default()));
     }

@@ -83,6 +83,11 @@ impl Quote {
         }
     }
 
+    /// The headers, from the IP header on.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// As it was received, in the buffer of `packet`, which is empty.
     pub fn restore(&self, mut packet: Packet) -> Local {
         if let Some(to) = packet.push_back(self.bytes.len()) {

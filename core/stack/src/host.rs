@@ -129,11 +129,26 @@ pub struct DatagramMeta {
     pub ttl: u8,
     /// Type of service or traffic class.
     pub tos: u8,
+    /// IPv4: its sender forbade to fragment it.
+    pub dont_fragment: bool,
     /// When the device received it.
     pub arrival: Instant,
 }
 
-/// About a received echo request.
+/// A datagram in the name of somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DatagramFrom {
+    /// Who is to have sent it.
+    pub local: SocketAddr,
+    /// To whom.
+    pub remote: SocketAddr,
+    /// TTL or hop limit; 0 for the default.
+    pub ttl: u8,
+    /// Type of service or traffic class.
+    pub tos: u8,
+}
+
+/// About a received echo request, and about the answer to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoMeta {
     /// Who is asked.
@@ -144,8 +159,10 @@ pub struct EchoMeta {
     pub ident: u16,
     /// Sequence number.
     pub seq: u16,
-    /// TTL or hop limit it arrived with.
+    /// TTL or hop limit it arrived with; that of an answer, 0 for the default.
     pub ttl: u8,
+    /// Type of service or traffic class, of an answer too.
+    pub tos: u8,
 }
 
 /// A datagram to be sent.

@@ -66,8 +66,8 @@ pub use counters::Counters;
 pub use drop::{DropReason, Drops};
 pub use error::{BindError, ConnectError, ListenError, OpenError, OptionError, SendError};
 pub use host::{
-    BindOptions, Budget, DatagramError, DatagramMeta, DatagramOut, EchoMeta, Family, Host, Linger,
-    PendingId, Refusal, SocketError, SocketEvent, SocketId, SocketKind, Turn,
+    BindOptions, Budget, DatagramError, DatagramFrom, DatagramMeta, DatagramOut, EchoMeta, Family,
+    Host, Linger, PendingId, Refusal, SocketError, SocketEvent, SocketId, SocketKind, Turn,
 };
 pub use info::{SocketInfo, SocketState, Usage};
 pub use net::IfaceId;

@@ -440,6 +440,13 @@ impl<H: Host> Stack<H> {
         self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
     }
 
+    /// The headers of a pending SYN, from its IP header on; nothing when it has been forgotten.
+    pub fn pending_headers(&self, pending: PendingId) -> &[u8] {
+        let at = self.handshakes.pending.find(pending.0);
+        let entry = at.and_then(|at| self.handshakes.pending.get(at));
+        entry.map_or(&[], |entry| entry.quote.bytes())
+    }
+
     fn take_pending(&mut self, at: u32) -> Option<PendingSyn> {
         let pending = self.handshakes.pending.remove(&mut self.handshakes.pending_line, at)?;
         self.flows.remove(self.keys.table.flow(&pending.flow), FlowRef::Pending(at));

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use towpath_pool::{Packet, Pool};
 use towpath_ring::{Payload, RecvBuffer, SendBuffer};
 use towpath_tcp::{Disposition, Flags, Instant, Segment};
-use towpath_wire::{IpProtocol, addr, tcp, udp};
+use towpath_wire::{IpProtocol, addr, ipv4, tcp, udp};
 
 use crate::delivery::{each_datagram, stray_echo};
 use crate::drop::DropReason;
@@ -212,6 +212,7 @@ impl<H: Host> Stack<H> {
             iface: local.iface,
             ttl: local.ttl,
             tos: local.tos,
+            dont_fragment: dont_fragment(&local),
             arrival: arrival(now, &local),
         };
         let payload = payload_of(&local, header_len).slice(0, (length - header_len) as u32);
@@ -267,6 +268,13 @@ pub(crate) fn arrival(now: Instant, local: &Local) -> Instant {
         0 => now,
         ns => Instant(ns),
     }
+}
+
+/// Whether its sender forbade to fragment it, which IPv6 does not let one say.
+pub(crate) fn dont_fragment(local: &Local) -> bool {
+    let header = local.packet.linear().get(local.ip_offset..);
+    let header = header.and_then(|bytes| ipv4::Header::parse_quoted(bytes).ok());
+    header.is_some_and(|(header, _)| header.dont_fragment)
 }
 
 fn segments_in(local: &Local, payload_len: usize) -> u16 {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use siphasher::sip::SipHasher13;
@@ -330,6 +331,20 @@ impl<H: Host> Stack<H> {
     #[inline]
     pub(crate) fn find_flow(&self, hash: u64, flow: &Flow) -> Option<FlowRef> {
         self.flows.find(hash, |at| self.flow_of(at).is_some_and(|theirs| theirs == flow))
+    }
+
+    /// The user of the connection between two addresses.
+    pub fn connection_user(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+        let flow = Flow {
+            local: local.ip(),
+            remote: remote.ip(),
+            local_port: local.port(),
+            remote_port: remote.port(),
+        };
+        match self.find_flow(self.keys.table.flow(&flow), &flow)? {
+            FlowRef::Socket(index) => self.sockets.get(index).map(|socket| socket.user),
+            _ => None,
+        }
     }
 
     /// Which UDP or echo socket has this peer.

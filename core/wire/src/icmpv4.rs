@@ -11,12 +11,15 @@ pub const HEADER_LEN: usize = 8;
 pub const ERROR_PACKET_LEN_MAX: usize = 576;
 
 const ECHO_REPLY: u8 = 0;
-const DEST_UNREACHABLE: u8 = 3;
+/// Type of Destination Unreachable.
+pub const DEST_UNREACHABLE: u8 = 3;
 const SOURCE_QUENCH: u8 = 4;
 const REDIRECT: u8 = 5;
 const ECHO_REQUEST: u8 = 8;
-const TIME_EXCEEDED: u8 = 11;
-const PARAM_PROBLEM: u8 = 12;
+/// Type of Time Exceeded.
+pub const TIME_EXCEEDED: u8 = 11;
+/// Type of Parameter Problem.
+pub const PARAM_PROBLEM: u8 = 12;
 
 /// Destination unreachable: no route to the network.
 pub const UNREACHABLE_NET: u8 = 0;

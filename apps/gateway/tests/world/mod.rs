@@ -30,6 +30,8 @@ pub struct Program {
     pub events: HashMap<u32, Vec<SocketEvent>>,
     pub accepted: VecDeque<(u32, SocketId, SocketAddr)>,
     pub datagrams: VecDeque<(u32, SocketAddr, Vec<u8>)>,
+    /// About each of them, the last one last.
+    pub metas: Vec<DatagramMeta>,
     next_user: u32,
 }
 
@@ -57,6 +59,7 @@ impl Host for Program {
         let mut bytes = vec![0; payload.len() as usize];
         payload.copy_to(0, &mut bytes);
         self.datagrams.push_back((user, meta.remote, bytes));
+        self.metas.push(*meta);
         true
     }
 

@@ -70,6 +70,8 @@ pub struct EchoOut {
     pub seq: u16,
     /// TTL or hop limit; 0 for the default.
     pub ttl: u8,
+    /// Type of service or traffic class.
+    pub tos: u8,
 }
 
 impl Net {
@@ -354,7 +356,7 @@ impl Net {
         data: &Payload<'_>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let EchoOut { src, dst, reply, ident, seq, ttl } = *echo;
+        let EchoOut { src, dst, reply, ident, seq, ttl, tos } = *echo;
         let mut packet = pool.take(icmpv4::HEADER_LEN + data.len() as usize);
         let bytes =
             packet.push_back(icmpv4::HEADER_LEN + data.len() as usize).expect("taken with room");
@@ -378,7 +380,7 @@ impl Net {
                 IpProtocol::ICMPV6
             }
         };
-        let ip = Ip { protocol: protocol.0, ttl, tos: 0, dont_fragment: false, flow_label: 0 };
+        let ip = Ip { protocol: protocol.0, ttl, tos, dont_fragment: false, flow_label: 0 };
         self.send(now, route, src, dst, ip, packet, Some(ICMP_CHECKSUM_OFFSET), pool)
     }
 

@@ -552,7 +552,8 @@ fn pings_are_answered() {
     for (to, from) in [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")] {
         let (mut a, mut b) = pair(NONE);
         let route = a.net.route(a.now, None, ip(to), None).unwrap();
-        let echo = EchoOut { src: ip(from), dst: ip(to), reply: false, ident: 7, seq: 9, ttl: 0 };
+        let echo =
+            EchoOut { src: ip(from), dst: ip(to), reply: false, ident: 7, seq: 9, ttl: 0, tos: 0 };
         for len in [0, 56, 4000] {
             let data = pattern(len);
             let payload = Payload::new(&data, Fragments::empty());
@@ -576,8 +577,15 @@ fn an_any_address_interface_takes_everything_and_leaves_pings_to_its_owner() {
     let route = a.net.route(a.now, None, ip("8.8.8.8"), None).unwrap();
     let data = pattern(10);
     let payload = Payload::new(&data, Fragments::empty());
-    let echo =
-        EchoOut { src: route.src, dst: ip("8.8.8.8"), reply: false, ident: 7, seq: 9, ttl: 0 };
+    let echo = EchoOut {
+        src: route.src,
+        dst: ip("8.8.8.8"),
+        reply: false,
+        ident: 7,
+        seq: 9,
+        ttl: 0,
+        tos: 0,
+    };
     a.net.send_echo(a.now, &route, &echo, &payload, &mut a.pool).unwrap();
     let (_, received) = exchange(&mut a, &mut b);
     let Received::EchoRequest(request) = only(received) else { panic!("not a request") };

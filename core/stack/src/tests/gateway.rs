@@ -6,7 +6,8 @@ use towpath_ring::Payload;
 
 use super::world::{LinkConfig, Recv, Send, World};
 use crate::{
-    DatagramOut, DropReason, Family, Refusal, SocketError, SocketEvent, SocketKind, StackConfig,
+    DatagramFrom, DatagramOut, DropReason, EchoMeta, Family, Refusal, SocketError, SocketEvent,
+    SocketKind, StackConfig,
 };
 
 fn gateway() -> World {
@@ -170,20 +171,23 @@ fn datagrams_and_echoes_of_strangers() {
     let (meta, bytes) = w.b.host.strays.pop().expect("a stray datagram");
     assert_eq!((meta.local, &bytes[..]), ("8.8.8.8:53".parse().unwrap(), &b"query"[..]));
     let answer = Payload::new(b"answer", Default::default());
-    w.b.stack.send_datagram_from(w.b.now, meta.local, meta.remote, &answer, &mut w.b.pool).unwrap();
+    let from = DatagramFrom { local: meta.local, remote: meta.remote, ttl: 9, tos: 0x2b };
+    w.b.stack.send_datagram_from(w.b.now, &from, &answer, &mut w.b.pool).unwrap();
     w.run(50);
-    assert_eq!(
-        w.a.host.datagrams.pop().map(|(whose, _, bytes)| (whose, bytes)),
-        Some((user, b"answer".to_vec()))
-    );
+    let (whose, meta, bytes) = w.a.host.datagrams.pop().expect("an answer");
+    assert_eq!((whose, &bytes[..]), (user, &b"answer"[..]));
+    assert_eq!((meta.ttl, meta.tos), (9, 0x2b));
 
     let (ping, ping_user) = w.a.open(SocketKind::Echo, Family::V4);
     let out = DatagramOut { remote: Some("8.8.4.4:0".parse().unwrap()), ..Default::default() };
     let request = Payload::new(&[8, 0, 0, 0, 0, 0, 0, 3, b'x'], Default::default());
+    let out = DatagramOut { tos: Some(0x10), ttl: Some(3), ..out };
     w.a.stack.send_datagram(w.a.now, ping, &out, &request, &mut w.a.pool).unwrap();
     w.run(50);
     let (echo, data) = w.b.host.echoes.pop().expect("a stray echo");
     assert_eq!((echo.seq, &data[..]), (3, &b"x"[..]));
+    assert_eq!((echo.ttl, echo.tos), (3, 0x10));
+    let echo = EchoMeta { ttl: 33, ..echo };
     let data = Payload::new(&data, Default::default());
     w.b.stack.send_echo_reply_from(w.b.now, &echo, &data, &mut w.b.pool).unwrap();
     w.run(50);
@@ -192,7 +196,7 @@ fn datagrams_and_echoes_of_strangers() {
         (whose, meta.remote.ip()),
         (ping_user, "8.8.4.4".parse::<std::net::IpAddr>().unwrap())
     );
-    assert_eq!(bytes[8..], *b"x");
+    assert_eq!((meta.ttl, meta.tos, &bytes[8..]), (33, 0x10, &b"x"[..]));
     w.a.close(id);
     w.a.close(ping);
     w.assert_ends_empty();
