@@ -13,6 +13,7 @@ use crate::config::{Forward, ForwardError, ForwardProtocol};
 use crate::events::{Events, Interest, Readiness, Token, family};
 use crate::gateway::Context;
 use crate::limits::{ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, BACKLOG, DATAGRAMS_PER_TURN};
+use crate::mapping::Port;
 use crate::sys;
 use crate::tcp::{self, TcpFlows};
 use crate::udp::UdpFlows;
@@ -30,6 +31,8 @@ struct Listener {
     socket: OwnedFd,
     port: u16,
     protocol: ForwardProtocol,
+    /// Where the host listens.
+    host: SocketAddr,
     /// Has connections or datagrams.
     ready: bool,
     /// Has reports about datagrams that were sent.
@@ -50,10 +53,10 @@ impl Listeners {
             let opened = open_all(which)
                 .map_err(|error| ForwardError { which: *which, source: io::Error::from(error) })?;
             bound.extend(opened.first().map(|(_, addr)| *addr));
-            sockets.extend(opened.into_iter().map(|(socket, _)| (socket, *which)));
+            sockets.extend(opened.into_iter().map(|(socket, addr)| (socket, *which, addr)));
         }
         let before = self.list.len();
-        for (socket, which) in sockets {
+        for (socket, which, host) in sockets {
             let Forward { port, protocol, .. } = which;
             if let Err(error) =
                 events.watch(&socket, Token::Listener(self.list.len() as u32), Interest::Readable)
@@ -62,7 +65,7 @@ impl Listeners {
                 return Err(ForwardError { which, source: error.into() });
             }
             let (ready, failed) = (false, false);
-            self.list.push(Listener { socket, port, protocol, ready, failed });
+            self.list.push(Listener { socket, port, protocol, host, ready, failed });
         }
         Ok(bound)
     }
@@ -70,6 +73,15 @@ impl Listeners {
     /// The socket of a forwarded port.
     pub(crate) fn fd(&self, index: u32) -> Option<BorrowedFd<'_>> {
         self.list.get(index as usize).map(|listener| listener.socket.as_fd())
+    }
+
+    /// Which port of the host leads to a UDP port of the program.
+    pub(crate) fn host_port(&self, port: Port) -> Option<u16> {
+        let leads = |listener: &&Listener| {
+            listener.protocol == ForwardProtocol::Udp
+                && (listener.port, listener.host.is_ipv6()) == (port.number, port.v6)
+        };
+        self.list.iter().find(leads).map(|listener| listener.host.port())
     }
 
     pub(crate) fn on_ready(&mut self, index: u32, ready: Readiness) {
@@ -199,13 +211,15 @@ fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(OwnedFd, SocketA
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
     if protocol == ForwardProtocol::Tcp {
-        // For UDP it would let another process steal the port.
         sockopt::set_socket_reuseaddr(&socket, true)?;
     }
     bind(&socket, &addr)?;
     match protocol {
         ForwardProtocol::Tcp => listen(&socket, BACKLOG)?,
         ForwardProtocol::Udp => {
+            // Not before it is bound, which would let others of this user have the port as well: it is
+            // for the flows of the program that leave from here.
+            sockopt::set_socket_reuseport(&socket, true)?;
             sys::enable_packet_info(socket.as_fd(), addr.is_ipv6())?;
             sys::enable_details(socket.as_fd(), addr.is_ipv6())?;
             sys::enable_gro(socket.as_fd());

@@ -34,6 +34,7 @@ mod icmp;
 mod idle;
 pub mod limits;
 mod link;
+mod mapping;
 mod slab;
 #[allow(unsafe_code)] // The system calls on FIFO memory; see there.
 mod sys;

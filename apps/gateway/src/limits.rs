@@ -22,9 +22,13 @@ pub const ROUNDS_MAX: usize = 16;
 /// Packets on the way to the program; the inner stack keeps what is more in its own queue.
 pub const LINK_PACKETS_MAX: usize = 1_024;
 
-/// Idle time after which a UDP flow ends: below the 2 minutes of RFC 4787 REQ-5, which is about
-/// NATs that others depend on; a flow of ours is made anew by the next datagram.
-pub const UDP_IDLE_NS: u64 = 60_000_000_000;
+/// Idle time after which a UDP flow ends and its port on the host with it.
+//= https://www.rfc-editor.org/rfc/rfc4787#section-4.3
+//# REQ-5:  A NAT UDP mapping timer MUST NOT expire in less than two
+//# minutes, unless REQ-5a applies.
+//# c) A default value of five minutes or more for the NAT UDP mapping
+//# timer is RECOMMENDED.
+pub const UDP_IDLE_NS: u64 = 300_000_000_000;
 /// The same for port 53: a question and an answer.
 pub const DNS_IDLE_NS: u64 = 15_000_000_000;
 /// Idle time after which an echo flow ends.

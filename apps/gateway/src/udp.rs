@@ -26,6 +26,7 @@ use crate::limits::{
     DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, TRAIN_DATAGRAMS_MAX,
     TRAIN_LEN_MAX, UDP_IDLE_NS,
 };
+use crate::mapping::{Mappings, Port};
 use crate::sys::{self, Destination, QueuedError, Received};
 
 /// All UDP flows.
@@ -34,6 +35,7 @@ pub(crate) struct UdpFlows {
     flows: IdleTable<Key, Flow>,
     /// Which flow a client of a forwarded port has.
     clients: HashMap<(u32, SocketAddr), u32>,
+    mappings: Mappings,
     /// Flows whose socket has something, each once.
     due: VecDeque<u32>,
     train: Train,
@@ -82,6 +84,8 @@ enum Side {
         /// The address that it is connected to.
         to: SocketAddr,
         readable: bool,
+        /// Its port is one of [`Mappings`].
+        mapped: bool,
         /// The socket's [`Marks::dont_fragment`].
         dont_fragment: bool,
     },
@@ -105,6 +109,7 @@ impl UdpFlows {
         Self {
             flows: IdleTable::new(max, &[UDP_IDLE_NS, DNS_IDLE_NS]),
             clients: HashMap::new(),
+            mappings: Mappings::default(),
             due: VecDeque::new(),
             train: Train::new(),
         }
@@ -121,9 +126,9 @@ impl UdpFlows {
 
     /// Ends the flows that were idle for too long.
     pub(crate) fn expire(&mut self, shared: &mut Shared) {
-        while let Some((_, flow)) = self.flows.expire(shared.now_ns) {
+        while let Some((key, flow)) = self.flows.expire(shared.now_ns) {
             shared.counters.udp_expired += 1;
-            self.forget(&flow.side);
+            self.forget(&key, &flow.side);
         }
     }
 
@@ -138,7 +143,7 @@ impl UdpFlows {
         let key = Key { program: meta.remote, peer: meta.local };
         let id = match self.flows.find(&key) {
             Some(id) => id,
-            None => match self.open(shared, key) {
+            None => match self.open(shared, listeners, key) {
                 Ok(id) => id,
                 Err(error) => {
                     shared.counters.udp_dropped += 1;
@@ -253,23 +258,50 @@ impl UdpFlows {
     }
 
     /// A flow of the program to a new peer.
-    fn open(&mut self, shared: &mut Shared, key: Key) -> Result<u32, Errno> {
+    fn open(&mut self, shared: &mut Shared, listeners: &Listeners, key: Key) -> Result<u32, Errno> {
         let ip = shared.config.host_addr(key.peer.ip()).ok_or(Errno::CONNREFUSED)?;
         let to = SocketAddr::new(ip, key.peer.port());
         self.make_room(shared);
-        let host = open_towards(to)?;
+        let (host, mapped) = self.open_towards(to, listeners, key)?;
         let class = if key.peer.port() == DNS_PORT { CLASS_DNS } else { CLASS_PLAIN };
-        let side = Side::Connected { host, to, readable: false, dont_fragment: false };
+        let side = Side::Connected { host, to, readable: false, mapped, dont_fragment: false };
         let id = self.flows.insert(shared.now_ns, class, key, Flow { side, cuts: true });
         if let Some((_, flow)) = self.flows.get(id)
             && let Side::Connected { host, .. } = &flow.side
             && let Err(error) = shared.events.watch(host, Token::Udp(id), Interest::Readable)
         {
-            self.flows.remove(id);
+            if let Some((key, flow)) = self.flows.remove(id) {
+                self.forget(&key, &flow.side);
+            }
             return Err(error);
         }
         shared.counters.udp_flows += 1;
         Ok(id)
+    }
+
+    /// A socket of the host for a flow, connected, and whether it has a port of [`Mappings`].
+    fn open_towards(
+        &mut self,
+        to: SocketAddr,
+        listeners: &Listeners,
+        key: Key,
+    ) -> Result<(OwnedFd, bool), Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let host = socket_with(family(to), SocketType::DGRAM, flags, None)?;
+        // Questions are asked from ports that nobody guesses (RFC 5452 §9.2), and one peer answers.
+        let mapped = key.peer.port() != DNS_PORT
+            && self.mappings.bind(&host, key.port(), listeners.host_port(key.port()));
+        let connected =
+            sys::enable_details(host.as_fd(), to.is_ipv6()).and_then(|()| connect(&host, &to));
+        if let Err(error) = connected {
+            if mapped {
+                self.mappings.release(key.port());
+            }
+            return Err(error);
+        }
+        // Without it, datagrams come one by one.
+        sys::enable_gro(host.as_fd());
+        Ok((host, mapped))
     }
 
     /// A flow of a client by `way`; None when no port is left to show it at.
@@ -292,16 +324,23 @@ impl UdpFlows {
 
     fn make_room(&mut self, shared: &mut Shared) {
         if self.flows.is_full()
-            && let Some((_, flow)) = self.flows.evict()
+            && let Some((key, flow)) = self.flows.evict()
         {
             shared.counters.udp_evicted += 1;
-            self.forget(&flow.side);
+            self.forget(&key, &flow.side);
         }
     }
 
-    fn forget(&mut self, side: &Side) {
-        if let Side::Client { listener, client, .. } = side {
-            self.clients.remove(&(*listener, *client));
+    fn forget(&mut self, key: &Key, side: &Side) {
+        match side {
+            Side::Connected { mapped, .. } => {
+                if *mapped {
+                    self.mappings.release(key.port());
+                }
+            }
+            Side::Client { listener, client, .. } => {
+                self.clients.remove(&(*listener, *client));
+            }
         }
     }
 
@@ -382,13 +421,18 @@ impl UdpFlows {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let mut more = true;
         for _ in 0..DATAGRAMS_PER_TURN {
-            let Some((key, Flow { side: Side::Connected { host, .. }, .. })) = self.flows.get(id)
+            let Some((key, Flow { side: Side::Connected { host, to, .. }, .. })) =
+                self.flows.get(id)
             else {
                 more = false;
                 break;
             };
             let key = *key;
             match sys::recv_datagram(host.as_fd(), &mut scratch) {
+                // Between its bind and its connect the socket may have taken another one's.
+                Ok(received) if received.from.is_some_and(|from| !is_same(from, *to)) => {
+                    cx.shared.counters.udp_dropped += 1;
+                }
                 Ok(received) => {
                     let bytes = scratch.get(..received.len).unwrap_or_default();
                     to_program(cx, &key, bytes, &received);
@@ -412,6 +456,10 @@ impl Key {
     fn about(&self) -> About {
         About::Datagram { program: self.program, peer: self.peer }
     }
+
+    fn port(&self) -> Port {
+        Port { v6: self.program.is_ipv6(), number: self.program.port() }
+    }
 }
 
 impl Side {
@@ -425,15 +473,9 @@ impl Side {
     }
 }
 
-/// A socket of the host that is connected to `to`.
-fn open_towards(to: SocketAddr) -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let host = socket_with(family(to), SocketType::DGRAM, flags, None)?;
-    sys::enable_details(host.as_fd(), to.is_ipv6())?;
-    connect(&host, &to)?;
-    // Without it, datagrams come one by one.
-    sys::enable_gro(host.as_fd());
-    Ok(host)
+/// Whether two addresses name one peer; the scope of a link-local one is the host's affair.
+fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
+    (a.ip(), a.port()) == (b.ip(), b.port())
 }
 
 impl Train {

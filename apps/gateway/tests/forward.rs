@@ -216,6 +216,48 @@ fn trains_of_datagrams_pass_from_one_gateway_to_another() {
 }
 
 #[test]
+fn the_programs_datagrams_leave_from_its_forwarded_port() {
+    for (host, own, peer) in
+        [("127.0.0.1:0", "10.0.2.15:5000", "127.0.0.1:0"), ("[::1]:0", "[::]:5000", "[::1]:0")]
+    {
+        let mut world = World::new();
+        let sock = world.datagram_socket(own);
+        let addr = world.forward(host, 5000, ForwardProtocol::Udp);
+        let peer = UdpSocket::bind(peer).unwrap();
+        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        let port = peer.local_addr().unwrap().port();
+        let to = if addr.is_ipv4() { gateway_v4(port) } else { gateway_v6(port) };
+        world.send_to(sock, to, b"hello", None);
+        world.turn();
+        let (_, from) = peer.recv_from(&mut [0; 16]).unwrap();
+        assert_eq!(from, addr);
+        // The peer's answer comes back on its flow, and a stranger is still let in.
+        peer.send_to(b"there", addr).unwrap();
+        let (_, from, bytes) =
+            world.until("an answer", |world| world.program.datagrams.pop_front());
+        assert_eq!((from, &bytes[..]), (to, &b"there"[..]));
+        let stranger = UdpSocket::bind(SocketAddr::new(addr.ip(), 0)).unwrap();
+        stranger.send_to(b"and me", addr).unwrap();
+        let (_, from, bytes) =
+            world.until("a stranger", |world| world.program.datagrams.pop_front());
+        assert_eq!(from.port(), stranger.local_addr().unwrap().port());
+        assert_eq!(bytes, b"and me");
+        assert_eq!(world.counter("udp_flows"), 2);
+    }
+}
+
+#[test]
+fn a_forwarded_udp_port_is_not_shared_with_another_gateway() {
+    let addr = World::new().forward("127.0.0.1:0", 53, ForwardProtocol::Udp);
+    let mut world = World::new();
+    let addr = world.forward(&addr.to_string(), 53, ForwardProtocol::Udp);
+    let which = Forward { host: addr, port: 53, protocol: ForwardProtocol::Udp };
+    let second = World::new();
+    let error = second.gateway.borrow_mut().listen(&[which]).unwrap_err();
+    assert_eq!(error.source.kind(), std::io::ErrorKind::AddrInUse);
+}
+
+#[test]
 fn a_client_that_went_away_is_an_error_of_the_program() {
     let mut world = World::new();
     let server = world.datagram_socket("10.0.2.15:53");

@@ -10,7 +10,7 @@ use rustix::net::sockopt;
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
 use towpath_stack::{BindOptions, DatagramOut, Family, SocketError, SocketKind, SocketOption};
-use world::{World, gateway_v4, gateway_v6, pattern};
+use world::{Sock, World, gateway_v4, gateway_v6, pattern};
 
 fn echo_server(addr: &str, times: usize) -> (u16, thread::JoinHandle<()>) {
     let socket = UdpSocket::bind(addr).unwrap();
@@ -168,6 +168,58 @@ fn a_burst_of_the_host_waits_where_there_is_room() {
     }
 }
 
+/// Where a server of the host sees the program's socket, once for each server.
+fn seen_at(world: &mut World, sock: Sock, servers: &[UdpSocket]) -> Vec<u16> {
+    for server in servers {
+        server.set_read_timeout(Some(world::PATIENCE)).unwrap();
+        let to = server.local_addr().unwrap();
+        let to = if to.is_ipv4() { gateway_v4(to.port()) } else { gateway_v6(to.port()) };
+        world.send_to(sock, to, b"hello", None);
+    }
+    world.turn();
+    let port = |server: &UdpSocket| server.recv_from(&mut [0; 16]).unwrap().1.port();
+    servers.iter().map(port).collect()
+}
+
+#[test]
+fn every_peer_sees_the_program_at_one_port() {
+    for (host, any, own) in
+        [("127.0.0.1:0", "0.0.0.0", "10.0.2.15"), ("[::1]:0", "[::]", "[fd00:2::15]")]
+    {
+        let servers = [host, host, host].map(|addr| UdpSocket::bind(addr).unwrap());
+        let free = UdpSocket::bind(format!("{any}:0")).unwrap();
+        let port = free.local_addr().unwrap().port();
+        let mut other = World::new();
+        let other_sock = other.datagram_socket(&format!("{own}:{port}"));
+        let mut world = World::new();
+        let sock = world.datagram_socket(&format!("{own}:{port}"));
+
+        // Somebody has the port.
+        let seen = seen_at(&mut other, other_sock, &servers);
+        assert_ne!(seen[0], port);
+        assert_eq!(seen, [seen[0]; 3]);
+        // Nobody has it.
+        drop(free);
+        assert_eq!(seen_at(&mut world, sock, &servers), [port; 3]);
+        // Another gateway of this user has it.
+        let mut third = World::new();
+        let third_sock = third.datagram_socket(&format!("{own}:{port}"));
+        let seen = seen_at(&mut third, third_sock, &servers);
+        assert_ne!(seen[0], port);
+        assert_eq!(seen, [seen[0]; 3]);
+        // And answers find their way.
+        for (n, server) in servers.iter().enumerate() {
+            let ip = server.local_addr().unwrap().ip();
+            server.send_to(&[n as u8], SocketAddr::new(ip, port)).unwrap();
+            let (user, from, bytes) =
+                world.until("an answer", |world| world.program.datagrams.pop_front());
+            assert_eq!((user, bytes), (sock.user, vec![n as u8]));
+            assert_eq!(from.port(), server.local_addr().unwrap().port());
+        }
+        assert!(third.program.datagrams.is_empty());
+    }
+}
+
 #[test]
 fn ttl_and_class_of_answers_arrive() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -203,4 +255,23 @@ fn a_broadcast_is_not_answered_by_an_error() {
     world.until("a drop", |world| (world.counter("udp_dropped") > 0).then_some(()));
     world.run_for(Duration::from_millis(20));
     assert_eq!((world.counter("icmp_errors"), world.counter("icmp_errors_dropped")), (0, 1));
+}
+
+#[test]
+fn an_idle_flow_ends_and_is_made_anew() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    server.set_read_timeout(Some(world::PATIENCE)).unwrap();
+    let to = gateway_v4(server.local_addr().unwrap().port());
+    let mut world = World::new();
+    let sock = world.datagram_socket("10.0.2.15:0");
+    let wait = Duration::from_nanos(towpath_gateway::limits::UDP_IDLE_NS);
+    for n in 1..=2 {
+        world.send_to(sock, to, b"hello", None);
+        world.turn();
+        server.recv_from(&mut [0; 16]).unwrap();
+        world.skip(wait - Duration::from_secs(5));
+        assert_eq!((world.counter("udp_flows"), world.counter("udp_expired")), (n, n - 1));
+        world.skip(Duration::from_secs(6));
+        assert_eq!(world.counter("udp_expired"), n);
+    }
 }

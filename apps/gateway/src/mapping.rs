@@ -1,0 +1,84 @@
+//! From which port of the host the datagrams of a program's port leave.
+//!
+//! The first flow of a port takes the same port of the host if nobody has it, and else one that the
+//! host chooses; the others share it, so that every peer sees the program at one port.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{bind, getsockname, sockopt};
+
+/// Ports in use. Each has a flow, so that these are as few as those.
+#[derive(Debug, Default)]
+pub(crate) struct Mappings {
+    map: HashMap<Port, Mapping>,
+}
+
+/// A UDP port of the program, in one family: those of the host are apart too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Port {
+    pub(crate) v6: bool,
+    pub(crate) number: u16,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    host_port: u16,
+    flows: usize,
+}
+
+impl Mappings {
+    /// Binds the socket of a new flow of `port`. `forwarded` is the port of the host that leads to
+    /// `port`. False: it could not be had, and the host chooses when the socket is connected.
+    //= https://www.rfc-editor.org/rfc/rfc4787#section-4.1
+    //# REQ-1:  A NAT MUST have an "Endpoint-Independent Mapping" behavior.
+    pub(crate) fn bind(&mut self, host: &OwnedFd, port: Port, forwarded: Option<u16>) -> bool {
+        let known = self.map.get(&port).map(|mapping| mapping.host_port).or(forwarded);
+        let bound = match known {
+            Some(host_port) => share(host, port.v6, host_port),
+            None => take(host, port),
+        };
+        let Ok(host_port) = bound else { return false };
+        self.map.entry(port).or_insert(Mapping { host_port, flows: 0 }).flows += 1;
+        true
+    }
+
+    /// A flow that was bound ended.
+    pub(crate) fn release(&mut self, port: Port) {
+        if let Some(mapping) = self.map.get_mut(&port) {
+            mapping.flows -= 1;
+            if mapping.flows == 0 {
+                self.map.remove(&port);
+            }
+        }
+    }
+}
+
+/// A port that sockets of ours have. The kernel lets those of one user share one.
+fn share(host: &OwnedFd, v6: bool, host_port: u16) -> Result<u16, Errno> {
+    sockopt::set_socket_reuseport(host, true)?;
+    bind_any(host, v6, host_port)?;
+    Ok(host_port)
+}
+
+/// A port that nobody has, the program's own number if possible.
+fn take(host: &OwnedFd, port: Port) -> Result<u16, Errno> {
+    // What RFC 4787 §4.2.1 calls port preservation; not if it is taken by others, or privileged.
+    bind_any(host, port.v6, port.number).or_else(|_| bind_any(host, port.v6, 0))?;
+    // Not before: another gateway of this user may have the port, and the same peer behind it.
+    sockopt::set_socket_reuseport(host, true)?;
+    let bound = SocketAddr::try_from(getsockname(host)?).map_err(|_| Errno::AFNOSUPPORT)?;
+    Ok(bound.port())
+}
+
+fn bind_any(host: &OwnedFd, v6: bool, port: u16) -> Result<(), Errno> {
+    let any: IpAddr = if v6 {
+        sockopt::set_ipv6_v6only(host, true)?;
+        Ipv6Addr::UNSPECIFIED.into()
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
+    };
+    bind(host, &SocketAddr::new(any, port))
+}
