@@ -27,6 +27,7 @@ const SPINS: u32 = 64;
 #[derive(Debug)]
 pub struct Guard<'a> {
     word: &'a AtomicU32,
+    owner: u32,
     nested: bool,
 }
 
@@ -94,13 +95,13 @@ fn lock(word: &AtomicU32, engine_lives: impl Fn() -> bool) -> Option<Guard<'_>> 
         // Thread ids are cut off in the word: another thread's might look like ours, if we had any.
         Err(held) if outer > 0 && held & !LOCK_CONTENDED == me => {
             leave();
-            Some(Guard { word, nested: true })
+            Some(Guard { word, owner: me, nested: true })
         }
         Err(_) if !lock_slowly(word, me, engine_lives) => {
             leave();
             None
         }
-        _ => Some(Guard { word, nested: false }),
+        _ => Some(Guard { word, owner: me, nested: false }),
     }
 }
 
@@ -175,9 +176,9 @@ impl Drop for Guard<'_> {
         if self.nested {
             return;
         }
-        if self.word.swap(0, Ordering::Release) & LOCK_CONTENDED != 0 {
-            futex::wake(self.word, 1);
-        }
+        // Where it is not ours any more it is not ours to give back: the socket was closed and its slot is
+        // another's.
+        let _ = unlock(self.word, self.owner);
         leave();
     }
 }
@@ -189,8 +190,13 @@ pub(crate) fn try_lock_engine(word: &AtomicU32) -> bool {
 
 /// Gives it back. False: somebody took it from us meanwhile, and may have used what it protects.
 pub(crate) fn unlock_engine(word: &AtomicU32) -> bool {
+    unlock(word, LOCK_ENGINE)
+}
+
+/// False: it is not the owner's.
+fn unlock(word: &AtomicU32, owner: u32) -> bool {
     let mut held = word.load(Ordering::Relaxed);
-    while held & !LOCK_CONTENDED == LOCK_ENGINE {
+    while held & !LOCK_CONTENDED == owner {
         match word.compare_exchange(held, 0, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => {
                 if held & LOCK_CONTENDED != 0 {
@@ -275,6 +281,16 @@ mod tests {
         // Without an engine nobody would ever give it back.
         word.store(other, Ordering::Relaxed);
         assert!(lock(&word, || false).is_none());
+    }
+
+    /// The slot's next socket is locked by another thread when the late owner comes to run.
+    #[test]
+    fn who_has_lost_it_does_not_free_it() {
+        let word = AtomicU32::new(0);
+        let guard = lock(&word, || true);
+        word.store(1, Ordering::Relaxed);
+        drop(guard);
+        assert_eq!(word.load(Ordering::Relaxed), 1);
     }
 
     #[test]
