@@ -3,7 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::harness::Case;
@@ -34,28 +35,50 @@ fn install(signal: i32, flags: i32) {
     }
 }
 
-/// Sends this thread signals, 60 ms apart, then lets `then` run.
-fn interrupt_me(times: u32, then: impl FnOnce() + Send + 'static) {
-    // SAFETY: only asks.
-    let me = unsafe { libc::pthread_self() };
-    std::thread::spawn(move || {
-        for _ in 0..times {
-            std::thread::sleep(Duration::from_millis(60));
-            // SAFETY: the thread lives as long as the case.
-            unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
-        }
-        std::thread::sleep(Duration::from_millis(60));
-        then();
-    });
+/// Sends a thread a signal after 60 ms, and waits until it was handled: two that wait are one.
+fn interrupt(thread: libc::pthread_t) {
+    std::thread::sleep(Duration::from_millis(60));
+    let before = SEEN.load(Ordering::SeqCst);
+    // SAFETY: the thread lives as long as the case.
+    unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+    while SEEN.load(Ordering::SeqCst) == before {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Sends this thread signals until it is dropped: one alone may come before the call that it is to
+/// interrupt.
+struct Interrupts(Arc<AtomicBool>);
+
+impl Interrupts {
+    fn new() -> Self {
+        // SAFETY: only asks.
+        let me = unsafe { libc::pthread_self() };
+        let over = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&over);
+        std::thread::spawn(move || {
+            while !is_over.load(Ordering::SeqCst) {
+                interrupt(me);
+            }
+        });
+        Self(over)
+    }
+}
+
+impl Drop for Interrupts {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 fn a_signal_interrupts() {
     install(libc::SIGUSR1, 0);
     let (mut server, _client) = pair();
-    interrupt_me(1, || ());
+    let interrupts = Interrupts::new();
     assert_eq!(server.read(&mut [0]).unwrap_err().kind(), ErrorKind::Interrupted);
+    drop(interrupts);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    interrupt_me(1, || ());
+    let _interrupts = Interrupts::new();
     // SAFETY: nulls are allowed. std would try again.
     let result =
         unsafe { libc::accept(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut()) };
@@ -66,7 +89,12 @@ fn a_restarting_signal_does_not() {
     install(libc::SIGUSR1, libc::SA_RESTART);
     let (mut server, mut client) = pair();
     // Longer than the slices in which a waiting thread looks for its engine.
-    interrupt_me(12, move || client.write_all(b"x").unwrap());
+    // SAFETY: only asks.
+    let me = unsafe { libc::pthread_self() };
+    std::thread::spawn(move || {
+        (0..12).for_each(|_| interrupt(me));
+        client.write_all(b"x").unwrap();
+    });
     assert_eq!(server.read(&mut [0]).unwrap(), 1);
     assert_eq!(SEEN.load(Ordering::SeqCst), 12);
 }
@@ -75,7 +103,7 @@ fn a_restarting_signal_interrupts_a_timeout() {
     install(libc::SIGUSR1, libc::SA_RESTART);
     let (mut server, _client) = pair();
     server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    interrupt_me(1, || ());
+    let _interrupts = Interrupts::new();
     assert_eq!(server.read(&mut [0]).unwrap_err().kind(), ErrorKind::Interrupted);
 }
 
@@ -83,15 +111,16 @@ fn polling_is_always_interrupted() {
     install(libc::SIGUSR1, libc::SA_RESTART);
     let (server, _client) = pair();
     let mut entry = libc::pollfd { fd: server.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    interrupt_me(1, || ());
+    let interrupts = Interrupts::new();
     // SAFETY: one entry.
     assert_eq!((unsafe { libc::poll(&raw mut entry, 1, 5000) }, errno()), (-1, libc::EINTR));
+    drop(interrupts);
     // SAFETY: integers and events.
     unsafe {
         let epoll = libc::epoll_create1(0);
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, server.as_raw_fd(), &raw mut event);
-        interrupt_me(1, || ());
+        let _interrupts = Interrupts::new();
         assert_eq!((libc::epoll_wait(epoll, &raw mut event, 1, 5000), errno()), (-1, libc::EINTR));
     }
 }

@@ -181,7 +181,7 @@ fn datagrams() {
 
 fn datagrams_in_parts() {
     let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
-    a.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let wait = |ms| a.set_read_timeout(Some(Duration::from_millis(ms))).unwrap();
     let send = |data: &[u8], flags: i32| {
         // SAFETY: a buffer and its size.
         let n = unsafe { libc::send(b.as_raw_fd(), data.as_ptr().cast(), data.len(), flags) };
@@ -193,7 +193,9 @@ fn datagrams_in_parts() {
     for round in 0..2 {
         assert_eq!(send(b"put ", libc::MSG_MORE), Ok(4));
         assert_eq!(send(b"to", libc::MSG_MORE), Ok(2));
+        wait(50);
         assert_eq!(a.recv(&mut got).unwrap_err().kind(), ErrorKind::WouldBlock, "{round}");
+        wait(5000);
         assert_eq!(send(b"gether", 0), Ok(6));
         assert_eq!(a.recv(&mut got).unwrap(), 12);
         assert_eq!(&got[..12], b"put together");
