@@ -199,3 +199,50 @@ fn a_larger_segment_size_does_not_outgrow_the_window() {
     pair.turn(A);
     pair.run_until(Duration::from_secs(2), |pair| pair.b.received.len() == 5100);
 }
+
+/// Average window in segments of a bulk transfer under random loss, and how often the timer fired.
+fn window_under_loss(config: Config, delay: Duration, per_mille: u64, len: usize) -> (f64, usize) {
+    let mut pair = Pair::connected_with(config, config);
+    pair.delay = delay;
+    let mut dice = Dice::new(7);
+    pair.fate =
+        Box::new(
+            move |packet| {
+                if packet.is_data() && dice.hits(per_mille) { Fate::Drop } else { Fate::Deliver }
+            },
+        );
+    for host in [&mut pair.a, &mut pair.b] {
+        (host.send_capacity, host.recv_capacity) = (4 << 20, 4 << 20);
+    }
+    pair.a.to_write.extend(std::iter::repeat_n(0, len));
+    pair.turn(A);
+    let took = pair.run_until(Duration::from_secs(3600), |pair| pair.b.received.len() == len);
+    let timeouts = pair.a.timeouts.iter().filter(|kind| **kind == TimerKind::Retransmit).count();
+    let round_trips = took.as_secs_f64() / (2.0 * delay.as_secs_f64());
+    (len as f64 / 1448.0 / round_trips, timeouts)
+}
+
+#[test]
+fn goodput_under_loss_follows_the_equation() {
+    let reno = Config { congestion: CongestionKind::NewReno, ..Config::default() };
+    let cubic = Config::default();
+    let len = 12_000_000;
+    for (name, config) in [("NewReno", reno), ("CUBIC", cubic)] {
+        for (delay, per_mille) in [(ms(5), 10), (ms(25), 10), (ms(100), 10), (ms(25), 30)] {
+            let (window, timeouts) = window_under_loss(config, delay, per_mille, len);
+            // The square-root law knows no timeouts and bounds from above (Mathis et al., 1997), Reno with
+            // timeouts and without SACK from below (Padhye et al., 1998). CUBIC is Reno-friendly at such
+            // loss (RFC 9438 section 4.3).
+            let loss = per_mille as f64 / 1000.0;
+            let most = (1.5 / loss).sqrt();
+            let timeout = 1.0 + 0.2 / (2.0 * delay.as_secs_f64());
+            let timed_out = 1.0f64.min(3.0 * (3.0 * loss / 8.0).sqrt()) * loss * timeout;
+            let least = 1.0 / (1.0 / most + timed_out);
+            let within = 0.9 * least..1.2 * most;
+            assert!(within.contains(&window), "{name} {delay:?} {loss}: {window:.2} {within:?}");
+            // Nearly all losses are found by ACKs.
+            let losses = len as f64 / 1448.0 * loss;
+            assert!((timeouts as f64) < losses / 50.0, "{name} {delay:?} {loss}: {timeouts}");
+        }
+    }
+}
