@@ -61,6 +61,16 @@ prop_compose! {
     }
 }
 
+prop_compose! {
+    fn odd_config()(
+        config in config(),
+        window_scale in 0u8..15,
+        mss in prop_oneof![Just(64u16), 64u16..300, Just(9000u16)],
+    ) -> Config {
+        Config { window_scale, mss_recv: mss, ..config }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -117,6 +127,62 @@ proptest! {
             prop_assert!(matches!(host.life, Life::Gone));
             prop_assert!(host.events.contains(&Event::PeerClosed));
             // Not SendClosed: a LAST-ACK whose every answer gets lost outlives the peer's TIME-WAIT.
+        }
+    }
+
+    /// Both sides open, now at the same time and now one in the other's handshake, over near and far
+    /// wires, with tiny segments and every window scale, and one may close at the other's end of file.
+    #[test]
+    fn both_sides_open_and_both_end(
+        config_a in odd_config(),
+        config_b in odd_config(),
+        iss_a in prop_oneof![Just(0xffff_ff00u32), any::<u32>()],
+        iss_b in prop_oneof![Just(0x7fff_ff00u32), any::<u32>()],
+        weather in weather(),
+        len_a in 0usize..60_000,
+        len_b in 0usize..30_000,
+        // One unit of the largest scale is 16 KiB: a smaller FIFO could never offer a window.
+        capacity in 33_000usize..200_000,
+        delay_us in prop_oneof![Just(0u64), 0u64..1000, 0u64..300_000],
+        gap in 0u64..150,
+        closes in prop::option::of(prop::bool::ANY),
+    ) {
+        let mut pair = Pair::with_iss(config_a, config_b, iss_a, iss_b);
+        pair.delay = Duration::from_micros(delay_us);
+        pair.fate = weather.fate();
+        for (side, len) in [(A, len_a), (B, len_b)] {
+            let host = pair.host(side);
+            host.to_write.extend(stream(len));
+            host.shutdown_when_written = true;
+            (host.recv_capacity, host.send_capacity) = (capacity, capacity);
+            host.close_at_eof = closes == Some(side == A);
+        }
+        pair.connect(A);
+        pair.run_for(Duration::from_micros(delay_us * gap / 100));
+        if matches!(pair.b.life, Life::Listening) {
+            pair.connect(B);
+        }
+        let mut steps = 0u32;
+        while pair.step() {
+            steps += 1;
+            prop_assert!(steps < 500_000, "it does not end");
+            for side in [A, B] {
+                if steps.is_multiple_of(16) && matches!(pair.host(side).life, Life::Open(_)) {
+                    pair.turn(side);
+                }
+            }
+        }
+        // A program that is gone tries 8 times in a row, one that is there 15 times.
+        let ended = |host: &Host, event| host.events.contains(&event);
+        let unlucky = [&pair.a, &pair.b].iter().any(|host| ended(host, Event::TimedOut) || ended(host, Event::Reset));
+        let unopened = !ended(&pair.b, Event::PeerClosed);
+        prop_assume!(!unlucky && (weather.loss < 150 || closes.is_some() || !unopened));
+        for host in [&pair.a, &pair.b] {
+            prop_assert!(matches!(host.life, Life::Gone), "{:?}", host.state());
+        }
+        if closes.is_none() {
+            pair.assert_received(B, len_a);
+            pair.assert_received(A, len_b);
         }
     }
 
