@@ -317,7 +317,7 @@ fn options_and_interfaces() {
         program.call(&request).map(drop)
     };
     set(b"reno").unwrap();
-    assert_eq!(get(6, 13).unwrap(), b"reno");
+    assert_eq!(get(6, 13).unwrap(), b"reno\0\0\0\0\0\0\0\0\0\0\0\0");
     assert_eq!(set(b"none such"), Err(2));
 
     let reply = program.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
