@@ -1,14 +1,14 @@
 //! The preload library: carried in this binary, written to a file that the dynamic loader can map.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{OFlags, StatVfsMountFlags};
+use rustix::fs::{FlockOperation, OFlags, StatVfsMountFlags, flock};
 
 use crate::folder;
 
@@ -18,12 +18,28 @@ static LIBRARY: &[u8] = include_bytes!(env!("TOWPATH_PRELOAD_LIBRARY"));
 /// a program that executes another one later still finds its own.
 const FILE_NAME: &str = concat!("libtowpath-", env!("TOWPATH_PRELOAD_HASH"), ".so");
 
-/// Path of the library: TOWPATH_PRELOAD, or the built-in one in a file.
-pub fn library() -> Result<PathBuf> {
+/// The library's file, which stays where it is as long as this is not dropped.
+#[derive(Debug)]
+pub struct Library {
+    path: PathBuf,
+    // With a shared lock on it, the sign that a run uses it.
+    _used: Option<File>,
+}
+
+impl Library {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The library: TOWPATH_PRELOAD, or the built-in one in a file.
+pub fn library() -> Result<Library> {
     if let Some(path) = std::env::var_os("TOWPATH_PRELOAD") {
         let path = Path::new(&path);
         let full = std::fs::canonicalize(path);
-        return full.with_context(|| format!("TOWPATH_PRELOAD is {}", path.display()));
+        let path = full.with_context(|| format!("TOWPATH_PRELOAD is {}", path.display()))?;
+        return Ok(Library { path, _used: None });
     }
     let mut folders = folder::candidates();
     if rustix::process::geteuid().is_root() {
@@ -33,7 +49,7 @@ pub fn library() -> Result<PathBuf> {
     let mut refusals = Vec::new();
     for folder in &folders {
         match install(folder) {
-            Ok(path) => return Ok(path),
+            Ok(library) => return Ok(library),
             Err(error) => refusals.push(format!("{}: {error}", folder.display())),
         }
     }
@@ -59,7 +75,7 @@ pub fn environment(library: &Path, before: Option<OsString>) -> OsString {
     out
 }
 
-fn install(folder: &Path) -> io::Result<PathBuf> {
+fn install(folder: &Path) -> io::Result<Library> {
     if folder.as_os_str().as_bytes().iter().any(|b| b":; $".contains(b)) {
         return Err(io::Error::other("the dynamic loader cannot take such a path"));
     }
@@ -68,18 +84,52 @@ fn install(folder: &Path) -> io::Result<PathBuf> {
         return Err(io::Error::other("mounted without execution"));
     }
     let path = folder.join(FILE_NAME);
-    if !holds_library(&path) {
+    for _ in 0..INSTALLS_MAX {
+        if let Some(used) = intact(&path) {
+            remove_unused(folder, FILE_NAME);
+            return Ok(Library { path, _used: Some(used) });
+        }
         replace(&path)?;
     }
-    Ok(path)
+    Err(io::Error::other("the library does not stay as it was written"))
 }
 
-fn holds_library(path: &Path) -> bool {
-    let file =
-        OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path);
+/// Another starter may remove the file between its writing and its locking, but not again and again.
+const INSTALLS_MAX: u32 = 8;
+
+/// The file, locked, if the library is what it holds.
+fn intact(path: &Path) -> Option<File> {
+    let file = open(path).ok()?;
+    // Whoever holds it exclusively is about to remove it, and looks at nothing else.
+    flock(&file, FlockOperation::LockShared).ok()?;
+    let (ours, there) = (file.metadata().ok()?, std::fs::symlink_metadata(path).ok()?);
+    if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {
+        return None;
+    }
     let mut content = Vec::new();
-    file.and_then(|file| file.take(LIBRARY.len() as u64 + 1).read_to_end(&mut content)).is_ok()
-        && content == LIBRARY
+    (&file).take(LIBRARY.len() as u64 + 1).read_to_end(&mut content).ok()?;
+    (content == LIBRARY).then_some(file)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)
+}
+
+/// Removes the libraries of other versions that no run uses. Best effort: they only take up room.
+fn remove_unused(folder: &Path, keep: &str) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let library = name
+            .to_str()
+            .filter(|name| name.starts_with("libtowpath-") && name.ends_with(".so"))
+            .filter(|name| *name != keep);
+        if library.is_some()
+            && let Ok(file) = open(&entry.path())
+            && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Writes the file under another name and renames it: nobody ever sees half of it.
@@ -122,17 +172,43 @@ mod tests {
     #[test]
     fn installed_and_repaired() {
         let folder = std::env::temp_dir().join(format!("towpath-preload-{}", std::process::id()));
-        let path = install(&folder).unwrap();
+        let path = install(&folder).unwrap().path;
         assert_eq!(std::fs::read(&path).unwrap(), LIBRARY);
         // A torn or foreign file is replaced, and so is a link that leads elsewhere.
         std::fs::write(&path, &LIBRARY[1..]).unwrap();
-        assert_eq!(install(&folder).unwrap(), path);
+        assert_eq!(install(&folder).unwrap().path(), path);
         assert_eq!(std::fs::read(&path).unwrap(), LIBRARY);
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
         install(&folder).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), LIBRARY);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn other_versions_go_when_nobody_uses_them() {
+        let folder = std::env::temp_dir().join(format!("towpath-versions-{}", std::process::id()));
+        let run = install(&folder).unwrap();
+        let [unused, used, other] =
+            ["libtowpath-1.so", "libtowpath-2.so", "notes.so"].map(|name| folder.join(name));
+        for path in [&unused, &used, &other] {
+            std::fs::write(path, "another version").unwrap();
+        }
+        let its_run = open(&used).unwrap();
+        flock(&its_run, FlockOperation::LockShared).unwrap();
+        let second = install(&folder).unwrap();
+        let there = || [&unused, &used, &other, &run.path].map(|path| path.exists());
+        assert_eq!(there(), [false, true, true, true]);
+        drop(its_run);
+        drop(second);
+        // What another version's starter does: ours is in use.
+        remove_unused(&folder, "libtowpath-3.so");
+        assert_eq!(there(), [false, false, true, true]);
+        let path = run.path().to_owned();
+        drop(run);
+        remove_unused(&folder, "libtowpath-3.so");
+        assert!(!path.exists());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

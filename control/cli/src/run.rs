@@ -46,7 +46,13 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     let child = {
         // PROGRAM gets the limit that towpath was started with.
         let _own = limit.lowered();
-        Child::start(&path, &args.program, &library, stack.control.as_fd(), signals.original())?
+        Child::start(
+            &path,
+            &args.program,
+            library.path(),
+            stack.control.as_fd(),
+            signals.original(),
+        )?
     };
     let name = args.program[0].to_string_lossy();
     let observer = Messages { remote, say: &say, name: &name };
