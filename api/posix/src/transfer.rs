@@ -14,6 +14,8 @@ use crate::{Errno, Result, address, cork, interface};
 const MEMORY_PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
 /// As many buffers as readv(2) takes (UIO_MAXIOV).
 pub const BUFFERS_MAX: usize = 1024;
+/// UDP_MAX_SEGMENTS: how many datagrams one call makes with UDP_SEGMENT.
+const SEGMENTS_MAX: usize = 128;
 /// Longest payload of a datagram over IPv4.
 const PAYLOAD_MAX: usize = 65507;
 /// MAX_RW_COUNT: what one call moves at most.
@@ -186,6 +188,7 @@ pub unsafe fn send(
     if flags & libc::MSG_OOB != 0 {
         return fail(libc::EOPNOTSUPP);
     }
+    let more = flags & libc::MSG_MORE != 0 || is_corked(&handle);
     let result = match handle.kind() {
         // SAFETY: the caller's promise.
         Kind::Stream => unsafe { send_stream(&handle, buffers, flags, patience) },
@@ -193,8 +196,8 @@ pub unsafe fn send(
         Kind::Free => fail(libc::ENETDOWN),
         Kind::Echo if flags & libc::MSG_MORE != 0 => fail(libc::EOPNOTSUPP),
         // SAFETY: as above.
-        _ if flags & libc::MSG_MORE != 0 || cork::is_begun(handle.socket) => unsafe {
-            send_part(&handle, buffers, flags, to, control, patience)
+        _ if more || cork::is_begun(handle.socket) => unsafe {
+            send_part(&handle, buffers, more, to, control, patience)
         },
         // SAFETY: as above.
         _ => unsafe { send_datagram(&handle, buffers, to, control, patience) },
@@ -281,7 +284,7 @@ unsafe fn send_datagram(
     if len > PAYLOAD_MAX {
         return fail(libc::EMSGSIZE);
     }
-    let header = with_len(header, len);
+    let header = with_len(header, len)?;
     // SAFETY: the caller's promise.
     unsafe { send_whole(handle, &header, buffers, patience) }
 }
@@ -293,17 +296,16 @@ unsafe fn send_datagram(
 unsafe fn send_part(
     handle: &Handle,
     buffers: &[Buffer],
-    flags: i32,
+    more: bool,
     to: Option<RawAddr>,
     control: &Control,
     patience: Patience,
 ) -> Result<usize> {
-    let more = flags & libc::MSG_MORE != 0;
     let begin = || datagram_header(handle, to, control);
     // SAFETY: the caller's promise.
     let whole = unsafe { cork::append(handle.socket, begin, buffers, more, PAYLOAD_MAX) }?;
     if let Some(whole) = whole {
-        let header = with_len(whole.header, whole.bytes.len());
+        let header = with_len(whole.header, whole.bytes.len())?;
         let buffer = Buffer { at: whole.bytes.as_ptr().cast_mut(), len: whole.bytes.len() };
         // SAFETY: bytes of ours.
         unsafe { send_whole(handle, &header, &[buffer], patience) }?;
@@ -333,6 +335,21 @@ unsafe fn send_whole(
         }
         Err(Error::WouldBlock) if !patience.nonblocking => handle.blocking(patience, attempt),
         result => Ok(result?),
+    }
+}
+
+/// UDP_CORK.
+fn is_corked(handle: &Handle) -> bool {
+    let bits = handle.slot.option_bits.load(std::sync::atomic::Ordering::Relaxed);
+    bits & option_bit::UDP_CORK != 0
+}
+
+/// UDP_CORK is taken off: what was begun goes out. As on Linux, nobody hears whether it could.
+pub(crate) fn uncork(handle: &Handle) {
+    if cork::is_begun(handle.socket) {
+        let patience = handle.send_patience(false);
+        // SAFETY: no buffers.
+        let _ = unsafe { send_part(handle, &[], false, None, &Control::default(), patience) };
     }
 }
 
@@ -385,10 +402,14 @@ fn datagram_header(
     })
 }
 
-fn with_len(header: DatagramHeader, len: usize) -> DatagramHeader {
+fn with_len(header: DatagramHeader, len: usize) -> Result<DatagramHeader> {
+    let size = usize::from(header.segment_size);
+    if size > 0 && len > size * SEGMENTS_MAX {
+        return fail(libc::EINVAL);
+    }
     // One segment needs no cutting.
-    let segment_size = if usize::from(header.segment_size) < len { header.segment_size } else { 0 };
-    DatagramHeader { len: len as u32, segment_size, ..header }
+    let segment_size = if size < len { header.segment_size } else { 0 };
+    Ok(DatagramHeader { len: len as u32, segment_size, ..header })
 }
 
 /// What of `buffers` lies behind the first `skip` bytes.

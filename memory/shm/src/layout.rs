@@ -310,6 +310,8 @@ pub mod option_bit {
     pub const RECVHOPLIMIT: u32 = 131_072;
     /// IPV6_RECVTCLASS.
     pub const RECVTCLASS: u32 = 262_144;
+    /// UDP_CORK.
+    pub const UDP_CORK: u32 = 524_288;
 }
 
 /// The initial count of the eventfd that a process holds for a socket: the kernel object itself says

@@ -387,7 +387,13 @@ pub static OPTIONS: &[SocketOption] = &[
         Effect::Only { value: 0, otherwise: libc::EPERM },
         "needs a privilege on Linux",
     ),
-    opt(UDP, libc::UDP_CORK, "UDP_CORK", only(0), ""),
+    opt(
+        UDP,
+        libc::UDP_CORK,
+        "UDP_CORK",
+        Special,
+        "as MSG_MORE with each call, until it is taken off",
+    ),
     opt(UDP, UDP_SEGMENT, "UDP_SEGMENT", kept(0, 65535, 0), ""),
     opt(UDP, 104, "UDP_GRO", only(0), ""),
 ];

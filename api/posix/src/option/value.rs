@@ -10,7 +10,7 @@ use super::{check_range, engine_get, engine_set, int_of, is_bound, remember, rem
 use crate::errno::fail;
 use crate::process::{self, CAP_NET_ADMIN, CAP_NET_RAW};
 use crate::socket::Handle;
-use crate::{Errno, Result, interface};
+use crate::{Errno, Result, interface, transfer};
 
 /// net.core.rmem_max and wmem_max, which SO_RCVBUF and SO_SNDBUF are cut to before they are doubled.
 const BUFFER_MAX: i32 = 4 << 20;
@@ -91,6 +91,7 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
             let cookie = u64::from(handle.socket.generation) << 32 | u64::from(handle.socket.slot);
             cookie.to_ne_bytes().to_vec()
         }
+        (libc::IPPROTO_UDP, libc::UDP_CORK) => bit(option_bit::UDP_CORK),
         (libc::IPPROTO_TCP, TCP_ULP) => Vec::new(),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => match remembered(handle.socket, level, name) {
             // Without a connection it is what was asked for.
@@ -123,6 +124,14 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
 pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
     match level {
         libc::SOL_SOCKET => set_socket_level(handle, name, bytes),
+        libc::IPPROTO_UDP => {
+            let on = int_of(level, bytes)? != 0;
+            set_bit(handle, option_bit::UDP_CORK, on);
+            if !on {
+                transfer::uncork(handle);
+            }
+            Ok(())
+        }
         libc::IPPROTO_TCP if name == TCP_ULP => fail(libc::ENOENT),
         libc::IPPROTO_TCP => set_tcp(handle, name, int_of(level, bytes)?),
         libc::IPPROTO_IP if name == libc::IP_MULTICAST_IF => set_multicast_if(handle, bytes),
