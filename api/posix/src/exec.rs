@@ -171,7 +171,7 @@ struct Spawning {
 }
 
 impl Spawning {
-    /// None without an engine: the program finds out for itself.
+    /// None without an engine, or descriptors left in this process: the program finds out for itself.
     fn new() -> Result<Option<Self>> {
         let Ok(client) = process::client() else {
             return Ok(None);
@@ -180,7 +180,7 @@ impl Spawning {
         list_inheritable(client);
         let control = match client.clone_channel(purpose::SPAWN) {
             Ok(cloned) => cloned.into_control(),
-            Err(Error::Refused(_)) => return fail(libc::EAGAIN),
+            Err(Error::Refused(libc::EAGAIN)) => return fail(libc::EAGAIN),
             Err(_) => return Ok(None),
         };
         control.set_inheritable(true);

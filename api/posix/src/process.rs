@@ -121,8 +121,9 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
     let changes = descriptors::changes();
     let cloned = match client.clone_channel(purpose::FORK) {
         Ok(cloned) => Some(cloned),
-        Err(Error::Refused(_)) => return refused(),
-        // A dead engine cannot clone; the child finds out for itself.
+        Err(Error::Refused(libc::EAGAIN)) => return refused(),
+        // A dead engine cannot clone, nor is there a channel without descriptors left in this process,
+        // which fork needs none of. The child finds out for itself.
         Err(_) => None,
     };
     let Some(client_locks) = client.lock_all().filter(|_| !towpath_client::is_inside()) else {
