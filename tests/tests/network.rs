@@ -206,7 +206,7 @@ impl Row {
 }
 
 /// What each of these scripts begins with: names that are the same for both families.
-const FAMILIES: &str = "import socket,struct,sys,time,errno\n\
+const FAMILIES: &str = "import socket,struct,sys,time,errno,select\n\
     far=sys.argv[1]; v6=':' in far; family=socket.AF_INET6 if v6 else socket.AF_INET\n\
     LEVEL,TTL,TOS,MTU,DISCOVER=(41,16,67,24,23) if v6 else (0,2,1,14,10)\n\
     def make(kind,proto=0,ttl=None,tos=None):\n\
@@ -274,6 +274,27 @@ fn hops_are_seen_from_a_program() {
             "_ws.malformed || {errors} && (icmp.checksum.status==0 || icmpv6.checksum.status==0)"
         );
         assert_eq!(shown(&bad), "");
+    }
+}
+
+/// Who asks for errors (IP_RECVERR) hears of each hop from the hop itself: so do ping and traceroute.
+#[test]
+fn hops_report_to_the_program() {
+    let Some(row) = Row::new() else { return };
+    let probe = script(
+        "u=make(2,ttl=1); u.setsockopt(LEVEL,25 if v6 else 11,1); u.sendto(b'probe',(far,33434))\n\
+         p=select.poll(); p.register(u,0); assert p.poll(5000)\n\
+         data,control,_,addr=u.recvmsg(100,512,socket.MSG_ERRQUEUE)\n\
+         c=control[0][2]; print(data,addr[0]==far,addr[1],c[4:7].hex(),socket.inet_ntop(u.family,c[24:40] if v6 else c[20:24]))\n",
+    );
+    let ends = [("020b00", "Time to live exceeded"), ("030300", "Time exceeded: Hop limit")];
+    for ((far, router), (kind, words)) in Row::FAR.into_iter().zip(Row::ROUTER).zip(ends) {
+        let towpath = towpath();
+        let out = row.near.run(&[&towpath, "run", "--", "python3", "-c", &probe, far]).ok();
+        assert_eq!(out.stdout, format!("b'probe' True 33434 {kind} {router}\n"));
+        let out = row.near.run(&[&towpath, "run", "--", "ping", "-n", "-c1", "-t1", "-W5", far]);
+        let told = format!("From {router} icmp_seq=1 {words}");
+        assert!(out.stdout.contains(&told), "{}{}", out.stdout, out.stderr);
     }
 }
 

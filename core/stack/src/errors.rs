@@ -30,18 +30,32 @@ impl<H: Host> Stack<H> {
                 Some(FlowRef::Socket(index)) => self.on_tcp_error(now, index, error),
                 _ => false,
             },
-            IpProtocol::UDP => match self.find_peer(hash, &flow, false) {
-                Some(index) => self.on_datagram_error(now, index, error, true),
-                None => {
-                    let bound = self.udp_binds.all_receivers(flow.local, flow.local_port).next();
-                    bound.is_some_and(|index| self.on_datagram_error(now, index, error, false))
-                }
-            },
+            IpProtocol::UDP => self.find_datagram_error(now, hash, &flow, error, false),
+            IpProtocol::ICMP | IpProtocol::ICMPV6 => {
+                self.find_datagram_error(now, hash, &flow, error, true)
+            }
             _ => false,
         };
         if !believed {
             self.count_drop(DropReason::IcmpErrorStray);
         }
+    }
+
+    /// Whose datagram or echo request it is: a socket with that peer, or one that is bound there.
+    fn find_datagram_error(
+        &mut self,
+        now: Instant,
+        hash: u64,
+        flow: &Flow,
+        error: &IcmpError,
+        echo: bool,
+    ) -> bool {
+        if let Some(index) = self.find_peer(hash, flow, echo) {
+            return self.on_datagram_error(now, index, error, true);
+        }
+        let binds = if echo { &self.echo_binds } else { &self.udp_binds };
+        let bound = binds.all_receivers(flow.local, flow.local_port).next();
+        bound.is_some_and(|index| self.on_datagram_error(now, index, error, false))
     }
 
     fn on_tcp_error(&mut self, now: Instant, index: u32, error: &IcmpError) -> bool {

@@ -53,7 +53,7 @@ pub struct IcmpError {
     pub tcp_seq: Option<SeqNum>,
     /// Who reports.
     pub from: IpAddr,
-    /// What is quoted of a UDP datagram behind its header.
+    /// What is quoted of a UDP datagram behind its header; of an echo request, all of it.
     pub payload: Vec<u8>,
 }
 
@@ -519,10 +519,11 @@ impl<'a> Quoted<'a> {
         let (src_port, dst_port) =
             if echo { (u16::from_be_bytes([rest[0], rest[1]]), 0) } else { (first, second) };
         let tcp_seq = (protocol == IpProtocol::TCP).then(|| SeqNum(u32::from_be_bytes(*rest)));
-        let payload = if protocol == IpProtocol::UDP {
-            bytes.get(at + towpath_wire::udp::HEADER_LEN..).unwrap_or_default()
-        } else {
-            &[]
+        // As programs sent it: a ping's own header is theirs.
+        let payload = match protocol {
+            IpProtocol::UDP => bytes.get(at + towpath_wire::udp::HEADER_LEN..).unwrap_or_default(),
+            _ if echo => bytes.get(at..).unwrap_or_default(),
+            _ => &[],
         };
         Some(Self { src, dst, protocol: protocol.0, src_port, dst_port, tcp_seq, payload })
     }
