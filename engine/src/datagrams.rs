@@ -20,8 +20,6 @@ const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 const DATAGRAMS_A_TURN: u32 = 64;
 /// Bytes of the address at the front of a report.
 const REPORTER: usize = 16;
-/// "The socket's" in a header's `ttl` and `tos`.
-const DEFAULT: u16 = 0xffff;
 
 impl Engine {
     /// The program queued datagrams.
@@ -200,7 +198,8 @@ fn out(family: u32, header: &DatagramHeader) -> Option<DatagramOut> {
         0 => None,
         index => Some(IfaceId(u16::try_from(index - 1).ok()?)),
     };
-    let or_default = |value: u16| u8::try_from(value).ok().filter(|_| value != DEFAULT);
+    // DatagramHeader::DEFAULT among others is none.
+    let or_default = |value: u16| u8::try_from(value).ok();
     Some(DatagramOut {
         remote,
         local,

@@ -28,8 +28,8 @@ programs! {
     epoll_errors epoll_modes epoll_threads error_queue exec files fork fork_threads handlers
     identity ioctls limit linger listeners many masks messages modules multicast names nonblocking
     null_pointers options options_rare peeking poll_room poll_select ports printing queue_sizes
-    receive_flags reset rights sandbox segments sendfile_more shutdown signals spawn tcp_options
-    timeouts transfer udp udp_shared unconnected vectors waiting
+    receive_flags reset rights sandbox segments sendfile_more settings_in_order shutdown signals
+    spawn tcp_options timeouts transfer udp udp_shared unconnected vectors waiting
 }
 
 /// A program that nobody runs would be no test.

@@ -22,9 +22,9 @@ pub struct Control {
     pub ifindex: u32,
     /// Source address, family 0: the socket's.
     pub local: RawAddr,
-    /// TOS or traffic class; 0xffff: the socket's.
+    /// TOS or traffic class; [`DatagramHeader::DEFAULT`]: the socket's.
     pub tos: u16,
-    /// TTL or hop limit; 0xffff: the socket's.
+    /// TTL or hop limit; [`DatagramHeader::DEFAULT`]: the socket's.
     pub ttl: u16,
     /// UDP_SEGMENT; None: the socket's.
     pub segment_size: Option<u16>,
@@ -35,8 +35,8 @@ impl Default for Control {
         Self {
             ifindex: 0,
             local: RawAddr::default(),
-            tos: u16::MAX,
-            ttl: u16::MAX,
+            tos: DatagramHeader::DEFAULT,
+            ttl: DatagramHeader::DEFAULT,
             segment_size: None,
         }
     }
@@ -264,7 +264,7 @@ fn apply_control(control: &mut Control, level: i32, kind: i32, data: &[u8]) -> R
     };
     // -1: the default, for hop limit and traffic class (RFC 3542, 6.3 and 6.5).
     let byte = |value: i32| match value {
-        -1 => Ok(u16::MAX),
+        -1 => Ok(DatagramHeader::DEFAULT),
         0..=255 => Ok(value as u16),
         _ => fail(libc::EINVAL),
     };
@@ -394,7 +394,7 @@ mod tests {
         let used = writer.used;
         assert!(!writer.truncated);
         let control = parse_control(&room[..used], For::V4).unwrap();
-        assert_eq!((control.ifindex, control.ttl, control.tos), (3, 9, 0xffff));
+        assert_eq!((control.ifindex, control.ttl, control.tos), (3, 9, DatagramHeader::DEFAULT));
         assert_eq!(control.segment_size, Some(1200));
         assert_eq!(control.local, RawAddr::new("10.0.0.1:0".parse().unwrap()));
         assert_eq!(parse_control(&[0xff; 24], For::V4).unwrap_err(), Errno(libc::EINVAL));

@@ -389,17 +389,32 @@ fn datagram_header(
     }
     let segment_size =
         control.segment_size.unwrap_or_else(|| crate::option::segment_size(handle.socket));
+    // As they are now: the engine may hear of a later setting before it sends.
+    let tos = match control.tos {
+        DatagramHeader::DEFAULT => handle.slot.tos.load(Relaxed) as u16,
+        tos => tos,
+    };
+    let ttl = match (control.ttl, handle.slot.ttl.load(Relaxed)) {
+        // To groups it is IP_MULTICAST_TTL that counts.
+        (DatagramHeader::DEFAULT, set @ 1..) if !goes_to_group(handle, &remote) => set as u16,
+        (ttl, _) => ttl,
+    };
     Ok(DatagramHeader {
         len: 0,
         ifindex: control.ifindex,
         remote,
         local: control.local,
         time_ns: 0,
-        tos: control.tos,
-        ttl: control.ttl,
+        tos,
+        ttl,
         segment_size,
         reserved: 0,
     })
+}
+
+fn goes_to_group(handle: &Handle, remote: &RawAddr) -> bool {
+    let remote = if remote.family == 0 { handle.slot.remote.load() } else { *remote };
+    remote.to_socket_addr().is_some_and(|addr| addr.ip().to_canonical().is_multicast())
 }
 
 fn with_len(header: DatagramHeader, len: usize) -> Result<DatagramHeader> {

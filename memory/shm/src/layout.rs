@@ -469,15 +469,20 @@ pub struct DatagramHeader {
     pub local: RawAddr,
     /// Unix time of arrival in ns.
     pub time_ns: u64,
-    /// TOS or traffic class; 0xffff in transmission: the socket's.
+    /// TOS or traffic class; [`Self::DEFAULT`] in transmission: the socket's.
     pub tos: u16,
-    /// TTL or hop limit; 0xffff in transmission: the socket's.
+    /// TTL or hop limit; [`Self::DEFAULT`] in transmission: the socket's.
     pub ttl: u16,
     /// UDP_SEGMENT: the payload is several datagrams of this size (the last may be shorter);
     /// 0: one datagram.
     pub segment_size: u16,
     /// 0.
     pub reserved: u16,
+}
+
+impl DatagramHeader {
+    /// Of `tos` and `ttl`: nothing is asked for.
+    pub const DEFAULT: u16 = 0xffff;
 }
 
 /// The start of a channel.
