@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering::Release;
 
 use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
-use towpath_shm::control::Reply;
+use towpath_shm::control::{LOCAL_REPORT, Reply};
 use towpath_shm::layout::{DatagramHeader, Plain, event, flags};
 use towpath_stack::net::IfaceId;
 use towpath_stack::{DatagramOut, SendError, SocketError, SocketId};
@@ -64,7 +64,9 @@ impl Engine {
         self.host.slots.shared(slot).error.store(next, Release);
         let mut reply = Reply {
             a: Errno::from(report.reason).0 as u32,
-            b: u32::from(report.message.0) << 8 | u32::from(report.message.1),
+            b: report.message.map_or(LOCAL_REPORT, |message| {
+                u32::from(message.kind) << 8 | u32::from(message.code)
+            }),
             addr: present(family, report.remote),
             ..Reply::default()
         };
@@ -72,9 +74,10 @@ impl Engine {
             reply.slot = mtu;
         }
         let (from, payload) = reply.data.split_at_mut(REPORTER);
-        match report.from {
-            IpAddr::V4(v4) => from[..4].copy_from_slice(&v4.octets()),
-            IpAddr::V6(v6) => from.copy_from_slice(&v6.octets()),
+        match report.message.map(|message| message.from) {
+            Some(IpAddr::V4(v4)) => from[..4].copy_from_slice(&v4.octets()),
+            Some(IpAddr::V6(v6)) => from.copy_from_slice(&v6.octets()),
+            None => {}
         }
         let n = report.payload.len().min(payload.len());
         payload[..n].copy_from_slice(&report.payload[..n]);

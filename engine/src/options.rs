@@ -294,14 +294,6 @@ impl Engine {
                 entry.set_rare(|rare| rare.free_bind = free_bind);
                 Ok(())
             }
-            (SOL_IP, IP_MULTICAST_ALL) => {
-                let on = match int(data)? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err(Errno(EINVAL)),
-                };
-                Ok(self.stack.set_option(id, SocketOption::MulticastAll(on))?)
-            }
             (SOL_SOCKET, SO_BINDTODEVICE) => {
                 let named = |iface: &&Interface| iface.name().as_bytes() == data;
                 let iface = match data {
@@ -316,6 +308,26 @@ impl Engine {
             (SOL_SOCKET, SO_BINDTOIFINDEX) => {
                 let index = u16::try_from(int(data)?).map_err(|_| Errno(EINVAL))?;
                 self.bind_to_device(slot, id, index.into())
+            }
+            _ => self.set_multicast(now, id, request),
+        }
+    }
+
+    fn set_multicast(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        request: &Request,
+    ) -> Result<(), Errno> {
+        let data = request.payload();
+        match (request.a, request.b) {
+            (SOL_IP, IP_MULTICAST_ALL) => {
+                let on = match int(data)? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Errno(EINVAL)),
+                };
+                Ok(self.stack.set_option(id, SocketOption::MulticastAll(on))?)
             }
             (SOL_IP, IP_MULTICAST_IF) => {
                 let iface = self.interface_v4(data).map_err(no_such_address)?;

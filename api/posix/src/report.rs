@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_client::Buffer;
-use towpath_shm::control::call;
+use towpath_shm::control::{LOCAL_REPORT, call};
 use towpath_shm::layout::{DatagramHeader, RawAddr};
 
 use crate::errno::fail;
@@ -11,7 +11,8 @@ use crate::socket::Handle;
 use crate::transfer::Arrival;
 use crate::{Result, address};
 
-/// SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6.
+/// SO_EE_ORIGIN_LOCAL, SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6.
+const ORIGIN_LOCAL: u8 = 1;
 const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
 /// Bytes of the reporter's address at the front of the engine's answer.
@@ -26,6 +27,8 @@ pub struct Report {
     /// Path MTU, when that is what it is about.
     info: u32,
     is_v4: bool,
+    /// Nobody told this host.
+    is_local: bool,
     from: [u8; REPORTER],
 }
 
@@ -43,7 +46,9 @@ pub unsafe fn recv(handle: &Handle, buffers: &[Buffer]) -> Result<Arrival> {
     };
     let is_v4 = u32::from(reply.addr.family) == address::INET || address::is_mapped(&reply.addr);
     let [code, kind, ..] = reply.b.to_le_bytes();
-    let report = Report { errno: reply.a, kind, code, info: reply.slot, is_v4, from: *from };
+    let is_local = reply.b == LOCAL_REPORT;
+    let report =
+        Report { errno: reply.a, kind, code, info: reply.slot, is_v4, is_local, from: *from };
     let mut len = 0;
     for buffer in buffers {
         let part = &payload[len..];
@@ -62,7 +67,11 @@ impl Report {
     /// Level, type and data of the control message: `struct sock_extended_err` and the reporter.
     pub fn control(&self, handle: &Handle) -> (i32, i32, Vec<u8>) {
         let v4_socket = handle.slot.family.load(Relaxed) == address::INET;
-        let origin = if self.is_v4 { ORIGIN_ICMP } else { ORIGIN_ICMP6 };
+        let origin = match (self.is_local, self.is_v4) {
+            (true, _) => ORIGIN_LOCAL,
+            (false, true) => ORIGIN_ICMP,
+            (false, false) => ORIGIN_ICMP6,
+        };
         let mut data = self.errno.to_ne_bytes().to_vec();
         data.extend([origin, self.kind, self.code, 0]);
         data.extend(self.info.to_ne_bytes());
@@ -74,7 +83,10 @@ impl Report {
         } else {
             (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, address::INET6)
         };
-        let (name, len) = address::encode(&address::shown(from, family));
+        let (mut name, len) = address::encode(&address::shown(from, family));
+        if self.is_local {
+            name[..len].fill(0);
+        }
         data.extend(&name[..len]);
         (level, kind, data)
     }

@@ -10,7 +10,10 @@ use towpath_wire::{IpProtocol, udp};
 use crate::active::{Table, canonical, loopback_if_unspecified, on_device, scope_of};
 use crate::error::{ConnectError, SendError};
 use crate::flow::{Flow, FlowRef};
-use crate::host::{DatagramFrom, DatagramMeta, DatagramOut, EchoMeta, Family, Host, SocketId};
+use crate::host::{
+    DatagramError, DatagramFrom, DatagramMeta, DatagramOut, EchoMeta, Family, Host, SocketError,
+    SocketId,
+};
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
 use crate::net::{self, EchoOut, IfaceId, Ip, Route};
 use crate::socket::{Bound, CachedRoute, Datagram, Kind, Membership};
@@ -169,7 +172,23 @@ impl<H: Host> Stack<H> {
         if target.looped && self.memberships > 0 && target.route.iface != IfaceId::LOOPBACK {
             self.send_udp(now, &target.with_loop(), payload, out.segment_size, pool)?;
         }
-        self.send_udp(now, &target, payload, out.segment_size, pool)
+        let sent = self.send_udp(now, &target, payload, out.segment_size, pool);
+        if sent == Err(SendError::TooLong) {
+            self.report_too_long(index, &target);
+        }
+        sent
+    }
+
+    /// As Linux does, for those who ask (IP_RECVERR) how long a datagram may be.
+    fn report_too_long(&mut self, index: u32, target: &Target) {
+        let Some(socket) = self.sockets.get(index) else { return };
+        if !matches!(&socket.kind, Kind::Datagram(datagram) if datagram.recv_errors) {
+            return;
+        }
+        let reason = SocketError::MessageTooBig(target.route.mtu);
+        let remote = SocketAddr::new(target.flow.remote, target.flow.remote_port);
+        let report = DatagramError { reason, message: None, remote, payload: Vec::new() };
+        self.reports.push_back((socket.user, report));
     }
 
     /// Sends one UDP datagram from any address and port: a gateway's answer in the name of others.

@@ -7,7 +7,7 @@ use towpath_wire::IpProtocol;
 
 use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
-use crate::host::{DatagramError, Host, SocketError, SocketEvent};
+use crate::host::{DatagramError, Host, Message, SocketError, SocketEvent};
 use crate::net::{IcmpError, IcmpErrorKind, Unreachable};
 use crate::socket::{Kind, Unreached};
 use crate::stack::Stack;
@@ -112,8 +112,10 @@ impl<H: Host> Stack<H> {
         };
         if all {
             let remote = SocketAddr::new(error.dst, error.dst_port);
-            let (message, from, payload) = (error.message, error.from, error.payload.clone());
-            let report = DatagramError { reason: told, message, from, remote, payload };
+            let (kind, code) = error.message;
+            let message = Some(Message { kind, code, from: error.from });
+            let payload = error.payload.clone();
+            let report = DatagramError { reason: told, message, remote, payload };
             self.reports.push_back((user, report));
             return true;
         }

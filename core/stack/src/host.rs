@@ -106,14 +106,23 @@ pub enum SocketError {
 pub struct DatagramError {
     /// What it comes to.
     pub reason: SocketError,
-    /// Type and code of the ICMP message, which is of the IP version of `remote`.
-    pub message: (u8, u8),
-    /// Who reports.
-    pub from: IpAddr,
+    /// The ICMP message, which is of the IP version of `remote`. None: this host found it out itself.
+    pub message: Option<Message>,
     /// Where the datagram was sent to.
     pub remote: SocketAddr,
     /// As much of its payload as is quoted.
     pub payload: Vec<u8>,
+}
+
+/// What another host said about a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message {
+    /// ICMP type.
+    pub kind: u8,
+    /// ICMP code.
+    pub code: u8,
+    /// Who reports.
+    pub from: IpAddr,
 }
 
 /// About a received datagram.

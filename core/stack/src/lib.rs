@@ -67,7 +67,8 @@ pub use drop::{DropReason, Drops};
 pub use error::{BindError, ConnectError, ListenError, OpenError, OptionError, SendError};
 pub use host::{
     BindOptions, Budget, DatagramError, DatagramFrom, DatagramMeta, DatagramOut, EchoMeta, Family,
-    Host, Linger, PendingId, Refusal, SocketError, SocketEvent, SocketId, SocketKind, Turn,
+    Host, Linger, Message, PendingId, Refusal, SocketError, SocketEvent, SocketId, SocketKind,
+    Turn,
 };
 pub use info::{SocketInfo, SocketState, Usage};
 pub use net::IfaceId;

@@ -108,11 +108,7 @@ impl Connection {
         Info {
             state: self.state,
             congestion: self.congestion.kind(),
-            ca_state: match self.recovery.phase {
-                Phase::Open => 0,
-                Phase::Recovery => 3,
-                Phase::Loss => 4,
-            },
+            ca_state: ca_state(self.recovery.phase),
             retransmits: self.timers.retransmits,
             probes: self.timers.window_probes.max(self.keepalive_probes()),
             backoff: self.rtt.backoff(),
@@ -167,5 +163,14 @@ impl Connection {
             rwnd_limited: peer_window,
             sndbuf_limited: send_buffer,
         }
+    }
+}
+
+/// TCP_CA_Open, TCP_CA_Recovery and TCP_CA_Loss of Linux.
+fn ca_state(phase: Phase) -> u8 {
+    match phase {
+        Phase::Open => 0,
+        Phase::Recovery => 3,
+        Phase::Loss => 4,
     }
 }

@@ -97,10 +97,13 @@ pub mod call {
     /// that it interrupts.
     pub const COMMAND: u32 = 13;
     /// The oldest report of the error queue (IP_RECVERR), which is taken off. Reply: `a` = errno, `b` = ICMP
-    /// type << 8 | code, `addr` = where the datagram was sent, `slot` = path MTU, `data` = who reports
+    /// type << 8 | code, or [`super::LOCAL_REPORT`], `addr` = where the datagram was sent, `slot` = path MTU, `data` = who reports
     /// (16 bytes, IPv4 in the first four), then the payload.
     pub const ERROR_QUEUE: u32 = 14;
 }
+
+/// `b` of the answer to [`call::ERROR_QUEUE`]: nobody told this host, it found out itself.
+pub const LOCAL_REPORT: u32 = 1 << 16;
 
 /// `a` of [`call::CLONE`]: who will have the channel, and what it holds.
 pub mod purpose {

@@ -40,57 +40,10 @@ const AT_ONCE_US: u32 = 1;
 
 pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<u8>> {
     let slot = handle.slot;
-    let int = |n: i32| n.to_ne_bytes().to_vec();
-    let or = |word: &AtomicU32, default: u32| match word.load(Relaxed) {
-        0 => int(default as i32),
-        set => int(set as i32),
-    };
     let bit = |bit: u32| int(i32::from(slot.option_bits.load(Relaxed) & bit != 0));
     let set_before = |default| int(remembered(handle.socket, level, name).unwrap_or(default));
-    let tcp = handle.is_tcp();
     Ok(match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_TYPE) => {
-            int(if tcp { libc::SOCK_STREAM } else { libc::SOCK_DGRAM })
-        }
-        (libc::SOL_SOCKET, libc::SO_ERROR) => int(pending_error(handle)),
-        (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
-            or(&slot.sndbuf, if tcp { TCP_SNDBUF_DEFAULT } else { DATAGRAM_BUFFER_DEFAULT })
-        }
-        (libc::SOL_SOCKET, libc::SO_RCVBUF) => {
-            or(&slot.rcvbuf, if tcp { TCP_RCVBUF_DEFAULT } else { DATAGRAM_BUFFER_DEFAULT })
-        }
-        (libc::SOL_SOCKET, libc::SO_LINGER) => {
-            let linger = slot.linger.load(Relaxed);
-            [int(i32::from(linger != 0)), int(linger.saturating_sub(1) as i32)].concat()
-        }
-        // struct ucred of nobody.
-        (libc::SOL_SOCKET, libc::SO_PEERCRED) => [int(0), int(-1), int(-1)].concat(),
-        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => or(&slot.rcvlowat, 1),
-        (libc::SOL_SOCKET, libc::SO_RCVTIMEO | RCVTIMEO_NEW) => {
-            timeval(slot.rcvtimeo_us.load(Relaxed))
-        }
-        (libc::SOL_SOCKET, libc::SO_SNDTIMEO | SNDTIMEO_NEW) => {
-            timeval(slot.sndtimeo_us.load(Relaxed))
-        }
-        (libc::SOL_SOCKET, libc::SO_TIMESTAMP) => bit(option_bit::TIMESTAMP),
-        (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) => bit(option_bit::TIMESTAMPNS),
-        (libc::SOL_SOCKET, libc::SO_PRIORITY) => set_before(0),
-        (libc::SOL_SOCKET, libc::SO_BINDTODEVICE) => {
-            let mut name = engine_get(handle, level, name)?;
-            if !name.is_empty() {
-                name.push(0);
-            }
-            name
-        }
-        (libc::SOL_SOCKET, SO_BINDTOIFINDEX) => engine_get(handle, level, name)?,
-        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => int(i32::from(handle.kind() == Kind::Listener)),
-        (libc::SOL_SOCKET, libc::SO_MARK) => int(0),
-        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => int(slot.protocol.load(Relaxed) as i32),
-        (libc::SOL_SOCKET, libc::SO_DOMAIN) => int(slot.family.load(Relaxed) as i32),
-        (libc::SOL_SOCKET, SO_COOKIE) => {
-            let cookie = u64::from(handle.socket.generation) << 32 | u64::from(handle.socket.slot);
-            cookie.to_ne_bytes().to_vec()
-        }
+        (libc::SOL_SOCKET, _) => return get_socket_level(handle, name),
         (libc::IPPROTO_UDP, libc::UDP_CORK) => bit(option_bit::UDP_CORK),
         (libc::IPPROTO_TCP, TCP_ULP) => Vec::new(),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => match remembered(handle.socket, level, name) {
@@ -119,6 +72,63 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => bit(option_bit::V6ONLY),
         _ => return fail(libc::ENOPROTOOPT),
     })
+}
+
+fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
+    let slot = handle.slot;
+    let bit = |bit: u32| int(i32::from(slot.option_bits.load(Relaxed) & bit != 0));
+    let tcp = handle.is_tcp();
+    Ok(match name {
+        libc::SO_TYPE => int(if tcp { libc::SOCK_STREAM } else { libc::SOCK_DGRAM }),
+        libc::SO_ERROR => int(pending_error(handle)),
+        libc::SO_SNDBUF => {
+            or(&slot.sndbuf, if tcp { TCP_SNDBUF_DEFAULT } else { DATAGRAM_BUFFER_DEFAULT })
+        }
+        libc::SO_RCVBUF => {
+            or(&slot.rcvbuf, if tcp { TCP_RCVBUF_DEFAULT } else { DATAGRAM_BUFFER_DEFAULT })
+        }
+        libc::SO_LINGER => {
+            let linger = slot.linger.load(Relaxed);
+            [int(i32::from(linger != 0)), int(linger.saturating_sub(1) as i32)].concat()
+        }
+        // struct ucred of nobody.
+        libc::SO_PEERCRED => [int(0), int(-1), int(-1)].concat(),
+        libc::SO_RCVLOWAT => or(&slot.rcvlowat, 1),
+        libc::SO_RCVTIMEO | RCVTIMEO_NEW => timeval(slot.rcvtimeo_us.load(Relaxed)),
+        libc::SO_SNDTIMEO | SNDTIMEO_NEW => timeval(slot.sndtimeo_us.load(Relaxed)),
+        libc::SO_TIMESTAMP => bit(option_bit::TIMESTAMP),
+        libc::SO_TIMESTAMPNS => bit(option_bit::TIMESTAMPNS),
+        libc::SO_PRIORITY => int(remembered(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0)),
+        libc::SO_BINDTODEVICE => {
+            let mut name = engine_get(handle, libc::SOL_SOCKET, name)?;
+            if !name.is_empty() {
+                name.push(0);
+            }
+            name
+        }
+        SO_BINDTOIFINDEX => engine_get(handle, libc::SOL_SOCKET, name)?,
+        libc::SO_ACCEPTCONN => int(i32::from(handle.kind() == Kind::Listener)),
+        libc::SO_MARK => int(0),
+        libc::SO_PROTOCOL => int(slot.protocol.load(Relaxed) as i32),
+        libc::SO_DOMAIN => int(slot.family.load(Relaxed) as i32),
+        SO_COOKIE => {
+            let cookie = u64::from(handle.socket.generation) << 32 | u64::from(handle.socket.slot);
+            cookie.to_ne_bytes().to_vec()
+        }
+        _ => return fail(libc::ENOPROTOOPT),
+    })
+}
+
+fn int(n: i32) -> Vec<u8> {
+    n.to_ne_bytes().to_vec()
+}
+
+/// What a word of the slot says; 0: the default.
+fn or(word: &AtomicU32, default: u32) -> Vec<u8> {
+    match word.load(Relaxed) {
+        0 => int(default as i32),
+        set => int(set as i32),
+    }
 }
 
 pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
