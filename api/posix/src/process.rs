@@ -126,14 +126,17 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
         // which fork needs none of. The child finds out for itself.
         Err(_) => None,
     };
+    // In the order in which others take them: who begins a datagram in parts has the first of these, looks
+    // into the others, and may ask the engine.
+    let (corked, options) = (crate::cork::lock(), crate::option::lock());
+    let known = crate::interface::lock();
     let Some(client_locks) = client.lock_all().filter(|_| !towpath_client::is_inside()) else {
         if let Some(cloned) = cloned {
             cloned.close();
         }
         return refused();
     };
-    let known = crate::interface::lock();
-    let locks = (known, crate::option::lock(), crate::cork::lock(), client_locks);
+    let locks = (client_locks, known, options, corked);
     let pid = real();
     if pid == 0 {
         FORKS.fetch_add(1, Ordering::Relaxed);

@@ -1,10 +1,11 @@
 //! fork, exec, spawn, SCM_RIGHTS, and an engine that dies.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::harness::{Case, STOP_ENGINE};
@@ -19,6 +20,7 @@ pub const CASES: &[Case] = &[
     ("commands", commands),
     ("sent_over_a_unix_socket", sent_over_a_unix_socket),
     ("sent_and_gone", sent_and_gone),
+    ("forked_while_another_thread_sends", forked_while_another_thread_sends),
     ("forked_without_us", forked_without_us),
     ("the_engine_dies_in_recv", the_engine_dies_in_recv),
     ("the_engine_dies_in_poll", the_engine_dies_in_poll),
@@ -250,6 +252,41 @@ fn with_message(act: impl FnOnce(*mut libc::msghdr, *mut libc::cmsghdr)) {
         message.msg_controllen = libc::CMSG_SPACE(4) as usize;
         act(&raw mut message, control.as_mut_ptr().cast());
     }
+}
+
+/// Whoever forks has every lock, and so must take them in the order in which others do.
+fn forked_while_another_thread_sends() {
+    const UDP_SEGMENT: i32 = 103;
+    let to = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+    from.connect(to.local_addr().unwrap()).unwrap();
+    let (fd, size) = (from.as_raw_fd(), 1000i32);
+    // SAFETY: an integer and its size.
+    let set = unsafe {
+        let size = (&raw const size).cast();
+        libc::setsockopt(fd, libc::IPPROTO_UDP, UDP_SEGMENT, size, 4)
+    };
+    assert_eq!(set, 0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for flags in [libc::MSG_MORE, 0] {
+                    // SAFETY: a byte.
+                    unsafe { libc::send(fd, b"x".as_ptr().cast(), 1, flags) };
+                }
+            }
+        });
+        for _ in 0..500 {
+            // SAFETY: the child does nothing but end.
+            match unsafe { libc::fork() } {
+                // SAFETY: as above.
+                0 => unsafe { libc::_exit(0) },
+                pid => assert_eq!(wait(pid), 0),
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
 }
 
 /// A child that libc makes by itself must not touch its parent's rings.
