@@ -22,9 +22,11 @@ use value::{get_special, set_special};
 // Values that only getsockopt asks for, and that no other process needs: (slot, level, name).
 type Remembered = BTreeMap<(u32, i32, i32), (u32, i32)>;
 static REMEMBERED: Lock<Remembered> = Lock::new(BTreeMap::new());
-// So that those who never set such an option take no lock: any at all, and UDP_SEGMENT.
+// So that those who never set such an option take no lock: any at all, and those that sends and receives ask
+// for.
 static ANY: AtomicBool = AtomicBool::new(false);
 static SEGMENTS: AtomicBool = AtomicBool::new(false);
+static INQ: AtomicBool = AtomicBool::new(false);
 
 /// getsockopt(2).
 ///
@@ -149,11 +151,14 @@ pub(crate) fn segment_size(socket: Socket) -> u16 {
 
 /// Whether recvmsg tells what is left to be read (TCP_INQ).
 pub(crate) fn wants_inq(socket: Socket) -> bool {
-    remembered(socket, libc::IPPROTO_TCP, table::TCP_INQ) == Some(1)
+    INQ.load(Relaxed) && remembered(socket, libc::IPPROTO_TCP, table::TCP_INQ) == Some(1)
 }
 
 /// What an accepted connection has from its listener.
 pub(crate) fn inherit(from: Socket, to: Socket) {
+    if !ANY.load(Relaxed) {
+        return;
+    }
     let _signals = SignalsBlocked::new();
     let mut map = REMEMBERED.lock();
     let range = (from.slot, i32::MIN, i32::MIN)..=(from.slot, i32::MAX, i32::MAX);
@@ -208,8 +213,10 @@ fn remembered(socket: Socket, level: i32, name: i32) -> Option<i32> {
 fn remember(socket: Socket, level: i32, name: i32, value: i32) {
     let _signals = SignalsBlocked::new();
     ANY.store(true, Relaxed);
-    if (level, name) == (libc::IPPROTO_UDP, table::UDP_SEGMENT) {
-        SEGMENTS.store(true, Relaxed);
+    match (level, name) {
+        (libc::IPPROTO_UDP, table::UDP_SEGMENT) => SEGMENTS.store(true, Relaxed),
+        (libc::IPPROTO_TCP, table::TCP_INQ) => INQ.store(true, Relaxed),
+        _ => {}
     }
     REMEMBERED.lock().insert((socket.slot, level, name), (socket.generation, value));
 }
