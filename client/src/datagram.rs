@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_ring::{Appended, Wanted, append, lock_rx, program_fifo};
+use towpath_ring::{Appended, Wanted, append, program_fifo};
 use towpath_shm::layout::{DatagramHeader, Plain, Slot, op, shut};
 
-use crate::socket::take_error;
+use crate::socket::{lock_input, take_error};
 use crate::{Buffer, Client, Error, Socket};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
@@ -35,7 +35,7 @@ pub unsafe fn recv(
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     take_error(slot)?;
-    let guard = lock_rx(slot, || client.check_alive()).ok_or(Error::Dead)?;
+    let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let (header, copied, tell) = loop {
         let start = program_fifo::start(slot);
         let Some(header) = next_header(client, slot) else {
@@ -86,7 +86,9 @@ pub fn next_len(client: &Client, socket: Socket) -> usize {
     let Some(slot) = client.slot(socket) else {
         return 0;
     };
-    let _guard = lock_rx(slot, || client.check_alive());
+    let Some(_guard) = lock_input(client, socket, slot) else {
+        return 0;
+    };
     next_header(client, slot).map_or(0, |header| header.len as usize)
 }
 
@@ -111,7 +113,7 @@ pub unsafe fn send(
     let needed = footprint(header.len);
     // SAFETY: the caller's promise.
     let write = |at, _| unsafe { fill(client, slot, header, buffers, at) };
-    match append(slot, || client.check_alive(), Wanted::All(needed), write) {
+    match append(slot, socket.generation, || client.check_alive(), Wanted::All(needed), write) {
         Appended::Bytes { tell, .. } => {
             if tell {
                 client.socket_command(socket, op::TX, 0, 0);

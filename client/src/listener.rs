@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering::Acquire;
 
-use towpath_ring::{lock_rx, program_fifo};
+use towpath_ring::program_fifo;
 use towpath_shm::layout::{AcceptRecord, Kind, Plain, op};
 
-use crate::socket::take_error;
+use crate::socket::{lock_input, take_error};
 use crate::{Client, Error, Socket};
 
 /// Takes the next connection. `open` makes the descriptor for it; when it cannot, the connection
@@ -25,7 +25,7 @@ pub fn accept<T>(
     if Kind::from_u32(slot.kind.load(Acquire)) != Some(Kind::Listener) {
         return Err(Error::NotListening);
     }
-    let guard = lock_rx(slot, || client.check_alive()).ok_or(Error::Dead)?;
+    let guard = lock_input(client, listener, slot).ok_or(Error::Dead)?;
     let (opened, record, tell) = loop {
         let start = program_fifo::start(slot);
         let mut bytes = [0; RECORD];

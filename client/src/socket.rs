@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_ring::program_fifo;
+use towpath_ring::{Guard, lock_rx, program_fifo};
 use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Slot, flags, shut};
 
 use crate::{Client, Error};
@@ -110,6 +110,13 @@ impl Socket {
         let slot = client.slot(self).ok_or(Error::Dead)?;
         take_error(slot)
     }
+}
+
+/// Locks the read end. None: the engine is gone, or while this thread was on its way to the lock another one
+/// closed the socket, and the slot may be the next one's.
+pub(crate) fn lock_input<'a>(client: &Client, socket: Socket, slot: &'a Slot) -> Option<Guard<'a>> {
+    let guard = lock_rx(slot, || client.check_alive())?;
+    client.slot(socket).map(|_| guard)
 }
 
 pub(crate) fn take_error(slot: &Slot) -> Result<(), Error> {

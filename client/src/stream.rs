@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use towpath_ring::{Appended, Wanted, append, lock_rx, program_fifo};
+use towpath_ring::{Appended, Wanted, append, program_fifo};
 use towpath_shm::layout::{SLOTS_MAX, Slot, flags, op, setting};
 
-use crate::socket::{may_have_more, no_more_input, no_more_output, take_error};
+use crate::socket::{lock_input, may_have_more, no_more_input, no_more_output, take_error};
 use crate::{Buffer, Client, Error, Socket};
 
 // 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the next.
@@ -27,7 +27,7 @@ pub unsafe fn recv(
         return Err(Error::Dead);
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
-    let guard = lock_rx(slot, || client.check_alive()).ok_or(Error::Dead)?;
+    let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     // Before the bytes are counted: after the end of file there are no more.
     let end = End::of(slot);
     loop {
@@ -114,7 +114,7 @@ fn why_nothing(slot: &Slot, end: End) -> Result<usize, Error> {
 /// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream).
 pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
     let slot = client.slot(socket).ok_or(Error::Dead)?;
-    let guard = lock_rx(slot, || client.check_alive()).ok_or(Error::Dead)?;
+    let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let end = End::of(slot);
     let (n, tell) = loop {
         let start = program_fifo::start(slot);
@@ -169,7 +169,7 @@ pub unsafe fn send(
             client.setting(socket, setting::MORE, u64::from(more));
         }
     };
-    match append(slot, || client.check_alive(), most, write) {
+    match append(slot, socket.generation, || client.check_alive(), most, write) {
         Appended::Bytes { n, tell } => {
             if tell {
                 client.socket_command(socket, op::TX, 0, 0);

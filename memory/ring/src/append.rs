@@ -30,7 +30,7 @@ pub enum Appended {
     NoRoom,
     /// There is no room before the call goes on that this one interrupts.
     Interrupting,
-    /// The engine is gone.
+    /// The engine is gone, or the socket: another thread has closed it.
     Dead,
 }
 
@@ -74,10 +74,11 @@ impl Wanted {
     }
 }
 
-/// Appends bytes to a socket's transmit FIFO. `write` copies the first so many of them to a position. When
-/// there is not room for all, an event is asked for.
+/// Appends bytes to the transmit FIFO of the socket that has the slot in this generation. `write` copies the
+/// first so many of them to a position. When there is not room for all, an event is asked for.
 pub fn append(
     slot: &Slot,
+    generation: u32,
     engine_lives: impl Fn() -> bool,
     wanted: Wanted,
     write: impl Fn(u32, u32),
@@ -85,6 +86,10 @@ pub fn append(
     let Some(guard) = lock_tx(slot, engine_lives) else {
         return Appended::Dead;
     };
+    // While this thread was on its way to the lock the slot may have become another socket's.
+    if slot.generation.load(Ordering::Acquire) != generation {
+        return Appended::Dead;
+    }
     if guard.is_nested()
         && let Some(done) = append_behind(slot, wanted, &write)
     {
@@ -97,13 +102,19 @@ pub fn append(
         outer: PLANS.get(),
     };
     PLANS.set(&raw const plan);
-    let appended = append_planned(slot, &plan, wanted, &write);
+    let appended = append_planned(slot, generation, &plan, wanted, &write);
     PLANS.set(plan.outer);
     drop(guard);
     appended
 }
 
-fn append_planned(slot: &Slot, plan: &Plan, wanted: Wanted, write: &impl Fn(u32, u32)) -> Appended {
+fn append_planned(
+    slot: &Slot,
+    generation: u32,
+    plan: &Plan,
+    wanted: Wanted,
+    write: &impl Fn(u32, u32),
+) -> Appended {
     let (base, n) = loop {
         plan.state.store(TENTATIVE, Ordering::SeqCst);
         let base = slot.tx_tail.load(Ordering::Relaxed);
@@ -128,6 +139,10 @@ fn append_planned(slot: &Slot, plan: &Plan, wanted: Wanted, write: &impl Fn(u32,
         }
     };
     write(base, n);
+    // As above. The positions are another stream's then.
+    if slot.generation.load(Ordering::Acquire) != generation {
+        return Appended::Dead;
+    }
     loop {
         let state = plan.state.load(Ordering::SeqCst);
         slot.tx_tail.store(base.wrapping_add(n).wrapping_add(state as u32), Ordering::Release);
@@ -199,15 +214,15 @@ mod tests {
         let (two, write_two) = put(b"two ");
         let (three, write_three) = put(b"three");
         let alive = || true;
-        let done = append(slot, alive, one, |at, n| {
-            let inner = append(slot, alive, two, |at, n| {
-                let innermost = append(slot, alive, three, write_three);
+        let done = append(slot, 0, alive, one, |at, n| {
+            let inner = append(slot, 0, alive, two, |at, n| {
+                let innermost = append(slot, 0, alive, three, write_three);
                 assert_eq!(innermost, Appended::Bytes { n: 5, tell: false });
                 write_two(at, n);
             });
             assert_eq!(inner, Appended::Bytes { n: 4, tell: false });
             // Not to be waited for: it can only come when the interrupted call has ended.
-            let too_much = append(slot, alive, Wanted::All(WINDOW_MIN), write_three);
+            let too_much = append(slot, 0, alive, Wanted::All(WINDOW_MIN), write_three);
             assert_eq!(too_much, Appended::Interrupting);
             assert_eq!(slot.tx_tail.load(Ordering::Relaxed), 0);
             write_one(at, n);
@@ -218,5 +233,25 @@ mod tests {
         send.peek(0, 13).copy_to(0, &mut all);
         assert_eq!(all, b"one two three");
         assert_eq!(slot.tx_lock.load(Ordering::Relaxed), 0);
+    }
+
+    /// Another thread closes the socket, and the slot becomes the next one's.
+    #[test]
+    fn a_late_thread_writes_nothing_into_the_next_socket() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let slot = region.slot(1).unwrap();
+        let mut send = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
+        assert_eq!(send.attach(), Attach::Done);
+        slot.generation.store(3, Ordering::Relaxed);
+        let late = |write: &dyn Fn()| append(slot, 1, || true, Wanted::All(5), |_, _| write());
+        // On its way to the lock, and in the midst of the copy.
+        assert_eq!(late(&|| unreachable!()), Appended::Dead);
+        slot.generation.store(1, Ordering::Relaxed);
+        assert_eq!(late(&|| slot.generation.store(3, Ordering::Relaxed)), Appended::Dead);
+        assert!(send.pull() && send.len() == 0);
+        assert_eq!(slot.tx_lock.load(Ordering::Relaxed), 0);
+        let next = append(slot, 3, || true, Wanted::All(5), |_, _| {});
+        assert_eq!(next, Appended::Bytes { n: 5, tell: true });
     }
 }
