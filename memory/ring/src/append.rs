@@ -14,7 +14,7 @@
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use towpath_shm::layout::Slot;
 
@@ -101,6 +101,8 @@ pub fn append(
         state: AtomicU64::new(0),
         outer: PLANS.get(),
     };
+    // A handler finds all of it.
+    compiler_fence(Ordering::SeqCst);
     PLANS.set(&raw const plan);
     let appended = append_planned(slot, generation, &plan, wanted, &write);
     PLANS.set(plan.outer);
