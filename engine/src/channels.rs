@@ -31,6 +31,8 @@ pub(crate) struct Attached {
     pub ring: Option<EngineChannel>,
     /// Sockets it has descriptors for.
     pub holds: Holds,
+    /// Sockets that it has closed and others hold still: a thread of it may have been at one.
+    pub closed: Holds,
     /// As it says.
     pub pid: u32,
     /// Sockets listed in a HELLO that is not complete, or for a CLONE.
@@ -73,6 +75,7 @@ impl Channels {
             doorbell: doorbell::create()?,
             ring: None,
             holds: Holds::default(),
+            closed: Holds::default(),
             pid: 0,
             listed: Vec::new(),
             expected: None,

@@ -99,6 +99,9 @@ impl Engine {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         entry.holders.remove(id);
         if !entry.holders.is_empty() {
+            if let Some(attached) = self.host.channels.get_mut(id) {
+                attached.closed.insert(slot);
+            }
             self.catch_up(now, slot);
         } else if entry.unclaimed.is_none() && !self.park(now, id, slot) {
             self.close(now, slot);

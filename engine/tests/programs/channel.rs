@@ -8,7 +8,7 @@ use towpath_engine::EngineConfig;
 use towpath_ring::{Waiter, lock_tx, program_fifo};
 use towpath_shm::control::{Interface, Request, call};
 use towpath_shm::futex::Woken;
-use towpath_shm::layout::{Plain, RawAddr, event, flags, op, setting, shut};
+use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, Plain, RawAddr, event, flags, op, setting, shut};
 
 const ECONNRESET: i32 = 104;
 const ECONNREFUSED: i32 = 111;
@@ -159,6 +159,26 @@ fn what_a_killed_process_did_not_tell_is_noticed() {
     }
     drop(child);
     assert_eq!(parent.recv(client, 13), b"from the dead");
+}
+
+/// One thread of a process writes to a socket that it shares, another one closes it: then it is killed.
+#[test]
+fn a_lock_is_freed_of_a_process_that_has_closed_the_socket() {
+    let engine = engine();
+    let parent = engine.program();
+    let (_, client, server) = pair(&parent);
+    let slot = parent.slot(server);
+    let child = parent.fork();
+    const CHILD: u32 = 2 << LOCK_CHANNEL_SHIFT | 5;
+    slot.tx_lock.store(CHILD, Ordering::Relaxed);
+    child.close(server);
+    // What was told is served before what is asked.
+    child.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
+    assert_eq!(slot.tx_lock.load(Ordering::Relaxed), CHILD);
+    drop(child);
+    eventually("the lock", || (slot.tx_lock.load(Ordering::Relaxed) == 0).then_some(()));
+    parent.send(server, b"x");
+    assert_eq!(parent.recv(client, 1), b"x");
 }
 
 #[test]
