@@ -452,7 +452,6 @@ fn reset(slot: &Slot) {
         &slot.tx_tail,
         &slot.tx_dirty,
         &slot.tx_wanted,
-        &slot.tx_goal,
         &slot.rx_lock,
         &slot.tx_lock,
         &slot.file_flags,
