@@ -106,6 +106,11 @@ pub fn append(
     PLANS.set(&raw const plan);
     let appended = append_planned(slot, generation, &plan, wanted, &write);
     PLANS.set(plan.outer);
+    // Memory is attached under the lock, which the interrupted call has.
+    if appended == Appended::NoRoom && guard.is_nested() && slot.tx_cap.load(Ordering::Acquire) == 0
+    {
+        return Appended::Interrupting;
+    }
     drop(guard);
     appended
 }
@@ -235,6 +240,23 @@ mod tests {
         send.peek(0, 13).copy_to(0, &mut all);
         assert_eq!(all, b"one two three");
         assert_eq!(slot.tx_lock.load(Ordering::Relaxed), 0);
+    }
+
+    /// The engine gives memory under the lock: who waited for it would wait for itself.
+    #[test]
+    fn what_interrupts_does_not_wait_for_memory() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let slot = region.slot(1).unwrap();
+        let mut send = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
+        let byte = || append(slot, 0, || true, Wanted::UpTo(1), |_, _| {});
+        assert_eq!(byte(), Appended::NoRoom);
+        let interrupted = lock_tx(slot, || true);
+        assert_eq!(byte(), Appended::Interrupting);
+        assert_eq!(send.attach(), Attach::Busy);
+        drop(interrupted);
+        assert_eq!(send.attach(), Attach::Done);
+        assert_eq!(byte(), Appended::Bytes { n: 1, tell: true });
     }
 
     /// Another thread closes the socket, and the slot becomes the next one's.
