@@ -210,7 +210,9 @@ fn readable(slot: &Slot) -> bool {
 /// writable too: the write asks for memory.
 fn writable(slot: &Slot) -> bool {
     let (room, queued) = (program_fifo::room(slot), program_fifo::queued(slot));
-    let more = slot.tx_goal.load(Relaxed).saturating_sub(queued);
+    // Only those who have some get more.
+    let goal = if slot.tx_cap.load(Acquire) == 0 { 0 } else { slot.tx_goal.load(Relaxed) };
+    let more = goal.saturating_sub(queued);
     lacks_memory(slot) || room > 0 && room >= queued / 2 || more > 0 && more >= queued / 2
 }
 
@@ -222,5 +224,35 @@ pub(crate) fn lacks_memory(slot: &Slot) -> bool {
 
 /// It has filled what it has, and may have more for the asking.
 pub(crate) fn may_have_more(slot: &Slot) -> bool {
-    slot.tx_goal.load(Acquire) > slot.tx_limit.load(Acquire) && program_fifo::room(slot) == 0
+    slot.tx_cap.load(Acquire) != 0
+        && slot.tx_goal.load(Acquire) > slot.tx_limit.load(Acquire)
+        && program_fifo::room(slot) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use towpath_ring::Region;
+
+    /// Whoever was told that it can write, and cannot, asks again and again.
+    #[test]
+    fn without_memory_to_be_had_nothing_can_be_written() {
+        let region = Region::create().unwrap();
+        let slot = region.slot(1).unwrap();
+        slot.flags.store(flags::CONNECTED, Relaxed);
+        slot.tx_limit.store(1 << 16, Relaxed);
+        for goal in [0, 1 << 22] {
+            slot.tx_goal.store(goal, Relaxed);
+            assert_eq!(stream_readiness(slot), ready::OUT, "the write asks for memory");
+            slot.flags.store(flags::CONNECTED | flags::TX_STARVED, Relaxed);
+            assert_eq!((stream_readiness(slot), lacks_memory(slot)), (0, false), "{goal}");
+            slot.flags.store(flags::CONNECTED, Relaxed);
+        }
+        // It has filled what it has, and gets more for the asking.
+        slot.tx_cap.store(1 << 16, Relaxed);
+        slot.tx_tail.store(1 << 16, Relaxed);
+        assert_eq!((stream_readiness(slot), lacks_memory(slot)), (ready::OUT, true));
+        slot.tx_goal.store(0, Relaxed);
+        assert_eq!((stream_readiness(slot), lacks_memory(slot)), (0, false));
+    }
 }
