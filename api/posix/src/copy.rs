@@ -130,12 +130,14 @@ fn to_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
     let handle = Handle::new(to)?;
     let patience = handle.send_patience(false);
     // Bytes taken from a pipe cannot be put back: wait for room first, and take no more than that.
-    let writable = || match handle.socket.readiness(handle.client) & towpath_client::ready::OUT {
-        0 => {
-            handle.socket.want_room(handle.client);
-            Err(towpath_client::Error::WouldBlock)
+    let has_room = || handle.socket.readiness(handle.client) & towpath_client::ready::OUT != 0;
+    let writable = || {
+        if has_room() {
+            return Ok(());
         }
-        _ => Ok(()),
+        handle.socket.want_room(handle.client);
+        // It may have come before it was asked for.
+        if has_room() { Ok(()) } else { Err(towpath_client::Error::WouldBlock) }
     };
     handle.blocking(patience, writable)?;
     let room = if handle.kind() == Kind::Stream { room_to_send(&handle) } else { CHUNK };
