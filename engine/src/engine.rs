@@ -14,6 +14,7 @@ use towpath_tcp::Instant;
 use crate::channels::{ChannelId, Channels};
 use crate::clock;
 use crate::config::{EngineConfig, RouteConfig};
+use crate::holds::Holds;
 use crate::host::Host;
 use crate::lifecycle::Parked;
 use crate::poller::{Poller, Source};
@@ -144,6 +145,7 @@ impl Engine {
             now,
             unix_ns: clock::unix_ns(),
             sweep: VecDeque::new(),
+            in_sweep: Holds::default(),
             stale: Vec::new(),
             gone: Vec::new(),
             deferred: BTreeMap::new(),

@@ -1,4 +1,4 @@
-//! Which sockets a process holds.
+//! Sets of sockets, as those that a process holds.
 
 /// A set of slot numbers, a bit each: slots are numbered from zero without gaps, and a process holds
 /// one or a hundred thousand of them. Pages exist where something is held.

@@ -15,6 +15,7 @@ use towpath_tcp::Instant;
 use crate::channels::Channels;
 use crate::config::Buffers;
 use crate::errno::{ECONNRESET, EPIPE, Errno};
+use crate::holds::Holds;
 use crate::report::EngineCounters;
 use crate::slots::{AF_INET6, Child, Rare, Slots, inherit, present, state};
 
@@ -47,6 +48,8 @@ pub(crate) struct Host {
     pub unix_ns: u64,
     /// Slots that have, or may have, FIFO memory to be collected.
     pub sweep: VecDeque<Swept>,
+    /// Which slots these are: a slot may be used again before the sweep has come by.
+    pub in_sweep: Holds,
     /// Slots whose TCP state is to be published at the end of the turn.
     pub stale: Vec<u32>,
     /// Slots that the stack let go of and that nobody holds.
@@ -89,6 +92,7 @@ impl Host {
     pub fn watch_memory(&mut self, slot: u32) {
         if let Some(entry) = self.slots.get_mut(slot)
             && !std::mem::replace(&mut entry.swept, true)
+            && self.in_sweep.insert(slot)
         {
             self.sweep.push_back(Swept { slot, position: 0, since: self.now });
         }

@@ -55,7 +55,7 @@ pub(crate) struct Entry {
     pub hostile: bool,
     /// Nobody has it any more; it waits for the stack to finish.
     pub closing: bool,
-    /// It stands in the sweep's queue.
+    /// Its slot stands in the sweep's queue.
     pub swept: bool,
     /// A connection that no program has claimed: the listener's slot and generation.
     pub unclaimed: Option<(u32, u32)>,

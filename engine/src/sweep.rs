@@ -35,6 +35,7 @@ impl Engine {
                 if let Some(entry) = self.host.slots.get_mut(swept.slot) {
                     entry.swept = false;
                 }
+                self.host.in_sweep.remove(swept.slot);
             } else {
                 self.host.sweep.push_back(swept);
             }
@@ -76,4 +77,29 @@ fn collect_send(now: Instant, tx: &mut EngineSend, seen: &mut Swept, idle: Durat
         return false;
     }
     now.since(seen.since) >= idle && tx.release_if_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EngineConfig;
+    use crate::slots::AF_INET;
+    use towpath_shm::layout::Kind;
+
+    /// Connections that come and go faster than the sweep looks.
+    #[test]
+    fn a_slot_stands_in_the_queue_once_however_often_it_is_used() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        for _ in 0..100 {
+            let slot = engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+            engine.host.watch_memory(slot);
+            engine.host.slots.release(slot);
+        }
+        assert_eq!(engine.host.sweep.len(), 1);
+        engine.sweep(engine.host.now);
+        assert!(engine.host.sweep.is_empty());
+        let slot = engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        engine.host.watch_memory(slot);
+        assert_eq!(engine.host.sweep.len(), 1);
+    }
 }
