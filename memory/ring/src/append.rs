@@ -123,7 +123,9 @@ fn append_planned(
     write: &impl Fn(u32, u32),
 ) -> Appended {
     let (base, n) = loop {
-        plan.state.store(TENTATIVE, Ordering::SeqCst);
+        // Handlers run on this thread and see what the compiler has put before the fence.
+        plan.state.store(TENTATIVE, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
         let base = slot.tx_tail.load(Ordering::Relaxed);
         let mut free = room(slot);
         if !wanted.is_met(free) && slot.tx_cap.load(Ordering::Acquire) != 0 {
@@ -134,7 +136,8 @@ fn append_planned(
         if n == 0 {
             return Appended::NoRoom;
         }
-        plan.base.store(base, Ordering::SeqCst);
+        plan.base.store(base, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
         // A handler that wrote since took the plan away.
         let planned = u64::from(n) << 32;
         if plan
