@@ -17,6 +17,7 @@ pub const CASES: &[Case] = &[
     ("a_killed_child_leaves_nothing", a_killed_child_leaves_nothing),
     ("exec_keeps_sockets", exec_keeps_sockets),
     ("close_on_exec", close_on_exec),
+    ("a_program_that_is_not_there_changes_nothing", a_program_that_is_not_there_changes_nothing),
     ("commands", commands),
     ("sent_over_a_unix_socket", sent_over_a_unix_socket),
     ("sent_and_gone", sent_and_gone),
@@ -129,6 +130,27 @@ fn close_on_exec() {
     assert_eq!(client.read(&mut [0]).unwrap(), 0, "the other image does not hold it");
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// The channel that was made for it goes, and with it what that held.
+fn a_program_that_is_not_there_changes_nothing() {
+    const NOWHERE: &std::ffi::CStr = c"/nowhere/at/all";
+    let argv = [NOWHERE.as_ptr(), std::ptr::null()];
+    let (mut server, mut client) = pair();
+    keep_on_exec(server.as_raw_fd());
+    for _ in 0..3 {
+        // SAFETY: a path, and an array that ends with null.
+        let failed = unsafe { libc::execv(NOWHERE.as_ptr(), argv.as_ptr()) };
+        assert_eq!((failed, errno()), (-1, libc::ENOENT));
+        assert!(Command::new("/nowhere/at/all").spawn().is_err());
+    }
+    server.write_all(b"as before").unwrap();
+    let mut got = [0; 9];
+    client.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"as before");
+    client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    drop(server);
+    assert_eq!(client.read(&mut got).unwrap(), 0);
 }
 
 fn commands() {
