@@ -75,7 +75,7 @@ struct Flow {
     writable: bool,
     /// More comes after a short read: the end, an error, or what stands behind urgent data.
     ending: bool,
-    /// The host's socket reported an error.
+    /// The host's socket reported an error, or a call met one.
     failed: bool,
     /// The host's connection is over; the program is told when it has the bytes that came before.
     host_gone: bool,
@@ -187,13 +187,12 @@ impl TcpFlows {
     /// The host says something about its side.
     pub(crate) fn on_ready(&mut self, now_ns: u64, key: u32, ready: Readiness) {
         let Some(flow) = self.flows.get_mut(key) else { return };
-        if ready.failed && !flow.failed {
-            self.failing.push_back((now_ns + FAILED_WAIT_NS, key));
+        if ready.failed {
+            note_failure(&mut self.failing, now_ns, key, flow);
         }
         flow.readable |= !flow.host_ended && (ready.readable || ready.ending || ready.failed);
         flow.writable |= ready.writable || ready.failed;
         flow.ending |= ready.ending || ready.failed;
-        flow.failed |= ready.failed;
         self.enqueue(key);
     }
 
@@ -388,6 +387,10 @@ impl TcpFlows {
     fn splice(&mut self, cx: &mut Context<'_>, key: u32, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let (again, outcome) = flow.splice(cx, socket);
+        if flow.host_gone {
+            // An error that a read or a write has met is not reported any more.
+            note_failure(&mut self.failing, cx.shared.now_ns, key, flow);
+        }
         match outcome {
             Outcome::Goes if again => self.enqueue(key),
             Outcome::Goes => {}
@@ -559,6 +562,14 @@ impl Flow {
             let _ = shutdown(&self.host, Shutdown::Write);
         }
         Ok(self.writable && left > 0)
+    }
+}
+
+/// The flow's host failed: from now on the program's time to take what is left runs.
+fn note_failure(failing: &mut VecDeque<(u64, u32)>, now_ns: u64, key: u32, flow: &mut Flow) {
+    if !flow.failed {
+        flow.failed = true;
+        failing.push_back((now_ns + FAILED_WAIT_NS, key));
     }
 }
 

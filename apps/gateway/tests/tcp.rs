@@ -301,6 +301,32 @@ fn a_program_that_does_not_read_hears_of_a_reset_later() {
 }
 
 #[test]
+fn a_reset_that_is_met_in_sending_is_not_waited_for_without_end() {
+    const LEN: usize = (1 << 20) + towpath_gateway::limits::FIFO_LEN as usize / 2;
+    let (go, wait) = mpsc::channel();
+    let (port, server) = serve("127.0.0.1:0", move |mut stream| {
+        stream.write_all(&pattern(LEN, 8)).unwrap();
+        wait.recv().unwrap();
+        sockopt::set_socket_linger(stream.as_fd(), Some(Duration::ZERO)).unwrap();
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    world.until("all", |world| (world.counter("tcp_bytes_to_program") == LEN as u64).then_some(()));
+    go.send(()).unwrap();
+    server.join().unwrap();
+    // The gateway sends before it hears what became of the host's socket, whose error is then gone.
+    world.write(sock, &[0; 1000]);
+    world.turn_without_receiving();
+    assert_eq!(world.error(sock), None);
+    // What the program took before counts once.
+    for _ in 0..3 {
+        world.skip(Duration::from_nanos(towpath_gateway::limits::FAILED_WAIT_NS + 1_000_000_000));
+    }
+    assert_eq!(world.error(sock), Some(SocketError::Reset));
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
+}
+
+#[test]
 fn urgent_bytes_stay_in_their_place() {
     let (go, wait) = mpsc::channel();
     let (port, server) = serve("127.0.0.1:0", move |mut stream| {

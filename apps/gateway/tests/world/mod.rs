@@ -187,8 +187,16 @@ impl World {
     }
 
     pub fn turn(&mut self) {
+        self.turn_within(Budget::default());
+    }
+
+    /// A turn in which the program's stack takes no packets, and the gateway does not hear the host.
+    pub fn turn_without_receiving(&mut self) {
+        self.turn_within(Budget { rx_packets: 0, ..Budget::default() });
+    }
+
+    fn turn_within(&mut self, budget: Budget) {
         let now = self.now();
-        let budget = Budget::default();
         self.stack.turn(now, &mut self.program, &mut self.ports, &mut self.pool, budget);
     }
 
