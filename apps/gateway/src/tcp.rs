@@ -77,6 +77,8 @@ struct Flow {
     ending: bool,
     /// The host's socket reported an error, or a call met one.
     failed: bool,
+    /// It is in [`TcpFlows::failing`].
+    waited_for: bool,
     /// The host's connection is over; the program is told when it has the bytes that came before.
     host_gone: bool,
     /// The program took bytes since that was looked at.
@@ -187,12 +189,11 @@ impl TcpFlows {
     /// The host says something about its side.
     pub(crate) fn on_ready(&mut self, now_ns: u64, key: u32, ready: Readiness) {
         let Some(flow) = self.flows.get_mut(key) else { return };
-        if ready.failed {
-            note_failure(&mut self.failing, now_ns, key, flow);
-        }
         flow.readable |= !flow.host_ended && (ready.readable || ready.ending || ready.failed);
         flow.writable |= ready.writable || ready.failed;
         flow.ending |= ready.ending || ready.failed;
+        flow.failed |= ready.failed;
+        note_failure(&mut self.failing, now_ns, key, flow);
         self.enqueue(key);
     }
 
@@ -387,10 +388,8 @@ impl TcpFlows {
     fn splice(&mut self, cx: &mut Context<'_>, key: u32, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let (again, outcome) = flow.splice(cx, socket);
-        if flow.host_gone {
-            // An error that a read or a write has met is not reported any more.
-            note_failure(&mut self.failing, cx.shared.now_ns, key, flow);
-        }
+        // An error that a read or a write has met is not reported any more.
+        note_failure(&mut self.failing, cx.shared.now_ns, key, flow);
         match outcome {
             Outcome::Goes if again => self.enqueue(key),
             Outcome::Goes => {}
@@ -429,6 +428,7 @@ impl Flow {
             writable: false,
             ending: false,
             failed: false,
+            waited_for: false,
             host_gone: false,
             progress: false,
             host_ended: false,
@@ -443,10 +443,15 @@ impl Flow {
     fn splice(&mut self, cx: &mut Context<'_>, socket: SocketId) -> (bool, Outcome) {
         let (mut more_in, mut more_out) = (false, false);
         if !self.host_gone {
-            match (self.move_in(cx, socket), self.move_out(cx, socket)) {
-                (Ok(more), Ok(more_too)) => (more_in, more_out) = (more, more_too),
-                _ => self.host_gone = true,
+            let (came, went) = (self.move_in(cx, socket), self.move_out(cx, socket));
+            self.host_gone = came.is_err();
+            // What the host sent before it failed is still there to be read, and then an end.
+            let unheard = went.is_err() && !self.host_ended;
+            if unheard {
+                (self.readable, self.ending, self.writable) = (true, true, false);
             }
+            self.failed |= came.is_err() || went.is_err();
+            (more_in, more_out) = (came.unwrap_or(false) || unheard, went.unwrap_or(false));
         }
         // Behind its end nothing is read that would tell of an error.
         self.host_gone |= self.host_ended && self.failed;
@@ -565,10 +570,9 @@ impl Flow {
     }
 }
 
-/// The flow's host failed: from now on the program's time to take what is left runs.
+/// From when the flow's host failed, the program's time to take what is left runs.
 fn note_failure(failing: &mut VecDeque<(u64, u32)>, now_ns: u64, key: u32, flow: &mut Flow) {
-    if !flow.failed {
-        flow.failed = true;
+    if flow.failed && !std::mem::replace(&mut flow.waited_for, true) {
         failing.push_back((now_ns + FAILED_WAIT_NS, key));
     }
 }

@@ -327,6 +327,29 @@ fn a_reset_that_is_met_in_sending_is_not_waited_for_without_end() {
 }
 
 #[test]
+fn a_reset_that_is_met_in_sending_is_behind_what_came_before_too() {
+    // A little more than the program's stack and the gateway take: the rest waits in the host's socket.
+    const LEN: usize = (1 << 20) + towpath_gateway::limits::FIFO_LEN as usize;
+    let (go, wait) = mpsc::channel();
+    let (port, server) = serve("127.0.0.1:0", move |mut stream| {
+        stream.write_all(&pattern(LEN, 8)).unwrap();
+        wait.recv().unwrap();
+        sockopt::set_socket_linger(stream.as_fd(), Some(Duration::ZERO)).unwrap();
+    });
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(port));
+    world.run_for(Duration::from_millis(200));
+    assert!(world.counter("tcp_bytes_to_program") < LEN as u64);
+    go.send(()).unwrap();
+    server.join().unwrap();
+    world.write(sock, &[0; 1000]);
+    assert!(world.read_exact(sock, LEN) == pattern(LEN, 8));
+    let error = world.until("a reset", |world| world.error(sock));
+    assert_eq!(error, SocketError::Reset);
+    assert_eq!((world.counter("tcp_reset"), world.gateway.borrow().tcp_flows()), (1, 0));
+}
+
+#[test]
 fn urgent_bytes_stay_in_their_place() {
     let (go, wait) = mpsc::channel();
     let (port, server) = serve("127.0.0.1:0", move |mut stream| {
