@@ -53,7 +53,8 @@ pub struct IcmpError {
     pub tcp_seq: Option<SeqNum>,
     /// Who reports.
     pub from: IpAddr,
-    /// What is quoted of a UDP datagram behind its header; of an echo request, all of it.
+    /// What is quoted of a UDP datagram behind its header; of an echo request, all of it. 1280 bytes at
+    /// most.
     pub payload: Vec<u8>,
 }
 
@@ -480,6 +481,10 @@ enum Verdict {
     Echo { reply: bool, ident: u16, seq: u16 },
 }
 
+/// Bytes kept of what an error quotes. No error may be longer, but who sends one of 64 KiB in fragments
+/// would have us keep all of it, a queue of them for every socket that asks for reports.
+const QUOTE_LEN_MAX: usize = icmpv6::ERROR_PACKET_LEN_MAX;
+
 /// A packet as an error quotes it.
 struct Quoted<'a> {
     src: IpAddr,
@@ -530,7 +535,7 @@ impl<'a> Quoted<'a> {
 
     fn into_error(self, kind: IcmpErrorKind, message: (u8, u8), from: IpAddr) -> IcmpError {
         let Self { src, dst, protocol, src_port, dst_port, tcp_seq, payload } = self;
-        let payload = payload.to_vec();
+        let payload = payload[..payload.len().min(QUOTE_LEN_MAX)].to_vec();
         IcmpError { kind, message, src, dst, protocol, src_port, dst_port, tcp_seq, from, payload }
     }
 }
@@ -631,6 +636,30 @@ fn unreachable_kind_v6(code: u8) -> Unreachable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_is_kept_of_a_quote_than_an_error_may_be_long() {
+        for len in [0, 100, QUOTE_LEN_MAX, 60_000] {
+            let mut packet = vec![0; ipv4::HEADER_LEN + towpath_wire::udp::HEADER_LEN + len];
+            let header = ipv4::Header {
+                tos: 0,
+                total_len: packet.len() as u16,
+                ident: 0,
+                dont_fragment: false,
+                more_fragments: false,
+                fragment_offset: 0,
+                ttl: 64,
+                protocol: IpProtocol::UDP,
+                src: [10, 0, 0, 1].into(),
+                dst: [10, 0, 0, 2].into(),
+                options: ipv4::Options::EMPTY,
+            };
+            header.emit(&mut packet);
+            let quoted = Quoted::read(&packet).unwrap();
+            let error = quoted.into_error(IcmpErrorKind::TtlExceeded, (11, 0), header.src.into());
+            assert_eq!(error.payload.len(), len.min(QUOTE_LEN_MAX));
+        }
+    }
 
     #[test]
     fn errors_are_limited_to_a_burst_and_a_rate() {
