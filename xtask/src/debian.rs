@@ -16,6 +16,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nodejs", "/usr/bin/node"),
     ("python3", "/usr/bin/python3"),
     ("tshark", "/usr/bin/tshark"),
+    ("tcpdump", "/usr/bin/tcpdump"),
     ("iproute2", "/usr/sbin/ip"),
     ("iputils-ping", "/usr/bin/ping"),
     ("procps", "/usr/bin/pgrep"),
