@@ -113,7 +113,7 @@ impl<H: Host> Stack<H> {
         let full = &mut self.counters.next_hops_full;
         stream.path = route.ok().map(|route| self.paths.shrink(&route, &stream.flow, full));
         let Some(path) = stream.path.filter(|path| Some(path.mtu) != old_mtu) else { return };
-        if let (Some(connection), Some(_)) = (&mut stream.connection, old_mtu) {
+        if let Some(connection) = &mut stream.connection {
             let mss = mss_for(path.mtu, &stream.flow);
             connection.on_path_mtu(stream.packet.limit(mss));
         }

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use towpath_pool::{LinkType, Offloads};
 use towpath_tcp::State;
 
+use crate::net::IfaceId;
+
 use super::world::{Conn, Dice, LinkConfig, Node, World};
 use crate::{
     BindError, BindOptions, ConnectError, DropReason, Family, KeepAlive, ListenError, SocketError,
@@ -624,6 +626,21 @@ fn too_big(seen: &[u8], mtu: u16) -> Vec<u8> {
     let sum = checksum::finish(checksum::sum(&bytes[20..], 0));
     bytes[22..24].copy_from_slice(&sum.to_be_bytes());
     bytes
+}
+
+#[test]
+fn a_way_that_is_found_anew_has_its_own_mtu() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 8);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    // Bound to a device, the connection forgets its way, of which nobody knows what the new one carries.
+    let now = w.a.now;
+    w.a.stack.net.set_path_mtu(now, "10.0.0.2".parse().unwrap(), 1000);
+    w.a.stack.set_option(client.id, SocketOption::Device(Some(IfaceId(1)))).unwrap();
+    w.a.write(&client, &[7; 1400]);
+    w.run(2000);
+    assert_eq!(w.b.read(&server).len(), 1400);
+    assert_eq!(w.a.drops(DropReason::TooBig), 0);
 }
 
 #[test]
