@@ -164,10 +164,13 @@ impl<H: Host> Stack<H> {
         {
             return Err(OptionError::TooMany);
         }
+        // For what this host itself sends to the group.
+        if !self.net.join_group(now, IfaceId::LOOPBACK, group) {
+            self.net.leave_group(now, iface, group);
+            return Err(OptionError::TooMany);
+        }
         let sources = source.map(|source| vec![source]);
         self.members_mut(index)?.memberships.push(Membership { group, iface, sources });
-        // For what this host itself sends to the group.
-        self.net.join_group(now, IfaceId::LOOPBACK, group);
         self.memberships += 1;
         Ok(())
     }
