@@ -15,7 +15,8 @@ const ECHO_REPLY: u8 = 0;
 pub const DEST_UNREACHABLE: u8 = 3;
 const SOURCE_QUENCH: u8 = 4;
 const REDIRECT: u8 = 5;
-const ECHO_REQUEST: u8 = 8;
+/// Type of Echo.
+pub const ECHO_REQUEST: u8 = 8;
 /// Type of Time Exceeded.
 pub const TIME_EXCEEDED: u8 = 11;
 /// Type of Parameter Problem.

@@ -519,15 +519,23 @@ impl<'a> Quoted<'a> {
         };
         let [a, b, c, d, rest @ ..] = bytes.get(at..)?.first_chunk::<8>()?;
         let (first, second) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
-        let echo = matches!(protocol, IpProtocol::ICMP | IpProtocol::ICMPV6);
-        // An echo request has its ident where others have half of a number.
-        let (src_port, dst_port) =
-            if echo { (u16::from_be_bytes([rest[0], rest[1]]), 0) } else { (first, second) };
+        let icmp = matches!(protocol, IpProtocol::ICMP | IpProtocol::ICMPV6);
+        let request = matches!(
+            (protocol, *a),
+            (IpProtocol::ICMP, icmpv4::ECHO_REQUEST) | (IpProtocol::ICMPV6, icmpv6::ECHO_REQUEST)
+        );
+        let (src_port, dst_port) = match (request, icmp) {
+            // An echo request has its ident where others have half of a number.
+            (true, _) => (u16::from_be_bytes([rest[0], rest[1]]), 0),
+            // Our other messages are no socket's, and none has the ident 0.
+            (false, true) => (0, 0),
+            (false, false) => (first, second),
+        };
         let tcp_seq = (protocol == IpProtocol::TCP).then(|| SeqNum(u32::from_be_bytes(*rest)));
         // As programs sent it: a ping's own header is theirs.
         let payload = match protocol {
             IpProtocol::UDP => bytes.get(at + towpath_wire::udp::HEADER_LEN..).unwrap_or_default(),
-            _ if echo => bytes.get(at..).unwrap_or_default(),
+            _ if request => bytes.get(at..).unwrap_or_default(),
             _ => &[],
         };
         Some(Self { src, dst, protocol: protocol.0, src_port, dst_port, tcp_seq, payload })
@@ -637,27 +645,44 @@ fn unreachable_kind_v6(code: u8) -> Unreachable {
 mod tests {
     use super::*;
 
+    /// A packet that an error may quote.
+    fn ours(protocol: IpProtocol, body: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0; ipv4::HEADER_LEN];
+        packet.extend_from_slice(body);
+        let header = ipv4::Header {
+            tos: 0,
+            total_len: packet.len() as u16,
+            ident: 0,
+            dont_fragment: false,
+            more_fragments: false,
+            fragment_offset: 0,
+            ttl: 64,
+            protocol,
+            src: [10, 0, 0, 1].into(),
+            dst: [10, 0, 0, 2].into(),
+            options: ipv4::Options::EMPTY,
+        };
+        header.emit(&mut packet);
+        packet
+    }
+
     #[test]
     fn no_more_is_kept_of_a_quote_than_an_error_may_be_long() {
         for len in [0, 100, QUOTE_LEN_MAX, 60_000] {
-            let mut packet = vec![0; ipv4::HEADER_LEN + towpath_wire::udp::HEADER_LEN + len];
-            let header = ipv4::Header {
-                tos: 0,
-                total_len: packet.len() as u16,
-                ident: 0,
-                dont_fragment: false,
-                more_fragments: false,
-                fragment_offset: 0,
-                ttl: 64,
-                protocol: IpProtocol::UDP,
-                src: [10, 0, 0, 1].into(),
-                dst: [10, 0, 0, 2].into(),
-                options: ipv4::Options::EMPTY,
-            };
-            header.emit(&mut packet);
+            let packet = ours(IpProtocol::UDP, &vec![0; towpath_wire::udp::HEADER_LEN + len]);
             let quoted = Quoted::read(&packet).unwrap();
-            let error = quoted.into_error(IcmpErrorKind::TtlExceeded, (11, 0), header.src.into());
+            let from = quoted.dst;
+            let error = quoted.into_error(IcmpErrorKind::TtlExceeded, (11, 0), from);
             assert_eq!(error.payload.len(), len.min(QUOTE_LEN_MAX));
+        }
+    }
+
+    #[test]
+    fn only_requests_are_pings_of_ours() {
+        for (kind, port, len) in [(8, 7, 12), (0, 0, 0), (3, 0, 0)] {
+            let packet = ours(IpProtocol::ICMP, &[kind, 0, 0, 0, 0, 7, 0, 1, 1, 2, 3, 4]);
+            let quoted = Quoted::read(&packet).unwrap();
+            assert_eq!((quoted.src_port, quoted.payload.len()), (port, len), "type {kind}");
         }
     }
 
