@@ -183,6 +183,28 @@ fn broadcast_needs_permission_and_reaches_all() {
 }
 
 #[test]
+fn who_is_bound_to_a_device_hears_its_own_groups_too() {
+    let mut w = World::new(LinkConfig::default());
+    let group = "239.1.1.1".parse().unwrap();
+    let now = w.a.now;
+    let (member, user) = bound(&mut w.a, "0.0.0.0:5353");
+    w.a.stack.join_group(now, member, group, Some(IfaceId(1)), None).unwrap();
+    let out = DatagramOut {
+        remote: Some(SocketAddr::new(group, 5353)),
+        iface: Some(IfaceId(1)),
+        ..Default::default()
+    };
+    for (device, heard) in [(Some(IfaceId(1)), 1), (None, 1), (Some(IfaceId(7)), 0)] {
+        w.a.stack.set_option(member, SocketOption::Device(device)).unwrap();
+        let (sender, _) = w.a.open(SocketKind::Datagram, Family::V4);
+        send_out(&mut w.a, sender, &out, b"looped").unwrap();
+        w.run(10);
+        assert_eq!(received(&mut w.a, user).len(), heard, "{device:?}");
+        w.a.close(sender);
+    }
+}
+
+#[test]
 fn a_group_for_which_the_loopback_has_no_room_is_not_joined() {
     let mut w = World::new(LinkConfig::default());
     let now = w.a.now;
