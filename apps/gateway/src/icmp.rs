@@ -87,7 +87,7 @@ impl Errors {
             let Some((about, peer_on_host)) = about(&report, quote) else { continue };
             let Some(message) = Message::from_report(&report, about.is_v4()) else { continue };
             let from = report.from.unwrap_or(peer_on_host);
-            let from = if from == peer_on_host {
+            let from = if from == peer_on_host || from.is_ipv4() != about.is_v4() {
                 about.peer()
             } else {
                 config.reporter_seen(from).unwrap_or(about.peer())
@@ -193,7 +193,8 @@ impl About {
 impl Message {
     /// What a report said, or what this machine found out itself.
     fn from_report(report: &QueuedError, v4: bool) -> Option<Self> {
-        let Some((kind, code)) = report.icmp else {
+        // The two versions number differently: of the other one only what it comes to is passed on.
+        let Some((kind, code)) = report.icmp.filter(|_| report.v6 != v4) else {
             return match report.errno {
                 Errno::MSGSIZE => Some(Self::too_big(report.info, v4)),
                 error => Self::from_errno(error, v4),
@@ -366,16 +367,27 @@ mod tests {
         error.packet(&mut Pool::default()).unwrap().linear().to_vec()
     }
 
-    fn report(icmp: (u8, u8), info: u32) -> QueuedError {
+    fn report(v6: bool, icmp: (u8, u8), info: u32) -> QueuedError {
         let errno = Errno::HOSTUNREACH;
-        QueuedError { errno, icmp: Some(icmp), info, from: None, to: None, len: 0 }
+        QueuedError { errno, icmp: Some(icmp), v6, info, from: None, to: None, len: 0 }
+    }
+
+    #[test]
+    fn errors_of_the_other_version_are_told_by_what_they_come_to() {
+        // Time exceeded of ICMPv6 has the number of ICMPv4's unreachable, and the other way round.
+        let code = icmpv4::UNREACHABLE_HOST;
+        let expected = Message::V4(icmpv4::Message::DestUnreachable { code, next_hop_mtu: 0 });
+        assert_eq!(Message::from_report(&report(true, (3, 0), 0), true), Some(expected));
+        let code = icmpv6::UNREACHABLE_ADDRESS;
+        let expected = Message::V6(icmpv6::Message::DestUnreachable { code });
+        assert_eq!(Message::from_report(&report(false, (3, 3), 0), false), Some(expected));
     }
 
     #[test]
     fn errors_come_from_the_reporter_and_quote_the_flow() {
         let (program, peer) = ("10.0.2.15:4000".parse().unwrap(), "192.0.2.1:53".parse().unwrap());
         let about = About::Datagram { program, peer };
-        let message = Message::from_report(&report((11, 0), 0), true).unwrap();
+        let message = Message::from_report(&report(false, (11, 0), 0), true).unwrap();
         let packet = error(about, message, "203.0.113.7", &[b'x'; 600]);
         assert_eq!(packet.len(), icmpv4::ERROR_PACKET_LEN_MAX);
         let (header, body) = ipv4::Header::parse(&packet).unwrap();
@@ -396,7 +408,7 @@ mod tests {
     fn errors_of_ipv6_keep_what_they_say() {
         let program = "[fd00:2::15]:4000".parse().unwrap();
         let about = About::Datagram { program, peer: "[2001:db8::1]:53".parse().unwrap() };
-        let message = Message::from_report(&report((2, 0), 1280), false).unwrap();
+        let message = Message::from_report(&report(true, (2, 0), 1280), false).unwrap();
         let packet = error(about, message, "2001:db8:9::9", &[0; 2000]);
         assert_eq!(packet.len(), icmpv6::ERROR_PACKET_LEN_MAX);
         let (header, body) = ipv6::Header::parse(&packet).unwrap();
@@ -408,7 +420,7 @@ mod tests {
 
     #[test]
     fn every_kind_keeps_type_code_and_number() {
-        let v4 = |icmp, info| match Message::from_report(&report(icmp, info), true) {
+        let v4 = |icmp, info| match Message::from_report(&report(false, icmp, info), true) {
             Some(Message::V4(message)) => {
                 let mut bytes = [0; 8];
                 message.emit(&mut bytes);
@@ -426,7 +438,7 @@ mod tests {
         for not_an_error in [0, 4, 5, 8, 13] {
             assert_eq!(v4((not_an_error, 0), 0), None);
         }
-        assert_eq!(Message::from_report(&report((129, 0), 0), false), None);
+        assert_eq!(Message::from_report(&report(true, (129, 0), 0), false), None);
     }
 
     #[test]

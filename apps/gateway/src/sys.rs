@@ -51,6 +51,8 @@ pub(crate) struct QueuedError {
     pub(crate) errno: Errno,
     /// Type and code of the ICMP message; None when this machine found out itself.
     pub(crate) icmp: Option<(u8, u8)>,
+    /// That message is one of ICMPv6.
+    pub(crate) v6: bool,
     /// The MTU or the pointer that came with it.
     pub(crate) info: u32,
     /// Who sent that message.
@@ -148,6 +150,7 @@ pub(crate) fn recv_error(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<QueuedEr
     Ok(QueuedError {
         errno: Errno::from_raw_os_error(error.ee_errno as i32),
         icmp,
+        v6: error.ee_origin == libc::SO_EE_ORIGIN_ICMP6,
         info: error.ee_info,
         from,
         to: address.get(),

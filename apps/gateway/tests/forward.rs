@@ -259,11 +259,18 @@ fn a_forwarded_udp_port_is_not_shared_with_another_gateway() {
 
 #[test]
 fn a_client_that_went_away_is_an_error_of_the_program() {
+    // Local ones are shown to the program over IPv4, whatever they use.
+    for host in ["127.0.0.1:0", "[::1]:0"] {
+        client_goes_away(host);
+    }
+}
+
+fn client_goes_away(host: &str) {
     let mut world = World::new();
     let server = world.datagram_socket("10.0.2.15:53");
-    let addr = world.forward("127.0.0.1:0", 53, ForwardProtocol::Udp);
+    let addr = world.forward(host, 53, ForwardProtocol::Udp);
     let ask = || {
-        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let client = UdpSocket::bind(host).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         client.send_to(b"hello", addr).unwrap();
         client
