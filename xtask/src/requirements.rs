@@ -172,15 +172,18 @@ fn read_list(text: &str) -> Result<Vec<Entry>> {
 /// Reads the citations of one source file.
 fn read_citations(file: &str, text: &str, citations: &mut Vec<Citation>) {
     let mut open = false;
+    let mut tests = file.split('/').any(|part| part == "tests" || part == "tests.rs");
     for (n, line) in text.lines().enumerate() {
         let line = line.trim();
+        // Modules of tests stand at the end of a file.
+        tests |= line == "#[cfg(test)]";
         if let Some(target) = line.strip_prefix("//= ").and_then(|l| l.strip_prefix(SOURCE)) {
             let (rfc, section) = target.split_once("#section-").unwrap_or((target, ""));
             citations.push(Citation {
                 at: format!("{file}:{}", n + 1),
                 rfc: rfc.to_owned(),
                 section: section.to_owned(),
-                kind: String::new(),
+                kind: if tests { "test".to_owned() } else { String::new() },
                 quote: String::new(),
             });
             open = true;
@@ -263,6 +266,20 @@ mod tests {
         for (section, rest) in [("4", "//# It MUST float"), ("3.1", "//# It sinks"), ("3.1", "")] {
             let found = faults(LIST, &(cite(section, rest) + &cite("3.1", "//# It MUST float")));
             assert!(matches!(&found[..], [one] if one.starts_with("boat.rs:1: ")), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_only_a_test_cites_is_not_done() {
+        let citation = cite("3.1", "//# It MUST float");
+        for (file, text) in [
+            ("core/boat/tests/float.rs", citation.clone()),
+            ("core/boat/src/net/tests.rs", citation.clone()),
+            ("core/boat/src/float.rs", format!("#[cfg(test)]\nmod tests {{\n{citation}}}\n")),
+        ] {
+            let mut citations = Vec::new();
+            read_citations(file, &text, &mut citations);
+            assert_eq!((citations.len(), citations[0].kind.as_str()), (1, "test"), "{file}");
         }
     }
 
