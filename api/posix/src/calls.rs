@@ -112,7 +112,10 @@ pub static CALLS: &[Call] = &[
         "execve execv execvp execvpe execl execlp execle fexecve execveat",
         "the new image keeps sockets that are not close-on-exec",
     ),
-    works("posix_spawn posix_spawnp system popen daemon", ""),
+    works(
+        "posix_spawn posix_spawnp system popen daemon",
+        "what a static program does not inherit it keeps open for up to 5 s",
+    ),
     missing(
         "forkpty clone clone3 wordexp",
         "the child of a fork that is made inside libc, or without it, finds its engine gone: ENETDOWN",

@@ -140,11 +140,8 @@ fn to_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
         if has_room() { Ok(()) } else { Err(towpath_client::Error::WouldBlock) }
     };
     handle.blocking(patience, writable)?;
-    let room = if handle.kind() == Kind::Stream { room_to_send(&handle) } else { CHUNK };
+    let room = if handle.kind() == Kind::Stream { room_to_send(&handle)? } else { CHUNK };
     let mut chunk = vec![0u8; CHUNK.min(count).min(room)];
-    if chunk.is_empty() {
-        return Ok(0);
-    }
     let len = pipe_read(from, &mut chunk, flags)?;
     let buffer = Buffer { at: chunk.as_mut_ptr(), len };
     let more = if flags & SPLICE_F_MORE != 0 { libc::MSG_MORE } else { 0 };
@@ -164,12 +161,20 @@ fn to_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
     Ok(len)
 }
 
-/// Room to send, or a little when there is no memory yet (the first write brings it).
-fn room_to_send(handle: &Handle) -> usize {
+/// Room to send, or a little when there is none any more: the first write brings memory, and another
+/// thread that took the room has to be waited for.
+///
+/// # Errors
+/// Why nothing can be sent at all, which makes a socket writable too.
+fn room_to_send(handle: &Handle) -> Result<usize> {
     const FIRST: usize = 4096;
     match towpath_ring::program_fifo::room(handle.slot) as usize {
-        0 if stream::lacks_memory(handle.client, handle.socket) => FIRST,
-        room => room,
+        0 => {
+            // SAFETY: no buffers.
+            unsafe { stream::send(handle.client, handle.socket, &[], 0, false) }?;
+            Ok(FIRST)
+        }
+        room => Ok(room),
     }
 }
 

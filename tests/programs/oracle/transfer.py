@@ -77,3 +77,15 @@ thread.start()
 time.sleep(0.5)
 print("slow reader:", receive_all(server) == data)
 thread.join()
+
+# A full socket that may send no more is writable, and says why it takes nothing.
+if hasattr(os, "splice"):
+    read, write = os.pipe()
+    os.write(write, b"too late")
+    near, far = pair()
+    near.setblocking(False)
+    while outcome(near.send, bytes(65536)) != "EAGAIN":
+        pass
+    near.shutdown(socket.SHUT_WR)
+    show("splice into a full socket that was shut down", os.splice, read, near.fileno(), 100)
+    show("nothing was taken", os.read, read, 100)
