@@ -82,7 +82,8 @@ impl Connection {
         }
         self.plan_new(buffers, room, max_payload).or_else(|idle| {
             let mss = self.segment_size();
-            match self.recovery.rescue_hole(self.snd_una, mss) {
+            let hole = self.recovery.rescue_hole(self.snd_una, mss);
+            match hole.and_then(|hole| self.in_flight(hole)) {
                 Some(hole) if room >= mss => Ok(self.retransmit(hole, mss)),
                 _ => Err(idle),
             }
@@ -113,9 +114,9 @@ impl Connection {
         if let Some(hole) = self.recovery.lost_head(self.snd_una)
             && room >= mss
         {
-            return Some(self.retransmit(hole, mss));
+            return Some(self.retransmit(self.in_flight(hole)?, mss));
         }
-        let hole = self.recovery.next_hole(self.snd_una)?;
+        let hole = self.in_flight(self.recovery.next_hole(self.snd_una)?)?;
         let len = hole.right - hole.left;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# The sender MAY also retransmit old data beyond SND.UNA+SND.WND (MAY-7)
@@ -125,16 +126,26 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# SHOULD retransmit normally the old unacknowledged data between SND.UNA and SND.UNA+SND.WND
         //# (SHLD-16).
-        if hole.left.geq(self.window_end()) || room < len.min(mss) {
+        if hole.left - self.snd_una >= self.snd_wnd || room < len.min(mss) {
             return None;
         }
         let whole = if room < len { room - room % mss } else { len };
         Some(self.retransmit(hole, whole.min(max_payload - max_payload % mss).max(mss)))
     }
 
+    /// A hole of which all was sent, as it is of every hole: what the peer reports is checked when it
+    /// arrives. Here it is checked again, for a hole that reached further would send bytes that nobody
+    /// wrote. A scoreboard with such a hole is wrong; the retransmission timer makes a new one.
+    fn in_flight(&self, hole: Hole) -> Option<Hole> {
+        let (start, end) = (hole.left - self.snd_una, hole.right - self.snd_una);
+        let sent = start < end && end <= self.flight();
+        debug_assert!(sent, "{hole:?} is not in flight");
+        sent.then_some(hole)
+    }
+
     /// At most `max` numbers of the hole, from its left.
     fn retransmit(&self, hole: Hole, max: u32) -> Transmit {
-        let right = hole.right.min(hole.left + max);
+        let right = hole.left + (hole.right - hole.left).min(max);
         let fin = self.fin_sent && right == self.snd_nxt;
         let len = (right - hole.left) - u32::from(fin);
         Transmit {
@@ -160,8 +171,8 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# However, a sending TCP peer MUST be robust against window shrinking, which may cause the
         //# "usable window" (see Section 3.8.6.2.1) to become negative (MUST-34).
-        // Negative when the peer took back window that it had offered.
-        let usable = self.window_end().distance(self.snd_nxt).max(0) as u32;
+        // More is in flight than may be when the peer took back window that it had offered.
+        let usable = self.snd_wnd.saturating_sub(self.flight());
         if usable == 0 {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
             //# the sender SHOULD NOT send new data (SHLD-15)

@@ -153,7 +153,8 @@ impl Recovery {
     pub(crate) fn pipe(&self, snd_una: SeqNum, snd_nxt: SeqNum) -> u32 {
         let flight = snd_nxt - snd_una;
         let Some(board) = &self.board else { return flight };
-        let waiting = board.sacked.missing_in(board.high_rxt.max(snd_una), board.lost_end);
+        let lost_end = board.lost_end.min(snd_nxt);
+        let waiting = board.sacked.missing_in(board.high_rxt.max(snd_una), lost_end);
         flight.saturating_sub(board.sacked_bytes()).saturating_sub(waiting)
     }
 
@@ -225,10 +226,19 @@ impl Recovery {
         if !self.sack {
             return false;
         }
+        let flight = snd_nxt - snd_una;
         let mut news = false;
         for (left, right) in blocks.iter() {
-            let left = left.max(snd_una);
-            if left.lt(right) && right.leq(snd_nxt) && left.gt(snd_una) {
+            // The edges are the peer's and lie anywhere in the space, so each is a distance from SND.UNA,
+            // compared with what is in flight. Below it are old blocks and those of RFC 2883 (D-SACK).
+            let (start, end) = (left - snd_una, right - snd_una);
+            //= https://www.rfc-editor.org/rfc/rfc2018#section-3
+            //# Each block represents received bytes of data that are contiguous and
+            //# isolated; that is, the bytes just below the block, (Left Edge of
+            //# Block - 1), and just above the block, (Right Edge of Block), have not
+            //# been received.
+            // A block that starts at SND.UNA would have been acknowledged instead.
+            if 0 < start && start < end && end <= flight {
                 news |= self.board(snd_una, snd_nxt).sacked.insert(left, right) == Inserted::New;
             }
         }
@@ -436,8 +446,19 @@ mod tests {
     fn blocks_from_outside_are_ignored() {
         let mut recovery = Recovery::new(seq(0) - 1);
         recovery.set_sack(true);
-        let odd = [(5000, 4000), (9000, 20_000), (0, 1000)];
+        let odd = [(5000, 4000), (9000, 20_000), (0, 1000), (5000, 5000)];
         assert!(!recovery.on_sack(&blocks(&odd), seq(0), seq(10_000)));
+        const HALF: u32 = 1 << 31;
+        for edge in [HALF - 1, HALF, HALF + 1, u32::MAX - 5000] {
+            let odd = [
+                (edge, edge + 4000),
+                (edge, edge.wrapping_add(14_000)),
+                (edge, 4000),
+                (4000, edge.wrapping_add(4000)),
+            ];
+            assert!(!recovery.on_sack(&blocks(&odd), seq(0), seq(10_000)), "{edge:#x}");
+        }
         assert_eq!(recovery.sacked_bytes(), 0);
+        assert!(recovery.on_sack(&blocks(&[(1, 10_000)]), seq(0), seq(10_000)));
     }
 }

@@ -928,3 +928,34 @@ fn a_connection_is_small() {
     assert!(size_of::<HalfOpen>() <= 100, "{}", size_of::<HalfOpen>());
     assert!(size_of::<TimeWait>() <= 64, "{}", size_of::<TimeWait>());
 }
+
+/// The block begins half the space beyond SND.UNA: of any two of SND.UNA, its edges and SND.NXT one
+/// seems to be before the other as it should, and yet none of its bytes was sent.
+#[test]
+fn a_sack_block_from_the_other_half_of_the_space_is_no_news() {
+    for iss in [1000, 0x7fff_f000, 0xffff_f000] {
+        let mut pair = Pair::with_iss(Config::default(), Config::default(), iss, 5000);
+        pair.connect(A);
+        pair.run_for(ms(100));
+        pair.fate = Box::new(|_| Fate::Drop);
+        pair.write(A, 6000);
+        let (now, buffers) = (pair.now, pair.a.buffers());
+        let before = pair.a.connection().info(now, buffers);
+        let flight = before.snd_nxt - before.snd_una;
+        assert_eq!(flight, 6000);
+        for beyond in [0, 1, 3 * MSS as u32, 1 << 20] {
+            let mut segment = pair.segment_from(B, Flags::ACK);
+            segment.ack = before.snd_una;
+            segment.window = u16::MAX;
+            let left = before.snd_una + 0x7fff_ffff;
+            segment.options.sack.push(left, left + flight + beyond);
+            pair.log.clear();
+            pair.inject(A, segment, &[]);
+            pair.run_for(ms(50));
+            let info = pair.a.connection().info(pair.now, buffers);
+            assert_eq!((info.sacked, info.lost, info.ca_state), (0, 0, 0), "iss {iss} + {beyond}");
+            let sent = pair.log.iter().filter(|packet| packet.from == A && packet.is_data());
+            assert_eq!(sent.count(), 0, "nothing is lost, so nothing is sent again");
+        }
+    }
+}
