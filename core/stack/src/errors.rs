@@ -71,7 +71,7 @@ impl<H: Host> Stack<H> {
         //# TCP SHOULD check that the TCP sequence number contained in the payload of the ICMP error
         //# message is within the range SND.UNA =< SEG.SEQ < SND.NXT.
         let info = connection.info(now, buffers);
-        if seq.lt(info.snd_una) || seq.geq(info.snd_nxt) {
+        if !seq.is_within(info.snd_una, info.snd_nxt - info.snd_una) {
             return false;
         }
         match error.kind {

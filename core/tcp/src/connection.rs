@@ -501,7 +501,7 @@ impl Connection {
     /// connection: only a hard error in SYN-SENT does (RFC 5461), and only when `seq` is in flight
     /// (RFC 5927). A soft one is remembered, and names the reason when the connection times out.
     pub fn on_unreachable(&mut self, hard: bool, seq: SeqNum) -> bool {
-        if seq.lt(self.snd_una) || seq.geq(self.snd_nxt) {
+        if !seq.is_within(self.snd_una, self.flight()) {
             return false;
         }
         if hard && self.state == State::SynSent {

@@ -160,9 +160,9 @@ impl HalfOpen {
         }
         let rcv_nxt = self.irs + 1;
         let window = u32::from(self.recv_window);
-        let (start, end) = (segment.seq, segment.seq + segment.seq_len());
-        let acceptable = start.geq(rcv_nxt) && start.leq(rcv_nxt + window)
-            || start.lt(rcv_nxt) && end.gt(rcv_nxt);
+        // It begins in the window, or before it and reaches into it.
+        let acceptable = segment.seq.is_within(rcv_nxt, window + 1)
+            || rcv_nxt.is_within(segment.seq, segment.seq_len());
         if flags.contains(Flags::RST) {
             return match acceptable {
                 true if segment.seq == rcv_nxt => HalfOpenVerdict::Reset,

@@ -15,6 +15,9 @@ use towpath_wire::tcp::{Flags, SeqNum};
 /// A timestamp older than 24 days says nothing (RFC 7323 §5.5).
 const TS_RECENT_AGE_MAX: u32 = Instant(24 * 24 * 3600 * 1_000_000_000).coarse();
 
+/// An acceptable segment begins less than this before RCV.NXT: sixteen times the longest that IP carries.
+const SEQ_AGE_MAX: u32 = 1 << 20;
+
 /// So many new bytes are acknowledged at once, even if they are less than two segments. On a link
 /// with segments of 64 KiB a sender may have room for one only, and would wait for the delayed
 /// acknowledgement each time. The RFC's rule is a lower bound.
@@ -66,7 +69,7 @@ impl Connection {
         buffers: Buffers,
     ) -> Result<Received, DropReason> {
         let acked = segment.flags.contains(Flags::ACK);
-        if acked && (segment.ack.leq(self.iss) || segment.ack.gt(self.snd_nxt)) {
+        if acked && !segment.ack.is_within(self.iss + 1, self.snd_nxt - self.iss) {
             if segment.flags.contains(Flags::RST) {
                 return Err(DropReason::ResetIgnored);
             }
@@ -185,15 +188,18 @@ impl Connection {
             seq += 1;
         }
         let len = segment.seq_len() - u32::from(syn_again);
-        let end = seq + len;
+        let window = self.recv_window();
         let acceptable = if len == 0 {
             // A peer that has filled the window but for a lost segment acknowledges from the edge.
-            seq.geq(self.rcv_nxt) && seq.leq(self.rcv_adv)
+            seq.is_within(self.rcv_nxt, window + 1)
         } else {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
             //# If the RCV.WND is zero, no segments will be acceptable, but special allowance should be
             //# made to accept valid ACKs, URGs, and RSTs.
-            seq == self.rcv_nxt || (seq.lt(self.rcv_adv) && end.gt(self.rcv_nxt) && len < 1 << 31)
+            // It begins in the window, or before it and reaches into it.
+            seq == self.rcv_nxt
+                || seq.is_within(self.rcv_nxt, window)
+                || self.rcv_nxt.is_within(seq, len)
         };
         if !acceptable {
             if !segment.flags.contains(Flags::RST) {
@@ -209,7 +215,7 @@ impl Connection {
         self.state == State::SynReceived && segment.seq + 1 == self.rcv_nxt
     }
 
-    /// Cuts off what is before the window and what is behind it.
+    /// Cuts off what is before the window and what is behind it, of an acceptable segment.
     fn trim(&self, seq: SeqNum, payload_len: u32, fin: bool) -> Text {
         let before = if seq.lt(self.rcv_nxt) { self.rcv_nxt - seq } else { 0 };
         let payload_offset = before.min(payload_len);
@@ -295,7 +301,8 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
         //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA -
         //# MAX.SND.WND) <= SEG.ACK <= SND.NXT).
-        if segment.ack.gt(self.snd_nxt) || segment.ack.lt(self.snd_una - self.max_snd_wnd) {
+        let oldest = self.snd_una - self.max_snd_wnd;
+        if !segment.ack.is_within(oldest, self.max_snd_wnd + self.flight() + 1) {
             self.owed.ack |= self.challenge.allow(now);
             return Err(DropReason::BadAck);
         }
@@ -341,7 +348,7 @@ impl Connection {
     }
 
     fn check_ack_of_syn(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
-        if segment.ack.leq(self.snd_una) || segment.ack.gt(self.snd_nxt) {
+        if !segment.ack.is_within(self.snd_una + 1, self.flight()) {
             self.owed.set_reset_reply(segment.ack);
             return Err(DropReason::BadAck);
         }
@@ -579,6 +586,9 @@ impl Connection {
             }
             received.commit = self.rcv_nxt - old;
             self.rcv_adv = self.rcv_adv.max(self.rcv_nxt);
+            // A peer whose ACKs are all old never moves SND.WL1, which must not come to lie half the space
+            // behind. No acceptable segment begins before this.
+            self.snd_wl1 = self.snd_wl1.max(self.rcv_nxt - SEQ_AGE_MAX);
             self.counters.bytes_received += u64::from(received.commit);
         } else {
             self.owed.ack = true;

@@ -89,7 +89,7 @@ impl TimeWait {
             //# If the Timestamp.value of the incoming SYN is larger than the last timestamp seen on
             //# the previous incarnation
             let reopen = newer.is_some_and(|newer| newer > 0)
-                || newer.is_none_or(|newer| newer == 0) && segment.seq.gt(self.rcv_nxt);
+                || newer.is_none_or(|newer| newer == 0) && segment.seq.distance(self.rcv_nxt) > 0;
             return if reopen {
                 TimeWaitVerdict::Reopen
             } else {
@@ -112,8 +112,7 @@ impl TimeWait {
         if segment.payload_len > 0 {
             return TimeWaitVerdict::Ack(self.ack(now));
         }
-        let offset = segment.seq.distance(self.rcv_nxt);
-        if offset < 0 || offset as u32 > self.rcv_wnd {
+        if !segment.seq.is_within(self.rcv_nxt, self.rcv_wnd + 1) {
             return self.answer(now, DropReason::OutOfWindow);
         }
         TimeWaitVerdict::Drop(DropReason::AfterClose)

@@ -424,46 +424,78 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// A sequence number: arithmetic wraps, and order is that of the nearer way round (RFC 9293 §3.4).
+/// A sequence number: arithmetic wraps (RFC 9293 §3.4), and order is that of the nearer way round.
 ///
-/// There is no `Ord`, on purpose: the order is not transitive over the whole space.
+/// That order is not transitive: of three numbers each may be before the next. So there is no `Ord`,
+/// and there are two kinds of questions, with methods of their own:
+///
+/// * Where is a number that a peer chose? [`is_within`](Self::is_within) a range that we know, or subtract
+///   (`seq - base`) and compare the length against one that we know. It may lie anywhere.
+/// * Which of two numbers of our own is later? `lt`, `leq`, `gt`, `geq`, `max`, `min`. They are never
+///   more than [`APART_MAX`](Self::APART_MAX) apart, which debug builds assert: a peer's number that gets
+///   here unchecked is found by the first hostile test that comes by.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
 
 impl SeqNum {
-    /// How far `self` is past `other`; negative when it is before.
+    /// No two numbers of one connection that are in use are further apart: the largest window
+    /// (RFC 7323 §2.3) and half as much again for what lies before it. Well below 2^31, where order
+    /// turns round.
+    pub const APART_MAX: u32 = 3 << 29;
+
+    /// Whether it is one of the `count` numbers from `first` on. Right for every number, wherever it
+    /// comes from.
+    #[inline]
+    pub const fn is_within(self, first: SeqNum, count: u32) -> bool {
+        self.0.wrapping_sub(first.0) < count
+    }
+
+    /// How far `self` is past `other` by the nearer way round; negative when it is before. Of a number
+    /// that a peer chose this says nothing but which way is nearer.
     #[inline]
     pub const fn distance(self, other: SeqNum) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }
 
+    /// As `distance`, of two numbers of our own.
+    #[inline]
+    const fn ours(self, other: SeqNum) -> i32 {
+        let distance = self.distance(other);
+        debug_assert!(distance.unsigned_abs() <= Self::APART_MAX, "sequence numbers too far apart");
+        distance
+    }
+
+    /// `self` is before `other`; both are ours.
     #[inline]
     pub const fn lt(self, other: SeqNum) -> bool {
-        self.distance(other) < 0
+        self.ours(other) < 0
     }
 
+    /// `self` is `other` or before it; both are ours.
     #[inline]
     pub const fn leq(self, other: SeqNum) -> bool {
-        self.distance(other) <= 0
+        self.ours(other) <= 0
     }
 
+    /// `self` is past `other`; both are ours.
     #[inline]
     pub const fn gt(self, other: SeqNum) -> bool {
-        self.distance(other) > 0
+        self.ours(other) > 0
     }
 
+    /// `self` is `other` or past it; both are ours.
     #[inline]
     pub const fn geq(self, other: SeqNum) -> bool {
-        self.distance(other) >= 0
+        self.ours(other) >= 0
     }
 
-    /// The later of the two.
+    /// The later of the two; both are ours.
     #[inline]
     pub const fn max(self, other: SeqNum) -> SeqNum {
         if self.geq(other) { self } else { other }
     }
 
-    /// The earlier of the two.
+    /// The earlier of the two; both are ours.
     #[inline]
     pub const fn min(self, other: SeqNum) -> SeqNum {
         if self.leq(other) { self } else { other }
@@ -543,6 +575,28 @@ mod tests {
         assert_eq!(SeqNum(0xffff_ffff) + 2, SeqNum(1));
         assert_eq!(SeqNum(1) - SeqNum(0xffff_ffff), 2);
         assert_eq!(SeqNum(1).max(SeqNum(0xffff_ffff)), SeqNum(1));
+    }
+
+    #[test]
+    fn a_range_is_asked_for_by_its_length() {
+        for first in [0, 1000, 0x7fff_fff0, 0xffff_fff0].map(SeqNum) {
+            for (offset, within) in [(0, true), (31, true), (32, false), (u32::MAX, false)] {
+                assert_eq!((first + offset).is_within(first, 32), within, "{first:?} + {offset}");
+            }
+            // Where order turns round nothing changes.
+            for offset in [0x7fff_ffff, 0x8000_0000, 0x8000_0001] {
+                assert!(!(first + offset).is_within(first, 32));
+                assert!((first + offset).is_within(first, u32::MAX));
+            }
+            assert!(!first.is_within(first, 0));
+        }
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "too far apart")]
+    fn order_is_for_numbers_that_are_near() {
+        let _ = (SeqNum(7) + 0x7fff_ffff).gt(SeqNum(7));
     }
 
     #[test]
