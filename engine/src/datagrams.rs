@@ -176,7 +176,9 @@ fn next(tx: &EngineSend, skip: u32) -> Next {
         return Next::Nonsense;
     }
     let mut bytes = [0; HEADER as usize];
-    tx.read(skip, &mut bytes);
+    if !tx.read(skip, &mut bytes) {
+        return Next::Nonsense;
+    }
     let header = DatagramHeader::from_bytes(&bytes);
     let len = header.len.checked_add(HEADER).and_then(|len| len.checked_next_multiple_of(8));
     match len {

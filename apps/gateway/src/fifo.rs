@@ -137,8 +137,10 @@ impl RecvBuffer for FromProgram {
     }
 
     fn commit(&mut self, n: u32) {
+        debug_assert!(n <= self.ahead, "{n} bytes, of which {} were stored", self.ahead);
+        let n = n.min(self.ahead);
         self.fifo.tail = self.fifo.tail.wrapping_add(n);
-        self.ahead = self.ahead.saturating_sub(n);
+        self.ahead -= n;
     }
 
     /// The link is memory: there is no bandwidth-delay product to make room for.
@@ -192,6 +194,7 @@ impl SendBuffer for ToProgram {
     }
 
     fn peek(&self, offset: u32, n: u32) -> Fragments {
+        let n = n.min(self.fifo.len().saturating_sub(offset));
         self.fifo.fragments(self.fifo.head.wrapping_add(offset), n)
     }
 
@@ -231,6 +234,21 @@ mod tests {
         }
         let full = vec![1; FIFO_LEN as usize + 1];
         assert!(!recv.write_at(0, &Payload::new(&full, Fragments::empty())));
+    }
+
+    #[test]
+    fn nothing_is_seen_beyond_what_was_written() {
+        let pool = FifoPool::default();
+        let mut send = ToProgram::new(&pool);
+        send.spare();
+        send.commit(4);
+        let far = [0, 1, 4, 5, FIFO_LEN - 1, FIFO_LEN, FIFO_LEN + 1, 1 << 31, u32::MAX];
+        for offset in far {
+            for n in far {
+                let there = n.min(4u32.saturating_sub(offset));
+                assert_eq!(send.peek(offset, n).len(), there, "{n} bytes from {offset} on");
+            }
+        }
     }
 
     #[test]

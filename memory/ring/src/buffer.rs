@@ -76,11 +76,12 @@ pub trait RecvBuffer {
         self.capacity().saturating_sub(self.unread())
     }
 
-    /// Stores bytes `offset` beyond the end of the in-order ones. False when memory could not be
-    /// had: the segment is then treated as lost. Caller keeps `offset + data.len() <= free()`.
+    /// Stores bytes `offset` beyond the end of the in-order ones; the caller keeps within `free()`. False,
+    /// and nothing is stored, when memory could not be had or they would end beyond it: the segment is
+    /// then treated as lost.
     fn write_at(&mut self, offset: u32, data: &Payload<'_>) -> bool;
 
-    /// The next `n` bytes are complete: the program may read them.
+    /// The next `n` bytes are complete: the program may read them. No more than were stored.
     fn commit(&mut self, n: u32);
 
     /// Hint: the connection would use a window of `bytes`; grow towards it if memory allows.
@@ -100,10 +101,11 @@ pub trait SendBuffer {
     /// Most bytes it can hold now.
     fn capacity(&self) -> u32;
 
-    /// Bytes `offset..offset + n` from the front; the caller keeps within `len()`.
+    /// Bytes `offset..offset + n` from the front, or as many of them as are in it: never a byte beyond
+    /// `len()`, for the memory there is another's or was. The caller looks at how many it got.
     fn peek(&self, offset: u32, n: u32) -> Fragments;
 
-    /// Drops `n` bytes at the front: acknowledged.
+    /// Drops `n` bytes at the front, acknowledged, or all if there are fewer.
     fn release(&mut self, n: u32);
 
     /// Hint: the congestion window is `bytes`; grow towards it if memory allows.

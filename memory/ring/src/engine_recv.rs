@@ -121,6 +121,8 @@ impl EngineRecv {
         if !self.write_at(0, &header) || !self.write_at(header_len, payload) {
             return false;
         }
+        // The padding counts as stored: no page begins in it.
+        self.ahead = self.ahead.max(padded);
         self.commit(padded);
         true
     }
@@ -275,8 +277,10 @@ impl RecvBuffer for EngineRecv {
     }
 
     fn commit(&mut self, n: u32) {
+        debug_assert!(n <= self.ahead, "{n} bytes, of which {} were stored", self.ahead);
+        let n = n.min(self.ahead);
         self.tail = self.tail.wrapping_add(n);
-        self.ahead = self.ahead.saturating_sub(n);
+        self.ahead -= n;
         self.shared().rx_tail.store(self.tail, Ordering::Release);
         self.rearm();
     }
@@ -414,6 +418,21 @@ mod tests {
         assert!(!recv.push_record(&[1; 72], &payload(&[2; 49])));
         assert!(recv.push_record(&[1; 72], &payload(&[2; 48])));
         assert_eq!(recv.unread(), 200);
+    }
+
+    #[test]
+    fn nothing_is_stored_beyond_the_window() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let mut recv = EngineRecv::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
+        assert!(recv.write_at(0, &payload(&[1; 100])));
+        recv.commit(100);
+        for offset in [WINDOW_MIN - 100, WINDOW_MIN, WINDOW_MIN + 1, 1 << 31, u32::MAX] {
+            assert!(!recv.write_at(offset, &payload(b"x")), "{offset}");
+        }
+        assert!(recv.write_at(WINDOW_MIN - 101, &payload(b"x")));
+        assert!(!recv.write_at(WINDOW_MIN - 101, &payload(b"xy")));
+        assert_eq!(read(&region, region.slot(0).unwrap(), 100), [1; 100]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use towpath_shm::layout::Slot;
 use towpath_shm::{Fragments, Stretch};
 
 use crate::buffer::SendBuffer;
-use crate::fifo::Geometry;
+use crate::fifo::{Geometry, there};
 use crate::lock::{try_lock_engine, unlock_engine};
 use crate::windows::{Side, WINDOW_MAX, WINDOW_MIN, Window, Windows};
 
@@ -205,9 +205,15 @@ impl EngineSend {
         empty
     }
 
-    /// Copies out of it, for headers of datagrams; the caller keeps within `len()`.
-    pub fn read(&self, offset: u32, to: &mut [u8]) {
-        self.peek(offset, to.len() as u32).copy_to(0, to);
+    /// Copies out of it, for headers of datagrams. False, and nothing is copied, when there are fewer.
+    #[must_use]
+    pub fn read(&self, offset: u32, to: &mut [u8]) -> bool {
+        let bytes = self.peek(offset, to.len() as u32);
+        let whole = bytes.len() as usize == to.len();
+        if whole {
+            bytes.copy_to(0, to);
+        }
+        whole
     }
 
     fn shared(&self) -> &Slot {
@@ -297,6 +303,7 @@ impl SendBuffer for EngineSend {
     }
 
     fn peek(&self, offset: u32, n: u32) -> Fragments {
+        let n = there(offset, n, self.len());
         if n == 0 {
             return Fragments::empty();
         }
@@ -311,6 +318,7 @@ impl SendBuffer for EngineSend {
 
     fn release(&mut self, n: u32) {
         debug_assert!(n <= self.len());
+        let n = n.min(self.len());
         self.head = self.head.wrapping_add(n);
         self.shared().tx_head.store(self.head, Ordering::Release);
         self.note_sent(self.sent.get().saturating_sub(n));
@@ -459,6 +467,35 @@ mod tests {
             assert_eq!(send.len(), 100);
         }
         assert_eq!(windows.take_hostile(), [9]);
+    }
+
+    #[test]
+    fn nothing_is_seen_beyond_what_was_written() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let (before, slot) = (region.slot(1).unwrap(), region.slot(2).unwrap());
+        // Somebody else's bytes, whose window comes around with its pages.
+        let mut other = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
+        other.attach();
+        send_all(&region, before, &[0x55; WINDOW_MIN as usize]);
+        drop(other);
+        let mut send = EngineSend::new(&windows, 2, WINDOW_MIN, WINDOW_MIN);
+        send.attach();
+        send_all(&region, slot, b"ours");
+        assert!(send.peek(0, 4).is_empty(), "written, but not pulled");
+        send.pull();
+        let far = [0, 1, 4, 5, WINDOW_MIN - 1, WINDOW_MIN, WINDOW_MIN + 1, 1 << 31, u32::MAX];
+        for offset in far {
+            for n in far {
+                let there = &b"ours"[(offset as usize).min(4)..];
+                let there = &there[..there.len().min(n as usize)];
+                assert_eq!(bytes(&send.peek(offset, n)), there, "{n} bytes from {offset} on");
+            }
+        }
+        assert_eq!(slot.tx_unacked.load(Ordering::Relaxed), 4);
+        send.release(4);
+        assert!(send.release_if_empty());
+        assert!(send.peek(0, 1).is_empty() && send.peek(0, 1 << 31).is_empty());
     }
 
     #[test]

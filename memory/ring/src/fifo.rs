@@ -22,15 +22,21 @@ impl Geometry {
         (cap.is_power_of_two() && inside).then_some(Self { base, cap, shift })
     }
 
-    /// Offset and length of the one or two stretches that `len` bytes at `position` lie in;
-    /// `len` is at most `cap`.
+    /// Offset and length of the one or two stretches that `len` bytes at `position` lie in. No more
+    /// than `cap`, whatever is asked for: behind the window begins that of another socket.
     pub fn stretches(&self, position: u32, len: u32) -> [(usize, u32); 2] {
-        debug_assert!(len <= self.cap);
+        debug_assert!(len <= self.cap, "{len} bytes of a window of {}", self.cap);
         if self.cap == 0 {
             return [(0, 0); 2];
         }
+        let len = len.min(self.cap);
         let start = position.wrapping_add(self.shift) & (self.cap - 1);
         let first = len.min(self.cap - start);
         [(self.base as usize + start as usize, first), (self.base as usize, len - first)]
     }
+}
+
+/// How many of the `n` bytes from `offset` on there are in a FIFO that holds `len`.
+pub(crate) fn there(offset: u32, n: u32, len: u32) -> u32 {
+    n.min(len.saturating_sub(offset))
 }

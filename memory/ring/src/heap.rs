@@ -7,7 +7,7 @@ use std::sync::Arc;
 use towpath_shm::{Fragments, Mapping, Stretch};
 
 use crate::buffer::{Payload, RecvBuffer, SendBuffer};
-use crate::fifo::Geometry;
+use crate::fifo::{Geometry, there};
 
 /// Memory of a FIFO that is allocated when the first byte comes, grows, and is given back.
 #[derive(Debug, Default)]
@@ -174,8 +174,10 @@ impl RecvBuffer for HeapRecv {
     }
 
     fn commit(&mut self, n: u32) {
+        debug_assert!(n <= self.ahead, "{n} bytes, of which {} were stored", self.ahead);
+        let n = n.min(self.ahead);
         self.tail = self.tail.wrapping_add(n);
-        self.ahead = self.ahead.saturating_sub(n);
+        self.ahead -= n;
     }
 
     fn want_capacity(&mut self, bytes: u32) {
@@ -266,11 +268,12 @@ impl SendBuffer for HeapSend {
     }
 
     fn peek(&self, offset: u32, n: u32) -> Fragments {
-        self.memory.fragments(self.head.wrapping_add(offset), n)
+        self.memory.fragments(self.head.wrapping_add(offset), there(offset, n, self.len()))
     }
 
     fn release(&mut self, n: u32) {
         debug_assert!(n <= self.len());
+        let n = n.min(self.len());
         self.head = self.head.wrapping_add(n);
         if self.is_empty() {
             self.memory.shift = 0u32.wrapping_sub(self.tail);
@@ -329,6 +332,21 @@ mod tests {
         let at = 1000 + send.len() as usize;
         assert_eq!(send.write(&payload(&data[at..])) as usize, data.len() - at);
         assert_eq!(bytes(&send.peek(0, send.len())), data[1000..]);
+    }
+
+    #[test]
+    fn nothing_is_seen_beyond_what_was_written() {
+        let mut send = HeapSend::new(16 << 10, 16 << 10);
+        assert!(send.peek(0, 1).is_empty());
+        assert_eq!(send.write(&payload(b"ours")), 4);
+        let far = [0, 1, 4, 5, (16 << 10) - 1, 16 << 10, (16 << 10) + 1, 1 << 31, u32::MAX];
+        for offset in far {
+            for n in far {
+                let there = &b"ours"[(offset as usize).min(4)..];
+                let there = &there[..there.len().min(n as usize)];
+                assert_eq!(bytes(&send.peek(offset, n)), there, "{n} bytes from {offset} on");
+            }
+        }
     }
 
     #[test]
