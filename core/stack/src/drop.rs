@@ -37,6 +37,8 @@ drop_reasons! {
     TcpUnacceptable = "tcp_unacceptable",
     /// In-window bytes for which there was no buffer memory.
     TcpNoMemory = "tcp_no_memory",
+    /// A segment to be sent whose bytes are not in the send buffer: a fault of ours.
+    TcpPayloadMissing = "tcp_payload_missing",
     /// SYN to a listener whose accept queue is full.
     ListenOverflow = "listen_overflow",
     /// Final ACK of a handshake while the accept queue was full or the owner had no room.

@@ -134,6 +134,12 @@ impl<H: Host> Stack<H> {
             0 => Fragments::empty(),
             len => stream.send.peek(outgoing.send_offset, len),
         };
+        if payload.len() != outgoing.len {
+            // Neither other bytes in their place nor fewer than the sequence numbers say may go out. To the
+            // connection the segment is lost; its timers try again, and give up in the end.
+            debug_assert!(false, "{outgoing:?}: {} bytes are there", payload.len());
+            return self.count_drop(DropReason::TcpPayloadMissing);
+        }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
         //# TCP implementations SHOULD pass the current Differentiated Services field value without
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
@@ -195,7 +201,7 @@ fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &m
         options: outgoing.options,
     };
     let header_len = header.emitted_len();
-    let copied = if outgoing.len <= TX_COPY_MAX { outgoing.len as usize } else { 0 };
+    let copied = if payload.len() <= TX_COPY_MAX { payload.len() as usize } else { 0 };
     let mut packet = pool.take(header_len + copied);
     let linear = packet.push_back(header_len + copied).expect("taken with room");
     header.emit(linear);

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::world::{Conn, LinkConfig, World};
+use crate::DropReason;
 use towpath_pool::LinkType;
 
 /// An established connection that has moved some bytes, and a packet of it.
@@ -79,6 +80,22 @@ proptest! {
         }
         w.run(10);
         still_works(&mut w, &client, &server);
+    }
+}
+
+/// A buffer that shows less than it says is a fault of ours: loud where it is looked for, and in a
+/// release build no segment goes out with other bytes than its numbers say.
+#[test]
+#[cfg_attr(debug_assertions, should_panic(expected = "0 bytes are there"))]
+fn no_segment_goes_without_its_bytes() {
+    for len in [100, 5000] {
+        let (mut w, client, server, _) = established(LinkType::Ip);
+        client.send.withhold();
+        w.a.write(&client, &vec![1; len]);
+        w.run(1000);
+        assert!(w.b.read(&server).is_empty());
+        assert!(w.a.drops(DropReason::TcpPayloadMissing) > 0);
+        assert!(w.take_seen().iter().all(|packet| packet.len() < 100), "headers alone went out");
     }
 }
 

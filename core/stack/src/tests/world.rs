@@ -115,12 +115,19 @@ struct SendState {
     ring: Arc<Mapping>,
     start: usize,
     len: usize,
+    /// Shows none of what it says that it has.
+    withholds: bool,
 }
 
 impl Send {
     pub fn new(capacity: usize) -> Self {
         let ring = Arc::new(Mapping::private(capacity).expect("memory"));
-        Self(Rc::new(RefCell::new(SendState { ring, start: 0, len: 0 })))
+        Self(Rc::new(RefCell::new(SendState { ring, start: 0, len: 0, withholds: false })))
+    }
+
+    /// From now on it shows none of what it says that it has.
+    pub fn withhold(&self) {
+        self.0.borrow_mut().withholds = true;
     }
 
     /// Puts in what fits; returns how many.
@@ -149,6 +156,9 @@ impl SendBuffer for Send {
     fn peek(&self, offset: u32, n: u32) -> Fragments {
         assert!(offset + n <= self.len(), "peeked beyond the buffer");
         let state = self.0.borrow();
+        if state.withholds {
+            return Fragments::empty();
+        }
         let capacity = state.ring.len();
         let at = (state.start + offset as usize) % capacity;
         let first = (n as usize).min(capacity - at);
