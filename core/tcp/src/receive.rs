@@ -393,6 +393,7 @@ impl Connection {
         // Marks that are passed follow, so that none is ever half the space away.
         self.small_end = self.small_end.max(self.snd_una);
         self.limited_end = self.limited_end.max(self.snd_una);
+        self.snd_wl2 = self.snd_wl2.max(self.snd_una);
 
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
         //# (5.3) When an ACK is received that acknowledges new data, restart the retransmission timer so
