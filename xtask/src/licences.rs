@@ -13,6 +13,7 @@ const ACCEPTED: &[&str] = &[
     "BSD-3-Clause",
     "0BSD",
     "ISC",
+    "NCSA",
     "Zlib",
     "Unicode-3.0",
     "Unlicense",

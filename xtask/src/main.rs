@@ -3,6 +3,7 @@
 
 mod bench;
 mod debian;
+mod fuzz;
 mod licences;
 mod requirements;
 mod test;
@@ -20,6 +21,8 @@ enum Chore {
     Test(test::Options),
     /// Ours beside the kernel's in one run: throughput, requests a second, idle CPU (needs root).
     Bench(bench::Options),
+    /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
+    Fuzz(fuzz::Options),
     /// Layer edges, unsafe-code bans and file hygiene.
     Tidy,
     /// Every dependency is permissively licensed.
@@ -33,6 +36,7 @@ fn main() -> Result<()> {
     match Chore::parse() {
         Chore::Test(options) => test::run(&root, &options),
         Chore::Bench(options) => bench::run(&root, &options),
+        Chore::Fuzz(options) => fuzz::run(&root, &options),
         Chore::Tidy => tidy::run(&root),
         Chore::Licences => licences::run(&root),
         Chore::Requirements => requirements::run(&root),
@@ -45,10 +49,10 @@ fn root() -> PathBuf {
     here.parent().expect("xtask lies in the workspace").to_path_buf()
 }
 
-/// What `cargo metadata` says about the workspace and its dependencies.
+/// What `cargo metadata` says about the workspace and its dependencies, the optional ones included.
 fn metadata(root: &Path) -> Result<serde_json::Value> {
     let output = std::process::Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked"])
+        .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
         .current_dir(root)
         .output()
         .context("cargo metadata")?;

@@ -1,0 +1,510 @@
+//! A [`Stack`] with one connection, whose FIFOs lie in shared memory as an engine's do. Peer, program and
+//! clock are the input; the wire is looked at packet by packet.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_ring::{
+    Attach, EngineRecv, EngineSend, Payload, Region, WINDOW_MIN, Windows, lock_rx, lock_tx,
+    program_fifo,
+};
+use towpath_shm::layout::Slot;
+use towpath_stack::net::InterfaceConfig;
+use towpath_stack::{
+    Budget, DatagramMeta, EchoMeta, Family, Host, Linger, PendingId, SocketEvent, SocketId,
+    SocketKind, SocketOption, Stack, StackConfig,
+};
+use towpath_tcp::{
+    Config, CongestionKind, Duration, Flags, Info, Instant, KeepAlive, Options, SackBlocks,
+    Segment, SeqNum, Timestamps,
+};
+use towpath_wire::{IpProtocol, MacAddr, checksum, ipv4, tcp};
+
+use crate::input::Input;
+use crate::ledger::{Ledger, Sent, stream};
+use crate::peer::{Edges, Peer};
+
+/// Runs one case; panics when the stack does what it may not.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut case = Case::new(&mut input);
+    case.shake_hands(&mut input);
+    for _ in 0..STEPS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        case.step(&mut input);
+    }
+}
+
+/// As in [`crate::connection`]: longer inputs take longer and find nothing more.
+const STEPS_MAX: usize = 400;
+/// The program writes no more in a case, so that numbers from the ISS on do not wrap.
+const WRITTEN_MAX: u32 = 1 << 22;
+/// What FIFOs grow to when autotuning is on: the second class of windows.
+const GROWN: u32 = 256 << 10;
+/// Turns until there is nothing more to do; each sends up to 256 packets.
+const TURNS_MAX: usize = 64;
+/// The socket's slot in the region.
+const SLOT: u32 = 1;
+const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const THEIRS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const PORT: u16 = 80;
+
+thread_local! {
+    /// Cases share it, so that windows come around with the bytes of earlier ones: another stream's,
+    /// which the ledger does not take for those of this one.
+    static MEMORY: (Region, Windows) = {
+        let region = Region::create().expect("shared memory");
+        let windows = Windows::new(&region, 1 << 30);
+        (region, windows)
+    };
+    static CASES: RefCell<u8> = const { RefCell::new(0) };
+}
+
+struct Case {
+    stack: Stack<Program>,
+    program: Program,
+    pool: Pool,
+    ports: Vec<Box<dyn Port>>,
+    wire: Rc<RefCell<Wire>>,
+    now: Instant,
+    region: Region,
+    id: SocketId,
+    ledger: Ledger,
+    peer: Peer,
+    /// Of the streams of this case.
+    seed: u8,
+    /// Our port, as the SYN had it.
+    port: u16,
+    /// The peer's initial number.
+    irs: SeqNum,
+    /// Bytes that the program has read.
+    read: u32,
+    closed: bool,
+    /// The last figures of the connection; None when it has ended.
+    info: Option<Info>,
+}
+
+impl Case {
+    fn new(input: &mut Input<'_>) -> Case {
+        let now = Instant(5_000_000_000);
+        let config = StackConfig { tcp: config(input), ..StackConfig::default() };
+        let seed = CASES.with_borrow_mut(|cases| {
+            *cases = cases.wrapping_add(1);
+            *cases
+        });
+        let mut stack = Stack::new(config, [input.u8(); 32], now);
+        let offloads = Offloads {
+            checksum: input.bool(),
+            tcp_segmentation: input.bool(),
+            ..Offloads::default()
+        };
+        let mtu = input.pick(&[1500u32, 576, 9000, 65_535]);
+        let interface = InterfaceConfig {
+            name: "eth0".to_string(),
+            link: LinkType::Ip,
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            mtu,
+            offloads,
+            addresses: vec![format!("{OURS}/24").parse().expect("a prefix")],
+            slaac: false,
+            any_address: false,
+        };
+        stack.net.add_interface(now, interface);
+        let wire = Rc::new(RefCell::new(Wire { offloads, ..Wire::default() }));
+        let ports: Vec<Box<dyn Port>> = vec![Box::new(End(Rc::clone(&wire)))];
+        let id = stack.open(SocketKind::Stream, Family::V4, 0).expect("room for a socket");
+        let (region, windows) = MEMORY.with(Clone::clone);
+        let capacity = input.pick(&[WINDOW_MIN, 16_384, 3_000]);
+        let capacity_max = if input.bool() { GROWN } else { capacity };
+        let recv = EngineRecv::new(&windows, SLOT, capacity, capacity_max);
+        let send = EngineSend::new(&windows, SLOT, capacity, capacity_max);
+        let remote = SocketAddr::V4(SocketAddrV4::new(THEIRS, PORT));
+        stack.connect(now, id, remote, recv, send).expect("a way to the peer");
+        Case {
+            stack,
+            program: Program,
+            pool: Pool::default(),
+            ports,
+            wire,
+            now,
+            region,
+            id,
+            ledger: Ledger::new(SeqNum(0), seed),
+            peer: Peer { stamp: input.u32(), seen: 0 },
+            seed,
+            port: 0,
+            irs: SeqNum(input.u32()),
+            read: 0,
+            closed: false,
+            info: None,
+        }
+    }
+
+    /// The peer means well until the connection is there.
+    fn shake_hands(&mut self, input: &mut Input<'_>) {
+        self.turn();
+        let syn = self.wire.borrow_mut().sent.pop_front().expect("a SYN");
+        let (header, _) = parse(&syn);
+        assert!(header.flags == Flags::SYN, "{header:?}");
+        self.port = header.src_port;
+        self.ledger = Ledger::established(header.seq, self.seed);
+        let timestamps = header.options.timestamps.filter(|_| !input.one_in(4));
+        let segment = Segment {
+            seq: self.irs,
+            ack: header.seq + 1,
+            flags: Flags::SYN | Flags::ACK,
+            window: input.u16(),
+            urgent: 0,
+            options: Options {
+                mss: Some(input.pick(&[1460u16, 536, 0, 256, 65_535])),
+                window_scale: input.pick(&[None, Some(0), Some(7), Some(14), Some(255)]),
+                sack_permitted: !input.one_in(4),
+                timestamps: timestamps
+                    .map(|ours| Timestamps { value: self.peer.stamp, echo: ours.value }),
+                sack: SackBlocks::new(),
+            },
+            payload_len: 0,
+            arrival: self.now,
+            ce: false,
+            segments: 1,
+        };
+        self.arrives(&segment);
+        self.settle();
+        assert!(self.info.is_some_and(|info| info.state.is_synchronized()), "the handshake failed");
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        match input.u8() % 16 {
+            0..8 => {
+                let segment = self.peer.forge(input, &self.edges(), self.now);
+                self.arrives(&segment);
+            }
+            8 | 9 => self.write(1 + u32::from(input.u16())),
+            10 => self.read(u32::from(input.u16())),
+            11 => self.now += Duration::from_micros(u64::from(input.u16()) * 40),
+            12 => {
+                if let Some(at) = self.stack.next_timeout() {
+                    self.now = self.now.max(at);
+                }
+            }
+            13 => self.set_option(input),
+            14 => self.tend_buffers(input),
+            _ => self.end(input),
+        }
+        self.settle();
+    }
+
+    fn edges(&self) -> Edges {
+        let Some(info) = &self.info else {
+            let zero = SeqNum(0);
+            return Edges { snd_una: zero, snd_nxt: zero, rcv_nxt: zero, rcv_adv: zero, mss: 1460 };
+        };
+        Edges {
+            snd_una: info.snd_una,
+            snd_nxt: info.snd_nxt,
+            rcv_nxt: info.rcv_nxt,
+            rcv_adv: info.rcv_nxt + info.rcv_wnd,
+            mss: info.snd_mss,
+        }
+    }
+
+    fn slot(&self) -> &Slot {
+        self.region.slot(SLOT).expect("the first slots exist")
+    }
+
+    fn write(&mut self, len: u32) {
+        if self.closed || self.ledger.is_shut() {
+            return;
+        }
+        let Some(send) = self.stack.send_buffer(self.id) else { return };
+        assert_eq!(send.attach(), Attach::Done);
+        let from = self.ledger.written();
+        let len = len.min(program_fifo::room(self.slot())).min(WRITTEN_MAX - from);
+        let bytes: Vec<u8> = (from..from + len).map(|index| stream(self.seed, index)).collect();
+        {
+            let slot = self.slot();
+            let _guard = lock_tx(slot, || true);
+            assert_eq!(program_fifo::write(&self.region, slot, 0, &bytes), bytes.len());
+            let _ = program_fifo::publish(slot, len);
+        }
+        self.ledger.on_write(len);
+        let pulled = self.stack.send_buffer(self.id).is_some_and(EngineSend::pull);
+        assert!(pulled, "what the program wrote was not believed");
+        self.stack.send_ready(self.id);
+    }
+
+    /// The peer's byte with number `n` is always the same, so that bytes in a wrong place show.
+    fn read(&mut self, len: u32) {
+        if self.closed {
+            return;
+        }
+        let slot = self.slot();
+        let mut bytes = vec![0; len.min(program_fifo::unread(slot)) as usize];
+        {
+            let _guard = lock_rx(slot, || true);
+            assert_eq!(program_fifo::peek(&self.region, slot, 0, &mut bytes), bytes.len());
+            let _ = program_fifo::consume(slot, bytes.len() as u32);
+        }
+        for byte in bytes {
+            self.read += 1;
+            let number = (self.irs + self.read).0;
+            assert_eq!(byte, stream(self.seed, number), "byte {} of the peer", self.read);
+        }
+        self.stack.recv_taken(self.now, self.id);
+    }
+
+    fn set_option(&mut self, input: &mut Input<'_>) {
+        let option = match input.u8() % 8 {
+            0 => SocketOption::NoDelay(input.bool()),
+            1 => SocketOption::Cork(input.bool()),
+            2 => SocketOption::MoreComing(input.bool()),
+            3 => SocketOption::MaxSegment(input.pick(&[0u16, 88, 256, 257, 1000])),
+            4 => SocketOption::QuickAck(input.bool()),
+            5 => SocketOption::KeepAlive(input.bool().then(KeepAlive::default)),
+            6 => {
+                let patience = Duration::from_millis(u64::from(input.u16()));
+                SocketOption::UserTimeout(input.bool().then_some(patience))
+            }
+            _ => SocketOption::Congestion(
+                input.pick(&[CongestionKind::Cubic, CongestionKind::NewReno]),
+            ),
+        };
+        // A socket that has ended takes none.
+        let _ = self.stack.set_option(self.id, option);
+    }
+
+    /// What an engine does with buffers: gives memory back, and follows SO_SNDBUF and SO_RCVBUF.
+    fn tend_buffers(&mut self, input: &mut Input<'_>) {
+        let (which, bytes) = (input.u8() % 4, 1 + u32::from(input.u16()));
+        if let Some(send) = self.stack.send_buffer(self.id) {
+            match which {
+                0 => drop(send.release_if_empty()),
+                1 => send.set_capacity(bytes),
+                _ => {}
+            }
+        }
+        if let Some(recv) = self.stack.recv_buffer(self.id) {
+            match which {
+                2 => drop(recv.release_if_empty()),
+                3 => recv.set_capacity(bytes),
+                _ => {}
+            }
+        }
+    }
+
+    /// Seldom, for afterwards less can happen.
+    fn end(&mut self, input: &mut Input<'_>) {
+        let what = input.u8() % 16;
+        if what < 4 {
+            self.ledger.on_shutdown();
+        }
+        match what {
+            0 | 1 => self.stack.shutdown_send(self.id),
+            2 | 3 => {
+                self.closed = true;
+                let linger = if what == 2 { Linger::Default } else { Linger::Abort };
+                self.stack.close(self.now, self.id, linger);
+            }
+            _ => {}
+        }
+    }
+
+    fn arrives(&mut self, segment: &Segment) {
+        self.ledger.on_peer(segment.ack);
+        let packet = self.packet(segment);
+        self.wire.borrow_mut().arriving.push_back(packet);
+    }
+
+    fn packet(&self, segment: &Segment) -> Vec<u8> {
+        let header = tcp::Header {
+            src_port: PORT,
+            dst_port: self.port,
+            seq: segment.seq,
+            ack: segment.ack,
+            flags: segment.flags,
+            window: segment.window,
+            checksum: 0,
+            urgent: segment.urgent,
+            header_len: 0,
+            options: segment.options,
+        };
+        let len = header.emitted_len() + segment.payload_len as usize;
+        let ip = ipv4::Header {
+            tos: if segment.ce { 3 } else { 0 },
+            total_len: (20 + len) as u16,
+            ident: 0,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            ttl: 64,
+            protocol: IpProtocol::TCP,
+            src: THEIRS,
+            dst: OURS,
+            options: ipv4::Options::EMPTY,
+        };
+        let mut bytes = vec![0; 20 + len];
+        let at = ip.emit(&mut bytes);
+        let payload = at + header.emit(&mut bytes[at..]);
+        // The first byte of the stream follows the SYN.
+        let first = segment.seq.0.wrapping_sub(self.irs.0);
+        let first = first.wrapping_add(u32::from(segment.flags.contains(Flags::SYN)));
+        for (byte, offset) in bytes[payload..].iter_mut().zip(0u32..) {
+            let number = self.irs.0.wrapping_add(first).wrapping_add(offset);
+            *byte = stream(self.seed, number);
+        }
+        let pseudo = checksum::pseudo_v4(THEIRS, OURS, IpProtocol::TCP, len as u16);
+        let sum = checksum::finish(checksum::sum(&bytes[at..], pseudo));
+        let place = at + tcp::CHECKSUM_OFFSET;
+        bytes[place..place + 2].copy_from_slice(&sum.to_be_bytes());
+        bytes
+    }
+
+    fn turn(&mut self) -> bool {
+        let Self { stack, program, pool, ports, now, .. } = self;
+        stack.turn(*now, program, ports, pool, Budget::default()).more
+    }
+
+    /// Turns until there is nothing to do at this moment, and looks at all that went out.
+    fn settle(&mut self) {
+        for _ in 0..TURNS_MAX {
+            let more = self.turn();
+            self.info = self.stack.info(self.now, self.id).and_then(|socket| socket.tcp);
+            if let Some(info) = &self.info {
+                self.ledger.on_una(info.snd_una);
+            }
+            let sent = std::mem::take(&mut self.wire.borrow_mut().sent);
+            for packet in sent {
+                self.check(&packet);
+            }
+            if !more {
+                return;
+            }
+        }
+        panic!("the stack never comes to rest");
+    }
+
+    fn check(&mut self, packet: &[u8]) {
+        let (header, payload) = parse(packet);
+        if let Some(stamps) = header.options.timestamps {
+            self.peer.seen = stamps.value;
+        }
+        let Some(info) = &self.info else {
+            // Of a connection that has ended only what has no bytes is left: resets, and the ACKs of a
+            // TIME-WAIT.
+            assert!(payload.is_empty(), "{header:?} with {} bytes", payload.len());
+            return;
+        };
+        self.ledger.on_sent(Sent {
+            seq: header.seq,
+            flags: header.flags,
+            len: payload.len() as u32,
+            payload: Some(payload),
+            snd_wnd: info.snd_wnd,
+        });
+    }
+}
+
+/// The owner of the stack, which hears nothing: the case looks at the socket itself.
+struct Program;
+
+impl Host for Program {
+    type Recv = EngineRecv;
+    type Send = EngineSend;
+
+    fn accept(
+        &mut self,
+        _: u32,
+        _: SocketId,
+        _: SocketAddr,
+        _: SocketAddr,
+    ) -> Option<(u32, EngineRecv, EngineSend)> {
+        None
+    }
+
+    fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
+
+    fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
+        false
+    }
+
+    fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {}
+
+    fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {}
+
+    fn event(&mut self, _: u32, _: SocketEvent) {}
+}
+
+/// Packets in both directions.
+#[derive(Debug, Default)]
+struct Wire {
+    offloads: Offloads,
+    arriving: VecDeque<Vec<u8>>,
+    sent: VecDeque<Vec<u8>>,
+}
+
+/// The stack's end of it.
+struct End(Rc<RefCell<Wire>>);
+
+impl Port for End {
+    fn poll(&mut self, _: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let mut wire = self.0.borrow_mut();
+        let n = max.min(wire.arriving.len());
+        for bytes in wire.arriving.drain(..n) {
+            let mut packet = pool.take(bytes.len());
+            packet.push_back(bytes.len()).expect("taken with room").copy_from_slice(&bytes);
+            out.push_back(packet);
+        }
+        n
+    }
+
+    fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let mut wire = self.0.borrow_mut();
+        let mut n = 0;
+        for packet in batch.drain(..) {
+            let mut bytes = vec![0; packet.len()];
+            packet.copy_to(0, &mut bytes);
+            wire.sent.push_back(bytes);
+            pool.give(packet);
+            n += 1;
+        }
+        n
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.0.borrow().offloads
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+fn parse(packet: &[u8]) -> (tcp::Header, &[u8]) {
+    let (ip, payload) = ipv4::Header::parse(packet).expect("the stack sends IPv4");
+    assert_eq!((ip.src, ip.dst, ip.protocol), (OURS, THEIRS, IpProtocol::TCP));
+    let segment = &packet[payload];
+    let header = tcp::Header::parse(segment).expect("with TCP in it");
+    (header, &segment[usize::from(header.header_len)..])
+}
+
+fn config(input: &mut Input<'_>) -> Config {
+    Config {
+        sack: !input.one_in(4),
+        timestamps: input.bool(),
+        nodelay: input.bool(),
+        window_scale: input.u8() % 15,
+        initial_window: input.pick(&[10u8, 1, 255]),
+        congestion: input.pick(&[CongestionKind::Cubic, CongestionKind::NewReno]),
+        ..Config::default()
+    }
+}

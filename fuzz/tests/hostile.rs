@@ -1,0 +1,66 @@
+//! The harnesses with bytes of a seeded generator.
+//!
+//! `TOWPATH_HOSTILE_CASES` runs so many cases instead of the few that CI has time for, and
+//! `TOWPATH_HOSTILE_SEED` begins with another than the first:
+//!
+//! ```sh
+//! TOWPATH_HOSTILE_CASES=100000000 cargo test --release -p towpath-fuzz --test hostile
+//! ```
+
+use std::str::FromStr;
+
+/// Steps take up to some forty bytes each.
+const LEN_MAX: u64 = 4096;
+
+#[test]
+fn a_connection_with_a_hostile_peer() {
+    run_cases(20_000, towpath_fuzz::connection::run);
+}
+
+#[test]
+fn a_stack_with_a_hostile_peer() {
+    run_cases(1_000, towpath_fuzz::stack::run);
+}
+
+/// Names the case that failed.
+struct Running(u64);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "failed in case {}; again: TOWPATH_HOSTILE_SEED={} TOWPATH_HOSTILE_CASES=1",
+                self.0, self.0
+            );
+        }
+    }
+}
+
+fn run_cases(usual: u64, run: fn(&[u8])) {
+    let first = variable("TOWPATH_HOSTILE_SEED").unwrap_or(0);
+    let cases = variable("TOWPATH_HOSTILE_CASES").unwrap_or(usual);
+    for seed in first..first + cases {
+        let _running = Running(seed);
+        run(&bytes(seed));
+    }
+}
+
+fn variable<T: FromStr>(name: &str) -> Option<T> {
+    let value = std::env::var(name).ok()?;
+    let parsed = value.parse().ok();
+    assert!(parsed.is_some(), "{name}={value}: a number was expected");
+    parsed
+}
+
+/// Random bytes, the same for the same seed (SplitMix64).
+fn bytes(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0xd134_2543_de82_ef95);
+    let mut roll = move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    let len = roll() % LEN_MAX;
+    (0..len.div_ceil(8)).flat_map(|_| roll().to_le_bytes()).collect()
+}

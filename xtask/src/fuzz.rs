@@ -1,0 +1,124 @@
+//! Fuzzing with coverage: the harnesses of `fuzz/`, and libFuzzer to find them inputs.
+//!
+//! A stable compiler has all that libFuzzer needs, LLVM's pass that counts edges; it has no sanitizers,
+//! and the code under test, which is safe Rust, asserts what it must hold.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// The harness.
+    target: Target,
+    /// Stop after so many seconds [default: go on until something is found].
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Run this input once instead, to see how it fails.
+    #[arg(long, conflicts_with = "seconds")]
+    input: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Target {
+    /// A TCP connection whose peer, program and clock are the input.
+    Connection,
+    /// A whole stack with one connection, its FIFOs in shared memory.
+    Stack,
+}
+
+impl Target {
+    fn name(self) -> &'static str {
+        match self {
+            Target::Connection => "connection",
+            Target::Stack => "stack",
+        }
+    }
+}
+
+/// What makes LLVM count edges and compared values for libFuzzer.
+const COVERAGE: &str = "-Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
+/// Bytes of an input: some hundred steps of a case, as in `fuzz/tests/hostile.rs`.
+const LEN_MAX: u32 = 4096;
+/// Seconds after which an input counts as one that never ends; the slowest take some milliseconds.
+const PATIENCE: u32 = 20;
+
+pub fn run(root: &Path, options: &Options) -> Result<()> {
+    let name = options.target.name();
+    let folder = root.join("target/fuzz");
+    let binary = build(root, &folder, name)?;
+    if let Some(input) = &options.input {
+        let status = Command::new(binary).arg(input).status().context("the fuzz target")?;
+        ensure!(status.success(), "{} fails: {status}", input.display());
+        return Ok(());
+    }
+    let (corpus, findings) = (folder.join("corpus").join(name), folder.join("findings").join(name));
+    for folder in [&corpus, &findings] {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    let before = files(&findings)?;
+    let status = Command::new(binary)
+        .arg(&corpus)
+        .arg(format!("-artifact_prefix={}/", findings.display()))
+        .arg(format!("-max_len={LEN_MAX}"))
+        // Long inputs from the start: a connection has to live for a while before it can go wrong.
+        .arg("-len_control=0")
+        .arg(format!("-timeout={PATIENCE}"))
+        .arg(format!("-max_total_time={}", options.seconds.unwrap_or(0)))
+        .arg("-print_final_stats=1")
+        .current_dir(root)
+        .status()
+        .context("the fuzz target")?;
+    if status.success() {
+        println!("nothing found; inputs that reach new code are in {}", corpus.display());
+        return Ok(());
+    }
+    let new: Vec<_> = files(&findings)?.into_iter().filter(|file| !before.contains(file)).collect();
+    for file in &new {
+        println!("found: {}", file.display());
+        println!("again: cargo xtask fuzz {name} --input {}", file.display());
+    }
+    bail!("the fuzz target ended with {status}, {} inputs found", new.len())
+}
+
+/// The target with counters, in a target folder of its own: the flags would rebuild everything else.
+fn build(root: &Path, folder: &Path, name: &str) -> Result<PathBuf> {
+    let host = host()?;
+    let status = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--profile",
+            "fuzz",
+            "--package",
+            "towpath-fuzz",
+            "--features",
+            "libfuzzer",
+        ])
+        // Named although it is the host's, so that build scripts are built without the flags.
+        .args(["--bin", name, "--target", &host])
+        .env("RUSTFLAGS", COVERAGE)
+        .env("CARGO_TARGET_DIR", folder)
+        .current_dir(root)
+        .status()
+        .context("cargo build")?;
+    ensure!(status.success(), "the build failed (libFuzzer is C++: it needs a compiler `c++`)");
+    Ok(folder.join(host).join("fuzz").join(name))
+}
+
+fn host() -> Result<String> {
+    let output = Command::new("rustc").arg("-vV").output().context("rustc -vV")?;
+    let text = String::from_utf8(output.stdout)?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc -vV names no host")?.to_owned())
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    entries.map(|entry| Ok(entry?.path())).collect()
+}
