@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
 };
-use towpath_ring::{Channel, Region};
+use towpath_ring::{Channel, Region, Rung, Status};
 use towpath_shm::control::{DATA_MAX, Reply, Request, call};
 use towpath_shm::layout::{Command, Plain, Slot, VERSION, op};
 
@@ -27,9 +27,11 @@ const RING_FULL_TRIES: u32 = 1000;
 #[derive(Debug)]
 pub struct Client {
     region: Region,
+    status: Status,
     channel: Channel,
     control: HighFd,
     engine_bell: HighFd,
+    rung: Rung,
     bell: HighFd,
     commands: Lock<()>,
     calls: Lock<()>,
@@ -43,6 +45,7 @@ pub struct Cloned {
     pub control: HighFd,
     number: u32,
     channel: OwnedFd,
+    engine_bell: OwnedFd,
     bell: OwnedFd,
 }
 
@@ -68,16 +71,17 @@ impl Client {
         let (number, fds) = hello(&control, &held)?;
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(PROTOCOL);
-        let (again, channel, engine_bell, bell) = (next()?, next()?, next()?, next()?);
+        let (again, status, channel) = (next()?, next()?, next()?);
+        let (engine_bell, bell) = (next()?, next()?);
         close(again);
-        // Several threads may read it: whoever comes second must not sleep.
-        rustix::fs::fcntl_setfl(&bell, rustix::fs::OFlags::NONBLOCK)?;
         towpath_ring::set_channel(number);
         Ok(Self {
             region,
+            status: Status::map(raised(status)).map_err(build_mismatch)?,
             channel: Channel::map(raised(channel)).map_err(build_mismatch)?,
             control,
             engine_bell: HighFd::new(engine_bell),
+            rung: Rung::default(),
             bell: HighFd::new(bell),
             commands: Lock::new(()),
             calls: Lock::new(()),
@@ -103,20 +107,22 @@ impl Client {
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(PROTOCOL);
         let number = reply.b;
-        Ok(Cloned { control: HighFd::new(next()?), number, channel: next()?, bell: next()? })
+        let control = HighFd::new(next()?);
+        let (channel, engine_bell, bell) = (next()?, next()?, next()?);
+        Ok(Cloned { control, number, channel, engine_bell, bell })
     }
 
     /// In the child after fork: the attachment on the channel that was cloned before. The parent's
     /// one is to be abandoned then.
     pub fn forked(&self, cloned: Cloned) -> Result<Self, Error> {
-        let engine_bell = rustix::io::fcntl_dupfd_cloexec(self.engine_bell.borrow(), 3)?;
-        rustix::fs::fcntl_setfl(&cloned.bell, rustix::fs::OFlags::NONBLOCK)?;
         towpath_ring::set_channel(cloned.number);
         Ok(Self {
             region: self.region.clone(),
+            status: self.status.clone(),
             channel: Channel::map(raised(cloned.channel)).map_err(build_mismatch)?,
             control: cloned.control,
-            engine_bell: HighFd::new(engine_bell),
+            engine_bell: HighFd::new(cloned.engine_bell),
+            rung: Rung::default(),
             bell: HighFd::new(cloned.bell),
             commands: Lock::new(()),
             calls: Lock::new(()),
@@ -200,7 +206,7 @@ impl Client {
 
     /// Wakes the engine if it sleeps.
     pub fn ring_engine(&self) {
-        towpath_ring::ring_engine(&self.region, self.engine_bell.borrow());
+        towpath_ring::ring_engine(&self.status, &self.rung, self.engine_bell.borrow());
     }
 
     /// The slot of a socket, or None when the engine gave it to another one meanwhile.
@@ -227,7 +233,8 @@ impl Client {
         &self.control
     }
 
-    /// The eventfd that the engine writes when this process sleeps and there is an event.
+    /// The socket to which the engine writes when this process sleeps and there is an event. Whoever finds
+    /// it readable takes what is there: full of rings that nobody took, it would tell of no further one.
     pub fn bell(&self) -> &HighFd {
         &self.bell
     }
@@ -344,7 +351,7 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
 
 fn recv_reply(control: &HighFd, fds: &mut Vec<OwnedFd>) -> Result<Reply, Error> {
     let mut bytes = [0; size_of::<Reply>()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -388,13 +395,15 @@ impl Cloned {
     /// In the parent: what the child has now.
     pub fn close(self) {
         close(self.channel);
+        close(self.engine_bell);
         close(self.bell);
     }
 
     /// For a new image: only the control socket is needed; it says hello on it.
     pub fn into_control(self) -> HighFd {
-        let Self { control, number: _, channel, bell } = self;
+        let Self { control, number: _, channel, engine_bell, bell } = self;
         close(channel);
+        close(engine_bell);
         close(bell);
         control
     }

@@ -3,11 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use towpath_ring::{Channel, EngineChannel, doorbell};
 
 use crate::holds::Holds;
 use crate::processes::Expected;
+use crate::sys;
 
 /// Names a channel while it lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,10 +26,8 @@ impl ChannelId {
 pub(crate) struct Attached {
     /// Our end of the control socket.
     pub control: OwnedFd,
-    /// Rung when the process sleeps and has events.
-    pub doorbell: OwnedFd,
     /// None before HELLO.
-    pub ring: Option<EngineChannel>,
+    pub link: Option<Link>,
     /// Sockets it has descriptors for.
     pub holds: Holds,
     /// Sockets that it has closed and others hold still: a thread of it may have been at one.
@@ -48,6 +47,16 @@ pub(crate) struct Attached {
     pub touched: bool,
 }
 
+/// What a process image and the engine tell each other by.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub ring: EngineChannel,
+    /// Our end of the bell that is rung when the process sleeps and has events.
+    pub doorbell: OwnedFd,
+    /// What the process rings, in the poller.
+    pub engine_bell: OwnedFd,
+}
+
 /// All of them. Ids are used again.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
@@ -55,6 +64,29 @@ pub(crate) struct Channels {
     count: usize,
     max: u32,
     touched: Vec<ChannelId>,
+}
+
+impl Link {
+    /// Fresh memory with empty rings and fresh bells, for a new process image; and its end of the bell
+    /// that we ring. `lost`: the program shall look at everything first.
+    pub fn new(lost: bool) -> io::Result<(Self, OwnedFd)> {
+        let channel = Channel::create()?;
+        if lost {
+            channel.header().events_lost.store(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        let (doorbell, theirs) = doorbell::pair()?;
+        let engine_bell = doorbell::create()?;
+        Ok((Self { ring: EngineChannel::new(channel), doorbell, engine_bell }, theirs))
+    }
+}
+
+impl Attached {
+    /// What is to be closed when it is gone. Whoever waits at the other end learns of it now.
+    pub fn into_descriptors(self) -> impl Iterator<Item = OwnedFd> {
+        let _ = shutdown(&self.control, Shutdown::Both);
+        let bells = self.link.map(|link| [link.doorbell, link.engine_bell]);
+        bells.into_iter().flatten().chain([self.control])
+    }
 }
 
 impl Channels {
@@ -70,10 +102,11 @@ impl Channels {
         }
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        // Older kernels have no such option: there what comes is closed elsewhere.
+        let _ = sys::refuse_descriptors(ours.as_fd());
         let attached = Attached {
             control: ours,
-            doorbell: doorbell::create()?,
-            ring: None,
+            link: None,
             holds: Holds::default(),
             closed: Holds::default(),
             pid: 0,
@@ -92,20 +125,6 @@ impl Channels {
         Ok((ChannelId(index as u32), theirs))
     }
 
-    /// Fresh memory with empty rings, for a new process image. `lost`: the program shall look at
-    /// everything first.
-    pub fn start(&mut self, id: ChannelId, lost: bool) -> io::Result<()> {
-        let Some(attached) = self.get_mut(id) else {
-            return Ok(());
-        };
-        let channel = Channel::create()?;
-        if lost {
-            channel.header().events_lost.store(1, std::sync::atomic::Ordering::Relaxed);
-        }
-        attached.ring = Some(EngineChannel::new(channel));
-        Ok(())
-    }
-
     pub fn remove(&mut self, id: ChannelId) -> Option<Box<Attached>> {
         let attached = self.slab.get_mut(id.0 as usize)?.take()?;
         self.count -= 1;
@@ -118,6 +137,12 @@ impl Channels {
 
     pub fn get_mut(&mut self, id: ChannelId) -> Option<&mut Attached> {
         self.slab.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    /// All of them are gone; gives what there was of descriptors.
+    pub fn end(&mut self) -> impl Iterator<Item = OwnedFd> {
+        self.count = 0;
+        self.slab.drain(..).flatten().flat_map(|attached| attached.into_descriptors())
     }
 
     /// All ids; a scan of one cache line each is what looking for commands costs. With thousands of
@@ -135,7 +160,7 @@ impl Channels {
         self.slab
             .iter()
             .flatten()
-            .any(|attached| attached.ring.as_ref().is_some_and(EngineChannel::has_commands))
+            .any(|attached| attached.link.as_ref().is_some_and(|link| link.ring.has_commands()))
     }
 
     /// Puts an event into a process's ring. False: it broke the rules.
@@ -143,10 +168,10 @@ impl Channels {
         let Some(attached) = self.slab.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else {
             return true;
         };
-        let Some(ring) = &mut attached.ring else {
+        let Some(link) = &mut attached.link else {
             return true;
         };
-        if ring.push_event(slot, bits).is_err() {
+        if link.ring.push_event(slot, bits).is_err() {
             return false;
         }
         if !std::mem::replace(&mut attached.touched, true) {
@@ -163,8 +188,8 @@ impl Channels {
                 continue;
             };
             attached.touched = false;
-            if let Some(ring) = &attached.ring {
-                ring.ring(attached.doorbell.as_fd());
+            if let Some(link) = &attached.link {
+                link.ring.ring(link.doorbell.as_fd());
             }
         }
     }
@@ -174,8 +199,8 @@ impl Channels {
         self.slab
             .iter()
             .flatten()
-            .filter_map(|attached| attached.ring.as_ref())
-            .map(EngineChannel::events_lost)
+            .filter_map(|attached| attached.link.as_ref())
+            .map(|link| link.ring.events_lost())
             .sum()
     }
 }

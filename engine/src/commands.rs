@@ -35,12 +35,12 @@ impl Engine {
     /// Takes up to `max` commands of one program. True: there are more.
     pub(crate) fn drain_ring(&mut self, now: Instant, id: ChannelId, max: usize) -> bool {
         for _ in 0..max {
-            let Some(ring) =
-                self.host.channels.get_mut(id).and_then(|attached| attached.ring.as_mut())
+            let Some(link) =
+                self.host.channels.get_mut(id).and_then(|attached| attached.link.as_mut())
             else {
                 return false;
             };
-            match ring.pop_command() {
+            match link.ring.pop_command() {
                 Ok(Some(command)) => self.command(now, id, &command),
                 Ok(None) => return false,
                 Err(_) => {

@@ -11,13 +11,14 @@ use towpath_tcp::Instant;
 use crate::channels::ChannelId;
 use crate::engine::Engine;
 use crate::errno::{
-    EAFNOSUPPORT, EALREADY, EBADF, EINVAL, EISCONN, ENOBUFS, EOPNOTSUPP, EPROTO, EPROTONOSUPPORT,
-    Errno,
+    EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, EINVAL, EISCONN, ENOBUFS, EOPNOTSUPP, EPROTO,
+    EPROTONOSUPPORT, Errno,
 };
 use crate::host::fits;
 use crate::options::bind_options;
 use crate::slots::{AF_INET, AF_INET6, present, state};
-use crate::wire::{self, Received};
+use crate::sys;
+use crate::wire::{self, Received, Sent};
 
 /// Linux's `somaxconn`.
 const BACKLOG_MAX: u32 = 4096;
@@ -34,6 +35,10 @@ impl Engine {
         match wire::receive(attached.control.as_fd()) {
             Received::Nothing => {}
             Received::End => self.detach(now, id),
+            Received::Descriptors(descriptors) => {
+                self.closer.close(descriptors);
+                self.hostile.push(id);
+            }
             Received::Request(request) => {
                 self.host.counters.requests += 1;
                 if !self.answer(now, id, &request) {
@@ -45,13 +50,23 @@ impl Engine {
 
     /// False: the process does not take the answer.
     fn answer(&mut self, now: Instant, id: ChannelId, request: &Request) -> bool {
-        let (reply, fds) = match self.handle(now, id, request) {
-            Ok(answer) => answer,
-            Err(Errno(errno)) => (Reply { errno, ..Reply::default() }, Vec::new()),
-        };
+        let refused = |errno| (Reply { errno, ..Reply::default() }, Vec::new());
+        let (answer, fds) =
+            self.handle(now, id, request).unwrap_or_else(|Errno(errno)| refused(errno));
         let Some(attached) = self.host.channels.get(id) else { return true };
+        let control = attached.control.as_fd();
+        // How many descriptors may be on their way is limited for all processes of the engine's user
+        // together. A program that asks for them takes them before it asks again.
+        let greedy = !fds.is_empty() && sys::has_unreceived(control);
         let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        wire::reply(attached.control.as_fd(), &reply, &borrowed)
+        let reply = |reply: &Reply, fds: &[BorrowedFd<'_>]| wire::reply(control, reply, fds);
+        let sent = match if greedy { Sent::No } else { reply(&answer, &borrowed) } {
+            Sent::TooMany => reply(&refused(EAGAIN).0, &[]),
+            sent => sent,
+        };
+        // The program may have received, used and closed them by now: then this is the last close.
+        self.closer.close(fds);
+        sent == Sent::Yes
     }
 
     fn handle(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
@@ -59,7 +74,7 @@ impl Engine {
         match request.call {
             call::HELLO => return self.hello(now, id, request),
             call::REGION => return self.region(),
-            _ if self.host.channels.get(id).is_none_or(|attached| attached.ring.is_none()) => {
+            _ if self.host.channels.get(id).is_none_or(|attached| attached.link.is_none()) => {
                 return Err(Errno(EPROTO));
             }
             call::CLONE => return self.clone_channel(id, request.a),
@@ -118,29 +133,19 @@ impl Engine {
         let listed = std::mem::take(&mut attached.listed);
         self.no_more_a_clone(id);
         // Fresh rings: whatever the old image left half done in its own is forgotten with them.
-        self.host.channels.start(id, false).map_err(|_| Errno(ENOBUFS))?;
+        let descriptors = self.link(id, false).map_err(|_| Errno(ENOBUFS))?;
         self.release_locks(id);
         self.keep_only(now, id, &listed);
         let reply = Reply { a: VERSION, b: id.number(), ..Reply::default() };
-        Ok((reply, self.welcome(id)?))
+        Ok((reply, descriptors.into()))
     }
 
     fn region(&self) -> Answer {
         let file = self.host.region.mapping().file().ok_or(Errno(EPROTO))?;
-        Ok((Reply { a: VERSION, ..Reply::default() }, vec![duplicate(file)?]))
-    }
-
-    /// Region, channel, engine doorbell, own doorbell.
-    pub(crate) fn welcome(&self, id: ChannelId) -> Result<Vec<OwnedFd>, Errno> {
-        let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
-        let channel = attached.ring.as_ref().map(|ring| ring.channel().mapping());
-        let fds = [
-            self.host.region.mapping().file(),
-            channel.and_then(|mapping| mapping.file()),
-            Some(&self.bell),
-            Some(&attached.doorbell),
-        ];
-        fds.into_iter().map(|fd| duplicate(fd.ok_or(Errno(EPROTO))?)).collect()
+        Ok((
+            Reply { a: VERSION, ..Reply::default() },
+            vec![file.try_clone().map_err(|_| Errno(ENOBUFS))?],
+        ))
     }
 
     fn socket(&mut self, id: ChannelId, family: u32, protocol: u32) -> Result<Reply, Errno> {
@@ -337,10 +342,6 @@ impl Engine {
         reply.data[..lines.len()].copy_from_slice(&lines);
         reply
     }
-}
-
-fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
-    fd.try_clone().map_err(|_| Errno(ENOBUFS))
 }
 
 fn describe(iface: &towpath_stack::net::Interface) -> Interface {

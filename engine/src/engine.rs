@@ -5,14 +5,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use towpath_pool::{Pool, Port};
-use towpath_ring::{Region, Windows, doorbell};
+use towpath_ring::{EngineStatus, Region, Windows};
 use towpath_shm::layout::{CHANNELS_MAX, SLOTS_MAX};
 use towpath_stack::Stack;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_tcp::Instant;
 
-use crate::channels::{ChannelId, Channels};
+use crate::channels::{ChannelId, Channels, Link};
 use crate::clock;
+use crate::closer::Closer;
 use crate::config::{EngineConfig, RouteConfig};
 use crate::holds::Holds;
 use crate::host::Host;
@@ -30,8 +31,9 @@ pub struct Engine {
     pub(crate) ports: Vec<Box<dyn Port>>,
     pub(crate) pool: Pool,
     pub(crate) poller: Poller,
-    /// Rung by programs.
-    pub(crate) bell: OwnedFd,
+    /// What all programs read.
+    pub(crate) status: EngineStatus,
+    pub(crate) closer: Closer,
     pub(crate) remote: Remote,
     pub(crate) spin: Spin,
     pub(crate) exit_when_unused: bool,
@@ -133,10 +135,8 @@ impl Engine {
         join(&mut stack, now, config.interfaces, config.routes, ports.len())?;
         let region = Region::create()?;
         let windows = Windows::new(&region, config.memory_cap);
-        let (remote, bell, mut poller) =
-            (Remote::new()?, doorbell::create()?, Poller::new(&ports)?);
+        let (remote, mut poller) = (Remote::new()?, Poller::new(&ports)?);
         poller.add(remote.bell(), Source::Remote)?;
-        poller.add(bell.as_fd(), Source::Doorbell)?;
         let host = Host {
             slots: Slots::new(&region, sockets_max),
             channels: Channels::new(config.channels_max.min(CHANNELS_MAX)),
@@ -159,7 +159,8 @@ impl Engine {
             ports,
             pool: Pool::default(),
             poller,
-            bell,
+            status: EngineStatus::create()?,
+            closer: Closer::default(),
             remote,
             spin: Spin::new(),
             exit_when_unused: config.exit_when_unused,
@@ -205,18 +206,52 @@ impl Engine {
             && let Err(error) = self.poller.add(attached.control.as_fd(), Source::Control(id))
         {
             // Its end would never be noticed.
-            self.host.channels.remove(id);
+            self.forget_channel(id);
             return Err(error);
         }
         self.host.counters.attached += 1;
         self.leave_at = None;
         Ok((id, theirs))
     }
+
+    /// Fresh rings and bells for a channel's new process image. Gives what it is told: region, status
+    /// page, channel, engine doorbell, own doorbell.
+    pub(crate) fn link(&mut self, id: ChannelId, lost: bool) -> io::Result<[OwnedFd; 5]> {
+        let (link, bell) = Link::new(lost)?;
+        let again = |fd: Option<&OwnedFd>| fd.ok_or(io::ErrorKind::Unsupported)?.try_clone();
+        let descriptors = [
+            again(self.host.region.mapping().file())?,
+            again(self.status.file())?,
+            again(link.ring.channel().mapping().file())?,
+            again(Some(&link.engine_bell))?,
+            bell,
+        ];
+        let attached = self.host.channels.get_mut(id).ok_or(io::ErrorKind::NotFound)?;
+        self.poller.add(link.engine_bell.as_fd(), Source::Doorbell)?;
+        let old = attached.link.replace(link);
+        self.end_link(old);
+        Ok(descriptors)
+    }
+
+    /// A process image is gone, or is to be heard no more.
+    pub(crate) fn end_link(&mut self, link: Option<Link>) {
+        let Some(link) = link else { return };
+        self.poller.remove(link.engine_bell.as_fd());
+        self.closer.close([link.doorbell, link.engine_bell]);
+    }
+
+    /// Nothing of a channel is left but its id, which is used again.
+    pub(crate) fn forget_channel(&mut self, id: ChannelId) {
+        let Some(mut attached) = self.host.channels.remove(id) else { return };
+        self.end_link(attached.link.take());
+        self.closer.close(attached.into_descriptors());
+    }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
         self.remote.close();
+        self.closer.close(self.host.channels.end());
     }
 }
 

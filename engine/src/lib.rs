@@ -10,6 +10,7 @@
 
 mod channels;
 mod clock;
+mod closer;
 mod commands;
 mod config;
 mod control;
@@ -29,6 +30,7 @@ mod run;
 mod show;
 mod slots;
 mod sweep;
+mod sys;
 mod tcp_info;
 mod wire;
 

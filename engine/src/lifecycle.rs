@@ -127,7 +127,7 @@ impl Engine {
     fn park(&mut self, now: Instant, id: ChannelId, slot: u32) -> bool {
         let in_flight = self.host.slots.shared(slot).in_flight.load(Acquire);
         // Whoever broke the rules is not believed.
-        let honest = self.host.channels.get(id).is_some_and(|attached| attached.ring.is_some());
+        let honest = self.host.channels.get(id).is_some_and(|attached| attached.link.is_some());
         let Some(entry) = self.host.slots.get_mut(slot) else { return false };
         if in_flight == 0
             || !honest
@@ -299,9 +299,10 @@ impl Engine {
         self.spawned(now, id);
         self.orphan_clones(id);
         self.no_more_a_clone(id);
-        if let Some(attached) = self.host.channels.remove(id) {
+        if let Some(attached) = self.host.channels.get(id) {
             self.poller.remove(attached.control.as_fd());
         }
+        self.forget_channel(id);
         self.hostile.retain(|hostile| *hostile != id);
     }
 
@@ -310,9 +311,8 @@ impl Engine {
         while let Some(id) = self.hostile.pop() {
             if self.host.channels.get(id).is_some() {
                 self.host.counters.hostile_channels += 1;
-                if let Some(attached) = self.host.channels.get_mut(id) {
-                    attached.ring = None;
-                }
+                let link = self.host.channels.get_mut(id).and_then(|attached| attached.link.take());
+                self.end_link(link);
                 self.close_parked_by(now, id);
                 self.detach(now, id);
             }

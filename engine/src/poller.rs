@@ -25,8 +25,8 @@ pub(crate) enum Source {
     Gone(ChannelId),
 }
 
-/// An epoll instance with everything the engine waits for. Level-triggered: what is not dealt with
-/// comes again.
+/// An epoll instance with everything the engine waits for. Level-triggered, so that what is not dealt
+/// with comes again, but for the programs' bells: those are never read, and each ring comes once.
 pub(crate) struct Poller {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
@@ -78,7 +78,11 @@ impl Poller {
     }
 
     pub fn add(&mut self, fd: BorrowedFd<'_>, source: Source) -> io::Result<()> {
-        epoll::add(&self.epoll, fd, source.token(), EventFlags::IN)?;
+        let how = match source {
+            Source::Doorbell => EventFlags::IN | EventFlags::ET,
+            _ => EventFlags::IN,
+        };
+        epoll::add(&self.epoll, fd, source.token(), how)?;
         self.watched += 1;
         Ok(())
     }

@@ -16,7 +16,6 @@
 //! sockets. So a clone keeps what the parent closes and is given what the parent comes by, until the new
 //! process has said what it really has.
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use towpath_shm::control::{Reply, purpose};
@@ -72,11 +71,8 @@ impl Engine {
         // As fork says it of too many processes.
         let (clone, control) = self.open_channel().map_err(|_| Errno(EAGAIN))?;
         // The child inherits epoll sets whose events went to its parent: it looks at everything.
-        let started = self.host.channels.start(clone, true);
-        let fds = started.map_err(|_| Errno(EAGAIN)).and_then(|()| self.welcome(clone));
-        let Ok([_, channel, _, bell]) =
-            fds.map(<[OwnedFd; 4]>::try_from).unwrap_or_else(|_| Err(Vec::new()))
-        else {
+        let Ok([_, _, channel, engine_bell, bell]) = self.link(clone, true) else {
+            self.closer.close([control]);
             self.host.counters.channels_refused += 1;
             self.detach(self.host.now, clone);
             return Err(Errno(EAGAIN));
@@ -93,7 +89,7 @@ impl Engine {
             parent.clones.push(clone);
         }
         let reply = Reply { b: clone.number(), ..Reply::default() };
-        Ok((reply, vec![control, channel, bell]))
+        Ok((reply, vec![control, channel, engine_bell, bell]))
     }
 
     /// A child of fork has listed what it has.

@@ -1,9 +1,7 @@
 //! The loop.
 
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use towpath_ring::{doorbell, engine_awake, engine_sleep};
 use towpath_stack::{Budget, DropReason, SocketState, Turn};
 use towpath_tcp::{Instant, State};
 
@@ -138,15 +136,15 @@ impl Engine {
     }
 
     /// Sleeps until something happens. No program's command is overlooked: see
-    /// [`towpath_ring::engine_sleep`].
+    /// [`towpath_ring::EngineStatus::fall_asleep`].
     fn sleep(&mut self, timeout: Option<Duration>, woken: &mut Vec<Source>) {
         let channels = &self.host.channels;
-        if !engine_sleep(&self.host.region, || !channels.has_commands()) {
+        if !self.status.fall_asleep(|| !channels.has_commands()) {
             return;
         }
         self.host.counters.sleeps += 1;
         self.poll(timeout, woken);
-        engine_awake(&self.host.region);
+        self.status.wake_up();
         // What is served now happens now, not when we fell asleep.
         self.read_clocks();
         self.serve(woken);
@@ -172,12 +170,9 @@ impl Engine {
         let now = self.host.now;
         for &source in woken {
             match source {
-                Source::Doorbell => {
-                    doorbell::clear(self.bell.as_fd());
-                }
                 Source::Gone(id) => self.detach(now, id),
-                // Ports are asked in every turn.
-                Source::Port | Source::Remote | Source::Control(_) => {}
+                // Rings and ports are looked at in every turn.
+                Source::Doorbell | Source::Port | Source::Remote | Source::Control(_) => {}
             }
         }
         let asks = |source: &Source| matches!(source, Source::Control(_) | Source::Remote);

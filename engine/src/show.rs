@@ -72,6 +72,7 @@ impl Engine {
         engine.extend([
             ("sockets", self.host.slots.len() as u64),
             ("channels", self.host.channels.len() as u64),
+            ("descriptors_to_close", self.closer.waiting() as u64),
             ("events_lost", self.host.channels.events_lost()),
             ("memory_touched", memory.touched),
             ("memory_kept", memory.kept),

@@ -1,50 +1,118 @@
 //! Messages on control sockets. Nothing here ever blocks.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::Plain;
 
 /// Descriptors of one reply, at most.
-pub(crate) const DESCRIPTORS_MAX: usize = 4;
+pub(crate) const DESCRIPTORS_MAX: usize = 5;
+/// Descriptors of one message, at most (the kernel's SCM_MAX_FD).
+const SENT_MAX: usize = 253;
 
 /// What was on the socket.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// A request; what it did not send is zero.
     Request(Box<Request>),
+    /// Something with descriptors, which programs have no reason to send. They must not be closed here.
+    Descriptors(Vec<OwnedFd>),
     /// Nothing now.
     Nothing,
     /// The process is gone.
     End,
 }
 
-/// Takes the next request. Descriptors that a program sends along are closed by the kernel.
+/// Takes the next request. There is room for all descriptors that a message can have: those for which
+/// there is none the kernel closes at once, on this thread.
 pub(crate) fn receive(control: BorrowedFd<'_>) -> Received {
     let mut bytes = [0; size_of::<Request>()];
-    match recv(control, &mut bytes, RecvFlags::DONTWAIT) {
-        Ok((_, 0)) => Received::End,
-        Ok((n, _)) => Received::Request(Box::new(Request::from_bytes(&bytes[..n]))),
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(control, &mut parts, &mut ancillary, flags).map(|message| message.bytes);
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    match received {
+        Ok(_) if !descriptors.is_empty() => Received::Descriptors(descriptors),
+        Ok(0) => Received::End,
+        Ok(n) => Received::Request(Box::new(Request::from_bytes(&bytes[..n]))),
         Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
         Err(_) => Received::End,
     }
 }
 
-/// Sends a reply. False: the program does not take it, or is gone.
+/// What became of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It is with the program, or on its way.
+    Yes,
+    /// Too many descriptors are on their way in messages of this user (ETOOMANYREFS): this one's do not
+    /// go along, which is not its program's fault.
+    TooMany,
+    /// The program does not take it, or is gone.
+    No,
+}
+
+/// Sends a reply.
 pub(crate) fn reply(
     control: BorrowedFd<'_>,
     reply: &Reply,
     descriptors: &[BorrowedFd<'_>],
-) -> bool {
+) -> Sent {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return false;
+        return Sent::No;
     }
     let parts = [IoSlice::new(reply.wire())];
-    sendmsg(control, &parts, &mut ancillary, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
+    match sendmsg(control, &parts, &mut ancillary, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        Ok(_) => Sent::Yes,
+        Err(Errno::TOOMANYREFS) => Sent::TooMany,
+        Err(_) => Sent::No,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::os::fd::AsFd;
+
+    /// As before Linux 6.16, where a program can send descriptors.
+    #[test]
+    fn descriptors_that_come_along_are_the_callers() {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a pair");
+        let (end, other) = std::io::pipe().expect("a pipe");
+        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];
+        for (count, bytes) in [(1, &[0u8; 8][..]), (SENT_MAX, &[]), (SENT_MAX, &[1; 4])] {
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            let rights = vec![other.as_fd(); count];
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&rights)));
+            let parts = [IoSlice::new(bytes)];
+            sendmsg(&theirs, &parts, &mut ancillary, SendFlags::empty()).expect("room");
+            match receive(ours.as_fd()) {
+                Received::Descriptors(all) => assert_eq!(all.len(), count),
+                other => panic!("{other:?}"),
+            }
+        }
+        drop((end, other));
+        assert!(matches!(receive(ours.as_fd()), Received::Nothing));
+        drop(theirs);
+        assert!(matches!(receive(ours.as_fd()), Received::End));
+    }
 }

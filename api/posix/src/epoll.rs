@@ -370,7 +370,13 @@ unsafe fn sleep(bed: i32, deadline: Option<Deadline>, sigmask: *const libc::c_vo
                     client.check_alive();
                 }
             }
-            cookie @ (cookie::PROGRAM | cookie::BELL | cookie::KICK) => woken |= 1 << cookie,
+            cookie::BELL => {
+                if let Ok(client) = process::client() {
+                    crate::hub::clear(client.bell().get());
+                }
+                woken |= 1 << cookie::BELL;
+            }
+            cookie @ (cookie::PROGRAM | cookie::KICK) => woken |= 1 << cookie,
             // After the engine's death this is the program's own set.
             _ => woken |= 1 << cookie::PROGRAM,
         }

@@ -640,13 +640,13 @@ fn kick(fd: i32) {
     };
 }
 
-/// Takes the count out of an eventfd, so that it is not readable any more.
+/// Takes the count out of a kick, or the rings out of the doorbell, so that it is not readable any more.
 pub(crate) fn clear(fd: i32) {
-    let mut count = 0u64;
-    // SAFETY: eight bytes, as an eventfd gives.
-    let _ = unsafe {
-        syscall(libc::SYS_read as usize, [fd as usize, &raw mut count as usize, 8, 0, 0, 0])
-    };
+    // An eventfd gives eight bytes, the doorbell one a ring: there is seldom more than one.
+    let mut bytes = [0u8; 64];
+    let at = bytes.as_mut_ptr() as usize;
+    // SAFETY: as many bytes as there is room for.
+    let _ = unsafe { syscall(libc::SYS_read as usize, [fd as usize, at, bytes.len(), 0, 0, 0]) };
 }
 
 impl Bed {
@@ -657,7 +657,7 @@ impl Bed {
         let kick = new_kick()?;
         let bed = Self { epoll, kick, forks: process::fork_count() };
         bed.put(epfd, libc::EPOLLIN as u32, cookie::PROGRAM)?;
-        // Edge-triggered: each ring wakes one thread, and nobody has to read the count.
+        // Edge-triggered: each ring wakes a thread of each set. Whoever comes first takes it.
         bed.put(client.bell().get(), libc::EPOLLIN as u32 | EPOLLET, cookie::BELL)?;
         bed.put(bed.kick.get(), libc::EPOLLIN as u32 | EPOLLET, cookie::KICK)?;
         // Its replies are for the threads that asked; only its end is of interest.

@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-fn works(program: &Program) {
+pub fn works(program: &Program) {
     let (listener, addr) = program.listen("127.0.0.1:0");
     let client = program.connect(addr);
     let server = program.accept(listener);
@@ -45,8 +45,7 @@ fn an_impossible_ring_position_cuts_the_process_off() {
     let (good, bad) = (engine.program(), engine.program());
     let handle = bad.socket(6);
     bad.channel.header().command_tail.store(COMMANDS_MAX * 3, Ordering::Release);
-    bad.region.header().engine_sleeping.store(1, Ordering::SeqCst);
-    towpath_ring::ring_engine(&bad.region, std::os::fd::AsFd::as_fd(&bad.engine_bell));
+    towpath_ring::doorbell::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
     engine.wait_for("hostile_channels", 1);
     engine.wait_for("sockets", 0);
     assert_eq!(bad.slot(handle).generation.load(Ordering::Acquire) % 2, 0);
@@ -191,7 +190,7 @@ fn scribble(bad: &Program, random: &mut Random) {
         };
         if command.op != op::CLOSE || random.below(50) == 0 {
             let _ = towpath_ring::push_command(&bad.channel, &command);
-            towpath_ring::ring_engine(&bad.region, std::os::fd::AsFd::as_fd(&bad.engine_bell));
+            bad.ring_engine();
         }
         // In the end the rings themselves.
         if round > 3900 {
@@ -206,6 +205,5 @@ fn scribble(bad: &Program, random: &mut Random) {
         }
     }
     bad.channel.header().command_tail.store(random.next() as u32, Ordering::Release);
-    bad.region.header().engine_sleeping.store(1, Ordering::SeqCst);
-    towpath_ring::ring_engine(&bad.region, std::os::fd::AsFd::as_fd(&bad.engine_bell));
+    towpath_ring::doorbell::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
 }

@@ -13,7 +13,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlag
 use towpath_engine::{Counters, Engine, EngineConfig, Remote, Report};
 use towpath_pool::Port;
 use towpath_ring::{
-    Channel, Region, Waiter, lock_rx, lock_tx, program_fifo, push_command, ring_engine,
+    Channel, Region, Rung, Status, Waiter, lock_rx, lock_tx, program_fifo, push_command,
+    ring_engine,
 };
 use towpath_shm::control::{Reply, Request, call};
 use towpath_shm::layout::{
@@ -67,6 +68,14 @@ impl Running {
         }
     }
 
+    /// Fails when the engine does not answer: a test that asked it without this would wait for ever.
+    pub fn lives(&self) {
+        let (sender, receiver) = mpsc::channel();
+        let remote = self.remote.clone();
+        std::thread::spawn(move || sender.send(remote.counters().is_ok()));
+        assert_eq!(receiver.recv_timeout(PATIENCE), Ok(true), "the engine is stuck");
+    }
+
     pub fn stop(mut self) -> Report {
         self.remote.stop();
         self.join()
@@ -107,8 +116,10 @@ pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
 pub struct Program {
     pub control: OwnedFd,
     pub region: Region,
+    pub status: Status,
     pub channel: Channel,
     pub engine_bell: OwnedFd,
+    pub rung: Rung,
     pub bell: OwnedFd,
     /// One thread at a time pushes commands.
     commands: Mutex<()>,
@@ -135,10 +146,17 @@ impl Program {
         }
         let (reply, fds) = ask(&control, &request);
         assert_eq!((reply.errno, reply.a), (0, VERSION));
-        let [region, channel, engine_bell, bell]: [OwnedFd; 4] = fds.try_into().unwrap();
-        let (region, channel) = (Region::map(region).unwrap(), Channel::map(channel).unwrap());
-        let commands = Mutex::default();
-        Self { control, region, channel, engine_bell, bell, commands }
+        let [region, status, channel, engine_bell, bell]: [OwnedFd; 5] = fds.try_into().unwrap();
+        Self {
+            control,
+            region: Region::map(region).unwrap(),
+            status: Status::map(status).unwrap(),
+            channel: Channel::map(channel).unwrap(),
+            engine_bell,
+            rung: Rung::default(),
+            bell,
+            commands: Mutex::default(),
+        }
     }
 
     /// What fork does: a second process with the same sockets.
@@ -151,12 +169,14 @@ impl Program {
         if reply.errno != 0 {
             return Err(reply.errno);
         }
-        let [control, channel, bell]: [OwnedFd; 3] = fds.try_into().unwrap();
+        let [control, channel, engine_bell, bell]: [OwnedFd; 4] = fds.try_into().unwrap();
         Ok(Self {
             control,
             region: self.region.clone(),
+            status: self.status.clone(),
             channel: Channel::map(channel).unwrap(),
-            engine_bell: self.engine_bell.try_clone().unwrap(),
+            engine_bell,
+            rung: Rung::default(),
             bell,
             commands: Mutex::default(),
         })
@@ -252,7 +272,11 @@ impl Program {
             let _commands = self.commands.lock().unwrap();
             push_command(&self.channel, &command).ok()
         });
-        ring_engine(&self.region, self.engine_bell.as_fd());
+        self.ring_engine();
+    }
+
+    pub fn ring_engine(&self) {
+        ring_engine(&self.status, &self.rung, self.engine_bell.as_fd());
     }
 
     pub fn close(&self, handle: Handle) {
@@ -414,7 +438,7 @@ fn tell(control: &OwnedFd, request: &Request) {
 
 fn answer(control: &OwnedFd) -> (Reply, Vec<OwnedFd>) {
     let mut bytes = [0; size_of::<Reply>()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let message = recvmsg(control, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC).unwrap();

@@ -1,21 +1,96 @@
-//! An eventfd on which one side sleeps. It stays rung until the sleeper clears it.
+//! What one side sleeps on and the other rings. No side can make a bell on which the other sleeps when
+//! it rings, or clears: O_NONBLOCK belongs to an open file, not to a descriptor, so that whoever has a
+//! descriptor of the same open file can take it away.
+//!
+//! - The engine's bells are eventfds ([`create`]), one for each program, which the engine neither reads nor
+//!   writes: it has them in its epoll set, edge-triggered, where each write counts.
+//! - A program's bell is a pair of sockets ([`pair`]): each side has an end of its own, and [`toll`] asks
+//!   for non-blocking with the call. A pipe would not do: a reader whose memory is slow to be there
+//!   (userfaultfd, FUSE) holds the pipe's mutex meanwhile, which the writer wants whatever its flags.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::{
+    AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair,
+};
 
-/// A doorbell that nobody rang.
+/// Rings taken by one [`clear`]. There is one as a rule: only who was told to may ring.
+const RINGS: usize = 64;
+
+/// An eventfd that nobody rang.
 pub fn create() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// Rings. A failure can only be EAGAIN: then it has been rung 2^64 times and is readable anyway.
+/// Rings an eventfd. A failure can only be EAGAIN: then it has been rung 2^64 times and is readable anyway.
 pub fn ring(doorbell: BorrowedFd<'_>) {
     let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
 }
 
-/// Clears it; returns whether it had been rung.
+/// The engine's end, for [`toll`], and the program's, which is non-blocking for all its threads.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Nothing can be sent to the engine's end, where nobody would take it: least of all descriptors.
+    shutdown(&ours, Shutdown::Read)?;
+    Ok((ours, theirs))
+}
+
+/// Rings a program. EAGAIN: it has not read some hundred rings, and is awake. EPIPE: it has closed its
+/// end, and sleeps on something else. Neither is the engine's concern, nor a signal (SIGPIPE) to it.
+pub fn toll(ours: BorrowedFd<'_>) {
+    let _ = send(ours, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+/// Clears a bell of either kind; returns whether it had been rung.
 pub fn clear(doorbell: BorrowedFd<'_>) -> bool {
-    rustix::io::read(doorbell, &mut [0u8; 8]).is_ok()
+    rustix::io::read(doorbell, &mut [0u8; RINGS]).is_ok_and(|n| n > 0)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_program_does_what_it_likes_with_its_end() {
+        let (ours, theirs) = pair().unwrap();
+        // Full and blocking, as far as the program can have it.
+        rustix::fs::fcntl_setfl(&theirs, rustix::fs::OFlags::empty()).unwrap();
+        (0..10_000).for_each(|_| toll(ours.as_fd()));
+        assert!(clear(theirs.as_fd()));
+        let sent = send(&theirs, &[1], SendFlags::NOSIGNAL);
+        assert_eq!(sent, Err(rustix::io::Errno::PIPE));
+        drop(theirs);
+        toll(ours.as_fd());
+    }
+
+    /// What the engine relies on: in an edge-triggered set each write to an eventfd counts, whatever its
+    /// count is and though nobody reads it, and one that did not fit leaves nothing behind.
+    #[test]
+    fn each_write_to_an_eventfd_is_an_edge() {
+        use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+        let bell = create().unwrap();
+        let set = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        epoll::add(&set, &bell, EventData::new_u64(7), EventFlags::IN | EventFlags::ET).unwrap();
+        let edges = || {
+            let mut events = Vec::with_capacity(4);
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&now)).unwrap();
+            events.len()
+        };
+        assert_eq!(edges(), 0);
+        for _ in 0..3 {
+            ring(bell.as_fd());
+            ring(bell.as_fd());
+            assert_eq!((edges(), edges()), (1, 0));
+        }
+        clear(bell.as_fd());
+        rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        assert_eq!(edges(), 1);
+        ring(bell.as_fd());
+        assert_eq!(edges(), 0);
+    }
 }

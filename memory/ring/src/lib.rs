@@ -2,7 +2,7 @@
 //! other wakes it. One algorithm each, checked with loom.
 //!
 //! Reading order: [`towpath_shm::layout`] (the contract) → `protocol` (the algorithms alone) →
-//! [`Region`] and [`Channel`] (the memory) → [`program_fifo`] (a program's ends of a socket) →
+//! [`Region`], [`Channel`] and [`Status`] (the memory) → [`program_fifo`] (a program's ends of a socket) →
 //! [`EngineRecv`] and [`EngineSend`] (the engine's ends, which believe nothing) → [`Windows`] (who
 //! gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends without another process.
 
@@ -16,6 +16,7 @@ mod lock;
 mod protocol;
 mod region;
 mod ring;
+mod status;
 mod wait;
 mod windows;
 
@@ -30,9 +31,10 @@ pub use heap::{HeapRecv, HeapSend};
 pub use lock::{Guard, forked, is_inside, lock_rx, lock_tx, release_dead, set_channel, thread_id};
 pub use region::{Channel, Region};
 pub use ring::{
-    ChannelError, EngineChannel, Full, cancel_sleep, engine_awake, engine_sleep, events_waiting,
-    pop_event, prepare_sleep, push_command, ring_engine, take_events_lost,
+    ChannelError, EngineChannel, Full, cancel_sleep, events_waiting, pop_event, prepare_sleep,
+    push_command, take_events_lost,
 };
+pub use status::{EngineStatus, Rung, Status, ring_engine};
 pub use wait::{Waiter, wake};
 pub use windows::{KEPT_MAX, WINDOW_MAX, WINDOW_MIN, Windows, WindowsUse};
 

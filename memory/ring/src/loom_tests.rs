@@ -4,10 +4,13 @@
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use loom::thread;
 
-use crate::protocol::{Bits, Word, consume, doze, enter, post, produce, rouse, signal, take};
+use crate::protocol::{
+    Bits, Number, Word, consume, doze, enter, fall_asleep, post, produce, rouse, signal, take,
+    unrung, wake_up,
+};
 
 impl Word for AtomicU32 {
     fn load(&self, order: Ordering) -> u32 {
@@ -21,6 +24,18 @@ impl Word for AtomicU32 {
     }
     fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
         self.fetch_add(value, order)
+    }
+    fn fence() {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+}
+
+impl Number for AtomicU64 {
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
     }
     fn fence() {
         loom::sync::atomic::fence(Ordering::SeqCst);
@@ -144,32 +159,99 @@ fn loom_no_event_is_lost_and_no_sleeper_forgotten() {
     });
 }
 
-/// The command path: two programs push to rings of their own, one engine sleeps on one flag.
+/// A program with `threads` that push to its one ring, and what it knows of the engine's sleeps. The
+/// bell is a count that is looked at once all wakers are done: a sleeper without a ring would sleep for
+/// ever.
+struct Waker {
+    ring: Ring,
+    rung: AtomicU64,
+    bell: AtomicU32,
+}
+
+impl Waker {
+    fn new() -> Self {
+        Self { ring: Ring::new(), rung: AtomicU64::new(0), bell: AtomicU32::new(0) }
+    }
+
+    fn push(&self, at: u32, epoch: &AtomicU64) {
+        assert!(self.ring.push(at, 1));
+        self.ring_for(epoch);
+    }
+
+    fn ring_for(&self, epoch: &AtomicU64) {
+        if let Some(sleep) = unrung(epoch, &self.rung) {
+            self.bell.fetch_add(1, Ordering::SeqCst);
+            self.rung.store(sleep, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The command path: two programs push to rings of their own, one engine sleeps. One program that never
+/// rings does not keep the other from it.
 #[test]
 fn loom_the_engine_never_sleeps_on_commands() {
     loom::model(|| {
-        let rings = Arc::new([Ring::new(), Ring::new()]);
-        let sleeping = Arc::new(AtomicU32::new(0));
-        let rung = Arc::new(AtomicU32::new(0));
-        let programs: Vec<_> = (0..2)
+        let programs = Arc::new([Waker::new(), Waker::new()]);
+        let epoch = Arc::new(AtomicU64::new(0));
+        let threads: Vec<_> = (0..2)
             .map(|i| {
-                let (rings, sleeping, rung) =
-                    (Arc::clone(&rings), Arc::clone(&sleeping), Arc::clone(&rung));
-                thread::spawn(move || {
-                    assert!(rings[i].push(0, 1));
-                    if rouse(&*sleeping) {
-                        rung.fetch_add(1, Ordering::SeqCst);
-                    }
-                })
+                let (programs, epoch) = (Arc::clone(&programs), Arc::clone(&epoch));
+                thread::spawn(move || programs[i].push(0, &epoch))
             })
             .collect();
-        let asleep = doze(&*sleeping, || rings.iter().all(|ring| ring.is_empty(0)));
-        for program in programs {
-            program.join().unwrap();
+        let mut at = 0;
+        let idle = || programs.iter().all(|program| program.ring.is_empty(0));
+        let asleep = fall_asleep(&*epoch, &mut at, idle);
+        for thread in threads {
+            thread.join().unwrap();
         }
         if asleep {
-            assert_eq!(rung.load(Ordering::SeqCst), 1);
+            assert!(programs.iter().all(|program| program.bell.load(Ordering::SeqCst) == 1));
         }
+    });
+}
+
+/// One program over two sleeps: what it rang for the first does not count for the second.
+#[test]
+fn loom_a_ring_for_one_sleep_is_none_for_the_next() {
+    loom::model(|| {
+        let program = Arc::new(Waker::new());
+        let epoch = Arc::new(AtomicU64::new(0));
+        let pushes = {
+            let (program, epoch) = (Arc::clone(&program), Arc::clone(&epoch));
+            thread::spawn(move || (0..2).for_each(|at| program.push(at, &epoch)))
+        };
+        let (mut at, mut head) = (0, 0);
+        let mut heard = 0;
+        // The first sleep ends by itself, as with a packet.
+        if fall_asleep(&*epoch, &mut at, || program.ring.is_empty(head)) {
+            heard = program.bell.load(Ordering::SeqCst);
+            wake_up(&*epoch, &mut at);
+        }
+        while program.ring.pop(head).is_some() {
+            head += 1;
+        }
+        let asleep = fall_asleep(&*epoch, &mut at, || program.ring.is_empty(head));
+        pushes.join().unwrap();
+        if asleep && !program.ring.is_empty(head) {
+            assert!(program.bell.load(Ordering::SeqCst) > heard);
+        }
+    });
+}
+
+/// Two threads of one program: the second relies on the first to have rung, not to be about to.
+#[test]
+fn loom_a_thread_that_does_not_ring_was_rung_for() {
+    loom::model(|| {
+        let program = Arc::new(Waker::new());
+        let epoch = Arc::new(AtomicU64::new(1));
+        let other = {
+            let (program, epoch) = (Arc::clone(&program), Arc::clone(&epoch));
+            thread::spawn(move || program.ring_for(&epoch))
+        };
+        program.ring_for(&epoch);
+        assert!(program.bell.load(Ordering::SeqCst) > 0);
+        other.join().unwrap();
     });
 }
 

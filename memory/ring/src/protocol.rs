@@ -1,14 +1,17 @@
 //! The algorithms, apart from where the words lie, so that loom can run every interleaving of them.
 //!
-//! Three of them:
+//! Four of them:
 //! - a ring with one producer and one consumer ([`produce`], [`consume`]);
 //! - going to sleep without missing anything ([`doze`], [`rouse`], and [`signal`] for many sleepers):
 //!   the sleeper says that it sleeps, then looks again; the waker publishes, then looks whether
 //!   anybody sleeps. A SeqCst fence between the two steps of each makes it impossible that both
 //!   look too early;
+//! - the same for one sleeper and many wakers that do not trust each other ([`fall_asleep`],
+//!   [`wake_up`], [`unrung`]): the sleeper alone writes the word, a number that says which sleep it is,
+//!   and each waker remembers for itself which one it has rung for;
 //! - coalescing ([`post`], [`take`]): the first to set a bit of a byte tells, the others rely on it.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// A 32-bit word shared with another thread or process.
 pub(crate) trait Word {
@@ -17,6 +20,14 @@ pub(crate) trait Word {
     fn swap(&self, value: u32, order: Ordering) -> u32;
     fn fetch_add(&self, value: u32, order: Ordering) -> u32;
     /// `std::sync::atomic::fence(SeqCst)`, or loom's.
+    fn fence();
+}
+
+/// A 64-bit number that one side writes and the others read, or that is a waker's own.
+pub(crate) trait Number {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    /// As [`Word::fence`].
     fn fence();
 }
 
@@ -87,6 +98,34 @@ pub(crate) fn rouse<W: Word>(sleeping: &W) -> bool {
     sleeping.load(Ordering::Relaxed) == 1 && sleeping.swap(0, Ordering::AcqRel) == 1
 }
 
+/// Says that another sleep begins, then looks once more; `at` is the sleeper's own copy of the number.
+/// True: sleep, whoever has something will ring; afterwards [`wake_up`].
+pub(crate) fn fall_asleep<N: Number>(epoch: &N, at: &mut u64, idle: impl FnOnce() -> bool) -> bool {
+    *at += 1;
+    epoch.store(*at, Ordering::Relaxed);
+    N::fence();
+    let sleep = idle();
+    if !sleep {
+        wake_up(epoch, at);
+    }
+    sleep
+}
+
+/// Awake again.
+pub(crate) fn wake_up<N: Number>(epoch: &N, at: &mut u64) {
+    *at += 1;
+    epoch.store(*at, Ordering::Relaxed);
+}
+
+/// After something was published: the sleep that this waker is to ring for, and has not yet. It notes
+/// it in `rung` after it rang, never before: a thread that stops between the two would keep the others
+/// of its process from ringing. Two that ring at a time only wake a sleeper twice.
+pub(crate) fn unrung<N: Number>(epoch: &N, rung: &N) -> Option<u64> {
+    N::fence();
+    let sleep = epoch.load(Ordering::Relaxed);
+    (sleep % 2 == 1 && rung.load(Ordering::Relaxed) != sleep).then_some(sleep)
+}
+
 /// After something was published: moves the sequence on. True: somebody sleeps on it.
 pub(crate) fn signal<W: Word>(seq: &W, waiters: &W) -> bool {
     seq.fetch_add(1, Ordering::Release);
@@ -128,6 +167,21 @@ impl Word for AtomicU32 {
     #[inline]
     fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
         self.fetch_add(value, order)
+    }
+    #[inline]
+    fn fence() {
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+}
+
+impl Number for AtomicU64 {
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
     }
     #[inline]
     fn fence() {

@@ -1,4 +1,4 @@
-//! The two kinds of shared memory, mapped and checked.
+//! The memory that programs and the engine both write to, mapped and checked.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use towpath_shm::Mapping;
 use towpath_shm::layout::{
     CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, ChannelHeader, Command, EVENTS_MAX, EVENTS_OFFSET,
-    MAGIC, PENDING_OFFSET, Plain, REGION_LEN, RegionHeader, SLOTS_MAX, SLOTS_OFFSET, Slot, VERSION,
+    MAGIC, PENDING_OFFSET, Plain, REGION_LEN, SLOTS_MAX, SLOTS_OFFSET, Slot, VERSION,
 };
 
 /// Slots and FIFOs of one run.
@@ -18,30 +18,16 @@ pub struct Region(Arc<Mapping>);
 impl Region {
     /// A new region, all slots free. For the engine.
     pub fn create() -> io::Result<Self> {
-        let region = Self(Arc::new(Mapping::shared("towpath-region", REGION_LEN)?));
-        let header = region.header();
-        header.engine_pid.store(std::process::id(), Ordering::Relaxed);
-        header.version.store(VERSION, Ordering::Relaxed);
-        header.magic.store(MAGIC, Ordering::Release);
-        Ok(region)
+        Ok(Self(Arc::new(Mapping::shared("towpath-region", REGION_LEN)?)))
     }
 
-    /// Maps the region that an engine handed over.
+    /// Maps the region that an engine handed over. Whether the engine is of this build, its answer and
+    /// the status page say, which no other program can have written to.
     ///
     /// # Errors
-    /// `InvalidData` when it is not a region, or one of another build.
+    /// `InvalidInput` when it is too short.
     pub fn map(file: OwnedFd) -> io::Result<Self> {
-        let region = Self(Arc::new(Mapping::from_file(file, REGION_LEN)?));
-        let header = region.header();
-        check(header.magic.load(Ordering::Acquire), header.version.load(Ordering::Relaxed))?;
-        Ok(region)
-    }
-
-    /// Its first words.
-    #[inline]
-    pub fn header(&self) -> &RegionHeader {
-        // SAFETY: RegionHeader is all atomics.
-        unsafe { self.0.view(0) }
+        Ok(Self(Arc::new(Mapping::from_file(file, REGION_LEN)?)))
     }
 
     /// A slot; None beyond [`SLOTS_MAX`].
@@ -123,7 +109,7 @@ impl Channel {
     }
 }
 
-fn check(magic: u64, version: u32) -> io::Result<()> {
+pub(crate) fn check(magic: u64, version: u32) -> io::Result<()> {
     if magic != MAGIC || version != VERSION {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,

@@ -7,7 +7,7 @@ use towpath_shm::layout::{COMMANDS_MAX, Command, EVENTS_MAX, SLOTS_MAX};
 
 use crate::doorbell;
 use crate::protocol::{self, BadPosition};
-use crate::region::{Channel, Region};
+use crate::region::Channel;
 
 /// The command ring has no room: ring the engine and try again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl std::fmt::Display for Full {
 impl std::error::Error for Full {}
 
 /// Program: puts a command into the ring. The caller holds its process's lock for the command ring,
-/// and calls [`ring_engine`] afterwards.
+/// and calls [`crate::ring_engine`] afterwards.
 pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     let header = channel.header();
     let at = header.command_tail.load(Ordering::Relaxed);
@@ -67,13 +67,6 @@ pub fn prepare_sleep(channel: &Channel) -> bool {
 /// Program: awake again, no doorbell needed.
 pub fn cancel_sleep(channel: &Channel) {
     channel.header().sleeping.store(0, Ordering::Relaxed);
-}
-
-/// Program: after commands were pushed: wakes the engine if it sleeps.
-pub fn ring_engine(region: &Region, doorbell: BorrowedFd<'_>) {
-    if protocol::rouse(&region.header().engine_sleeping) {
-        doorbell::ring(doorbell);
-    }
 }
 
 /// The program wrote a ring position that cannot be: nothing more is to be had from it.
@@ -159,7 +152,7 @@ impl EngineChannel {
     /// After events: wakes the program if it sleeps.
     pub fn ring(&self, doorbell: BorrowedFd<'_>) {
         if protocol::rouse(&self.channel.header().sleeping) {
-            doorbell::ring(doorbell);
+            doorbell::toll(doorbell);
         }
     }
 
@@ -167,17 +160,6 @@ impl EngineChannel {
     pub fn events_lost(&self) -> u64 {
         self.lost
     }
-}
-
-/// Engine: says that it goes to sleep, then looks once more with `idle`. False: there is work. After
-/// the sleep call [`engine_awake`].
-pub fn engine_sleep(region: &Region, idle: impl FnOnce() -> bool) -> bool {
-    protocol::doze(&region.header().engine_sleeping, idle)
-}
-
-/// Engine: awake again, no doorbell needed.
-pub fn engine_awake(region: &Region) {
-    region.header().engine_sleeping.store(0, Ordering::Relaxed);
 }
 
 #[cfg(all(test, not(loom)))]
@@ -240,15 +222,16 @@ mod tests {
     fn only_a_sleeper_is_rung() {
         let channel = Channel::create().unwrap();
         let mut engine = EngineChannel::new(channel.clone());
-        let doorbell = doorbell::create().unwrap();
+        let (ours, theirs) = doorbell::pair().unwrap();
+        let (ours, theirs) = (std::os::fd::AsFd::as_fd(&ours), std::os::fd::AsFd::as_fd(&theirs));
         engine.push_event(1, 1).unwrap();
-        engine.ring(std::os::fd::AsFd::as_fd(&doorbell));
-        assert!(!doorbell::clear(std::os::fd::AsFd::as_fd(&doorbell)));
+        engine.ring(ours);
+        assert!(!doorbell::clear(theirs));
         assert!(!prepare_sleep(&channel));
         pop_event(&channel);
         assert!(prepare_sleep(&channel));
         engine.push_event(1, 1).unwrap();
-        engine.ring(std::os::fd::AsFd::as_fd(&doorbell));
-        assert!(doorbell::clear(std::os::fd::AsFd::as_fd(&doorbell)));
+        engine.ring(ours);
+        assert!(doorbell::clear(theirs));
     }
 }

@@ -63,11 +63,12 @@ pub mod call {
     /// First message of a new process image (start, or after exec). `a` = pid, `data` = up to 126
     /// (slot, generation) pairs of u32 that it holds, `b` = 1 when more follow in further HELLOs. Everything this channel held
     /// and does not list is dropped; the rings start empty.
-    /// Reply: `a` = layout version, `b` = number of the channel; descriptors: region, channel, engine
-    /// doorbell, own doorbell.
+    /// Reply: `a` = layout version, `b` = number of the channel; descriptors: region, status page, channel,
+    /// engine doorbell, own doorbell.
     pub const HELLO: u32 = 1;
     /// Before fork, exec or posix_spawn: a second channel; `a` says for what ([`super::purpose`]).
-    /// Reply: `b` = its number; descriptors: control socket, channel memory, own doorbell. (Region and engine doorbell are the same.)
+    /// Reply: `b` = its number; descriptors: control socket, channel memory, engine
+    /// doorbell, own doorbell. (Region and status page are the same.)
     pub const CLONE: u32 = 2;
     /// socket(2): `a` = AF_INET or AF_INET6, `b` = protocol (6, 17, 1, 58). Reply: slot, generation.
     pub const SOCKET: u32 = 3;

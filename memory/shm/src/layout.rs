@@ -1,10 +1,13 @@
 //! The contract between a program and the engine, as it lies in memory.
 //!
-//! There are two kinds of shared memory:
+//! There are three kinds of shared memory:
 //!
 //! ```text
+//! status (one a run, written by the engine, which every program of that run can only read)
+//!   0                Status                   what the engine tells all of them
+//!
 //! region (one a run, mapped by the engine and by every program of that run)
-//!   0                RegionHeader
+//!   0                nothing
 //!   SLOTS_OFFSET     Slot[slots_max]          a socket's shared state, 256 bytes each
 //!   FIFO_OFFSET      byte FIFOs               windows handed out by the engine
 //!
@@ -18,21 +21,24 @@
 //! A region is one trust domain: the programs that descend from one `towpath run`, which can
 //! ptrace each other anyway. That is what lets fork, exec and SCM_RIGHTS hand sockets around. The
 //! engine trusts none of it: it keeps its own copy of everything it wrote, and validates every
-//! position it reads.
+//! position it reads. What all programs rely on, whichever sockets they have, lies in the status page,
+//! where none can destroy it for the others: a word of a slot is its socket's alone.
 //!
 //! Who writes a field is said at each field; nobody else ever does, except where "swap" is said.
 //! All positions of FIFOs and rings run freely and wrap at 2^32; capacities are powers of two.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
-/// First word of a region and of a channel.
+/// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this file does. Both sides come from one build: they must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
-/// Where the slots begin.
+/// Length of the status page's memory.
+pub const STATUS_LEN: usize = 4096;
+/// Where the slots begin: not at 0, so that an offset that was never set is no socket's.
 pub const SLOTS_OFFSET: usize = 4096;
 /// Where the byte FIFOs begin.
 pub const FIFO_OFFSET: usize = 1 << 30;
@@ -55,19 +61,19 @@ pub const PENDING_OFFSET: usize = EVENTS_OFFSET + EVENTS_MAX as usize * 8;
 /// Length of a channel's memory.
 pub const CHANNEL_LEN: usize = PENDING_OFFSET + SLOTS_MAX as usize;
 
-/// The start of a region.
+/// The status page. Programs cannot map it for writing: the memfd is sealed against that.
 #[repr(C)]
 #[derive(Debug)]
-pub struct RegionHeader {
+pub struct Status {
     /// [`MAGIC`].
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: AtomicU32,
-    /// Process id of the engine, for messages.
-    pub engine_pid: AtomicU32,
-    /// 1 while the engine sleeps or is about to. A program that pushed a command (and ran a
-    /// SeqCst fence) swaps it to 0 and, if it was 1, writes the engine's doorbell. Swap.
-    pub engine_sleeping: AtomicU32,
+    _pad: AtomicU32,
+    /// Up by one when the engine is about to sleep and when it is awake again: odd while it sleeps. A
+    /// program that pushed a command (and ran a SeqCst fence) and reads an odd number that it has not
+    /// rung for writes its engine doorbell. 64 bits: a number never comes again.
+    pub sleep_epoch: AtomicU64,
 }
 
 /// An address and port as it lies in shared memory. Family 0: not set.
@@ -521,6 +527,7 @@ const _: () = {
     assert!(size_of::<AcceptRecord>() == 64);
     assert!(size_of::<DatagramHeader>() == 72);
     assert!(size_of::<ChannelHeader>() == 192);
+    assert!(size_of::<Status>() == 24 && std::mem::offset_of!(Status, sleep_epoch) == 16);
     assert!(SLOTS_OFFSET + SLOTS_MAX as usize * size_of::<Slot>() <= FIFO_OFFSET);
     assert!(COMMANDS_MAX.is_power_of_two() && EVENTS_MAX.is_power_of_two());
 };

@@ -34,15 +34,44 @@ impl Mapping {
         Self::from_file(file, len)
     }
 
+    /// The same, but writable through this mapping alone: whoever is given the memfd can only read,
+    /// and map it with [`Mapping::read_only`].
+    ///
+    /// # Errors
+    /// `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE.
+    pub fn published(name: &str, len: usize) -> std::io::Result<Self> {
+        use rustix::fs::{MemfdFlags, SealFlags};
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&file, len as u64)?;
+        let mapping = Self::from_file(file.try_clone()?, len)?;
+        // The kernel refuses from here on write(2), hole punching, a writable shared mapping, and
+        // mprotect(2) of a read-only one; /proc/PID/mem does not write to those either. Mappings that
+        // are there stay as they are.
+        let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
+        Ok(mapping)
+    }
+
     /// Maps the first `len` bytes of a memfd received from the other side.
     ///
     /// # Errors
     /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS).
     pub fn from_file(file: OwnedFd, len: usize) -> std::io::Result<Self> {
+        Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// The same for what the other side published. Nothing may be written to it: that would be SIGSEGV.
+    ///
+    /// # Errors
+    /// As for [`Mapping::from_file`].
+    pub fn read_only(file: OwnedFd, len: usize) -> std::io::Result<Self> {
+        Self::map(file, len, ProtFlags::READ)
+    }
+
+    fn map(file: OwnedFd, len: usize, prot: ProtFlags) -> std::io::Result<Self> {
         if rustix::fs::fstat(&file)?.st_size < len as i64 {
             return Err(std::io::Error::from(std::io::ErrorKind::InvalidInput));
         }
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping chosen by the kernel; nothing else can own that address range.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &file, 0)? };

@@ -1,0 +1,155 @@
+//! The status page: what the engine alone writes and every program of a run reads.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use towpath_shm::Mapping;
+use towpath_shm::layout::{self, MAGIC, STATUS_LEN, VERSION};
+
+use crate::{doorbell, protocol, region};
+
+/// A program's view of the page.
+#[derive(Debug, Clone)]
+pub struct Status(Arc<Mapping>);
+
+impl Status {
+    /// Maps the page that an engine handed over.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is none, or one of another build.
+    pub fn map(file: OwnedFd) -> io::Result<Self> {
+        let status = Self(Arc::new(Mapping::read_only(file, STATUS_LEN)?));
+        let page = status.page();
+        region::check(page.magic.load(Ordering::Acquire), page.version.load(Ordering::Relaxed))?;
+        Ok(status)
+    }
+
+    fn page(&self) -> &layout::Status {
+        // SAFETY: Status is all atomics; of those here nothing is called but loads.
+        unsafe { self.0.view(0) }
+    }
+}
+
+/// The sleep of the engine that this process has rung for: of the process alone, so that no other can
+/// keep it from ringing.
+#[derive(Debug, Default)]
+pub struct Rung(AtomicU64);
+
+/// Program: after commands were pushed: wakes the engine if it sleeps and this process has not rung.
+pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) {
+    if let Some(sleep) = protocol::unrung(&status.page().sleep_epoch, &rung.0) {
+        doorbell::ring(doorbell);
+        rung.0.store(sleep, Ordering::Relaxed);
+    }
+}
+
+/// The engine's end of the page.
+#[derive(Debug)]
+pub struct EngineStatus {
+    mapping: Mapping,
+    /// The number on the page, which is never read back.
+    epoch: u64,
+}
+
+impl EngineStatus {
+    /// A page that says that the engine is awake.
+    pub fn create() -> io::Result<Self> {
+        let status = Self { mapping: Mapping::published("towpath-status", STATUS_LEN)?, epoch: 0 };
+        status.page().version.store(VERSION, Ordering::Relaxed);
+        status.page().magic.store(MAGIC, Ordering::Release);
+        Ok(status)
+    }
+
+    /// The memfd, to hand to programs.
+    pub fn file(&self) -> Option<&OwnedFd> {
+        self.mapping.file()
+    }
+
+    /// Says that the engine goes to sleep, then looks once more with `idle`. False: there is work. After
+    /// the sleep call [`EngineStatus::wake_up`].
+    pub fn fall_asleep(&mut self, idle: impl FnOnce() -> bool) -> bool {
+        let Self { mapping, epoch } = self;
+        protocol::fall_asleep(&page(mapping).sleep_epoch, epoch, idle)
+    }
+
+    /// Awake again, no doorbell needed.
+    pub fn wake_up(&mut self) {
+        let Self { mapping, epoch } = self;
+        protocol::wake_up(&page(mapping).sleep_epoch, epoch);
+    }
+
+    fn page(&self) -> &layout::Status {
+        page(&self.mapping)
+    }
+}
+
+fn page(mapping: &Mapping) -> &layout::Status {
+    // SAFETY: Status is all atomics, and this mapping is writable.
+    unsafe { mapping.view(0) }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn view(engine: &EngineStatus) -> Status {
+        Status::map(engine.file().unwrap().try_clone().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn each_program_rings_once_a_sleep() {
+        let mut engine = EngineStatus::create().unwrap();
+        let status = view(&engine);
+        let programs = [Rung::default(), Rung::default()];
+        let bell = doorbell::create().unwrap();
+        let rings = |rung: &Rung| {
+            ring_engine(&status, rung, bell.as_fd());
+            doorbell::clear(bell.as_fd())
+        };
+        assert!(!rings(&programs[0]));
+        for _ in 0..3 {
+            assert!(!engine.fall_asleep(|| false) && !rings(&programs[0]));
+            assert!(engine.fall_asleep(|| true));
+            for rung in &programs {
+                assert!(rings(rung) && !rings(rung));
+            }
+            engine.wake_up();
+            assert!(!rings(&programs[1]));
+        }
+    }
+
+    #[test]
+    fn programs_cannot_write_to_the_page() {
+        use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+        use rustix::io::Errno;
+        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
+        use std::os::unix::fs::FileExt;
+        let engine = EngineStatus::create().unwrap();
+        let file = engine.file().unwrap();
+        // Another open file of the same memory, as whoever has the descriptor can make it.
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+        let again = std::fs::File::options().read(true).write(true).open(path).unwrap();
+        for file in [file.as_fd(), again.as_fd()] {
+            assert_eq!(rustix::io::pwrite(file, &[1], 16), Err(Errno::PERM));
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            assert_eq!(fallocate(file, hole, 0, STATUS_LEN as u64), Err(Errno::PERM));
+            assert_eq!(ftruncate(file, 0), Err(Errno::PERM));
+            let (null, both) = (std::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
+            // SAFETY: a fresh mapping, which the kernel refuses.
+            let mapped = unsafe { mmap(null, STATUS_LEN, both, MapFlags::SHARED, file, 0) };
+            assert_eq!(mapped, Err(Errno::PERM));
+        }
+        let status = view(&engine);
+        let at = std::ptr::from_ref(status.page());
+        let both = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: our own mapping, whose protection the kernel does not change.
+        let changed = unsafe { mprotect(at.cast_mut().cast(), STATUS_LEN, both) };
+        assert_eq!(changed, Err(Errno::ACCESS));
+        let memory = std::fs::File::options().write(true).open("/proc/self/mem").unwrap();
+        assert!(memory.write_at(&[1], at as u64 + 16).is_err());
+        assert_eq!(status.page().sleep_epoch.load(Ordering::Relaxed), 0);
+    }
+}
