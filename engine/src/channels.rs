@@ -1,14 +1,20 @@
 //! The processes that are attached.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use towpath_ring::{Channel, EngineChannel, doorbell};
+use towpath_tcp::Instant;
 
 use crate::holds::Holds;
 use crate::processes::Expected;
 use crate::sys;
+
+/// One of so many parts of all channels is the most that one family may have, so that a program cannot
+/// keep those that it has nothing to do with from forking.
+const FAMILY_SHARE: u32 = 2;
 
 /// Names a channel while it lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,19 +36,25 @@ pub(crate) struct Attached {
     pub link: Option<Link>,
     /// Sockets it has descriptors for.
     pub holds: Holds,
+    /// Their number.
+    pub held: usize,
     /// Sockets that it has closed and others hold still: a thread of it may have been at one.
     pub closed: Holds,
     /// As it says.
     pub pid: u32,
-    /// Sockets listed in a HELLO that is not complete, or for a CLONE.
-    pub listed: Vec<(u32, u32)>,
+    /// Of `holds`, those listed in a HELLO that is not complete, or for a CLONE.
+    pub listed: Holds,
     /// It is for a program that has not said HELLO.
     pub expected: Option<Expected>,
     /// Channels that were cloned from this one, and whose processes may not have begun: what this one
     /// comes by meanwhile they may inherit.
     pub clones: Vec<ChannelId>,
+    /// When it is in nobody's `clones` any more at the latest.
+    pub unborn_until: Option<Instant>,
     /// Whose `clones` it is in.
     pub parent: Option<ChannelId>,
+    /// What it descends from, if from a clone of a process that was attached and not cloned.
+    pub family: Option<Family>,
     /// There are events to be rung for.
     pub touched: bool,
 }
@@ -57,12 +69,23 @@ pub(crate) struct Link {
     pub engine_bell: OwnedFd,
 }
 
+/// A process that one of those made that were attached and not cloned (a shell, say, that the run
+/// began with), and all that descend from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Family(u64);
+
 /// All of them. Ids are used again.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     slab: Vec<Option<Box<Attached>>>,
+    /// Places in the slab that nobody has.
+    free: Vec<u32>,
     count: usize,
     max: u32,
+    /// Channels of each family that has any.
+    families: HashMap<Family, u32>,
+    /// Families that there were.
+    founded: u64,
     touched: Vec<ChannelId>,
 }
 
@@ -95,10 +118,22 @@ impl Channels {
         Self { max, ..Self::default() }
     }
 
+    /// The family of those that a member of `family` makes; None: of one that is of none.
+    pub fn family_of_clones(&mut self, family: Option<Family>) -> Family {
+        family.unwrap_or_else(|| {
+            self.founded += 1;
+            Family(self.founded)
+        })
+    }
+
     /// A new process: returns its end of the control socket.
-    pub fn open(&mut self) -> io::Result<(ChannelId, OwnedFd)> {
+    pub fn open(&mut self, family: Option<Family>) -> io::Result<(ChannelId, OwnedFd)> {
         if self.count >= self.max as usize {
             return Err(io::Error::other("as many processes as there may be"));
+        }
+        let kin = family.and_then(|family| self.families.get(&family)).copied().unwrap_or(0);
+        if kin >= self.max / FAMILY_SHARE {
+            return Err(io::Error::other("as many processes of one family as there may be"));
         }
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -108,26 +143,41 @@ impl Channels {
             control: ours,
             link: None,
             holds: Holds::default(),
+            held: 0,
             closed: Holds::default(),
             pid: 0,
-            listed: Vec::new(),
+            listed: Holds::default(),
             expected: None,
             clones: Vec::new(),
+            unborn_until: None,
             parent: None,
+            family,
             touched: false,
         };
-        let index = self.slab.iter().position(Option::is_none).unwrap_or(self.slab.len());
-        if index == self.slab.len() {
+        let index = self.free.pop().unwrap_or(self.slab.len() as u32);
+        if index as usize == self.slab.len() {
             self.slab.push(None);
         }
-        self.slab[index] = Some(Box::new(attached));
+        self.slab[index as usize] = Some(Box::new(attached));
         self.count += 1;
-        Ok((ChannelId(index as u32), theirs))
+        if let Some(family) = family {
+            *self.families.entry(family).or_default() += 1;
+        }
+        Ok((ChannelId(index), theirs))
     }
 
     pub fn remove(&mut self, id: ChannelId) -> Option<Box<Attached>> {
         let attached = self.slab.get_mut(id.0 as usize)?.take()?;
+        self.free.push(id.0);
         self.count -= 1;
+        if let Some(family) = attached.family
+            && let Some(count) = self.families.get_mut(&family)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.families.remove(&family);
+            }
+        }
         Some(attached)
     }
 

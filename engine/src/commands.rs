@@ -1,7 +1,5 @@
 //! What programs tell through their command rings.
 
-use std::time::Duration;
-
 use towpath_ring::Attach;
 use towpath_shm::layout::{COMMANDS_MAX, Command, Kind, event, flags, op, shut};
 use towpath_tcp::Instant;
@@ -11,15 +9,16 @@ use crate::engine::Engine;
 
 /// Commands taken from one ring before the others have their turn.
 const COMMANDS_A_TURN: usize = 1024;
-/// When somebody waits for memory, the sweep comes so soon.
-const STARVED_SWEEP: Duration = Duration::from_millis(20);
+/// Work for one ring before the others have their turn: a command, or a process that comes to hold a
+/// socket by one. A process with clones gives each of them what it opens.
+const WORK_A_TURN: u64 = 2048;
 
 impl Engine {
     /// Takes commands from all rings. True: there are more.
     pub(crate) fn drain_commands(&mut self, now: Instant) -> bool {
         let mut more = false;
         for id in self.host.channels.ids() {
-            more |= self.drain_ring(now, id, COMMANDS_A_TURN);
+            more |= self.drain_ring(now, id, COMMANDS_A_TURN, WORK_A_TURN);
         }
         self.send_backlog(now);
         more
@@ -28,13 +27,24 @@ impl Engine {
     /// Takes all that the rings can hold.
     pub(crate) fn drain_all(&mut self, now: Instant) {
         for id in self.host.channels.ids() {
-            self.drain_ring(now, id, COMMANDS_MAX as usize);
+            self.drain_ring(now, id, COMMANDS_MAX as usize, u64::MAX);
         }
     }
 
-    /// Takes up to `max` commands of one program. True: there are more.
-    pub(crate) fn drain_ring(&mut self, now: Instant, id: ChannelId, max: usize) -> bool {
-        for _ in 0..max {
+    /// Takes up to `max` commands of one program, and begins none after so much `work`. True: there are
+    /// more.
+    pub(crate) fn drain_ring(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        max: usize,
+        work: u64,
+    ) -> bool {
+        let before = self.host.counters.holds_made;
+        for done in 0..max {
+            if done as u64 + self.host.counters.holds_made - before >= work {
+                break;
+            }
             let Some(link) =
                 self.host.channels.get_mut(id).and_then(|attached| attached.link.as_mut())
             else {
@@ -61,13 +71,11 @@ impl Engine {
             op::SETTLED => return self.settled(now, id),
             _ => {}
         }
-        let held = match self.host.slots.find(slot, generation) {
-            Some(entry) => entry.holders.contains(&id),
-            None => {
-                self.host.counters.commands_stale += 1;
-                return;
-            }
-        };
+        if self.host.slots.find(slot, generation).is_none() {
+            self.host.counters.commands_stale += 1;
+            return;
+        }
+        let held = self.is_held(id, slot);
         match command.op {
             op::ACCEPTED if !held => self.adopt(id, slot),
             op::TX if held => self.transmit(now, slot),
@@ -128,21 +136,8 @@ impl Engine {
         }
     }
 
-    /// Attaches transmit memory; who cannot have it now is tried again.
-    fn give_memory(&mut self, slot: u32) {
-        match self.attach_send(slot) {
-            Attach::Done => {}
-            Attach::Busy | Attach::NoMemory => {
-                self.host.counters.starved += 1;
-                self.sweep_at = self.sweep_at.min(self.host.now + STARVED_SWEEP);
-                if !self.starved.contains(&slot) {
-                    self.starved.push(slot);
-                }
-            }
-        }
-    }
-
-    fn attach_send(&mut self, slot: u32) -> Attach {
+    /// Attaches transmit memory, or more of it.
+    pub(crate) fn attach_send(&mut self, slot: u32) -> Attach {
         let default = self.host.buffers.datagram;
         let windows = self.host.windows.clone();
         let Some(entry) = self.host.slots.get_mut(slot) else {
@@ -185,24 +180,5 @@ impl Engine {
             Attach::NoMemory | Attach::Busy => {}
         }
         attached
-    }
-
-    /// Gives memory to those who wait for it.
-    pub(crate) fn feed_starved(&mut self, now: Instant) {
-        if self.starved.is_empty() || now < self.starved_at {
-            return;
-        }
-        let waiting = std::mem::take(&mut self.starved);
-        let mut busy = false;
-        for slot in waiting {
-            let attached = self.attach_send(slot);
-            busy |= attached == Attach::Busy;
-            if attached != Attach::Done {
-                self.starved.push(slot);
-            }
-        }
-        // A lock is held for a copy; memory comes back when somebody reads.
-        let pause = if busy { 50 } else { 5_000 };
-        self.starved_at = now + Duration::from_micros(pause);
     }
 }

@@ -22,6 +22,8 @@ use crate::wire::{self, Received, Sent};
 
 /// Linux's `somaxconn`.
 const BACKLOG_MAX: u32 = 4096;
+/// Slots that one SOCKETS looks at: a look costs some ns.
+const SLOTS_A_REQUEST: u32 = 4096;
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 
 /// An answer and the descriptors that go with it.
@@ -108,8 +110,8 @@ impl Engine {
 
     /// The slot that a request is about; the process must hold it, unless it is about to.
     fn named(&mut self, id: ChannelId, request: &Request) -> Result<u32, Errno> {
-        let entry = self.host.slots.find(request.slot, request.generation).ok_or(Errno(EBADF))?;
-        if request.call != call::ADOPT && !entry.holders.contains(&id) {
+        self.host.slots.find(request.slot, request.generation).ok_or(Errno(EBADF))?;
+        if request.call != call::ADOPT && !self.is_held(id, request.slot) {
             return Err(Errno(EBADF));
         }
         Ok(request.slot)
@@ -118,23 +120,21 @@ impl Engine {
     fn hello(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
         let Some(attached) = self.host.channels.get_mut(id) else { return Err(Errno(EPROTO)) };
         attached.pid = request.a;
-        if attached.listed.len() >= towpath_shm::layout::SLOTS_MAX as usize {
-            return Err(Errno(EINVAL));
-        }
         for pair in request.payload().chunks_exact(8) {
             let word = |at: usize| {
                 u32::from_ne_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]])
             };
-            attached.listed.push((word(0), word(4)));
+            self.list(id, word(0), word(4));
         }
         if request.b != 0 {
             return Ok((Reply::default(), Vec::new()));
         }
-        let listed = std::mem::take(&mut attached.listed);
         self.no_more_a_clone(id);
         // Fresh rings: whatever the old image left half done in its own is forgotten with them.
         let descriptors = self.link(id, false).map_err(|_| Errno(ENOBUFS))?;
         self.release_locks(id);
+        let attached = self.host.channels.get_mut(id).ok_or(Errno(EPROTO))?;
+        let listed = std::mem::take(&mut attached.listed);
         self.keep_only(now, id, &listed);
         let reply = Reply { a: VERSION, b: id.number(), ..Reply::default() };
         Ok((reply, descriptors.into()))
@@ -326,10 +326,17 @@ impl Engine {
         reply
     }
 
-    fn list_sockets(&self, first: u32) -> Reply {
+    /// As many sockets as fit, from `first` on. Where there are few it may be none, with more beyond.
+    fn list_sockets(&mut self, first: u32) -> Reply {
         let mut reply = Reply::default();
         let mut lines = Vec::new();
-        for (slot, entry) in self.host.slots.iter().filter(|(slot, _)| *slot >= first) {
+        let end = first.saturating_add(SLOTS_A_REQUEST).min(self.host.slots.end());
+        if end < self.host.slots.end() {
+            reply.a = end;
+        }
+        for slot in first..end {
+            self.host.counters.slots_listed += 1;
+            let Some(entry) = self.host.slots.get(slot) else { continue };
             let line = serde_json::to_vec(&self.show(slot, entry)).unwrap_or_default();
             if lines.len() + line.len() + 1 > DATA_MAX {
                 reply.a = slot;

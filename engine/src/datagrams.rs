@@ -29,15 +29,32 @@ impl Engine {
             return;
         };
         if tx.pull() && self.send_some(now, slot) {
+            self.put_off(slot);
+        }
+    }
+
+    /// The rest in the next turn. Once: however often a program says that there is more, each turn sends
+    /// as much.
+    fn put_off(&mut self, slot: u32) {
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        if !std::mem::replace(&mut entry.owned().backlogged, true) {
             self.backlog.push(slot);
         }
+    }
+
+    fn is_put_off(&mut self, slot: u32) -> Option<&mut bool> {
+        let owned = self.host.slots.get_mut(slot)?.owned.as_deref_mut()?;
+        Some(&mut owned.backlogged).filter(|backlogged| **backlogged)
     }
 
     /// Goes on with sockets that had more to send than a turn allowed.
     pub(crate) fn send_backlog(&mut self, now: Instant) {
         for slot in std::mem::take(&mut self.backlog) {
+            // Another socket may have the slot.
+            let Some(backlogged) = self.is_put_off(slot) else { continue };
+            *backlogged = false;
             if self.send_some(now, slot) {
-                self.backlog.push(slot);
+                self.put_off(slot);
             }
         }
     }
@@ -46,7 +63,10 @@ impl Engine {
     pub(crate) fn flush_datagrams(&mut self, now: Instant, slot: u32) {
         self.send_datagrams(now, slot);
         while self.send_some(now, slot) {}
-        self.backlog.retain(|&waiting| waiting != slot);
+        if let Some(backlogged) = self.is_put_off(slot) {
+            *backlogged = false;
+            self.backlog.retain(|&waiting| waiting != slot);
+        }
     }
 
     /// The oldest report of the error queue. The socket's pending error is the next one's then, as on

@@ -11,7 +11,7 @@ use towpath_stack::Stack;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_tcp::Instant;
 
-use crate::channels::{ChannelId, Channels, Link};
+use crate::channels::{ChannelId, Channels, Family, Link};
 use crate::clock;
 use crate::closer::Closer;
 use crate::config::{EngineConfig, RouteConfig};
@@ -23,6 +23,8 @@ use crate::remote::Remote;
 use crate::report::EngineCounters;
 use crate::run::Spin;
 use crate::slots::Slots;
+use crate::starved::Starved;
+use crate::tell::Telling;
 
 /// A stack, its ports, and the programs on it.
 pub struct Engine {
@@ -46,18 +48,23 @@ pub struct Engine {
     pub(crate) orphans: VecDeque<(Instant, u32, u32)>,
     /// Sockets in messages, held by nobody, by the time that they are closed.
     pub(crate) parked: VecDeque<Parked>,
+    /// Clones, by the time that their processes have to begin.
+    pub(crate) unborn: VecDeque<(Instant, ChannelId)>,
     /// Channels of programs that run and have not said HELLO, by the time that they have for it.
     pub(crate) expected: VecDeque<(Instant, ChannelId)>,
     /// Sockets whose programs wait for transmit memory.
-    pub(crate) starved: Vec<u32>,
-    pub(crate) starved_at: Instant,
+    pub(crate) starved: Starved,
+    /// Sockets of which not all holders have been told yet what happened.
+    pub(crate) telling: VecDeque<Telling>,
     pub(crate) sweep_at: Instant,
     /// Datagram sockets with more to send than one turn may.
     pub(crate) backlog: Vec<u32>,
     /// Datagram sockets whose FIFO lends bytes to packets of this turn.
     pub(crate) lent: Vec<u32>,
     /// Closed sockets whose close(2) waits for the peer (SO_LINGER).
-    pub(crate) lingering: Vec<u32>,
+    pub(crate) lingering: VecDeque<u32>,
+    /// When those are looked at that were not in the last turn.
+    pub(crate) lingering_at: Option<Instant>,
     pub(crate) drop_trace: Option<DropTrace>,
 }
 
@@ -140,12 +147,14 @@ impl Engine {
         let host = Host {
             slots: Slots::new(&region, sockets_max),
             channels: Channels::new(config.channels_max.min(CHANNELS_MAX)),
+            holds: 0,
             buffers: config.buffers,
             counters: EngineCounters::default(),
             now,
             unix_ns: clock::unix_ns(),
             sweep: VecDeque::new(),
             in_sweep: Holds::default(),
+            in_telling: Holds::default(),
             stale: Vec::new(),
             gone: Vec::new(),
             deferred: BTreeMap::new(),
@@ -169,20 +178,22 @@ impl Engine {
             hostile: Vec::new(),
             orphans: VecDeque::new(),
             parked: VecDeque::new(),
+            unborn: VecDeque::new(),
             expected: VecDeque::new(),
-            starved: Vec::new(),
-            starved_at: now,
+            starved: Starved::new(now),
+            telling: VecDeque::new(),
             sweep_at: now,
             backlog: Vec::new(),
             lent: Vec::new(),
-            lingering: Vec::new(),
+            lingering: VecDeque::new(),
+            lingering_at: None,
             drop_trace: None,
         })
     }
 
     /// A control socket for one process, which inherits it or is sent it. The process says HELLO on it.
     pub fn attach(&mut self) -> io::Result<OwnedFd> {
-        let (_, theirs) = self.open_channel()?;
+        let (_, theirs) = self.open_channel(None)?;
         Ok(theirs)
     }
 
@@ -198,8 +209,11 @@ impl Engine {
         self.remote.clone()
     }
 
-    pub(crate) fn open_channel(&mut self) -> io::Result<(ChannelId, OwnedFd)> {
-        let opened = self.host.channels.open();
+    pub(crate) fn open_channel(
+        &mut self,
+        family: Option<Family>,
+    ) -> io::Result<(ChannelId, OwnedFd)> {
+        let opened = self.host.channels.open(family);
         self.host.counters.channels_refused += u64::from(opened.is_err());
         let (id, theirs) = opened?;
         if let Some(attached) = self.host.channels.get(id)

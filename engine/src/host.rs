@@ -40,6 +40,8 @@ pub(crate) struct Host {
     pub windows: Windows,
     pub slots: Slots,
     pub channels: Channels,
+    /// What all processes hold, each socket as often as it has holders.
+    pub holds: usize,
     pub buffers: Buffers,
     pub counters: EngineCounters,
     /// Of this turn.
@@ -50,6 +52,8 @@ pub(crate) struct Host {
     pub sweep: VecDeque<Swept>,
     /// Which slots these are: a slot may be used again before the sweep has come by.
     pub in_sweep: Holds,
+    /// Slots of which not all holders have been told their last news.
+    pub in_telling: Holds,
     /// Slots whose TCP state is to be published at the end of the turn.
     pub stale: Vec<u32>,
     /// Slots that the stack let go of and that nobody holds.

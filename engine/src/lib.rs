@@ -6,7 +6,8 @@
 //!
 //! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) →
 //! `host` (what the stack tells) → `slots`, `channels` (who has what) → `lifecycle` (how sockets
-//! and processes end) → `processes` (how they come from each other) → `sweep` (memory comes back).
+//! and processes end) → `processes` (how they come from each other) → `tell` (events) → `starved`, `sweep`
+//! (memory that is waited for, and comes back).
 
 mod channels;
 mod clock;
@@ -29,9 +30,11 @@ mod report;
 mod run;
 mod show;
 mod slots;
+mod starved;
 mod sweep;
 mod sys;
 mod tcp_info;
+mod tell;
 mod wire;
 
 pub use config::{Buffers, EngineConfig, RouteConfig};

@@ -34,7 +34,17 @@ const ADOPT_WITHIN: Duration = Duration::from_secs(30);
 /// Most of these; beyond, the last close is the last.
 const PARKED_MAX: usize = 4096;
 
+/// Sockets that linger and are looked at in one turn; each costs some 100 ns.
+const LINGERING_A_TURN: usize = 256;
+/// When there are more the next are looked at so soon, also if nothing happens: a program waits.
+const LINGERING_AGAIN: Duration = Duration::from_millis(1);
+
 impl Engine {
+    /// Whether it has.
+    pub(crate) fn is_held(&self, id: ChannelId, slot: u32) -> bool {
+        self.host.channels.get(id).is_some_and(|attached| attached.holds.contains(slot))
+    }
+
     /// A process has a descriptor for the socket.
     pub(crate) fn hold(&mut self, id: ChannelId, slot: u32) {
         let (Some(entry), Some(attached)) =
@@ -44,6 +54,9 @@ impl Engine {
         };
         if attached.holds.insert(slot) {
             entry.holders.push(id);
+            attached.held += 1;
+            self.host.holds += 1;
+            self.host.counters.holds_made += 1;
         }
         entry.unclaimed = None;
         if entry.rare().parked.is_some() {
@@ -93,8 +106,16 @@ impl Engine {
 
     /// A process has no descriptor for it any more. The last one's close is the socket's.
     pub(crate) fn let_go(&mut self, now: Instant, id: ChannelId, slot: u32) {
-        if let Some(attached) = self.host.channels.get_mut(id) {
-            attached.holds.remove(slot);
+        if let Some(attached) = self.host.channels.get_mut(id)
+            && attached.holds.remove(slot)
+        {
+            attached.held -= 1;
+            self.host.holds -= 1;
+            // Another socket may have the slot next.
+            attached.listed.remove(slot);
+            if let Some(expected) = &mut attached.expected {
+                expected.inherits.remove(slot);
+            }
         }
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         entry.holders.remove(id);
@@ -206,7 +227,7 @@ impl Engine {
             Some(id) => {
                 self.stack.close(now, id, linger);
                 if self.host.slots.shared(slot).linger.load(Relaxed) > 1 {
-                    self.lingering.push(slot);
+                    self.lingering.push_back(slot);
                 }
             }
             None => self.host.gone.push(slot),
@@ -215,21 +236,28 @@ impl Engine {
 
     /// Shows those who wait in close(2) how far their connections are.
     pub(crate) fn tell_lingering(&mut self, now: Instant) {
-        let mut lingering = std::mem::take(&mut self.lingering);
-        lingering.retain(|&slot| {
-            if self.host.slots.get(slot).is_none_or(|entry| !entry.closing) {
-                return false;
+        for _ in 0..self.lingering.len().min(LINGERING_A_TURN) {
+            let Some(slot) = self.lingering.pop_front() else { break };
+            if self.is_still_lingering(now, slot) {
+                self.lingering.push_back(slot);
             }
-            let before = self.host.slots.shared(slot).state.load(Relaxed);
-            self.publish_state(now, slot);
-            let shared = self.host.slots.shared(slot);
-            let after = shared.state.load(Relaxed);
-            if after != before {
-                towpath_ring::wake(shared);
-            }
-            !matches!(after, state::FIN_WAIT2 | state::TIME_WAIT | state::CLOSE)
-        });
-        self.lingering = lingering;
+        }
+        let more = self.lingering.len() > LINGERING_A_TURN;
+        self.lingering_at = more.then(|| now + LINGERING_AGAIN);
+    }
+
+    fn is_still_lingering(&mut self, now: Instant, slot: u32) -> bool {
+        if self.host.slots.get(slot).is_none_or(|entry| !entry.closing) {
+            return false;
+        }
+        let before = self.host.slots.shared(slot).state.load(Relaxed);
+        self.publish_state(now, slot);
+        let shared = self.host.slots.shared(slot);
+        let after = shared.state.load(Relaxed);
+        if after != before {
+            towpath_ring::wake(shared);
+        }
+        !matches!(after, state::FIN_WAIT2 | state::TIME_WAIT | state::CLOSE)
     }
 
     /// Resets the connections that nobody took; those that somebody took, and has not claimed, get
@@ -289,7 +317,7 @@ impl Engine {
     /// process that is killed.
     pub(crate) fn detach(&mut self, now: Instant, id: ChannelId) {
         // What it said before it died counts, except in a ring that makes no sense.
-        self.drain_ring(now, id, COMMANDS_MAX as usize);
+        self.drain_ring(now, id, COMMANDS_MAX as usize, u64::MAX);
         self.release_locks(id);
         let Some(attached) = self.host.channels.get(id) else { return };
         let held: Vec<u32> = attached.holds.iter().collect();

@@ -22,54 +22,93 @@ use towpath_shm::control::{Reply, purpose};
 use towpath_shm::layout::SLOTS_MAX;
 use towpath_tcp::Instant;
 
-use crate::channels::ChannelId;
+use crate::channels::{ChannelId, Family};
 use crate::control::Answer;
 use crate::engine::Engine;
 use crate::errno::{EAGAIN, EINVAL, EPROTO, Errno};
+use crate::holds::Holds;
 
 /// How long a program that was spawned has to say HELLO: the dynamic loader runs before that. Later
 /// it still gets what its parent has not closed meanwhile.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long a process has to begin, and to say what it has, after its channel was cloned. fork and
+/// posix_spawn take milliseconds, on a machine that swaps some seconds. Later it is not given any more
+/// what its parent comes by, and says itself what it has.
+const BORN_WITHIN: Duration = Duration::from_secs(30);
+/// Clones of one process that have not begun, at most: what it opens each of them holds too, until they
+/// say otherwise. A server that forks its 500 workers before the first of them runs has room.
+const CLONES_MAX: usize = 512;
+/// Holds of all processes together that a CLONE may bring about, at most: each costs four bytes with its
+/// socket. Four processes with as many sockets as a run can have.
+const HOLDS_MAX: usize = 4 * SLOTS_MAX as usize;
+
 /// A channel that was made for a program that has not said HELLO.
 #[derive(Debug)]
 pub(crate) struct Expected {
     /// What it has without file actions.
-    pub inherits: Vec<(u32, u32)>,
+    pub inherits: Holds,
     /// When it comes down to that. None: it is not known to run yet, or has come down.
     pub until: Option<Instant>,
 }
 
 impl Engine {
-    /// A process lists a socket for its next CLONE.
+    /// A process lists a socket, which it says that it has: for its next CLONE, for SETTLED or HELLO.
     pub(crate) fn list(&mut self, id: ChannelId, slot: u32, generation: u32) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        if attached.listed.len() < SLOTS_MAX as usize {
-            attached.listed.push((slot, generation));
-        } else {
-            self.hostile.push(id);
+        let Some(entry) = self.host.slots.find(slot, generation) else {
+            self.host.counters.commands_stale += 1;
+            return;
+        };
+        let unclaimed = entry.unclaimed.is_some();
+        let Some(attached) = self.host.channels.get(id) else { return };
+        if let Some(parent) = attached.parent.filter(|_| unclaimed) {
+            // Its parent took the connection off an accept queue, and will say so any moment. The child
+            // must not be the only one to hold it meanwhile.
+            self.claim(parent, slot);
+        }
+        // What is held does not go, so that the list needs no generations.
+        if !self.is_held(id, slot) {
+            self.adopt(id, slot);
+        }
+        if let Some(attached) = self.host.channels.get_mut(id) {
+            attached.listed.insert(slot);
         }
     }
 
+    /// Refuses what one process could take from all others by cloning. Gives the new one's family.
+    fn may_clone(&mut self, id: ChannelId, wanted: u32) -> Result<Option<Family>, Errno> {
+        let held = self.host.holds;
+        let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
+        // Whoever has not begun has nothing to fork: it says what it has first.
+        let unborn = attached.parent.is_some() || attached.expected.is_some();
+        if unborn || attached.clones.len() >= CLONES_MAX || held + attached.held > HOLDS_MAX {
+            self.host.counters.channels_refused += 1;
+            return Err(Errno(EAGAIN));
+        }
+        Ok(match (wanted, attached.family) {
+            // The same process, with another program.
+            (purpose::EXEC, family) => family,
+            (_, family) => Some(self.host.channels.family_of_clones(family)),
+        })
+    }
+
     pub(crate) fn clone_channel(&mut self, id: ChannelId, wanted: u32) -> Answer {
+        let family = self.may_clone(id, wanted)?;
         let parent = self.host.channels.get_mut(id).ok_or(Errno(EPROTO))?;
-        let listed = std::mem::take(&mut parent.listed);
+        let inherits = std::mem::take(&mut parent.listed);
         let pid = parent.pid;
         let mut held: Vec<u32> = parent.holds.iter().collect();
-        let inherits: Vec<(u32, u32)> =
-            listed.into_iter().filter(|(slot, _)| parent.holds.contains(*slot)).collect();
         let expected = match wanted {
             purpose::FORK => None,
             purpose::SPAWN => Some(Expected { inherits, until: None }),
             purpose::EXEC => {
-                held = inherits.iter().map(|(slot, _)| *slot).collect();
+                held = inherits.iter().collect();
                 Some(Expected { inherits, until: None })
             }
             _ => return Err(Errno(EINVAL)),
         };
-        held.sort_unstable();
         // As fork says it of too many processes.
-        let (clone, control) = self.open_channel().map_err(|_| Errno(EAGAIN))?;
+        let (clone, control) = self.open_channel(family).map_err(|_| Errno(EAGAIN))?;
         // The child inherits epoll sets whose events went to its parent: it looks at everything.
         let Ok([_, _, channel, engine_bell, bell]) = self.link(clone, true) else {
             self.closer.close([control]);
@@ -85,9 +124,14 @@ impl Engine {
         for slot in held {
             self.hold(clone, slot);
         }
+        let until = self.host.now + BORN_WITHIN;
         if let Some(parent) = self.host.channels.get_mut(id) {
             parent.clones.push(clone);
         }
+        if let Some(attached) = self.host.channels.get_mut(clone) {
+            attached.unborn_until = Some(until);
+        }
+        self.unborn.push_back((until, clone));
         let reply = Reply { b: clone.number(), ..Reply::default() };
         Ok((reply, vec![control, channel, engine_bell, bell]))
     }
@@ -96,15 +140,6 @@ impl Engine {
     pub(crate) fn settled(&mut self, now: Instant, id: ChannelId) {
         let Some(attached) = self.host.channels.get_mut(id) else { return };
         let listed = std::mem::take(&mut attached.listed);
-        if let Some(parent) = attached.parent {
-            // Its parent took the connection off an accept queue, and will say so any moment. The child
-            // must not be the only one to hold it meanwhile.
-            for &(slot, generation) in &listed {
-                if self.host.slots.find(slot, generation).is_some_and(|it| it.unclaimed.is_some()) {
-                    self.claim(parent, slot);
-                }
-            }
-        }
         self.no_more_a_clone(id);
         self.keep_only(now, id, &listed);
     }
@@ -140,10 +175,37 @@ impl Engine {
     pub(crate) fn no_more_a_clone(&mut self, id: ChannelId) {
         let Some(attached) = self.host.channels.get_mut(id) else { return };
         attached.expected = None;
+        attached.unborn_until = None;
         if let Some(parent) = attached.parent.take()
             && let Some(parent) = self.host.channels.get_mut(parent)
         {
             parent.clones.retain(|clone| *clone != id);
+        }
+    }
+
+    /// Processes that did not begin in time are given nothing more of what their parents come by.
+    pub(crate) fn end_births(&mut self, now: Instant) {
+        while let Some(&(until, id)) = self.unborn.front() {
+            if until > now {
+                return;
+            }
+            self.unborn.pop_front();
+            let Some(attached) = self.host.channels.get_mut(id) else { continue };
+            // Ids are used again.
+            if attached.unborn_until.take_if(|it| *it == until).is_none() {
+                continue;
+            }
+            let parent = attached.parent.take();
+            if let Some(expected) = &mut attached.expected
+                && expected.until.is_none()
+            {
+                let until = now + HELLO_WITHIN;
+                expected.until = Some(until);
+                self.expected.push_back((until, id));
+            }
+            if let Some(parent) = parent.and_then(|parent| self.host.channels.get_mut(parent)) {
+                parent.clones.retain(|clone| *clone != id);
+            }
         }
     }
 
@@ -174,17 +236,11 @@ impl Engine {
     }
 
     /// A process holds what is listed and nothing else.
-    pub(crate) fn keep_only(&mut self, now: Instant, id: ChannelId, listed: &[(u32, u32)]) {
+    pub(crate) fn keep_only(&mut self, now: Instant, id: ChannelId, listed: &Holds) {
         let Some(attached) = self.host.channels.get(id) else { return };
-        let before: Vec<u32> = attached.holds.iter().collect();
-        let mut kept = std::collections::HashSet::new();
-        for &(slot, generation) in listed {
-            if self.host.slots.find(slot, generation).is_some() {
-                self.adopt(id, slot);
-                kept.insert(slot);
-            }
-        }
-        for slot in before.into_iter().filter(|slot| !kept.contains(slot)) {
+        let others: Vec<u32> =
+            attached.holds.iter().filter(|slot| !listed.contains(*slot)).collect();
+        for slot in others {
             self.let_go(now, id, slot);
         }
     }

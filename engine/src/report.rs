@@ -154,6 +154,16 @@ pub(crate) struct EngineCounters {
     pub unclaimed: u64,
     /// Times that a program had to wait for transmit memory.
     pub starved: u64,
+    /// Tries to give a program transmit memory.
+    pub memory_tries: u64,
+    /// Times that a process came to hold a socket.
+    pub holds_made: u64,
+    /// Events put into rings.
+    pub events: u64,
+    /// Most of them in one turn.
+    pub events_turn_max: u64,
+    /// Slots looked at for lists of sockets.
+    pub slots_listed: u64,
     /// Reports that found a full error queue.
     pub errors_lost: u64,
     /// Callbacks of the stack that cannot happen here.
@@ -177,6 +187,11 @@ impl EngineCounters {
             strangers,
             unclaimed,
             starved,
+            memory_tries,
+            holds_made,
+            events,
+            events_turn_max,
+            slots_listed,
             errors_lost,
             unexpected,
         } = *self;
@@ -194,6 +209,11 @@ impl EngineCounters {
             ("strangers", strangers),
             ("unclaimed", unclaimed),
             ("starved", starved),
+            ("memory_tries", memory_tries),
+            ("holds_made", holds_made),
+            ("events", events),
+            ("events_turn_max", events_turn_max),
+            ("slots_listed", slots_listed),
             ("errors_lost", errors_lost),
             ("unexpected", unexpected),
         ]

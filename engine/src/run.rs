@@ -31,7 +31,8 @@ impl Engine {
             if self.stopped {
                 break;
             }
-            let timeout = if turn.more || commands || self.host.slots.has_news() {
+            let untold = self.host.slots.has_news() || !self.telling.is_empty();
+            let timeout = if turn.more || commands || untold {
                 Some(Duration::ZERO)
             } else {
                 self.time_left(now)
@@ -82,6 +83,7 @@ impl Engine {
         self.feed_starved(now);
         self.reset_orphans(now);
         self.close_parked(now);
+        self.end_births(now);
         self.end_expectations(now);
         self.sweep(now);
         self.tell(now);
@@ -100,39 +102,6 @@ impl Engine {
                 bytes: &dropped.bytes,
             });
         }
-    }
-
-    /// One event a socket and process, one ring a process, one futex a socket.
-    fn tell(&mut self, now: Instant) {
-        self.tell_lingering(now);
-        let mut stale = std::mem::take(&mut self.host.stale);
-        for slot in stale.drain(..) {
-            self.publish_state(now, slot);
-            self.host.slots.set_flags(slot, 0, 0);
-        }
-        self.host.stale = stale;
-        let posted = self.host.slots.take_posted();
-        for &slot in &posted {
-            let Some(entry) = self.host.slots.get_mut(slot) else { continue };
-            let news = std::mem::take(&mut entry.news);
-            if news == 0 {
-                // Another socket has the slot already.
-                continue;
-            }
-            for at in 0..entry.holders.len() {
-                let Some(&holder) =
-                    self.host.slots.get(slot).and_then(|entry| entry.holders.get(at))
-                else {
-                    break;
-                };
-                if !self.host.channels.push_event(holder, slot, news) {
-                    self.hostile.push(holder);
-                }
-            }
-            towpath_ring::wake(self.host.slots.shared(slot));
-        }
-        self.host.slots.reuse_posted(posted);
-        self.host.channels.ring();
     }
 
     /// Sleeps until something happens. No program's command is overlooked: see
@@ -209,7 +178,9 @@ impl Engine {
         let ports = self.ports.iter().filter_map(|port| port.next_timeout_ns()).map(Instant);
         let own = [
             self.stack.next_timeout(),
-            (!self.starved.is_empty()).then_some(self.starved_at),
+            self.starved.next(),
+            self.lingering_at,
+            self.unborn.front().map(|(until, _)| *until),
             (!self.host.sweep.is_empty()).then_some(self.sweep_at),
             self.orphans.front().map(|orphan| orphan.0),
             self.parked.front().map(|parked| parked.until),

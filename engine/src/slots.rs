@@ -161,6 +161,8 @@ pub(crate) struct Owned {
     pub tx: Option<EngineSend>,
     /// Reports that the program has not read (IP_RECVERR), oldest first.
     pub errors: VecDeque<DatagramError>,
+    /// It stands in the queue of those that had more to send than a turn allowed.
+    pub backlogged: bool,
     /// Bytes of `tx` that are in packets and not to be overwritten before these are out.
     pub tx_lent: u32,
     /// Connections that were put into `rx` and not claimed, oldest first.
@@ -354,6 +356,13 @@ impl Slots {
         }
     }
 
+    /// Puts it among those that something happened to, if that has been noted and not told.
+    pub fn post_again(&mut self, index: u32) {
+        if self.get(index).is_some_and(|entry| entry.news != 0) {
+            self.posted.push(index);
+        }
+    }
+
     /// The slots that something happened to since the last call.
     pub fn take_posted(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.posted)
@@ -415,6 +424,12 @@ impl Slots {
             Place::Taken(entry) => Some((index, entry)),
             Place::Free { .. } => None,
         })
+    }
+
+    /// Beyond the last slot that was ever used.
+    pub fn end(&self) -> u32 {
+        let last = self.chunks.last().map_or(0, Vec::len);
+        (self.chunks.len().saturating_sub(1) * CHUNK + last) as u32
     }
 
     /// Number of sockets.

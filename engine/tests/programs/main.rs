@@ -1,7 +1,8 @@
-//! Programs on an engine: honest ones ([`channel`], [`options`], [`order`]) and others ([`hostile`],
+//! Programs on an engine: honest ones ([`channel`], [`options`], [`order`]) and others ([`greedy`], [`hostile`],
 //! [`stuck`]).
 
 mod channel;
+mod greedy;
 mod hostile;
 mod options;
 mod order;

@@ -191,6 +191,12 @@ impl Program {
         if reply.errno == 0 { Ok(reply) } else { Err(reply.errno) }
     }
 
+    /// The first descriptor of the answer, if it is not refused.
+    pub fn call_for_first(&self, request: &Request) -> Option<OwnedFd> {
+        let (reply, fds) = ask(&self.control, request);
+        fds.into_iter().next().filter(|_| reply.errno == 0)
+    }
+
     /// The first half of a call, so that others can ask before it is answered.
     pub fn begin_call(&self, request: &Request) {
         tell(&self.control, request);

@@ -90,6 +90,7 @@ pub mod call {
     /// Interface list: reply `data` = [`super::Interface`] structs, `a` = their number.
     pub const INTERFACES: u32 = 10;
     /// `towpath ss`: `a` = first slot to look at. Reply: `data` = JSON lines, `a` = next slot, 0 at the end.
+    /// There may be no line and a next slot: few of the slots there are sockets.
     pub const SOCKETS: u32 = 11;
     /// Before HELLO: the region, in which a new process image finds what its descriptors stand for.
     /// Reply: `a` = layout version; descriptor: region.

@@ -1,0 +1,119 @@
+//! Programs that wait for transmit memory get it in the order in which they asked, and what is tried for
+//! them in one turn is bounded, however many they are.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use towpath_ring::Attach;
+use towpath_tcp::Instant;
+
+use crate::engine::Engine;
+use crate::holds::Holds;
+
+/// When somebody waits for memory, the sweep comes so soon.
+const SWEEP_WITHIN: Duration = Duration::from_millis(20);
+/// Between two tries when there is no memory: it comes back when somebody reads, or with the sweep.
+const MEMORY_AGAIN: Duration = Duration::from_millis(5);
+/// Between two tries when a program has the FIFO's lock: it is held for a copy.
+const LOCK_AGAIN: Duration = Duration::from_micros(50);
+/// Sockets that are tried in one turn, of those that wait for memory and of those with a lock each.
+const TRIES_A_TURN: usize = 64;
+/// After so many refusals there is no memory. More than one: somebody may want more than the others.
+const REFUSALS_A_TURN: usize = 8;
+
+/// Who waits.
+#[derive(Debug)]
+pub(crate) struct Starved {
+    /// Slots for which there is no memory.
+    memory: VecDeque<u32>,
+    memory_at: Instant,
+    /// Slots whose lock a program has.
+    locked: VecDeque<u32>,
+    locked_at: Instant,
+    /// Those in either queue. A slot may be used again meanwhile; it stands there once all the same.
+    queued: Holds,
+}
+
+impl Starved {
+    pub fn new(now: Instant) -> Self {
+        Self {
+            memory: VecDeque::new(),
+            memory_at: now,
+            locked: VecDeque::new(),
+            locked_at: now,
+            queued: Holds::default(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.memory.is_empty() && self.locked.is_empty()
+    }
+
+    /// When the next is tried.
+    pub fn next(&self) -> Option<Instant> {
+        let memory = (!self.memory.is_empty()).then_some(self.memory_at);
+        let locked = (!self.locked.is_empty()).then_some(self.locked_at);
+        memory.into_iter().chain(locked).min()
+    }
+}
+
+impl Engine {
+    /// Attaches transmit memory; who cannot have it now is tried again.
+    pub(crate) fn give_memory(&mut self, slot: u32) {
+        if self.starved.queued.contains(slot) {
+            return;
+        }
+        if self.try_memory(slot) != Attach::Done {
+            self.host.counters.starved += 1;
+            self.sweep_at = self.sweep_at.min(self.host.now + SWEEP_WITHIN);
+        }
+    }
+
+    /// Tries it; who cannot have it is the last in its queue.
+    fn try_memory(&mut self, slot: u32) -> Attach {
+        self.host.counters.memory_tries += 1;
+        let attached = self.attach_send(slot);
+        let queue = match attached {
+            Attach::Done => return attached,
+            Attach::Busy => &mut self.starved.locked,
+            Attach::NoMemory => &mut self.starved.memory,
+        };
+        queue.push_back(slot);
+        self.starved.queued.insert(slot);
+        attached
+    }
+
+    fn try_again(&mut self, slot: u32) -> Attach {
+        self.starved.queued.remove(slot);
+        self.try_memory(slot)
+    }
+
+    /// Gives memory to those who wait for it.
+    pub(crate) fn feed_starved(&mut self, now: Instant) {
+        if now >= self.starved.locked_at {
+            for _ in 0..self.starved.locked.len().min(TRIES_A_TURN) {
+                let Some(slot) = self.starved.locked.pop_front() else { break };
+                self.try_again(slot);
+            }
+            self.starved.locked_at = now + LOCK_AGAIN;
+        }
+        if now >= self.starved.memory_at {
+            let more = self.feed_hungry();
+            self.starved.memory_at = if more { now } else { now + MEMORY_AGAIN };
+        }
+    }
+
+    /// True: there is memory for more of them.
+    fn feed_hungry(&mut self) -> bool {
+        let tries = self.starved.memory.len();
+        let mut refusals = 0;
+        for _ in 0..tries.min(TRIES_A_TURN) {
+            let Some(slot) = self.starved.memory.pop_front() else { return false };
+            refusals += usize::from(self.try_again(slot) == Attach::NoMemory);
+            if refusals == REFUSALS_A_TURN {
+                return false;
+            }
+        }
+        tries > TRIES_A_TURN
+    }
+}

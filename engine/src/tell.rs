@@ -1,0 +1,147 @@
+//! Events for programs: one a socket and process, one ring a process, one futex a socket.
+//!
+//! A listener may have thousands of holders. So each socket's are told in portions, the others' between
+//! them, and a turn has an end.
+
+use towpath_tcp::Instant;
+
+use crate::engine::Engine;
+
+/// Events of one socket before the others have their turn. Most sockets have one holder.
+const EVENTS_A_PORTION: usize = 16;
+/// Events of sockets with more holders than that, in one turn; each costs some 50 ns.
+const EVENTS_A_TURN: usize = 4096;
+
+/// A socket of which not all holders have been told yet what happened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Telling {
+    slot: u32,
+    generation: u32,
+    bits: u8,
+    /// Holders that have not been told: the first ones. The last are told first, because those that come
+    /// are added there and look for themselves, and those that go move nobody out of the rest.
+    left: usize,
+}
+
+impl Engine {
+    /// Tells programs what happened in this turn.
+    pub(crate) fn tell(&mut self, now: Instant) {
+        self.tell_lingering(now);
+        let mut stale = std::mem::take(&mut self.host.stale);
+        for slot in stale.drain(..) {
+            self.publish_state(now, slot);
+            self.host.slots.set_flags(slot, 0, 0);
+        }
+        self.host.stale = stale;
+        let before = self.host.counters.events;
+        let posted = self.host.slots.take_posted();
+        for &slot in &posted {
+            self.begin_telling(slot);
+        }
+        self.host.slots.reuse_posted(posted);
+        self.go_on_telling();
+        self.host.channels.ring();
+        let told = self.host.counters.events - before;
+        self.host.counters.events_turn_max = self.host.counters.events_turn_max.max(told);
+    }
+
+    fn begin_telling(&mut self, slot: u32) {
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        // Else another socket has the slot already.
+        if entry.news != 0 {
+            // Who is to be told what happened before is told this afterwards.
+            if !self.host.in_telling.contains(slot) {
+                let bits = std::mem::take(&mut entry.news);
+                let (generation, left) = (entry.generation, entry.holders.len());
+                self.tell_portion(Telling { slot, generation, bits, left });
+            }
+            towpath_ring::wake(self.host.slots.shared(slot));
+        }
+    }
+
+    /// Goes on with sockets that have many holders, until the turn's share is used up.
+    fn go_on_telling(&mut self) {
+        let mut budget = EVENTS_A_TURN;
+        while budget > 0
+            && let Some(telling) = self.telling.pop_front()
+        {
+            self.host.in_telling.remove(telling.slot);
+            let told = self.tell_portion(telling);
+            if !self.host.in_telling.contains(telling.slot) {
+                // Of this socket or the next one in its slot.
+                self.host.slots.post_again(telling.slot);
+            }
+            budget = budget.saturating_sub(told.max(1));
+        }
+    }
+
+    /// Tells some holders and puts the rest off; how many.
+    fn tell_portion(&mut self, telling: Telling) -> usize {
+        let Telling { slot, generation, bits, left } = telling;
+        let Some(entry) = self.host.slots.get(slot).filter(|entry| entry.generation == generation)
+        else {
+            return 0;
+        };
+        // Some may have gone meanwhile.
+        let end = left.min(entry.holders.len());
+        let start = end.saturating_sub(EVENTS_A_PORTION);
+        for &holder in entry.holders[start..end].iter().rev() {
+            if !self.host.channels.push_event(holder, slot, bits) {
+                self.hostile.push(holder);
+            }
+        }
+        self.host.counters.events += (end - start) as u64;
+        if start > 0 {
+            self.telling.push_back(Telling { left: start, ..telling });
+            self.host.in_telling.insert(slot);
+        }
+        end - start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EngineConfig;
+    use crate::channels::ChannelId;
+    use crate::slots::AF_INET;
+    use towpath_shm::layout::{Kind, event};
+
+    #[test]
+    fn a_turn_of_telling_has_an_end() {
+        const SOCKETS: u64 = 300;
+        const HOLDERS: u64 = 40;
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.host.now;
+        let open = |engine: &mut Engine| engine.open_channel(None).expect("descriptors");
+        let holders: Vec<_> = (0..HOLDERS).map(|_| open(&mut engine)).collect();
+        let ids: Vec<ChannelId> = holders.iter().map(|(id, _)| *id).collect();
+        let mut slots = Vec::new();
+        for _ in 0..SOCKETS {
+            let slot = engine.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+            ids.iter().for_each(|&id| engine.hold(id, slot));
+            engine.host.slots.post(slot, event::RX);
+            slots.push(slot);
+        }
+        let portion = EVENTS_A_PORTION as u64;
+        let most = SOCKETS * portion + EVENTS_A_TURN as u64 + portion;
+        engine.tell(now);
+        let first = engine.host.counters.events;
+        assert!(first <= most && first >= SOCKETS * portion, "{first}");
+        assert!(!engine.telling.is_empty());
+        // Who has one holder is told at once, what happens meanwhile to the others afterwards.
+        let alone = engine.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+        engine.hold(ids[0], alone);
+        engine.host.slots.post(alone, event::RX);
+        let last = slots[SOCKETS as usize - 1];
+        assert!(engine.host.in_telling.contains(last));
+        engine.host.slots.post(last, event::RX);
+        engine.tell(now);
+        assert!(!engine.host.in_telling.contains(alone));
+        while engine.host.slots.has_news() || !engine.telling.is_empty() {
+            engine.tell(now);
+        }
+        assert_eq!(engine.host.counters.events, (SOCKETS + 1) * HOLDERS + 1);
+        assert!(engine.host.counters.events_turn_max <= most);
+    }
+}
