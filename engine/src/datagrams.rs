@@ -234,3 +234,25 @@ fn out(family: u32, header: &DatagramHeader) -> Option<DatagramOut> {
         segment_size: (header.segment_size != 0).then_some(header.segment_size),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EngineConfig;
+    use crate::slots::AF_INET;
+    use towpath_shm::layout::Kind;
+
+    #[test]
+    fn a_socket_is_put_off_once() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.host.now;
+        let slot = engine.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+        (0..3).for_each(|_| engine.put_off(slot));
+        assert_eq!(engine.backlog, [slot]);
+        engine.flush_datagrams(now, slot);
+        assert!(engine.backlog.is_empty() && engine.is_put_off(slot).is_none());
+        engine.put_off(slot);
+        engine.send_backlog(now);
+        assert!(engine.backlog.is_empty() && engine.is_put_off(slot).is_none());
+    }
+}

@@ -451,3 +451,35 @@ pub(crate) fn state_number(at: SocketState) -> u32 {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EngineConfig;
+    use crate::slots::AF_INET;
+
+    #[test]
+    fn a_turn_looks_at_some_of_those_that_linger() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.host.now;
+        for _ in 0..3 * LINGERING_A_TURN {
+            let slot = engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+            engine.host.slots.get_mut(slot).expect("it is there").closing = true;
+            engine.host.slots.shared(slot).state.store(state::FIN_WAIT1, Relaxed);
+            engine.lingering.push_back(slot);
+        }
+        // Half of them come to an end; the others stay, and all are looked at in three turns.
+        for slot in (0..3 * LINGERING_A_TURN as u32).step_by(2) {
+            engine.host.slots.shared(slot).state.store(state::FIN_WAIT2, Relaxed);
+        }
+        let gone = LINGERING_A_TURN / 2;
+        for turn in 1..=3 {
+            engine.tell_lingering(now);
+            assert_eq!(engine.lingering.len(), 3 * LINGERING_A_TURN - turn * gone);
+            assert_eq!(engine.lingering_at, Some(now + LINGERING_AGAIN));
+        }
+        engine.lingering.truncate(LINGERING_A_TURN);
+        engine.tell_lingering(now);
+        assert_eq!(engine.lingering_at, None);
+    }
+}
