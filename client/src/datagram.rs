@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use towpath_ring::{Appended, Wanted, append, program_fifo};
 use towpath_shm::layout::{DatagramHeader, Plain, Slot, op, shut};
 
-use crate::socket::{lock_input, take_error};
+use crate::socket::{Entrance, lock_input, take_error};
 use crate::{Buffer, Client, Error, Socket};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
@@ -34,12 +34,11 @@ pub unsafe fn recv(
         return Err(Error::Dead);
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
-    take_error(slot)?;
     let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
+    take_error(slot)?;
     let (header, copied, tell) = loop {
         let start = program_fifo::start(slot);
         let Some(header) = next_header(client, slot) else {
-            drop(guard);
             if slot.shut.load(Relaxed) & shut::READ != 0 {
                 return Ok(None);
             }
@@ -106,14 +105,16 @@ pub unsafe fn send(
         return Err(Error::Dead);
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
-    take_error(slot)?;
+    socket.take_error(client)?;
     if slot.shut.load(Relaxed) & shut::WRITE != 0 {
+        // It may be the slot's next socket that is shut down.
+        client.slot(socket).ok_or(Error::Dead)?;
         return Err(Error::Closed);
     }
     let needed = footprint(header.len);
     // SAFETY: the caller's promise.
     let write = |at, _| unsafe { fill(client, slot, header, buffers, at) };
-    match append(slot, socket.generation, || client.check_alive(), Wanted::All(needed), write) {
+    match append(slot, socket.generation, Entrance { client, socket }, Wanted::All(needed), write) {
         Appended::Bytes { tell, .. } => {
             if tell {
                 client.socket_command(socket, op::TX, 0, 0);

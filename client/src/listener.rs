@@ -30,7 +30,6 @@ pub fn accept<T>(
         let start = program_fifo::start(slot);
         let mut bytes = [0; RECORD];
         if program_fifo::peek(client.region(), slot, 0, &mut bytes) < RECORD {
-            drop(guard);
             take_error(slot)?;
             return Err(Error::WouldBlock);
         }

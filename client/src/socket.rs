@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_ring::{Guard, lock_rx, program_fifo};
-use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Slot, flags, shut};
+use towpath_ring::{Door, Guard, lock_rx, program_fifo};
+use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Slot, flags, op, shut};
 
 use crate::{Client, Error};
 
@@ -108,17 +108,63 @@ impl Socket {
     /// Takes the pending error.
     pub fn take_error(self, client: &Client) -> Result<(), Error> {
         let slot = client.slot(self).ok_or(Error::Dead)?;
-        take_error(slot)
+        if slot.error.load(Acquire) == 0 {
+            return Ok(());
+        }
+        self.change(client, take_error)?
+    }
+
+    /// Makes sure that the slot stays this socket's until the result is dropped. For those who change it:
+    /// it might become another socket's between the look at its generation and the change. Not to be kept
+    /// while sleeping.
+    ///
+    /// # Errors
+    /// `Dead`: it has, or the engine is gone.
+    pub fn enter(self, client: &Client) -> Result<impl Drop + '_, Error> {
+        let slot = client.slot(self).ok_or(Error::Dead)?;
+        lock_input(client, self, slot).ok_or(Error::Dead)
+    }
+
+    /// Changes the slot while it is this socket's.
+    ///
+    /// # Errors
+    /// As for [`Self::enter`].
+    pub fn change<T>(self, client: &Client, change: impl FnOnce(&Slot) -> T) -> Result<T, Error> {
+        let slot = client.slot(self).ok_or(Error::Dead)?;
+        let _inside = self.enter(client)?;
+        Ok(change(slot))
     }
 }
 
-/// Locks the read end. None: the engine is gone, or while this thread was on its way to the lock another one
-/// closed the socket, and the slot may be the next one's.
-pub(crate) fn lock_input<'a>(client: &Client, socket: Socket, slot: &'a Slot) -> Option<Guard<'a>> {
-    let guard = lock_rx(slot, || client.check_alive())?;
-    client.slot(socket).map(|_| guard)
+/// What a thread needs that locks an end of a socket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entrance<'a> {
+    pub client: &'a Client,
+    pub socket: Socket,
 }
 
+impl Door for Entrance<'_> {
+    fn engine_lives(&self) -> bool {
+        self.client.check_alive()
+    }
+
+    #[cold]
+    fn tell_unlocked(&self) {
+        self.client.socket_command(self.socket, op::UNLOCKED, 0, 0);
+    }
+}
+
+/// Locks the read end. None: as for [`lock_rx`].
+#[inline]
+pub(crate) fn lock_input<'a>(
+    client: &'a Client,
+    socket: Socket,
+    slot: &'a Slot,
+) -> Option<Guard<'a, Entrance<'a>>> {
+    lock_rx(slot, socket.generation, Entrance { client, socket })
+}
+
+/// With either lock held.
 pub(crate) fn take_error(slot: &Slot) -> Result<(), Error> {
     if slot.error.load(Acquire) != 0 {
         let errno = slot.error.swap(0, std::sync::atomic::Ordering::AcqRel);

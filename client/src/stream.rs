@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use towpath_ring::{Appended, Wanted, append, program_fifo};
 use towpath_shm::layout::{SLOTS_MAX, Slot, flags, op, setting};
 
-use crate::socket::{lock_input, may_have_more, no_more_input, no_more_output, take_error};
+use crate::socket::{
+    Entrance, lock_input, may_have_more, no_more_input, no_more_output, take_error,
+};
 use crate::{Buffer, Client, Error, Socket};
 
 // 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the next.
@@ -50,7 +52,7 @@ pub unsafe fn recv(
         }
         return Ok(done);
     }
-    drop(guard);
+    // Still locked: the slot is this socket's.
     match why_nothing(slot, end) {
         Err(Error::WouldBlock) if Buffer::total(buffers) == 0 => Ok(0),
         why => why,
@@ -120,7 +122,6 @@ pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error
         let start = program_fifo::start(slot);
         let n = u32::try_from(n).unwrap_or(u32::MAX).min(program_fifo::unread(slot));
         if n == 0 {
-            drop(guard);
             return why_nothing(slot, end);
         }
         if let Some(tell) = program_fifo::consume_from(slot, start, n) {
@@ -155,7 +156,7 @@ pub unsafe fn send(
         return Err(Error::Dead);
     }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
-    check_sendable(slot)?;
+    check_sendable(client, socket, slot)?;
     let wanted = Buffer::total(buffers).saturating_sub(skip);
     if wanted == 0 {
         return Ok(0);
@@ -169,7 +170,7 @@ pub unsafe fn send(
             client.setting(socket, setting::MORE, u64::from(more));
         }
     };
-    match append(slot, socket.generation, || client.check_alive(), most, write) {
+    match append(slot, socket.generation, Entrance { client, socket }, most, write) {
         Appended::Bytes { n, tell } => {
             if tell {
                 client.socket_command(socket, op::TX, 0, 0);
@@ -181,7 +182,7 @@ pub unsafe fn send(
                 client.socket_command(socket, op::TX_WINDOW, 0, 0);
             }
             // It may have been closed since the first look, and then no event comes any more.
-            check_sendable(slot)?;
+            check_sendable(client, socket, slot)?;
             Err(Error::WouldBlock)
         }
         Appended::Interrupting => Err(Error::Interrupting),
@@ -208,19 +209,19 @@ pub fn opened(socket: Socket) {
     MORE[socket.slot as usize].store(0, Ordering::Relaxed);
 }
 
-fn check_sendable(slot: &Slot) -> Result<(), Error> {
+fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Error> {
     let seen = slot.flags.load(Acquire);
     if seen & flags::CONNECTING != 0 {
         return Err(Error::WouldBlock);
     }
     if no_more_output(slot) || slot.error.load(Acquire) != 0 {
-        take_error(slot)?;
-        return Err(Error::Closed);
+        socket.take_error(client)?;
+    } else if seen & flags::CONNECTED != 0 {
+        return Ok(());
     }
-    if seen & flags::CONNECTED == 0 {
-        return Err(Error::Closed);
-    }
-    Ok(())
+    // Without a lock what was seen may be the slot's next socket's: a closed one is no broken pipe.
+    client.slot(socket).ok_or(Error::Dead)?;
+    Err(Error::Closed)
 }
 
 /// Copies `most` bytes to a position of the FIFO, without the first `skip`.

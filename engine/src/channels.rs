@@ -25,6 +25,11 @@ impl ChannelId {
     pub fn number(self) -> u32 {
         self.0 + 1
     }
+
+    /// The other way round.
+    pub fn of_number(number: u32) -> Option<Self> {
+        number.checked_sub(1).map(Self)
+    }
 }
 
 /// One process.
@@ -38,8 +43,11 @@ pub(crate) struct Attached {
     pub holds: Holds,
     /// Their number.
     pub held: usize,
-    /// Sockets that it has closed and others hold still: a thread of it may have been at one.
+    /// Slots of sockets that it has closed: a thread of it may have been at one, and have its lock. Also
+    /// other slots that wait for a thread that says that it is of this process.
     pub closed: Holds,
+    /// Slots that cannot be used again because of its threads.
+    pub inside: u32,
     /// As it says.
     pub pid: u32,
     /// Of `holds`, those listed in a HELLO that is not complete, or for a CLONE.
@@ -145,6 +153,7 @@ impl Channels {
             holds: Holds::default(),
             held: 0,
             closed: Holds::default(),
+            inside: 0,
             pid: 0,
             listed: Holds::default(),
             expected: None,

@@ -69,6 +69,7 @@ impl Engine {
             op::LIST => return self.list(id, slot, generation),
             op::SPAWNED => return self.spawned(now, id),
             op::SETTLED => return self.settled(now, id),
+            op::UNLOCKED => return self.unlocked(slot),
             _ => {}
         }
         if self.host.slots.find(slot, generation).is_none() {

@@ -262,7 +262,7 @@ impl Engine {
         Ok(Reply::default())
     }
 
-    fn connect_stream(
+    pub(crate) fn connect_stream(
         &mut self,
         now: Instant,
         slot: u32,

@@ -68,6 +68,7 @@ impl Engine {
             self.stack.hand_over(old, fresh);
         }
         self.stack.close(now, old, Linger::Abort);
+        self.retire_buffers(old);
         let shared = self.host.slots.shared(slot);
         shared.state.store(state::CLOSE, Release);
         shared.local.store(&local);
@@ -75,6 +76,16 @@ impl Engine {
         self.host.slots.set_flags(slot, bound, !bound);
         self.set_again(now, slot, congestion);
         Ok(fresh)
+    }
+
+    /// The slot is about to get other FIFOs, and the stack may keep the old socket until its reset is out.
+    fn retire_buffers(&mut self, old: SocketId) {
+        if let Some(recv) = self.stack.recv_buffer(old) {
+            recv.retire();
+        }
+        if let Some(send) = self.stack.send_buffer(old) {
+            send.retire();
+        }
     }
 }
 
@@ -90,4 +101,77 @@ fn is_cut_off(at: SocketState) -> bool {
             | State::FinWait1
             | State::FinWait2
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EngineConfig;
+    use crate::slots::AF_INET;
+    use std::sync::atomic::Ordering::Relaxed;
+    use towpath_shm::layout::LOCK_ENGINE;
+
+    /// An engine and a socket of it that has begun to connect.
+    fn connecting() -> (Engine, u32) {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let slot = engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        let id = engine.stack.open(SocketKind::Stream, Family::V4, slot).expect("room");
+        engine.host.slots.get_mut(slot).expect("it is there").id = Some(id);
+        engine.host.slots.publish(slot);
+        connect(&mut engine, slot);
+        (engine, slot)
+    }
+
+    fn connect(engine: &mut Engine, slot: u32) {
+        let remote = "127.0.0.1:9".parse().expect("an address");
+        engine.connect_stream(engine.host.now, slot, remote).expect("a fresh socket");
+    }
+
+    /// The stack goes through what it has to send under a budget, so that the old connection may end when
+    /// there is a new one.
+    #[test]
+    fn an_old_connection_leaves_the_new_one_its_memory() {
+        let (mut engine, slot) = connecting();
+        let now = engine.host.now;
+        let old = engine.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        engine.replace(now, slot, old).expect("room for one more");
+        connect(&mut engine, slot);
+        let cap = engine.host.slots.shared(slot).tx_cap.load(Relaxed);
+        assert_ne!(cap, 0, "there is plenty");
+        engine.turn(now);
+        assert!(engine.stack.info(now, old).is_none(), "the old one is gone");
+        assert_eq!(engine.host.slots.shared(slot).tx_cap.load(Relaxed), cap);
+        assert_eq!(engine.host.windows.usage().assigned, 1);
+    }
+
+    /// A thread is in send(2) and another one in recv(2), as far as in the midst of their copies.
+    #[test]
+    fn who_is_inside_while_it_is_disconnected_does_no_harm_to_the_next_connection() {
+        let (mut engine, slot) = connecting();
+        let now = engine.host.now;
+        let old = engine.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        let owner = 1 << towpath_shm::layout::LOCK_CHANNEL_SHIFT | 5;
+        let shared = engine.host.slots.shared(slot);
+        let window = shared.tx_base.load(Relaxed);
+        shared.rx_lock.store(owner, Relaxed);
+        shared.tx_lock.store(owner, Relaxed);
+        engine.host.channels.open(None).expect("descriptors");
+        engine.replace(now, slot, old).expect("room for one more");
+        connect(&mut engine, slot);
+        let shared = engine.host.slots.shared(slot);
+        assert_eq!(shared.tx_cap.load(Relaxed), 0, "memory comes when nobody is inside");
+        assert_eq!(shared.tx_lock.load(Relaxed), owner | LOCK_ENGINE);
+        // What the thread does last: it publishes, for the old connection.
+        shared.tx_tail.store(5, Relaxed);
+        let fresh = engine.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        assert!(engine.stack.send_buffer(fresh).expect("it is connecting").pull());
+        engine.host.slots.shared(slot).tx_lock.store(0, Relaxed);
+        let send = engine.stack.send_buffer(fresh).expect("it is connecting");
+        assert_eq!(send.attach(), towpath_ring::Attach::Done);
+        assert!(send.pull());
+        assert_eq!(towpath_ring::SendBuffer::len(send), 0);
+        let shared = engine.host.slots.shared(slot);
+        assert_ne!(shared.tx_base.load(Relaxed), window, "the old memory is not free yet");
+        assert_eq!(towpath_ring::program_fifo::queued(shared), 0);
+    }
 }

@@ -52,6 +52,8 @@ pub struct Engine {
     pub(crate) unborn: VecDeque<(Instant, ChannelId)>,
     /// Channels of programs that run and have not said HELLO, by the time that they have for it.
     pub(crate) expected: VecDeque<(Instant, ChannelId)>,
+    /// Slots that a thread is in still, and the process that it is of.
+    pub(crate) awaited: BTreeMap<u32, ChannelId>,
     /// Sockets whose programs wait for transmit memory.
     pub(crate) starved: Starved,
     /// Sockets of which not all holders have been told yet what happened.
@@ -180,6 +182,7 @@ impl Engine {
             parked: VecDeque::new(),
             unborn: VecDeque::new(),
             expected: VecDeque::new(),
+            awaited: BTreeMap::new(),
             starved: Starved::new(now),
             telling: VecDeque::new(),
             sweep_at: now,

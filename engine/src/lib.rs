@@ -27,6 +27,7 @@ mod poller;
 mod processes;
 mod remote;
 mod report;
+mod reuse;
 mod run;
 mod show;
 mod slots;

@@ -111,6 +111,7 @@ impl Engine {
         {
             attached.held -= 1;
             self.host.holds -= 1;
+            attached.closed.insert(slot);
             // Another socket may have the slot next.
             attached.listed.remove(slot);
             if let Some(expected) = &mut attached.expected {
@@ -120,9 +121,6 @@ impl Engine {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         entry.holders.remove(id);
         if !entry.holders.is_empty() {
-            if let Some(attached) = self.host.channels.get_mut(id) {
-                attached.closed.insert(slot);
-            }
             self.catch_up(now, slot);
         } else if entry.unclaimed.is_none() && !self.park(now, id, slot) {
             self.close(now, slot);
@@ -327,10 +325,11 @@ impl Engine {
         self.spawned(now, id);
         self.orphan_clones(id);
         self.no_more_a_clone(id);
-        if let Some(attached) = self.host.channels.get(id) {
-            self.poller.remove(attached.control.as_fd());
-        }
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        let closed = std::mem::take(&mut attached.closed);
+        self.poller.remove(attached.control.as_fd());
         self.forget_channel(id);
+        self.await_no_more(id, &closed);
         self.hostile.retain(|hostile| *hostile != id);
     }
 

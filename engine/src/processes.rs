@@ -226,15 +226,6 @@ impl Engine {
         }
     }
 
-    /// The threads that a process had are gone: what they were at is free.
-    pub(crate) fn release_locks(&mut self, id: ChannelId) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        let closed = std::mem::take(&mut attached.closed);
-        for slot in attached.holds.iter().chain(closed.iter()) {
-            towpath_ring::release_dead(self.host.slots.shared(slot), id.number());
-        }
-    }
-
     /// A process holds what is listed and nothing else.
     pub(crate) fn keep_only(&mut self, now: Instant, id: ChannelId, listed: &Holds) {
         let Some(attached) = self.host.channels.get(id) else { return };

@@ -88,6 +88,7 @@ impl Engine {
         self.sweep(now);
         self.tell(now);
         self.cut_off_hostile(now);
+        self.await_threads();
         self.leave(now);
     }
 

@@ -7,12 +7,13 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use towpath_ring::{EngineRecv, EngineSend, Region};
+use towpath_ring::{EngineRecv, EngineSend, Region, are_out, end_generation};
 use towpath_shm::layout::{Kind, RawAddr, Slot, event, flags};
 use towpath_stack::{DatagramError, SocketId};
 use towpath_tcp::{CongestionKind, Instant};
 
 use crate::channels::ChannelId;
+use crate::holds::Holds;
 
 /// TCP states as Linux numbers them, for [`Slot::state`].
 pub(crate) mod state {
@@ -230,6 +231,10 @@ pub(crate) struct Slots {
     count: usize,
     /// Slots with news.
     posted: Vec<u32>,
+    /// Free slots that a thread is inside still, which came for the last socket there.
+    in_use: Holds,
+    /// Slots that came into `in_use` since somebody asked.
+    awaited: Vec<u32>,
 }
 
 /// A slot that was used at least once.
@@ -253,6 +258,8 @@ impl Slots {
             max,
             count: 0,
             posted: Vec::new(),
+            in_use: Holds::default(),
+            awaited: Vec::new(),
         }
     }
 
@@ -302,7 +309,7 @@ impl Slots {
         }
     }
 
-    /// The socket is gone for good.
+    /// The socket is gone for good. Its slot is used again when no thread is inside any more.
     pub fn release(&mut self, index: u32) {
         let Some(place) = self.place_mut(index) else { return };
         let Place::Taken(entry) = place else { return };
@@ -310,11 +317,37 @@ impl Slots {
         *place = Place::Free { generation };
         self.count -= 1;
         let shared = self.shared(index);
-        shared.generation.store(generation, Release);
+        let are_out = end_generation(shared, generation);
         shared.kind.store(Kind::Free as u32, Relaxed);
         // Whoever still sleeps on it finds the generation changed.
         towpath_ring::wake(shared);
-        self.free.push(index);
+        if are_out.is_ok() {
+            self.free.push(index);
+        } else {
+            self.in_use.insert(index);
+            self.awaited.push(index);
+        }
+    }
+
+    /// Slots that cannot be used again yet, since the last call. To be [collected](Self::collect).
+    pub fn take_awaited(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.awaited)
+    }
+
+    /// A slot that could not be collected is to be looked at once more.
+    pub fn await_again(&mut self, index: u32) {
+        self.awaited.push(index);
+    }
+
+    /// Uses a slot again that no thread is inside any more. Err: the channel's number of one that is, and
+    /// will tell.
+    pub fn collect(&mut self, index: u32) -> Result<(), u32> {
+        if self.in_use.contains(index) {
+            are_out(self.shared(index))?;
+            self.in_use.remove(index);
+            self.free.push(index);
+        }
+        Ok(())
     }
 
     #[inline]
@@ -448,8 +481,9 @@ pub(crate) fn present(family: u32, addr: SocketAddr) -> RawAddr {
     }
 }
 
-/// Everything as a fresh socket has it on Linux. Not the FIFOs: their ends start with them. Nor the count
-/// of waiters: who slept on the socket before takes itself off it when it comes to run.
+/// Everything as a fresh socket has it on Linux. Not the FIFOs: their ends start with them. Nor the locks:
+/// late threads take them, find the generation changed, and give them back. Nor the count of waiters: who
+/// slept on the socket before takes itself off it when it comes to run.
 fn reset(slot: &Slot) {
     for word in [
         &slot.flags,
@@ -467,8 +501,6 @@ fn reset(slot: &Slot) {
         &slot.tx_tail,
         &slot.tx_dirty,
         &slot.tx_wanted,
-        &slot.rx_lock,
-        &slot.tx_lock,
         &slot.file_flags,
         &slot.shut,
         &slot.rcvtimeo_us,

@@ -153,7 +153,7 @@ fn what_a_killed_process_did_not_tell_is_noticed() {
     // The flag that says that the engine was told is set, and would stay so.
     let child = parent.fork();
     {
-        let _guard = lock_tx(slot, || true);
+        let _guard = lock_tx(slot, server.generation, || true);
         assert_eq!(program_fifo::write(&parent.region, slot, 0, b"from the dead"), 13);
         assert!(program_fifo::publish(slot, 13));
     }

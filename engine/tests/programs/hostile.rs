@@ -89,7 +89,7 @@ fn nonsense_datagrams_reset_the_socket() {
         program.send_to(socket, Some("127.0.0.1:9".parse().unwrap()), b"good");
         let header = DatagramHeader { len, ..DatagramHeader::default() };
         let slot = program.slot(socket);
-        let guard = towpath_ring::lock_tx(slot, || true);
+        let guard = towpath_ring::lock_tx(slot, slot.generation.load(Ordering::Acquire), || true);
         towpath_ring::program_fifo::write(&program.region, slot, 0, header.as_bytes());
         let _ = towpath_ring::program_fifo::publish(slot, size_of::<DatagramHeader>() as u32);
         drop(guard);

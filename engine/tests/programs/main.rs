@@ -7,4 +7,5 @@ mod hostile;
 mod options;
 mod order;
 mod program;
+mod reuse;
 mod stuck;

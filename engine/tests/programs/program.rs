@@ -257,7 +257,7 @@ impl Program {
     /// Takes a connection off the queue without claiming it.
     pub fn pop_record(&self, listener: Handle) -> Handle {
         let record = self.wait(listener, "accept", |slot| {
-            let _guard = lock_rx(slot, || true);
+            let _guard = lock_rx(slot, listener.generation, || true);
             let mut bytes = [0; size_of::<AcceptRecord>()];
             let n = program_fifo::peek(&self.region, slot, 0, &mut bytes);
             (n == bytes.len()).then(|| {
@@ -315,7 +315,7 @@ impl Program {
     /// Queues what there is room for.
     pub fn try_send(&self, handle: Handle, data: &[u8]) -> usize {
         let slot = self.slot(handle);
-        let guard = lock_tx(slot, || true);
+        let guard = lock_tx(slot, handle.generation, || true);
         let mut room = program_fifo::room(slot) as usize;
         if room == 0 && slot.tx_cap.load(Ordering::Acquire) != 0 {
             program_fifo::want_room(slot);
@@ -347,7 +347,7 @@ impl Program {
     pub fn try_recv(&self, handle: Handle, max: usize) -> Option<Vec<u8>> {
         let slot = self.slot(handle);
         let ended = slot.flags.load(Ordering::Acquire) & (flags::RX_EOF | flags::DEAD) != 0;
-        let guard = lock_rx(slot, || true);
+        let guard = lock_rx(slot, handle.generation, || true);
         let mut bytes = vec![0; max];
         let n = program_fifo::peek(&self.region, slot, 0, &mut bytes);
         let tell = n > 0 && program_fifo::consume(slot, n as u32);
@@ -396,7 +396,7 @@ impl Program {
         bytes.extend_from_slice(data);
         bytes.resize(padded, 0);
         self.wait(handle, "room for a datagram", |_| {
-            let guard = lock_tx(slot, || true);
+            let guard = lock_tx(slot, handle.generation, || true);
             program_fifo::want_room(slot);
             let fits = program_fifo::room(slot) as usize >= padded;
             if fits {
@@ -416,7 +416,7 @@ impl Program {
     pub fn recv_from(&self, handle: Handle) -> (SocketAddr, Vec<u8>) {
         const HEADER: usize = size_of::<DatagramHeader>();
         self.wait(handle, "a datagram", |slot| {
-            let _guard = lock_rx(slot, || true);
+            let _guard = lock_rx(slot, handle.generation, || true);
             let mut bytes = [0; HEADER];
             if program_fifo::peek(&self.region, slot, 0, &mut bytes) < HEADER {
                 return None;

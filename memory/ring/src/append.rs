@@ -12,13 +12,12 @@
 //! All of it happens on one thread, one frame on top of the other: the atomics are for the compiler and
 //! for the moment in which a handler strikes.
 
-use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
+use towpath_shm::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use towpath_shm::layout::Slot;
 
-use crate::lock::lock_tx;
+use crate::lock::{Door, is_still, lock_tx};
 use crate::program_fifo::{queued_at, room, take_dirty, want_room};
 
 /// What became of an attempt.
@@ -45,10 +44,8 @@ struct Plan {
 
 const TENTATIVE: u64 = u64::MAX;
 
-thread_local! {
-    // The innermost plan of this thread.
-    static PLANS: Cell<*const Plan> = const { Cell::new(ptr::null()) };
-}
+// The innermost plan of this thread.
+thread_local_cell!(PLANS: *const Plan = ptr::null());
 
 /// How many bytes are to be appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,17 +76,13 @@ impl Wanted {
 pub fn append(
     slot: &Slot,
     generation: u32,
-    engine_lives: impl Fn() -> bool,
+    door: impl Door,
     wanted: Wanted,
     write: impl Fn(u32, u32),
 ) -> Appended {
-    let Some(guard) = lock_tx(slot, engine_lives) else {
+    let Some(guard) = lock_tx(slot, generation, door) else {
         return Appended::Dead;
     };
-    // While this thread was on its way to the lock the slot may have become another socket's.
-    if slot.generation.load(Ordering::Acquire) != generation {
-        return Appended::Dead;
-    }
     if guard.is_nested()
         && let Some(done) = append_behind(slot, wanted, &write)
     {
@@ -149,8 +142,8 @@ fn append_planned(
         }
     };
     write(base, n);
-    // As above. The positions are another stream's then.
-    if slot.generation.load(Ordering::Acquire) != generation {
+    // Another thread has closed the socket meanwhile: the bytes go nowhere.
+    if !is_still(slot, generation) {
         return Appended::Dead;
     }
     loop {
@@ -254,7 +247,7 @@ mod tests {
         let mut send = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
         let byte = || append(slot, 0, || true, Wanted::UpTo(1), |_, _| {});
         assert_eq!(byte(), Appended::NoRoom);
-        let interrupted = lock_tx(slot, || true);
+        let interrupted = lock_tx(slot, 0, || true);
         assert_eq!(byte(), Appended::Interrupting);
         assert_eq!(send.attach(), Attach::Busy);
         drop(interrupted);

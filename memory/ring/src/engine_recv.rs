@@ -1,12 +1,13 @@
 //! The engine's end of a receive FIFO.
 
 use std::cell::Cell;
-use std::sync::atomic::{Ordering, fence};
 
+use towpath_shm::atomic::{Ordering, fence};
 use towpath_shm::layout::Slot;
 
 use crate::buffer::{Payload, RecvBuffer};
 use crate::fifo::Geometry;
+use crate::lock::{is_out, try_lock_engine, unlock_engine};
 use crate::windows::{Side, WINDOW_MAX, Window, Windows};
 
 /// Writes into a slot's receive FIFO. Everything is kept here; of the program's words only
@@ -14,6 +15,11 @@ use crate::windows::{Side, WINDOW_MAX, Window, Windows};
 /// reads nothing from then on, and its slot is reported to [`Windows::take_hostile`].
 ///
 /// No memory is attached while the FIFO is empty and idle; the first byte attaches it.
+///
+/// A thread that has `rx_lock` may be in the midst of a copy. So memory is taken away under that lock only,
+/// which the engine tries and never waits for; what cannot be taken at the end is kept by [`Windows`]
+/// until the thread is out. And a slot may have had a FIFO before, whose positions the thread still uses:
+/// this one begins when nobody is inside.
 #[derive(Debug)]
 pub struct EngineRecv {
     windows: Windows,
@@ -30,20 +36,24 @@ pub struct EngineRecv {
     /// Where autotuning ends; equal to `nominal` when it is off.
     nominal_max: u32,
     hostile: Cell<bool>,
+    /// The positions in the slot are its own: it has been seen that nobody uses a former FIFO's.
+    begun: bool,
+    /// The slot is another FIFO's.
+    retired: bool,
 }
 
 /// Its share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
 const _: () = assert!(size_of::<EngineRecv>() <= 48);
 
 impl EngineRecv {
-    /// The FIFO of slot `slot`, which starts empty at position 0. Holds `nominal` bytes, growing to
-    /// `nominal_max`.
+    /// The FIFO of slot `slot`, which starts empty at position 0 and without memory. Holds `nominal` bytes,
+    /// growing to `nominal_max`. A former one of the same slot is dropped or retired.
     ///
     /// # Panics
     /// When there is no such slot.
     pub fn new(windows: &Windows, slot: u32, nominal: u32, nominal_max: u32) -> Self {
         let nominal_max = nominal_max.min(WINDOW_MAX);
-        let recv = Self {
+        let mut recv = Self {
             windows: windows.clone(),
             slot,
             head: Cell::new(0),
@@ -54,13 +64,43 @@ impl EngineRecv {
             nominal: nominal.min(nominal_max),
             nominal_max,
             hostile: Cell::new(false),
+            begun: false,
+            retired: false,
         };
-        let shared = recv.shared();
-        shared.rx_cap.store(0, Ordering::Relaxed);
+        recv.begin();
+        recv
+    }
+
+    /// Whether the slot is this FIFO's: not while a thread is inside that came for a former one's bytes.
+    fn begin(&mut self) -> bool {
+        if self.begun {
+            return true;
+        }
+        let shared = self.shared();
+        shared.rx_cap.store(0, Ordering::Release);
+        if is_out(&shared.rx_lock).is_err() {
+            return false;
+        }
+        // Who locks from now on finds no memory, so no bytes, and leaves the positions alone.
         shared.rx_head.store(0, Ordering::Relaxed);
         shared.rx_wanted.store(0, Ordering::Relaxed);
         shared.rx_tail.store(0, Ordering::Release);
-        recv
+        self.begun = true;
+        true
+    }
+
+    /// Leaves the slot to a new FIFO. This one holds nothing any more.
+    pub fn retire(&mut self) {
+        self.give_back();
+        (self.nominal, self.nominal_max, self.ahead) = (0, 0, 0);
+        self.retired = true;
+    }
+
+    fn give_back(&mut self) {
+        if let Some(window) = self.window.take() {
+            self.shared().rx_cap.store(0, Ordering::Release);
+            self.windows.give_when_out(self.slot, window);
+        }
     }
 
     /// Fixes what it may hold (SO_RCVBUF); autotuning is off from then on.
@@ -77,6 +117,10 @@ impl EngineRecv {
 
     /// How far the program has read.
     pub fn head(&self) -> u32 {
+        // Without memory there is nothing to be read, and the position may be a former FIFO's.
+        if self.window.is_none() {
+            return self.tail;
+        }
         let head = self.shared().rx_head.load(Ordering::Acquire);
         if self.tail.wrapping_sub(head) <= self.tail.wrapping_sub(self.head.get()) {
             self.head.set(head);
@@ -102,7 +146,7 @@ impl EngineRecv {
     /// Asks to be told of the next read, if a read is worth it: when the window that we advertise is
     /// small. To be called after such a word came.
     pub fn rearm(&mut self) {
-        if self.free() < self.capacity() / 2 {
+        if !self.retired && self.free() < self.capacity() / 2 {
             self.shared().rx_wanted.store(1, Ordering::Relaxed);
             // Whoever reads after this sees the flag, what was read before is seen in `unread`.
             fence(Ordering::SeqCst);
@@ -138,10 +182,24 @@ impl EngineRecv {
         }
     }
 
+    /// Not while a thread is inside: a signal handler may have emptied the FIFO on top of a call that has
+    /// counted bytes and goes on to copy them.
     fn detach(&mut self) {
+        if !try_lock_engine(&self.shared().rx_lock) {
+            return;
+        }
         self.shared().rx_cap.store(0, Ordering::Release);
         if let Some(window) = self.window.take() {
+            self.head.set(self.tail);
             self.windows.give(window);
+        }
+        self.unlock();
+    }
+
+    /// A lock that was stolen from us means that a program read while its memory was taken away.
+    fn unlock(&self) {
+        if !unlock_engine(&self.shared().rx_lock) && !self.hostile.replace(true) {
+            self.windows.report_hostile(self.slot);
         }
     }
 
@@ -157,7 +215,8 @@ impl EngineRecv {
         let Some(new) = self.windows.take(Side::Recv, self.nominal, self.ahead) else {
             return;
         };
-        if new.cap() <= old.cap() {
+        // Who is inside may have counted bytes; see `detach`. It is tried again with the next bytes.
+        if new.cap() <= old.cap() || !try_lock_engine(&self.shared().rx_lock) {
             self.windows.give(new);
             return;
         }
@@ -173,6 +232,7 @@ impl EngineRecv {
             self.windows.give(old);
         }
         self.rebase();
+        self.unlock();
     }
 
     /// Lets the next byte lie at the start of the window, and tells the program. Nothing is unread.
@@ -189,6 +249,9 @@ impl EngineRecv {
     fn prepare(&mut self, end: u32) -> bool {
         match &self.window {
             None => {
+                if self.retired || !self.begin() {
+                    return false;
+                }
                 let Some(window) = self.windows.take(Side::Recv, self.nominal, end) else {
                     return false;
                 };
@@ -296,10 +359,7 @@ impl RecvBuffer for EngineRecv {
 
 impl Drop for EngineRecv {
     fn drop(&mut self) {
-        if let Some(window) = self.window.take() {
-            self.shared().rx_cap.store(0, Ordering::Release);
-            self.windows.give(window);
-        }
+        self.give_back();
     }
 }
 
@@ -321,7 +381,7 @@ mod tests {
     }
 
     fn read(region: &Region, slot: &Slot, n: usize) -> Vec<u8> {
-        let _guard = lock_rx(slot, || true);
+        let _guard = lock_rx(slot, 0, || true);
         let mut out = vec![0; n];
         assert_eq!(program::peek(region, slot, 0, &mut out), n);
         let _ = program::consume(slot, n as u32);

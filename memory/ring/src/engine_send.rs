@@ -1,8 +1,8 @@
 //! The engine's end of a transmit FIFO.
 
 use std::cell::Cell;
-use std::sync::atomic::{Ordering, fence};
 
+use towpath_shm::atomic::{Ordering, fence};
 use towpath_shm::layout::Slot;
 use towpath_shm::{Fragments, Stretch};
 
@@ -17,7 +17,9 @@ use crate::windows::{Side, WINDOW_MAX, WINDOW_MIN, Window, Windows};
 /// [`Windows::take_hostile`].
 ///
 /// Memory is attached, moved and released under the slot's `tx_lock` only, which the engine tries
-/// and never waits for.
+/// and never waits for. What cannot be taken at the end is kept by [`Windows`] until the thread is out that
+/// may be in the midst of a copy. The thread may also publish what it wrote for a former FIFO of the slot:
+/// where this one begins is seen under the lock, when it gets memory.
 #[derive(Debug)]
 pub struct EngineSend {
     windows: Windows,
@@ -40,6 +42,8 @@ pub struct EngineSend {
     /// The program gets `limit_max` for the asking, before autotuning has learnt anything.
     generous: bool,
     hostile: bool,
+    /// The slot is another FIFO's.
+    retired: bool,
 }
 
 /// Its share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
@@ -60,8 +64,8 @@ pub enum Attach {
 }
 
 impl EngineSend {
-    /// The FIFO of slot `slot`, which starts empty at position 0, without memory. Programs are told
-    /// to queue `limit` bytes, growing to `limit_max`.
+    /// The FIFO of slot `slot`, which starts empty and without memory. Programs are told to queue `limit`
+    /// bytes, growing to `limit_max`. A former one of the same slot is dropped or retired.
     ///
     /// # Panics
     /// When there is no such slot.
@@ -81,12 +85,11 @@ impl EngineSend {
             limit_max,
             generous: false,
             hostile: false,
+            retired: false,
         };
         let shared = send.shared();
         shared.tx_goal.store(0, Ordering::Relaxed);
-        shared.tx_cap.store(0, Ordering::Relaxed);
-        shared.tx_head.store(0, Ordering::Relaxed);
-        shared.tx_tail.store(0, Ordering::Relaxed);
+        shared.tx_cap.store(0, Ordering::Release);
         shared.tx_dirty.store(0, Ordering::Relaxed);
         shared.tx_wanted.store(0, Ordering::Relaxed);
         shared.tx_unacked.store(0, Ordering::Relaxed);
@@ -100,9 +103,13 @@ impl EngineSend {
         let shared = self.shared();
         // Before the position is read: what is published later finds the flag clear and is told.
         shared.tx_dirty.swap(0, Ordering::AcqRel);
+        // Without memory nothing was written; what a position says is about a former FIFO.
+        if self.window.is_none() {
+            return true;
+        }
         let tail = shared.tx_tail.load(Ordering::Acquire);
         let queued = tail.wrapping_sub(self.head);
-        let cap = self.window.as_ref().map_or(0, Window::cap);
+        let cap = self.geometry().cap;
         if queued < self.len() || queued > cap {
             if !std::mem::replace(&mut self.hostile, true) {
                 self.windows.report_hostile(self.slot);
@@ -156,7 +163,7 @@ impl EngineSend {
 
     /// Gives the program memory to write to, unless it has some.
     pub fn attach(&mut self) -> Attach {
-        if self.window.is_some() {
+        if self.window.is_some() || self.retired {
             return Attach::Done;
         }
         let Some(window) = self.windows.take(Side::Send, self.limit, self.limit.max(WINDOW_MIN))
@@ -167,11 +174,32 @@ impl EngineSend {
             self.windows.give(window);
             return Attach::Busy;
         }
-        self.shift = 0u32.wrapping_sub(self.tail);
+        // Nobody could write since there was memory the last time, so this is where the bytes begin.
+        let shared = self.shared();
+        let begin = shared.tx_tail.load(Ordering::Acquire);
+        shared.tx_head.store(begin, Ordering::Release);
+        (self.head, self.tail) = (begin, begin);
+        self.shift = 0u32.wrapping_sub(begin);
         self.window = Some(window);
         self.publish_geometry();
         self.unlock();
         Attach::Done
+    }
+
+    /// Leaves the slot to a new FIFO. This one holds nothing any more.
+    pub fn retire(&mut self) {
+        self.give_back();
+        self.head = self.tail;
+        self.sent.set(0);
+        (self.limit, self.limit_min, self.limit_max) = (0, 0, 0);
+        self.retired = true;
+    }
+
+    fn give_back(&mut self) {
+        if let Some(window) = self.window.take() {
+            self.shared().tx_cap.store(0, Ordering::Release);
+            self.windows.give_when_out(self.slot, window);
+        }
     }
 
     /// Position of the front: bytes released so far.
@@ -229,6 +257,9 @@ impl EngineSend {
 
     fn note_sent(&self, sent: u32) {
         self.sent.set(sent);
+        if self.retired {
+            return;
+        }
         self.shared().tx_unacked.store(sent, Ordering::Relaxed);
     }
 
@@ -318,6 +349,9 @@ impl SendBuffer for EngineSend {
 
     fn release(&mut self, n: u32) {
         debug_assert!(n <= self.len());
+        if self.retired {
+            return;
+        }
         let n = n.min(self.len());
         self.head = self.head.wrapping_add(n);
         self.shared().tx_head.store(self.head, Ordering::Release);
@@ -327,7 +361,11 @@ impl SendBuffer for EngineSend {
     fn want_capacity(&mut self, bytes: u32) {
         let limit = bytes.min(self.limit_max);
         // A program that does not fill what it has needs no more, however fast the network is.
-        if limit > self.limit && self.peak > self.limit / 2 && self.windows.may_grow() {
+        if !self.retired
+            && limit > self.limit
+            && self.peak > self.limit / 2
+            && self.windows.may_grow()
+        {
             self.set_limit(limit);
         }
         self.peak = self.len();
@@ -336,10 +374,7 @@ impl SendBuffer for EngineSend {
 
 impl Drop for EngineSend {
     fn drop(&mut self) {
-        if let Some(window) = self.window.take() {
-            self.shared().tx_cap.store(0, Ordering::Release);
-            self.windows.give(window);
-        }
+        self.give_back();
     }
 }
 
@@ -372,7 +407,7 @@ mod tests {
     }
 
     fn send_all(region: &Region, slot: &Slot, data: &[u8]) -> bool {
-        let _guard = lock_tx(slot, || true);
+        let _guard = lock_tx(slot, 0, || true);
         assert_eq!(program::write(region, slot, 0, data), data.len());
         program::publish(slot, data.len() as u32)
     }
@@ -421,7 +456,7 @@ mod tests {
         assert_eq!(send.capacity(), WINDOW_MIN, "what was pulled does not fill half of it");
         send.pull();
         {
-            let _guard = lock_tx(slot, || true);
+            let _guard = lock_tx(slot, 0, || true);
             send.want_capacity(200_000);
             assert_eq!(send.capacity(), WINDOW_MIN);
         }
@@ -440,11 +475,11 @@ mod tests {
         let windows = Windows::new(&region, 1 << 30);
         let mut send = EngineSend::new(&windows, 1, WINDOW_MIN, WINDOW_MIN);
         let slot = region.slot(1).unwrap();
-        let guard = lock_tx(slot, || true);
+        let guard = lock_tx(slot, 0, || true);
         assert_eq!(send.attach(), Attach::Busy);
         drop(guard);
         assert_eq!(send.attach(), Attach::Done);
-        let guard = lock_tx(slot, || true);
+        let guard = lock_tx(slot, 0, || true);
         assert!(!send.release_if_empty());
         drop(guard);
         let no_memory = Windows::new(&region, 4096);

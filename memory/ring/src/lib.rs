@@ -6,6 +6,9 @@
 //! [`EngineRecv`] and [`EngineSend`] (the engine's ends, which believe nothing) → [`Windows`] (who
 //! gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends without another process.
 
+#[macro_use]
+mod tls;
+
 mod append;
 mod buffer;
 mod engine_recv;
@@ -28,7 +31,10 @@ pub use buffer::{Payload, RecvBuffer, SendBuffer};
 pub use engine_recv::EngineRecv;
 pub use engine_send::{Attach, EngineSend, take_tx_wanted};
 pub use heap::{HeapRecv, HeapSend};
-pub use lock::{Guard, forked, is_inside, lock_rx, lock_tx, release_dead, set_channel, thread_id};
+pub use lock::{
+    Door, Guard, are_out, end_generation, forked, is_inside, lock_rx, lock_tx, release_dead,
+    set_channel, thread_id,
+};
 pub use region::{Channel, Region};
 pub use ring::{
     ChannelError, EngineChannel, Full, cancel_sleep, events_waiting, pop_event, prepare_sleep,

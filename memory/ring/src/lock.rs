@@ -5,10 +5,24 @@
 //! must not stop the others. Only the engine can tell for sure: thread ids mean nothing from one PID
 //! namespace to another, but a process that is gone has closed its control socket. The engine then
 //! gives its locks back ([`release_dead`]). Sleepers look whether the engine itself still lives.
+//!
+//! A lock is also what keeps a slot and its memory from being used again under a thread. The thread locks,
+//! then looks whether the slot is still its socket's; the engine first takes back what leads there (the
+//! generation, or a FIFO's geometry), then looks at the lock ([`end_generation`], [`are_out`]):
+//!
+//! ```text
+//!   thread: lock, look at the generation, use positions and bytes, unlock
+//!   engine: next generation, lock free? yes: use the slot again
+//!                                       no:  LOCK_ENGINE into the word; whoever unlocks then tells
+//! ```
+//!
+//! All of these steps but the looks at the generation are read-modify-writes of one word, which have one
+//! order. A thread that locked before the engine looked is seen by it; one that locks later sees what the
+//! engine wrote before.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use std::time::Duration;
+
+use towpath_shm::atomic::{AtomicU32, Ordering, compiler_fence};
 
 use towpath_shm::futex::{self, Woken};
 use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, LOCK_CONTENDED, LOCK_ENGINE, Slot};
@@ -23,15 +37,40 @@ const ENGINE_HOLDS_MAX: Duration = Duration::from_secs(2);
 /// Attempts before the first sleep: an uncontended holder needs less than a microsecond.
 const SPINS: u32 = 64;
 
+/// The bits of a lock word that say who has it.
+const OWNER: u32 = !(LOCK_CONTENDED | LOCK_ENGINE);
+/// Looks at a word that somebody else changes all the time. Honest threads change it once or twice a call.
+const LOOKS: u32 = 1000;
+
+/// What a thread that locks needs of the attachment of its process.
+pub trait Door {
+    /// Whether the engine is still there.
+    fn engine_lives(&self) -> bool;
+
+    /// The engine waits for the lock that was just given back: send
+    /// [`towpath_shm::layout::op::UNLOCKED`].
+    fn tell_unlocked(&self);
+}
+
+/// Says whether the engine lives, and tells nobody: for those who play both ends, as tests do.
+impl<F: Fn() -> bool> Door for F {
+    fn engine_lives(&self) -> bool {
+        self()
+    }
+
+    fn tell_unlocked(&self) {}
+}
+
 /// A held lock; dropping it unlocks.
 #[derive(Debug)]
-pub struct Guard<'a> {
+pub struct Guard<'a, D: Door> {
     word: &'a AtomicU32,
     owner: u32,
     nested: bool,
+    door: D,
 }
 
-impl Guard<'_> {
+impl<D: Door> Guard<'_, D> {
     /// The thread had it already: this is a signal handler, on top of a call that is at the same end of
     /// the same socket and stands still. Its owner has to expect that; see [`crate::append`] and
     /// [`crate::program_fifo::consume_from`].
@@ -40,14 +79,55 @@ impl Guard<'_> {
     }
 }
 
-/// Locks the read end of a socket. None: somebody has it and `engine_lives` says no.
-pub fn lock_rx(slot: &Slot, engine_lives: impl Fn() -> bool) -> Option<Guard<'_>> {
-    lock(&slot.rx_lock, engine_lives)
+/// Locks the read end of the socket that has the slot in this generation. None: the engine is gone, or the
+/// socket: while this thread was on its way to the lock the slot may have become another one's.
+#[inline]
+pub fn lock_rx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'_, D>> {
+    let guard = lock(&slot.rx_lock, door)?;
+    is_still(slot, generation).then_some(guard)
 }
 
 /// Locks the write end of a socket. None: as for [`lock_rx`].
-pub fn lock_tx(slot: &Slot, engine_lives: impl Fn() -> bool) -> Option<Guard<'_>> {
-    lock(&slot.tx_lock, engine_lives)
+#[inline]
+pub fn lock_tx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'_, D>> {
+    let guard = lock(&slot.tx_lock, door)?;
+    is_still(slot, generation).then_some(guard)
+}
+
+#[inline]
+pub(crate) fn is_still(slot: &Slot, generation: u32) -> bool {
+    slot.generation.load(Ordering::Acquire) == generation
+}
+
+/// For the engine: no handle of the slot is valid any more. Ok: nobody is inside either, and the slot can
+/// be used again. Err: as for [`are_out`], which is to be asked again.
+pub fn end_generation(slot: &Slot, next: u32) -> Result<(), u32> {
+    slot.generation.store(next, Ordering::Release);
+    are_out(slot)
+}
+
+/// For the engine, after [`end_generation`]: whether nobody is inside any more. Err: the number of the
+/// channel of somebody who is; he will tell ([`Door::tell_unlocked`]), unless he dies.
+pub fn are_out(slot: &Slot) -> Result<(), u32> {
+    let (rx, tx) = (is_out(&slot.rx_lock), is_out(&slot.tx_lock));
+    rx.and(tx)
+}
+
+/// The same for one lock, after that was taken back which is used under it.
+pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
+    let mut held = 0;
+    for _ in 0..LOOKS {
+        // A word without an owner is nobody's, whatever a program has written there.
+        let next = if held & OWNER == 0 { 0 } else { held | LOCK_ENGINE };
+        // Also where it changes nothing: a load might see an old value, and nobody who locks later would
+        // have to see what we wrote before it.
+        match word.compare_exchange(held, next, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) if next == 0 => return Ok(()),
+            Ok(_) => break,
+            Err(now) => held = now,
+        }
+    }
+    Err((held & OWNER) >> LOCK_CHANNEL_SHIFT)
 }
 
 /// The number of this process's channel, when it has got one: what its threads own is known by it.
@@ -84,24 +164,24 @@ fn release(word: &AtomicU32, channel: u32) {
 }
 
 fn is_owned_by(held: u32, channel: u32) -> bool {
-    let owner = held & !LOCK_CONTENDED;
-    owner != 0 && owner & LOCK_ENGINE == 0 && owner >> LOCK_CHANNEL_SHIFT == channel
+    let owner = held & OWNER;
+    owner != 0 && owner >> LOCK_CHANNEL_SHIFT == channel
 }
 
-fn lock(word: &AtomicU32, engine_lives: impl Fn() -> bool) -> Option<Guard<'_>> {
+fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
     let me = owner();
     let outer = enter();
     match word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
         // Thread ids are cut off in the word: another thread's might look like ours, if we had any.
-        Err(held) if outer > 0 && held & !LOCK_CONTENDED == me => {
+        Err(held) if outer > 0 && held & OWNER == me => {
             leave();
-            Some(Guard { word, owner: me, nested: true })
+            Some(Guard { word, owner: me, nested: true, door })
         }
-        Err(_) if !lock_slowly(word, me, engine_lives) => {
+        Err(_) if !lock_slowly(word, me, &door) => {
             leave();
             None
         }
-        _ => Some(Guard { word, owner: me, nested: false }),
+        _ => Some(Guard { word, owner: me, nested: false, door }),
     }
 }
 
@@ -124,7 +204,7 @@ fn leave() {
 }
 
 #[cold]
-fn lock_slowly(word: &AtomicU32, me: u32, engine_lives: impl Fn() -> bool) -> bool {
+fn lock_slowly(word: &AtomicU32, me: u32, door: &impl Door) -> bool {
     for _ in 0..SPINS {
         if word.load(Ordering::Relaxed) == 0
             && word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -164,22 +244,25 @@ fn lock_slowly(word: &AtomicU32, me: u32, engine_lives: impl Fn() -> bool) -> bo
                 return true;
             }
         }
-        if !engine_lives() {
+        if !door.engine_lives() {
             return false;
         }
         slice = (slice * 2).min(SLICE_MAX);
     }
 }
 
-impl Drop for Guard<'_> {
+impl<D: Door> Drop for Guard<'_, D> {
+    #[inline]
     fn drop(&mut self) {
         if self.nested {
             return;
         }
-        // Where it is not ours any more it is not ours to give back: the socket was closed and its slot is
-        // another's.
-        let _ = unlock(self.word, self.owner);
+        // Where it is not ours any more it is not ours to give back: the engine took this process for dead.
+        let held = unlock(self.word, |held| held & OWNER == self.owner);
         leave();
+        if held.is_some_and(|held| held & LOCK_ENGINE != 0) {
+            self.door.tell_unlocked();
+        }
     }
 }
 
@@ -190,35 +273,33 @@ pub(crate) fn try_lock_engine(word: &AtomicU32) -> bool {
 
 /// Gives it back. False: somebody took it from us meanwhile, and may have used what it protects.
 pub(crate) fn unlock_engine(word: &AtomicU32) -> bool {
-    unlock(word, LOCK_ENGINE)
+    unlock(word, |held| held & !LOCK_CONTENDED == LOCK_ENGINE).is_some()
 }
 
-/// False: it is not the owner's.
-fn unlock(word: &AtomicU32, owner: u32) -> bool {
+/// What was in the word. None: it is not the caller's.
+fn unlock(word: &AtomicU32, is_ours: impl Fn(u32) -> bool) -> Option<u32> {
     let mut held = word.load(Ordering::Relaxed);
-    while held & !LOCK_CONTENDED == owner {
+    while is_ours(held) {
         match word.compare_exchange(held, 0, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => {
                 if held & LOCK_CONTENDED != 0 {
                     futex::wake(word, 1);
                 }
-                return true;
+                return Some(held);
             }
             Err(now) => held = now,
         }
     }
-    false
+    None
 }
 
-thread_local! {
-    // gettid is a system call, and a lock is taken for every read and write.
-    static TID: Cell<u32> = const { Cell::new(0) };
-    // Locks that this thread has, or is about to take.
-    static HELD: Cell<u32> = const { Cell::new(0) };
-}
+// gettid is a system call, and a lock is taken for every read and write.
+thread_local_cell!(TID: u32 = 0);
+// Locks that this thread has, or is about to take.
+thread_local_cell!(HELD: u32 = 0);
 
-// Of this process; 0 before it has one.
-static CHANNEL: AtomicU32 = AtomicU32::new(0);
+// Of this process; 0 before it has one. Not a model's: it is no part of a slot.
+static CHANNEL: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
 /// What this thread writes into a lock word. Never 0.
 fn owner() -> u32 {
@@ -232,9 +313,21 @@ pub fn thread_id() -> u32 {
     if tid != 0 {
         return tid;
     }
-    let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+    let tid = gettid();
     TID.set(tid);
     tid
+}
+
+#[cfg(not(loom))]
+fn gettid() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// A model's threads are one thread of the system.
+#[cfg(loom)]
+fn gettid() -> u32 {
+    static LAST: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) % 1024 + 1
 }
 
 #[cfg(all(test, not(loom)))]

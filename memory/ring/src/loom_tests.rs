@@ -8,27 +8,9 @@ use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use loom::thread;
 
 use crate::protocol::{
-    Bits, Number, Word, consume, doze, enter, fall_asleep, post, produce, rouse, signal, take,
-    unrung, wake_up,
+    Bits, Number, consume, doze, enter, fall_asleep, post, produce, rouse, signal, take, unrung,
+    wake_up,
 };
-
-impl Word for AtomicU32 {
-    fn load(&self, order: Ordering) -> u32 {
-        self.load(order)
-    }
-    fn store(&self, value: u32, order: Ordering) {
-        self.store(value, order);
-    }
-    fn swap(&self, value: u32, order: Ordering) -> u32 {
-        self.swap(value, order)
-    }
-    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
-        self.fetch_add(value, order)
-    }
-    fn fence() {
-        loom::sync::atomic::fence(Ordering::SeqCst);
-    }
-}
 
 impl Number for AtomicU64 {
     fn load(&self, order: Ordering) -> u64 {

@@ -5,8 +5,7 @@
 //! is trusted here, but another process of the same run may have scribbled: what does not fit the
 //! region is no bytes and no room, never a fault.
 
-use std::sync::atomic::{Ordering, fence};
-
+use towpath_shm::atomic::{Ordering, fence};
 use towpath_shm::layout::Slot;
 
 use crate::fifo::Geometry;

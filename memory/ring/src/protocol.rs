@@ -199,3 +199,23 @@ impl Bits for AtomicU8 {
         self.swap(bits, order)
     }
 }
+
+/// The words of slots are loom's in a model.
+#[cfg(loom)]
+impl Word for loom::sync::atomic::AtomicU32 {
+    fn load(&self, order: Ordering) -> u32 {
+        self.load(order)
+    }
+    fn store(&self, value: u32, order: Ordering) {
+        self.store(value, order);
+    }
+    fn swap(&self, value: u32, order: Ordering) -> u32 {
+        self.swap(value, order)
+    }
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+        self.fetch_add(value, order)
+    }
+    fn fence() {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+    }
+}

@@ -8,17 +8,22 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use towpath_shm::Mapping;
 use towpath_shm::layout::{
     CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, ChannelHeader, Command, EVENTS_MAX, EVENTS_OFFSET,
-    MAGIC, PENDING_OFFSET, Plain, REGION_LEN, SLOTS_MAX, SLOTS_OFFSET, Slot, VERSION,
+    MAGIC, PENDING_OFFSET, Plain, REGION_LEN, SLOTS_MAX, Slot, VERSION,
 };
 
 /// Slots and FIFOs of one run.
 #[derive(Debug, Clone)]
-pub struct Region(Arc<Mapping>);
+pub struct Region {
+    mapping: Arc<Mapping>,
+    /// Loom's atomics cannot lie in shared memory.
+    #[cfg(loom)]
+    slots: Arc<[Slot; 2]>,
+}
 
 impl Region {
     /// A new region, all slots free. For the engine.
     pub fn create() -> io::Result<Self> {
-        Ok(Self(Arc::new(Mapping::shared("towpath-region", REGION_LEN)?)))
+        Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN)?))
     }
 
     /// Maps the region that an engine handed over. Whether the engine is of this build, its answer and
@@ -27,7 +32,15 @@ impl Region {
     /// # Errors
     /// `InvalidInput` when it is too short.
     pub fn map(file: OwnedFd) -> io::Result<Self> {
-        Ok(Self(Arc::new(Mapping::from_file(file, REGION_LEN)?)))
+        Ok(Self::over(Mapping::from_file(file, REGION_LEN)?))
+    }
+
+    fn over(mapping: Mapping) -> Self {
+        Self {
+            mapping: Arc::new(mapping),
+            #[cfg(loom)]
+            slots: Arc::default(),
+        }
     }
 
     /// A slot; None beyond [`SLOTS_MAX`].
@@ -36,13 +49,19 @@ impl Region {
         if index >= SLOTS_MAX {
             return None;
         }
+        #[cfg(loom)]
+        return self.slots.get(index as usize);
         // SAFETY: Slot is all atomics.
-        Some(unsafe { self.0.view(SLOTS_OFFSET + index as usize * size_of::<Slot>()) })
+        #[cfg(not(loom))]
+        Some(unsafe {
+            self.mapping
+                .view(towpath_shm::layout::SLOTS_OFFSET + index as usize * size_of::<Slot>())
+        })
     }
 
     /// The memory itself.
     pub fn mapping(&self) -> &Arc<Mapping> {
-        &self.0
+        &self.mapping
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use std::sync::atomic::Ordering;
-
+use towpath_shm::atomic::Ordering;
 use towpath_shm::futex::{self, Woken};
 use towpath_shm::layout::Slot;
 

@@ -9,12 +9,17 @@
 //! Freed windows are handed out again last in, first out, because their pages are in the cache;
 //! of what lies idle, at most [`KEPT_MAX`] bytes keep their pages. A free window without pages costs
 //! one bit.
+//!
+//! A window that a thread may be copying to or from is nobody's: it waits until the thread has given back
+//! the lock of that end of its socket ([`Windows::give_when_out`]).
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET};
 
+use crate::lock::is_out;
 use crate::region::Region;
 
 /// Bytes of pages that free windows may keep.
@@ -123,6 +128,10 @@ struct Inner {
     assigned: u32,
     refused: u64,
     hostile: Vec<u32>,
+    /// Windows of former FIFOs of a slot, by the slot, that a thread may still use.
+    in_use: BTreeMap<u32, Vec<Window>>,
+    /// Slots that came into `in_use` since somebody asked.
+    awaited: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -214,6 +223,8 @@ impl Windows {
             assigned: 0,
             refused: 0,
             hostile: Vec::new(),
+            in_use: BTreeMap::new(),
+            awaited: Vec::new(),
         };
         let receivable = AtomicU64::new(inner.available(Side::Recv));
         Self(Arc::new(Shared { region: region.clone(), receivable, inner: Mutex::new(inner) }))
@@ -310,6 +321,47 @@ impl Windows {
         let mut inner = self.lock();
         inner.free(self.region(), window);
         self.note(&inner);
+    }
+
+    /// Takes a window back that a slot's FIFO had, after its capacity in the slot was set to 0: at once if
+    /// no thread is inside, otherwise when [`Windows::collect`] finds it out.
+    pub(crate) fn give_when_out(&self, slot: u32, window: Window) {
+        if self.is_out(slot, window.side).is_ok() {
+            return self.give(window);
+        }
+        let mut inner = self.lock();
+        inner.in_use.entry(slot).or_default().push(window);
+        inner.awaited.push(slot);
+    }
+
+    /// Slots whose threads keep windows back, since the last call. To be [collected](Self::collect).
+    pub fn take_awaited(&self) -> Vec<u32> {
+        std::mem::take(&mut self.lock().awaited)
+    }
+
+    /// Takes back what the threads at a slot do not use any more. Err: the channel's number of one that is
+    /// inside still, and will tell.
+    pub fn collect(&self, slot: u32) -> Result<(), u32> {
+        let Some(windows) = self.lock().in_use.remove(&slot) else { return Ok(()) };
+        let mut result = Ok(());
+        for window in windows {
+            match self.is_out(slot, window.side) {
+                Ok(()) => self.give(window),
+                Err(channel) => {
+                    result = Err(channel);
+                    self.lock().in_use.entry(slot).or_default().push(window);
+                }
+            }
+        }
+        result
+    }
+
+    fn is_out(&self, slot: u32, side: Side) -> Result<(), u32> {
+        let shared = self.region().slot(slot).expect("slots of the engine exist");
+        is_out(match side {
+            Side::Recv => &shared.rx_lock,
+            Side::Send => &shared.tx_lock,
+        })
     }
 
     fn note(&self, inner: &Inner) {

@@ -27,7 +27,9 @@
 //! Who writes a field is said at each field; nobody else ever does, except where "swap" is said.
 //! All positions of FIFOs and rings run freely and wrap at 2^32; capacities are powers of two.
 
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use std::sync::atomic;
+
+use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
@@ -66,14 +68,14 @@ pub const CHANNEL_LEN: usize = PENDING_OFFSET + SLOTS_MAX as usize;
 #[derive(Debug)]
 pub struct Status {
     /// [`MAGIC`].
-    pub magic: AtomicU64,
+    pub magic: atomic::AtomicU64,
     /// [`VERSION`].
-    pub version: AtomicU32,
-    _pad: AtomicU32,
+    pub version: atomic::AtomicU32,
+    _pad: atomic::AtomicU32,
     /// Up by one when the engine is about to sleep and when it is awake again: odd while it sleeps. A
     /// program that pushed a command (and ran a SeqCst fence) and reads an odd number that it has not
     /// rung for writes its engine doorbell. 64 bits: a number never comes again.
-    pub sleep_epoch: AtomicU64,
+    pub sleep_epoch: atomic::AtomicU64,
 }
 
 /// An address and port as it lies in shared memory. Family 0: not set.
@@ -105,10 +107,12 @@ pub struct SharedAddr {
 ///         program reads    engine writes           engine releases    program writes
 /// ```
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Slot {
     // Line 0, engine: changes rarely.
-    /// Even: free; odd: in use. Goes up by one at each change, so a stale handle never matches.
+    /// Even: free; odd: in use. Goes up by one at each change, so a stale handle never matches. Who has
+    /// locked an end and then found the generation that it knows has the slot until it unlocks: the engine
+    /// gives neither the slot nor its FIFOs' memory to anybody else before.
     pub generation: AtomicU32,
     /// [`Kind`] as u32.
     pub kind: AtomicU32,
@@ -170,9 +174,9 @@ pub struct Slot {
     pub waiters: AtomicU32,
     /// Program-side lock of the read end: 0 free, else the owner | [`LOCK_CONTENDED`]. The owner is the
     /// number of a channel, from [`LOCK_CHANNEL_SHIFT`] on, and bits of a thread id. The engine frees it
-    /// when the channel's process is gone.
+    /// when the channel's process is gone. It only ever tries it itself ([`LOCK_ENGINE`]).
     pub rx_lock: AtomicU32,
-    /// Lock of the write end; the engine only ever tries it (owner [`LOCK_ENGINE`]).
+    /// The same for the write end.
     pub tx_lock: AtomicU32,
     /// O_NONBLOCK and O_ASYNC of the open file: shared by dup and fork, as in the kernel.
     pub file_flags: AtomicU32,
@@ -329,7 +333,8 @@ pub fn descriptor_identity(slot: u32, generation: u32) -> u32 {
 
 /// Set in a lock word when somebody sleeps on it.
 pub const LOCK_CONTENDED: u32 = 1 << 31;
-/// Owner of `tx_lock` while the engine holds it.
+/// In a lock word. Alone: the engine has the lock. With an owner: the engine waits for it, and who gives
+/// it back says [`op::UNLOCKED`].
 pub const LOCK_ENGINE: u32 = 1 << 30;
 /// In a lock word: below it the lowest bits of the owner's thread id, above it the channel's number.
 pub const LOCK_CHANNEL_SHIFT: u32 = 18;
@@ -393,6 +398,8 @@ pub mod op {
     /// From a child of fork: what was told by LIST is what it has. Until then it holds, besides what its
     /// parent held, what its parent comes by. About no socket.
     pub const SETTLED: u32 = 10;
+    /// A lock of the slot was given back with [`super::LOCK_ENGINE`] in its word. Of any generation.
+    pub const UNLOCKED: u32 = 11;
 }
 
 /// `a` of [`op::SETTING`].
@@ -496,27 +503,29 @@ impl DatagramHeader {
 #[derive(Debug)]
 pub struct ChannelHeader {
     /// [`MAGIC`].
-    pub magic: AtomicU64,
+    pub magic: atomic::AtomicU64,
     /// [`VERSION`].
-    pub version: AtomicU32,
-    _pad0: [AtomicU32; 13],
+    pub version: atomic::AtomicU32,
+    _pad0: [atomic::AtomicU32; 13],
     /// End of the commands: program.
-    pub command_tail: AtomicU32,
+    pub command_tail: atomic::AtomicU32,
     /// Start of the unread events: program.
-    pub event_head: AtomicU32,
+    pub event_head: atomic::AtomicU32,
     /// 1 when the program sleeps (or is about to) and wants its doorbell rung; the engine swaps it
     /// to 0 when it rings. Swap.
-    pub sleeping: AtomicU32,
-    _pad1: [AtomicU32; 13],
+    pub sleeping: atomic::AtomicU32,
+    _pad1: [atomic::AtomicU32; 13],
     /// Start of the unread commands: engine.
-    pub command_head: AtomicU32,
+    pub command_head: atomic::AtomicU32,
     /// End of the events: engine.
-    pub event_tail: AtomicU32,
+    pub event_tail: atomic::AtomicU32,
     /// 1: events did not fit; look at everything. Set by the engine, swapped to 0 by the program.
-    pub events_lost: AtomicU32,
-    _pad2: [AtomicU32; 13],
+    pub events_lost: atomic::AtomicU32,
+    _pad2: [atomic::AtomicU32; 13],
 }
 
+// Loom's atomics are larger; a model's slots lie in no shared memory.
+#[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<Slot>() == 256);
     assert!(std::mem::offset_of!(Slot, rx_tail) == 64);
@@ -538,7 +547,7 @@ impl SharedAddr {
     pub fn load(&self) -> RawAddr {
         let mut bytes = [0; 24];
         for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.words) {
-            chunk.copy_from_slice(&word.load(std::sync::atomic::Ordering::Acquire).to_ne_bytes());
+            chunk.copy_from_slice(&word.load(Ordering::Acquire).to_ne_bytes());
         }
         RawAddr::from_bytes(&bytes)
     }
@@ -548,7 +557,7 @@ impl SharedAddr {
         let bytes = addr.to_bytes();
         for (chunk, word) in bytes.chunks_exact(8).zip(&self.words) {
             let value = u64::from_ne_bytes(chunk.try_into().expect("chunks of eight"));
-            word.store(value, std::sync::atomic::Ordering::Release);
+            word.store(value, Ordering::Release);
         }
     }
 }

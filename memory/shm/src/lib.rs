@@ -9,7 +9,9 @@
 //! - [`layout`]: the region (slots and byte FIFOs) and the channel (command and event rings).
 //! - [`control`]: the requests and replies on the Unix socket beside them.
 //! - [`futex`]: sleeping on a word of a mapping.
+//! - [`atomic`]: the words of a socket, which models replace by loom's.
 
+pub mod atomic;
 pub mod control;
 pub mod futex;
 pub mod layout;
