@@ -10,15 +10,15 @@ use crate::{Client, Socket};
 
 /// This process is about to send a socket away. Before the message: the receiver may be quick.
 pub fn sent(client: &Client, socket: Socket) {
-    if let Some(slot) = client.slot(socket) {
-        slot.in_flight.fetch_add(1, AcqRel);
-    }
+    // A socket that is gone has nothing to be counted.
+    let _ = socket.change(client, |slot| slot.in_flight.fetch_add(1, AcqRel));
 }
 
 /// This process has received a socket and adopted it, or has not sent it after all.
 pub fn landed(client: &Client, socket: Socket) {
-    if let Some(slot) = client.slot(socket) {
-        // A message may be looked at twice (MSG_PEEK): not below zero.
-        let _ = slot.in_flight.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1));
-    }
+    // A message may be looked at twice (MSG_PEEK): not below zero.
+    let down = |slot: &towpath_shm::layout::Slot| {
+        slot.in_flight.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1))
+    };
+    let _ = socket.change(client, down);
 }

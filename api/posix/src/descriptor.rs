@@ -166,10 +166,10 @@ pub unsafe fn fcntl(fd: i32, command: i32, arg: usize) -> Result<i32> {
         libc::F_GETFL => Ok(libc::O_RDWR | handle.slot.file_flags.load(Relaxed) as i32),
         // Signal-driven I/O does not exist here: better refused than never signalled.
         libc::F_SETFL if arg as i32 & libc::O_ASYNC != 0 => fail(libc::EINVAL),
-        libc::F_SETFL => {
-            handle.slot.file_flags.store((arg as i32 & SETTABLE) as u32, Relaxed);
-            Ok(0)
-        }
+        libc::F_SETFL => handle.change(|slot| {
+            slot.file_flags.store((arg as i32 & SETTABLE) as u32, Relaxed);
+            0
+        }),
         libc::F_GETOWN | libc::F_SETOWN | F_GETSIG | F_SETSIG | F_GETOWN_EX | F_SETOWN_EX => {
             kernel()
         }

@@ -67,11 +67,11 @@ pub unsafe fn ioctl(fd: i32, request: u64, arg: usize) -> Result<i32> {
         libc::FIONBIO => {
             // SAFETY: as above.
             let on = unsafe { (arg as *const i32).read_unaligned() } != 0;
-            if on {
-                handle.slot.file_flags.fetch_or(libc::O_NONBLOCK as u32, Relaxed);
-            } else {
-                handle.slot.file_flags.fetch_and(!(libc::O_NONBLOCK as u32), Relaxed);
-            }
+            const BIT: u32 = libc::O_NONBLOCK as u32;
+            handle.change(|slot| match on {
+                true => slot.file_flags.fetch_or(BIT, Relaxed),
+                false => slot.file_flags.fetch_and(!BIT, Relaxed),
+            })?;
             Ok(0)
         }
         // SAFETY: as above. Signal-driven I/O does not exist here.

@@ -108,10 +108,14 @@ pub unsafe fn setsockopt(
             remember(handle.socket, level, name, int_of(level, bytes)?);
             Ok(())
         }
-        Effect::Special => set_special(&handle, level, name, bytes),
+        Effect::Special => {
+            let _inside = handle.socket.enter(handle.client)?;
+            set_special(&handle, level, name, bytes)
+        }
         Effect::Refused { errno } => fail(errno),
         Effect::Bit { bit, setting } => {
             let on = int_of(level, bytes)? != 0;
+            let _inside = handle.socket.enter(handle.client)?;
             set_bit(&handle, bit, on);
             if setting != 0 {
                 handle.client.setting(handle.socket, setting, u64::from(on));

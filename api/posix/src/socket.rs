@@ -52,6 +52,11 @@ impl Handle {
         Ok(Self { client, socket, slot })
     }
 
+    /// Changes what belongs to the program in the slot, unless that has become another socket's.
+    pub fn change<T>(&self, change: impl FnOnce(&Slot) -> T) -> Result<T> {
+        Ok(self.socket.change(self.client, change)?)
+    }
+
     /// What kind of socket it is now.
     pub fn kind(&self) -> Kind {
         Kind::from_u32(self.slot.kind.load(Acquire)).unwrap_or(Kind::Free)
@@ -288,7 +293,8 @@ fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
             return fail(libc::EISCONN);
         }
         handle.call(call::CONNECT, |request| request.addr = addr)?;
-        asked.store(1, Release);
+        // A socket that another thread has closed has nothing to remember.
+        let _ = handle.change(|slot| slot.connect_asked.store(1, Release));
         if patience.nonblocking {
             // As on Linux, which never sees the answer before connect returns.
             return fail(libc::EINPROGRESS);
@@ -309,7 +315,7 @@ fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
         Err(Errno(libc::EINTR)) => fail(libc::EINTR),
         // This call tells how it ended; the next one is another connect.
         result => {
-            asked.store(0, Release);
+            let _ = handle.change(|slot| slot.connect_asked.store(0, Release));
             result
         }
     }
@@ -318,9 +324,10 @@ fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
 /// A stream socket becomes unconnected, and can connect or listen again.
 fn disconnect(handle: &Handle) -> Result<()> {
     handle.call(call::CONNECT, |request| request.addr = RawAddr::default())?;
-    handle.slot.shut.store(0, Relaxed);
-    handle.slot.connect_asked.store(0, Release);
-    Ok(())
+    handle.change(|slot| {
+        slot.shut.store(0, Relaxed);
+        slot.connect_asked.store(0, Release);
+    })
 }
 
 /// shutdown(2).
@@ -344,7 +351,7 @@ pub fn shutdown(fd: i32, how: i32) -> Result<()> {
     if !connected {
         return fail(libc::ENOTCONN);
     }
-    handle.slot.shut.fetch_or(bits, Relaxed);
+    handle.change(|slot| slot.shut.fetch_or(bits, Relaxed))?;
     handle.client.socket_command(handle.socket, op::SHUTDOWN, bits, 0);
     Ok(())
 }

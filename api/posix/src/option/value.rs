@@ -1,7 +1,7 @@
 //! Options with a form of their own.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_shm::layout::{Kind, option_bit, setting};
 
@@ -381,9 +381,8 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
 }
 
 fn pending_error(handle: &Handle) -> i32 {
-    if handle.slot.error.load(Acquire) == 0 {
-        0
-    } else {
-        handle.slot.error.swap(0, std::sync::atomic::Ordering::AcqRel)
+    match handle.socket.take_error(handle.client) {
+        Err(towpath_client::Error::Refused(errno)) => errno,
+        _ => 0,
     }
 }
