@@ -78,7 +78,10 @@ impl EngineRecv {
         }
         let shared = self.shared();
         shared.rx_cap.store(0, Ordering::Release);
-        if is_out(&shared.rx_lock).is_err() {
+        // Before the slot's generation is odd no handle is valid, and late threads that have the lock for a
+        // moment give it back at once.
+        let is_fresh = shared.generation.load(Ordering::Relaxed).is_multiple_of(2);
+        if !is_fresh && is_out(&shared.rx_lock).is_err() {
             return false;
         }
         // Who locks from now on finds no memory, so no bytes, and leaves the positions alone.

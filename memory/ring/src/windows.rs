@@ -356,6 +356,13 @@ impl Windows {
         result
     }
 
+    /// What must not be done, for the models that show why.
+    #[cfg(all(test, loom))]
+    pub(crate) fn collect_blindly(&self, slot: u32) {
+        let windows = self.lock().in_use.remove(&slot);
+        windows.into_iter().flatten().for_each(|window| self.give(window));
+    }
+
     fn is_out(&self, slot: u32, side: Side) -> Result<(), u32> {
         let shared = self.region().slot(slot).expect("slots of the engine exist");
         is_out(match side {

@@ -8,6 +8,7 @@ mod harness;
 
 mod polling;
 mod processes;
+mod reuse;
 mod signals;
 mod sockets;
 mod transfers;
@@ -15,8 +16,14 @@ mod transfers;
 use harness::Case;
 
 fn main() -> std::process::ExitCode {
-    let cases: Vec<Case> =
-        [sockets::CASES, transfers::CASES, polling::CASES, processes::CASES, signals::CASES]
-            .concat();
+    let cases: Vec<Case> = [
+        sockets::CASES,
+        transfers::CASES,
+        polling::CASES,
+        processes::CASES,
+        signals::CASES,
+        reuse::CASES,
+    ]
+    .concat();
     harness::main(&cases)
 }
