@@ -109,6 +109,7 @@ mod tests {
     use crate::EngineConfig;
     use crate::slots::AF_INET;
     use std::sync::atomic::Ordering::Relaxed;
+    use towpath_ring::RecvBuffer;
     use towpath_shm::layout::LOCK_ENGINE;
 
     /// An engine and a socket of it that has begun to connect.
@@ -166,6 +167,12 @@ mod tests {
         let fresh = engine.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
         assert!(engine.stack.send_buffer(fresh).expect("it is connecting").pull());
         engine.host.slots.shared(slot).tx_lock.store(0, Relaxed);
+        let byte = towpath_ring::Payload::new(b"n", towpath_shm::Fragments::empty());
+        let recv = engine.stack.recv_buffer(fresh).expect("it is connecting");
+        assert!(!recv.write_at(0, &byte), "its reader may be at the old positions");
+        engine.host.slots.shared(slot).rx_lock.store(0, Relaxed);
+        let recv = engine.stack.recv_buffer(fresh).expect("it is connecting");
+        assert!(recv.write_at(0, &byte));
         let send = engine.stack.send_buffer(fresh).expect("it is connecting");
         assert_eq!(send.attach(), towpath_ring::Attach::Done);
         assert!(send.pull());

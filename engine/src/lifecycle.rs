@@ -25,8 +25,8 @@ pub(crate) struct Parked {
     pub until: Instant,
     slot: u32,
     generation: u32,
-    /// Who held it last.
-    by: ChannelId,
+    /// Who held it last, while that process lives: numbers of channels are used again.
+    by: Option<ChannelId>,
 }
 
 /// How long a socket is kept that lies in a message and is held by no process.
@@ -158,7 +158,7 @@ impl Engine {
         }
         let until = now + ADOPT_WITHIN;
         entry.set_rare(|rare| rare.parked = Some(until));
-        self.parked.push_back(Parked { until, slot, generation: entry.generation, by: id });
+        self.parked.push_back(Parked { until, slot, generation: entry.generation, by: Some(id) });
         true
     }
 
@@ -176,7 +176,7 @@ impl Engine {
 
     /// Closes what a process left in messages that broke the rules.
     fn close_parked_by(&mut self, now: Instant, id: ChannelId) {
-        let (its, others) = self.parked.drain(..).partition(|parked| parked.by == id);
+        let (its, others) = self.parked.drain(..).partition(|parked| parked.by == Some(id));
         self.parked = others;
         let its: VecDeque<Parked> = its;
         its.iter().for_each(|parked| self.close_unadopted(now, parked));
@@ -330,6 +330,9 @@ impl Engine {
         self.poller.remove(attached.control.as_fd());
         self.forget_channel(id);
         self.await_no_more(id, &closed);
+        for parked in self.parked.iter_mut().filter(|parked| parked.by == Some(id)) {
+            parked.by = None;
+        }
         self.hostile.retain(|hostile| *hostile != id);
     }
 

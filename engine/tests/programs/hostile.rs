@@ -6,8 +6,8 @@ use crate::program::{self, Program, Running};
 use towpath_engine::EngineConfig;
 use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{
-    CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, Command, DatagramHeader, FIFO_OFFSET, Plain,
-    SLOTS_OFFSET, Slot, op,
+    CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, Command, DatagramHeader, FIFO_OFFSET,
+    LOCK_CHANNEL_SHIFT, LOCK_CONTENDED, LOCK_ENGINE, Plain, SLOTS_OFFSET, Slot, op,
 };
 
 const ECONNRESET: i32 = 104;
@@ -89,7 +89,7 @@ fn nonsense_datagrams_reset_the_socket() {
         program.send_to(socket, Some("127.0.0.1:9".parse().unwrap()), b"good");
         let header = DatagramHeader { len, ..DatagramHeader::default() };
         let slot = program.slot(socket);
-        let guard = towpath_ring::lock_tx(slot, slot.generation.load(Ordering::Acquire), || true);
+        let guard = towpath_ring::lock_tx(slot, socket.generation, || true);
         towpath_ring::program_fifo::write(&program.region, slot, 0, header.as_bytes());
         let _ = towpath_ring::program_fifo::publish(slot, size_of::<DatagramHeader>() as u32);
         drop(guard);
@@ -206,4 +206,72 @@ fn scribble(bad: &Program, random: &mut Random) {
     }
     bad.channel.header().command_tail.store(random.next() as u32, Ordering::Release);
     towpath_ring::doorbell::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
+}
+
+/// It costs the slots, and what the process may do otherwise; the engine looks at none of them again by itself.
+#[test]
+fn who_gives_no_lock_back_keeps_slots_back_until_it_is_cut_off() {
+    const FIRST: u32 = 1 << LOCK_CHANNEL_SHIFT | 5;
+    /// As in the engine.
+    const INSIDE_MAX: u64 = 1024;
+    let engine = Running::start(EngineConfig::default());
+    let (bad, good) = (engine.program(), engine.program());
+    let keep_back = || {
+        let handle = bad.socket(17);
+        bad.slot(handle).rx_lock.store(FIRST, Ordering::Relaxed);
+        bad.close(handle);
+    };
+    (0..INSIDE_MAX).for_each(|_| keep_back());
+    engine.wait_for("slots_awaited", INSIDE_MAX);
+    works(&good);
+    let before = engine.counter("turns");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    // To ask is a turn, and the sweep looks once a second.
+    assert!(engine.counter("turns") - before < 10, "the engine does not sleep");
+    assert_eq!(engine.counter("hostile_channels"), 0);
+    keep_back();
+    engine.wait_for("hostile_channels", 1);
+    engine.wait_for("slots_awaited", 0);
+    assert_eq!((engine.counter("sockets"), engine.counter("channels")), (0, 1));
+    works(&good);
+}
+
+#[test]
+fn a_lock_of_a_process_that_never_was_keeps_nothing_back() {
+    let engine = Running::start(EngineConfig::default());
+    let program = engine.program();
+    for word in [77 << LOCK_CHANNEL_SHIFT | 5, 5, LOCK_ENGINE, LOCK_CONTENDED] {
+        let handle = program.socket(17);
+        program.slot(handle).rx_lock.store(word, Ordering::Relaxed);
+        program.slot(handle).tx_lock.store(word, Ordering::Relaxed);
+        program.close(handle);
+        engine.wait_for("sockets", 0);
+        engine.wait_for("slots_awaited", 0);
+        let again = program.socket(17);
+        assert_eq!(again.slot, handle.slot);
+        assert_eq!(program.slot(again).rx_lock.load(Ordering::Relaxed), 0);
+        program.close(again);
+    }
+}
+
+/// The number of a channel is used again.
+#[test]
+fn who_breaks_the_rules_does_so_for_no_earlier_process() {
+    let engine = Running::start(EngineConfig::default());
+    let receiver = engine.program();
+    let sender = engine.program();
+    let (listener, addr) = receiver.listen("127.0.0.1:0");
+    let sent = sender.connect(addr);
+    let server = receiver.accept(listener);
+    receiver.slot(sent).in_flight.store(1, Ordering::Relaxed);
+    drop(sender);
+    engine.wait_for("channels", 1);
+    let bad = engine.program();
+    bad.channel.header().command_tail.store(COMMANDS_MAX * 3, Ordering::Release);
+    towpath_ring::doorbell::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
+    engine.wait_for("hostile_channels", 1);
+    receiver.call(&receiver.about(call::ADOPT, sent)).unwrap();
+    receiver.slot(sent).in_flight.store(0, Ordering::Relaxed);
+    receiver.send(sent, b"still here");
+    assert_eq!(receiver.recv(server, 10), b"still here");
 }

@@ -186,3 +186,26 @@ fn who_lets_go_tells_the_engine_and_who_dies_frees() {
     program.close(listener);
     engine.wait_for("windows_assigned", 0);
 }
+
+/// The connection lingers longer than its last process, whose number another process gets.
+#[test]
+fn the_lock_of_a_dead_process_is_not_its_successors() {
+    let engine = Running::start(EngineConfig::default());
+    let (program, dying) = (engine.program(), engine.program());
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    let client = dying.connect(addr);
+    let server = program.accept(listener);
+    let inside = Inside::at(&dying, client, |slot| &slot.tx_lock, SECOND);
+    dying.close(client);
+    program.recv_end(server);
+    assert_eq!(inside.word.load(Ordering::Relaxed), SECOND);
+    drop(dying);
+    engine.wait_for("channels", 1);
+    let successor = engine.program();
+    program.close(server);
+    program.close(listener);
+    engine.wait_for("sockets", 0);
+    assert_eq!(engine.counter("slots_awaited"), 0);
+    engine.wait_for("windows_assigned", 0);
+    drop(successor);
+}

@@ -471,6 +471,30 @@ mod tests {
         assert!(!program::consume(slot, 100));
     }
 
+    /// A signal handler has emptied the FIFO on top of a call that goes on to copy.
+    #[test]
+    fn memory_is_not_taken_from_under_a_reader() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let slot = region.slot(0).unwrap();
+        let mut recv = EngineRecv::new(&windows, 0, WINDOW_MIN, 4 * WINDOW_MIN);
+        assert!(recv.write_at(0, &payload(&[1; 100])));
+        recv.commit(100);
+        let base = slot.rx_base.load(Ordering::Relaxed);
+        let reader = lock_rx(slot, 0, || true);
+        assert!(!program::consume(slot, 100));
+        assert!(!recv.release_if_empty());
+        recv.want_capacity(4 * WINDOW_MIN);
+        assert_eq!(slot.rx_base.load(Ordering::Relaxed), base);
+        drop(reader);
+        assert!(recv.write_at(0, &payload(&[1; 100])));
+        assert_ne!(slot.rx_base.load(Ordering::Relaxed), base, "it grows when it can");
+        recv.commit(100);
+        read(&region, slot, 100);
+        assert!(recv.release_if_empty());
+        assert_eq!(windows.usage().assigned, 0);
+    }
+
     #[test]
     fn records_are_whole_or_not_there() {
         let region = Region::create().unwrap();

@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::harness::Case;
@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ADDRESSES: u32 = 64;
 /// Descriptors that late threads choose from.
 const TARGETS: usize = 8;
+/// Records that a late thread sends to one number while it means the same connection.
+const LATE_MAX: u32 = 64;
 
 /// How long the case runs: some seconds, unless somebody wants more.
 pub fn duration() -> Duration {
@@ -59,7 +61,9 @@ struct Record {
 
 const LATE: u32 = u32::MAX;
 const RECORD: usize = size_of::<Record>();
-const _: () = assert!(RECORDS <= 8 && RECORD == 16);
+// All that can come to one connection fits the smallest FIFO.
+const _: () =
+    assert!(RECORDS <= 8 && RECORD == 16 && TARGETS * LATE_MAX as usize * RECORD < 32 << 10);
 
 impl Record {
     fn new(connection: u32, number: u32, client: u32) -> Self {
@@ -121,8 +125,12 @@ fn fork(work: impl FnOnce() + std::panic::UnwindSafe) -> libc::pid_t {
     }
 }
 
-/// Descriptors that are, or were, sockets of this process.
-type Targets = [AtomicI32; TARGETS];
+/// Descriptors that are, or were, sockets of this process: the connection, and the number below it.
+type Targets = [AtomicU64; TARGETS];
+
+fn target(connection: u32, fd: RawFd) -> u64 {
+    u64::from(connection) << 32 | fd as u64
+}
 
 fn serve(board: &'static Board, listener: &TcpListener, server: u32) {
     let targets = Targets::default();
@@ -155,7 +163,7 @@ fn accept(board: &Board, listener: &TcpListener, server: u32, targets: &Targets,
             read_to_the_end(board, fd, connection, server);
             continue;
         }
-        targets[turn / 2 % TARGETS].store(fd, SeqCst);
+        targets[turn / 2 % TARGETS].store(target(connection, fd), SeqCst);
         for _ in 0..turn % 7 {
             std::thread::yield_now();
         }
@@ -226,7 +234,7 @@ fn receive_late(board: &Board, server: u32, targets: &Targets, done: &AtomicBool
     let mut turn = 0;
     while !done.load(SeqCst) {
         turn += 1;
-        let fd = targets[turn % TARGETS].load(SeqCst);
+        let fd = targets[turn % TARGETS].load(SeqCst) as u32 as RawFd;
         let mut records = [Record::default(); 4];
         if fd == 0 || turn % 16 == 0 {
             std::thread::yield_now();
@@ -273,7 +281,7 @@ fn send(board: &Board, addr: SocketAddrV4, client: u32, targets: &Targets) {
         let from = bind(fd, (nth % ADDRESSES) as u8 + 2);
         board.of_client[place(from)].store(connection, SeqCst);
         if connect_to(fd, addr) {
-            targets[nth as usize % TARGETS].store(fd, SeqCst);
+            targets[nth as usize % TARGETS].store(target(connection, fd), SeqCst);
             for number in 0..RECORDS {
                 // A server that closes early resets the connection.
                 if !send_record(fd, &Record::new(connection, number, client), 0) {
@@ -289,14 +297,22 @@ fn send(board: &Board, addr: SocketAddrV4, client: u32, targets: &Targets) {
     }
 }
 
-/// Writes to numbers that others close at this moment.
+/// Writes to numbers that others close at this moment: so little of it that no FIFO is ever full, which would
+/// cut a record in two.
 fn send_late(client: u32, targets: &Targets, done: &AtomicBool) {
+    let mut sent = [(0, 0); TARGETS];
     let mut turn = 0;
     while !done.load(SeqCst) {
         turn += 1;
-        match targets[turn % TARGETS].load(SeqCst) {
-            0 => {}
-            fd => drop(send_record(fd, &Record::new(0, LATE, client), libc::MSG_DONTWAIT)),
+        let target = targets[turn % TARGETS].load(SeqCst);
+        let (last, count) = &mut sent[turn % TARGETS];
+        if *last != target {
+            (*last, *count) = (target, 0);
+        }
+        *count += 1;
+        if target != 0 && *count <= LATE_MAX {
+            let fd = target as u32 as RawFd;
+            send_record(fd, &Record::new(0, LATE, client), libc::MSG_DONTWAIT);
         }
         std::thread::yield_now();
     }
