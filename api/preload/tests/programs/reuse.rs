@@ -18,8 +18,8 @@ const CLIENTS: u32 = 2;
 const RECORDS: u32 = 6;
 /// Connections that a run counts: ten minutes are some millions.
 const CONNECTIONS_MAX: usize = 1 << 25;
-/// What is expected of another process, or of a late thread of this one, happens within this time.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// What is expected of another thread happens within this time, also on a machine that has no time for us.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Of clients, from 127.0.0.2 on.
 const ADDRESSES: u32 = 64;
 /// Descriptors that late threads choose from.
@@ -159,7 +159,7 @@ fn accept(board: &Board, listener: &TcpListener, server: u32, targets: &Targets,
         board.owner[connection as usize].store(server as u8, SeqCst);
         turn += 1;
         let fd = stream.as_raw_fd();
-        if turn % 2 == 0 {
+        if turn.is_multiple_of(2) {
             read_to_the_end(board, fd, connection, server);
             continue;
         }
@@ -167,7 +167,7 @@ fn accept(board: &Board, listener: &TcpListener, server: u32, targets: &Targets,
         for _ in 0..turn % 7 {
             std::thread::yield_now();
         }
-        if turn % 3 == 0 {
+        if turn.is_multiple_of(3) {
             // SAFETY: both are ours; the stream closes the number.
             assert_eq!(unsafe { libc::dup2(other, fd) }, fd);
         }
