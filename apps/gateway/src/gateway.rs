@@ -280,6 +280,11 @@ impl Port for Gateway {
         ];
         times.into_iter().flatten().min()
     }
+
+    /// Of the TCP flows: datagrams and echo requests never wait here.
+    fn undelivered(&self) -> u64 {
+        self.host.tcp.undelivered(Instant(self.host.shared.now_ns), &self.stack)
+    }
 }
 
 impl Host for GatewayHost {

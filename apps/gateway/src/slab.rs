@@ -47,6 +47,11 @@ impl<T> Slab<T> {
         slot.1.as_mut().filter(|_| slot.0 == key >> INDEX_BITS)
     }
 
+    /// All entries.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|(_, entry)| entry.as_ref())
+    }
+
     pub(crate) fn remove(&mut self, key: u32) -> Option<T> {
         self.get(key)?;
         let slot = &mut self.slots[(key & INDEX_MASK) as usize];

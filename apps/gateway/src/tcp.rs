@@ -11,6 +11,11 @@
 //!
 //! What was sent before a reset arrives before it: bytes of the other side that wait here go first.
 //!
+//! The program's bytes are acknowledged when they are in the receive FIFO, before the host has them. So
+//! that a stream never seems whole which is not, the close of a host socket is a reset (SO_LINGER with
+//! zero seconds) until the program's FIN was handed to the host behind all its bytes. That holds however
+//! the socket comes to be closed, also by the kernel when this process is killed.
+//!
 //! Host sockets are watched edge by edge: `readable` and `writable` say what the host's socket is
 //! known to do, and a flow is in `due` when something changed. A full FIFO simply leaves bytes in the
 //! host's socket, whose window then closes.
@@ -26,6 +31,7 @@ use rustix::net::{
 };
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_stack::{ConnectError, Host, Linger, PendingId, Refusal, SocketEvent, SocketId, Stack};
+use towpath_tcp::Instant;
 use towpath_wire::tcp::SeqNum;
 use towpath_wire::{IpProtocol, ipv4, ipv6};
 
@@ -89,6 +95,8 @@ struct Flow {
     program_ended: bool,
     /// The program's end was passed on to the host.
     host_told: bool,
+    /// The program's socket is gone, and its whole stream is on its way to the host.
+    program_gone: bool,
     /// What became of the program's side.
     news: Option<News>,
     queued: bool,
@@ -140,6 +148,19 @@ impl TcpFlows {
     /// Flows now.
     pub(crate) fn len(&self) -> usize {
         self.flows.len()
+    }
+
+    /// Bytes and ends of the program's streams that were acknowledged to it and that the host lacks.
+    pub(crate) fn undelivered<H: Host>(&self, now: Instant, stack: &Stack<H>) -> u64 {
+        let of_flow = |flow: &Flow| match flow.phase {
+            // What the host does not take any more is not on its way.
+            Phase::Open(socket) if !flow.host_told && !flow.failed => {
+                let unread = stack.info(now, socket).map_or(0, |info| info.recv_queue);
+                u64::from(unread) + u64::from(flow.program_ended)
+            }
+            _ => 0,
+        };
+        self.flows.iter().map(of_flow).sum()
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -325,6 +346,11 @@ impl TcpFlows {
             },
             Phase::Open(socket) => match flow.news.take() {
                 None | Some(News::Connected) => self.splice(cx, key, socket),
+                // Its socket in FIN-WAIT-2 timed out, or met bytes of the host: the stream is whole.
+                Some(News::Failed) if flow.program_ended && !flow.host_told => {
+                    flow.program_gone = true;
+                    self.splice(cx, key, socket);
+                }
                 Some(News::Failed) => {
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.shared.counters.tcp_reset += 1;
@@ -434,6 +460,7 @@ impl Flow {
             host_ended: false,
             program_ended: false,
             host_told: false,
+            program_gone: false,
             news: None,
             queued: false,
         }
@@ -443,7 +470,9 @@ impl Flow {
     fn splice(&mut self, cx: &mut Context<'_>, socket: SocketId) -> (bool, Outcome) {
         let (mut more_in, mut more_out) = (false, false);
         if !self.host_gone {
-            let (came, went) = (self.move_in(cx, socket), self.move_out(cx, socket));
+            // Bytes that nobody takes are left in the host's socket, whose close is then a reset.
+            let came = if self.program_gone { Ok(false) } else { self.move_in(cx, socket) };
+            let went = self.move_out(cx, socket);
             self.host_gone = came.is_err();
             // What the host sent before it failed is still there to be read, and then an end.
             let unheard = went.is_err() && !self.host_ended;
@@ -455,8 +484,11 @@ impl Flow {
         }
         // Behind its end nothing is read that would tell of an error.
         self.host_gone |= self.host_ended && self.failed;
-        if self.host_ended && self.host_told {
+        if (self.host_ended || self.program_gone) && self.host_told {
             return (false, Outcome::Finished);
+        }
+        if self.program_gone && self.failed {
+            return (false, Outcome::HostFailed);
         }
         if self.host_gone {
             return (false, self.wait_for_program(cx, socket));
@@ -563,6 +595,8 @@ impl Flow {
         result?;
         if self.program_ended && left == 0 && !self.host_told {
             self.host_told = true;
+            // First, so that a process which is killed in between closes in order what is whole.
+            let _ = sockopt::set_socket_linger(&self.host, None);
             // It fails only when the host's connection is gone, which its socket reports as well.
             let _ = shutdown(&self.host, Shutdown::Write);
         }
@@ -612,8 +646,10 @@ fn open_towards(addr: SocketAddr, ttl: u8, class: u8) -> Result<OwnedFd, Errno> 
 
 /// Options of every host connection: what the program sends is sent as it sends it, a peer that
 /// vanished is noticed some day, since the program's own keepalive ends at the gateway, and urgent
-/// bytes stay in their place, where programs find them.
+/// bytes stay in their place, where programs find them. A close is a reset until the program's stream
+/// is whole.
 pub(crate) fn prepare(host: &OwnedFd) {
+    reset(host);
     let _ = sockopt::set_tcp_nodelay(host, true);
     let _ = sockopt::set_socket_keepalive(host, true);
     let _ = sockopt::set_socket_oobinline(host, true);
@@ -650,7 +686,7 @@ fn ends_of_segment(packet: &[u8]) -> Option<(SocketAddr, SocketAddr, SeqNum)> {
     (protocol == IpProtocol::TCP).then_some((src, dst, SeqNum(u32::from_be_bytes(seq))))
 }
 
-/// Makes the close that follows a reset.
+/// Makes the close of a host socket a reset, whatever it still has to send.
 fn reset(host: &OwnedFd) {
     let _ = sockopt::set_socket_linger(host, Some(Duration::ZERO));
 }

@@ -81,6 +81,10 @@ impl<P: Port + Counted> Port for Counting<P> {
     fn next_timeout_ns(&self) -> Option<u64> {
         self.port.next_timeout_ns()
     }
+
+    fn undelivered(&self) -> u64 {
+        self.port.undelivered()
+    }
 }
 
 /// All counters in one text: JSON has every one, the list for people those that are not zero.

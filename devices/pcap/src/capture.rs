@@ -255,6 +255,10 @@ impl<P: Port> Port for Capture<P> {
         };
         [flush, self.port.next_timeout_ns()].into_iter().flatten().min()
     }
+
+    fn undelivered(&self) -> u64 {
+        self.port.undelivered()
+    }
 }
 
 #[cfg(test)]

@@ -53,4 +53,12 @@ pub trait Port {
     fn next_timeout_ns(&self) -> Option<u64> {
         None
     }
+
+    /// Bytes that it has acknowledged to the stack as their receiver and has not handed on, so that they are
+    /// lost if the port is dropped now. The end of a stream counts as one byte, as in TCP's sequence space.
+    ///
+    /// Asked while a run ends only; the work may grow with the number of flows.
+    fn undelivered(&self) -> u64 {
+        0
+    }
 }

@@ -104,6 +104,9 @@ impl Port for Shared {
     fn next_timeout_ns(&self) -> Option<u64> {
         self.gateway.borrow().next_timeout_ns()
     }
+    fn undelivered(&self) -> u64 {
+        self.gateway.borrow().undelivered()
+    }
 }
 
 pub struct World {
