@@ -1,10 +1,13 @@
 //! What the owner of an engine decides.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use towpath_stack::StackConfig;
 use towpath_stack::net::InterfaceConfig;
 use towpath_wire::Prefix;
+
+use crate::run::LEAVE_STALLED;
 
 /// An engine's configuration.
 #[derive(Debug, Clone)]
@@ -26,6 +29,8 @@ pub struct EngineConfig {
     /// [`crate::Engine::run`] returns when the last program has gone, after what it left behind
     /// was sent.
     pub exit_when_unused: bool,
+    /// Or after nobody took a byte of that for so long; its peers then see a reset.
+    pub leave_stalled: Duration,
 }
 
 /// A route.
@@ -81,6 +86,7 @@ impl Default for EngineConfig {
             channels_max: towpath_shm::layout::CHANNELS_MAX,
             buffers: Buffers::default(),
             exit_when_unused: false,
+            leave_stalled: LEAVE_STALLED,
         }
     }
 }

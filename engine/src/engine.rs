@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use towpath_pool::{Pool, Port};
 use towpath_ring::{EngineStatus, Region, Windows};
@@ -40,8 +41,9 @@ pub struct Engine {
     pub(crate) spin: Spin,
     pub(crate) exit_when_unused: bool,
     pub(crate) stopped: bool,
-    /// Set when the last program went: until when what it left behind may be sent.
-    pub(crate) leave_at: Option<Instant>,
+    /// Set while what the last program left behind is sent.
+    pub(crate) leaving: Option<Leaving>,
+    pub(crate) leave_stalled: Duration,
     /// Processes that broke the rules, to be cut off at the end of the turn.
     pub(crate) hostile: Vec<ChannelId>,
     /// Connections popped from an accept queue: reset if nobody has claimed them by then.
@@ -68,6 +70,15 @@ pub struct Engine {
     /// When those are looked at that were not in the last turn.
     pub(crate) lingering_at: Option<Instant>,
     pub(crate) drop_trace: Option<DropTrace>,
+}
+
+/// How far the sending is of what the last program left behind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leaving {
+    /// As [`Engine::unsent`] had it last.
+    pub unsent: u64,
+    /// When it last became less.
+    pub moved: Instant,
 }
 
 pub(crate) type DropTrace = Box<dyn FnMut(DroppedPacket<'_>)>;
@@ -176,7 +187,8 @@ impl Engine {
             spin: Spin::new(),
             exit_when_unused: config.exit_when_unused,
             stopped: false,
-            leave_at: None,
+            leaving: None,
+            leave_stalled: config.leave_stalled,
             hostile: Vec::new(),
             orphans: VecDeque::new(),
             parked: VecDeque::new(),
@@ -227,7 +239,7 @@ impl Engine {
             return Err(error);
         }
         self.host.counters.attached += 1;
-        self.leave_at = None;
+        self.leaving = None;
         Ok((id, theirs))
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_ring::doorbell;
 
-use crate::report::{Counters, SocketEntry};
+use crate::report::{Counters, Left, SocketEntry};
 
 /// A handle on a running engine; clones are of the same one.
 #[derive(Debug, Clone)]
@@ -46,6 +46,7 @@ pub(crate) enum Wish {
     Attach(Sender<io::Result<OwnedFd>>),
     Sockets(Sender<Vec<SocketEntry>>),
     Counters(Sender<Counters>),
+    Left(Sender<Left>),
 }
 
 impl Remote {
@@ -73,6 +74,11 @@ impl Remote {
     /// Counters of all layers.
     pub fn counters(&self) -> Result<Counters, Gone> {
         self.ask(Wish::Counters)
+    }
+
+    /// What keeps the engine running.
+    pub fn left(&self) -> Result<Left, Gone> {
+        self.ask(Wish::Left)
     }
 
     fn ask<T>(&self, wish: impl FnOnce(Sender<T>) -> Wish) -> Result<T, Gone> {

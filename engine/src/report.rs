@@ -22,6 +22,15 @@ pub struct Report {
     pub counters: Counters,
 }
 
+/// Why an engine still runs that ends with its last program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// Processes that are attached.
+    pub processes: usize,
+    /// Bytes not delivered, an end of a stream and a packet that waits each counted as one.
+    pub unsent: u64,
+}
+
 /// One socket, for `towpath ss`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SocketEntry {

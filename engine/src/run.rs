@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
-use towpath_stack::{Budget, DropReason, SocketState, Turn};
+use towpath_stack::{Budget, DropReason, SocketInfo, SocketState, Turn};
 use towpath_tcp::{Instant, State};
 
 use crate::clock;
-use crate::engine::{DroppedPacket, Engine};
+use crate::engine::{DroppedPacket, Engine, Leaving};
 use crate::poller::Source;
 use crate::remote::Wish;
-use crate::report::Report;
+use crate::report::{Left, Report};
 
 /// While it never sleeps, the engine looks at its descriptors this often: a system call a turn would
 /// cost a busy engine a tenth of its time.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
-/// How long what the last program left behind may take to be sent.
-const LEAVE_AFTER: Duration = Duration::from_secs(5);
+/// How long nobody may take a byte of what the last program left behind. Linux's 205 s for a connection
+/// without a process: it probes a window that stays shut after 200 ms, then after twice as long each time,
+/// until that is `TCP_RTO_MAX`, 120 s (`tcp_probe_timer`, `tcp_orphan_retries`).
+pub(crate) const LEAVE_STALLED: Duration = Duration::from_secs(205);
 
 impl Engine {
     /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if the
@@ -47,8 +49,17 @@ impl Engine {
                 looked = now;
             }
         }
+        self.hang_up();
         self.remote.close();
         Report { counters: self.counters() }
+    }
+
+    /// What is not delivered now never will be, and no peer shall take the part that it has for the whole.
+    fn hang_up(&mut self) {
+        let now = self.read_clocks();
+        self.stack.reset_connections();
+        let budget = Budget { rx_packets: 0, tx_packets: usize::MAX };
+        self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
     }
 
     /// One turn of the stack, and what follows from it for programs. What answers a request may depend
@@ -170,6 +181,11 @@ impl Engine {
                 Wish::Attach(answer) => drop(answer.send(self.attach())),
                 Wish::Sockets(answer) => drop(answer.send(self.sockets())),
                 Wish::Counters(answer) => drop(answer.send(self.counters())),
+                Wish::Left(answer) => {
+                    let processes = self.host.channels.len();
+                    let unsent = self.unsent(self.host.now);
+                    let _ = answer.send(Left { processes, unsent });
+                }
             }
         }
     }
@@ -187,13 +203,14 @@ impl Engine {
             self.parked.front().map(|parked| parked.until),
             self.expected.front().map(|(until, _)| *until),
             self.host.deferred.first_key_value().map(|(&(until, _), _)| until),
-            self.leave_at,
+            self.leaving.map(|leaving| leaving.moved + self.leave_stalled),
             (!self.backlog.is_empty()).then_some(now),
         ];
         own.into_iter().flatten().chain(ports).min().map(|at| at.since(now))
     }
 
-    /// Stops when the last program has gone and nothing of it is left to be sent.
+    /// Stops when the last program has gone and nothing of it is left to be sent, or when nobody takes it.
+    /// While some of it moves it may take as long as it does: the kernel too sends for processes that ended.
     fn leave(&mut self, now: Instant) {
         if !self.exit_when_unused
             || self.host.channels.len() > 0
@@ -201,19 +218,27 @@ impl Engine {
         {
             return;
         }
-        let leave_at = *self.leave_at.get_or_insert(now + LEAVE_AFTER);
-        self.stopped |= now >= leave_at || !self.is_sending(now);
+        let unsent = self.unsent(now);
+        let leaving = self.leaving.get_or_insert(Leaving { unsent, moved: now });
+        if unsent < leaving.unsent {
+            leaving.moved = now;
+        }
+        leaving.unsent = unsent;
+        self.stopped |= unsent == 0 || now >= leaving.moved + self.leave_stalled;
     }
 
-    /// Whether a socket has bytes, or the end of its stream, that the peer does not have.
-    fn is_sending(&self, now: Instant) -> bool {
+    /// What would be lost now: bytes and ends of streams that no peer or port has acknowledged, those that
+    /// ports hold, and packets that wait for a device or a neighbour.
+    pub(crate) fn unsent(&self, now: Instant) -> u64 {
         let ids = self.host.slots.iter().filter_map(|(_, entry)| entry.id);
-        ids.filter_map(|id| self.stack.info(now, id)).any(|info| {
-            let connected =
-                matches!(info.state, SocketState::Tcp(state) if state.is_synchronized());
-            let done = matches!(info.state, SocketState::Tcp(State::FinWait2 | State::TimeWait));
-            connected && !done
-        })
+        let of_socket = |info: SocketInfo| match info.state {
+            SocketState::Tcp(State::FinWait2 | State::TimeWait) => 0,
+            SocketState::Tcp(state) if state.is_synchronized() => u64::from(info.send_queue) + 1,
+            _ => 0,
+        };
+        let sockets = ids.filter_map(|id| self.stack.info(now, id)).map(of_socket);
+        let ports = self.ports.iter().map(|port| port.undelivered());
+        sockets.chain(ports).sum::<u64>() + self.stack.net.waiting() as u64
     }
 
     /// Looks at the rings for a moment before sleeping, if that has been worth it.

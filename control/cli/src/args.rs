@@ -271,7 +271,8 @@ program reaches what this user can reach, and -p lets others reach the program. 
 reaches this host's loopback, unless --no-host-loopback is given.
 
 Signals that towpath receives are passed on to PROGRAM. The run ends when PROGRAM and everything \
-else that uses the stack have ended; while only background processes remain, Ctrl-C ends it at once.";
+else that uses the stack have ended, and what they wrote is delivered; once PROGRAM has ended, Ctrl-C \
+ends it at once.";
 
 const RUN_AFTER: &str = "\
 Exit status:

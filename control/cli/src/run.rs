@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use towpath_engine::{DroppedPacket, Engine, Remote, Report, SocketEntry};
+use towpath_engine::{DroppedPacket, Engine, Left, Remote, Report, SocketEntry};
 use towpath_pcap::{CaptureFile, Direction, SNAPLEN_DEFAULT};
 
 use crate::args::RunArgs;
@@ -166,10 +166,17 @@ struct Messages<'a> {
 
 impl Observer for Messages<'_> {
     fn lingering(&self) {
-        (self.say)(&format!(
-            "{} has ended, the stack serves what it left behind; Ctrl-C ends",
-            self.name
-        ));
+        let name = self.name;
+        match self.remote.left() {
+            Ok(Left { processes: 0, unsent }) => (self.say)(&format!(
+                "{name} has ended, towpath is still sending its last {unsent} bytes; Ctrl-C cuts them off"
+            )),
+            Ok(_) => (self.say)(&format!(
+                "{name} has ended, processes that it started still use the stack; Ctrl-C ends"
+            )),
+            // It has just ended.
+            Err(_) => {}
+        }
     }
 
     fn stop(&self) {

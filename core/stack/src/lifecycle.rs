@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use towpath_ring::RecvBuffer;
-use towpath_tcp::Instant;
+use towpath_tcp::{Instant, State};
 use towpath_wire::addr;
 
 use crate::active::{Table, canonical};
@@ -275,6 +275,25 @@ impl<H: Host> Stack<H> {
         socket.orphan = true;
         self.orphans += 1;
         self.mark_dirty(index);
+    }
+
+    /// Resets every connection whose peer does not have all bytes and the end of the stream, also those
+    /// whose owner closed them: the stack is about to go. The resets leave with the next turn.
+    pub fn reset_connections(&mut self) {
+        let connections: Vec<u32> = self.sockets.iter().map(|(index, _)| index).collect();
+        for index in connections {
+            let Some(Kind::Stream(stream)) =
+                self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+            else {
+                continue;
+            };
+            if let Some(connection) = &mut stream.connection
+                && !matches!(connection.state(), State::FinWait2 | State::TimeWait)
+            {
+                connection.abort();
+                self.mark_dirty(index);
+            }
+        }
     }
 
     /// Takes a socket out of every table. Its owner hears `Closed`.

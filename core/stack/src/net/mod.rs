@@ -179,6 +179,12 @@ impl Net {
         &mut self.ifaces[iface.index()].output
     }
 
+    /// Packets on their way out: those that a device did not take yet, and those whose neighbour is asked.
+    pub fn waiting(&self) -> usize {
+        let output = self.ifaces.iter().map(|iface| iface.output.len());
+        output.sum::<usize>() + self.neighbors.waiting()
+    }
+
     /// The next packet of this host to itself; it goes to [`receive`](Self::receive) on
     /// [`IfaceId::LOOPBACK`].
     pub fn take_loopback(&mut self) -> Option<Packet> {

@@ -300,6 +300,11 @@ impl Neighbors {
         events
     }
 
+    /// Packets that wait for an answer.
+    pub(super) fn waiting(&self) -> usize {
+        self.entries.iter().map(|(_, entry)| entry.queue.len()).sum()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = Neighbor> {
         self.entries.iter().map(|((iface, addr), entry)| {
             let state = match entry.state {

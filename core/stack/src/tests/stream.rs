@@ -334,6 +334,36 @@ fn an_orphan_does_not_wait_for_ever() {
 }
 
 #[test]
+fn a_stack_that_goes_resets_what_is_not_delivered() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let (open, first) = w.connected(listener, "10.0.0.2:80");
+    let (closed, second) = w.connected(listener, "10.0.0.2:80");
+    let (delivered, third) = w.connected(listener, "10.0.0.2:80");
+    // More than the peer has room for, and then the end.
+    while w.a.write(&closed, &[1; 1000]) > 0 {
+        w.run(100);
+    }
+    w.a.close(closed.id);
+    w.a.close(delivered.id);
+    w.run(100);
+    let state = |w: &World, id| w.a.state(id);
+    assert_eq!(state(&w, closed.id), Some(SocketState::Tcp(State::FinWait1)));
+    assert_eq!(state(&w, delivered.id), Some(SocketState::Tcp(State::FinWait2)));
+    w.a.stack.reset_connections();
+    w.run(100);
+    let reset = SocketEvent::Error(SocketError::Reset);
+    assert!(w.b.host.has(first.user, reset) && w.b.host.has(second.user, reset));
+    assert!(!w.b.host.has(third.user, reset) && w.b.host.has(third.user, SocketEvent::PeerClosed));
+    w.a.close(open.id);
+    for server in [first, second, third] {
+        w.b.close(server.id);
+    }
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+#[test]
 fn too_many_orphans_are_aborted() {
     let config = StackConfig { orphans_max: 1, ..StackConfig::default() };
     let mut w = World::with(LinkConfig::default(), config, false);
