@@ -21,13 +21,14 @@ use crate::gateway::{Context, Shared};
 use crate::icmp::About;
 use crate::idle::IdleTable;
 use crate::limits::{DATAGRAMS_PER_TURN, ECHO_IDLE_NS, PLAIN_TTL};
+use crate::slab;
 use crate::sys::{self, Destination, IpOption};
 
 /// All echo flows.
 #[derive(Debug)]
 pub(crate) struct EchoFlows {
     flows: IdleTable<Key, Flow>,
-    due: VecDeque<u32>,
+    due: VecDeque<slab::Key>,
     warned: bool,
 }
 
@@ -110,7 +111,7 @@ impl EchoFlows {
         }
     }
 
-    fn send(&self, shared: &mut Shared, id: u32, message: &[u8]) -> Result<usize, Errno> {
+    fn send(&self, shared: &mut Shared, id: slab::Key, message: &[u8]) -> Result<usize, Errno> {
         let Some((key, flow)) = self.flows.get(id) else { return Err(Errno::NOTSOCK) };
         let send = || {
             let destination = Destination::default();
@@ -131,7 +132,7 @@ impl EchoFlows {
         }
     }
 
-    pub(crate) fn on_ready(&mut self, id: u32, ready: Readiness) {
+    pub(crate) fn on_ready(&mut self, id: slab::Key, ready: Readiness) {
         let Some((_, flow)) = self.flows.get_mut(id) else { return };
         if (ready.readable || ready.failed) && !flow.readable {
             flow.readable = true;
@@ -154,7 +155,7 @@ impl EchoFlows {
         }
     }
 
-    fn open(&mut self, shared: &mut Shared, key: Key) -> Result<u32, Errno> {
+    fn open(&mut self, shared: &mut Shared, key: Key) -> Result<slab::Key, Errno> {
         let ip = shared.config.host_addr(key.peer).ok_or(Errno::HOSTUNREACH)?;
         if self.flows.is_full() && self.flows.evict().is_some() {
             shared.counters.echo_evicted += 1;
@@ -190,7 +191,7 @@ impl EchoFlows {
     }
 
     /// Receives from a flow's socket; true when there may be more.
-    fn receive(&mut self, cx: &mut Context<'_>, id: u32) -> bool {
+    fn receive(&mut self, cx: &mut Context<'_>, id: slab::Key) -> bool {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let mut more = true;
         for _ in 0..DATAGRAMS_PER_TURN {

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::AddressFamily;
 
 use crate::limits::EVENTS_MAX;
+use crate::slab::Key;
 
 /// Watches host sockets, edge by edge.
 #[derive(Debug)]
@@ -19,9 +20,9 @@ pub(crate) struct Events {
 /// Whose socket it is: a key of the table of that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
-    Tcp(u32),
-    Udp(u32),
-    Echo(u32),
+    Tcp(Key),
+    Udp(Key),
+    Echo(Key),
     /// A forwarded port, TCP or UDP.
     Listener(u32),
 }
@@ -95,21 +96,21 @@ impl Events {
 impl Token {
     fn to_u64(self) -> u64 {
         let (kind, key) = match self {
-            Token::Tcp(key) => (0, key),
-            Token::Udp(key) => (1, key),
-            Token::Echo(key) => (2, key),
-            Token::Listener(key) => (3, key),
+            Token::Tcp(key) => (0, key.to_bits()),
+            Token::Udp(key) => (1, key.to_bits()),
+            Token::Echo(key) => (2, key.to_bits()),
+            Token::Listener(index) => (3, index.into()),
         };
-        kind << 32 | u64::from(key)
+        kind << Key::BITS | key
     }
 
     fn from_u64(raw: u64) -> Option<Self> {
-        let key = raw as u32;
-        match raw >> 32 {
+        let key = Key::from_bits(raw);
+        match raw >> Key::BITS {
             0 => Some(Token::Tcp(key)),
             1 => Some(Token::Udp(key)),
             2 => Some(Token::Echo(key)),
-            3 => Some(Token::Listener(key)),
+            3 => Some(Token::Listener(raw as u32)),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::slab::Slab;
+use crate::slab::{Key, Slab};
 
 /// Flows by key, ended when idle, and a bounded number of them: the one idle for longest makes room.
 ///
@@ -11,7 +11,7 @@ use crate::slab::Slab;
 /// that what expires next is always at the front of one.
 #[derive(Debug)]
 pub(crate) struct IdleTable<K, V> {
-    index: HashMap<K, u32>,
+    index: HashMap<K, Key>,
     entries: Slab<Entry<K, V>>,
     lists: Vec<List>,
     max: usize,
@@ -24,15 +24,15 @@ struct Entry<K, V> {
     value: V,
     class: usize,
     used_ns: u64,
-    older: Option<u32>,
-    newer: Option<u32>,
+    older: Option<Key>,
+    newer: Option<Key>,
 }
 
 #[derive(Debug)]
 struct List {
     idle_ns: u64,
-    oldest: Option<u32>,
-    newest: Option<u32>,
+    oldest: Option<Key>,
+    newest: Option<Key>,
 }
 
 impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
@@ -43,15 +43,15 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         Self { index: HashMap::new(), entries: Slab::new(), lists, max }
     }
 
-    pub(crate) fn find(&self, key: &K) -> Option<u32> {
+    pub(crate) fn find(&self, key: &K) -> Option<Key> {
         self.index.get(key).copied()
     }
 
-    pub(crate) fn get(&self, id: u32) -> Option<(&K, &V)> {
+    pub(crate) fn get(&self, id: Key) -> Option<(&K, &V)> {
         self.entries.get(id).map(|entry| (&entry.key, &entry.value))
     }
 
-    pub(crate) fn get_mut(&mut self, id: u32) -> Option<(&K, &mut V)> {
+    pub(crate) fn get_mut(&mut self, id: Key) -> Option<(&K, &mut V)> {
         self.entries.get_mut(id).map(|entry| (&entry.key, &mut entry.value))
     }
 
@@ -61,7 +61,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
     }
 
     /// Puts a flow in; the key must be new. The value may want to know its id.
-    pub(crate) fn insert(&mut self, now_ns: u64, class: usize, key: K, value: V) -> u32 {
+    pub(crate) fn insert(&mut self, now_ns: u64, class: usize, key: K, value: V) -> Key {
         let entry = Entry { key, value, class, used_ns: now_ns, older: None, newer: None };
         let id = self.entries.insert(entry);
         self.index.insert(key, id);
@@ -70,7 +70,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
     }
 
     /// The flow was used.
-    pub(crate) fn touch(&mut self, now_ns: u64, id: u32) {
+    pub(crate) fn touch(&mut self, now_ns: u64, id: Key) {
         if self.entries.get(id).is_none() {
             return;
         }
@@ -81,7 +81,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.link(id);
     }
 
-    pub(crate) fn remove(&mut self, id: u32) -> Option<(K, V)> {
+    pub(crate) fn remove(&mut self, id: Key) -> Option<(K, V)> {
         self.unlink(id);
         let entry = self.entries.remove(id)?;
         self.index.remove(&entry.key);
@@ -101,7 +101,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
     /// Takes out the flow that has been idle for longest.
     pub(crate) fn evict(&mut self) -> Option<(K, V)> {
         let oldest = self.lists.iter().filter_map(|list| list.oldest);
-        let used = |id: &u32| self.entries.get(*id).map(|entry| entry.used_ns);
+        let used = |id: &Key| self.entries.get(*id).map(|entry| entry.used_ns);
         let id = oldest.min_by_key(used)?;
         self.remove(id)
     }
@@ -115,7 +115,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.lists.iter().filter_map(due).min()
     }
 
-    fn link(&mut self, id: u32) {
+    fn link(&mut self, id: Key) {
         let Some(class) = self.entries.get(id).map(|entry| entry.class) else { return };
         let before = self.lists[class].newest.replace(id);
         match before.and_then(|before| self.entries.get_mut(before)) {
@@ -127,7 +127,7 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         }
     }
 
-    fn unlink(&mut self, id: u32) {
+    fn unlink(&mut self, id: Key) {
         let Some(entry) = self.entries.get(id) else { return };
         let (class, older, newer) = (entry.class, entry.older, entry.newer);
         match older.and_then(|older| self.entries.get_mut(older)) {

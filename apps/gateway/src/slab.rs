@@ -1,20 +1,52 @@
 //! Things with small numbers that go stale when the thing goes.
 
-/// A slab whose keys carry a generation, so that a key kept after its entry went (a late event of a
-/// socket) finds nothing rather than another entry.
-///
-/// ```text
-///   31        20 19              0
-///  | generation |      index      |
-/// ```
+/// A slab whose keys are never given twice, so that a key kept after its entry went (a late event of a
+/// socket, a place in a queue) finds nothing rather than another entry.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    slots: Vec<(u32, Option<T>)>,
+    slots: Vec<(u64, Option<T>)>,
     free: Vec<u32>,
 }
 
+/// Names an entry for ever.
+///
+/// ```text
+///   63  60 59                20 19              0
+///  |  0   |     generation     |      index      |
+/// ```
+///
+/// A million entries a second in one place use its generations up in twelve days. The four bits above are
+/// left to name the slab, see [`crate::events::Token`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key(u64);
+
 const INDEX_BITS: u32 = 20;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+
+impl Key {
+    pub(crate) const BITS: u32 = 60;
+
+    pub(crate) fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self(bits & ((1 << Self::BITS) - 1))
+    }
+
+    /// Its lower half, for those who have no more room: unique among the living. See [`Slab::living`].
+    pub(crate) fn short(self) -> u32 {
+        self.0 as u32
+    }
+
+    fn new(generation: u64, index: u32) -> Self {
+        Self::from_bits(generation << INDEX_BITS | u64::from(index))
+    }
+
+    fn index(self) -> usize {
+        (self.short() & INDEX_MASK) as usize
+    }
+}
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
@@ -26,7 +58,7 @@ impl<T> Slab<T> {
     }
 
     /// Puts one in; callers bound `len` far below the million that keys can number.
-    pub(crate) fn insert(&mut self, value: T) -> u32 {
+    pub(crate) fn insert(&mut self, value: T) -> Key {
         let index = self.free.pop().unwrap_or_else(|| {
             assert!(self.slots.len() < INDEX_MASK as usize, "flows are bounded");
             self.slots.push((0, None));
@@ -34,17 +66,26 @@ impl<T> Slab<T> {
         });
         let slot = &mut self.slots[index as usize];
         slot.1 = Some(value);
-        slot.0 << INDEX_BITS | index
+        Key::new(slot.0, index)
     }
 
-    pub(crate) fn get(&self, key: u32) -> Option<&T> {
-        let slot = self.slots.get((key & INDEX_MASK) as usize)?;
-        slot.1.as_ref().filter(|_| slot.0 == key >> INDEX_BITS)
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let slot = self.slots.get(key.index())?;
+        slot.1.as_ref().filter(|_| Key::new(slot.0, key.index() as u32) == key)
     }
 
-    pub(crate) fn get_mut(&mut self, key: u32) -> Option<&mut T> {
-        let slot = self.slots.get_mut((key & INDEX_MASK) as usize)?;
-        slot.1.as_mut().filter(|_| slot.0 == key >> INDEX_BITS)
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let slot = self.slots.get_mut(key.index())?;
+        slot.1.as_mut().filter(|_| Key::new(slot.0, key.index() as u32) == key)
+    }
+
+    /// The key of the living entry that [`Key::short`] names. It says nothing about one that went: its
+    /// twelve bits of generation come again.
+    pub(crate) fn living(&self, short: u32) -> Option<Key> {
+        let index = short & INDEX_MASK;
+        let (generation, entry) = self.slots.get(index as usize)?;
+        let key = Key::new(*generation, index);
+        (entry.is_some() && key.short() == short).then_some(key)
     }
 
     /// All entries.
@@ -52,11 +93,11 @@ impl<T> Slab<T> {
         self.slots.iter().filter_map(|(_, entry)| entry.as_ref())
     }
 
-    pub(crate) fn remove(&mut self, key: u32) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         self.get(key)?;
-        let slot = &mut self.slots[(key & INDEX_MASK) as usize];
-        slot.0 = (slot.0 + 1) & (u32::MAX >> INDEX_BITS);
-        self.free.push(key & INDEX_MASK);
+        let slot = &mut self.slots[key.index()];
+        slot.0 += 1;
+        self.free.push(key.index() as u32);
         slot.1.take()
     }
 }
@@ -69,11 +110,26 @@ mod tests {
     fn a_key_dies_with_its_entry() {
         let mut slab = Slab::new();
         let a = slab.insert("a");
+        assert_eq!(slab.living(a.short()), Some(a));
         assert_eq!(slab.remove(a), Some("a"));
+        assert_eq!(slab.living(a.short()), None);
         let b = slab.insert("b");
         assert_ne!(a, b);
         assert_eq!((slab.get(a), slab.get(b)), (None, Some(&"b")));
         assert_eq!(slab.remove(a), None);
         assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn a_key_does_not_come_again() {
+        let mut slab = Slab::new();
+        let first = slab.insert(0);
+        slab.remove(first);
+        for n in 1..10_000 {
+            let key = slab.insert(n);
+            assert_eq!((slab.get(first), slab.get(key)), (None, Some(&n)));
+            assert_eq!(Key::from_bits(key.to_bits()), key);
+            slab.remove(key);
+        }
     }
 }

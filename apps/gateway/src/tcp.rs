@@ -20,7 +20,7 @@
 //! known to do, and a flow is in `due` when something changed. A full FIFO simply leaves bytes in the
 //! host's socket, whose window then closes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -40,7 +40,7 @@ use crate::events::{Interest, Readiness, Token, family};
 use crate::gateway::{Context, Shared};
 use crate::icmp::About;
 use crate::limits::{FAILED_WAIT_NS, FLOW_BYTES_PER_TURN, PLAIN_TTL, READ_ROOM_MIN};
-use crate::slab::Slab;
+use crate::slab::{Key, Slab};
 use crate::sys::{self, IpOption};
 
 /// The bits of a type of service that name a class; the others are ECN's, and TCP's own on either side.
@@ -51,13 +51,14 @@ const CLASS_MASK: u8 = 0xfc;
 pub(crate) struct TcpFlows {
     flows: Slab<Flow>,
     /// Flows with something to do, each once.
-    due: VecDeque<u32>,
+    due: VecDeque<Key>,
     syns: VecDeque<Syn>,
     max: usize,
     /// The program has sent packets of some class: later ones are looked at.
     classes: bool,
-    /// Flows whose host failed, and when they have waited for long enough; the first one first.
-    failing: VecDeque<(u64, u32)>,
+    /// Open flows whose host failed, by when they have waited for long enough. A flow that is removed is
+    /// taken out, so that there are never more than flows.
+    failing: BTreeSet<(u64, Key)>,
 }
 
 /// A connection that the program asks for.
@@ -83,8 +84,8 @@ struct Flow {
     ending: bool,
     /// The host's socket reported an error, or a call met one.
     failed: bool,
-    /// It is in [`TcpFlows::failing`].
-    waited_for: bool,
+    /// When it has waited for long enough: its place in [`TcpFlows::failing`].
+    expires_ns: Option<u64>,
     /// The host's connection is over; the program is told when it has the bytes that came before.
     host_gone: bool,
     /// The program took bytes since that was looked at.
@@ -136,7 +137,7 @@ impl TcpFlows {
             syns: VecDeque::new(),
             max,
             classes: false,
-            failing: VecDeque::new(),
+            failing: BTreeSet::new(),
         }
     }
 
@@ -177,8 +178,11 @@ impl TcpFlows {
         self.syns.push_back(Syn { pending, local });
     }
 
-    /// The inner stack says something about a flow's side.
-    pub(crate) fn on_event(&mut self, key: u32, event: SocketEvent) {
+    /// The inner stack says something about a flow's side. A flow that goes closes its socket, and the
+    /// inner stack says nothing of a closed socket but [`SocketEvent::Closed`]: so whatever else it says is
+    /// about the living.
+    pub(crate) fn on_event(&mut self, user: u32, event: SocketEvent) {
+        let Some(key) = self.flows.living(user) else { return };
         let Some(flow) = self.flows.get_mut(key) else { return };
         match event {
             SocketEvent::Connected => flow.news = Some(News::Connected),
@@ -201,14 +205,18 @@ impl TcpFlows {
         }
         let Some((program, peer, _)) = ends_of_segment(packet) else { return };
         self.classes = true;
-        let key = stack.connection_user(peer, program);
-        if let Some(flow) = key.and_then(|key| self.flows.get_mut(key)) {
+        let Some((socket, user)) = stack.connection(peer, program) else { return };
+        let key = self.flows.living(user);
+        // A connection that its flow left behind has the number of the flow that came after.
+        if let Some(flow) = key.and_then(|key| self.flows.get_mut(key))
+            && flow.phase.socket() == Some(socket)
+        {
             flow.set_class(peer.is_ipv6(), class);
         }
     }
 
     /// The host says something about its side.
-    pub(crate) fn on_ready(&mut self, now_ns: u64, key: u32, ready: Readiness) {
+    pub(crate) fn on_ready(&mut self, now_ns: u64, key: Key, ready: Readiness) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         flow.readable |= !flow.host_ended && (ready.readable || ready.ending || ready.failed);
         flow.writable |= ready.writable || ready.failed;
@@ -235,11 +243,14 @@ impl TcpFlows {
 
     /// Resets the flows of programs that do not take what came before their host failed.
     pub(crate) fn expire(&mut self, cx: &mut Context<'_>) {
-        while let Some((_, key)) = self.failing.pop_front_if(|(due, _)| *due <= cx.shared.now_ns) {
+        while let Some(&(_, key)) = self.failing.first().filter(|(due, _)| *due <= cx.shared.now_ns)
+        {
+            self.failing.pop_first();
             let Some(flow) = self.flows.get_mut(key) else { continue };
+            flow.expires_ns = None;
             let Phase::Open(socket) = flow.phase else { continue };
             if std::mem::take(&mut flow.progress) {
-                self.failing.push_back((cx.shared.now_ns + FAILED_WAIT_NS, key));
+                note_failure(&mut self.failing, cx.shared.now_ns, key, flow);
                 continue;
             }
             cx.stack.close(cx.now, socket, Linger::Abort);
@@ -250,7 +261,7 @@ impl TcpFlows {
 
     /// When [`TcpFlows::expire`] may have something to do.
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
-        self.failing.front().map(|(due, _)| *due)
+        self.failing.first().map(|(due, _)| *due)
     }
 
     /// A client connected to a forwarded port: connects on to the program.
@@ -271,7 +282,16 @@ impl TcpFlows {
         self.connect_program(cx, key, first);
     }
 
-    fn enqueue(&mut self, key: u32) {
+    /// Takes a flow out, and all that would find it.
+    fn remove(&mut self, key: Key) -> Option<Flow> {
+        let flow = self.flows.remove(key)?;
+        if let Some(due) = flow.expires_ns {
+            self.failing.remove(&(due, key));
+        }
+        Some(flow)
+    }
+
+    fn enqueue(&mut self, key: Key) {
         if let Some(flow) = self.flows.get_mut(key)
             && !flow.queued
         {
@@ -311,17 +331,17 @@ impl TcpFlows {
         let flow = Flow { class, traced, ..Flow::new(host, Phase::HostConnecting(syn.pending)) };
         let key = self.flows.insert(flow);
         self.watch(cx.shared, key).inspect_err(|_| {
-            self.flows.remove(key);
+            self.remove(key);
         })
     }
 
-    fn watch(&self, shared: &Shared, key: u32) -> Result<(), Errno> {
+    fn watch(&self, shared: &Shared, key: Key) -> Result<(), Errno> {
         let Some(flow) = self.flows.get(key) else { return Ok(()) };
         shared.events.watch(&flow.host, Token::Tcp(key), Interest::Both)
     }
 
     /// One flow's turn.
-    fn step(&mut self, cx: &mut Context<'_>, key: u32) {
+    fn step(&mut self, cx: &mut Context<'_>, key: Key) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         match flow.phase {
             Phase::HostConnecting(pending) => {
@@ -361,20 +381,22 @@ impl TcpFlows {
     }
 
     /// The host's connection is made or failed: answers the program's SYN.
-    fn on_host_connected(&mut self, cx: &mut Context<'_>, key: u32, pending: PendingId) {
+    fn on_host_connected(&mut self, cx: &mut Context<'_>, key: Key, pending: PendingId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         if let Err(error) = sockopt::socket_error(&flow.host).and_then(|result| result) {
             let told = flow.traced && report_why(cx, &flow.host, pending);
-            self.flows.remove(key);
+            self.remove(key);
             return refuse(cx, pending, if told { Refusal::Ignore } else { refusal_for(error) });
         }
+        // What was reported was not the end of it, and has been taken.
+        flow.failed = false;
         if flow.traced {
             // They would end an established connection, which is to survive them.
             let v6 = sockopt::socket_domain(&flow.host) == Ok(AddressFamily::INET6);
             let _ = sys::set_ip(flow.host.as_fd(), v6, IpOption::ReceiveErrors, 0);
         }
         let (recv, send) = cx.shared.buffers();
-        match cx.stack.accept_pending(cx.now, pending, key, recv, send, cx.pool) {
+        match cx.stack.accept_pending(cx.now, pending, key.short(), recv, send, cx.pool) {
             Some(socket) => {
                 flow.phase = Phase::Open(socket);
                 cx.shared.counters.tcp_connected += 1;
@@ -386,7 +408,7 @@ impl TcpFlows {
     }
 
     /// The program does not listen where it was tried: perhaps on its other address.
-    fn on_program_refused(&mut self, cx: &mut Context<'_>, key: u32, second: Option<Way>) {
+    fn on_program_refused(&mut self, cx: &mut Context<'_>, key: Key, second: Option<Way>) {
         match second {
             Some(way) => self.connect_program(cx, key, way),
             None => {
@@ -397,7 +419,7 @@ impl TcpFlows {
     }
 
     /// Connects a forwarded flow to the program by `way`, and failing that by the second one.
-    fn connect_program(&mut self, cx: &mut Context<'_>, key: u32, way: Way) {
+    fn connect_program(&mut self, cx: &mut Context<'_>, key: Key, way: Way) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let Phase::ProgramConnecting { socket, second } = &mut flow.phase else { return };
         let second = second.take_if(|second| *second != way);
@@ -411,7 +433,7 @@ impl TcpFlows {
     }
 
     /// Moves what can be moved, both ways.
-    fn splice(&mut self, cx: &mut Context<'_>, key: u32, socket: SocketId) {
+    fn splice(&mut self, cx: &mut Context<'_>, key: Key, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let (again, outcome) = flow.splice(cx, socket);
         // An error that a read or a write has met is not reported any more.
@@ -423,22 +445,32 @@ impl TcpFlows {
                 cx.stack.close(cx.now, socket, Linger::Default);
                 cx.touched = true;
                 cx.shared.counters.tcp_finished += 1;
-                self.flows.remove(key);
+                self.remove(key);
             }
             Outcome::HostFailed => {
                 cx.stack.close(cx.now, socket, Linger::Abort);
                 cx.touched = true;
                 cx.shared.counters.tcp_reset += 1;
-                self.flows.remove(key);
+                self.remove(key);
             }
         }
     }
 
     /// Ends the host's side by a reset.
-    fn drop_host(&mut self, cx: &mut Context<'_>, key: u32) {
+    fn drop_host(&mut self, cx: &mut Context<'_>, key: Key) {
         cx.touched = true;
-        if let Some(flow) = self.flows.remove(key) {
+        if let Some(flow) = self.remove(key) {
             reset(&flow.host);
+        }
+    }
+}
+
+impl Phase {
+    /// The inner stack's connection.
+    fn socket(self) -> Option<SocketId> {
+        match self {
+            Self::HostConnecting(_) => None,
+            Self::ProgramConnecting { socket, .. } | Self::Open(socket) => Some(socket),
         }
     }
 }
@@ -454,7 +486,7 @@ impl Flow {
             writable: false,
             ending: false,
             failed: false,
-            waited_for: false,
+            expires_ns: None,
             host_gone: false,
             progress: false,
             host_ended: false,
@@ -604,22 +636,25 @@ impl Flow {
     }
 }
 
-/// From when the flow's host failed, the program's time to take what is left runs.
-fn note_failure(failing: &mut VecDeque<(u64, u32)>, now_ns: u64, key: u32, flow: &mut Flow) {
-    if flow.failed && !std::mem::replace(&mut flow.waited_for, true) {
-        failing.push_back((now_ns + FAILED_WAIT_NS, key));
+/// From when the host of an open flow failed, the program's time to take what is left runs. In other
+/// phases the flow ends at once.
+fn note_failure(failing: &mut BTreeSet<(u64, Key)>, now_ns: u64, key: Key, flow: &mut Flow) {
+    if flow.failed && flow.expires_ns.is_none() && matches!(flow.phase, Phase::Open(_)) {
+        let due = now_ns + FAILED_WAIT_NS;
+        flow.expires_ns = Some(due);
+        failing.insert((due, key));
     }
 }
 
 /// Connects to the program as `way` says; from any port when the client's own is taken.
-fn connect_from(cx: &mut Context<'_>, key: u32, way: Way) -> Result<SocketId, ConnectError> {
+fn connect_from(cx: &mut Context<'_>, key: Key, way: Way) -> Result<SocketId, ConnectError> {
     cx.touched = true;
     let (recv, send) = cx.shared.buffers();
-    match cx.stack.connect_from(cx.now, way.local, way.remote, key, recv, send) {
+    match cx.stack.connect_from(cx.now, way.local, way.remote, key.short(), recv, send) {
         Err(ConnectError::AddrInUse | ConnectError::NoPort) if way.local.port() != 0 => {
             let local = SocketAddr::new(way.local.ip(), 0);
             let (recv, send) = cx.shared.buffers();
-            cx.stack.connect_from(cx.now, local, way.remote, key, recv, send)
+            cx.stack.connect_from(cx.now, local, way.remote, key.short(), recv, send)
         }
         result => result,
     }

@@ -27,6 +27,7 @@ use crate::limits::{
     TRAIN_LEN_MAX, UDP_IDLE_NS,
 };
 use crate::mapping::{Mappings, Port};
+use crate::slab;
 use crate::sys::{self, Destination, QueuedError, Received};
 
 /// All UDP flows.
@@ -34,17 +35,17 @@ use crate::sys::{self, Destination, QueuedError, Received};
 pub(crate) struct UdpFlows {
     flows: IdleTable<Key, Flow>,
     /// Which flow a client of a forwarded port has.
-    clients: HashMap<(u32, SocketAddr), u32>,
+    clients: HashMap<(u32, SocketAddr), slab::Key>,
     mappings: Mappings,
     /// Flows whose socket has something, each once.
-    due: VecDeque<u32>,
+    due: VecDeque<slab::Key>,
     train: Train,
 }
 
 /// Equal datagrams of one flow that came one after the other: one system call for all of them.
 #[derive(Debug)]
 struct Train {
-    flow: u32,
+    flow: Option<slab::Key>,
     marks: Marks,
     /// Bytes of each, but the last may be shorter.
     size: usize,
@@ -167,10 +168,8 @@ impl UdpFlows {
 
     /// Sends the datagrams that were gathered. Called when the inner stack has no more.
     pub(crate) fn depart(&mut self, shared: &mut Shared, listeners: &Listeners) {
-        if self.train.count == 0 {
-            return;
-        }
-        let (id, size, marks) = (self.train.flow, self.train.size, self.train.marks);
+        let Some(id) = self.train.flow.filter(|_| self.train.count > 0) else { return };
+        let (size, marks) = (self.train.size, self.train.marks);
         let count = std::mem::take(&mut self.train.count) as u64;
         let bytes = std::mem::take(&mut self.train.bytes);
         let train = &bytes[..self.train.len];
@@ -188,7 +187,7 @@ impl UdpFlows {
     }
 
     /// The host says something about a flow's socket.
-    pub(crate) fn on_ready(&mut self, id: u32, ready: Readiness) {
+    pub(crate) fn on_ready(&mut self, id: slab::Key, ready: Readiness) {
         let Some((_, flow)) = self.flows.get_mut(id) else { return };
         let Side::Connected { readable, .. } = &mut flow.side else { return };
         if (ready.readable || ready.failed) && !*readable {
@@ -258,7 +257,12 @@ impl UdpFlows {
     }
 
     /// A flow of the program to a new peer.
-    fn open(&mut self, shared: &mut Shared, listeners: &Listeners, key: Key) -> Result<u32, Errno> {
+    fn open(
+        &mut self,
+        shared: &mut Shared,
+        listeners: &Listeners,
+        key: Key,
+    ) -> Result<slab::Key, Errno> {
         let ip = shared.config.host_addr(key.peer.ip()).ok_or(Errno::CONNREFUSED)?;
         let to = SocketAddr::new(ip, key.peer.port());
         self.make_room(shared);
@@ -305,7 +309,7 @@ impl UdpFlows {
     }
 
     /// A flow of a client by `way`; None when no port is left to show it at.
-    fn open_client(&mut self, shared: &mut Shared, way: Way, side: Side) -> Option<u32> {
+    fn open_client(&mut self, shared: &mut Shared, way: Way, side: Side) -> Option<slab::Key> {
         let Side::Client { client, .. } = &side else { return None };
         let wanted = match way.local.port() {
             0 => client.port(),
@@ -350,7 +354,7 @@ impl UdpFlows {
         &mut self,
         shared: &mut Shared,
         listeners: &Listeners,
-        id: u32,
+        id: slab::Key,
         marks: Marks,
         bytes: &[u8],
         segment: Option<u16>,
@@ -403,7 +407,7 @@ impl UdpFlows {
     }
 
     /// Takes the reports that wait at a flow's socket; returns how many there were.
-    fn hear(&self, shared: &mut Shared, id: u32, host: BorrowedFd<'_>) -> usize {
+    fn hear(&self, shared: &mut Shared, id: slab::Key, host: BorrowedFd<'_>) -> usize {
         match self.flows.get(id) {
             Some((key, Flow { side: Side::Connected { to, .. }, .. })) => {
                 let Shared { errors, config, counters, .. } = shared;
@@ -417,7 +421,7 @@ impl UdpFlows {
     }
 
     /// Receives from a flow's socket; true when there may be more.
-    fn receive(&mut self, cx: &mut Context<'_>, id: u32) -> bool {
+    fn receive(&mut self, cx: &mut Context<'_>, id: slab::Key) -> bool {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let mut more = true;
         for _ in 0..DATAGRAMS_PER_TURN {
@@ -482,21 +486,21 @@ impl Train {
     fn new() -> Self {
         let bytes = vec![0; TRAIN_LEN_MAX].into_boxed_slice();
         let marks = Marks { ttl: PLAIN_TTL, tos: 0, dont_fragment: false };
-        Self { flow: 0, marks, size: 0, len: 0, count: 0, bytes }
+        Self { flow: None, marks, size: 0, len: 0, count: 0, bytes }
     }
 
     /// Whether a datagram of `flow` can follow the ones in it: a shorter one was the last.
-    fn takes(&self, flow: u32, marks: Marks, len: usize) -> bool {
+    fn takes(&self, flow: slab::Key, marks: Marks, len: usize) -> bool {
         self.count > 0
             && self.count < TRAIN_DATAGRAMS_MAX
-            && (self.flow, self.marks) == (flow, marks)
+            && (self.flow, self.marks) == (Some(flow), marks)
             && self.len == self.count * self.size
             && (1..=self.size).contains(&len)
             && self.len + len <= self.bytes.len()
     }
 
-    fn begin(&mut self, flow: u32, marks: Marks, size: usize) {
-        (self.flow, self.marks) = (flow, marks);
+    fn begin(&mut self, flow: slab::Key, marks: Marks, size: usize) {
+        (self.flow, self.marks) = (Some(flow), marks);
         (self.size, self.len, self.count) = (size, 0, 0);
     }
 

@@ -333,8 +333,8 @@ impl<H: Host> Stack<H> {
         self.flows.find(hash, |at| self.flow_of(at).is_some_and(|theirs| theirs == flow))
     }
 
-    /// The user of the connection between two addresses.
-    pub fn connection_user(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+    /// The connection between two addresses, and its user.
+    pub fn connection(&self, local: SocketAddr, remote: SocketAddr) -> Option<(SocketId, u32)> {
         let flow = Flow {
             local: local.ip(),
             remote: remote.ip(),
@@ -342,7 +342,10 @@ impl<H: Host> Stack<H> {
             remote_port: remote.port(),
         };
         match self.find_flow(self.keys.table.flow(&flow), &flow)? {
-            FlowRef::Socket(index) => self.sockets.get(index).map(|socket| socket.user),
+            FlowRef::Socket(index) => {
+                let socket = self.sockets.get(index)?;
+                Some((SocketId(self.sockets.id(index)), socket.user))
+            }
             _ => None,
         }
     }

@@ -179,6 +179,11 @@ impl World {
         self.run_for(Duration::from_millis(10));
     }
 
+    /// The same, without a turn.
+    pub fn skip_unseen(&mut self, time: Duration) {
+        self.skipped += time;
+    }
+
     pub fn forward(&mut self, host: &str, port: u16, protocol: ForwardProtocol) -> SocketAddr {
         let forward = Forward { host: host.parse().unwrap(), port, protocol };
         self.gateway.borrow_mut().listen(&[forward]).unwrap()[0]
