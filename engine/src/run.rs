@@ -14,9 +14,9 @@ use crate::report::{Left, Report};
 /// While it never sleeps, the engine looks at its descriptors this often: a system call a turn would
 /// cost a busy engine a tenth of its time.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
-/// How long nobody may take a byte of what the last program left behind. Linux's 205 s for a connection
-/// without a process: it probes a window that stays shut after 200 ms, then after twice as long each time,
-/// until that is `TCP_RTO_MAX`, 120 s (`tcp_probe_timer`, `tcp_orphan_retries`).
+/// How long nobody may take a byte of what the last program left behind. That is how long a connection
+/// without a process waits at a shut window: as on Linux it is probed after 200 ms, then after twice as long
+/// each time, while that is less than `TCP_RTO_MAX`, 120 s (`tcp_probe_timer`, `tcp_orphan_retries`).
 pub(crate) const LEAVE_STALLED: Duration = Duration::from_secs(205);
 
 impl Engine {

@@ -89,6 +89,11 @@ impl Rtt {
         Duration::from_micros(backed_off.min(u64::from(self.rto_max_us)))
     }
 
+    /// The longest timeout.
+    pub(crate) fn rto_max(&self) -> Duration {
+        Duration::from_micros(self.rto_max_us.into())
+    }
+
     /// The timeout without doublings.
     pub(crate) fn rto_base(&self) -> Duration {
         Duration::from_micros(u64::from(self.rto_us))

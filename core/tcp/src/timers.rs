@@ -156,10 +156,12 @@ impl Connection {
     }
 
     fn on_persist_timeout(&mut self) {
-        // MUST-37 lets a program wait for ever, but a peer may not hold a connection that has none.
-        let patience =
-            if self.orphaned { self.timers.persist_backoff } else { self.timers.window_probes };
-        if patience >= self.retries() {
+        // MUST-37 lets a program wait for ever, but a peer may not hold a connection that has none. Linux
+        // keeps that while probes are less than TCP_RTO_MAX apart (`tcp_probe_timer`): with timeouts of
+        // 200 ms for 205 s, and for the 120 s more that it takes to find the next one too late.
+        let next = self.rtt.rto_after(self.timers.persist_backoff.saturating_add(1));
+        let held = self.orphaned && next >= self.rtt.rto_max();
+        if held || self.timers.window_probes >= self.retries() {
             return self.give_up();
         }
         // The next deadline is set when the probe goes, which is when there is something to send.

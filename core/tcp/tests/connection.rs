@@ -787,6 +787,23 @@ fn a_peer_may_not_hold_a_closed_connection_with_a_shut_window() {
 }
 
 #[test]
+fn a_closed_connection_waits_for_a_slow_reader() {
+    let mut pair = Pair::new(Config::default(), Config::default());
+    pair.b.recv_capacity = 10_000;
+    pair.b.reads = false;
+    pair.connect(A);
+    pair.write(A, 60_000);
+    pair.run_for(Duration::from_secs(1));
+    pair.close(A);
+    // Longer than the probes of nine timeouts, had nobody answered them.
+    pair.run_for(Duration::from_secs(150));
+    assert!(!pair.a.events.contains(&Event::TimedOut));
+    pair.b.reads = true;
+    pair.read(B, 10_000);
+    pair.run_until(Duration::from_secs(300), |pair| pair.b.received.len() == 60_000);
+}
+
+#[test]
 fn ranges_out_of_order_have_a_limit() {
     let mut pair = Pair::connected();
     pair.b.recv_capacity = 60_000;
