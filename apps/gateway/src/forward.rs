@@ -11,11 +11,12 @@ use rustix::net::{
 
 use crate::config::{Forward, ForwardError, ForwardProtocol};
 use crate::events::{Events, Interest, Readiness, Token, family};
+use crate::flow;
 use crate::gateway::Context;
 use crate::limits::{ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, BACKLOG, DATAGRAMS_PER_TURN};
 use crate::mapping::Port;
 use crate::sys;
-use crate::tcp::{self, TcpFlows};
+use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
 
 /// All sockets of forwarded ports; a token's key is the index.
@@ -135,7 +136,7 @@ impl Listener {
                     else {
                         continue;
                     };
-                    tcp::prepare(&host);
+                    flow::prepare(&host);
                     cx.shared.counters.tcp_accepted += 1;
                     let ways = cx.shared.config.ways_in(client, self.port);
                     tcp.on_accept(cx, host, ways);

@@ -19,7 +19,7 @@
 //! into that of the inner stack, and not at all on the way in but into the program's FIFO, the system
 //! calls aside. Idle flows hold no buffer memory.
 //!
-//! Reading order: `gateway`, `tcp`, `udp`, `echo`, `forward`; `link` and `fifo` are where bytes wait.
+//! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `forward`; `link` and `fifo` are where bytes wait.
 
 #![deny(unsafe_code)]
 
@@ -28,6 +28,7 @@ mod counters;
 mod echo;
 mod events;
 mod fifo;
+mod flow;
 mod forward;
 mod gateway;
 mod icmp;

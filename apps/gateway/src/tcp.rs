@@ -16,30 +16,25 @@
 //! zero seconds) until the program's FIN was handed to the host behind all its bytes. That holds however
 //! the socket comes to be closed, also by the kernel when this process is killed.
 //!
-//! Host sockets are watched edge by edge: `readable` and `writable` say what the host's socket is
-//! known to do, and a flow is in `due` when something changed. A full FIFO simply leaves bytes in the
-//! host's socket, whose window then closes.
+//! This is the table of flows and how they begin and end; `flow` is what goes on in one.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, Shutdown, SocketFlags, SocketType, connect, shutdown, socket_with, sockopt,
-};
-use towpath_ring::{RecvBuffer, SendBuffer};
+use rustix::net::{AddressFamily, sockopt};
 use towpath_stack::{ConnectError, Host, Linger, PendingId, Refusal, SocketEvent, SocketId, Stack};
 use towpath_tcp::Instant;
 use towpath_wire::tcp::SeqNum;
 use towpath_wire::{IpProtocol, ipv4, ipv6};
 
 use crate::config::Way;
-use crate::events::{Interest, Readiness, Token, family};
+use crate::events::{Interest, Readiness, Token};
+use crate::flow::{Flow, News, Outcome, Phase, open_towards, reset};
 use crate::gateway::{Context, Shared};
 use crate::icmp::About;
-use crate::limits::{FAILED_WAIT_NS, FLOW_BYTES_PER_TURN, PLAIN_TTL, READ_ROOM_MIN};
+use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL};
 use crate::slab::{Key, Slab};
 use crate::sys::{self, IpOption};
 
@@ -66,67 +61,6 @@ pub(crate) struct TcpFlows {
 struct Syn {
     pending: PendingId,
     local: SocketAddr,
-}
-
-#[derive(Debug)]
-struct Flow {
-    host: OwnedFd,
-    phase: Phase,
-    /// The program's class of service, as the host's socket has it.
-    class: u8,
-    /// The SYN came with a TTL of its own: who reports how far it got is passed on.
-    traced: bool,
-    /// The host's socket has bytes, an end or an error for us.
-    readable: bool,
-    /// The host's socket takes bytes.
-    writable: bool,
-    /// More comes after a short read: the end, an error, or what stands behind urgent data.
-    ending: bool,
-    /// The host's socket reported an error, or a call met one.
-    failed: bool,
-    /// When it has waited for long enough: its place in [`TcpFlows::failing`].
-    expires_ns: Option<u64>,
-    /// The host's connection is over; the program is told when it has the bytes that came before.
-    host_gone: bool,
-    /// The program took bytes since that was looked at.
-    progress: bool,
-    /// The host's end was read, and passed on to the program.
-    host_ended: bool,
-    /// The program's end came; unread bytes may stand before it.
-    program_ended: bool,
-    /// The program's end was passed on to the host.
-    host_told: bool,
-    /// The program's socket is gone, and its whole stream is on its way to the host.
-    program_gone: bool,
-    /// What became of the program's side.
-    news: Option<News>,
-    queued: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Phase {
-    /// The host connects, the program waits for its SYN-ACK.
-    HostConnecting(PendingId),
-    /// The program is being connected, the host's client waits.
-    ProgramConnecting { socket: SocketId, second: Option<Way> },
-    /// Both are.
-    Open(SocketId),
-}
-
-/// What the inner stack said last about its side.
-#[derive(Debug, Clone, Copy)]
-enum News {
-    Connected,
-    Failed,
-}
-
-/// How a step of a flow left it.
-enum Outcome {
-    Goes,
-    /// Both directions ended.
-    Finished,
-    /// The host failed; the program must know.
-    HostFailed,
 }
 
 impl TcpFlows {
@@ -465,177 +399,6 @@ impl TcpFlows {
     }
 }
 
-impl Phase {
-    /// The inner stack's connection.
-    fn socket(self) -> Option<SocketId> {
-        match self {
-            Self::HostConnecting(_) => None,
-            Self::ProgramConnecting { socket, .. } | Self::Open(socket) => Some(socket),
-        }
-    }
-}
-
-impl Flow {
-    fn new(host: OwnedFd, phase: Phase) -> Self {
-        Self {
-            host,
-            phase,
-            class: 0,
-            traced: false,
-            readable: false,
-            writable: false,
-            ending: false,
-            failed: false,
-            expires_ns: None,
-            host_gone: false,
-            progress: false,
-            host_ended: false,
-            program_ended: false,
-            host_told: false,
-            program_gone: false,
-            news: None,
-            queued: false,
-        }
-    }
-
-    /// Moves bytes and ends both ways. True: there was more, but others have their turn.
-    fn splice(&mut self, cx: &mut Context<'_>, socket: SocketId) -> (bool, Outcome) {
-        let (mut more_in, mut more_out) = (false, false);
-        if !self.host_gone {
-            // Bytes that nobody takes are left in the host's socket, whose close is then a reset.
-            let came = if self.program_gone { Ok(false) } else { self.move_in(cx, socket) };
-            let went = self.move_out(cx, socket);
-            self.host_gone = came.is_err();
-            // What the host sent before it failed is still there to be read, and then an end.
-            let unheard = went.is_err() && !self.host_ended;
-            if unheard {
-                (self.readable, self.ending, self.writable) = (true, true, false);
-            }
-            self.failed |= came.is_err() || went.is_err();
-            (more_in, more_out) = (came.unwrap_or(false) || unheard, went.unwrap_or(false));
-        }
-        // Behind its end nothing is read that would tell of an error.
-        self.host_gone |= self.host_ended && self.failed;
-        if (self.host_ended || self.program_gone) && self.host_told {
-            return (false, Outcome::Finished);
-        }
-        if self.program_gone && self.failed {
-            return (false, Outcome::HostFailed);
-        }
-        if self.host_gone {
-            return (false, self.wait_for_program(cx, socket));
-        }
-        (more_in || more_out, Outcome::Goes)
-    }
-
-    /// The host's connection is over, and the program is to have what came before it was.
-    fn wait_for_program(&self, cx: &mut Context<'_>, socket: SocketId) -> Outcome {
-        let waiting = cx.stack.send_buffer(socket).map_or(0, |send| send.len());
-        if waiting > 0 { Outcome::Goes } else { Outcome::HostFailed }
-    }
-
-    /// From the host to the program. True: there is more.
-    fn move_in(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<bool, Errno> {
-        let Some(send) = cx.stack.send_buffer(socket) else { return Ok(false) };
-        let mut moved = 0;
-        let mut ended = false;
-        let mut error = None;
-        while self.readable && !ended && moved < FLOW_BYTES_PER_TURN {
-            if send.room() < READ_ROOM_MIN {
-                break;
-            }
-            let spare = send.spare();
-            if spare.is_empty() {
-                error = Some(Errno::NOMEM);
-                break;
-            }
-            match sys::recv_stream(self.host.as_fd(), &spare) {
-                Ok(0) => {
-                    ended = true;
-                    self.host_ended = true;
-                    self.readable = false;
-                }
-                Ok(n) => {
-                    send.commit(n as u32);
-                    moved += n;
-                    // Less than there was room for: drained, unless the end stands behind.
-                    self.readable = n as u32 == spare.len() || self.ending;
-                }
-                Err(Errno::AGAIN) => self.readable = false,
-                Err(Errno::INTR) => {}
-                Err(other) => {
-                    error = Some(other);
-                    break;
-                }
-            }
-        }
-        send.trim();
-        if moved > 0 {
-            cx.stack.send_ready(socket);
-            cx.touched = true;
-            cx.shared.counters.tcp_bytes_to_program += moved as u64;
-        }
-        if ended {
-            cx.stack.shutdown_send(socket);
-            cx.touched = true;
-        }
-        match error {
-            Some(error) => Err(error),
-            None => Ok(self.readable && moved >= FLOW_BYTES_PER_TURN),
-        }
-    }
-
-    fn set_class(&mut self, v6: bool, class: u8) {
-        if self.class != class {
-            self.class = class;
-            // One that cannot be set is one that the program does without.
-            let _ = sys::set_ip(self.host.as_fd(), v6, IpOption::Tos, class.into());
-        }
-    }
-
-    /// From the program to the host. True: there is more.
-    fn move_out(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<bool, Errno> {
-        let Some(recv) = cx.stack.recv_buffer(socket) else { return Ok(false) };
-        let mut moved = 0;
-        let mut result = Ok(());
-        while self.writable && recv.unread() > 0 && moved < FLOW_BYTES_PER_TURN {
-            let unread = recv.peek();
-            let len = unread.len();
-            let sent = sys::send_stream(self.host.as_fd(), &unread);
-            // Memory that is still pointed to when it is given back goes round no more.
-            drop(unread);
-            match sent {
-                Ok(n) => {
-                    recv.consume(n as u32);
-                    moved += n;
-                    self.writable = n as u32 == len;
-                }
-                Err(Errno::AGAIN) => self.writable = false,
-                Err(Errno::INTR) => {}
-                Err(error) => {
-                    result = Err(error);
-                    break;
-                }
-            }
-        }
-        let left = recv.unread();
-        if moved > 0 {
-            cx.stack.recv_taken(cx.now, socket);
-            cx.touched = true;
-            cx.shared.counters.tcp_bytes_to_host += moved as u64;
-        }
-        result?;
-        if self.program_ended && left == 0 && !self.host_told {
-            self.host_told = true;
-            // First, so that a process which is killed in between closes in order what is whole.
-            let _ = sockopt::set_socket_linger(&self.host, None);
-            // It fails only when the host's connection is gone, which its socket reports as well.
-            let _ = shutdown(&self.host, Shutdown::Write);
-        }
-        Ok(self.writable && left > 0)
-    }
-}
-
 /// From when the host of an open flow failed, the program's time to take what is left runs. In other
 /// phases the flow ends at once.
 fn note_failure(failing: &mut BTreeSet<(u64, Key)>, now_ns: u64, key: Key, flow: &mut Flow) {
@@ -658,36 +421,6 @@ fn connect_from(cx: &mut Context<'_>, key: Key, way: Way) -> Result<SocketId, Co
         }
         result => result,
     }
-}
-
-/// A socket of the host that is connecting to `addr`, with the TTL and class of the program's SYN.
-fn open_towards(addr: SocketAddr, ttl: u8, class: u8) -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let host = socket_with(family(addr), SocketType::STREAM, flags, None)?;
-    prepare(&host);
-    for (option, value, plain) in [(IpOption::Ttl, ttl, PLAIN_TTL), (IpOption::Tos, class, 0)] {
-        if value != plain {
-            sys::set_ip(host.as_fd(), addr.is_ipv6(), option, value.into())?;
-        }
-    }
-    if ttl != PLAIN_TTL {
-        sys::set_ip(host.as_fd(), addr.is_ipv6(), IpOption::ReceiveErrors, 1)?;
-    }
-    match connect(&host, &addr) {
-        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(host),
-        Err(error) => Err(error),
-    }
-}
-
-/// Options of every host connection: what the program sends is sent as it sends it, a peer that
-/// vanished is noticed some day, since the program's own keepalive ends at the gateway, and urgent
-/// bytes stay in their place, where programs find them. A close is a reset until the program's stream
-/// is whole.
-pub(crate) fn prepare(host: &OwnedFd) {
-    reset(host);
-    let _ = sockopt::set_tcp_nodelay(host, true);
-    let _ = sockopt::set_socket_keepalive(host, true);
-    let _ = sockopt::set_socket_oobinline(host, true);
 }
 
 /// What the IP header of a packet says; what says nothing when there is none. Looked at for every
@@ -719,11 +452,6 @@ fn ends_of_segment(packet: &[u8]) -> Option<(SocketAddr, SocketAddr, SeqNum)> {
     let src = SocketAddr::new(src, u16::from_be_bytes([a, b]));
     let dst = SocketAddr::new(dst, u16::from_be_bytes([c, d]));
     (protocol == IpProtocol::TCP).then_some((src, dst, SeqNum(u32::from_be_bytes(seq))))
-}
-
-/// Makes the close of a host socket a reset, whatever it still has to send.
-fn reset(host: &OwnedFd) {
-    let _ = sockopt::set_socket_linger(host, Some(Duration::ZERO));
 }
 
 fn refuse(cx: &mut Context<'_>, pending: PendingId, refusal: Refusal) {
