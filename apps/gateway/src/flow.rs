@@ -32,22 +32,12 @@ pub(crate) struct Flow {
     pub(crate) writable: bool,
     /// More comes after a short read: the end, an error, or what stands behind urgent data.
     pub(crate) ending: bool,
-    /// The host's socket reported an error, or a call met one.
-    pub(crate) failed: bool,
+    pub(crate) host_side: HostSide,
+    pub(crate) program_side: ProgramSide,
     /// When it has waited for long enough: its place in [`TcpFlows::failing`].
     pub(crate) expires_ns: Option<u64>,
-    /// The host's connection is over; the program is told when it has the bytes that came before.
-    pub(crate) host_gone: bool,
     /// The program took bytes since that was looked at.
     pub(crate) progress: bool,
-    /// The host's end was read, and passed on to the program.
-    pub(crate) host_ended: bool,
-    /// The program's end came; unread bytes may stand before it.
-    pub(crate) program_ended: bool,
-    /// The program's end was passed on to the host.
-    pub(crate) host_told: bool,
-    /// The program's socket is gone, and its whole stream is on its way to the host.
-    pub(crate) program_gone: bool,
     /// What became of the program's side.
     pub(crate) news: Option<News>,
     pub(crate) queued: bool,
@@ -61,6 +51,30 @@ pub(crate) enum Phase {
     ProgramConnecting { socket: SocketId, second: Option<Way> },
     /// Both are.
     Open(SocketId),
+}
+
+/// How far the host's connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostSide {
+    Open,
+    /// Its FIN was read, and passed on to the program.
+    Ended,
+    /// It reported an error, or a call met one; what came before that may still be there to be read.
+    Failed,
+    /// It failed and was read to the end. The program is told when it has the bytes that came before.
+    Gone,
+}
+
+/// How far the program's connection, and its stream towards the host, is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProgramSide {
+    Open,
+    /// Its FIN came; bytes may stand before it.
+    Ended,
+    /// The same, and its socket does not exist any more.
+    Gone,
+    /// Its FIN was passed on to the host, behind all its bytes.
+    Passed,
 }
 
 /// What the inner stack said last about its side.
@@ -99,14 +113,10 @@ impl Flow {
             readable: false,
             writable: false,
             ending: false,
-            failed: false,
+            host_side: HostSide::Open,
+            program_side: ProgramSide::Open,
             expires_ns: None,
-            host_gone: false,
             progress: false,
-            host_ended: false,
-            program_ended: false,
-            host_told: false,
-            program_gone: false,
             news: None,
             queued: false,
         }
@@ -114,32 +124,47 @@ impl Flow {
 
     /// Moves bytes and ends both ways. True: there was more, but others have their turn.
     pub(crate) fn splice(&mut self, cx: &mut Context<'_>, socket: SocketId) -> (bool, Outcome) {
-        let (mut more_in, mut more_out) = (false, false);
-        if !self.host_gone {
-            // Bytes that nobody takes are left in the host's socket, whose close is then a reset.
-            let came = if self.program_gone { Ok(false) } else { self.move_in(cx, socket) };
-            let went = self.move_out(cx, socket);
-            self.host_gone = came.is_err();
-            // What the host sent before it failed is still there to be read, and then an end.
-            let unheard = went.is_err() && !self.host_ended;
-            if unheard {
-                (self.readable, self.ending, self.writable) = (true, true, false);
-            }
-            self.failed |= came.is_err() || went.is_err();
-            (more_in, more_out) = (came.unwrap_or(false) || unheard, went.unwrap_or(false));
-        }
-        // Behind its end nothing is read that would tell of an error.
-        self.host_gone |= self.host_ended && self.failed;
-        if (self.host_ended || self.program_gone) && self.host_told {
-            return (false, Outcome::Finished);
-        }
-        if self.program_gone && self.failed {
-            return (false, Outcome::HostFailed);
-        }
-        if self.host_gone {
+        if self.host_side == HostSide::Gone {
             return (false, self.wait_for_program(cx, socket));
         }
-        (more_in || more_out, Outcome::Goes)
+        let gone = self.program_side == ProgramSide::Gone;
+        let mut failed = self.host_side == HostSide::Failed;
+        // Bytes that nobody takes are left in the host's socket, whose close is then a reset.
+        let came = if gone { Ok(false) } else { self.move_in(cx, socket) };
+        let went = self.move_out(cx, socket);
+        failed |= went.is_err();
+        let ended = self.host_side == HostSide::Ended;
+        if (ended || gone) && self.program_side == ProgramSide::Passed {
+            return (false, Outcome::Finished);
+        }
+        if gone && failed {
+            return (false, Outcome::HostFailed);
+        }
+        // Behind its end nothing is read that would tell of an error.
+        if came.is_err() || ended && failed {
+            self.host_side = HostSide::Gone;
+            return (false, self.wait_for_program(cx, socket));
+        }
+        if went.is_err() {
+            // What the host sent before it failed is still there to be read, and then an end.
+            self.host_side = HostSide::Failed;
+            (self.readable, self.ending, self.writable) = (true, true, false);
+        }
+        let more = came.unwrap_or(false) || went.unwrap_or(true);
+        (more, Outcome::Goes)
+    }
+
+    /// The host's socket has an error.
+    pub(crate) fn on_host_failed(&mut self) {
+        self.host_side = match self.host_side {
+            HostSide::Open | HostSide::Failed => HostSide::Failed,
+            HostSide::Ended | HostSide::Gone => HostSide::Gone,
+        };
+    }
+
+    /// Whether the host's connection failed, and the program's time to take what came before runs.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.host_side, HostSide::Failed | HostSide::Gone)
     }
 
     /// The host's connection is over, and the program is to have what came before it was.
@@ -166,7 +191,7 @@ impl Flow {
             match sys::recv_stream(self.host.as_fd(), &spare) {
                 Ok(0) => {
                     ended = true;
-                    self.host_ended = true;
+                    self.host_side = HostSide::Ended;
                     self.readable = false;
                 }
                 Ok(n) => {
@@ -239,8 +264,8 @@ impl Flow {
             cx.shared.counters.tcp_bytes_to_host += moved as u64;
         }
         result?;
-        if self.program_ended && left == 0 && !self.host_told {
-            self.host_told = true;
+        if left == 0 && matches!(self.program_side, ProgramSide::Ended | ProgramSide::Gone) {
+            self.program_side = ProgramSide::Passed;
             // First, so that a process which is killed in between closes in order what is whole.
             let _ = sockopt::set_socket_linger(&self.host, None);
             // It fails only when the host's connection is gone, which its socket reports as well.

@@ -31,7 +31,7 @@ use towpath_wire::{IpProtocol, ipv4, ipv6};
 
 use crate::config::Way;
 use crate::events::{Interest, Readiness, Token};
-use crate::flow::{Flow, News, Outcome, Phase, open_towards, reset};
+use crate::flow::{Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, reset};
 use crate::gateway::{Context, Shared};
 use crate::icmp::About;
 use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL};
@@ -89,9 +89,11 @@ impl TcpFlows {
     pub(crate) fn undelivered<H: Host>(&self, now: Instant, stack: &Stack<H>) -> u64 {
         let of_flow = |flow: &Flow| match flow.phase {
             // What the host does not take any more is not on its way.
-            Phase::Open(socket) if !flow.host_told && !flow.failed => {
+            Phase::Open(socket)
+                if flow.program_side != ProgramSide::Passed && !flow.has_failed() =>
+            {
                 let unread = stack.info(now, socket).map_or(0, |info| info.recv_queue);
-                u64::from(unread) + u64::from(flow.program_ended)
+                u64::from(unread) + u64::from(flow.program_side != ProgramSide::Open)
             }
             _ => 0,
         };
@@ -120,7 +122,7 @@ impl TcpFlows {
         let Some(flow) = self.flows.get_mut(key) else { return };
         match event {
             SocketEvent::Connected => flow.news = Some(News::Connected),
-            SocketEvent::PeerClosed => flow.program_ended = true,
+            SocketEvent::PeerClosed => flow.program_side = ProgramSide::Ended,
             SocketEvent::Writable => flow.progress = true,
             SocketEvent::Error(_) => flow.news = Some(News::Failed),
             // It answers a close, and may be about the socket of an attempt before this one.
@@ -152,10 +154,13 @@ impl TcpFlows {
     /// The host says something about its side.
     pub(crate) fn on_ready(&mut self, now_ns: u64, key: Key, ready: Readiness) {
         let Some(flow) = self.flows.get_mut(key) else { return };
-        flow.readable |= !flow.host_ended && (ready.readable || ready.ending || ready.failed);
+        let ended = flow.host_side == HostSide::Ended;
+        flow.readable |= !ended && (ready.readable || ready.ending || ready.failed);
         flow.writable |= ready.writable || ready.failed;
         flow.ending |= ready.ending || ready.failed;
-        flow.failed |= ready.failed;
+        if ready.failed {
+            flow.on_host_failed();
+        }
         note_failure(&mut self.failing, now_ns, key, flow);
         self.enqueue(key);
     }
@@ -292,7 +297,7 @@ impl TcpFlows {
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     self.on_program_refused(cx, key, second);
                 }
-                None if flow.failed => {
+                None if flow.has_failed() => {
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     self.drop_host(cx, key);
                 }
@@ -301,8 +306,8 @@ impl TcpFlows {
             Phase::Open(socket) => match flow.news.take() {
                 None | Some(News::Connected) => self.splice(cx, key, socket),
                 // Its socket in FIN-WAIT-2 timed out, or met bytes of the host: the stream is whole.
-                Some(News::Failed) if flow.program_ended && !flow.host_told => {
-                    flow.program_gone = true;
+                Some(News::Failed) if flow.program_side == ProgramSide::Ended => {
+                    flow.program_side = ProgramSide::Gone;
                     self.splice(cx, key, socket);
                 }
                 Some(News::Failed) => {
@@ -323,7 +328,7 @@ impl TcpFlows {
             return refuse(cx, pending, if told { Refusal::Ignore } else { refusal_for(error) });
         }
         // What was reported was not the end of it, and has been taken.
-        flow.failed = false;
+        flow.host_side = HostSide::Open;
         if flow.traced {
             // They would end an established connection, which is to survive them.
             let v6 = sockopt::socket_domain(&flow.host) == Ok(AddressFamily::INET6);
@@ -402,7 +407,7 @@ impl TcpFlows {
 /// From when the host of an open flow failed, the program's time to take what is left runs. In other
 /// phases the flow ends at once.
 fn note_failure(failing: &mut BTreeSet<(u64, Key)>, now_ns: u64, key: Key, flow: &mut Flow) {
-    if flow.failed && flow.expires_ns.is_none() && matches!(flow.phase, Phase::Open(_)) {
+    if flow.has_failed() && flow.expires_ns.is_none() && matches!(flow.phase, Phase::Open(_)) {
         let due = now_ns + FAILED_WAIT_NS;
         flow.expires_ns = Some(due);
         failing.insert((due, key));
