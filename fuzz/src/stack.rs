@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_ring::{
@@ -229,7 +230,8 @@ impl Case {
         let bytes: Vec<u8> = (from..from + len).map(|index| stream(self.seed, index)).collect();
         {
             let slot = self.slot();
-            let _guard = lock_tx(slot, || true);
+            let generation = slot.generation.load(Relaxed);
+            let _guard = lock_tx(slot, generation, || true);
             assert_eq!(program_fifo::write(&self.region, slot, 0, &bytes), bytes.len());
             let _ = program_fifo::publish(slot, len);
         }
@@ -247,7 +249,8 @@ impl Case {
         let slot = self.slot();
         let mut bytes = vec![0; len.min(program_fifo::unread(slot)) as usize];
         {
-            let _guard = lock_rx(slot, || true);
+            let generation = slot.generation.load(Relaxed);
+            let _guard = lock_rx(slot, generation, || true);
             assert_eq!(program_fifo::peek(&self.region, slot, 0, &mut bytes), bytes.len());
             let _ = program_fifo::consume(slot, bytes.len() as u32);
         }
