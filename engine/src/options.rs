@@ -1,6 +1,7 @@
 //! Socket options that matter to the stack. Those that only the program needs stay in its slot.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU8;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -78,11 +79,13 @@ impl Engine {
                 SocketOption::UserTimeout(on.then(|| Duration::from_millis(ms)))
             }
             setting::TOS => SocketOption::Tos(value as u8),
-            setting::TTL => SocketOption::Ttl(value as u8),
+            setting::TTL => SocketOption::Ttl(NonZeroU8::new(value as u8)),
+            setting::HOPS => SocketOption::UnicastHops(value.checked_sub(1).map(|hops| hops as u8)),
             setting::BROADCAST => SocketOption::Broadcast(on),
             setting::MAXSEG => SocketOption::MaxSegment(u16::try_from(value).unwrap_or(u16::MAX)),
             setting::MTU_DISCOVER => SocketOption::DontFragment((PMTUDISC_DO..=3).contains(&value)),
             setting::MULTICAST_TTL => SocketOption::MulticastTtl(value as u8),
+            setting::MULTICAST_HOPS => SocketOption::MulticastHops(value as u8),
             setting::MULTICAST_LOOP => SocketOption::MulticastLoop(on),
             setting::RECVERR => {
                 if !on {
@@ -151,6 +154,7 @@ impl Engine {
             (setting::USER_TIMEOUT, shared.user_timeout_ms.load(Relaxed)),
             (setting::TOS, shared.tos.load(Relaxed)),
             (setting::TTL, shared.ttl.load(Relaxed)),
+            (setting::HOPS, shared.hops.load(Relaxed)),
         ];
         let kept = self
             .host

@@ -513,6 +513,7 @@ fn reset(slot: &Slot) {
         &slot.tos,
         &slot.ttl,
         &slot.connect_asked,
+        &slot.hops,
         &slot.in_flight,
     ] {
         word.store(0, Relaxed);
@@ -543,6 +544,7 @@ pub(crate) fn inherit(child: &Slot, listener: &Slot) {
         (&child.linger, &listener.linger),
         (&child.tos, &listener.tos),
         (&child.ttl, &listener.ttl),
+        (&child.hops, &listener.hops),
     ] {
         to.store(from.load(Relaxed), Relaxed);
     }

@@ -1,6 +1,8 @@
 //! What the network is to a program: IPv6 as well as IPv4, ping, UDP, names, and captures of it all.
 
-use towpath_tests::{Mode, Namespace, Scratch, eventually, run, start, towpath, wait_for_port};
+use towpath_tests::{
+    Mode, Namespace, Scratch, eventually, program, run, start, towpath, wait_for_port,
+};
 
 /// A UDP server that answers each datagram in capitals, on both families.
 const UDP_ECHO: &str = "import socket,sys\n\
@@ -272,6 +274,35 @@ fn hops_are_seen_from_a_program() {
         );
         assert_eq!(shown(&bad), "");
     }
+}
+
+/// How far a datagram to a group goes is the same on the kernel's link and on ours: as the option, the message
+/// and the group's scope say. With 0 it stays on the host, where members hear it all the same.
+#[test]
+fn groups_are_reached_as_far_as_the_sender_says() {
+    if Mode::all().len() == 1 {
+        // To look at a link takes root.
+        return;
+    }
+    let script = program("scopes.py");
+    let line = ["python3", "-B", &script, "eth0"];
+    let kernel = Namespace::new();
+    // The other end has no addresses of its own: what it received is the link's, never the host's.
+    let links = "set -e; ip link add eth0 type veth peer name other; sysctl -qw net.ipv6.conf.other.disable_ipv6=1
+         ip addr add 10.77.0.2/24 dev eth0; ip addr add fd00:77::2/64 dev eth0 nodad
+         ip link set other up; ip link set eth0 up; ip route add 224.0.0.0/4 dev eth0";
+    kernel.shell(links).ok();
+    eventually("a link-local address", || {
+        let shown =
+            kernel.run(&["ip", "-6", "addr", "show", "dev", "eth0", "scope", "link"]).stdout;
+        shown.contains("fe80") && !shown.contains("tentative")
+    });
+    let on = |line: &[&str]| [line, &["10.77.0.2"]].concat();
+    let theirs = kernel.run(&on(&line)).ok().stdout;
+    let ours = run(&Namespace::new(), Mode::Tap, &[], &on(&line)).ok().stdout;
+    assert_eq!(ours, theirs);
+    // The kernel is no witness if its link was not looked at.
+    assert!(theirs.contains("on the link [5]") && theirs.contains("heard [0] on the link []"));
 }
 
 /// Who asks for errors (IP_RECVERR) hears of each hop from the hop itself: so do ping and traceroute.

@@ -1,5 +1,8 @@
 //! read, write, recv, send and their vector forms.
 
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+
 use towpath_client::{Buffer, Error, datagram, stream};
 use towpath_shm::layout::{DatagramHeader, Kind, RawAddr, option_bit};
 
@@ -359,7 +362,7 @@ fn datagram_header(
     to: Option<RawAddr>,
     control: &Control,
 ) -> Result<DatagramHeader> {
-    use std::sync::atomic::Ordering::{Acquire, Relaxed};
+    use std::sync::atomic::Ordering::Acquire;
     let family = handle.slot.family.load(Relaxed);
     let bits = handle.slot.option_bits.load(Relaxed);
     let remote = match to {
@@ -394,10 +397,9 @@ fn datagram_header(
         DatagramHeader::DEFAULT => handle.slot.tos.load(Relaxed) as u16,
         tos => tos,
     };
-    let ttl = match (control.ttl, handle.slot.ttl.load(Relaxed)) {
-        // To groups it is IP_MULTICAST_TTL that counts.
-        (DatagramHeader::DEFAULT, set @ 1..) if !goes_to_group(handle, &remote) => set as u16,
-        (ttl, _) => ttl,
+    let ttl = match control.ttl {
+        DatagramHeader::DEFAULT => ttl_towards(handle, &remote),
+        ttl => ttl,
     };
     Ok(DatagramHeader {
         len: 0,
@@ -412,9 +414,17 @@ fn datagram_header(
     })
 }
 
-fn goes_to_group(handle: &Handle, remote: &RawAddr) -> bool {
+/// IP_TTL or IPV6_UNICAST_HOPS, as the address's family has it. Not to groups: the engine alone knows what
+/// counts for them.
+fn ttl_towards(handle: &Handle, remote: &RawAddr) -> u16 {
     let remote = if remote.family == 0 { handle.slot.remote.load() } else { *remote };
-    remote.to_socket_addr().is_some_and(|addr| addr.ip().to_canonical().is_multicast())
+    let set = match remote.to_socket_addr().map(|addr| addr.ip().to_canonical()) {
+        Some(ip) if ip.is_multicast() => None,
+        Some(IpAddr::V4(_)) => Some(handle.slot.ttl.load(Relaxed)).filter(|ttl| *ttl != 0),
+        Some(IpAddr::V6(_)) => handle.slot.hops.load(Relaxed).checked_sub(1),
+        None => None,
+    };
+    set.map_or(DatagramHeader::DEFAULT, |ttl| ttl as u16)
 }
 
 fn with_len(header: DatagramHeader, len: usize) -> Result<DatagramHeader> {

@@ -14,6 +14,7 @@ use rustix::net::{Protocol, SocketFlags, SocketType, connect, ipproto, socket_wi
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
 use towpath_stack::EchoMeta;
+use towpath_stack::net::EchoOut;
 use towpath_wire::{icmpv4, icmpv6, ipv4};
 
 use crate::events::{Interest, Readiness, Token, family};
@@ -205,7 +206,7 @@ impl EchoFlows {
                     let ident = flow.raw.then_some(key.ident);
                     if let Some((seq, data)) = parse_reply(bytes, key.peer, ident) {
                         let (ttl, tos) = (received.ttl, received.tos);
-                        reply(cx, EchoMeta { seq, ttl, tos, ..key.meta() }, data);
+                        reply(cx, &key.reply(seq, ttl, tos), data);
                     }
                 }
                 Err(Errno::AGAIN) => {
@@ -228,9 +229,10 @@ impl Key {
         About::Echo { program: self.program, peer: self.peer, ident: self.ident }
     }
 
-    fn meta(&self) -> EchoMeta {
+    /// An answer with what came with the host's.
+    fn reply(&self, seq: u16, ttl: Option<u8>, tos: u8) -> EchoOut {
         let Self { program, peer, ident } = *self;
-        EchoMeta { local: peer, remote: program, ident, seq: 0, ttl: 0, tos: 0 }
+        EchoOut { src: peer, dst: program, reply: true, ident, seq, ttl, tos }
     }
 }
 
@@ -302,9 +304,9 @@ fn parse_reply(bytes: &[u8], peer: IpAddr, ident: Option<u16>) -> Option<(u16, &
     ident.is_none_or(|ident| ident == theirs).then_some((seq, data))
 }
 
-fn reply(cx: &mut Context<'_>, answer: EchoMeta, data: &[u8]) {
+fn reply(cx: &mut Context<'_>, answer: &EchoOut, data: &[u8]) {
     let payload = Payload::new(data, Fragments::empty());
-    match cx.stack.send_echo_reply_from(cx.now, &answer, &payload, cx.pool) {
+    match cx.stack.send_echo_from(cx.now, answer, &payload, cx.pool) {
         Ok(_) => cx.shared.counters.echo_replies += 1,
         Err(_) => cx.shared.counters.echo_dropped += 1,
     }

@@ -38,8 +38,8 @@ pub(crate) struct Received {
     pub(crate) to: Option<IpAddr>,
     /// It is several datagrams of this size (UDP_GRO), the last may be shorter.
     pub(crate) segment: Option<u16>,
-    /// TTL or hop limit it came with; 0 when not asked for.
-    pub(crate) ttl: u8,
+    /// TTL or hop limit it came with, when asked for.
+    pub(crate) ttl: Option<u8>,
     /// Type of service or traffic class; 0 when not asked for.
     pub(crate) tos: u8,
 }
@@ -125,7 +125,7 @@ pub(crate) fn recv_datagram(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<Recei
     let (mut address, mut control) = (Address::empty(), Control::empty());
     let len = recv_message(fd, into, &mut address, &mut control, 0)?;
     let mut received =
-        Received { len, from: address.get(), to: None, segment: None, ttl: 0, tos: 0 };
+        Received { len, from: address.get(), to: None, segment: None, ttl: None, tos: 0 };
     control.each(|level, kind, data| read_control((level, kind), data, &mut received));
     Ok(received)
 }
@@ -271,7 +271,7 @@ fn read_control((level, kind): (i32, i32), data: &[u8], received: &mut Received)
             received.to = to.filter(|to| !to.is_multicast()).map(IpAddr::V6);
         }
         (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
-            received.ttl = byte().unwrap_or(0);
+            received.ttl = byte();
         }
         // A single byte, unlike all others.
         (libc::IPPROTO_IP, libc::IP_TOS) => received.tos = data.first().copied().unwrap_or(0),

@@ -11,12 +11,11 @@ use crate::active::{Table, canonical, loopback_if_unspecified, on_device, scope_
 use crate::error::{ConnectError, SendError};
 use crate::flow::{Flow, FlowRef};
 use crate::host::{
-    DatagramError, DatagramFrom, DatagramMeta, DatagramOut, EchoMeta, Family, Host, SocketError,
-    SocketId,
+    DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Family, Host, SocketError, SocketId,
 };
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
 use crate::net::{self, EchoOut, IfaceId, Ip, Route};
-use crate::socket::{Bound, CachedRoute, Datagram, Kind, Membership};
+use crate::socket::{Bound, CachedRoute, Datagram, HopLimits, Kind, Membership};
 use crate::stack::Stack;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
@@ -24,16 +23,23 @@ const ECHO_HEADER_LEN: u32 = 8;
 const ECHO_REQUEST_V4: u8 = 8;
 const ECHO_REQUEST_V6: u8 = 128;
 
+//= https://www.rfc-editor.org/rfc/rfc1112#section-6.1
+//# If the
+//# upper-layer protocol chooses not to specify a time-to-live, it should
+//# default to 1 for all multicast IP datagrams, so that an explicit
+//# choice is required to multicast beyond a single network.
+const MULTICAST_TTL_DEFAULT: u8 = 1;
+
 impl Datagram {
-    pub(crate) fn new(echo: bool, ttl: u8) -> Self {
+    pub(crate) fn new(echo: bool) -> Self {
         Self {
             echo,
             peer: None,
-            ttl,
+            hops: HopLimits::default(),
             tos: 0,
             device: None,
-            // Linux and RFC 1112: a group is reached on the link only, unless said otherwise.
-            multicast_ttl: 1,
+            multicast_ttl: MULTICAST_TTL_DEFAULT,
+            multicast_hops: MULTICAST_TTL_DEFAULT,
             multicast_iface: None,
             multicast_loop: true,
             multicast_all: true,
@@ -60,6 +66,15 @@ impl Datagram {
         match self.memberships.iter().filter(there).find(|m| m.group == group) {
             Some(membership) => membership.takes(meta.remote.ip()),
             None => self.multicast_all,
+        }
+    }
+
+    /// How far it sends to `remote` when the message does not say; `None`: as far as anybody.
+    fn ttl_towards(&self, remote: IpAddr) -> Option<u8> {
+        match remote {
+            IpAddr::V4(group) if group.is_multicast() => Some(self.multicast_ttl),
+            IpAddr::V6(group) if group.is_multicast() => Some(self.multicast_hops),
+            host => self.hops.towards(host),
         }
     }
 
@@ -169,7 +184,7 @@ impl<H: Host> Stack<H> {
         if echo {
             return self.send_echo(now, &target, payload, pool);
         }
-        if target.looped && self.memberships > 0 && target.route.iface != IfaceId::LOOPBACK {
+        if self.has_members_here(&target) {
             self.send_udp(now, &target.with_loop(), payload, out.segment_size, pool)?;
         }
         let sent = self.send_udp(now, &target, payload, out.segment_size, pool);
@@ -177,6 +192,13 @@ impl<H: Host> Stack<H> {
             self.report_too_long(index, &target);
         }
         sent
+    }
+
+    /// Whether a datagram that went to a group comes back to members on this host.
+    fn has_members_here(&self, target: &Target) -> bool {
+        target.looped
+            && target.route.iface != IfaceId::LOOPBACK
+            && self.net.is_member(IfaceId::LOOPBACK, target.flow.remote)
     }
 
     /// As Linux does, for those who ask (IP_RECVERR) how long a datagram may be.
@@ -213,33 +235,24 @@ impl<H: Host> Stack<H> {
             local_port: local.port(),
             remote_port: remote.port(),
         };
-        let ip = udp_ip(if ttl == 0 { self.config.ttl } else { ttl }, tos, false);
+        let ip = udp_ip(ttl, tos, false);
         let target = Target { flow, route, ip, looped: false };
         self.send_udp(now, &target, payload, None, pool)
     }
 
-    /// Answers an echo request that [`Host::stray_echo`] showed, in the name of whom it was sent to,
-    /// with the TTL and class that `request` now holds.
-    pub fn send_echo_reply_from(
+    /// Sends one echo message from any address: the answer to a request that [`Host::stray_echo`] showed,
+    /// in the name of whom it was sent to.
+    pub fn send_echo_from(
         &mut self,
         now: Instant,
-        request: &EchoMeta,
+        out: &EchoOut,
         data: &Payload<'_>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let out = EchoOut {
-            src: request.local,
-            dst: request.remote,
-            reply: true,
-            ident: request.ident,
-            seq: request.seq,
-            ttl: request.ttl,
-            tos: request.tos,
-        };
         let route = self.net.route(now, Some(out.src), out.dst, None)?;
         self.counters.echo_sent += 1;
         self.looped |= route.iface == IfaceId::LOOPBACK;
-        self.net.send_echo(now, &route, &out, data, pool).map_err(SendError::from)
+        self.net.send_echo(now, &route, out, data, pool).map_err(SendError::from)
     }
 
     fn target(
@@ -274,8 +287,11 @@ impl<H: Host> Stack<H> {
             return Err(SendError::Forbidden);
         }
         let local = source.unwrap_or(route.src);
-        let ttl = out.ttl.unwrap_or(if multicast { datagram.multicast_ttl } else { datagram.ttl });
-        let ip = udp_ip(ttl, out.tos.unwrap_or(datagram.tos), datagram.dont_fragment);
+        let ip = udp_ip(
+            out.ttl.or(datagram.ttl_towards(remote)),
+            out.tos.unwrap_or(datagram.tos),
+            datagram.dont_fragment,
+        );
         let flow = Flow { local, remote, local_port: bound.port, remote_port };
         Ok(Target { flow, route, ip, looped: multicast && datagram.multicast_loop })
     }
@@ -379,7 +395,7 @@ impl Target {
     }
 }
 
-fn udp_ip(ttl: u8, tos: u8, dont_fragment: bool) -> Ip {
+fn udp_ip(ttl: Option<u8>, tos: u8, dont_fragment: bool) -> Ip {
     Ip { protocol: IpProtocol::UDP.0, ttl, tos, dont_fragment, flow_label: 0 }
 }
 

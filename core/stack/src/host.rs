@@ -51,7 +51,7 @@ pub trait Host {
     fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>);
 
     /// An echo request on an any-address interface to an address that is not ours; answered with
-    /// [`crate::Stack::send_echo_reply_from`].
+    /// [`crate::Stack::send_echo_from`].
     fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>);
 
     /// What the network says about a datagram of a socket that has [`crate::SocketOption::RecvErrors`].
@@ -151,13 +151,13 @@ pub struct DatagramFrom {
     pub local: SocketAddr,
     /// To whom.
     pub remote: SocketAddr,
-    /// TTL or hop limit; 0 for the default.
-    pub ttl: u8,
+    /// TTL or hop limit; `None` for the default.
+    pub ttl: Option<u8>,
     /// Type of service or traffic class.
     pub tos: u8,
 }
 
-/// About a received echo request, and about the answer to it.
+/// About a received echo request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoMeta {
     /// Who is asked.
@@ -168,9 +168,9 @@ pub struct EchoMeta {
     pub ident: u16,
     /// Sequence number.
     pub seq: u16,
-    /// TTL or hop limit it arrived with; that of an answer, 0 for the default.
+    /// TTL or hop limit it arrived with.
     pub ttl: u8,
-    /// Type of service or traffic class, of an answer too.
+    /// Type of service or traffic class.
     pub tos: u8,
 }
 

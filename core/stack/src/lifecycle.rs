@@ -49,8 +49,8 @@ impl<H: Host> Stack<H> {
         }
         let kind = match kind {
             SocketKind::Stream => Kind::Fresh(Box::new(self.default_settings())),
-            SocketKind::Datagram => Kind::Datagram(Box::new(Datagram::new(false, self.config.ttl))),
-            SocketKind::Echo => Kind::Datagram(Box::new(Datagram::new(true, self.config.ttl))),
+            SocketKind::Datagram => Kind::Datagram(Box::new(Datagram::new(false))),
+            SocketKind::Echo => Kind::Datagram(Box::new(Datagram::new(true))),
         };
         let index = self.sockets.insert(Socket {
             user,

@@ -1,6 +1,7 @@
 //! Options of sockets that change while they live.
 
 use std::net::IpAddr;
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAlive};
@@ -39,16 +40,20 @@ pub enum SocketOption {
     Congestion(CongestionKind),
     /// TCP_MAXSEG: 88 to 32767, or 0 for what the path carries.
     MaxSegment(u16),
-    /// IP_TTL or IPV6_UNICAST_HOPS; not 0.
-    Ttl(u8),
+    /// IP_TTL; `None`: the default.
+    Ttl(Option<NonZeroU8>),
+    /// IPV6_UNICAST_HOPS; `None`: the default.
+    UnicastHops(Option<u8>),
     /// IP_TOS or IPV6_TCLASS.
     Tos(u8),
     /// SO_BROADCAST.
     Broadcast(bool),
     /// IP_MTU_DISCOVER: true refuses datagrams longer than the path MTU, false fragments them.
     DontFragment(bool),
-    /// IP_MULTICAST_TTL or IPV6_MULTICAST_HOPS.
+    /// IP_MULTICAST_TTL; 0 reaches members on this host only.
     MulticastTtl(u8),
+    /// IPV6_MULTICAST_HOPS, likewise.
+    MulticastHops(u8),
     /// IP_MULTICAST_IF or IPV6_MULTICAST_IF.
     MulticastInterface(Option<IfaceId>),
     /// IP_MULTICAST_LOOP or IPV6_MULTICAST_LOOP.
@@ -311,10 +316,10 @@ fn set_stream(
                 stage.set(|_| {}, |c| c.set_mss_max(mss));
             }
         }
-        SocketOption::Ttl(0) => return Err(OptionError::Invalid),
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
         //# The TTL value used to send TCP segments MUST be configurable (MUST-49).
-        SocketOption::Ttl(ttl) => packet.ttl = ttl,
+        SocketOption::Ttl(ttl) => packet.hops.v4 = ttl,
+        SocketOption::UnicastHops(hops) => packet.hops.v6 = hops,
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
         //# The application layer MUST be able to specify the Differentiated Services field for
         //# segments that are sent on a connection (MUST-48).
@@ -336,12 +341,13 @@ fn set_datagram(
     interfaces: usize,
 ) -> Result<(), OptionError> {
     match option {
-        SocketOption::Ttl(0) => return Err(OptionError::Invalid),
-        SocketOption::Ttl(ttl) => datagram.ttl = ttl,
+        SocketOption::Ttl(ttl) => datagram.hops.v4 = ttl,
+        SocketOption::UnicastHops(hops) => datagram.hops.v6 = hops,
         SocketOption::Tos(tos) => datagram.tos = tos,
         SocketOption::Broadcast(on) => datagram.broadcast = on,
         SocketOption::DontFragment(on) => datagram.dont_fragment = on,
         SocketOption::MulticastTtl(ttl) => datagram.multicast_ttl = ttl,
+        SocketOption::MulticastHops(hops) => datagram.multicast_hops = hops,
         SocketOption::MulticastInterface(Some(iface)) if iface.index() >= interfaces => {
             return Err(OptionError::NoInterface);
         }

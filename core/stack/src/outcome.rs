@@ -7,7 +7,7 @@ use towpath_tcp::{Event, Instant, State, TimeWait};
 use crate::drop::DropReason;
 use crate::flow::FlowRef;
 use crate::host::{Host, SocketError, SocketEvent};
-use crate::socket::{Kind, News, Stream, Unreached};
+use crate::socket::{Kind, Stream, Unreached};
 use crate::stack::{Stack, TimerOwner};
 use crate::time_wait::TimeWaitFlow;
 use crate::timer::TimerId;
@@ -123,7 +123,8 @@ impl<H: Host> Stack<H> {
 
 /// Tells the owner what happened to the buffers since the last visit, each thing once.
 pub(crate) fn tell_news<H: Host>(host: &mut H, user: u32, orphan: bool, stream: &mut Stream<H>) {
-    let News { readable, writable } = std::mem::take(&mut stream.news);
+    let news = std::mem::take(&mut stream.news);
+    let (readable, writable) = (news.is_readable(), news.is_writable());
     if orphan {
         return;
     }

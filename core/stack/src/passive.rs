@@ -17,7 +17,9 @@ use crate::limits;
 use crate::net::{IfaceId, Unreachable};
 use crate::rx::{Incoming, is_opening};
 use crate::slab::NONE;
-use crate::socket::{Kind, Listener, News, PacketSettings, Promised, Settings, Socket, Stream};
+use crate::socket::{
+    HopLimits, Kind, Listener, News, PacketSettings, Promised, Settings, Socket, Stream,
+};
 use crate::stack::{Stack, TimerOwner};
 use crate::timer::TimerId;
 use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
@@ -571,7 +573,7 @@ impl<H: Host> Stack<H> {
     pub(crate) fn default_settings(&self) -> Settings {
         Settings {
             tcp: self.config.tcp,
-            packet: PacketSettings { ttl: self.config.ttl, tos: 0, mss_max: 0 },
+            packet: PacketSettings { hops: HopLimits::default(), tos: 0, mss_max: 0 },
             device: None,
         }
     }

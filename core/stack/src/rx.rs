@@ -171,12 +171,12 @@ impl<H: Host> Stack<H> {
         if received.commit > 0 {
             stream.recv.commit(received.commit);
             stream.tuning.on_commit(received.commit);
-            stream.news.readable = true;
+            stream.news.add_readable();
             self.counters.tcp_bytes_received += u64::from(received.commit);
         }
         if received.released > 0 {
             stream.send.release(received.released);
-            stream.news.writable = true;
+            stream.news.add_writable();
             if let Some(path) = stream.path.filter(|path| self.paths.is_current(path)) {
                 let route = self.paths.route(&path, &stream.flow);
                 self.net.confirm_reachable(now, &route);

@@ -20,6 +20,7 @@
 //! `tests/tests/idle.rs` measures all of it together.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU8;
 
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Buffers, Config, Connection, Instant};
@@ -121,10 +122,25 @@ pub(crate) struct Settings {
 /// The part of them that every packet needs; the rest is the connection's once there is one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PacketSettings {
-    pub ttl: u8,
+    pub hops: HopLimits,
     pub tos: u8,
     /// TCP_MAXSEG: 0 leaves it to the route.
     pub mss_max: u16,
+}
+
+/// How far unicast packets may go. A socket of both families has a limit for each, as on Linux.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct HopLimits {
+    /// IP_TTL; `None`: the default.
+    pub v4: Option<NonZeroU8>,
+    /// IPV6_UNICAST_HOPS; `None`: what the routers of the link say, or the default.
+    pub v6: Option<u8>,
+}
+
+impl HopLimits {
+    pub fn towards(&self, remote: IpAddr) -> Option<u8> {
+        if remote.is_ipv4() { self.v4.map(NonZeroU8::get) } else { self.v6 }
+    }
 }
 
 impl PacketSettings {
@@ -206,10 +222,28 @@ impl From<Unreached> for SocketError {
 }
 
 /// What the owner will be told at the next visit: once, however often it happened.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct News {
-    pub readable: bool,
-    pub writable: bool,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct News(u8);
+
+impl News {
+    const READABLE: u8 = 1;
+    const WRITABLE: u8 = 2;
+
+    pub fn add_readable(&mut self) {
+        self.0 |= Self::READABLE;
+    }
+
+    pub fn add_writable(&mut self) {
+        self.0 |= Self::WRITABLE;
+    }
+
+    pub fn is_readable(self) -> bool {
+        self.0 & Self::READABLE != 0
+    }
+
+    pub fn is_writable(self) -> bool {
+        self.0 & Self::WRITABLE != 0
+    }
 }
 
 impl<H: Host> Stream<H> {
@@ -231,11 +265,14 @@ pub(crate) struct Datagram {
     pub echo: bool,
     /// The connected peer.
     pub peer: Option<Flow>,
-    pub ttl: u8,
+    pub hops: HopLimits,
     pub tos: u8,
     /// SO_BINDTODEVICE: takes from and sends to this interface only.
     pub device: Option<IfaceId>,
+    /// IP_MULTICAST_TTL; 0: groups are reached on this host only.
     pub multicast_ttl: u8,
+    /// IPV6_MULTICAST_HOPS, likewise.
+    pub multicast_hops: u8,
     pub multicast_iface: Option<IfaceId>,
     /// Groups we send to reach our own members too.
     pub multicast_loop: bool,

@@ -33,8 +33,6 @@ pub struct StackConfig {
     pub net: NetConfig,
     /// Local ports that are given out. Linux's default.
     pub ephemeral: RangeInclusive<u16>,
-    /// TTL or hop limit of new sockets.
-    pub ttl: u8,
     /// Most sockets.
     pub sockets_max: usize,
     /// Most half-open connections.
@@ -55,7 +53,6 @@ impl Default for StackConfig {
             tcp: towpath_tcp::Config::default(),
             net: NetConfig::default(),
             ephemeral: 32768..=60999,
-            ttl: 64,
             sockets_max: limits::SOCKETS_MAX,
             syn_cache_max: limits::SYN_CACHE_MAX,
             syn_cache_listener_max: limits::SYN_CACHE_LISTENER_MAX,

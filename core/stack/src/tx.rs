@@ -143,7 +143,7 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
         //# TCP implementations SHOULD pass the current Differentiated Services field value without
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
-        let ip = ip_for(&stream.packet.tos, stream.packet.ttl);
+        let ip = ip_for(stream.packet.tos, stream.packet.hops.towards(stream.flow.remote));
         let flow = stream.flow;
         let route = self.paths.route(&path, &flow);
         let packet = segment_packet(&flow, outgoing, payload, pool);
@@ -165,7 +165,7 @@ impl<H: Host> Stack<H> {
         };
         self.counters.tcp_sent += 1;
         let packet = segment_packet(flow, outgoing, Fragments::empty(), pool);
-        self.send_packet(now, &route, flow, ip_for(&0, self.config.ttl), packet, pool);
+        self.send_packet(now, &route, flow, ip_for(0, None), packet, pool);
     }
 
     fn send_packet(
@@ -219,9 +219,9 @@ fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &m
     packet
 }
 
-fn ip_for(tos: &u8, ttl: u8) -> Ip {
+fn ip_for(tos: u8, ttl: Option<u8>) -> Ip {
     // Path MTU discovery: no router cuts a segment (RFC 1191).
-    Ip { protocol: IpProtocol::TCP.0, ttl, tos: *tos, dont_fragment: true, flow_label: 0 }
+    Ip { protocol: IpProtocol::TCP.0, ttl, tos, dont_fragment: true, flow_label: 0 }
 }
 
 /// TCP payload and options in an IP packet of `mtu` bytes.

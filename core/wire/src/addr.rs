@@ -197,6 +197,17 @@ pub const fn multicast_scope(addr: Ipv6Addr) -> Option<u8> {
     if addr.is_multicast() { Some(addr.octets()[1] & 0x0f) } else { None }
 }
 
+/// Whether packets to the group `addr` may be on a link: not with the scope 1, which is within one host,
+/// nor with the reserved scope 0. True for an address that is not multicast.
+//= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
+//# Interface-Local scope spans only a single interface on a node
+//# and is useful only for loopback transmission of multicast.
+#[inline]
+#[must_use]
+pub const fn may_be_on_link(addr: Ipv6Addr) -> bool {
+    !matches!(multicast_scope(addr), Some(0 | 1))
+}
+
 /// The link-local address `fe80::/64` with interface identifier `iid`.
 #[must_use]
 pub const fn link_local(iid: u64) -> Ipv6Addr {

@@ -211,7 +211,7 @@ pub struct Slot {
     pub user_timeout_ms: AtomicU32,
     /// SO_LINGER: 0 off, else seconds + 1. Program.
     pub linger: AtomicU32,
-    /// IP_TOS / IPV6_TCLASS and IP_TTL / hop limit as set (0: default). Program.
+    /// IP_TOS / IPV6_TCLASS and IP_TTL as set (0: default). Program.
     pub tos: AtomicU32,
     /// See `tos`.
     pub ttl: AtomicU32,
@@ -219,7 +219,8 @@ pub struct Slot {
     pub protocol: AtomicU32,
     /// 1: connect(2) has not told how the connect ended that it started. Program.
     pub connect_asked: AtomicU32,
-    _pad3: [AtomicU32; 1],
+    /// IPV6_UNICAST_HOPS: 0 default, else hops + 1. Program.
+    pub hops: AtomicU32,
 }
 
 /// What a slot is.
@@ -418,7 +419,7 @@ pub mod setting {
     pub const LINGER: u32 = 6;
     /// IP_TOS / IPV6_TCLASS.
     pub const TOS: u32 = 7;
-    /// IP_TTL / IPV6_UNICAST_HOPS.
+    /// IP_TTL, b as [`super::Slot::ttl`].
     pub const TTL: u32 = 8;
     /// SO_RCVBUF in bytes.
     pub const RCVBUF: u32 = 9;
@@ -444,12 +445,16 @@ pub mod setting {
     pub const MORE: u32 = 19;
     /// IP_MTU_DISCOVER, b = mode.
     pub const MTU_DISCOVER: u32 = 20;
-    /// IP_MULTICAST_TTL / IPV6_MULTICAST_HOPS.
+    /// IP_MULTICAST_TTL, b = TTL.
     pub const MULTICAST_TTL: u32 = 21;
     /// IP_MULTICAST_LOOP, b = 0/1.
     pub const MULTICAST_LOOP: u32 = 22;
     /// IP_RECVERR / IPV6_RECVERR, b = 0/1.
     pub const RECVERR: u32 = 23;
+    /// IPV6_UNICAST_HOPS, b as [`super::Slot::hops`].
+    pub const HOPS: u32 = 24;
+    /// IPV6_MULTICAST_HOPS, b = hops.
+    pub const MULTICAST_HOPS: u32 = 25;
 }
 
 /// One finished connection, as it lies in a listener's receive FIFO: 64 bytes.

@@ -62,13 +62,15 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
             int(slot.tos.load(Relaxed) as i32)
         }
-        (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
-            or(&slot.ttl, TTL_DEFAULT)
+        (libc::IPPROTO_IP, libc::IP_TTL) => or(&slot.ttl, TTL_DEFAULT),
+        (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
+            int(slot.hops.load(Relaxed).checked_sub(1).unwrap_or(TTL_DEFAULT) as i32)
         }
         (libc::IPPROTO_IP, libc::IP_OPTIONS) => Vec::new(),
         // An address, as it stands in memory.
         (libc::IPPROTO_IP, libc::IP_MULTICAST_IF) => set_before(0),
-        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL | libc::IP_MULTICAST_LOOP) => set_before(1),
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL | libc::IP_MULTICAST_LOOP)
+        | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) => set_before(1),
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => bit(option_bit::V6ONLY),
         _ => return fail(libc::ENOPROTOOPT),
     })
@@ -330,11 +332,11 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
     let slot = handle.slot;
     let tell =
         |setting, value: u32| handle.client.setting(handle.socket, setting, u64::from(value));
+    // INET_ECN_MASK: TCP decides about these two bits itself.
+    let tos_mask = if handle.is_tcp() { !3 } else { !0 };
     match (level, name) {
         (libc::IPPROTO_IP, libc::IP_TOS) => {
-            // INET_ECN_MASK: TCP decides about these two bits itself.
-            let mask = if handle.is_tcp() { !3 } else { !0 };
-            let value = (int_of(level, bytes)? & 0xff & mask) as u32;
+            let value = (int_of(level, bytes)? & 0xff & tos_mask) as u32;
             slot.tos.store(value, Relaxed);
             tell(setting::TOS, value);
         }
@@ -345,22 +347,33 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
             slot.tos.store(value, Relaxed);
             tell(setting::TOS, value);
         }
-        (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
+        (libc::IPPROTO_IP, libc::IP_TTL) => {
             let value = int_of(level, bytes)?;
             if value != -1 {
-                check_range(value, i32::from(level == libc::IPPROTO_IP), 255)?;
+                check_range(value, 1, 255)?;
             }
             let value = value.max(0) as u32;
             slot.ttl.store(value, Relaxed);
             tell(setting::TTL, value);
         }
-        (libc::IPPROTO_IP, libc::IP_OPTIONS) if bytes.is_empty() => {}
-        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL) => {
+        (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
             let value = int_of(level, bytes)?;
             check_range(value, -1, 255)?;
+            let value = (value + 1) as u32;
+            slot.hops.store(value, Relaxed);
+            tell(setting::HOPS, value);
+        }
+        (libc::IPPROTO_IP, libc::IP_OPTIONS) if bytes.is_empty() => {}
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
+        | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) => {
+            let value = int_of(level, bytes)?;
+            check_range(value, -1, 255)?;
+            // -1 takes back what was set: groups are reached on the link (RFC 3493 §5.2).
             let value = if value == -1 { 1 } else { value };
             remember(handle.socket, level, name, value);
-            tell(setting::MULTICAST_TTL, value as u32);
+            let is_v4 = level == libc::IPPROTO_IP;
+            let what = if is_v4 { setting::MULTICAST_TTL } else { setting::MULTICAST_HOPS };
+            tell(what, value as u32);
         }
         (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP) => {
             let on = int_of(level, bytes)? != 0;

@@ -212,7 +212,8 @@ impl Net {
         self.counters.icmp_errors_sent += 1;
         let error = compose(packet, about, report, pool);
         let protocol = if about.src.is_ipv4() { IpProtocol::ICMP } else { IpProtocol::ICMPV6 };
-        let ip = Ip { protocol: protocol.0, ttl: 0, tos: 0, dont_fragment: false, flow_label: 0 };
+        let ip =
+            Ip { protocol: protocol.0, ttl: None, tos: 0, dont_fragment: false, flow_label: 0 };
         let (src, dst) = (route.src, about.src);
         // An error that cannot be sent has been counted; nobody waits for it.
         let _ = self.send(now, &route, src, dst, ip, error, Some(ICMP_CHECKSUM_OFFSET), pool);
@@ -467,7 +468,7 @@ impl Net {
         self.counters.echoes_answered += 1;
         // The class of the request, without its congestion mark.
         let tos = tos & 0xfc;
-        let ip = Ip { protocol: protocol.0, ttl: 0, tos, dont_fragment: false, flow_label: 0 };
+        let ip = Ip { protocol: protocol.0, ttl: None, tos, dont_fragment: false, flow_label: 0 };
         // A reply that cannot be sent has been counted.
         let _ =
             self.send(now, &route, route.src, src, ip, packet, Some(ICMP_CHECKSUM_OFFSET), pool);

@@ -41,7 +41,7 @@ impl Groups {
 
     /// Those asked about by a query: one, or all of a family.
     fn of_query(&self, ipv6: bool, wanted: Option<IpAddr>) -> Vec<IpAddr> {
-        let groups = self.0.iter().map(|(group, _)| *group);
+        let groups = self.0.iter().map(|(group, _)| *group).filter(|group| is_reported(*group));
         groups.filter(|g| g.is_ipv6() == ipv6 && wanted.is_none_or(|wanted| wanted == *g)).collect()
     }
 }
@@ -65,10 +65,15 @@ impl Net {
             return false;
         }
         groups.push((group, 1));
-        if reports(interface) {
+        if reports(interface, group) {
             self.schedule.add(now, iface, Task::ReportJoin { group, left: ROBUSTNESS });
         }
         true
+    }
+
+    /// Whether packets to `group` that come from `iface` are for this host.
+    pub fn is_member(&self, iface: IfaceId, group: IpAddr) -> bool {
+        self.ifaces.get(iface.index()).is_some_and(|interface| interface.groups.contains(group))
     }
 
     /// Undoes one join. False when there was none.
@@ -84,7 +89,7 @@ impl Net {
         let joining =
             |task: &Task| matches!(task, Task::ReportJoin { group: g, .. } if *g == group);
         self.schedule.cancel(iface, joining);
-        if reports(&self.ifaces[iface.index()]) {
+        if reports(&self.ifaces[iface.index()], group) {
             self.schedule.add(now, iface, Task::ReportLeave { group });
         }
         true
@@ -293,7 +298,17 @@ fn filled(pool: &mut Pool, emit: impl FnOnce(&mut [u8]) -> usize) -> Packet {
     packet
 }
 
-/// Whether anybody is on the link to report to.
-fn reports(interface: &Interface) -> bool {
-    interface.link == LinkType::Ethernet
+/// Whether anybody is on the link to report to, who wants to know about `group`.
+fn reports(interface: &Interface, group: IpAddr) -> bool {
+    interface.link == LinkType::Ethernet && is_reported(group)
+}
+
+//= https://www.rfc-editor.org/rfc/rfc2710#section-5
+//# MLD messages are never sent for multicast addresses whose scope is 0
+//# (reserved) or 1 (node-local).
+fn is_reported(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(v6) => addr::may_be_on_link(v6),
+    }
 }

@@ -13,6 +13,7 @@ use super::Net;
 use super::iface::{AddressState, IfaceId};
 use super::limits::REACHABLE_TIME;
 use super::neighbor::{Advert, Key, Waiting, reachable_time};
+use super::send::DEFAULT_TTL;
 use crate::drop::DropReason;
 
 /// What an interface learnt from its routers, and whether it listens to them.
@@ -21,13 +22,13 @@ pub(super) struct Discovery {
     pub slaac: bool,
     /// Base of the time that a confirmation of a neighbour lasts.
     pub reachable: Duration,
-    /// Hop limit to send with; 0 for the default.
+    /// Hop limit of packets for which nobody asked for another.
     pub hop_limit: u8,
 }
 
 impl Discovery {
     pub(super) fn new(slaac: bool) -> Self {
-        Self { slaac, reachable: REACHABLE_TIME, hop_limit: 0 }
+        Self { slaac, reachable: REACHABLE_TIME, hop_limit: DEFAULT_TTL }
     }
 }
 

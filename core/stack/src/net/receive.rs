@@ -248,6 +248,13 @@ impl Net {
         link_group: bool,
     ) -> Result<(), DropReason> {
         let interface = &self.ifaces[iface.index()];
+        //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
+        //# Nodes must not originate a packet to a multicast address whose scop
+        //# field contains the reserved value 0; if such a packet is received, it
+        //# must be silently dropped.
+        if matches!(ip.dst, IpAddr::V6(v6) if addr::multicast_scope(v6) == Some(0)) {
+            return Err(DropReason::Martian);
+        }
         if interface.is_loopback() {
             let strange = ip.dst.is_multicast() && !interface.groups.contains(ip.dst);
             return if strange { Err(DropReason::NotJoined) } else { Ok(()) };
@@ -260,7 +267,8 @@ impl Net {
         if !valid_source || self.locals.contains(ip.src, iface) {
             return Err(DropReason::Martian);
         }
-        if addr::is_martian_destination(ip.dst) {
+        let on_host = matches!(ip.dst, IpAddr::V6(v6) if !addr::may_be_on_link(v6));
+        if addr::is_martian_destination(ip.dst) || on_host {
             return Err(DropReason::Martian);
         }
         if ip.dst.is_multicast() {

@@ -11,7 +11,7 @@ use towpath_pool::{Batch, Checksum, LinkType, Packet, Pool, Protocol, Segmentati
 use towpath_ring::Payload;
 use towpath_tcp::Instant;
 use towpath_wire::ethernet::{self, EtherType};
-use towpath_wire::{IpProtocol, MacAddr, checksum, icmpv4, icmpv6, ipv4, ipv6};
+use towpath_wire::{IpProtocol, MacAddr, addr, checksum, icmpv4, icmpv6, ipv4, ipv6};
 
 use super::iface::IfaceId;
 use super::limits::OUTPUT_LEN_MAX;
@@ -22,7 +22,7 @@ use super::{Net, fragment};
 use crate::drop::DropReason;
 
 /// TTL and hop limit unless someone says otherwise (RFC 1700; RFC 8504 §12.1 has the same).
-const DEFAULT_TTL: u8 = 64;
+pub(super) const DEFAULT_TTL: u8 = 64;
 /// Longest IPv4 packet and longest IPv6 payload, bytes.
 const IP_LEN_MAX: usize = 65535;
 
@@ -31,8 +31,8 @@ const IP_LEN_MAX: usize = 65535;
 pub struct Ip {
     /// What the transport header is.
     pub protocol: u8,
-    /// TTL or hop limit; 0 for the default.
-    pub ttl: u8,
+    /// TTL or hop limit; `None` for the default. One of 0 keeps a datagram to a group on this host.
+    pub ttl: Option<u8>,
     /// Type of service or traffic class: DSCP and ECN.
     pub tos: u8,
     /// Routers may not fragment it, and this host does not either.
@@ -68,8 +68,8 @@ pub struct EchoOut {
     pub ident: u16,
     /// Which ping.
     pub seq: u16,
-    /// TTL or hop limit; 0 for the default.
-    pub ttl: u8,
+    /// TTL or hop limit; `None` for the default.
+    pub ttl: Option<u8>,
     /// Type of service or traffic class.
     pub tos: u8,
 }
@@ -111,6 +111,10 @@ impl Net {
         if route.iface == IfaceId::LOOPBACK {
             self.push_ip(route.iface, (src, dst), ip, &mut packet);
             return self.send_to_self(packet, pool);
+        }
+        if !may_leave(dst, ip.ttl) {
+            self.drop(route.iface, packet, DropReason::HostScope, pool);
+            return Ok(());
         }
         if self.ifaces[route.iface.index()].output.len() >= OUTPUT_LEN_MAX {
             self.drop(route.iface, packet, DropReason::OutputFull, pool);
@@ -171,7 +175,7 @@ impl Net {
                     dont_fragment: ip.dont_fragment,
                     more_fragments: false,
                     fragment_offset: 0,
-                    ttl: if ip.ttl == 0 { DEFAULT_TTL } else { ip.ttl },
+                    ttl: ip.ttl.unwrap_or(DEFAULT_TTL),
                     protocol: IpProtocol(ip.protocol),
                     src: from,
                     dst: to,
@@ -185,11 +189,7 @@ impl Net {
                     flow_label: ip.flow_label,
                     payload_len: len as u16,
                     next_header: IpProtocol(ip.protocol),
-                    hop_limit: match (ip.ttl, self.ifaces[iface.index()].discovery.hop_limit) {
-                        (0, 0) => DEFAULT_TTL,
-                        (0, advertised) => advertised,
-                        (ttl, _) => ttl,
-                    },
+                    hop_limit: ip.ttl.unwrap_or(self.ifaces[iface.index()].discovery.hop_limit),
                     src: from,
                     dst: to,
                 };
@@ -403,6 +403,22 @@ fn group_mac(next_hop: IpAddr, broadcast: bool) -> Option<MacAddr> {
         IpAddr::V4(v4) if v4.is_multicast() => Some(MacAddr::from_multicast_v4(v4)),
         IpAddr::V6(v6) if v6.is_multicast() => Some(MacAddr::from_multicast_v6(v6)),
         _ => None,
+    }
+}
+
+/// Whether a packet to `dst` may be put on a link at all. Members of a group on this host get their own
+/// copy over loopback, whatever is decided here: with IP_MULTICAST_TTL or IPV6_MULTICAST_HOPS 0 a program
+/// speaks to them alone.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
+//# A host MUST NOT send a datagram with a Time-to-Live (TTL)
+//# value of zero.
+fn may_leave(dst: IpAddr, ttl: Option<u8>) -> bool {
+    match dst {
+        IpAddr::V4(_) => ttl != Some(0),
+        IpAddr::V6(v6) if v6.is_multicast() => ttl != Some(0) && addr::may_be_on_link(v6),
+        // Linux sends with IPV6_UNICAST_HOPS 0 too: a hop limit is looked at by who forwards, and a host
+        // takes what is for it whatever is left (RFC 8200 §3).
+        IpAddr::V6(_) => true,
     }
 }
 

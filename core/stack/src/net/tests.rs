@@ -116,7 +116,7 @@ impl Host {
         packet: Packet,
         checksum_at: u16,
     ) -> Result<(), SendError> {
-        let ip = Ip { protocol: protocol.0, ttl: 0, tos: 0, dont_fragment, flow_label: 0 };
+        let ip = Ip { protocol: protocol.0, ttl: None, tos: 0, dont_fragment, flow_label: 0 };
         let (now, dst) = (self.now, route.next_hop);
         self.net.send(now, route, route.src, dst, ip, packet, Some(checksum_at), &mut self.pool)
     }
@@ -552,8 +552,15 @@ fn pings_are_answered() {
     for (to, from) in [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")] {
         let (mut a, mut b) = pair(NONE);
         let route = a.net.route(a.now, None, ip(to), None).unwrap();
-        let echo =
-            EchoOut { src: ip(from), dst: ip(to), reply: false, ident: 7, seq: 9, ttl: 0, tos: 0 };
+        let echo = EchoOut {
+            src: ip(from),
+            dst: ip(to),
+            reply: false,
+            ident: 7,
+            seq: 9,
+            ttl: None,
+            tos: 0,
+        };
         for len in [0, 56, 4000] {
             let data = pattern(len);
             let payload = Payload::new(&data, Fragments::empty());
@@ -583,7 +590,7 @@ fn an_any_address_interface_takes_everything_and_leaves_pings_to_its_owner() {
         reply: false,
         ident: 7,
         seq: 9,
-        ttl: 0,
+        ttl: None,
         tos: 0,
     };
     a.net.send_echo(a.now, &route, &echo, &payload, &mut a.pool).unwrap();
@@ -794,6 +801,39 @@ fn martians_and_strangers_are_dropped_for_their_reason() {
     for dst in ["255.255.255.255", "10.0.0.255", "224.0.0.1"] {
         assert!(local(a.receive(&from_b_v4("10.0.0.2", dst)).unwrap()).broadcast_or_multicast);
     }
+}
+
+#[test]
+fn groups_of_a_host_are_not_taken_from_a_link_nor_reported_to_it() {
+    let mut a = Host::a();
+    a.pass(Duration::from_secs(5));
+    a.sent();
+    for group in ["ff00::5", "ff10::5", "ff01::5", "ff11::5", "ff01::1"] {
+        assert!(a.net.join_group(a.now, ETH, ip(group)) && a.net.is_member(ETH, ip(group)));
+        assert_eq!(a.refusal(&from_b_v6("fd00::2", group)), Some(DropReason::Martian), "{group}");
+    }
+    assert!(a.net.join_group(a.now, ETH, ip("ff02::5")));
+    assert!(local(a.receive(&from_b_v6("fd00::2", "ff02::5")).unwrap()).broadcast_or_multicast);
+    // Two reports each, had they been for the link.
+    a.pass(Duration::from_secs(5));
+    let reports = a.sent();
+    assert_eq!(reports.len(), 2);
+    assert!(reports.iter().all(|report| report.ends_with(&[0x05]) && report.len() == 90));
+    let mut query =
+        [130, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let ends: (Ipv6Addr, Ipv6Addr) = ("fe80::ff".parse().unwrap(), addr::ALL_NODES);
+    icmpv6::fill_checksum(&mut query, ends.0, ends.1);
+    let packet = ipv6_packet("fe80::ff", "ff02::1", IpProtocol::ICMPV6, 1, &query);
+    assert!(a.receive(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet)).is_none());
+    a.pass(Duration::from_secs(5));
+    let answer = only(a.sent());
+    // The number of records: ff02::5, and a solicited-node group for each of two addresses.
+    assert_eq!(answer[68..70], [0, 3]);
+    for group in ["ff00::5", "ff01::5"] {
+        assert!(a.net.leave_group(a.now, ETH, ip(group)));
+    }
+    a.pass(Duration::from_secs(5));
+    assert!(a.sent().is_empty());
 }
 
 #[test]

@@ -263,6 +263,139 @@ fn groups_are_joined_left_and_looped() {
     }
 }
 
+/// Sends to a group that the sender itself is a member of; returns what came back and what the link saw.
+fn to_own_group(
+    link: LinkType,
+    group: &str,
+    ttl: Option<u8>,
+    options: &[SocketOption],
+) -> (Vec<crate::DatagramMeta>, Vec<u8>) {
+    let mut w = World::new(LinkConfig { link, ..LinkConfig::default() });
+    let group = group.parse().unwrap();
+    let (any, hop_at) = match group {
+        std::net::IpAddr::V4(_) => ("0.0.0.0:5353", 8),
+        std::net::IpAddr::V6(_) => ("[::]:5353", 7),
+    };
+    let (member, _) = bound(&mut w.a, any);
+    w.a.stack.join_group(w.a.now, member, group, Some(IfaceId(1)), None).unwrap();
+    w.run(3000);
+    w.keep_seen();
+    for option in options {
+        w.a.stack.set_option(member, *option).unwrap();
+    }
+    let remote = Some(SocketAddr::new(group, 5353));
+    let out = DatagramOut { remote, iface: Some(IfaceId(1)), ttl, ..Default::default() };
+    send_out(&mut w.a, member, &out, b"to the group").unwrap();
+    w.run(10);
+    let header = if link == LinkType::Ethernet { 14 } else { 0 };
+    let seen = w.take_seen().into_iter().filter(|packet| packet.ends_with(b"to the group"));
+    let seen = seen.map(|packet| packet[header + hop_at]).collect();
+    (w.a.host.datagrams.drain(..).map(|(_, meta, _)| meta).collect(), seen)
+}
+
+#[test]
+fn hosts_hear_a_group_as_far_as_the_sender_says_and_members_here_in_any_case() {
+    use SocketOption::{MulticastHops, MulticastTtl};
+    for link in [LinkType::Ip, LinkType::Ethernet] {
+        let check = |group: &str, ttl, options: &[SocketOption], heard: u8, seen: &[u8]| {
+            let (looped, link_saw) = to_own_group(link, group, ttl, options);
+            let looped: Vec<_> = looped.iter().map(|meta| meta.ttl).collect();
+            assert_eq!((looped, &link_saw[..]), (vec![heard], seen), "{group} {ttl:?} {options:?}");
+        };
+        // 1 unless said otherwise; the option; what the message itself says.
+        for group in ["239.1.2.3", "224.0.0.251", "224.0.0.1", "ff02::77", "ff05::77", "ff02::1"] {
+            check(group, None, &[], 1, &[1]);
+            let far = [MulticastTtl(5), MulticastHops(5)];
+            check(group, None, &far, 5, &[5]);
+            check(group, Some(9), &far, 9, &[9]);
+            // Not beyond this host.
+            let near = [MulticastTtl(0), MulticastHops(0)];
+            check(group, None, &near, 0, &[]);
+            check(group, Some(0), &far, 0, &[]);
+            check(group, Some(4), &near, 4, &[4]);
+        }
+        // Each family has its own.
+        check("239.1.2.3", None, &[MulticastHops(0)], 1, &[1]);
+        check("ff02::77", None, &[MulticastTtl(0)], 1, &[1]);
+        // A group of this host's alone, however far its datagrams might go.
+        for group in ["ff01::77", "ff01::1", "ff11::77"] {
+            check(group, None, &[MulticastHops(5)], 5, &[]);
+        }
+        // The reserved scope is nobody's.
+        for group in ["ff00::77", "ff10::77"] {
+            let (looped, link_saw) = to_own_group(link, group, Some(5), &[]);
+            assert!(looped.is_empty() && link_saw.is_empty(), "{group}");
+        }
+        for group in ["239.1.2.3", "ff02::77", "ff01::77"] {
+            let options = [MulticastTtl(0), MulticastHops(0), SocketOption::MulticastLoop(false)];
+            let (looped, link_saw) = to_own_group(link, group, None, &options);
+            assert!(looped.is_empty() && link_saw.is_empty(), "{group}");
+        }
+    }
+}
+
+#[test]
+fn what_stays_on_this_host_is_counted_and_no_error() {
+    let mut w = World::new(LinkConfig::default());
+    let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
+    w.a.stack.set_option(id, SocketOption::MulticastTtl(0)).unwrap();
+    let out = DatagramOut {
+        remote: Some("239.1.2.3:9".parse().unwrap()),
+        iface: Some(IfaceId(1)),
+        ..Default::default()
+    };
+    send_out(&mut w.a, id, &out, b"nobody").unwrap();
+    assert_eq!(w.a.drops(DropReason::HostScope), 1);
+    // Nobody may send to a host with a TTL of 0 over IPv4.
+    let out = DatagramOut { remote: Some("10.0.0.2:9".parse().unwrap()), ttl: Some(0), ..out };
+    send_out(&mut w.a, id, &out, b"nobody").unwrap();
+    assert_eq!(w.a.drops(DropReason::HostScope), 2);
+    // Pings have scopes too.
+    for (family, group, kind) in [
+        (Family::V4, "239.1.2.3:0", 8),
+        (Family::V6, "[ff02::1]:0", 128),
+        (Family::V6, "[ff01::1]:0", 128),
+    ] {
+        let (id, _) = w.a.open(SocketKind::Echo, family);
+        w.a.stack.set_option(id, SocketOption::MulticastTtl(0)).unwrap();
+        let hops = if group.contains("ff01") { 5 } else { 0 };
+        w.a.stack.set_option(id, SocketOption::MulticastHops(hops)).unwrap();
+        let out = DatagramOut { remote: Some(group.parse().unwrap()), ttl: None, ..out };
+        send_out(&mut w.a, id, &out, &[kind, 0, 0, 0, 0, 0, 0, 1]).unwrap();
+    }
+    assert_eq!(w.a.drops(DropReason::HostScope), 5);
+    w.run(10);
+    assert_eq!(w.b.stack.net.counters.received, 0);
+}
+
+#[test]
+fn unicast_limits_are_set_taken_back_and_apart_for_each_family() {
+    let mut w = World::new(LinkConfig::default());
+    let (_, user) = bound(&mut w.b, "[::]:53");
+    let (id, _) = w.a.open(SocketKind::Datagram, Family::V6);
+    let arrives = |w: &mut World, to: &str, ttl: Option<u8>| {
+        let remote = Some(to.parse().unwrap());
+        let out = DatagramOut { remote, ttl, ..Default::default() };
+        send_out(&mut w.a, id, &out, b"x").unwrap();
+        w.run(10);
+        let (whose, meta, _) = w.b.host.datagrams.pop().expect("a datagram");
+        assert_eq!(whose, user);
+        meta.ttl
+    };
+    let (v4, v6) = ("[::ffff:10.0.0.2]:53", "[fd00::2]:53");
+    assert_eq!((arrives(&mut w, v4, None), arrives(&mut w, v6, None)), (64, 64));
+    w.a.stack.set_option(id, SocketOption::Ttl(std::num::NonZeroU8::new(7))).unwrap();
+    assert_eq!((arrives(&mut w, v4, None), arrives(&mut w, v6, None)), (7, 64));
+    // As on Linux, a hop limit of 0 goes as far as the link.
+    w.a.stack.set_option(id, SocketOption::UnicastHops(Some(0))).unwrap();
+    assert_eq!((arrives(&mut w, v4, None), arrives(&mut w, v6, None)), (7, 0));
+    assert_eq!((arrives(&mut w, v4, Some(3)), arrives(&mut w, v6, Some(3))), (3, 3));
+    w.a.stack.set_option(id, SocketOption::Ttl(None)).unwrap();
+    w.a.stack.set_option(id, SocketOption::UnicastHops(None)).unwrap();
+    assert_eq!((arrives(&mut w, v4, None), arrives(&mut w, v6, None)), (64, 64));
+    assert_eq!(arrives(&mut w, v6, Some(0)), 0);
+}
+
 #[test]
 fn reuseport_keeps_a_flow_together() {
     let mut w = World::new(LinkConfig::default());

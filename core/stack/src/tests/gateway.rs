@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use towpath_ring::Payload;
 
 use super::world::{LinkConfig, Recv, Send, World};
+use crate::net::EchoOut;
 use crate::{
-    DatagramFrom, DatagramOut, DropReason, EchoMeta, Family, Refusal, SocketError, SocketEvent,
-    SocketKind, StackConfig,
+    DatagramFrom, DatagramOut, DropReason, Family, Refusal, SocketError, SocketEvent, SocketKind,
+    StackConfig,
 };
 
 fn gateway() -> World {
@@ -171,7 +172,7 @@ fn datagrams_and_echoes_of_strangers() {
     let (meta, bytes) = w.b.host.strays.pop().expect("a stray datagram");
     assert_eq!((meta.local, &bytes[..]), ("8.8.8.8:53".parse().unwrap(), &b"query"[..]));
     let answer = Payload::new(b"answer", Default::default());
-    let from = DatagramFrom { local: meta.local, remote: meta.remote, ttl: 9, tos: 0x2b };
+    let from = DatagramFrom { local: meta.local, remote: meta.remote, ttl: Some(9), tos: 0x2b };
     w.b.stack.send_datagram_from(w.b.now, &from, &answer, &mut w.b.pool).unwrap();
     w.run(50);
     let (whose, meta, bytes) = w.a.host.datagrams.pop().expect("an answer");
@@ -187,9 +188,17 @@ fn datagrams_and_echoes_of_strangers() {
     let (echo, data) = w.b.host.echoes.pop().expect("a stray echo");
     assert_eq!((echo.seq, &data[..]), (3, &b"x"[..]));
     assert_eq!((echo.ttl, echo.tos), (3, 0x10));
-    let echo = EchoMeta { ttl: 33, ..echo };
+    let reply = EchoOut {
+        src: echo.local,
+        dst: echo.remote,
+        reply: true,
+        ident: echo.ident,
+        seq: echo.seq,
+        ttl: Some(33),
+        tos: echo.tos,
+    };
     let data = Payload::new(&data, Default::default());
-    w.b.stack.send_echo_reply_from(w.b.now, &echo, &data, &mut w.b.pool).unwrap();
+    w.b.stack.send_echo_from(w.b.now, &reply, &data, &mut w.b.pool).unwrap();
     w.run(50);
     let (whose, meta, bytes) = w.a.host.datagrams.pop().expect("a reply");
     assert_eq!(
