@@ -184,12 +184,15 @@ impl<H: Host> Stack<H> {
         if echo {
             return self.send_echo(now, &target, payload, pool);
         }
-        if self.has_members_here(&target) {
-            self.send_udp(now, &target.with_loop(), payload, out.segment_size, pool)?;
-        }
         let sent = self.send_udp(now, &target, payload, out.segment_size, pool);
-        if sent == Err(SendError::TooLong) {
-            self.report_too_long(index, &target);
+        match sent {
+            Ok(()) if self.has_members_here(&target) => {
+                // The link has it: what becomes of the copy is no longer the sender's concern. One for
+                // which the loopback queue has no room is counted there.
+                let _ = self.send_udp(now, &target.with_loop(), payload, out.segment_size, pool);
+            }
+            Err(SendError::TooLong) => self.report_too_long(index, &target),
+            _ => {}
         }
         sent
     }

@@ -397,6 +397,29 @@ fn unicast_limits_are_set_taken_back_and_apart_for_each_family() {
 }
 
 #[test]
+fn a_full_loopback_queue_loses_the_copy_only() {
+    let mut w = World::new(LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() });
+    let group = "239.1.2.3".parse().unwrap();
+    let (member, user) = bound(&mut w.b, "0.0.0.0:5353");
+    w.b.stack.join_group(w.b.now, member, group, Some(IfaceId(1)), None).unwrap();
+    let (sender, own) = bound(&mut w.a, "0.0.0.0:5353");
+    w.a.stack.join_group(w.a.now, sender, group, Some(IfaceId(1)), None).unwrap();
+    while w.a.drops(DropReason::LoopbackFull) == 0 {
+        let _ = send(&mut w.a, sender, Some("127.0.0.1:9"), b"filler");
+    }
+    let out = DatagramOut {
+        remote: Some(SocketAddr::new(group, 5353)),
+        iface: Some(IfaceId(1)),
+        ..Default::default()
+    };
+    send_out(&mut w.a, sender, &out, b"to all").unwrap();
+    assert_eq!(w.a.drops(DropReason::LoopbackFull), 2);
+    w.run(10);
+    assert_eq!(received(&mut w.b, user), [b"to all".to_vec()]);
+    assert!(received(&mut w.a, own).is_empty());
+}
+
+#[test]
 fn reuseport_keeps_a_flow_together() {
     let mut w = World::new(LinkConfig::default());
     let options = BindOptions { reuse_port: true, ..Default::default() };
