@@ -43,6 +43,11 @@ for family in socket.AF_INET, socket.AF_INET6:
             print(family.name, kind.name, option, "is", outcome(sock.getsockopt, *option))
             for value in VALUES:
                 print("  ", value, outcome(sock.setsockopt, *option, value), outcome(sock.getsockopt, *option))
+sock = socket.socket(socket.AF_INET6)
+for value in (-1, 1, 0x2b, 255, 0):
+    show(f"class of TCP {value}", sock.setsockopt, V6, socket.IPV6_TCLASS, value)
+    show("as read", sock.getsockopt, V6, socket.IPV6_TCLASS)
+
 # To one host, each family by its own option, then by the message.
 server = receiver(socket.AF_INET6)
 port = server.getsockname()[1]

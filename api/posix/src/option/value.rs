@@ -343,7 +343,7 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
             let value = int_of(level, bytes)?;
             check_range(value, -1, 255)?;
-            let value = value.max(0) as u32;
+            let value = (value.max(0) & tos_mask) as u32;
             slot.tos.store(value, Relaxed);
             tell(setting::TOS, value);
         }
