@@ -213,6 +213,13 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Puts the entry at the back of `to` instead of in `from`, in which it must stand.
+    pub fn shift(&mut self, from: &mut Line, to: &mut Line, index: u32) {
+        if self.unlink(from, index).is_some() {
+            self.link(to, index);
+        }
+    }
+
     /// The entry at `index`.
     pub fn get(&self, index: u32) -> Option<&T> {
         self.slab.get(index).map(|linked| &linked.value)
@@ -308,6 +315,17 @@ mod tests {
         assert_eq!(queue.remove(&mut line, at[2]), Some(2));
         queue.renew(&mut line, at[0]);
         queue.remove(&mut line, at[4]);
+        let mut other = Line::default();
+        queue.push(&mut other, 9);
+        queue.shift(&mut line, &mut other, at[3]);
+        assert_eq!(
+            (line.len(), other.len(), other.front().and_then(|n| queue.get(n))),
+            (2, 2, Some(&9))
+        );
+        queue.shift(&mut other, &mut line, at[3]);
+        queue.renew(&mut line, at[0]);
+        let nine = other.front().unwrap();
+        queue.remove(&mut other, nine);
         let mut seen = Vec::new();
         while let Some(front) = line.front() {
             seen.extend(queue.remove(&mut line, front));

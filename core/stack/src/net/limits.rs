@@ -25,14 +25,25 @@ pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
 /// Between the first use of a stale neighbour and its first probe (RFC 4861 §10).
 pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
 
-/// Bytes of buffers that wait for their other fragments, in all. The kernel's default is 4 MiB too.
+/// Bytes of memory for fragments that wait for others of their datagram, in all: Linux's `ipfrag_high_thresh`.
+/// Beyond it the source that has most datagrams in reassembly loses its oldest; counter
+/// `reassembly_full`.
 pub const REASSEMBLY_BYTES_MAX: usize = 4 << 20;
-/// The same from one source, so that one sender cannot push out everyone else's.
+/// The same from one source: a quarter, so that who sends from one address leaves room for others. Beyond it
+/// the source loses its oldest datagram; counter `reassembly_source_full`.
 pub const REASSEMBLY_SOURCE_BYTES_MAX: usize = 1 << 20;
-/// Fragments of one datagram: 64 KiB in pieces of 1280 bytes are 53.
-pub const FRAGMENTS_MAX: usize = 64;
-/// Datagrams in reassembly at once.
+/// Datagrams in reassembly at once; beyond, as with [`REASSEMBLY_BYTES_MAX`]. Of 4 MiB each may have 4 KiB,
+/// two fragments and what they cost besides.
 pub const REASSEMBLY_DATAGRAMS_MAX: usize = 1024;
+/// The same from one source; beyond, as with [`REASSEMBLY_SOURCE_BYTES_MAX`]. Linux's `ipfrag_max_dist`: a
+/// datagram of which nothing came while 64 others of its source began has lost a fragment.
+pub const REASSEMBLY_SOURCE_DATAGRAMS_MAX: usize = 64;
+/// Leading bits of an IPv6 address that make a source: a host may take any address of its link's prefix,
+/// which has 64 (RFC 4291 §2.5.1).
+pub const REASSEMBLY_SOURCE_V6_BITS: u32 = 64;
+/// Fragments of one datagram: 64 KiB in pieces of 1280 bytes are 53. Beyond, the datagram is lost; counter
+/// `fragments_too_many`.
+pub const FRAGMENTS_MAX: usize = 64;
 /// How long IPv6 fragments wait (RFC 8200 §4.5).
 pub const REASSEMBLY_V6_TIME: Duration = Duration::from_secs(60);
 /// How long IPv4 fragments wait. RFC 1122 §3.3.2 recommends 60 to 120 s, which was for slower links;

@@ -1,26 +1,41 @@
 //! Putting fragments together, IPv4 and IPv6 alike.
 //!
-//! Each datagram is one growing buffer and the list of its filled ranges. Memory is bounded in all and
-//! by source, and any overlap costs the whole datagram, so that no two readers of the same fragments
-//! can see different packets.
+//! ```text
+//!   ranks, by how many datagrams a source has      its line, by when it was heard of last
+//!   64 ─► source ─► source                         oldest ─► … ─► youngest
+//!    ⋮        └─────────────────────────────────────► datagram ─► datagram: pieces
+//!    1 ─► source ─► source ─► source
+//! ```
+//!
+//! Anybody can send fragments in the name of anybody, so every limit is a price of making somebody lose
+//! theirs, and what is charged is what was received. A source beyond its share loses its own datagram of
+//! which nothing was heard for longest; when all together have too much, so does the source that has the
+//! most of them. A datagram whose fragments arrive is therefore lost only to somebody who sends more
+//! datagrams between two of its fragments than a source may have.
+//!
+//! Any overlap costs the whole datagram, so that no two readers of the same fragments can see different
+//! packets. Work per fragment does not depend on how many datagrams there are.
 
-use core::net::IpAddr;
-use core::ops::Range;
-use core::time::Duration;
+mod datagram;
+#[cfg(test)]
+mod tests;
+
+use core::net::{IpAddr, Ipv6Addr};
 
 use hashbrown::HashMap;
-use towpath_pool::{Meta, Packet, Pool};
+use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 
 use super::hash::Keyed;
 use super::iface::IfaceId;
 use super::limits::{
     FRAGMENTS_MAX, REASSEMBLY_BYTES_MAX, REASSEMBLY_DATAGRAMS_MAX, REASSEMBLY_SOURCE_BYTES_MAX,
-    REASSEMBLY_V4_TIME, REASSEMBLY_V6_TIME,
+    REASSEMBLY_SOURCE_DATAGRAMS_MAX, REASSEMBLY_SOURCE_V6_BITS, REASSEMBLY_V4_TIME,
+    REASSEMBLY_V6_TIME,
 };
-use super::lru::Lru;
-use super::offload::refresh_ipv4_checksum;
 use crate::drop::DropReason;
+use crate::slab::{Line, Queue};
+use datagram::{Datagram, PIECE_OVERHEAD, check_bounds};
 
 /// Which datagram a fragment is of. Link-local addresses make the interface part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,7 +57,7 @@ pub(super) struct Fragment {
     pub more: bool,
     /// The IP headers, up to the fragment's bytes, from the start of the linear part.
     pub header: (usize, usize),
-    /// End of the fragment's bytes.
+    /// End of the fragment's bytes, in the linear part too.
     pub end: usize,
     pub tos: u8,
     /// IPv6: where the next-header field that names the fragment header is, in the IP headers, and
@@ -50,6 +65,12 @@ pub(super) struct Fragment {
     pub next_header: Option<(usize, u8)>,
     /// It came to a group or broadcast address.
     pub group: bool,
+}
+
+impl Fragment {
+    fn len(&self) -> usize {
+        self.end - self.header.1
+    }
 }
 
 /// What became of a fragment.
@@ -61,7 +82,7 @@ pub(super) enum Added {
     Duplicate,
     /// The datagram is complete: a packet that starts with its IP header.
     Complete(Packet),
-    /// The fragment and its whole datagram are lost.
+    /// It is lost, and all of its datagram unless it alone is at fault.
     Lost(DropReason),
 }
 
@@ -74,53 +95,97 @@ pub(super) struct Expired {
     pub group: bool,
 }
 
+/// Datagrams given up for others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct GivenUp {
+    /// Their source had more than its share.
+    pub source: u64,
+    /// All sources together had too much.
+    pub all: u64,
+}
+
+/// Whose share of the memory a datagram is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Share(IfaceId, IpAddr);
+
 /// All datagrams in reassembly.
 #[derive(Debug)]
 pub(super) struct Reassembly {
-    datagrams: Lru<Key, Datagram>,
-    /// Memory in use, by source.
-    by_source: HashMap<IpAddr, usize, Keyed>,
+    index: HashMap<Key, u32, Keyed>,
+    /// Each stands in the line of its source.
+    datagrams: Queue<Entry>,
+    by_share: HashMap<Share, u32, Keyed>,
+    /// Each stands in the line of its rank; who was heard of last is the youngest.
+    sources: Queue<Source>,
+    /// Line n is of the sources with n + 1 datagrams.
+    ranks: [Line; REASSEMBLY_SOURCE_DATAGRAMS_MAX],
+    /// When datagrams are given up. Those of one family wait equally long: who came first is first in line.
+    deadlines: Queue<Deadline>,
+    v4: Line,
+    v6: Line,
     bytes: usize,
-    /// Not later than the first deadline.
-    next: Instant,
-    lost: u64,
+    given_up: GivenUp,
 }
 
 #[derive(Debug)]
-struct Datagram {
-    data: Vec<u8>,
-    /// Filled parts of `data`, in order, touching ones apart.
-    filled: Vec<Range<usize>>,
-    /// Known once the last fragment is here.
-    total: Option<usize>,
-    /// IP headers of the first fragment.
-    header: Vec<u8>,
-    next_header: Option<(usize, u8)>,
-    /// ECN fields seen, one bit for each of the four.
-    ecn: u8,
-    group: bool,
-    until: Instant,
+struct Entry {
+    key: Key,
+    source: u32,
+    deadline: u32,
+    datagram: Datagram,
 }
 
-/// What a datagram costs besides its bytes, about.
-const OVERHEAD: usize = 512;
+#[derive(Debug)]
+struct Source {
+    share: Share,
+    /// Its datagrams; that of which nothing was heard for longest is the oldest.
+    line: Line,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Deadline {
+    at: Instant,
+    key: Key,
+}
+
+/// What a datagram costs besides its pieces: places in the tables, of which as many again may be free.
+const OVERHEAD: usize = 1024;
+const _: () = assert!(
+    2 * (size_of::<Entry>() + size_of::<Source>() + size_of::<Deadline>())
+        + 2 * (size_of::<(Key, u32)>() + size_of::<(Share, u32)>() + 6 * size_of::<u64>())
+        <= OVERHEAD
+);
+// However one datagram is cut, it is within its source's share: there is another one to give up. Its
+// header may be as long as an IPv6 packet's extension headers.
+const _: () =
+    assert!(OVERHEAD + 2 * 65_575 + FRAGMENTS_MAX * PIECE_OVERHEAD <= REASSEMBLY_SOURCE_BYTES_MAX);
+const _: () = assert!(REASSEMBLY_SOURCE_BYTES_MAX < REASSEMBLY_BYTES_MAX);
+const _: () = assert!(1 < REASSEMBLY_SOURCE_DATAGRAMS_MAX);
+const _: () = assert!(REASSEMBLY_SOURCE_DATAGRAMS_MAX < REASSEMBLY_DATAGRAMS_MAX);
 
 impl Reassembly {
     pub(super) fn new(keys: Keyed) -> Self {
         Self {
-            datagrams: Lru::new(REASSEMBLY_DATAGRAMS_MAX, keys),
-            by_source: HashMap::with_hasher(keys),
+            index: HashMap::with_hasher(keys),
+            datagrams: Queue::default(),
+            by_share: HashMap::with_hasher(keys),
+            sources: Queue::default(),
+            ranks: [Line::default(); REASSEMBLY_SOURCE_DATAGRAMS_MAX],
+            deadlines: Queue::default(),
+            v4: Line::default(),
+            v6: Line::default(),
             bytes: 0,
-            next: Instant::FAR,
-            lost: 0,
+            given_up: GivenUp::default(),
         }
     }
 
     pub(super) fn next_timeout(&self) -> Instant {
-        self.next
+        let first = |line: &Line| Some(self.deadlines.get(line.front()?)?.at);
+        first(&self.v4).into_iter().chain(first(&self.v6)).min().unwrap_or(Instant::FAR)
     }
 
-    /// Takes a copy of the fragment in `packet`.
+    /// Takes a copy of the fragment in `packet`, which is all in the linear part.
     pub(super) fn add(
         &mut self,
         now: Instant,
@@ -128,446 +193,171 @@ impl Reassembly {
         packet: &Packet,
         pool: &mut Pool,
     ) -> Added {
-        let key = fragment.key;
-        let len = fragment.end - fragment.header.1;
-        if fragment.more && (len == 0 || !len.is_multiple_of(8)) {
-            return Added::Lost(DropReason::FragmentInvalid);
+        if let Err(reason) = check_bounds(fragment) {
+            return Added::Lost(reason);
         }
-        if self.datagrams.get_mut(&key).is_none() {
-            self.start(now, fragment);
-        }
-        let Some(datagram) = self.datagrams.get_mut(&key) else {
-            return Added::Lost(DropReason::FragmentLimit);
+        let index = match self.index.get(&fragment.key) {
+            Some(&index) => {
+                self.renew(index);
+                index
+            }
+            None => self.start(now, fragment),
         };
-        let before = datagram.cost();
-        let result = datagram.insert(fragment, packet);
-        let grown = datagram.cost() - before;
-        self.charge(key.src, grown);
+        let entry = self.datagrams.get_mut(index).expect("it is in the index, or was just made");
+        let before = entry.datagram.cost();
+        let result = entry.datagram.insert(fragment, packet.linear());
+        let grown = entry.datagram.cost() - before;
+        let (source, complete) = (entry.source, entry.datagram.is_complete());
+        self.charge(source, grown);
         match result {
-            Err(reason) => self.lose(&key, reason),
+            Err(reason) => {
+                self.remove(&fragment.key);
+                Added::Lost(reason)
+            }
             Ok(true) => Added::Duplicate,
-            Ok(false) if self.over_source_limit(key.src) => {
-                self.lose(&key, DropReason::FragmentLimit)
+            Ok(false) if complete => {
+                let whole = self.remove(&fragment.key);
+                let packet = whole.and_then(|datagram| datagram.into_packet(packet.meta, pool));
+                packet.map_or(Added::Lost(DropReason::FragmentInvalid), Added::Complete)
             }
             Ok(false) => {
-                self.evict(&key);
-                self.finish(&key, packet.meta, pool)
+                self.make_room(source);
+                Added::Kept
             }
         }
     }
 
-    /// Datagrams given up to make room since last asked.
-    pub(super) fn take_lost(&mut self) -> u64 {
-        core::mem::take(&mut self.lost)
+    /// Datagrams given up for others since last asked.
+    pub(super) fn take_given_up(&mut self) -> GivenUp {
+        core::mem::take(&mut self.given_up)
     }
 
-    fn start(&mut self, now: Instant, fragment: &Fragment) {
-        let time = timeout_for(&fragment.key);
-        let until = now + time;
-        self.next = self.next.min(until);
-        let datagram = Datagram {
-            data: Vec::new(),
-            filled: Vec::new(),
-            total: None,
-            header: Vec::new(),
-            next_header: None,
-            ecn: 0,
-            group: fragment.group,
-            until,
+    /// Something came of a datagram: it and its source are given up after all others.
+    fn renew(&mut self, index: u32) {
+        let Some(entry) = self.datagrams.get(index) else { return };
+        let Some(source) = self.sources.get_mut(entry.source) else { return };
+        let (at, rank) = (entry.source, source.line.len() - 1);
+        self.datagrams.renew(&mut source.line, index);
+        self.sources.renew(&mut self.ranks[rank], at);
+    }
+
+    /// Begins a datagram, for which another one may have to go.
+    fn start(&mut self, now: Instant, fragment: &Fragment) -> u32 {
+        let key = fragment.key;
+        let share = share_of(&key);
+        if let Some(&source) = self.by_share.get(&share)
+            && self.sources.get(source).is_some_and(|s| s.line.len() >= self.ranks.len())
+        {
+            self.give_up_of(source);
+            self.given_up.source += 1;
+        }
+        if self.datagrams.len() >= REASSEMBLY_DATAGRAMS_MAX {
+            self.give_up_of_greatest();
+        }
+        let source = self.source(share);
+        let (wait, waiting) = match key.src {
+            IpAddr::V4(_) => (REASSEMBLY_V4_TIME, &mut self.v4),
+            IpAddr::V6(_) => (REASSEMBLY_V6_TIME, &mut self.v6),
         };
-        self.charge(fragment.key.src, OVERHEAD);
-        if let Some((key, gone)) = self.datagrams.insert(fragment.key, datagram) {
-            self.release(key.src, gone.cost());
-            self.lost += 1;
+        let deadline = self.deadlines.push(waiting, Deadline { at: now + wait, key });
+        let entry = Entry { key, source, deadline, datagram: Datagram::new(fragment.group) };
+        let of = self.sources.get_mut(source).expect("found or made just now");
+        let index = self.datagrams.push(&mut of.line, entry);
+        if let count @ 2.. = of.line.len() {
+            let [from, to] = &mut self.ranks[count - 2..count] else { unreachable!("two") };
+            self.sources.shift(from, to, source);
         }
+        self.index.insert(key, index);
+        self.charge(source, OVERHEAD);
+        index
     }
 
-    fn charge(&mut self, src: IpAddr, bytes: usize) {
+    /// Whose share it is; one who had nothing gets a place in the first rank.
+    fn source(&mut self, share: Share) -> u32 {
+        let (sources, first) = (&mut self.sources, &mut self.ranks[0]);
+        let new = Source { share, line: Line::default(), bytes: 0 };
+        *self.by_share.entry(share).or_insert_with(|| sources.push(first, new))
+    }
+
+    fn charge(&mut self, source: u32, bytes: usize) {
         self.bytes += bytes;
-        *self.by_source.entry(src).or_insert(0) += bytes;
-    }
-
-    fn release(&mut self, src: IpAddr, bytes: usize) {
-        self.bytes -= bytes;
-        if let Some(used) = self.by_source.get_mut(&src) {
-            *used -= bytes;
-            if *used == 0 {
-                self.by_source.remove(&src);
-            }
+        if let Some(source) = self.sources.get_mut(source) {
+            source.bytes += bytes;
         }
     }
 
-    fn over_source_limit(&self, src: IpAddr) -> bool {
-        self.by_source.get(&src).is_some_and(|used| *used > REASSEMBLY_SOURCE_BYTES_MAX)
-    }
-
+    /// Takes a datagram out of all tables.
     fn remove(&mut self, key: &Key) -> Option<Datagram> {
-        let datagram = self.datagrams.remove(key)?;
-        self.release(key.src, datagram.cost());
+        let index = self.index.remove(key)?;
+        let at = self.datagrams.get(index)?.source;
+        let source = self.sources.get_mut(at)?;
+        let count = source.line.len();
+        let Entry { deadline, datagram, .. } = self.datagrams.remove(&mut source.line, index)?;
+        let cost = OVERHEAD + datagram.cost();
+        source.bytes -= cost;
+        self.bytes -= cost;
+        if let 2.. = count {
+            let [to, from] = &mut self.ranks[count - 2..count] else { unreachable!("two") };
+            self.sources.shift(from, to, at);
+        } else if let Some(source) = self.sources.remove(&mut self.ranks[0], at) {
+            self.by_share.remove(&source.share);
+        }
+        let waiting = if key.src.is_ipv4() { &mut self.v4 } else { &mut self.v6 };
+        self.deadlines.remove(waiting, deadline);
         Some(datagram)
     }
 
-    fn lose(&mut self, key: &Key, reason: DropReason) -> Added {
-        self.remove(key);
-        Added::Lost(reason)
-    }
-
-    /// Gives up the datagrams that nothing was heard of for longest, but not `keep`.
-    fn evict(&mut self, keep: &Key) {
+    /// Gives up datagrams until `source` and all together have no more than they may. That which just
+    /// came is the youngest of the youngest, and alone it is within any limit.
+    fn make_room(&mut self, source: u32) {
+        while self.sources.get(source).is_some_and(|s| s.bytes > REASSEMBLY_SOURCE_BYTES_MAX) {
+            self.give_up_of(source);
+            self.given_up.source += 1;
+        }
         while self.bytes > REASSEMBLY_BYTES_MAX {
-            let Some(oldest) = self.datagrams.oldest().copied().filter(|key| key != keep) else {
-                return;
-            };
-            self.remove(&oldest);
-            self.lost += 1;
+            self.give_up_of_greatest();
         }
     }
 
-    fn finish(&mut self, key: &Key, meta: Meta, pool: &mut Pool) -> Added {
-        if !self.datagrams.peek(key).is_some_and(Datagram::is_complete) {
-            return Added::Kept;
-        }
-        let Some(datagram) = self.remove(key) else { return Added::Kept };
-        match datagram.into_packet(meta, pool) {
-            Some(packet) => Added::Complete(packet),
-            None => Added::Lost(DropReason::FragmentInvalid),
-        }
+    /// Gives up the oldest datagram of the source that has the most; of several, of that which was not
+    /// heard of for longest.
+    fn give_up_of_greatest(&mut self) {
+        let greatest = self.ranks.iter().rev().find_map(Line::front);
+        self.give_up_of(greatest.expect("who has too much has something"));
+        self.given_up.all += 1;
+    }
+
+    fn give_up_of(&mut self, source: u32) {
+        let oldest = self.sources.get(source).and_then(|source| source.line.front());
+        let key = oldest.and_then(|oldest| self.datagrams.get(oldest)).map(|entry| entry.key);
+        self.remove(&key.expect("a source has datagrams as long as it is one"));
     }
 
     /// Gives up what waited too long.
     pub(super) fn on_timeout(&mut self, now: Instant) -> Vec<Expired> {
-        if now < self.next {
-            return Vec::new();
+        let mut expired = Vec::new();
+        for v4 in [true, false] {
+            while let Some(front) = if v4 { self.v4.front() } else { self.v6.front() }
+                && let Some(&Deadline { at, key }) = self.deadlines.get(front)
+                && at <= now
+                && let Some(datagram) = self.remove(&key)
+            {
+                let (group, quote) = (datagram.group, datagram.quote());
+                expired.push(Expired { key, quote, group });
+            }
         }
-        let due = |datagram: &Datagram| datagram.until <= now;
-        let keys: Vec<_> =
-            self.datagrams.iter().filter(|(_, d)| due(d)).map(|(key, _)| *key).collect();
-        let expired = keys.into_iter().filter_map(|key| {
-            let datagram = self.remove(&key)?;
-            let (group, quote) = (datagram.group, datagram.quote());
-            Some(Expired { key, quote, group })
-        });
-        let expired = expired.collect();
-        let deadlines = self.datagrams.iter().map(|(_, datagram)| datagram.until);
-        self.next = deadlines.min().unwrap_or(Instant::FAR);
         expired
     }
 }
 
-fn timeout_for(key: &Key) -> Duration {
-    if key.src.is_ipv4() { REASSEMBLY_V4_TIME } else { REASSEMBLY_V6_TIME }
-}
-
-impl Datagram {
-    fn cost(&self) -> usize {
-        OVERHEAD + self.data.len()
-    }
-
-    /// Puts a fragment in its place; true when it was here already.
-    fn insert(&mut self, fragment: &Fragment, packet: &Packet) -> Result<bool, DropReason> {
-        let (from, len) = (fragment.offset, fragment.end - fragment.header.1);
-        let to = from + len;
-        // The IP header of the whole, 20 or 40 bytes at least, counts for IPv4 only.
-        if to + if fragment.key.src.is_ipv4() { 20 } else { 0 } > 65535 {
-            return Err(DropReason::FragmentInvalid);
+/// Hosts choose their IPv6 addresses within a prefix: it is their network that has a share.
+fn share_of(key: &Key) -> Share {
+    let source = match key.src {
+        IpAddr::V4(src) => src.into(),
+        IpAddr::V6(src) => {
+            let host_bits = 128 - REASSEMBLY_SOURCE_V6_BITS;
+            IpAddr::V6(Ipv6Addr::from_bits(src.to_bits() >> host_bits << host_bits))
         }
-        let beyond = self.total.is_some_and(|total| to > total);
-        let shorter = !fragment.more && self.data.len() > to;
-        let other_end = !fragment.more && self.total.is_some_and(|total| total != to);
-        if beyond || shorter || other_end {
-            return Err(DropReason::FragmentInvalid);
-        }
-        let at = self.filled.partition_point(|filled| filled.end <= from);
-        match self.filled.get(at) {
-            Some(filled) if *filled == (from..to) && self.is_copy(fragment, packet) => {
-                return Ok(true);
-            }
-            //= https://www.rfc-editor.org/rfc/rfc8200#section-4.5
-            //# If any of the fragments being reassembled overlap with any
-            //# other fragments being reassembled for the same packet,
-            //# reassembly of that packet must be abandoned and all the
-            //# fragments that have been received for that packet must be
-            //# discarded
-            Some(filled) if filled.start < to => return Err(DropReason::FragmentOverlap),
-            _ => {}
-        }
-        if self.filled.len() >= FRAGMENTS_MAX {
-            return Err(DropReason::FragmentLimit);
-        }
-        self.filled.insert(at, from..to);
-        self.store(fragment, packet, from, to);
-        Ok(false)
-    }
-
-    fn is_copy(&self, fragment: &Fragment, packet: &Packet) -> bool {
-        let mut bytes = vec![0; fragment.end - fragment.header.1];
-        packet.copy_to(fragment.header.1, &mut bytes);
-        self.data.get(fragment.offset..fragment.offset + bytes.len()) == Some(&bytes)
-    }
-
-    fn store(&mut self, fragment: &Fragment, packet: &Packet, from: usize, to: usize) {
-        if self.data.len() < to {
-            self.data.resize(to, 0);
-        }
-        packet.copy_to(fragment.header.1, &mut self.data[from..to]);
-        if !fragment.more {
-            self.total = Some(to);
-        }
-        self.ecn |= 1 << (fragment.tos & 3);
-        self.group |= fragment.group;
-        if from == 0 {
-            self.header = packet.linear()[fragment.header.0..fragment.header.1].to_vec();
-            self.next_header = fragment.next_header;
-        }
-    }
-
-    fn is_complete(&self) -> bool {
-        let Some(total) = self.total else { return false };
-        // Without overlaps, the ranges fill the whole exactly when their lengths add up to it.
-        self.filled.iter().map(|filled| filled.end - filled.start).sum::<usize>() == total
-    }
-
-    /// The packet as it was before somebody cut it; `None` when its parts contradict each other.
-    fn into_packet(mut self, meta: Meta, pool: &mut Pool) -> Option<Packet> {
-        let ecn = merged_ecn(self.ecn)?;
-        match self.next_header {
-            Some((at, next_header)) => {
-                *self.header.get_mut(at)? = next_header;
-                let whole = self.header.len().checked_sub(towpath_wire::ipv6_ext::FRAGMENT_LEN)?;
-                self.header.truncate(whole);
-                let payload_len = whole.checked_sub(40)? + self.data.len();
-                let payload_len = u16::try_from(payload_len).ok()?;
-                self.header.get_mut(4..6)?.copy_from_slice(&payload_len.to_be_bytes());
-                let byte = self.header.get_mut(1)?;
-                *byte = *byte & 0xcf | ecn << 4;
-            }
-            None => {
-                let total_len = u16::try_from(self.header.len() + self.data.len()).ok()?;
-                self.header.get_mut(2..4)?.copy_from_slice(&total_len.to_be_bytes());
-                self.header.get_mut(6..8)?.fill(0);
-                let byte = self.header.get_mut(1)?;
-                *byte = *byte & 0xfc | ecn;
-                refresh_ipv4_checksum(&mut self.header);
-            }
-        }
-        let mut packet = pool.take(self.header.len() + self.data.len());
-        let room = packet.push_back(self.header.len() + self.data.len())?;
-        let (header, data) = room.split_at_mut(self.header.len());
-        header.copy_from_slice(&self.header);
-        data.copy_from_slice(&self.data);
-        packet.meta = Meta { arrival_ns: meta.arrival_ns, ..Meta::default() };
-        Some(packet)
-    }
-
-    /// The first fragment's packet, as far as an ICMP error would quote it.
-    fn quote(&self) -> Option<Vec<u8>> {
-        let first = self.filled.first().filter(|filled| filled.start == 0)?;
-        let mut quote = self.header.clone();
-        quote.extend_from_slice(&self.data[first.clone()]);
-        Some(quote)
-    }
-}
-
-/// The ECN field of the whole from those of its fragments, as a set of bits.
-//= https://www.rfc-editor.org/rfc/rfc3168#section-5.3
-//# Further, if any fragment of an IP packet to be reassembled has the CE
-//# codepoint set, then one of two actions MUST be taken:
-//# * Set the CE codepoint on the reassembled packet.  However, this
-//# MUST NOT occur if any of the other fragments contributing to
-//# this reassembly carries the Not-ECT codepoint.
-//# * The packet is dropped, instead of being reassembled
-fn merged_ecn(seen: u8) -> Option<u8> {
-    const NOT_ECT: u8 = 1 << 0;
-    const ECT_1: u8 = 1 << 1;
-    const ECT_0: u8 = 1 << 2;
-    const CE: u8 = 1 << 3;
-    match seen {
-        _ if seen & CE != 0 => (seen & NOT_ECT == 0).then_some(3),
-        _ if seen & NOT_ECT != 0 => Some(0),
-        _ if seen & ECT_0 != 0 => Some(2),
-        _ => Some(u8::from(seen & ECT_1 != 0)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW: Instant = Instant(0);
-
-    fn key(src: [u8; 4], ident: u32) -> Key {
-        Key { iface: IfaceId(1), src: src.into(), dst: [10, 0, 0, 1].into(), protocol: 17, ident }
-    }
-
-    fn fragment(
-        key: Key,
-        offset: usize,
-        data: &[u8],
-        more: bool,
-        pool: &mut Pool,
-    ) -> (Fragment, Packet) {
-        let mut packet = pool.take(20 + data.len());
-        let bytes = packet.push_back(20 + data.len()).unwrap();
-        bytes[..20].fill(0);
-        bytes[0] = 0x45;
-        bytes[20..].copy_from_slice(data);
-        let fragment = Fragment {
-            key,
-            offset,
-            more,
-            header: (0, 20),
-            end: 20 + data.len(),
-            tos: 0,
-            next_header: None,
-            group: false,
-        };
-        (fragment, packet)
-    }
-
-    struct World {
-        reassembly: Reassembly,
-        pool: Pool,
-    }
-
-    impl World {
-        fn new() -> Self {
-            Self { reassembly: Reassembly::new(Keyed([1, 2])), pool: Pool::default() }
-        }
-
-        fn add(&mut self, ident: u32, offset: usize, data: &[u8], more: bool) -> Added {
-            self.add_from([192, 0, 2, 1], ident, offset, data, more)
-        }
-
-        fn add_from(
-            &mut self,
-            src: [u8; 4],
-            ident: u32,
-            offset: usize,
-            data: &[u8],
-            more: bool,
-        ) -> Added {
-            let (fragment, packet) = fragment(key(src, ident), offset, data, more, &mut self.pool);
-            let added = self.reassembly.add(NOW, &fragment, &packet, &mut self.pool);
-            self.pool.give(packet);
-            added
-        }
-    }
-
-    fn complete(added: Added) -> Vec<u8> {
-        match added {
-            Added::Complete(packet) => packet.linear()[20..].to_vec(),
-            other => panic!("not complete: {other:?}"),
-        }
-    }
-
-    fn lost(added: Added) -> DropReason {
-        match added {
-            Added::Lost(reason) => reason,
-            other => panic!("not lost: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn any_order_gives_the_same_packet() {
-        let data: Vec<u8> = (0..100).collect();
-        let parts = [(0, 40, true), (40, 80, true), (80, 100, false)];
-        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1], [1, 0, 2], [0, 2, 1]] {
-            let mut world = World::new();
-            let mut last = Added::Kept;
-            for (n, part) in order.into_iter().enumerate() {
-                let (from, to, more) = parts[part];
-                last = world.add(7, from, &data[from..to], more);
-                assert_eq!(matches!(last, Added::Complete(_)), n == 2);
-            }
-            assert_eq!(complete(last), data);
-            assert_eq!(world.reassembly.bytes, 0);
-            assert!(world.reassembly.by_source.is_empty());
-        }
-    }
-
-    #[test]
-    fn overlap_costs_the_datagram_but_a_copy_does_not() {
-        let mut world = World::new();
-        assert!(matches!(world.add(1, 0, &[1; 16], true), Added::Kept));
-        assert!(matches!(world.add(1, 0, &[1; 16], true), Added::Duplicate));
-        assert_eq!(lost(world.add(1, 8, &[1; 16], true)), DropReason::FragmentOverlap);
-        assert_eq!(world.reassembly.datagrams.len(), 0);
-
-        assert!(matches!(world.add(2, 0, &[1; 16], true), Added::Kept));
-        assert_eq!(lost(world.add(2, 0, &[2; 16], true)), DropReason::FragmentOverlap);
-    }
-
-    #[test]
-    fn contradictory_ends_and_impossible_sizes_are_refused() {
-        let mut world = World::new();
-        assert!(matches!(world.add(1, 16, &[1; 8], false), Added::Kept));
-        assert_eq!(lost(world.add(1, 24, &[1; 8], true)), DropReason::FragmentInvalid);
-        assert!(matches!(world.add(2, 16, &[1; 8], true), Added::Kept));
-        assert_eq!(lost(world.add(2, 0, &[1; 8], false)), DropReason::FragmentInvalid);
-        assert_eq!(lost(world.add(3, 65528, &[1; 8], true)), DropReason::FragmentInvalid);
-        assert_eq!(lost(world.add(4, 0, &[1; 9], true)), DropReason::FragmentInvalid);
-    }
-
-    #[test]
-    fn the_number_of_fragments_is_limited() {
-        let mut world = World::new();
-        for n in 0..FRAGMENTS_MAX {
-            assert!(matches!(world.add(1, n * 16, &[0; 8], true), Added::Kept));
-        }
-        let beyond = world.add(1, FRAGMENTS_MAX * 16, &[0; 8], true);
-        assert_eq!(lost(beyond), DropReason::FragmentLimit);
-    }
-
-    #[test]
-    fn memory_is_limited_by_source_and_in_all() {
-        let mut world = World::new();
-        let big = |world: &mut World, source: u8, ident| {
-            world.add_from([192, 0, 2, source], ident, 32_000, &[0; 8], true)
-        };
-        let fit = REASSEMBLY_SOURCE_BYTES_MAX / (32_008 + OVERHEAD);
-        for ident in 0..fit as u32 {
-            assert!(matches!(big(&mut world, 1, ident), Added::Kept));
-        }
-        assert_eq!(lost(big(&mut world, 1, 1000)), DropReason::FragmentLimit);
-        assert_eq!(world.reassembly.take_lost(), 0);
-        for source in 2..40 {
-            for ident in 0..8 {
-                assert!(matches!(big(&mut world, source, ident), Added::Kept));
-            }
-        }
-        assert!(world.reassembly.bytes <= REASSEMBLY_BYTES_MAX);
-        assert!(world.reassembly.take_lost() > 0);
-    }
-
-    #[test]
-    fn the_number_of_datagrams_is_limited() {
-        let mut world = World::new();
-        for ident in 0..REASSEMBLY_DATAGRAMS_MAX as u32 + 5 {
-            world.add(ident, 8, &[0; 8], true);
-        }
-        assert_eq!(world.reassembly.datagrams.len(), REASSEMBLY_DATAGRAMS_MAX);
-        assert_eq!(world.reassembly.take_lost(), 5);
-    }
-
-    #[test]
-    fn what_waits_too_long_is_given_up_with_the_first_fragment_quoted() {
-        let mut world = World::new();
-        world.add(1, 0, &[5; 16], true);
-        world.add(2, 8, &[5; 16], true);
-        assert_eq!(world.reassembly.next_timeout(), NOW + REASSEMBLY_V4_TIME);
-        let expired = world.reassembly.on_timeout(NOW + REASSEMBLY_V4_TIME);
-        let quotes: Vec<_> = expired.iter().map(|e| e.quote.as_ref().map(Vec::len)).collect();
-        assert_eq!(quotes, [Some(36), None]);
-        assert_eq!(world.reassembly.bytes, 0);
-        assert_eq!(world.reassembly.next_timeout(), Instant::FAR);
-    }
-
-    #[test]
-    fn ecn_is_merged() {
-        assert_eq!(merged_ecn(0b0001), Some(0));
-        assert_eq!(merged_ecn(0b0100), Some(2));
-        assert_eq!(merged_ecn(0b0010), Some(1));
-        assert_eq!(merged_ecn(0b1100), Some(3));
-        assert_eq!(merged_ecn(0b1001), None);
-    }
+    };
+    Share(key.iface, source)
 }

@@ -11,7 +11,7 @@ use towpath_wire::{IpProtocol, addr, icmpv6, ipv4, ipv6, ndp};
 use super::Net;
 use super::icmp::{Echo, IcmpError, Offender, Report};
 use super::iface::IfaceId;
-use super::reassembly::{Added, Fragment, Key};
+use super::reassembly::{Added, Fragment, GivenUp, Key};
 use crate::drop::DropReason;
 
 /// One validated transport packet for this host. Its checksum is for
@@ -294,7 +294,7 @@ impl Net {
         now: Instant,
         iface: IfaceId,
         (ip, group): (IpPacket, bool),
-        packet: Packet,
+        mut packet: Packet,
         pool: &mut Pool,
     ) -> Option<Received> {
         self.counters.fragments_received += 1;
@@ -312,18 +312,30 @@ impl Net {
             next_header: piece.next_header,
             group,
         };
+        packet.linearize(pool);
         let added = self.reassembly.add(now, &fragment, &packet, pool);
-        for _ in 0..self.reassembly.take_lost() {
-            self.counters.drops.count(DropReason::FragmentLimit);
-        }
+        self.count_given_up();
         match added {
             Added::Kept | Added::Duplicate => give(packet, pool),
+            Added::Lost(DropReason::FragmentLimit) => {
+                self.counters.fragments_too_many += 1;
+                self.refuse(iface, packet, DropReason::FragmentLimit, pool)
+            }
             Added::Lost(reason) => self.refuse(iface, packet, reason, pool),
             Added::Complete(whole) => {
                 pool.give(packet);
                 self.counters.reassembled += 1;
                 self.receive_whole(now, iface, group, whole, pool)
             }
+        }
+    }
+
+    fn count_given_up(&mut self) {
+        let GivenUp { source, all } = self.reassembly.take_given_up();
+        self.counters.reassembly_source_full += source;
+        self.counters.reassembly_full += all;
+        for _ in 0..source + all {
+            self.counters.drops.count(DropReason::FragmentLimit);
         }
     }
 

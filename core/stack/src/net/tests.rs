@@ -893,6 +893,71 @@ fn a_datagram_whose_rest_does_not_come_is_reported_to_its_sender() {
     }
 }
 
+/// The last 8 bytes of the longest datagram, in the name of another host.
+fn last_fragment(src: &str, dst: &str, ident: u16) -> Vec<u8> {
+    const LAST: u16 = 65_504;
+    if ip(src).is_ipv4() {
+        let mut packet = ipv4_packet(src, dst, IpProtocol::UDP, &[0; 8]);
+        packet[4..6].copy_from_slice(&ident.to_be_bytes());
+        packet[6..8].copy_from_slice(&(LAST / 8).to_be_bytes());
+        packet[10..12].fill(0);
+        let sum = towpath_wire::checksum::finish(towpath_wire::checksum::sum(&packet[..20], 0));
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        return frame(MAC_B, MAC_A, EtherType::IPV4, &packet);
+    }
+    let ([high, low], [a, b]) = (LAST.to_be_bytes(), ident.to_be_bytes());
+    let payload = [IpProtocol::UDP.0, 0, high, low, 0, 0, a, b, 0, 0, 0, 0, 0, 0, 0, 0];
+    let packet = ipv6_packet(src, dst, IpProtocol::FRAGMENT, 64, &payload);
+    frame(MAC_B, MAC_A, EtherType::IPV6, &packet)
+}
+
+#[test]
+fn fragments_in_a_hosts_name_do_not_silence_it() {
+    for (src, dst) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+        let (mut a, mut b) = pair(NONE);
+        for count in [17, 3000] {
+            for ident in 0..count {
+                assert!(b.receive(&last_fragment(src, dst, ident)).is_none());
+            }
+            a.send_udp(dst, 20_000).unwrap();
+            let (_, received) = exchange(&mut a, &mut b);
+            assert!(verify_transport(&local(only(received))), "{count} before it");
+        }
+    }
+}
+
+#[test]
+fn fragments_given_up_are_counted_by_the_limit() {
+    let (_, mut b) = pair(NONE);
+    let share = limits::REASSEMBLY_SOURCE_DATAGRAMS_MAX as u16;
+    for ident in 0..share + 3 {
+        b.receive(&last_fragment("10.0.0.1", "10.0.0.2", ident));
+    }
+    assert_eq!((b.net.counters.reassembly_source_full, b.net.counters.reassembly_full), (3, 0));
+    for source in 0..limits::REASSEMBLY_DATAGRAMS_MAX as u16 {
+        let [c, d] = source.to_be_bytes();
+        b.receive(&last_fragment(&format!("192.0.{c}.{d}"), "10.0.0.2", 1));
+    }
+    let full = b.net.counters.reassembly_full;
+    assert_eq!((b.net.counters.reassembly_source_full, full), (3, u64::from(share)));
+    assert_eq!(b.drops(DropReason::FragmentLimit), 3 + full);
+    b.pass(limits::REASSEMBLY_V4_TIME);
+    assert_eq!(b.drops(DropReason::FragmentTimeout), limits::REASSEMBLY_DATAGRAMS_MAX as u64);
+    // More pieces than a datagram may have.
+    let mut packet = ipv4_packet("10.0.0.1", "10.0.0.2", IpProtocol::UDP, &[0; 8]);
+    for n in 0..=limits::FRAGMENTS_MAX as u16 {
+        packet[6..8].copy_from_slice(&(0x2000 | 2 * n).to_be_bytes());
+        packet[10..12].fill(0);
+        let sum = towpath_wire::checksum::finish(towpath_wire::checksum::sum(&packet[..20], 0));
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        b.receive(&frame(MAC_B, MAC_A, EtherType::IPV4, &packet));
+    }
+    assert_eq!(
+        (b.net.counters.fragments_too_many, b.drops(DropReason::FragmentLimit)),
+        (1, 4 + full)
+    );
+}
+
 #[test]
 fn overlapping_fragments_from_the_link_give_nothing() {
     let (mut a, mut b) = pair(NONE);

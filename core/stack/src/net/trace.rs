@@ -40,6 +40,12 @@ pub struct NetCounters {
     pub fragments_received: u64,
     /// Packets put together from fragments.
     pub reassembled: u64,
+    /// Datagrams in reassembly given up because their source had its share.
+    pub reassembly_source_full: u64,
+    /// Datagrams in reassembly given up because all sources together had too much.
+    pub reassembly_full: u64,
+    /// Datagrams in reassembly lost because they were cut into too many fragments.
+    pub fragments_too_many: u64,
     /// ICMP errors sent.
     pub icmp_errors_sent: u64,
     /// ICMP errors not sent because of the rate limit.
@@ -72,6 +78,9 @@ impl NetCounters {
             fragmented,
             fragments_received,
             reassembled,
+            reassembly_source_full,
+            reassembly_full,
+            fragments_too_many,
             icmp_errors_sent,
             icmp_errors_limited,
             icmp_errors_received,
@@ -91,6 +100,9 @@ impl NetCounters {
             ("fragmented", fragmented),
             ("fragments_received", fragments_received),
             ("reassembled", reassembled),
+            ("reassembly_source_full", reassembly_source_full),
+            ("reassembly_full", reassembly_full),
+            ("fragments_too_many", fragments_too_many),
             ("icmp_errors_sent", icmp_errors_sent),
             ("icmp_errors_limited", icmp_errors_limited),
             ("icmp_errors_received", icmp_errors_received),
