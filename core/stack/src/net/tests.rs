@@ -919,7 +919,7 @@ fn fragments_in_a_hosts_name_do_not_silence_it() {
             for ident in 0..count {
                 assert!(b.receive(&last_fragment(src, dst, ident)).is_none());
             }
-            a.send_udp(dst, 20_000).unwrap();
+            a.send_udp(dst, 64_000).unwrap();
             let (_, received) = exchange(&mut a, &mut b);
             assert!(verify_transport(&local(only(received))), "{count} before it");
         }

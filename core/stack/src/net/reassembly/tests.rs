@@ -205,7 +205,7 @@ fn who_is_spoofed_is_heard_all_the_same() {
             world.spoof(src, ident);
         }
         assert!(world.reassembly.bytes < 17 * 1200, "what was received is charged");
-        assert!(world.arrives(key(src, 1000), 20_000, |_, _| {}));
+        assert!(world.arrives(key(src, 1000), 64_000, |_, _| {}));
         assert_eq!(given_up(&mut world), (0, 0));
         // Thousands, and some between any two of its own.
         for ident in 0..3000 {
