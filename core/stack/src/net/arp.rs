@@ -127,6 +127,8 @@ impl Net {
         let bytes = packet.push_back(len).expect("taken with room");
         header.emit(bytes);
         message.emit(&mut bytes[ethernet::HEADER_LEN..]);
-        self.push_output(iface, packet);
+        if let Some(packet) = self.admit(iface, packet, pool) {
+            self.push_output(iface, packet);
+        }
     }
 }

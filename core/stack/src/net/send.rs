@@ -116,10 +116,9 @@ impl Net {
             self.drop(route.iface, packet, DropReason::HostScope, pool);
             return Ok(());
         }
-        if self.ifaces[route.iface.index()].output.len() >= OUTPUT_LEN_MAX {
-            self.drop(route.iface, packet, DropReason::OutputFull, pool);
+        let Some(mut packet) = self.admit(route.iface, packet, pool) else {
             return Err(SendError::QueueFull);
-        }
+        };
         fit_segments(&mut packet, mtu.saturating_sub(ip_len));
         let whole = packet.meta.segmentation.is_some() || len <= mtu;
         if let Some(at) = checksum_offset {
@@ -276,6 +275,21 @@ impl Net {
         }
     }
 
+    /// The packet, or what becomes frames of it, if the device's queue is not full; else it is dropped. For
+    /// everything that this host sends: answers to a flood of questions too, while the device is blocked.
+    pub(super) fn admit(
+        &mut self,
+        iface: IfaceId,
+        packet: Packet,
+        pool: &mut Pool,
+    ) -> Option<Packet> {
+        if self.ifaces[iface.index()].output.len() < OUTPUT_LEN_MAX {
+            return Some(packet);
+        }
+        self.drop(iface, packet, DropReason::OutputFull, pool);
+        None
+    }
+
     /// Makes frames of an IP packet whose neighbour is known.
     pub(super) fn transmit(
         &mut self,
@@ -285,6 +299,7 @@ impl Net {
         mtu: u32,
         pool: &mut Pool,
     ) {
+        let Some(packet) = self.admit(iface, packet, pool) else { return };
         let offloads = self.ifaces[iface.index()].offloads;
         if let Some(how) = packet.meta.segmentation {
             let device = offloads.checksum
@@ -336,7 +351,7 @@ impl Net {
         self.push_output(iface, packet);
     }
 
-    /// Hands a finished frame to the device.
+    /// Hands a finished frame to the device, which had room for what it is a part of.
     pub(super) fn push_output(&mut self, iface: IfaceId, packet: Packet) {
         self.count_sent(&packet);
         self.ifaces[iface.index()].output.push_back(packet);

@@ -946,7 +946,7 @@ fn fragments_given_up_are_counted_by_the_limit() {
     // More pieces than a datagram may have.
     let mut packet = ipv4_packet("10.0.0.1", "10.0.0.2", IpProtocol::UDP, &[0; 8]);
     for n in 0..=limits::FRAGMENTS_MAX as u16 {
-        packet[6..8].copy_from_slice(&(0x2000 | 2 * n).to_be_bytes());
+        packet[6..8].copy_from_slice(&(0x2000 + 2 * n).to_be_bytes());
         packet[10..12].fill(0);
         let sum = towpath_wire::checksum::finish(towpath_wire::checksum::sum(&packet[..20], 0));
         packet[10..12].copy_from_slice(&sum.to_be_bytes());
@@ -1012,6 +1012,56 @@ fn a_full_output_refuses_and_counts() {
         assert_eq!(sent.is_err(), n == limits::OUTPUT_LEN_MAX);
     }
     assert_eq!(a.drops(DropReason::LoopbackFull), 1);
+}
+
+#[test]
+fn a_full_output_takes_no_answers_to_floods_either() {
+    let (mut a, _) = pair(NONE);
+    a.pass(Duration::from_secs(5));
+    a.sent();
+    while a.send_udp("10.0.0.2", 1).is_ok() {}
+    assert_eq!(
+        (a.net.output(ETH).len(), a.drops(DropReason::OutputFull)),
+        (limits::OUTPUT_LEN_MAX, 1)
+    );
+    let request = arp::Packet {
+        op: arp::Op::Request,
+        sender_mac: MAC_B,
+        sender_ip: [10, 0, 0, 2].into(),
+        target_mac: MacAddr::UNSPECIFIED,
+        target_ip: [10, 0, 0, 1].into(),
+    };
+    let mut asked = [0; arp::PACKET_LEN];
+    request.emit(&mut asked);
+    let ends: (Ipv6Addr, Ipv6Addr) = ("fd00::2".parse().unwrap(), "fd00::1".parse().unwrap());
+    let mut solicit = vec![0; ndp::MESSAGE_LEN_MAX];
+    let len =
+        Message::NeighborSolicit { target: ends.1, source_ll: Some(MAC_B) }.emit(&mut solicit);
+    solicit.truncate(len);
+    icmpv6::fill_checksum(&mut solicit, ends.0, ends.1);
+    let solicit = ipv6_packet("fd00::2", "fd00::1", IpProtocol::ICMPV6, 255, &solicit);
+    let mut ping = vec![8, 0, 0, 0, 0, 1, 0, 1];
+    icmpv4::fill_checksum(&mut ping);
+    let ping = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::ICMP, &ping);
+    for (ethertype, packet) in
+        [(EtherType::ARP, &asked[..]), (EtherType::IPV6, &solicit), (EtherType::IPV4, &ping)]
+    {
+        let before = a.drops(DropReason::OutputFull);
+        for _ in 0..10 {
+            assert!(a.receive(&frame(MAC_A, MAC_B, ethertype, packet)).is_none());
+        }
+        assert_eq!(a.drops(DropReason::OutputFull), before + 10);
+    }
+    // Reports, solicitations and announcements wait for nothing.
+    a.net.join_group(a.now, ETH, ip("239.1.2.3"));
+    a.net.join_group(a.now, ETH, ip("ff02::77"));
+    a.net.add_address(a.now, ETH, prefix("10.0.0.99/24"));
+    a.send_udp("10.0.0.77", 1).unwrap_err();
+    a.pass(Duration::from_secs(5));
+    assert_eq!(a.net.output(ETH).len(), limits::OUTPUT_LEN_MAX);
+    a.sent();
+    assert!(a.receive(&frame(MAC_A, MAC_B, EtherType::ARP, &asked)).is_none());
+    assert_eq!(a.sent().len(), 1);
 }
 
 #[test]
