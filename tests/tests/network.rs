@@ -285,7 +285,7 @@ fn groups_are_reached_as_far_as_the_sender_says() {
         return;
     }
     let script = program("scopes.py");
-    let line = ["python3", "-B", &script, "eth0"];
+    let line = ["python3", "-B", &script, "eth0", "10.77.0.2"];
     let kernel = Namespace::new();
     // The other end has no addresses of its own: what it received is the link's, never the host's.
     let links = "set -e; ip link add eth0 type veth peer name other; sysctl -qw net.ipv6.conf.other.disable_ipv6=1
@@ -297,9 +297,8 @@ fn groups_are_reached_as_far_as_the_sender_says() {
             kernel.run(&["ip", "-6", "addr", "show", "dev", "eth0", "scope", "link"]).stdout;
         shown.contains("fe80") && !shown.contains("tentative")
     });
-    let on = |line: &[&str]| [line, &["10.77.0.2"]].concat();
-    let theirs = kernel.run(&on(&line)).ok().stdout;
-    let ours = run(&Namespace::new(), Mode::Tap, &[], &on(&line)).ok().stdout;
+    let theirs = kernel.run(&line).ok().stdout;
+    let ours = run(&Namespace::new(), Mode::Tap, &[], &line).ok().stdout;
     assert_eq!(ours, theirs);
     // The kernel is no witness if its link was not looked at.
     assert!(theirs.contains("on the link [5]") && theirs.contains("heard [0] on the link []"));
