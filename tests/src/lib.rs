@@ -3,6 +3,7 @@
 //!
 //! Everything here undoes itself on drop, by id: a test that fails leaves nothing behind.
 #![forbid(unsafe_code)]
+#![allow(clippy::print_stderr)] // For whoever reads why a test failed.
 
 mod namespace;
 mod process;

@@ -1,4 +1,5 @@
 //! The project's own chores: `cargo xtask test` is what CI runs, the rest are its parts.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Chores talk to who runs them.
 #![forbid(unsafe_code)]
 
 mod bench;

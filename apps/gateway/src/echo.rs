@@ -22,6 +22,7 @@ use crate::gateway::{Context, Shared};
 use crate::icmp::About;
 use crate::idle::IdleTable;
 use crate::limits::{DATAGRAMS_PER_TURN, ECHO_IDLE_NS, PLAIN_TTL};
+use crate::notice::Notice;
 use crate::slab;
 use crate::sys::{self, Destination, IpOption};
 
@@ -184,10 +185,7 @@ impl EchoFlows {
         shared.counters.echo_not_permitted += 1;
         if !self.warned {
             self.warned = true;
-            eprintln!(
-                "towpath: pings get no answer: this user may not send them \
-                 (sysctl net.ipv4.ping_group_range)"
-            );
+            (shared.tell)(Notice::PingNotPermitted);
         }
     }
 

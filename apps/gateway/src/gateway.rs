@@ -27,6 +27,7 @@ use crate::limits::{
     UDP_FLOWS_MAX,
 };
 use crate::link::{Link, OFFLOADS};
+use crate::notice::Notice;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
 
@@ -67,6 +68,8 @@ pub(crate) struct Shared {
     /// One datagram, or train of them, on its way.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) now_ns: u64,
+    /// Who hears what the user should know.
+    pub(crate) tell: Box<dyn Fn(Notice)>,
 }
 
 /// What serving flows takes.
@@ -108,6 +111,7 @@ impl Gateway {
             fifos: FifoPool::default(),
             scratch: vec![0; SCRATCH_LEN].into_boxed_slice(),
             now_ns,
+            tell: Box::new(drop),
         };
         let host = GatewayHost {
             shared,
@@ -125,6 +129,11 @@ impl Gateway {
             unheard: false,
             events: Box::new([const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX]),
         })
+    }
+
+    /// Gives `tell` what the user of the program should know; nobody hears it otherwise.
+    pub fn on_notice(&mut self, tell: impl Fn(Notice) + 'static) {
+        self.host.shared.tell = Box::new(tell);
     }
 
     /// Listens on the host for the program: on all of `forwards` or on none. Returns the addresses

@@ -36,6 +36,7 @@ mod idle;
 pub mod limits;
 mod link;
 mod mapping;
+mod notice;
 mod slab;
 #[allow(unsafe_code)] // The system calls on FIFO memory; see there.
 mod sys;
@@ -45,3 +46,4 @@ mod udp;
 pub use config::{Forward, ForwardError, ForwardProtocol, GatewayConfig};
 pub use counters::Counters;
 pub use gateway::Gateway;
+pub use notice::Notice;

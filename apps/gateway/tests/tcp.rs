@@ -1,5 +1,7 @@
 //! Connections of the program to services of the host.
 
+#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+
 mod world;
 
 use std::io::{Read, Write};

@@ -3,7 +3,7 @@
 //! `run` is the whole of it: look at PROGRAM (`program`), build the stack and its uplink on a thread
 //! (`uplink`, `tap_network`), start PROGRAM with the preload library (`preload`, `child`), and stay between it and
 //! the outside until both have ended (`supervise`, `signals`). `ss` asks running instances over a
-//! socket (`instance`).
+//! socket (`instance`). What there is to say goes by way of `messages`, which nothing waits for.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,7 @@ mod child;
 mod error;
 mod folder;
 mod instance;
+mod messages;
 mod output;
 mod preload;
 mod program;
@@ -38,7 +39,7 @@ fn main() -> std::process::ExitCode {
         }
     };
     let code = result.unwrap_or_else(|error| {
-        eprintln!("towpath: {error:#}");
+        messages::error(&format!("{error:#}"));
         error::exit_code(&error)
     });
     code.into()

@@ -1,6 +1,7 @@
 //! `towpath run`, from the command line to the exit status.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -12,67 +13,78 @@ use towpath_pcap::{CaptureFile, Direction, SNAPLEN_DEFAULT};
 use crate::args::RunArgs;
 use crate::child::{Child, Ended};
 use crate::instance::Instance;
+use crate::messages::Messages;
+use crate::preload::{self, Library};
 use crate::signals::{self, Signals};
 use crate::ss::{Answer, Proto, Socket};
-use crate::supervise::{Observer, supervise};
+use crate::supervise::{Observer, asked_to_end, supervise};
 use crate::uplink::{Plan, random};
-use crate::{preload, program, stats};
+use crate::{program, stats};
 
 /// Runs PROGRAM; its exit status, or death by its signal.
 pub fn run(args: &RunArgs) -> Result<u8> {
     let path = program::preflight(&args.program[0])?;
     let library = preload::library()?;
     let capture = args.pcap.as_deref().map(open_capture).transpose()?;
-    let plan = Plan::new(args, capture.clone())?;
     let signals = Signals::block()?;
+    let result = run_beside(args, &path, &library, capture, &signals);
+    if result.is_err() {
+        // The error is written next, and a signal must end that if nobody reads it.
+        signals.unblock();
+    }
+    result
+}
+
+/// The run from where signals are only passed on.
+fn run_beside(
+    args: &RunArgs,
+    path: &Path,
+    library: &Library,
+    capture: Option<CaptureFile>,
+    signals: &Signals,
+) -> Result<u8> {
+    let messages = Messages::start(args.quiet).context("a thread for messages")?;
+    let plan = Plan::new(args, capture.clone(), messages.clone())?;
     let limit = raise_descriptor_limit();
 
     let stack = StackThread::start(plan.clone())?;
-    let say = |line: &str| {
-        if !args.quiet {
-            eprintln!("towpath: {line}");
-        }
-    };
     if !stack.facts.is_empty() {
-        say(&format!("{}; Ctrl-C ends", stack.facts));
+        messages.say(&format!("{}; Ctrl-C ends", stack.facts));
     }
     let remote = stack.remote.clone();
     let words = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let instance = serve_sockets(remote.clone(), words);
     if let Err(error) = &instance {
-        say(&format!("`towpath ss` cannot see this run: {error:#}"));
+        messages.say(&format!("`towpath ss` cannot see this run: {error:#}"));
     }
 
     let child = {
         // PROGRAM gets the limit that towpath was started with.
         let _own = limit.lowered();
-        Child::start(
-            &path,
-            &args.program,
-            library.path(),
-            stack.control.as_fd(),
-            signals.original(),
-        )?
+        let control = stack.control.as_fd();
+        Child::start(path, &args.program, library.path(), control, signals.original())?
     };
     let name = args.program[0].to_string_lossy();
-    let observer = Messages { remote, say: &say, name: &name };
+    let observer = RunObserver { remote, messages: &messages, name: &name };
     let stack = stack.handed_over();
-    let ended = supervise(&child, stack.ended.as_fd(), &signals, &observer);
+    let ended = supervise(&child, stack.ended.as_fd(), signals, &observer);
     drop(instance);
     let report = stack.finish(&observer.remote)?;
     if let Some(format) = args.stats {
-        eprint!("{}", stats::render(format, &report.counters, &plan.port_counters())?);
+        messages.put(stats::render(format, &report.counters, &plan.port_counters())?);
     }
     if let Some(Err(error)) = capture.map(|capture| capture.finish()) {
-        eprintln!("towpath: the capture is incomplete: {error}");
+        messages.put_error(&format!("the capture is incomplete: {error}"));
     }
+    // Whoever reads slowly gets all of it; a signal says that nobody will.
+    messages.finish(|| !asked_to_end(signals).unwrap_or(true));
     Ok(match ended? {
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     })
 }
 
-fn open_capture(path: &std::path::Path) -> Result<CaptureFile> {
+fn open_capture(path: &Path) -> Result<CaptureFile> {
     let context = || format!("--pcap {}", path.display());
     let file = std::fs::File::create(path).with_context(context)?;
     CaptureFile::new(Box::new(file), SNAPLEN_DEFAULT).with_context(context)
@@ -158,20 +170,20 @@ fn record(file: &CaptureFile, dropped: &DroppedPacket<'_>) {
     file.dropped(dropped.now_ns, iface, direction, dropped.reason, dropped.bytes);
 }
 
-struct Messages<'a> {
+struct RunObserver<'a> {
     remote: Remote,
-    say: &'a dyn Fn(&str),
+    messages: &'a Messages,
     name: &'a str,
 }
 
-impl Observer for Messages<'_> {
+impl Observer for RunObserver<'_> {
     fn lingering(&self) {
         let name = self.name;
         match self.remote.left() {
-            Ok(Left { processes: 0, unsent }) => (self.say)(&format!(
+            Ok(Left { processes: 0, unsent }) => self.messages.post(&format!(
                 "{name} has ended, towpath is still sending its last {unsent} bytes; Ctrl-C cuts them off"
             )),
-            Ok(_) => (self.say)(&format!(
+            Ok(_) => self.messages.post(&format!(
                 "{name} has ended, processes that it started still use the stack; Ctrl-C ends"
             )),
             // It has just ended.
@@ -210,7 +222,7 @@ fn socket(entry: &SocketEntry) -> Option<Socket> {
         remote: addr(&entry.remote),
         cwnd: entry.cwnd,
         rtt_us: entry.rtt_us,
-        congestion: entry.congestion.map(str::to_owned),
+        congestion: entry.congestion.map(Into::into),
         tcp: entry.tcp.clone(),
         holder: entry.pid,
     })

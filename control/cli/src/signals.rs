@@ -44,6 +44,12 @@ impl Signals {
         Ok(Self { fd, original, ignored })
     }
 
+    /// Ends the blocking: they do again what they did before.
+    pub fn unblock(&self) {
+        // Fails for a bad argument only, and this is a mask that the kernel gave.
+        let _ = self.original.thread_set_mask();
+    }
+
     /// The mask before, which PROGRAM gets.
     pub fn original(&self) -> &SigSet {
         &self.original

@@ -79,22 +79,30 @@ fn wait_for_stack(
         if !waits[1].revents().is_empty() {
             return Ok(());
         }
-        while let Some(Arrived { signal, .. }) = signals.next()? {
-            match signal {
-                Signal::SIGTSTP => act(signal)?,
-                Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP
-                    if !signals.is_ignored(signal) =>
-                {
-                    // Whoever asks twice does not want to wait for the stack's own end.
-                    if std::mem::replace(&mut stopping, true) {
-                        return Ok(());
-                    }
-                    observer.stop();
-                }
-                _ => {}
+        while asked_to_end(signals)? {
+            // Whoever asks twice does not want to wait for the stack's own end.
+            if std::mem::replace(&mut stopping, true) {
+                return Ok(());
             }
+            observer.stop();
         }
     }
+}
+
+/// Whether a signal has arrived that ends towpath, now that PROGRAM has ended; the first of several.
+pub fn asked_to_end(signals: &Signals) -> Result<bool> {
+    while let Some(Arrived { signal, .. }) = signals.next()? {
+        match signal {
+            Signal::SIGTSTP => act(signal)?,
+            Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP
+                if !signals.is_ignored(signal) =>
+            {
+                return Ok(true);
+            }
+            _ => {}
+        }
+    }
+    Ok(false)
 }
 
 fn wait(fds: &mut [PollFd<'_>], patience: Option<&Timespec>) -> Result<usize> {

@@ -14,6 +14,7 @@ use towpath_wire::{MacAddr, Prefix};
 
 use crate::args::{Congestion, Protocol, Publish, RunArgs};
 use crate::error::{ExitCode, Failure};
+use crate::messages::Messages;
 use crate::stats::{Counted, PortCounters};
 use crate::tap_network::Choosing;
 
@@ -29,6 +30,7 @@ pub struct Plan {
     pub host_loopback: bool,
     pub congestion: Congestion,
     pub capture: Option<CaptureFile>,
+    pub messages: Messages,
     pub port_counters: Arc<Mutex<PortCounters>>,
 }
 
@@ -50,7 +52,7 @@ const ADDRESSES_ROOTLESS: [&str; 2] = ["10.0.2.15/24", "fd00:2::15/64"];
 const INTERFACE_NAME: &str = "eth0";
 
 impl Plan {
-    pub fn new(args: &RunArgs, capture: Option<CaptureFile>) -> Result<Self> {
+    pub fn new(args: &RunArgs, capture: Option<CaptureFile>, messages: Messages) -> Result<Self> {
         let tap = args.tap.clone().map(|name| Some(name).filter(|name| !name.is_empty()));
         let mtu = args.mtu.unwrap_or(if tap.is_some() { MTU_TAP } else { MTU_ROOTLESS });
         Ok(Self {
@@ -61,6 +63,7 @@ impl Plan {
             host_loopback: !args.no_host_loopback,
             congestion: args.congestion,
             capture,
+            messages,
             port_counters: Arc::default(),
         })
     }
@@ -101,6 +104,8 @@ impl Plan {
         let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
         let program = program.context("an address is given or there is a default")?;
         let mut gateway = Gateway::new(config, now_ns()).context("the gateway")?;
+        let messages = self.messages.clone();
+        gateway.on_notice(move |notice| messages.post(&notice.to_string()));
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
         let bound = gateway.listen(&forwards).map_err(|error| port_taken(&error, &self.publish))?;
         let lines: Vec<_> =

@@ -1,6 +1,8 @@
 //! The device against the kernel, each test in a network namespace of its own. They need root (or
 //! CAP_SYS_ADMIN and CAP_NET_ADMIN) and /dev/net/tun, and say so when they cannot run.
 
+#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -4,6 +4,8 @@
 //! and TOWPATH_CONTROL set; the case then runs in the child, which uses std and libc like any
 //! program.
 
+#![allow(clippy::print_stdout)] // For whoever reads the output of the tests.
+
 mod harness;
 
 mod polling;

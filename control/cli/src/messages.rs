@@ -1,0 +1,206 @@
+//! What towpath has to say, on standard error.
+//!
+//! Standard error may be closed: then the message is lost, and nothing else (`eprintln!` would panic).
+//! Or it is a pipe that nobody reads: a write to it waits, possibly for ever. While PROGRAM runs that must
+//! happen to no thread that something depends on, neither the engine's, on which connections live, nor
+//! the main one, which passes signals on. So a thread of its own writes.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Messages that wait while standard error takes nothing. A run has a handful to tell.
+const QUEUE_MAX: usize = 64;
+/// How long [`Messages::say`] waits for its line to be written: enough for any reader that is there.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How often [`Messages::finish`] asks whether it shall go on.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// Writes it now, by this thread, as `towpath` is not or no longer responsible for PROGRAM.
+pub fn write(text: &str) {
+    // A closed standard error leaves nobody to tell.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// A line as the user sees it.
+fn line(text: &str) -> String {
+    format!("towpath: {text}\n")
+}
+
+/// Tells the user why nothing came of the command.
+pub fn error(text: &str) {
+    write(&line(text));
+}
+
+/// Lines on their way to standard error; a handle that can be cloned and sent.
+#[derive(Debug, Clone)]
+pub struct Messages {
+    shared: Arc<Shared>,
+    quiet: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<String>,
+    /// One has been taken and is not written yet.
+    writing: bool,
+    /// One is more than a remark.
+    awaited: bool,
+    lost: u64,
+}
+
+impl Messages {
+    /// Starts the thread that writes; with `quiet` remarks are not told.
+    pub fn start(quiet: bool) -> std::io::Result<Self> {
+        Self::start_with(quiet, write)
+    }
+
+    fn start_with(quiet: bool, write: impl Fn(&str) + Send + 'static) -> std::io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let of_thread = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("towpath-stderr".into())
+            .spawn(move || of_thread.write_all(write))?;
+        Ok(Self { shared, quiet })
+    }
+
+    /// A remark, from any thread: this does not wait for standard error.
+    pub fn post(&self, text: &str) {
+        if !self.quiet {
+            self.queue(line(text), false);
+        }
+    }
+
+    /// A remark, before what comes next if standard error takes it.
+    pub fn say(&self, text: &str) {
+        self.post(text);
+        self.wait_until(patience());
+    }
+
+    /// What the user asked for, or must know, as it is; [`Self::finish`] waits for it.
+    pub fn put(&self, text: String) {
+        self.queue(text, true);
+    }
+
+    fn queue(&self, text: String, awaited: bool) {
+        let mut queue = self.shared.lock();
+        queue.awaited |= awaited;
+        if queue.waiting.len() < QUEUE_MAX {
+            queue.waiting.push_back(text);
+        } else {
+            queue.lost += 1;
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// The same for a line about something that went wrong.
+    pub fn put_error(&self, text: &str) {
+        self.put(line(text));
+    }
+
+    /// Waits until everything is written: for what was [put](Self::put) as long as `go_on` says so,
+    /// for mere remarks not long.
+    pub fn finish(&self, go_on: impl FnMut() -> bool) {
+        let awaited = self.shared.lock().awaited;
+        if awaited { self.wait_until(go_on) } else { self.wait_until(patience()) }
+    }
+
+    fn wait_until(&self, mut go_on: impl FnMut() -> bool) {
+        let mut queue = self.shared.lock();
+        while (queue.writing || !queue.waiting.is_empty()) && go_on() {
+            let waited = self.shared.changed.wait_timeout(queue, ASK_EVERY);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// True for [`PATIENCE`] from now on.
+fn patience() -> impl FnMut() -> bool {
+    let end = Instant::now() + PATIENCE;
+    move || Instant::now() < end
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread: ends with the process.
+    fn write_all(&self, write: impl Fn(&str)) {
+        loop {
+            let mut queue = self.lock();
+            queue.writing = false;
+            self.changed.notify_all();
+            let text = loop {
+                match queue.waiting.pop_front() {
+                    Some(text) => break text,
+                    None => {
+                        queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner)
+                    }
+                }
+            };
+            queue.writing = true;
+            let lost = std::mem::take(&mut queue.lost);
+            drop(queue);
+            if lost > 0 {
+                write(&line(&format!("{lost} messages were lost")));
+            }
+            write(&text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_reader_that_takes_nothing_holds_nobody_up_and_loses_the_rest() {
+        let (sender, written) = channel();
+        let (go, gate) = channel::<()>();
+        let messages = Messages::start_with(false, move |text| {
+            let _ = gate.recv();
+            let _ = sender.send(text.to_owned());
+        })
+        .unwrap();
+        // One is being written, the queue is full, two find no room.
+        messages.say("0");
+        for n in 1..=QUEUE_MAX + 2 {
+            messages.post(&n.to_string());
+        }
+        messages.finish(|| unreachable!("remarks are not worth a question"));
+        messages.put("too late\n".into());
+        let mut asked = 0;
+        messages.finish(|| {
+            asked += 1;
+            asked < 3
+        });
+        assert_eq!(asked, 3);
+        assert!(written.try_recv().is_err());
+        drop(go);
+        messages.finish(|| true);
+        let lines: Vec<_> = written.try_iter().collect();
+        assert_eq!(lines.len(), QUEUE_MAX + 2);
+        assert_eq!(lines[..3], ["towpath: 0\n", "towpath: 3 messages were lost\n", "towpath: 1\n"]);
+        assert_eq!(lines[QUEUE_MAX + 1], format!("towpath: {QUEUE_MAX}\n"));
+    }
+
+    #[test]
+    fn quiet_is_about_remarks() {
+        let (sender, written) = channel();
+        let send = move |text: &str| drop(sender.send(text.to_owned()));
+        let messages = Messages::start_with(true, send).unwrap();
+        messages.say("a remark");
+        messages.put("counters\n".into());
+        messages.finish(|| true);
+        assert_eq!(written.try_iter().collect::<Vec<_>>(), ["counters\n"]);
+    }
+}

@@ -1,0 +1,136 @@
+//! Standard error that is closed, or that nobody reads: what towpath has to say gets lost, and nothing else.
+
+use std::process::{Command, Output};
+
+fn towpath() -> &'static str {
+    env!("CARGO_BIN_EXE_towpath")
+}
+
+fn bash(script: &str) -> Output {
+    Command::new("bash").args(["-c", script, towpath()]).output().expect("bash")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Standard error is a pipe whose reader has gone.
+#[test]
+fn a_closed_standard_error_changes_no_exit_status() {
+    let cases = [
+        ("run --stats -- sh -c 'exit 3'", "3"),
+        ("run --stats=json -- true", "0"),
+        ("run -p 127.0.0.1:0:80 -- true", "2"),
+        ("run -- no-such-program", "127"),
+        ("juggle", "2"),
+        // The line about what is left behind comes after two seconds.
+        ("run -- sh -c 'sleep 3 & exit 4'", "4"),
+    ];
+    for (words, wanted) in cases {
+        let script = format!("exec 2> >(exec true); wait $!; \"$0\" {words}; echo $?");
+        let output = bash(&script);
+        assert_eq!(stdout(&output), format!("{wanted}\n"), "{words}");
+    }
+    // As an operator meets it.
+    let output = bash(
+        "{ \"$0\" run --stats -- sh -c 'sleep 0.2; exit 5'; echo $? >&3; } 3>&1 2>&1 | head -c 0",
+    );
+    assert_eq!(stdout(&output), "", "the pipe is gone");
+    let output = bash(
+        "exec 3>&1; { \"$0\" run --stats -- sh -c 'echo x; sleep 0.2; exit 5' 2>&1; echo $? >&3; } | head -n 1 >/dev/null",
+    );
+    assert_eq!(stdout(&output), "5\n");
+}
+
+/// Fills the pipe that is its child's standard error, which it never reads, and shows the child's output.
+const STALLED: &str = r#"
+import os, signal, subprocess, sys, time
+r, w = os.pipe()
+os.set_blocking(w, False)
+try:
+    while True: os.write(w, b'.' * 4096)
+except BlockingIOError: pass
+try:
+    while True: os.write(w, b'.')
+except BlockingIOError: pass
+os.set_blocking(w, True)
+run = subprocess.Popen([sys.argv[1], 'run', *sys.argv[3:]], stderr=w, stdout=subprocess.PIPE)
+try:
+    if sys.argv[2] != 'plain':
+        program = int(run.stdout.readline() if sys.argv[2] == 'term' else 0)
+        def stuck():
+            # Of the main thread: proc_pid_syscall(5), and write(2) on x86-64.
+            writes = open(f'/proc/{run.pid}/syscall').read().startswith('1 0x2 ')
+            return writes if sys.argv[2] == 'error' else not os.path.exists(f'/proc/{program}')
+        end = time.monotonic() + 60
+        while run.poll() is None and time.monotonic() < end:
+            if stuck(): run.send_signal(signal.SIGTERM)
+            time.sleep(.2)
+        print(run.poll())
+        run.kill()
+        sys.exit()
+    out, _ = run.communicate(timeout=60)
+    print(run.returncode, out.decode(), end='')
+except subprocess.TimeoutExpired:
+    print('stalled')
+    run.kill()
+"#;
+
+fn stalled(kind: &str, words: &[&str]) -> String {
+    let mut command = Command::new("python3");
+    command.args(["-c", STALLED, towpath(), kind]).args(words);
+    let output = command.output().expect("python3");
+    assert!(output.status.success(), "{output:?}");
+    stdout(&output)
+}
+
+/// The warning about pings comes from the engine's thread; connections live on that thread.
+#[test]
+fn a_standard_error_that_nobody_reads_stalls_no_connection() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root, to become a user who may not ping");
+        return;
+    }
+    let program = r#"
+import socket
+ping = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
+ping.sendto(bytes([8, 0, 0, 0, 0, 0, 0, 1]), ("192.0.2.1", 0))
+server = socket.create_server(("127.0.0.1", 80))
+client = socket.create_connection(server.getsockname())
+conn, _ = server.accept()
+for _ in range(100):
+    client.sendall(b"x" * 1000)
+    got = 0
+    while got < 1000: got += len(conn.recv(1000))
+print("echoed")
+"#;
+    // A namespace has a ping_group_range of its own, which holds nobody.
+    let script = "cp \"$0\" /tmp/towpath-stalled-$$ && trap 'rm -f /tmp/towpath-stalled-*' EXIT; \
+                  setpriv --reuid=1000 --regid=1000 --clear-groups python3 -c \"$1\" /tmp/towpath-stalled-$$ plain -- python3 -c \"$2\"";
+    let output = Command::new("unshare")
+        .args([
+            "-n",
+            "-m",
+            "bash",
+            "-c",
+            &format!("mount -t tmpfs -o mode=1777 none /tmp; {script}"),
+        ])
+        .args([towpath(), STALLED, program])
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+        .output()
+        .expect("unshare");
+    assert_eq!(stdout(&output), "0 echoed\n", "{output:?}");
+}
+
+/// Neither the start nor the end of the run waits for the reader, and a signal ends the last words.
+#[test]
+fn a_standard_error_that_nobody_reads_stalls_no_run() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let publish = format!("{}:80", taken.local_addr().expect("bound").port());
+    let words = ["-p", &publish, "--", "sh", "-c", "echo ran; exit 6"];
+    assert_eq!(stalled("error", &words).trim_end(), "-15", "the error that the port is taken");
+    drop(taken);
+    assert_eq!(stalled("plain", &words).trim_end(), "6 ran", "the facts at the start");
+    let words = ["--stats", "--", "sh", "-c", "echo $$; exit 7"];
+    assert_eq!(stalled("term", &words).trim_end(), "7", "the counters at the end");
+}
