@@ -286,8 +286,10 @@ Exit status:
 
 Environment:
   TOWPATH_PRELOAD  path of the preload library to use instead of the built-in
-  XDG_RUNTIME_DIR  where the library and the sockets of `towpath ss` are kept;
-                   /tmp/towpath-UID otherwise
+  XDG_RUNTIME_DIR  where the library and the sockets of `towpath ss` are kept,
+                   if only this user and root can change what is there;
+                   /tmp/towpath-UID otherwise. Root uses /run/towpath, or
+                   /var/lib/towpath where /run does not allow execution
   PROGRAM gets LD_PRELOAD (the library, in front of what was there),
   TOWPATH_CONTROL, and UV_USE_IO_URING=0, so that Node.js uses ordinary calls.
 
@@ -305,7 +307,8 @@ const SS_ABOUT: &str = "\
 Show the sockets of running stacks, in the columns of ss(8).
 
 Without -l or -a, listening sockets are left out; without -t and -u, all kinds are shown. Each \
-`towpath run` of this user is asked, or the one with the given process id; root asks everybody's.";
+`towpath run` of this user is asked, or the one with the given process id; root asks everybody's. A \
+run that does not answer is named on standard error. What other users' runs tell root is their word.";
 
 const COMPLETIONS_ABOUT: &str = "\
 Print a completion script for a shell to standard output.

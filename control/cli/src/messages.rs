@@ -166,14 +166,18 @@ mod tests {
     fn a_reader_that_takes_nothing_holds_nobody_up_and_loses_the_rest() {
         let (sender, written) = channel();
         let (go, gate) = channel::<()>();
+        let (begin, begun) = channel();
         let messages = Messages::start_with(false, move |text| {
+            let _ = begin.send(());
             let _ = gate.recv();
             let _ = sender.send(text.to_owned());
         })
         .unwrap();
         // One is being written, the queue is full, two find no room.
-        messages.say("0");
-        for n in 1..=QUEUE_MAX + 2 {
+        messages.post("0");
+        begun.recv().unwrap();
+        messages.say("1");
+        for n in 2..=QUEUE_MAX + 2 {
             messages.post(&n.to_string());
         }
         messages.finish(|| unreachable!("remarks are not worth a question"));

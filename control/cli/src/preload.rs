@@ -1,35 +1,41 @@
 //! The preload library: carried in this binary, written to a file that the dynamic loader can map.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FlockOperation, OFlags, StatVfsMountFlags, flock};
 
-use crate::folder;
+use crate::folder::{self, FOR_ALL, Folder, Lock, Refusal, Unfit};
 
 static LIBRARY: &[u8] = include_bytes!(env!("TOWPATH_PRELOAD_LIBRARY"));
 
-/// The file is named after its content: runs of different versions do not disturb each other, and
-/// a program that executes another one later still finds its own.
-const FILE_NAME: &str = concat!("libtowpath-", env!("TOWPATH_PRELOAD_HASH"), ".so");
+/// What the files of a version are called. The name comes from the content: runs of different versions
+/// do not disturb each other, and a program that executes another one later still finds its own.
+const VERSION: &str = concat!("libtowpath-", env!("TOWPATH_PRELOAD_HASH"));
 
 /// The library's file, which stays where it is as long as this is not dropped.
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
-    // With a shared lock on it, the sign that a run uses it.
-    _used: Option<File>,
+    refusals: Vec<Refusal>,
+    // The sign that a run uses it.
+    _used: Option<Lock>,
 }
 
 impl Library {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What the user should know about the folders that would have come first.
+    pub fn remarks(&self) -> impl Iterator<Item = String> {
+        let notable = self.refusals.iter().filter(|refusal| refusal.is_notable());
+        let folder = self.path.parent().unwrap_or(&self.path).display();
+        notable.map(move |refusal| format!("{refusal}; the library is in {folder}"))
     }
 }
 
@@ -39,24 +45,23 @@ pub fn library() -> Result<Library> {
         let path = Path::new(&path);
         let full = std::fs::canonicalize(path);
         let path = full.with_context(|| format!("TOWPATH_PRELOAD is {}", path.display()))?;
-        return Ok(Library { path, _used: None });
+        return Ok(Library { path, refusals: Vec::new(), _used: None });
     }
-    let mut folders = folder::candidates();
-    if rustix::process::geteuid().is_root() {
-        // Programs of root change to other users, who cannot look into root's runtime folder.
-        folders.reverse();
-    }
-    let mut refusals = Vec::new();
-    for folder in &folders {
-        match install(folder) {
-            Ok(library) => return Ok(library),
-            Err(error) => refusals.push(format!("{}: {error}", folder.display())),
+    match folder::first_that(install) {
+        Ok((library, refusals)) => Ok(Library { refusals, ..library }),
+        Err(refusals) => {
+            let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
+            bail!("no place for the preload library ({}): {}", reasons.join("; "), advice())
         }
     }
-    bail!(
-        "no place for the preload library ({}): set XDG_RUNTIME_DIR to a folder of yours that allows execution",
-        refusals.join("; ")
-    )
+}
+
+fn advice() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "make /var/lib/towpath a folder of root's that allows execution"
+    } else {
+        "set XDG_RUNTIME_DIR to a folder of yours that allows execution"
+    }
 }
 
 /// LD_PRELOAD with the library in front of what was there.
@@ -75,84 +80,85 @@ pub fn environment(library: &Path, before: Option<OsString>) -> OsString {
     out
 }
 
-fn install(folder: &Path) -> io::Result<Library> {
-    if folder.as_os_str().as_bytes().iter().any(|b| b":; $".contains(b)) {
-        return Err(io::Error::other("the dynamic loader cannot take such a path"));
-    }
-    folder::prepare(folder)?;
-    if rustix::fs::statvfs(folder)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
-        return Err(io::Error::other("mounted without execution"));
-    }
-    let path = folder.join(FILE_NAME);
-    for _ in 0..INSTALLS_MAX {
-        if let Some(used) = intact(&path) {
-            remove_unused(folder, FILE_NAME);
-            return Ok(Library { path, _used: Some(used) });
+fn install(folder: &Folder) -> Result<Library, Unfit> {
+    folder.check_execution()?;
+    let used = in_use(folder);
+    match write(folder) {
+        Ok(()) => {
+            remove_unused(folder, Some(VERSION));
+            let path = folder.path().join(library_of(VERSION));
+            Ok(Library { path, refusals: Vec::new(), _used: used })
         }
-        replace(&path)?;
+        Err(error) => {
+            // The lock's file as well.
+            drop(used);
+            remove_unused(folder, None);
+            Err(error.into())
+        }
+    }
+}
+
+/// Makes sure that the file is there with the library in it.
+fn write(folder: &Folder) -> io::Result<()> {
+    let file = library_of(VERSION);
+    for _ in 0..INSTALLS_MAX {
+        if folder.read(&file, LIBRARY.len()).is_ok_and(|content| content == LIBRARY) {
+            return Ok(());
+        }
+        folder.replace(&file, LIBRARY, FOR_ALL)?;
     }
     Err(io::Error::other("the library does not stay as it was written"))
 }
 
-/// Another starter may remove the file between its writing and its locking, but not again and again.
+/// Two starters may write the file at once, which ends with the same content.
 const INSTALLS_MAX: u32 = 8;
 
-/// The file, locked, if the library is what it holds.
-fn intact(path: &Path) -> Option<File> {
-    let file = open(path).ok()?;
-    // Whoever holds it exclusively is about to remove it, and looks at nothing else.
-    flock(&file, FlockOperation::LockShared).ok()?;
-    let (ours, there) = (file.metadata().ok()?, std::fs::symlink_metadata(path).ok()?);
-    if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {
-        return None;
-    }
-    let mut content = Vec::new();
-    (&file).take(LIBRARY.len() as u64 + 1).read_to_end(&mut content).ok()?;
-    (content == LIBRARY).then_some(file)
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)
-}
-
-/// Removes the libraries of other versions that no run uses. Best effort: they only take up room.
-fn remove_unused(folder: &Path, keep: &str) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let library = name
-            .to_str()
-            .filter(|name| name.starts_with("libtowpath-") && name.ends_with(".so"))
-            .filter(|name| *name != keep);
-        if library.is_some()
-            && let Ok(file) = open(&entry.path())
-            && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-        {
-            let _ = std::fs::remove_file(entry.path());
+/// Says that a run uses this version.
+///
+/// None where a file system has no locks, or where a process of this very user sits on the lock. Then
+/// the worst is that a run of another version takes the library for unused while this one goes on.
+fn in_use(folder: &Folder) -> Option<Lock> {
+    for _ in 0..LOCK_TRIES {
+        match folder.lock_shared(&lock_of(VERSION)) {
+            Ok(Some(lock)) => return Some(lock),
+            Ok(None) => std::thread::sleep(LOCK_AGAIN_AFTER),
+            Err(_) => return None,
         }
     }
+    None
 }
 
-/// Writes the file under another name and renames it: nobody ever sees half of it.
-fn replace(path: &Path) -> io::Result<()> {
-    let temporary = path.with_extension(std::process::id().to_string());
-    let result = write_new(&temporary).and_then(|()| std::fs::rename(&temporary, path));
-    if result.is_err() {
-        // Best effort: the first error is the one to tell.
-        let _ = std::fs::remove_file(&temporary);
-    }
-    result
+/// Whoever holds the lock exclusively removes two files and lets it go.
+const LOCK_TRIES: u32 = 20;
+const LOCK_AGAIN_AFTER: Duration = Duration::from_millis(5);
+
+fn library_of(version: &str) -> String {
+    format!("{version}.so")
 }
 
-fn write_new(path: &Path) -> io::Result<()> {
-    // Left over by a process of the same number that was killed here.
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+fn lock_of(version: &str) -> String {
+    format!("{version}.lock")
+}
+
+/// Removes the libraries of other versions that no run uses, and what was left half-written of them.
+/// Best effort: they only take up room.
+fn remove_unused(folder: &Folder, keep: Option<&str>) {
+    let names = folder.names().unwrap_or_default();
+    let version_of = |name: &str| -> Option<String> {
+        let (version, rest) = name.split_once('.')?;
+        let ours = version.starts_with("libtowpath-") && (rest == "lock" || rest.starts_with("so"));
+        ours.then(|| version.to_owned())
+    };
+    let mut versions: Vec<_> = names.iter().filter_map(|name| version_of(name)).collect();
+    versions.sort();
+    versions.dedup();
+    for version in versions.iter().filter(|version| Some(version.as_str()) != keep) {
+        if let Ok(Some(_unused)) = folder.lock_exclusive(&lock_of(version)) {
+            let its = |name: &&String| version_of(name).as_ref() == Some(version);
+            names.iter().filter(its).for_each(|name| folder.remove(name));
+            folder.remove(&lock_of(version));
+        }
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
-    // Whatever the umask is, other users must be able to load it.
-    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-    file.write_all(LIBRARY)
 }
 
 #[cfg(test)]
@@ -169,9 +175,16 @@ mod tests {
         assert_eq!(with("/run/lib.so:/a.so"), "/run/lib.so:/a.so");
     }
 
+    /// A folder of this test's own, and where it is.
+    fn scratch(name: &str) -> (PathBuf, Folder) {
+        let path = std::env::temp_dir().join(format!("towpath-{name}-{}", std::process::id()));
+        let folder = Folder::make(&path).unwrap();
+        (folder.path().to_owned(), folder)
+    }
+
     #[test]
     fn installed_and_repaired() {
-        let folder = std::env::temp_dir().join(format!("towpath-preload-{}", std::process::id()));
+        let (root, folder) = scratch("preload");
         let path = install(&folder).unwrap().path;
         assert_eq!(std::fs::read(&path).unwrap(), LIBRARY);
         // A torn or foreign file is replaced, and so is a link that leads elsewhere.
@@ -182,33 +195,48 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
         install(&folder).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), LIBRARY);
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
-        std::fs::remove_dir_all(&folder).unwrap();
+        // And one that others can write to, whatever it holds now.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        std::fs::set_permissions(&path, open).unwrap();
+        install(&folder).unwrap();
+        let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&path).unwrap());
+        assert_eq!(mode & 0o777, 0o644);
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 2, "the library and its lock");
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_somebody_sits_on_holds_nobody_up() {
+        let (root, folder) = scratch("held");
+        let _held = folder.lock_exclusive(&lock_of(VERSION)).unwrap().unwrap();
+        let library = install(&folder).unwrap();
+        assert!(library.path().exists() && library._used.is_none());
+        std::fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]
     fn other_versions_go_when_nobody_uses_them() {
-        let folder = std::env::temp_dir().join(format!("towpath-versions-{}", std::process::id()));
+        let (root, folder) = scratch("versions");
         let run = install(&folder).unwrap();
-        let [unused, used, other] =
-            ["libtowpath-1.so", "libtowpath-2.so", "notes.so"].map(|name| folder.join(name));
-        for path in [&unused, &used, &other] {
+        let files = ["libtowpath-1.so", "libtowpath-1.so.0123", "libtowpath-2.so", "notes.so"];
+        let files = files.map(|name| root.join(name));
+        for path in &files {
             std::fs::write(path, "another version").unwrap();
         }
-        let its_run = open(&used).unwrap();
-        flock(&its_run, FlockOperation::LockShared).unwrap();
+        let its_run = folder.lock_shared("libtowpath-2.lock").unwrap().unwrap();
         let second = install(&folder).unwrap();
-        let there = || [&unused, &used, &other, &run.path].map(|path| path.exists());
-        assert_eq!(there(), [false, true, true, true]);
+        let there = || (files.each_ref().map(|path| path.exists()), run.path.exists());
+        assert_eq!(there(), ([false, false, true, true], true));
         drop(its_run);
         drop(second);
         // What another version's starter does: ours is in use.
-        remove_unused(&folder, "libtowpath-3.so");
-        assert_eq!(there(), [false, false, true, true]);
+        remove_unused(&folder, Some("libtowpath-3"));
+        assert_eq!(there(), ([false, false, false, true], true));
         let path = run.path().to_owned();
         drop(run);
-        remove_unused(&folder, "libtowpath-3.so");
+        remove_unused(&folder, Some("libtowpath-3"));
         assert!(!path.exists());
-        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 1, "notes.so, and no lock");
+        std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -44,6 +44,7 @@ fn run_beside(
     signals: &Signals,
 ) -> Result<u8> {
     let messages = Messages::start(args.quiet).context("a thread for messages")?;
+    library.remarks().for_each(|remark| messages.say(&remark));
     let plan = Plan::new(args, capture.clone(), messages.clone())?;
     let limit = raise_descriptor_limit();
 

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use towpath_engine::TcpFigures;
 
 use crate::args::SsArgs;
 use crate::error::{ExitCode, Failure};
-use crate::instance;
+use crate::instance::{self, NoAnswer};
+use crate::messages;
 
 /// What an instance answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,7 +30,7 @@ pub struct Answer {
 pub struct Socket {
     pub proto: Proto,
     /// As ss(8) spells it: ESTAB, LISTEN, UNCONN, TIME-WAIT, …
-    pub state: String,
+    pub state: Word,
     /// Unread bytes; of a listener, connections to accept.
     pub recv_q: u64,
     /// Unacknowledged bytes; of a listener, the backlog.
@@ -42,7 +43,7 @@ pub struct Socket {
     pub cwnd: u32,
     /// Smoothed round trip in microseconds.
     pub rtt_us: u32,
-    pub congestion: Option<String>,
+    pub congestion: Option<Word>,
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
     /// A process that holds it; 0: none any more.
@@ -67,26 +68,67 @@ impl Proto {
     }
 }
 
+/// A word that a terminal shows as it is: an answer may come from another user, to root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Word(String);
+
+impl Word {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What the source says needs no check.
+impl From<&'static str> for Word {
+    fn from(text: &'static str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl TryFrom<String> for Word {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        // Longer than any state of ss(8) and any name in tcp_congestion_control (16, TCP_CA_NAME_MAX).
+        const LEN_MAX: usize = 32;
+        let plain = text.len() <= LEN_MAX && text.bytes().all(|b| b.is_ascii_graphic());
+        if plain { Ok(Self(text)) } else { Err("not a word") }
+    }
+}
+
 /// Runs the command.
 pub fn ss(args: &SsArgs) -> Result<()> {
-    let mut answers = Vec::new();
-    for (pid, bytes) in instance::ask_all(args.pid) {
-        let answer: Answer = serde_json::from_slice(&bytes).with_context(|| {
-            format!("the run with process id {pid} gave no readable answer; is it another version?")
-        })?;
-        answers.push(answer);
+    let (mut answers, mut faults) = (Vec::new(), Vec::new());
+    for (pid, told) in instance::ask_all(args.pid) {
+        match read(pid, told) {
+            Ok(answer) => answers.push(answer),
+            Err(why) => faults.push(format!("the run with process id {pid} {why}")),
+        }
     }
     if let (Some(pid), true) = (args.pid, answers.is_empty()) {
+        if !faults.is_empty() {
+            bail!("{}", faults.join("; "));
+        }
         return Err(Failure::error(
             ExitCode::Usage,
             format!("no `towpath run` of this user has process id {pid}"),
         ));
     }
+    // One that does not answer, or answers nonsense, is no reason to show nothing of the others.
+    faults.iter().for_each(|fault| messages::error(fault));
     for answer in &mut answers {
         answer.sockets.retain(|socket| is_wanted(args, socket));
     }
     let text = if args.json { json(&answers)? } else { table(args, &answers, &services(args)) };
     crate::output::write(text.as_bytes())
+}
+
+/// `Err`: the rest of a sentence that begins with the run.
+fn read(pid: u32, told: Result<Vec<u8>, NoAnswer>) -> Result<Answer, String> {
+    let bytes = told.map_err(|why| why.to_string())?;
+    let answer = serde_json::from_slice(&bytes).ok().filter(|answer: &Answer| answer.pid == pid);
+    answer.ok_or_else(|| "gave no readable answer; is it another version?".to_owned())
 }
 
 fn is_wanted(args: &SsArgs, socket: &Socket) -> bool {
@@ -113,7 +155,22 @@ fn json(answers: &[Answer]) -> Result<String> {
         answer.sockets.iter().map(move |socket| Row { pid: answer.pid, program, socket })
     });
     let rows = rows.collect::<Vec<_>>();
-    Ok(serde_json::to_string_pretty(&rows)? + "\n")
+    Ok(for_a_terminal(&serde_json::to_string_pretty(&rows)?) + "\n")
+}
+
+/// JSON may contain control characters beyond ASCII in its strings, which some terminals obey: they
+/// become escapes, which mean the same.
+fn for_a_terminal(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_control() && c != '\n' {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 const COLUMNS: [&str; 7] =
@@ -156,7 +213,7 @@ fn columns(answer: &Answer, socket: &Socket, services: &Services) -> [String; 7]
     };
     [
         socket.proto.name().into(),
-        socket.state.clone(),
+        socket.state.as_str().into(),
         socket.recv_q.to_string(),
         socket.send_q.to_string(),
         show(socket.local),
@@ -182,7 +239,7 @@ fn info_line(socket: &Socket) -> Option<String> {
     let tcp = socket.tcp.as_ref();
     out.flag("ts", tcp.is_some_and(|tcp| tcp.ts));
     out.flag("sack", tcp.is_some_and(|tcp| tcp.sack));
-    out.flag(congestion, true);
+    out.flag(congestion.as_str(), true);
     let Some(tcp) = tcp else { return Some(out.0) };
     if let (Some(snd), Some(rcv)) = (tcp.snd_wscale, tcp.rcv_wscale) {
         out.show("wscale", format_args!("{snd},{rcv}"));
@@ -320,7 +377,7 @@ impl Services {
 mod tests {
     use super::*;
 
-    fn socket(proto: Proto, state: &str, local: &str, remote: Option<&str>) -> Socket {
+    fn socket(proto: Proto, state: &'static str, local: &str, remote: Option<&str>) -> Socket {
         Socket {
             proto,
             state: state.into(),
@@ -404,7 +461,7 @@ mod tests {
         let states = |words: &[&str]| {
             let args = args(words);
             let sockets = answer().sockets.into_iter().filter(|s| is_wanted(&args, s));
-            sockets.map(|s| s.state).collect::<Vec<_>>().join(" ")
+            sockets.map(|s| s.state.0).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(states(&[]), "ESTAB");
         assert_eq!(states(&["-l"]), "LISTEN UNCONN");
@@ -449,6 +506,28 @@ udp   UNCONN 1      20     [::]:domain        [::]:*            (towpath=42)
         assert!(text.contains(&format!(",pid={})) towpath=42", std::process::id())), "{text}");
         let back: Answer = serde_json::from_slice(&serde_json::to_vec(&answer).unwrap()).unwrap();
         assert_eq!(back, answer);
+    }
+
+    #[test]
+    fn nothing_reaches_the_terminal_but_text() {
+        let read = |answer: &Answer| read(42, Ok(serde_json::to_vec(answer).unwrap()));
+        assert_eq!(read(&answer()).unwrap(), answer());
+        let changed = |change: &dyn Fn(&mut Socket)| {
+            let mut answer = answer();
+            change(&mut answer.sockets[0]);
+            read(&answer)
+        };
+        assert!(changed(&|s| s.state = Word("ESTAB\u{1b}[2J".into())).is_err());
+        assert!(changed(&|s| s.state = Word("\u{9b}2J".into())).is_err());
+        assert!(changed(&|s| s.congestion = Some(Word("two words".into()))).is_err());
+        assert!(changed(&|s| s.state = Word("x".repeat(33))).is_err());
+        assert!(read(&Answer { pid: 43, ..answer() }).is_err(), "another run's answer");
+        let mut hostile = answer();
+        hostile.program[0] = "a\u{1b}[2J\u{9b}2J\u{7f}\n".into();
+        let text = json(std::slice::from_ref(&hostile)).unwrap();
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value[0]["program"], hostile.program[0]);
     }
 
     #[test]

@@ -1,0 +1,53 @@
+//! Locks that say "in use": on files of their own, which only their owner (and root) can open, so that
+//! nobody else can hold one; and never waited for.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, fstat, openat};
+use rustix::io::Errno;
+
+use super::{FOR_OWNER, Folder, OPEN, is_file_of};
+
+/// Held until it is dropped, and no longer than the process lives.
+#[derive(Debug)]
+pub struct Lock {
+    _held: OwnedFd,
+}
+
+/// Whoever removes what a lock stands for removes the lock's file too, and somebody may have opened it
+/// before that: then it is made again. Nobody removes it more often than a run starts.
+const TRIES_MAX: u32 = 8;
+
+impl Folder {
+    /// A lock that several may hold. None: somebody holds it for itself alone.
+    pub fn lock_shared(&self, name: &str) -> io::Result<Option<Lock>> {
+        self.lock(name, FlockOperation::NonBlockingLockShared)
+    }
+
+    /// A lock that nobody else holds. None: somebody does.
+    pub fn lock_exclusive(&self, name: &str) -> io::Result<Option<Lock>> {
+        self.lock(name, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn lock(&self, name: &str, how: FlockOperation) -> io::Result<Option<Lock>> {
+        for _ in 0..TRIES_MAX {
+            let fd = openat(self, name, OFlags::RDWR | OFlags::CREATE | OPEN, FOR_OWNER)?;
+            let stat = fstat(&fd)?;
+            if !is_file_of(&stat, self.owner()) {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            if stat.st_mode & 0o7777 != FOR_OWNER.bits() {
+                fchmod(&fd, Mode::from_bits_truncate(FOR_OWNER.bits()))?;
+            }
+            match flock(&fd, how) {
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                result => result?,
+            }
+            if fstat(&fd)?.st_nlink > 0 {
+                return Ok(Some(Lock { _held: fd }));
+            }
+        }
+        Err(io::Error::other("the file of the lock is removed again and again"))
+    }
+}

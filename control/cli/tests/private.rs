@@ -1,0 +1,328 @@
+//! Where a run keeps its library and its socket, when other users of the machine mean harm.
+//!
+//! Each test is a shell script in a mount namespace of its own, with a fresh /tmp, /run and /var/lib, so
+//! that users 1000 and 1001 can be played without a trace, and in a PID namespace, with which everything
+//! ends that it started. That takes root; without it a test says that it was skipped.
+
+#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+
+use std::process::Command;
+
+/// `$T`: towpath, where every user may execute it. `as UID WORD...`: as that user, without its groups.
+const PRELUDE: &str = r#"
+    set -eu
+    unset XDG_RUNTIME_DIR TOWPATH_PRELOAD LD_PRELOAD
+    umask 022
+    # What is root's alone is not for the users played here.
+    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+    exec 9<"$0"
+    mount -t tmpfs -o mode=755 none /mnt
+    T=/mnt/towpath; cat <&9 >$T; chmod 755 $T; exec 9<&-
+    mount -t tmpfs -o mode=1777 none /tmp
+    mount -t tmpfs -o mode=755 none /run
+    mount -t tmpfs -o mode=755 none /var/lib
+    cd /
+    as() { local uid=$1; shift; setpriv --reuid="$uid" --regid="$uid" --clear-groups -- "$@"; }
+    library='echo $LD_PRELOAD; grep -q libtowpath /proc/self/maps && echo loaded'
+    until_true() {
+        local n=0
+        until "$@"; do n=$((n+1)); [ $n -lt 400 ] || { echo "timed out: $*" >&2; exit 1; }; sleep 0.05; done
+    }
+"#;
+
+/// What the script wrote to standard output and to standard error; None: skipped.
+fn script(text: &str) -> Option<(String, String)> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["-m", "-pf", "--mount-proc", "bash", "-c", &format!("{PRELUDE}\n{text}")]);
+    command.arg(env!("CARGO_BIN_EXE_towpath"));
+    let output = command.output().expect("unshare");
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{}\nstdout: {stdout}\nstderr: {stderr}", output.status);
+    Some((stdout, stderr))
+}
+
+#[test]
+fn nobody_else_can_hold_up_a_run() {
+    let held = script(
+        r#"
+        for uid in 0 1000; do
+            L=$(as $uid $T run -q -- sh -c 'echo $LD_PRELOAD')
+            D=$(dirname $L)
+            # Every file that a stranger may open, in either way, gets an exclusive lock.
+            for f in $(find $D -mindepth 1); do
+                as 1001 flock -x $f sleep 60 2>/dev/null &
+            done
+            sleep 0.5
+            timeout 20 setpriv --reuid=$uid --regid=$uid --clear-groups $T run -q -- sh -c 'echo ran'
+        done
+        "#,
+    );
+    let Some((stdout, stderr)) = held else { return };
+    assert_eq!(stdout, "ran\nran\n", "{stderr}");
+}
+
+#[test]
+fn a_name_that_somebody_else_took_is_done_without() {
+    let taken = script(
+        r#"
+        mkdir -m 777 /tmp/towpath-1000 && chown 1001 /tmp/towpath-1000
+        # Root's names cannot be taken by others, only be useless.
+        as 1001 mkdir /tmp/towpath-0
+        mount -t tmpfs -o noexec,mode=755 none /run
+        mount -t tmpfs -o ro,mode=755 none /var/lib
+        for uid in 1000 0; do
+            as $uid $T run -- sh -c "$library; ls -ld \$(dirname \$LD_PRELOAD)"
+            # The next run finds the folder that the first one made.
+            as $uid $T run -q -- sh -c 'echo $LD_PRELOAD'
+        done
+        ls /tmp/towpath-1000 /tmp/towpath-0 | grep -v : | sort -u
+        "#,
+    );
+    let Some((stdout, stderr)) = taken else { return };
+    let lines: Vec<_> = stdout.lines().collect();
+    for (uid, lines) in [("1000", &lines[..4]), ("0", &lines[4..8])] {
+        let fresh = format!("/tmp/towpath-{uid}-");
+        assert!(lines[0].starts_with(&fresh), "{stdout}");
+        assert_eq!(lines[1], "loaded", "{stdout}");
+        assert!(lines[2].starts_with("drwx--x--x"), "{stdout}");
+        assert_eq!(lines[3], lines[0], "{stdout}");
+        let reason = format!("/tmp/towpath-{uid} belongs to user 1001");
+        assert_eq!(stderr.matches(&reason).count(), 1, "{stderr}");
+    }
+    assert_eq!(lines[8..], [""], "nothing was put into the strangers' folders: {stdout}");
+}
+
+#[test]
+fn an_ancestor_that_others_control_is_not_used() {
+    let moved = script(
+        r#"
+        mkdir -m 700 /tmp/u1000 && chown 1000:1000 /tmp/u1000
+        mkdir -m 777 /tmp/open && chown 1001:1001 /tmp/open
+        mkdir -p -m 755 /tmp/u1001/real && chown -R 1001:1001 /tmp/u1001
+        as 1000 ln -s /tmp/u1001/real /tmp/theirs
+        as 1001 ln -s /tmp/u1001/real /tmp/mine
+        as 1001 ln -s ../tmp/u1001/./real/.. /tmp/mine2
+        # su and sudo -E keep the variable, and its user takes root's name in /tmp.
+        as 1000 mkdir /tmp/towpath-0
+        XDG_RUNTIME_DIR=/tmp/u1000 $T run -- sh -c "$library"
+        mkdir -m 755 /tmp/u1000b && chown 1000:1000 /tmp/u1000b
+        mkdir -m 700 /tmp/u1000b/of1001 && chown 1001:1001 /tmp/u1000b/of1001
+        for dir in /tmp/u1000b/of1001 /tmp/open /tmp/theirs/x /tmp/theirs /tmp/none /etc/passwd /tmp/mine /tmp/mine2; do
+            XDG_RUNTIME_DIR=$dir as 1001 $T run -- sh -c 'echo $LD_PRELOAD'
+        done
+        [ ! -e /tmp/u1000/towpath ] && [ ! -e /tmp/open/towpath ] && echo untouched
+        "#,
+    );
+    let Some((stdout, stderr)) = moved else { return };
+    let lines: Vec<_> = stdout.lines().collect();
+    assert!(lines[0].starts_with("/run/towpath/libtowpath-"), "{stdout}");
+    assert_eq!(lines[1], "loaded", "{stdout}");
+    for line in &lines[2..8] {
+        assert!(line.starts_with("/tmp/towpath-1001/"), "{stdout}");
+    }
+    // A link of one's own is followed, and its end is what programs are given.
+    assert!(lines[8].starts_with("/tmp/u1001/real/towpath/"), "{stdout}");
+    assert!(lines[9].starts_with("/tmp/u1001/towpath/"), "{stdout}");
+    assert_eq!(lines[10], "untouched");
+    for reason in [
+        "XDG_RUNTIME_DIR is not used: /tmp/u1000b belongs to user 1000",
+        "XDG_RUNTIME_DIR is not used: /tmp/open can be written to by others",
+        "XDG_RUNTIME_DIR is not used: the link /tmp/theirs belongs to user 1000",
+        "XDG_RUNTIME_DIR is not used: /tmp/none: No such file",
+        "XDG_RUNTIME_DIR is not used: /etc/passwd is not a folder",
+    ] {
+        assert!(stderr.contains(reason), "{reason}: {stderr}");
+    }
+    assert_eq!(stderr.lines().count(), 6, "a line per run that has something to tell: {stderr}");
+}
+
+#[test]
+fn a_runtime_folder_that_will_not_do_is_named_with_the_reason() {
+    let unfit = script(
+        r#"
+        for kind in noexec ro size=4k; do
+            D=/tmp/$kind
+            mkdir $D
+            mount -t tmpfs -o mode=700,uid=1000,gid=1000,$kind none $D
+            [ $kind != size=4k ] || as 1000 dd if=/dev/zero of=$D/fill bs=4k count=1 status=none
+            XDG_RUNTIME_DIR=$D as 1000 $T run -- sh -c "$library"
+            XDG_RUNTIME_DIR=$D as 1000 $T run -q -- true
+        done
+        ls -A /tmp/size=4k/towpath
+        "#,
+    );
+    let Some((stdout, stderr)) = unfit else { return };
+    let lines: Vec<_> = stdout.lines().collect();
+    assert_eq!(lines.len(), 6, "nothing half-written stays: {stdout}");
+    for pair in lines.chunks(2) {
+        assert!(pair[0].starts_with("/tmp/towpath-1000/"), "{stdout}");
+        assert_eq!(pair[1], "loaded", "{stdout}");
+    }
+    let reasons: Vec<_> = stderr.lines().collect();
+    assert_eq!(reasons.len(), 3, "{stderr}");
+    for (line, wanted) in reasons.iter().zip(["noexec", "Read-only", "No space"]) {
+        assert!(line.starts_with("towpath: XDG_RUNTIME_DIR is not used: /tmp/"), "{line}");
+        assert!(line.contains(wanted), "{wanted}: {line}");
+        assert!(line.contains("/tmp/towpath-1000"), "{line}");
+    }
+}
+
+#[test]
+fn children_of_another_user_find_the_library_whatever_the_umask_is() {
+    let loaded = script(
+        r#"
+        umask 077
+        $T run -q -- setpriv --reuid=1000 --regid=1000 --clear-groups sh -c "$library"
+        umask 0777
+        rm -r /run/towpath
+        $T run -q -- setpriv --reuid=1000 --regid=1000 --clear-groups sh -c "$library"
+        find /run/towpath -printf '%m %f\n' | sort
+        "#,
+    );
+    let Some((stdout, stderr)) = loaded else { return };
+    let lines: Vec<_> = stdout.lines().collect();
+    assert_eq!((lines[1], lines[3]), ("loaded", "loaded"), "{stdout} {stderr}");
+    assert_eq!(lines[0], lines[2]);
+    let modes: Vec<_> = lines[4..].iter().map(|line| line.split_once(' ').expect("two")).collect();
+    assert!(modes.contains(&("711", "towpath")), "{stdout}");
+    for (mode, name) in modes {
+        let wanted = match name {
+            "towpath" => "711",
+            name if name.ends_with(".so") => "644",
+            _ => "600",
+        };
+        assert_eq!(mode, wanted, "{name}: {stdout}");
+    }
+}
+
+#[test]
+fn runs_with_the_same_process_id_do_not_disturb_each_other() {
+    let both = script(
+        r#"
+        start() { unshare -pf --mount-proc "$T" run -q -- sh -c "touch $1; exec sleep 60" & }
+        start /tmp/a; A=$!; start /tmp/b; B=$!
+        until_true test -e /tmp/a -a -e /tmp/b
+        sockets() { find /run /tmp -name '*.sock' | wc -l; }
+        echo $(sockets)
+        kill -9 $(pgrep -P $A)
+        wait $A || true
+        # One of the two was killed and left its socket; who looks removes that one alone.
+        $T ss -a 1 | wc -l
+        echo $(sockets)
+        kill -9 $(pgrep -P $B)
+        wait $B || true
+        $T ss -a
+        find /run /tmp -name '1-*'
+        "#,
+    );
+    let Some((stdout, stderr)) = both else { return };
+    let lines: Vec<_> = stdout.lines().collect();
+    assert_eq!(lines[..3], ["2", "1", "1"], "{stdout} {stderr}");
+    assert!(lines[3].starts_with("Netid"), "{stdout} {stderr}");
+    assert_eq!(lines.len(), 4, "{stdout} {stderr}");
+}
+
+/// Serves an answer at `<folder>/<name>.sock` for ever.
+const SERVE: &str = r#"
+import socket, sys, time
+path, kind = sys.argv[1:]
+s = socket.socket(socket.AF_UNIX)
+s.bind(path)
+s.listen(5)
+kept = []
+while True:
+    c, _ = s.accept()
+    try:
+        if kind == 'mark':
+            open('/tmp/asked', 'w').close()
+        elif kind == 'nonsense':
+            c.sendall(b'\xff\x00{"')
+        elif kind == 'endless':
+            while True:
+                c.sendall(b' ' * 65536)
+        elif kind == 'drip':
+            while True:
+                c.sendall(b' ')
+                time.sleep(.5)
+        elif kind == 'silent':
+            kept.append(c)
+            continue
+        elif kind == 'escapes':
+            c.sendall(b'{"pid":9005,"program":["\\u009b2J\\u001b[2J"],"sockets":[{"proto":"tcp",'
+                      b'"state":"ESTAB\\u001b]0;x\\u0007","recv_q":0,"send_q":0,"local":null,"remote":null,'
+                      b'"cwnd":0,"rtt_us":0,"congestion":"\\u009b2J","holder":0}]}')
+    except OSError:
+        pass
+    c.close()
+"#;
+
+#[test]
+fn what_strangers_answer_is_not_believed() {
+    let asked = script(&format!(
+        r#"
+        cat > /tmp/serve.py <<'END'
+{SERVE}
+END
+        serve() {{ as $1 python3 /tmp/serve.py "$2" $3 & until_true test -S "$2"; }}
+        # 1001 made the folder of 1000 in advance, and waits for questions.
+        as 1001 mkdir /tmp/towpath-1000
+        serve 1001 /tmp/towpath-1000/77.sock mark
+        serve 1001 /tmp/towpath-1000/77-00000000000000aa.sock mark
+        as 1000 $T ss -a; as 1000 $T ss -a 77 || echo "status $?"
+        $T ss -a | wc -l
+        [ ! -e /tmp/asked ] && echo "not asked"
+        # A user who lies about runs of its own to root.
+        as 1002 mkdir -m 711 /tmp/towpath-1002
+        n=9000
+        for kind in nonsense silent endless drip; do
+            n=$((n+1)); serve 1002 /tmp/towpath-1002/$n-00000000000000bb.sock $kind
+        done
+        serve 1002 /tmp/towpath-1002/9005-00000000000000bb.sock escapes
+        as 1002 ln -s /tmp/hidden.sock /tmp/towpath-1002/9006-00000000000000bb.sock
+        serve 0 /tmp/hidden.sock mark
+        listen='import socket,time; s=socket.create_server(("",80)); open("/tmp/listens","w").close(); time.sleep(60)'
+        as 1003 $T run -q -- python3 -c "$listen" &
+        until_true test -e /tmp/listens
+        timeout 60 $T ss -tlan; echo "status $?"
+        timeout 60 $T ss -aj | grep -c '"LISTEN"'
+        $T ss -a 9001 || echo "status $?"
+        [ ! -e /tmp/asked ] && echo "not asked"
+        "#
+    ));
+    let Some((stdout, stderr)) = asked else { return };
+    assert!(stdout.contains("status 2\n"), "no such run: {stdout}");
+    assert_eq!(stdout.matches("not asked\n").count(), 2, "{stdout}");
+    assert!(stdout.lines().any(|l| l.starts_with("LISTEN") && l.contains(":80")), "{stdout}");
+    assert!(stdout.contains("status 0\n1\nstatus 125\n"), "{stdout} {stderr}");
+    for pid in ["9001", "9002", "9003", "9004", "9005"] {
+        let line = stderr.lines().find(|line| line.contains(pid)).unwrap_or_default();
+        assert!(line.starts_with("towpath: "), "{pid}: {stderr}");
+    }
+    for text in [stdout, stderr] {
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+    }
+}
+
+/// Nobody's rights are raised by towpath, so nobody may make it set-ID.
+#[test]
+fn a_set_id_towpath_refuses() {
+    let refused = script(
+        r#"
+        chmod 4755 $T
+        as 1000 $T run -q -- true || echo "status $?"
+        as 1000 $T ss || echo "status $?"
+        chown 0:1001 $T; chmod 2755 $T
+        as 1000 $T run -q -- true || echo "status $?"
+        chmod 755 $T
+        as 1000 $T run -q -- true && echo "status 0"
+        "#,
+    );
+    let Some((stdout, stderr)) = refused else { return };
+    assert_eq!(stdout, "status 125\nstatus 125\nstatus 125\nstatus 0\n", "{stderr}");
+    assert!(stderr.contains("set-user-ID"), "{stderr}");
+}
