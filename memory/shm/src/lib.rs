@@ -8,13 +8,17 @@
 //! - [`Mapping`]: a memfd or private memory, accessed by copy and by atomics only.
 //! - [`layout`]: the region (slots and byte FIFOs) and the channel (command and event rings).
 //! - [`control`]: the requests and replies on the Unix socket beside them.
+//! - [`token`]: what the kernel has behind a program's socket descriptors.
 //! - [`futex`]: sleeping on a word of a mapping.
 //! - [`atomic`]: the words of a socket, which models replace by loom's.
 
 pub mod atomic;
 pub mod control;
+mod fd;
 pub mod futex;
 pub mod layout;
 mod mapping;
+pub mod token;
 
+pub use fd::Fd;
 pub use mapping::{Fragments, Mapping, Stretch};

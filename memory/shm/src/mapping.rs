@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::Fd;
+
 /// One mapped stretch of memory: a shared memfd, or private memory for a stack in the same process.
 ///
 /// Bytes go in and out by copy; words are reached as atomics. That is what makes it sound to map
@@ -15,7 +17,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    file: Option<OwnedFd>,
+    file: Option<Fd>,
 }
 
 // SAFETY: the mapping is plain memory that lives until drop; all access is by copy or by atomics.
@@ -69,12 +71,13 @@ impl Mapping {
     }
 
     fn map(file: OwnedFd, len: usize, prot: ProtFlags) -> std::io::Result<Self> {
-        if rustix::fs::fstat(&file)?.st_size < len as i64 {
+        let file = Fd::from(file);
+        if rustix::fs::fstat(&*file)?.st_size < len as i64 {
             return Err(std::io::Error::from(std::io::ErrorKind::InvalidInput));
         }
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping chosen by the kernel; nothing else can own that address range.
-        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &file, 0)? };
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &*file, 0)? };
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
         Ok(Self { base, len, file: Some(file) })
     }
@@ -101,7 +104,7 @@ impl Mapping {
 
     /// The memfd behind a shared mapping, to hand to the other side.
     pub fn file(&self) -> Option<&OwnedFd> {
-        self.file.as_ref()
+        self.file.as_deref()
     }
 
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
