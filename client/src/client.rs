@@ -11,6 +11,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
 };
 use towpath_ring::{Channel, Region, Rung, Status};
+use towpath_shm::Fd;
 use towpath_shm::control::{DATA_MAX, Reply, Request, call};
 use towpath_shm::layout::{Command, Plain, Slot, VERSION, op};
 
@@ -33,6 +34,8 @@ pub struct Client {
     engine_bell: HighFd,
     rung: Rung,
     bell: HighFd,
+    blank: HighFd,
+    spare: HighFd,
     commands: Lock<()>,
     calls: Lock<()>,
     dead: AtomicBool,
@@ -44,9 +47,9 @@ pub struct Cloned {
     /// The control socket, close-on-exec.
     pub control: HighFd,
     number: u32,
-    channel: OwnedFd,
-    engine_bell: OwnedFd,
-    bell: OwnedFd,
+    channel: Fd,
+    engine_bell: Fd,
+    bell: Fd,
 }
 
 impl Client {
@@ -56,33 +59,35 @@ impl Client {
     /// # Errors
     /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build.
     pub fn attach(
-        control: OwnedFd,
+        control: Fd,
         held: Option<impl FnOnce(&Region) -> Vec<Socket>>,
     ) -> Result<Self, Error> {
-        crate::wait::prepare();
         let control = HighFd::new(control);
+        crate::wait::prepare();
         // The hello drops what this image does not list, and a list takes full generations, which
         // are in the region.
         let request = Request { call: call::REGION, ..Request::default() };
         let (_, asked) = exchange(&control, &request)?;
         let region = asked.into_iter().next().ok_or(PROTOCOL)?;
-        let region = Region::map(raised(region)).map_err(build_mismatch)?;
+        let region = Region::map(raised(region).into_owned()).map_err(build_mismatch)?;
         let held = held.map(|held| held(&region)).unwrap_or_default();
         let (number, fds) = hello(&control, &held)?;
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(PROTOCOL);
-        let (again, status, channel) = (next()?, next()?, next()?);
+        let (_again, status, channel) = (next()?, next()?, next()?);
         let (engine_bell, bell) = (next()?, next()?);
-        close(again);
+        let blank = HighFd::new(next()?);
         towpath_ring::set_channel(number);
         Ok(Self {
             region,
-            status: Status::map(raised(status)).map_err(build_mismatch)?,
-            channel: Channel::map(raised(channel)).map_err(build_mismatch)?,
+            status: Status::map(raised(status).into_owned()).map_err(build_mismatch)?,
+            channel: Channel::map(raised(channel).into_owned()).map_err(build_mismatch)?,
             control,
             engine_bell: HighFd::new(engine_bell),
             rung: Rung::default(),
             bell: HighFd::new(bell),
+            spare: blank.duplicate().map_err(Error::Refused)?,
+            blank,
             commands: Lock::new(()),
             calls: Lock::new(()),
             dead: AtomicBool::new(false),
@@ -115,15 +120,18 @@ impl Client {
     /// In the child after fork: the attachment on the channel that was cloned before. The parent's
     /// one is to be abandoned then.
     pub fn forked(&self, cloned: Cloned) -> Result<Self, Error> {
+        let (blank, spare) = (self.blank.duplicate(), self.blank.duplicate());
         towpath_ring::set_channel(cloned.number);
         Ok(Self {
             region: self.region.clone(),
             status: self.status.clone(),
-            channel: Channel::map(raised(cloned.channel)).map_err(build_mismatch)?,
+            channel: Channel::map(raised(cloned.channel).into_owned()).map_err(build_mismatch)?,
             control: cloned.control,
             engine_bell: HighFd::new(cloned.engine_bell),
             rung: Rung::default(),
             bell: HighFd::new(cloned.bell),
+            blank: blank.map_err(Error::Refused)?,
+            spare: spare.map_err(Error::Refused)?,
             commands: Lock::new(()),
             calls: Lock::new(()),
             dead: AtomicBool::new(self.is_dead()),
@@ -138,7 +146,7 @@ impl Client {
         self.call_with_descriptors(request).map(|(reply, _)| reply)
     }
 
-    fn call_with_descriptors(&self, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Error> {
+    fn call_with_descriptors(&self, request: &Request) -> Result<(Reply, Vec<Fd>), Error> {
         if self.is_dead() {
             return Err(Error::Dead);
         }
@@ -157,6 +165,32 @@ impl Client {
                 Err(error)
             }
         }
+    }
+
+    /// A [`towpath_shm::token`] with the name of a socket.
+    ///
+    /// # Errors
+    /// As for [`Self::call`]; `Refused` with EMFILE when there is no number for it.
+    pub fn token(&self, socket: Socket) -> Result<Fd, Error> {
+        let (slot, generation) = (socket.slot, socket.generation);
+        let request = Request { call: call::TOKEN, slot, generation, ..Request::default() };
+        let (_, fds) = self.call_with_descriptors(&request)?;
+        fds.into_iter().next().ok_or(Error::Refused(Errno::MFILE.raw_os_error()))
+    }
+
+    /// Frees the number that is kept for [`Self::token`] in a process that has no other left.
+    pub fn use_spare(&self) {
+        self.spare.close();
+    }
+
+    /// Keeps a number again, when the token is closed. One thread at a time.
+    pub fn spare_again(&self) {
+        self.spare.renew(&self.blank);
+    }
+
+    /// What the descriptor of a socket is a duplicate of, unless it has a name.
+    pub fn blank(&self) -> &HighFd {
+        &self.blank
     }
 
     /// Puts a command into the ring and rings the engine if it sleeps.
@@ -274,7 +308,7 @@ impl Client {
     /// engine would not notice the parent's end. The memory stays mapped: references to it may live
     /// on the stack of the thread that forked.
     pub fn abandon(&self) {
-        for fd in [&self.control, &self.engine_bell, &self.bell] {
+        for fd in [&self.control, &self.engine_bell, &self.bell, &self.blank, &self.spare] {
             fd.close();
         }
     }
@@ -298,7 +332,7 @@ impl Drop for Locked<'_> {
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
 /// Says hello, and what this process image was born with. Gives the channel's number.
-fn hello(control: &HighFd, held: &[Socket]) -> Result<(u32, Vec<OwnedFd>), Error> {
+fn hello(control: &HighFd, held: &[Socket]) -> Result<(u32, Vec<Fd>), Error> {
     const AT_ONCE: usize = DATA_MAX / 8;
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     let mut left = held;
@@ -324,7 +358,7 @@ fn hello(control: &HighFd, held: &[Socket]) -> Result<(u32, Vec<OwnedFd>), Error
 }
 
 /// One request before there is a client, and the descriptors of its reply.
-fn exchange(control: &HighFd, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Error> {
+fn exchange(control: &HighFd, request: &Request) -> Result<(Reply, Vec<Fd>), Error> {
     let mut fds = Vec::new();
     send_request(control, request)?;
     let reply = recv_reply(control, &mut fds)?;
@@ -333,10 +367,6 @@ fn exchange(control: &HighFd, request: &Request) -> Result<(Reply, Vec<OwnedFd>)
         0 => Ok((reply, fds)),
         errno => Err(Error::Refused(errno)),
     }
-}
-
-fn close(fd: OwnedFd) {
-    crate::syscall::close(std::os::fd::IntoRawFd::into_raw_fd(fd));
 }
 
 fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
@@ -349,9 +379,9 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
     }
 }
 
-fn recv_reply(control: &HighFd, fds: &mut Vec<OwnedFd>) -> Result<Reply, Error> {
+fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
     let mut bytes = [0; size_of::<Reply>()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(6))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -359,7 +389,7 @@ fn recv_reply(control: &HighFd, fds: &mut Vec<OwnedFd>) -> Result<Reply, Error> 
             Ok(message) => {
                 for part in ancillary.drain() {
                     if let RecvAncillaryMessage::ScmRights(rights) = part {
-                        fds.extend(rights);
+                        fds.extend(rights.map(Fd::from));
                     }
                 }
                 break message.bytes;
@@ -375,14 +405,8 @@ fn recv_reply(control: &HighFd, fds: &mut Vec<OwnedFd>) -> Result<Reply, Error> 
 }
 
 /// A memory file keeps its descriptor as long as it is mapped: move it out of the program's way.
-fn raised(fd: OwnedFd) -> OwnedFd {
-    match rustix::io::fcntl_dupfd_cloexec(&fd, HIGH) {
-        Ok(high) => {
-            close(fd);
-            high
-        }
-        Err(_) => fd,
-    }
+fn raised(fd: Fd) -> Fd {
+    rustix::io::fcntl_dupfd_cloexec(&*fd, HIGH).map_or(fd, Fd::from)
 }
 /// Above what small programs use.
 const HIGH: i32 = 900;
@@ -392,20 +416,9 @@ fn build_mismatch(_: std::io::Error) -> Error {
 }
 
 impl Cloned {
-    /// In the parent: what the child has now.
-    pub fn close(self) {
-        close(self.channel);
-        close(self.engine_bell);
-        close(self.bell);
-    }
-
     /// For a new image: only the control socket is needed; it says hello on it.
     pub fn into_control(self) -> HighFd {
-        let Self { control, number: _, channel, engine_bell, bell } = self;
-        close(channel);
-        close(engine_bell);
-        close(bell);
-        control
+        self.control
     }
 }
 
@@ -413,11 +426,11 @@ impl Cloned {
 ///
 /// # Safety
 /// Nobody else owns that number.
-pub unsafe fn control_from_number(number: i32) -> Option<OwnedFd> {
+pub unsafe fn control_from_number(number: i32) -> Option<Fd> {
     // SAFETY: borrowed for the time of a check only.
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
     let is_packet_socket =
         rustix::net::sockopt::socket_type(borrowed) == Ok(rustix::net::SocketType::SEQPACKET);
     // SAFETY: it is open, and the caller promises that it is nobody else's.
-    is_packet_socket.then(|| unsafe { OwnedFd::from_raw_fd(borrowed.as_raw_fd()) })
+    is_packet_socket.then(|| unsafe { OwnedFd::from_raw_fd(borrowed.as_raw_fd()) }.into())
 }

@@ -1,8 +1,9 @@
 //! Which of the process's descriptor numbers are ours, and what they stand for.
 //!
-//! Behind each socket's number is a real kernel object (an eventfd), so numbers cannot collide and
-//! close-on-exec is the kernel's business. The table is a static array: its pages cost nothing until
-//! touched, and a look-up is one load.
+//! Behind each socket's number is a real descriptor of the kernel ([`towpath_shm::token`]), so numbers
+//! cannot collide and close-on-exec is the kernel's business. The table is a static array: its pages cost
+//! nothing until touched, and a look-up is one load. Whoever changes it changes the kernel's descriptors
+//! along with it: the API layer has the lock and the order for that.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -17,8 +18,6 @@ pub const DESCRIPTORS_MAX: usize = 1 << 20;
 static TABLE: [AtomicU64; DESCRIPTORS_MAX] = [const { AtomicU64::new(0) }; DESCRIPTORS_MAX];
 // How many of the process's descriptors stand for a slot.
 static HOLDS: [AtomicU32; SLOTS_MAX as usize] = [const { AtomicU32::new(0) }; SLOTS_MAX as usize];
-// How often the table was changed.
-static CHANGES: AtomicU32 = AtomicU32::new(0);
 // One more than the highest number ever entered, so that scans end early.
 static END: AtomicU32 = AtomicU32::new(0);
 
@@ -63,14 +62,12 @@ pub fn fits(fd: i32) -> bool {
 
 /// Enters an open descriptor that stands for `socket`.
 pub fn set_socket(fd: i32, socket: Socket) {
-    CHANGES.fetch_add(1, Ordering::SeqCst);
-    HOLDS[socket.slot as usize].fetch_add(1, Ordering::AcqRel);
-    set(fd, SOCKET << KIND_SHIFT | u64::from(socket.slot) << 32 | u64::from(socket.generation));
+    replace(fd, Entry::Socket(socket));
 }
 
 /// Enters an epoll descriptor.
 pub fn set_epoll(fd: i32, index: u32) {
-    set(fd, EPOLL << KIND_SHIFT | u64::from(index));
+    replace(fd, Entry::Epoll(index));
 }
 
 /// What became of a descriptor that was taken out.
@@ -94,19 +91,30 @@ pub fn take(fd: i32) -> Taken {
         Entry::Internal => return Taken { entry: Entry::Internal, last: false },
         Entry::Socket(_) | Entry::Epoll(_) => {}
     }
-    CHANGES.fetch_add(1, Ordering::SeqCst);
-    let entry = unpack(word.swap(0, Ordering::AcqRel));
+    taken(word.swap(0, Ordering::AcqRel))
+}
+
+/// Makes a number another one's, in one step: whoever looks finds what it was or what it is. (What is
+/// internal stays so: see [`evacuate`].)
+pub fn replace(fd: i32, entry: Entry) -> Taken {
+    let word = match entry {
+        Entry::Kernel | Entry::Internal => return take(fd),
+        Entry::Socket(socket) => {
+            HOLDS[socket.slot as usize].fetch_add(1, Ordering::AcqRel);
+            SOCKET << KIND_SHIFT | u64::from(socket.slot) << 32 | u64::from(socket.generation)
+        }
+        Entry::Epoll(index) => EPOLL << KIND_SHIFT | u64::from(index),
+    };
+    taken(set(fd, word))
+}
+
+fn taken(word: u64) -> Taken {
+    let entry = unpack(word);
     let last = match entry {
         Entry::Socket(socket) => HOLDS[socket.slot as usize].fetch_sub(1, Ordering::AcqRel) == 1,
         _ => false,
     };
     Taken { entry, last }
-}
-
-/// Another number than before: sockets were opened or closed since. Whoever forks compares, because the
-/// kernel copies descriptors and memory one after the other, while other threads go on.
-pub fn changes() -> u32 {
-    CHANGES.load(Ordering::SeqCst)
 }
 
 /// Whether this process has a descriptor for `socket`.
@@ -150,11 +158,11 @@ pub(crate) fn clear(fd: i32) {
     }
 }
 
-fn set(fd: i32, word: u64) {
-    if let Some(entry) = TABLE.get(fd as usize) {
-        entry.store(word, Ordering::Release);
-        END.fetch_max(fd as u32 + 1, Ordering::AcqRel);
-    }
+/// Gives what was there before.
+fn set(fd: i32, word: u64) -> u64 {
+    let Some(entry) = TABLE.get(fd as usize) else { return 0 };
+    END.fetch_max(fd as u32 + 1, Ordering::AcqRel);
+    entry.swap(word, Ordering::AcqRel)
 }
 
 #[inline]
@@ -185,7 +193,9 @@ mod tests {
         assert_eq!(take(900_001), Taken { entry: Entry::Socket(socket), last: false });
         assert_eq!(take(900_001), Taken { entry: Entry::Kernel, last: false });
         assert_eq!(take(900_002), Taken { entry: Entry::Socket(socket), last: true });
-        set_epoll(900_003, 7);
+        set_socket(900_003, socket);
+        let before = Taken { entry: Entry::Socket(socket), last: true };
+        assert_eq!(replace(900_003, Entry::Epoll(7)), before);
         assert_eq!(ours(900_000).collect::<Vec<_>>(), [(900_003, Entry::Epoll(7))]);
         assert_eq!(take(900_003).entry, Entry::Epoll(7));
         assert_eq!(lookup(-1), Entry::Kernel);
@@ -195,7 +205,7 @@ mod tests {
     #[test]
     fn internal_descriptors_move_away() {
         let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-        let high = HighFd::new(fd);
+        let high = HighFd::new(fd.into());
         let before = high.get();
         assert_eq!(lookup(before), Entry::Internal);
         assert_eq!(take(before).entry, Entry::Internal);

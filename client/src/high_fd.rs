@@ -1,7 +1,9 @@
 //! Descriptors of our own, at numbers where programs do not look.
 
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
+
+use towpath_shm::Fd;
 
 use crate::descriptors;
 use crate::syscall::{self, nr};
@@ -9,6 +11,7 @@ use crate::syscall::{self, nr};
 const F_DUPFD_CLOEXEC: i32 = 1030;
 const F_SETFD: i32 = 2;
 const FD_CLOEXEC: usize = 1;
+const EMFILE: i32 = 24;
 const RLIMIT_NOFILE: usize = 7;
 /// Room between our descriptors and the limit.
 const BELOW_LIMIT: u64 = 64;
@@ -22,8 +25,8 @@ pub struct HighFd(Box<AtomicI32>);
 
 impl HighFd {
     /// Moves a descriptor up and makes it close-on-exec. When there is no room above, it stays.
-    pub fn new(fd: OwnedFd) -> Self {
-        let low = fd.into_raw_fd();
+    pub fn new(fd: Fd) -> Self {
+        let low = fd.into_owned().into_raw_fd();
         let number = match move_up(low) {
             Some(high) => {
                 syscall::close(low);
@@ -37,6 +40,14 @@ impl HighFd {
         let word = Box::new(AtomicI32::new(number));
         descriptors::set_internal(number, &word);
         Self(word)
+    }
+
+    /// Another descriptor for the same.
+    pub fn duplicate(&self) -> Result<Self, i32> {
+        let number = move_up(self.get()).ok_or(EMFILE)?;
+        let word = Box::new(AtomicI32::new(number));
+        descriptors::set_internal(number, &word);
+        Ok(Self(word))
     }
 
     /// The number.
@@ -56,6 +67,16 @@ impl HighFd {
         if number >= 0 {
             descriptors::clear(number);
             syscall::close(number);
+        }
+    }
+
+    /// After [`Self::close`]: a duplicate of another one, if there is a number for it.
+    pub fn renew(&self, of: &Self) {
+        if self.get() < 0
+            && let Some(number) = move_up(of.get())
+        {
+            self.0.store(number, Ordering::Relaxed);
+            descriptors::set_internal(number, &self.0);
         }
     }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use towpath_ring::EngineRecv;
 use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, call};
 use towpath_shm::layout::{AcceptRecord, Command, Kind, Plain, RawAddr, VERSION, event, flags};
+use towpath_shm::token;
 use towpath_stack::{ConnectError, Family, SocketKind};
 use towpath_tcp::Instant;
 
@@ -99,6 +100,10 @@ impl Engine {
                 plain(Reply::default())
             }
             call::GET_OPTION => plain(self.get_option(now, slot, request)?),
+            call::TOKEN => {
+                let token = token::named(request.slot, request.generation);
+                Ok((Reply::default(), vec![token.map_err(|_| Errno(ENOBUFS))?]))
+            }
             call::ERROR_QUEUE => plain(self.take_report(slot)?),
             call::SET_OPTION => {
                 self.set_fallible(now, slot, request)?;
@@ -137,7 +142,9 @@ impl Engine {
         let listed = std::mem::take(&mut attached.listed);
         self.keep_only(now, id, &listed);
         let reply = Reply { a: VERSION, b: id.number(), ..Reply::default() };
-        Ok((reply, descriptors.into()))
+        let mut descriptors = Vec::from(descriptors);
+        descriptors.push(self.blank.try_clone().map_err(|_| Errno(ENOBUFS))?);
+        Ok((reply, descriptors))
     }
 
     fn region(&self) -> Answer {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use towpath_pool::{Pool, Port};
 use towpath_ring::{EngineStatus, Region, Windows};
 use towpath_shm::layout::{CHANNELS_MAX, SLOTS_MAX};
+use towpath_shm::token;
 use towpath_stack::Stack;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_tcp::Instant;
@@ -36,6 +37,8 @@ pub struct Engine {
     pub(crate) poller: Poller,
     /// What all programs read.
     pub(crate) status: EngineStatus,
+    /// For every program: what its sockets' descriptors are duplicates of.
+    pub(crate) blank: OwnedFd,
     pub(crate) closer: Closer,
     pub(crate) remote: Remote,
     pub(crate) spin: Spin,
@@ -182,6 +185,7 @@ impl Engine {
             pool: Pool::default(),
             poller,
             status: EngineStatus::create()?,
+            blank: token::blank()?,
             closer: Closer::default(),
             remote,
             spin: Spin::new(),

@@ -519,6 +519,7 @@ fn reset(slot: &Slot) {
         word.store(0, Relaxed);
     }
     slot.error.store(0, Relaxed);
+    slot.owner.store(0, Relaxed);
     slot.state.store(state::CLOSE, Relaxed);
     slot.rcvlowat.store(1, Relaxed);
     slot.keepidle.store(7200, Relaxed);

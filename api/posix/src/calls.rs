@@ -80,7 +80,7 @@ pub static CALLS: &[Call] = &[
     works("getsockopt setsockopt", "see the options below; others ENOPROTOOPT"),
     works(
         "fcntl fcntl64",
-        "F_GETFL and F_SETFL (O_NONBLOCK is the open file's, so shared by dup and fork), F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETOWN, F_SETOWN. O_ASYNC: EINVAL, there is no SIGIO",
+        "F_GETFL and F_SETFL (O_NONBLOCK is the open file's, so shared by dup and fork), F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETOWN, F_SETOWN, F_GETOWN_EX, F_SETOWN_EX (not of a thread). O_ASYNC, and any signal with F_SETSIG: EINVAL, there is no SIGIO",
     ),
     works(
         "ioctl",
@@ -88,7 +88,7 @@ pub static CALLS: &[Call] = &[
     ),
     works(
         "close dup dup2 dup3 close_range closefrom",
-        "close waits for SO_LINGER. Descriptors of this library stay open",
+        "close waits for SO_LINGER; the number is free by then. Descriptors of this library stay open",
     ),
     works(
         "fstat fstat64 __fxstat __fxstat64 stat stat64 __xstat __xstat64 fstatat fstatat64 __fxstatat __fxstatat64 statx",
@@ -96,9 +96,11 @@ pub static CALLS: &[Call] = &[
     ),
     works(
         "readlink readlinkat __readlink_chk __readlinkat_chk",
-        "of /proc/self/fd: socket:[inode]. Other processes (ss, lsof) see an eventfd",
+        "of /proc/self/fd: socket:[inode]. Other processes (ss, lsof) see one and the same socket, which is not open",
     ),
-    kernel("isatty flock fsync fstatfs fchmod mmap", "act on an eventfd"),
+    works("isatty tcgetattr fsync fdatasync ftruncate ftruncate64", "ENOTTY, EINVAL"),
+    kernel("fstatfs", "as of a socket"),
+    kernel("flock fchmod fchown mmap tcsetattr", "EBADF"),
     works("poll ppoll select pselect", "our and the kernel's descriptors together"),
     works(
         "epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2",
@@ -110,10 +112,10 @@ pub static CALLS: &[Call] = &[
     ),
     works(
         "execve execv execvp execvpe execl execlp execle fexecve execveat",
-        "the new image keeps sockets that are not close-on-exec",
+        "the new image keeps sockets that are not close-on-exec, also where there is no /proc",
     ),
     works(
-        "posix_spawn posix_spawnp system popen daemon",
+        "posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 system popen daemon",
         "what a static program does not inherit it keeps open for up to 5 s",
     ),
     missing(
@@ -147,13 +149,13 @@ what is not there fails with the errno that Linux gives where a feature is missi
 needed.
 
 - **works**: as on Linux, with the differences that the note names.
-- **kernel**: goes to the kernel; on a socket of ours it acts on the eventfd that stands behind every
-  descriptor.
+- **kernel**: goes to the kernel; on a socket of ours it acts on the O_PATH descriptor that stands behind
+  every number: what needs an open file is EBADF.
 - **missing**: fails, or does not see our sockets.
 
 Sockets of other families (AF_UNIX, AF_NETLINK, AF_PACKET, ...) are the kernel's in every respect. On
-AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run; what is in
-a message and in no program is kept for 30 seconds.
+AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run; to a program outside it, what it
+receives is a socket that is not open (EBADF). What is in a message and in no program is kept for 30 seconds.
 
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the

@@ -5,11 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use towpath_client::descriptors::{self, Entry};
 use towpath_client::syscall::{self, syscall};
 use towpath_client::{Client, Socket};
-use towpath_shm::layout::descriptor_identity;
 
 use crate::errno::fail;
 use crate::socket::Handle;
-use crate::{Errno, Result, epoll, socket};
+use crate::{Errno, Result, epoll, socket, table};
 
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 const CLOSE_RANGE_UNSHARE: u32 = 2;
@@ -29,31 +28,19 @@ pub fn is_socket(fd: i32) -> bool {
 /// A descriptor for a socket that this channel holds. `file_flags` are SOCK_NONBLOCK and
 /// SOCK_CLOEXEC.
 pub(crate) fn open(client: &Client, new: Socket, file_flags: i32) -> Result<i32> {
-    let identity = descriptor_identity(new.slot, new.generation);
-    let cloexec = file_flags & libc::SOCK_CLOEXEC;
-    let flags = libc::EFD_SEMAPHORE | libc::EFD_NONBLOCK | cloexec;
-    let args = [identity as usize, flags as usize, 0, 0, 0, 0];
-    // SAFETY: integers only.
-    let fd = unsafe { syscall(libc::SYS_eventfd2 as usize, args) }.map_err(Errno)? as i32;
-    if !descriptors::fits(fd) {
-        syscall::close(fd);
-        return fail(libc::EMFILE);
-    }
     if let Some(slot) = client.slot(new) {
         slot.file_flags.store((file_flags & libc::SOCK_NONBLOCK) as u32, Relaxed);
     }
-    descriptors::set_socket(fd, new);
-    Ok(fd)
+    table::lock().open(client, new, file_flags & libc::SOCK_CLOEXEC != 0)
 }
 
 /// close(2).
 pub fn close(fd: i32) -> Result<()> {
-    let taken = descriptors::take(fd);
+    let taken = table::lock().close(fd);
     match taken.entry {
         Entry::Kernel | Entry::Internal => return fail(libc::EBADF),
         _ => release(taken),
     }
-    syscall::close(fd);
     Ok(())
 }
 
@@ -65,54 +52,82 @@ fn release(taken: descriptors::Taken) {
     }
 }
 
-/// dup(2), and fcntl F_DUPFD (with its lowest number) and F_DUPFD_CLOEXEC.
-pub fn dup(fd: i32, command: i32, lowest: usize) -> Result<i32> {
-    let entry = descriptors::lookup(fd);
-    if entry == Entry::Internal {
-        return fail(libc::EBADF);
+/// What is about to get one more descriptor. An epoll set counts them itself, under the hub's lock, which
+/// comes before the table's.
+struct Retained(Entry);
+
+impl Retained {
+    fn new(fd: i32) -> Result<Self> {
+        let entry = descriptors::lookup(fd);
+        match entry {
+            Entry::Internal => return fail(libc::EBADF),
+            Entry::Epoll(index) => epoll::retain(index),
+            Entry::Kernel | Entry::Socket(_) => {}
+        }
+        Ok(Self(entry))
     }
-    let new = syscall::fcntl(fd, command, lowest).map_err(Errno)? as i32;
-    if !descriptors::fits(new) {
-        syscall::close(new);
-        return fail(libc::EMFILE);
+
+    /// There is none after all.
+    fn release(self) {
+        release(descriptors::Taken { entry: self.0, last: false });
     }
-    enter(new, entry);
-    Ok(new)
 }
 
-fn enter(fd: i32, entry: Entry) {
-    match entry {
-        Entry::Socket(socket) => descriptors::set_socket(fd, socket),
-        Entry::Epoll(index) => {
-            epoll::retain(index);
-            descriptors::set_epoll(fd, index);
+/// dup(2), and fcntl F_DUPFD (with its lowest number) and F_DUPFD_CLOEXEC.
+pub fn dup(fd: i32, command: i32, lowest: usize) -> Result<i32> {
+    loop {
+        let retained = Retained::new(fd)?;
+        let table = table::lock();
+        // Another thread may have put something else there.
+        let result = (descriptors::lookup(fd) == retained.0).then(|| {
+            let new = table.duplicate(fd, command, lowest)?;
+            descriptors::replace(new, retained.0);
+            Ok(new)
+        });
+        drop(table);
+        match result {
+            Some(Ok(new)) => return Ok(new),
+            Some(Err(errno)) => {
+                retained.release();
+                return Err(errno);
+            }
+            None => retained.release(),
         }
-        Entry::Kernel | Entry::Internal => {}
     }
 }
 
 /// dup2(2), and dup3(2) with its flags: for any two descriptors of which one is ours.
 pub fn dup2(old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
-    let entry = descriptors::lookup(old);
-    if entry == Entry::Internal {
-        return fail(libc::EBADF);
+    loop {
+        let retained = Retained::new(old)?;
+        let table = table::lock();
+        let result = (descriptors::lookup(old) == retained.0).then(|| {
+            syscall::fcntl(old, libc::F_GETFD, 0).map_err(Errno)?;
+            if old == new {
+                return if flags.is_none() { Ok(None) } else { fail(libc::EINVAL) };
+            }
+            if !descriptors::fits(new) && retained.0 != Entry::Kernel {
+                return fail(libc::EBADF);
+            }
+            table.replace(old, new, flags.unwrap_or(0)).map(Some)
+        });
+        drop(table);
+        match result {
+            Some(Ok(Some(replaced))) => {
+                release(replaced);
+                return Ok(new);
+            }
+            Some(Ok(None)) => {
+                retained.release();
+                return Ok(new);
+            }
+            Some(Err(errno)) => {
+                retained.release();
+                return Err(errno);
+            }
+            None => retained.release(),
+        }
     }
-    syscall::fcntl(old, libc::F_GETFD, 0).map_err(Errno)?;
-    if old == new {
-        return if flags.is_none() { Ok(new) } else { fail(libc::EINVAL) };
-    }
-    if !descriptors::fits(new) && entry != Entry::Kernel {
-        return fail(libc::EBADF);
-    }
-    descriptors::evacuate(new);
-    let replaced = descriptors::take(new);
-    let args = [old as usize, new as usize, flags.unwrap_or(0) as usize, 0, 0, 0];
-    // SAFETY: integers only. What `new` was before is closed by this.
-    let result = unsafe { syscall(libc::SYS_dup3 as usize, args) };
-    release(replaced);
-    result.map_err(Errno)?;
-    enter(new, entry);
-    Ok(new)
 }
 
 /// close_range(2), for all descriptors: those of this library stay open.
@@ -121,7 +136,12 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<()> {
         return fail(libc::EINVAL);
     }
     if flags & CLOSE_RANGE_CLOEXEC != 0 {
+        let _table = table::lock();
         return real_close_range(first, last, flags);
+    }
+    if flags & CLOSE_RANGE_UNSHARE != 0 {
+        // Of numbers that nobody has: what is closed below is closed in the copy.
+        real_close_range(u32::MAX, u32::MAX, flags)?;
     }
     let mut from = first;
     for (fd, entry) in descriptors::ours(first) {
@@ -131,14 +151,15 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<()> {
         }
         if entry == Entry::Internal {
             if number > from {
-                real_close_range(from, number - 1, flags)?;
+                real_close_range(from, number - 1, 0)?;
             }
             from = number + 1;
         } else {
-            release(descriptors::take(fd));
+            let taken = table::lock().close(fd);
+            release(taken);
         }
     }
-    if from <= last { real_close_range(from, last, flags) } else { Ok(()) }
+    if from <= last { real_close_range(from, last, 0) } else { Ok(()) }
 }
 
 fn real_close_range(first: u32, last: u32, flags: u32) -> Result<()> {
@@ -156,7 +177,12 @@ pub unsafe fn fcntl(fd: i32, command: i32, arg: usize) -> Result<i32> {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return dup(fd, command, arg),
         _ if descriptors::lookup(fd) == Entry::Internal => return fail(libc::EBADF),
-        libc::F_GETFD | libc::F_SETFD => return kernel(),
+        libc::F_GETFD => return kernel(),
+        libc::F_SETFD => {
+            // Who puts another token there keeps the flag that he found.
+            let _table = table::lock();
+            return kernel();
+        }
         _ if !is_socket(fd) => return kernel(),
         _ => {}
     }
@@ -170,14 +196,42 @@ pub unsafe fn fcntl(fd: i32, command: i32, arg: usize) -> Result<i32> {
             slot.file_flags.store((arg as i32 & SETTABLE) as u32, Relaxed);
             0
         }),
-        libc::F_GETOWN | libc::F_SETOWN | F_GETSIG | F_SETSIG | F_GETOWN_EX | F_SETOWN_EX => {
-            kernel()
+        // Whom to signal, if there were signals.
+        libc::F_GETOWN => Ok(handle.slot.owner.load(Relaxed)),
+        libc::F_SETOWN => set_owner(&handle, arg as i32).map(|()| 0),
+        F_GETOWN_EX | F_SETOWN_EX if arg == 0 => fail(libc::EFAULT),
+        F_GETOWN_EX => {
+            let owner = handle.slot.owner.load(Relaxed);
+            let kind = if owner < 0 { F_OWNER_PGRP } else { F_OWNER_PID };
+            // SAFETY: the caller's promise: a struct f_owner_ex.
+            unsafe { (arg as *mut [i32; 2]).write_unaligned([kind, owner.wrapping_abs()]) };
+            Ok(0)
         }
+        // SAFETY: as above.
+        F_SETOWN_EX => match unsafe { (arg as *const [i32; 2]).read_unaligned() } {
+            [F_OWNER_PID, owner] if owner >= 0 => set_owner(&handle, owner).map(|()| 0),
+            [F_OWNER_PGRP, owner] if owner >= 0 => set_owner(&handle, -owner).map(|()| 0),
+            _ => fail(libc::EINVAL),
+        },
+        // 0 is SIGIO.
+        F_GETSIG => Ok(0),
+        F_SETSIG if arg == 0 => Ok(0),
         libc::F_GETPIPE_SZ | libc::F_SETPIPE_SZ => fail(libc::EBADF),
         _ => fail(libc::EINVAL),
     }
 }
 
+fn set_owner(handle: &Handle, owner: i32) -> Result<()> {
+    let args = [owner as usize, 0, 0, 0, 0, 0];
+    // SAFETY: integers only; signal 0 only asks whether there is somebody.
+    if owner != 0 && unsafe { syscall(libc::SYS_kill as usize, args) } == Err(libc::ESRCH) {
+        return fail(libc::ESRCH);
+    }
+    handle.change(|slot| slot.owner.store(owner, Relaxed))
+}
+
+const F_OWNER_PID: i32 = 1;
+const F_OWNER_PGRP: i32 = 2;
 const F_SETSIG: i32 = 10;
 const F_GETSIG: i32 = 11;
 const F_SETOWN_EX: i32 = 15;

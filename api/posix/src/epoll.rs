@@ -8,7 +8,7 @@ use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;
 use crate::hub::{self, Bed, Hub, Nested, Set, cookie};
-use crate::{Errno, Result, process};
+use crate::{Errno, Result, process, table};
 
 /// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread
 /// busy: the look is a system call, and most kernel descriptors of event loops are seldom ready.
@@ -18,6 +18,8 @@ const EAGER: u32 = 16;
 
 /// epoll_create1(2).
 pub fn create(flags: i32) -> Result<i32> {
+    let mut hub = hub::lock()?;
+    let _table = table::lock();
     // SAFETY: an integer.
     let fd = unsafe { syscall(libc::SYS_epoll_create1 as usize, [flags as usize, 0, 0, 0, 0, 0]) };
     let fd = fd.map_err(Errno)? as i32;
@@ -25,13 +27,6 @@ pub fn create(flags: i32) -> Result<i32> {
         syscall::close(fd);
         return fail(libc::EMFILE);
     }
-    let mut hub = match hub::lock() {
-        Ok(hub) => hub,
-        Err(errno) => {
-            syscall::close(fd);
-            return Err(errno);
-        }
-    };
     let set = Some(Set::new());
     let number = match hub.sets.iter().position(Option::is_none) {
         Some(number) => {

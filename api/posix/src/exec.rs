@@ -2,15 +2,15 @@
 //! environment, and the library that this is in LD_PRELOAD.
 
 use std::ffi::{CStr, CString, c_char};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use towpath_client::descriptors::{self, Entry};
+use towpath_client::descriptors::{self, DESCRIPTORS_MAX, Entry};
 use towpath_client::{Client, Cloned, Error, HighFd, Lock, LockGuard, syscall};
 use towpath_shm::control::{ENV_CONTROL, purpose};
 use towpath_shm::layout::{Command, op};
 
 use crate::errno::fail;
-use crate::{Result, process};
+use crate::{Result, process, rights};
 
 /// Environments are long, but not endless.
 const ENTRIES_MAX: usize = 1 << 20;
@@ -138,7 +138,7 @@ pub unsafe fn exec<T>(
         return real(envp);
     };
     let _lock = lock();
-    list_inheritable(client);
+    list_inheritable(client, false);
     // With a channel of its own the new image holds what it inherits; ours ends with this image. If
     // there is no more to be had it gets ours.
     let own = client.clone_channel(purpose::EXEC).map(Cloned::into_control);
@@ -151,16 +151,37 @@ pub unsafe fn exec<T>(
     result
 }
 
-/// Tells the engine what a program would have that is executed now, for the next clone.
-fn list_inheritable(client: &Client) {
+/// Tells the engine what a program would have that is executed now, for the next clone, and gives those
+/// descriptors names. With `actions` also those that file actions may pass on.
+fn list_inheritable(client: &Client, actions: bool) {
     for (fd, entry) in descriptors::ours(0) {
-        if let Entry::Socket(socket) = entry
-            && syscall::fcntl(fd, libc::F_GETFD, 0)
-                .is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0)
-        {
+        let Entry::Socket(socket) = entry else { continue };
+        let inherited = syscall::fcntl(fd, libc::F_GETFD, 0)
+            .is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0);
+        if inherited {
             client.socket_command(socket, op::LIST, 0, 0);
         }
+        if inherited || actions && is_in_actions(fd) {
+            rights::name(client, fd, socket);
+        }
     }
+}
+
+// The numbers that file actions of posix_spawn ever duplicated, a bit each: libc carries them out in the new
+// process, and what its structure looks like is its own affair. Names too many do no harm.
+static IN_ACTIONS: [AtomicU64; DESCRIPTORS_MAX / 64] =
+    [const { AtomicU64::new(0) }; DESCRIPTORS_MAX / 64];
+
+/// posix_spawn_file_actions_adddup2(3) was told to duplicate this number.
+pub fn note_in_actions(fd: i32) {
+    if let Some(word) = IN_ACTIONS.get(fd as usize / 64) {
+        word.fetch_or(1 << (fd % 64), Ordering::Relaxed);
+    }
+}
+
+fn is_in_actions(fd: i32) -> bool {
+    let word = IN_ACTIONS.get(fd as usize / 64).map_or(0, |word| word.load(Ordering::Relaxed));
+    word >> (fd % 64) & 1 == 1
 }
 
 /// A channel for a program to be spawned, under the lock.
@@ -177,7 +198,7 @@ impl Spawning {
             return Ok(None);
         };
         let lock = lock();
-        list_inheritable(client);
+        list_inheritable(client, true);
         let control = match client.clone_channel(purpose::SPAWN) {
             Ok(cloned) => cloned.into_control(),
             Err(Error::Refused(libc::EAGAIN)) => return fail(libc::EAGAIN),

@@ -629,7 +629,7 @@ fn mask_of(bits: u8) -> u32 {
 /// An eventfd that wakes one thread.
 pub(crate) fn new_kick() -> Result<HighFd> {
     use rustix::event::{EventfdFlags, eventfd};
-    Ok(HighFd::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
+    Ok(HighFd::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?.into()))
 }
 
 fn kick(fd: i32) {
@@ -652,8 +652,9 @@ pub(crate) fn clear(fd: i32) {
 impl Bed {
     /// For the program's set `epfd`.
     pub fn new(client: &Client, epfd: i32) -> Result<Self> {
-        let epoll =
-            HighFd::new(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?);
+        let epoll = HighFd::new(
+            rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?.into(),
+        );
         let kick = new_kick()?;
         let bed = Self { epoll, kick, forks: process::fork_count() };
         bed.put(epfd, libc::EPOLLIN as u32, cookie::PROGRAM)?;

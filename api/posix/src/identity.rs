@@ -1,4 +1,4 @@
-//! Who a socket is, for programs that ask the file system: the kernel takes it for an eventfd.
+//! Who a socket is, for programs that ask the file system: to the kernel they all are one socket.
 
 use std::ffi::CStr;
 use std::io::Write;

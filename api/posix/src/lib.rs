@@ -33,6 +33,7 @@ pub mod process;
 mod report;
 pub mod rights;
 pub mod socket;
+mod table;
 pub mod transfer;
 
 pub use errno::{Errno, Result};

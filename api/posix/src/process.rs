@@ -1,16 +1,16 @@
 //! The process's one attachment.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use towpath_client::descriptors::Entry;
 use towpath_client::syscall::SignalsBlocked;
 use towpath_client::{Client, Error, Region, descriptors};
+use towpath_shm::Fd;
 use towpath_shm::control::purpose;
 use towpath_shm::layout::{Command, op};
 
 use crate::errno::fail;
-use crate::{Errno, Result, exec, hub, rights};
+use crate::{Errno, Result, exec, hub, rights, table};
 
 // Where the attachment's pointer is: a page that the kernel wipes in a child that was forked without
 // us (inside libc, or by a bare clone). Such a child would share its parent's rings.
@@ -61,7 +61,7 @@ pub fn attach_from_environment() {
 }
 
 /// Attaches over a control socket, with the sockets that this process image was born with.
-pub fn attach(control: OwnedFd) -> Result<()> {
+pub fn attach(control: Fd) -> Result<()> {
     let claims = rights::inherited();
     let mut born_with = Vec::new();
     let held = |region: &Region| {
@@ -118,7 +118,6 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
     let (Some(exec_lock), Ok(mut hub)) = (exec::lock(), hub::lock()) else {
         return refused();
     };
-    let changes = descriptors::changes();
     let cloned = match client.clone_channel(purpose::FORK) {
         Ok(cloned) => Some(cloned),
         Err(Error::Refused(libc::EAGAIN)) => return refused(),
@@ -131,36 +130,33 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
     let (corked, options) = (crate::cork::lock(), crate::option::lock());
     let known = crate::interface::lock();
     let Some(client_locks) = client.lock_all().filter(|_| !towpath_client::is_inside()) else {
-        if let Some(cloned) = cloned {
-            cloned.close();
-        }
         return refused();
     };
     let locks = (client_locks, known, options, corked);
+    // The child gets entries and descriptors as they are at one moment.
+    let table = table::lock();
     let pid = real();
     if pid == 0 {
         FORKS.fetch_add(1, Ordering::Relaxed);
         towpath_client::forked();
         // Otherwise the page is empty, and every call says so.
         if let Some(Ok(own)) = cloned.map(|cloned| client.forked(cloned)) {
-            settle(&own, changes);
+            settle(&own);
             install(own);
         }
         client.abandon();
         hub.forked();
-    } else if let Some(cloned) = cloned {
-        cloned.close();
+    } else {
+        // What the child has now.
+        drop(cloned);
     }
-    drop((locks, hub, exec_lock));
+    drop((table, locks, hub, exec_lock));
     pid
 }
 
 /// In the child after fork: says what it has. Other threads of the parent may have opened and closed
-/// sockets since the channel was cloned, when there were so many `changes`.
-fn settle(client: &Client, changes: u32) {
-    if descriptors::changes() != changes {
-        rights::reread(client.region());
-    }
+/// sockets since the channel was cloned.
+fn settle(client: &Client) {
     for (_, entry) in descriptors::ours(0) {
         if let Entry::Socket(socket) = entry {
             client.socket_command(socket, op::LIST, 0, 0);

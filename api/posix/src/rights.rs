@@ -1,48 +1,76 @@
-//! Sockets that came into the process from elsewhere: over exec, posix_spawn, or SCM_RIGHTS.
+//! Sockets on their way between programs: over exec, posix_spawn, or SCM_RIGHTS.
 //!
-//! The kernel object behind a socket's descriptor is an eventfd whose count says which socket it is
-//! ([`towpath_shm::layout::descriptor_identity`]); `/proc/self/fdinfo` shows the count.
+//! Before a descriptor goes, the token behind it is exchanged for one with the socket's name
+//! ([`towpath_shm::token`]), in place: to other threads both are the same, and nothing has to be undone if
+//! it does not go after all. Where it arrives the name is read.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::Ordering::Acquire;
 
-use towpath_client::descriptors::{self, Entry};
-use towpath_client::{Region, Socket, in_flight};
-use towpath_shm::layout::{SLOTS_MAX, descriptor_identity};
+use towpath_client::descriptors::{self, DESCRIPTORS_MAX};
+use towpath_client::{Client, Error, Region, Socket, in_flight};
+use towpath_shm::token;
 
-use crate::process;
+use crate::{process, table};
 
-/// Which slot a descriptor claims to stand for, and the count that proves it.
+/// Which socket a descriptor says that it stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     fd: i32,
-    identity: u32,
+    socket: Socket,
 }
 
 /// The descriptors of a fresh process image that claim to be sockets of ours.
 pub fn inherited() -> Vec<Claim> {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
-        return Vec::new();
-    };
-    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.filter_map(claim).collect()
+    match listed() {
+        Some(numbers) => numbers.into_iter().filter_map(claim).collect(),
+        // Without /proc, as in a chroot, every number that can be in use is asked.
+        None => (0..limit()).filter_map(claim).collect(),
+    }
 }
 
-/// Makes the table say what this process's descriptors are.
-pub(crate) fn reread(region: &Region) {
-    let claims = inherited();
-    for (fd, entry) in descriptors::ours(0) {
-        let Entry::Socket(socket) = entry else { continue };
-        let identity = descriptor_identity(socket.slot, socket.generation);
-        if !claims.contains(&Claim { fd, identity }) {
-            descriptors::take(fd);
-        }
+/// The descriptors of this process as /proc has them. (Not by std: its functions call libc's, and so ours.)
+fn listed() -> Option<Vec<i32>> {
+    use rustix::fs::{Mode, OFlags, RawDir, open};
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = towpath_shm::Fd::from(open(c"/proc/self/fd", flags, Mode::empty()).ok()?);
+    let mut numbers = Vec::new();
+    let mut buffer = Vec::with_capacity(4096);
+    let mut entries = RawDir::new(&*folder, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        // "." and ".." are no numbers.
+        numbers.extend(entry.ok()?.file_name().to_str().ok()?.parse::<i32>().ok());
     }
-    for claim in claims {
-        if let Some(socket) = claim.resolve(region)
-            && descriptors::lookup(claim.fd) == Entry::Kernel
-        {
-            descriptors::set_socket(claim.fd, socket);
-        }
+    numbers.retain(|&number| number != folder.as_raw_fd());
+    Some(numbers)
+}
+
+/// One more than the highest number that a descriptor of ours can have.
+fn limit() -> i32 {
+    let soft = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    soft.unwrap_or(u64::MAX).min(DESCRIPTORS_MAX as u64) as i32
+}
+
+/// Gives a descriptor that may go to another program its socket's name.
+pub(crate) fn name(client: &Client, fd: i32, socket: Socket) {
+    if claim(fd).is_some_and(|claim| claim.socket == socket) {
+        return;
+    }
+    let mut token = client.token(socket);
+    let in_need = matches!(token, Err(Error::Refused(libc::EMFILE)));
+    if in_need {
+        client.use_spare();
+        token = client.token(socket);
+    }
+    let table = table::lock();
+    // Otherwise the engine is gone, or has ended the socket, and there is nothing that the other program
+    // could do with it; or other threads took all numbers that came free.
+    if let Ok(token) = token {
+        // It fails if the program closed the number without us.
+        let _ = table.exchange(fd, socket, token.as_raw_fd());
+    }
+    if in_need {
+        client.spare_again();
     }
 }
 
@@ -56,6 +84,8 @@ pub fn received(fd: i32) {
         && descriptors::fits(fd)
     {
         descriptors::set_socket(fd, socket);
+        // The object with the name has done its work, and is larger than a connection.
+        let _ = table::lock().exchange(fd, socket, client.blank().get());
         in_flight::landed(client, socket);
     }
 }
@@ -63,6 +93,7 @@ pub fn received(fd: i32) {
 /// A descriptor is about to be sent away by SCM_RIGHTS.
 pub fn sent(fd: i32) {
     if let (Ok(client), Some(socket)) = (process::client(), descriptors::socket(fd)) {
+        name(client, fd, socket);
         in_flight::sent(client, socket);
     }
 }
@@ -82,49 +113,35 @@ impl Claim {
 
     /// The socket, if the slot still is what the claim says.
     pub fn resolve(&self, region: &Region) -> Option<Socket> {
-        let slot = self.identity & (SLOTS_MAX - 1);
-        let generation = region.slot(slot)?.generation.load(Acquire);
+        let generation = region.slot(self.socket.slot)?.generation.load(Acquire);
         // Odd: in use.
-        let same = generation & 1 == 1 && descriptor_identity(slot, generation) == self.identity;
-        same.then_some(Socket { slot, generation })
+        (generation & 1 == 1 && generation == self.socket.generation).then_some(self.socket)
     }
 }
 
 fn claim(fd: i32) -> Option<Claim> {
-    let target = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
-    if target.to_str()? != "anon_inode:[eventfd]" {
-        return None;
-    }
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
-    parse(&info).map(|identity| Claim { fd, identity })
-}
-
-fn parse(info: &str) -> Option<u32> {
-    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    // Absent before Linux 6.10: then the range of the count has to do.
-    if field("eventfd-semaphore:").is_some_and(|semaphore| semaphore != "1") {
-        return None;
-    }
-    let count = u64::from_str_radix(field("eventfd-count:")?, 16).ok()?;
-    let identity = u32::try_from(count).ok()?;
-    (identity >> 31 == 1).then_some(identity)
+    // SAFETY: borrowed for the time of one call, which says so if it is not open.
+    let (slot, generation) = token::read(unsafe { BorrowedFd::borrow_raw(fd) })?;
+    Some(Claim { fd, socket: Socket { slot, generation } })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::event::{EventfdFlags, eventfd};
-    use std::os::fd::AsRawFd;
+    use std::os::fd::IntoRawFd;
 
     #[test]
-    fn an_eventfd_tells_who_it_is() {
-        let identity = descriptor_identity(77, 5);
-        let flags = EventfdFlags::SEMAPHORE | EventfdFlags::NONBLOCK;
-        let ours = eventfd(identity, flags).unwrap();
-        let claimed = claim(ours.as_raw_fd()).unwrap();
-        assert_eq!(claimed.identity, identity);
+    fn tokens_are_found() {
+        let named = token::named(77, 5).unwrap();
+        let fd = named.as_raw_fd();
+        let claimed = Claim { fd, socket: Socket { slot: 77, generation: 5 } };
+        assert_eq!(claim(fd), Some(claimed));
         assert!(inherited().contains(&claimed));
-        let other = eventfd(3, EventfdFlags::NONBLOCK).unwrap();
-        assert_eq!(claim(other.as_raw_fd()), None);
+        assert!(fd < limit(), "where it is looked for without /proc");
+        let blank = token::blank().unwrap();
+        assert_eq!(claim(blank.as_raw_fd()), None);
+        let closed = blank.into_raw_fd();
+        towpath_client::syscall::close(closed);
+        assert_eq!(claim(closed), None);
     }
 }

@@ -15,6 +15,9 @@ unsafe fn correct(who: Option<Identity>, to: *mut libc::stat, result: c_int) -> 
         to.st_mode = libc::S_IFSOCK | 0o777;
         to.st_dev = identity.device;
         to.st_ino = identity.inode;
+        // The kernel's may be a name (`towpath_shm::token`), all but that of the change.
+        (to.st_atime, to.st_atime_nsec) = (to.st_ctime, to.st_ctime_nsec);
+        (to.st_mtime, to.st_mtime_nsec) = (to.st_ctime, to.st_ctime_nsec);
     }
     result
 }
@@ -168,6 +171,9 @@ pub unsafe extern "C" fn statx(
             (*to).stx_dev_major = libc::major(identity.device);
             (*to).stx_dev_minor = libc::minor(identity.device);
             (*to).stx_ino = identity.inode;
+            // As in `correct`.
+            (*to).stx_atime = (*to).stx_ctime;
+            (*to).stx_mtime = (*to).stx_ctime;
         }
         result
     }

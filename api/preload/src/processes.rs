@@ -136,6 +136,19 @@ pub unsafe extern "C" fn posix_spawnp(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
+    actions: *mut posix_spawn_file_actions_t,
+    fd: c_int,
+    new: c_int,
+) -> c_int {
+    if process::is_active() {
+        exec::note_in_actions(fd);
+    }
+    // SAFETY: see `fork`.
+    unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, new) }
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: see `fork`.
     exec::with_own_environment(|| unsafe { real::popen(command, mode) }).unwrap_or_else(|errno| {

@@ -126,6 +126,11 @@ reals! {
     dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
     fcntl(fd: c_int, command: c_int, arg: usize) -> c_int;
     ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int;
+    isatty(fd: c_int) -> c_int;
+    tcgetattr(fd: c_int, to: *mut termios) -> c_int;
+    fsync(fd: c_int) -> c_int;
+    fdatasync(fd: c_int) -> c_int;
+    ftruncate(fd: c_int, len: off_t) -> c_int;
     fstat(fd: c_int, to: *mut libc::stat) -> c_int;
     __fxstat(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int;
     stat(path: *const c_char, to: *mut libc::stat) -> c_int;
@@ -162,6 +167,7 @@ reals! {
     execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int;
     posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, fd: c_int, new: c_int) -> c_int;
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;

@@ -146,7 +146,8 @@ impl Program {
         }
         let (reply, fds) = ask(&control, &request);
         assert_eq!((reply.errno, reply.a), (0, VERSION));
-        let [region, status, channel, engine_bell, bell]: [OwnedFd; 5] = fds.try_into().unwrap();
+        let [region, status, channel, engine_bell, bell, _blank]: [OwnedFd; 6] =
+            fds.try_into().unwrap();
         Self {
             control,
             region: Region::map(region).unwrap(),

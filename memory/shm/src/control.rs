@@ -64,7 +64,7 @@ pub mod call {
     /// (slot, generation) pairs of u32 that it holds, `b` = 1 when more follow in further HELLOs. Everything this channel held
     /// and does not list is dropped; the rings start empty.
     /// Reply: `a` = layout version, `b` = number of the channel; descriptors: region, status page, channel,
-    /// engine doorbell, own doorbell.
+    /// engine doorbell, own doorbell, a blank [`crate::token`].
     pub const HELLO: u32 = 1;
     /// Before fork, exec or posix_spawn: a second channel; `a` says for what ([`super::purpose`]).
     /// Reply: `b` = its number; descriptors: control socket, channel memory, engine
@@ -102,6 +102,9 @@ pub mod call {
     /// type << 8 | code, or [`super::LOCAL_REPORT`], `addr` = where the datagram was sent, `slot` = path MTU, `data` = who reports
     /// (16 bytes, IPv4 in the first four), then the payload.
     pub const ERROR_QUEUE: u32 = 14;
+    /// The socket's descriptor is about to go to another program. Reply: descriptor: a [`crate::token`] with
+    /// its name. The engine makes it, as a program may be in a chroot without /proc, or behind a filter.
+    pub const TOKEN: u32 = 15;
 }
 
 /// `b` of the answer to [`call::ERROR_QUEUE`]: nobody told this host, it found out itself.

@@ -137,7 +137,10 @@ pub struct Slot {
     pub tx_shift: AtomicU32,
     /// The same for `rx_cap`.
     pub rx_shift: AtomicU32,
-    _pad0: [AtomicU32; 2],
+    /// F_SETOWN of the open file, as fcntl(2) gives it: a process, or minus a group; 0: nobody. Program,
+    /// in a line of the engine's because it is hardly ever used.
+    pub owner: AtomicI32,
+    _pad0: AtomicU32,
 
     // Line 1, engine: hot.
     /// End of the unread bytes.
@@ -323,13 +326,6 @@ pub mod option_bit {
     pub const RECVTCLASS: u32 = 262_144;
     /// UDP_CORK.
     pub const UDP_CORK: u32 = 524_288;
-}
-
-/// The initial count of the eventfd that a process holds for a socket: the kernel object itself says
-/// which socket it stands for, so that a descriptor that came through exec, posix_spawn or
-/// SCM_RIGHTS can be recognised (from `/proc/self/fdinfo`). The eventfd is EFD_SEMAPHORE | EFD_NONBLOCK.
-pub fn descriptor_identity(slot: u32, generation: u32) -> u32 {
-    1 << 31 | (generation & 0x7ff) << 20 | slot & (SLOTS_MAX - 1)
 }
 
 /// Set in a lock word when somebody sleeps on it.

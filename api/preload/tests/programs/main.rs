@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout)] // For whoever reads the output of the tests.
 
+mod descriptors;
 mod harness;
 
 mod polling;
@@ -25,6 +26,7 @@ fn main() -> std::process::ExitCode {
         processes::CASES,
         signals::CASES,
         reuse::CASES,
+        descriptors::CASES,
     ]
     .concat();
     harness::main(&cases)

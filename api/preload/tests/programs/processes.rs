@@ -29,7 +29,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// Runs `child` in a forked process; gives its id.
-fn fork(child: impl FnOnce()) -> i32 {
+pub fn fork(child: impl FnOnce()) -> i32 {
     // SAFETY: this process has one thread; the child exits.
     match unsafe { libc::fork() } {
         0 => {
@@ -43,14 +43,14 @@ fn fork(child: impl FnOnce()) -> i32 {
     }
 }
 
-fn wait(pid: i32) -> i32 {
+pub fn wait(pid: i32) -> i32 {
     let mut status = -1;
     // SAFETY: a status.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     status
 }
 
-fn keep_on_exec(fd: RawFd) {
+pub fn keep_on_exec(fd: RawFd) {
     // SAFETY: integers only.
     assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }, 0);
 }
@@ -230,7 +230,7 @@ fn sent_and_gone() {
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
 }
 
-fn send(over: &UnixStream, fd: RawFd) {
+pub fn send(over: &UnixStream, fd: RawFd) {
     assert_eq!(try_send(over, fd), 1);
 }
 
@@ -261,7 +261,7 @@ fn receive(over: &UnixStream) -> RawFd {
     fd
 }
 
-fn with_message(act: impl FnOnce(*mut libc::msghdr, *mut libc::cmsghdr)) {
+pub fn with_message(act: impl FnOnce(*mut libc::msghdr, *mut libc::cmsghdr)) {
     let mut byte = [b'x'];
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
     let mut control = [0u64; 3];

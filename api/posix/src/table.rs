@@ -1,0 +1,124 @@
+//! The order of things when descriptors change.
+//!
+//! A number has two sides: the entry in [`descriptors`], which is looked at first, and the kernel's
+//! descriptor, on which calls act that find no entry, or do not look. Other threads may use, close, replace
+//! and take numbers all the time. So:
+//!
+//! - Behind a socket of ours the kernel has a [`towpath_shm::token`], on which everything fails with EBADF.
+//!   Whoever finds the entry gone, but not the descriptor, is told what he would be told a moment later.
+//! - Both sides change under this lock, which the other changes of *our* numbers wait for: an entry is never
+//!   left over for a number that is somebody else's by now. The kernel gives numbers without asking us, so
+//!   an entry goes before its descriptor is closed, and comes after its descriptor is there: what we are told
+//!   to close we close as the kernel would, even if another thread closed it a moment before.
+//! - Nothing is waited for under it, neither another lock nor the engine: a signal handler may close
+//!   descriptors on top of a thread that has any other lock. close(2) lingers when the number is free, as in
+//!   the kernel.
+//! - It is held while a process forks. The child's copy of the entries, which is memory, and that of the
+//!   descriptors, which is the kernel's, are then of one moment.
+
+use towpath_client::descriptors::{self, Entry};
+use towpath_client::syscall::{self, SignalsBlocked, syscall};
+use towpath_client::{Client, Lock, LockGuard, Socket};
+
+use crate::errno::fail;
+use crate::{Errno, Result, process};
+
+static LOCK: Lock<()> = Lock::new(());
+
+/// The right to change descriptors of ours, until dropped.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    // Given back before signals come: a handler may close descriptors.
+    _lock: Option<LockGuard<'static, ()>>,
+    _signals: SignalsBlocked,
+}
+
+/// Waits for the lock.
+pub(crate) fn lock() -> Guard {
+    let signals = SignalsBlocked::new();
+    // Signals are blocked while it is held, so when this thread has it already, a pthread_atfork handler
+    // runs in the middle of fork(2), which changes nothing. And in a child that was made without us,
+    // whoever had it may be no more; there, nobody else is.
+    let lock = process::client().ok().and_then(|_| LOCK.lock_unless_mine());
+    Guard { _lock: lock, _signals: signals }
+}
+
+impl Guard {
+    /// A descriptor for a socket.
+    pub fn open(&self, client: &Client, socket: Socket, cloexec: bool) -> Result<i32> {
+        let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+        let fd = self.duplicate(client.blank().get(), command, 0)?;
+        descriptors::set_socket(fd, socket);
+        Ok(fd)
+    }
+
+    /// A duplicate that has no entry yet.
+    pub fn duplicate(&self, fd: i32, command: i32, lowest: usize) -> Result<i32> {
+        let new = match syscall::fcntl(fd, command, lowest) {
+            Ok(new) => new as i32,
+            // Of RLIMIT_NOFILE 0, under which 0 is no valid lowest number; dup(2) and socket(2) have none.
+            Err(libc::EINVAL) if lowest == 0 => return fail(libc::EMFILE),
+            Err(errno) => return fail(errno),
+        };
+        if !descriptors::fits(new) {
+            syscall::close(new);
+            return fail(libc::EMFILE);
+        }
+        Ok(new)
+    }
+
+    /// Takes a number out and closes it. The caller then ends what it stood for, without the lock.
+    pub fn close(&self, fd: i32) -> descriptors::Taken {
+        let taken = descriptors::take(fd);
+        if !matches!(taken.entry, Entry::Kernel | Entry::Internal) {
+            syscall::close(fd);
+        }
+        taken
+    }
+
+    /// dup3(2), and the entry with it. The caller then ends what `new` stood for, without the lock.
+    ///
+    /// A thread that uses `new` from now on must find what it was or what it becomes. The entry hides the
+    /// descriptor: so the descriptor changes first where there is an entry before, and last where there is
+    /// one only after. (Between a file and a socket, a call that has looked at the entry and not acted yet
+    /// is told EBADF.)
+    pub fn replace(&self, old: i32, new: i32, flags: i32) -> Result<descriptors::Taken> {
+        descriptors::evacuate(new);
+        if descriptors::lookup(new) == Entry::Internal {
+            // There is no other number for what the library has there.
+            return fail(libc::EMFILE);
+        }
+        let (entry, before) = (descriptors::lookup(old), descriptors::lookup(new));
+        let hides_a_file = before == Entry::Kernel
+            && entry != Entry::Kernel
+            && syscall::fcntl(new, libc::F_GETFD, 0).is_ok();
+        if hides_a_file {
+            let taken = descriptors::replace(new, entry);
+            return match dup3(old, new, flags) {
+                Ok(()) => Ok(taken),
+                // The soft limit was lowered below `new`: nothing has changed.
+                Err(errno) => {
+                    descriptors::take(new);
+                    Err(errno)
+                }
+            };
+        }
+        dup3(old, new, flags)?;
+        Ok(descriptors::replace(new, entry))
+    }
+
+    /// Puts another token behind the number of a socket, if it still is this one's.
+    pub fn exchange(&self, fd: i32, socket: Socket, token: i32) -> Result<()> {
+        if descriptors::socket(fd) != Some(socket) {
+            return Ok(());
+        }
+        let kept = syscall::fcntl(fd, libc::F_GETFD, 0).map_err(Errno)?;
+        dup3(token, fd, if kept & libc::FD_CLOEXEC as usize == 0 { 0 } else { libc::O_CLOEXEC })
+    }
+}
+
+fn dup3(old: i32, new: i32, flags: i32) -> Result<()> {
+    let args = [old as usize, new as usize, flags as usize, 0, 0, 0];
+    // SAFETY: integers only. What `new` was before is closed by this: the caller owns the number.
+    unsafe { syscall(libc::SYS_dup3 as usize, args) }.map(drop).map_err(Errno)
+}

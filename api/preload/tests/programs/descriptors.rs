@@ -1,0 +1,420 @@
+//! What is behind a descriptor: nothing that a system call of the program's own could read, and never
+//! somebody else's.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::harness::Case;
+use crate::processes::{fork, keep_on_exec, send, wait, with_message};
+use crate::sockets::{errno, pair};
+
+pub const CASES: &[Case] = &[
+    ("forked_while_others_open_and_close", forked_while_others_open_and_close),
+    ("the_kernel_has_nothing_to_read", the_kernel_has_nothing_to_read),
+    ("a_raw_read_does_not_change_who_it_is", a_raw_read_does_not_change_who_it_is),
+    ("closed_while_it_lingers", closed_while_it_lingers),
+    ("replaced_without_a_gap", replaced_without_a_gap),
+    ("file_actions", file_actions),
+    ("file_actions_before_the_socket", file_actions_before_the_socket),
+    ("spawned_while_others_open_and_close", spawned_while_others_open_and_close),
+    ("sent_to_somebody_outside", sent_to_somebody_outside),
+    ("exec_with_no_descriptor_left", exec_with_no_descriptor_left),
+    ("exec_without_proc", exec_without_proc),
+    ("kernel_calls_on_sockets", kernel_calls_on_sockets),
+];
+
+/// A system call on a descriptor that the library does not see.
+fn raw(number: libc::c_long, fd: RawFd, buffer: &mut [u8]) -> (libc::c_long, i32) {
+    // SAFETY: a buffer and its length, for read and write.
+    let result = unsafe { libc::syscall(number, fd, buffer.as_mut_ptr(), buffer.len()) };
+    (result, errno())
+}
+
+/// A thread that opens and closes sockets until the scope's work is done.
+fn churn<'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    over: &'scope AtomicBool,
+) -> std::thread::ScopedJoinHandle<'scope, ()> {
+    scope.spawn(|| {
+        while !over.load(Ordering::Relaxed) {
+            drop((
+                UdpSocket::bind("127.0.0.1:0").unwrap(),
+                UdpSocket::bind("127.0.0.1:0").unwrap(),
+            ));
+        }
+    })
+}
+
+fn forked_while_others_open_and_close() {
+    let (server, mut client) = pair();
+    let fd = server.as_raw_fd();
+    // Since this the library answers readlink of /proc/self/fd itself.
+    // SAFETY: zeroes are a valid struct stat.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        assert_eq!(libc::fstat(fd, &raw mut stat), 0);
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        churn(scope, &over);
+        for _ in 0..200 {
+            // SAFETY: the child writes and ends.
+            match unsafe { libc::fork() } {
+                // SAFETY: a byte.
+                0 => unsafe {
+                    let sent = libc::write(fd, b"x".as_ptr().cast(), 1);
+                    libc::_exit(if sent == 1 { 0 } else { errno() });
+                },
+                pid => {
+                    let status = wait(pid);
+                    if status != 0 {
+                        over.store(true, Ordering::Relaxed);
+                    }
+                    assert_eq!(status, 0, "the child has its socket");
+                    client.read_exact(&mut [0]).unwrap();
+                }
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+fn the_kernel_has_nothing_to_read() {
+    let (server, _client) = pair();
+    let fd = server.as_raw_fd();
+    let mut eight = 1u64.to_ne_bytes();
+    assert_eq!(raw(libc::SYS_read, fd, &mut eight), (-1, libc::EBADF));
+    assert_eq!(raw(libc::SYS_write, fd, &mut eight), (-1, libc::EBADF));
+    // SAFETY: integers only, and zeroes are a valid struct stat.
+    unsafe {
+        assert_eq!((libc::syscall(libc::SYS_fchdir, fd), errno()), (-1, libc::ENOTDIR));
+        let mut stat: libc::stat = std::mem::zeroed();
+        let empty = c"".as_ptr();
+        let flags = libc::AT_EMPTY_PATH;
+        assert_eq!(libc::syscall(libc::SYS_newfstatat, fd, empty, &raw mut stat, flags), 0);
+        assert_eq!(stat.st_mode & libc::S_IFMT, libc::S_IFSOCK);
+    }
+}
+
+fn a_raw_read_does_not_change_who_it_is() {
+    let (server, mut client) = pair();
+    let (_other_server, mut other_client) = pair();
+    let fd = server.as_raw_fd();
+    keep_on_exec(fd);
+    let write = format!("echo one >&{fd}");
+    for round in 0..2 {
+        let mut eight = [0; 8];
+        raw(libc::SYS_read, fd, &mut eight);
+        assert!(Command::new("sh").args(["-c", &write]).status().unwrap().success(), "{round}");
+        let mut got = [0; 4];
+        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        client.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"one\n");
+    }
+    other_client.set_nonblocking(true).unwrap();
+    assert!(other_client.read(&mut [0]).is_err(), "nothing went to the other one");
+}
+
+/// The number is free as soon as close begins, as on Linux, and the kernel has nothing under it.
+fn closed_while_it_lingers() {
+    let (server, mut client) = pair();
+    let fd = server.as_raw_fd();
+    let linger = libc::linger { l_onoff: 1, l_linger: 20 };
+    // SAFETY: a struct and its size.
+    unsafe {
+        let at = (&raw const linger).cast();
+        assert_eq!(libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, at, 8), 0);
+    }
+    // More than the receiver takes: close waits for it to be read.
+    server.set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    while let Ok(n) = (&server).write(&[7; 65536]) {
+        sent += n;
+    }
+    server.set_nonblocking(false).unwrap();
+    let closed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            drop(server);
+            closed.store(true, Ordering::Relaxed);
+        });
+        // SAFETY: eight bytes.
+        let write =
+            |number: RawFd| unsafe { libc::write(number, 1u64.to_ne_bytes().as_ptr().cast(), 8) };
+        let begin = Instant::now();
+        // Until the close has begun the socket is full.
+        loop {
+            // SAFETY: a byte.
+            let n = unsafe { libc::send(fd, b"x".as_ptr().cast(), 1, libc::MSG_DONTWAIT) };
+            match (n, errno()) {
+                (-1, libc::EBADF) => break,
+                (-1, libc::EAGAIN) => {}
+                (n, _) => sent += usize::try_from(n).unwrap(),
+            }
+            assert!(begin.elapsed() < Duration::from_secs(10));
+        }
+        let mut eight = [0u8; 8];
+        for _ in 0..1000 {
+            // SAFETY: room for eight bytes.
+            let read = unsafe { libc::read(fd, eight.as_mut_ptr().cast(), 8) };
+            assert_eq!((read, errno()), (-1, libc::EBADF));
+            assert_eq!((write(fd), errno()), (-1, libc::EBADF));
+        }
+        let file = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+        // SAFETY: integers only.
+        let null = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, fd) };
+        assert_eq!(null, fd, "the number is free");
+        assert!(!closed.load(Ordering::Relaxed), "it lingers");
+        assert_eq!(write(null), 8);
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).unwrap();
+        assert_eq!(got.len(), sent);
+        while !closed.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        assert_eq!(write(null), 8, "what is the kernel's now was not closed");
+    });
+}
+
+/// What dup2 gives to one socket after the other is a socket all the time. With a file in turn, a call that
+/// is under way may find the number closed, but never anything that can be written to besides the two.
+fn replaced_without_a_gap() {
+    let to = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let [one, two] = [(); 2].map(|()| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(to.local_addr().unwrap()).unwrap();
+        socket
+    });
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+    replace_in_turn(one.as_raw_fd(), two.as_raw_fd(), |result| result == (8, 0));
+    replace_in_turn(one.as_raw_fd(), null.as_raw_fd(), |result| {
+        matches!(result, (8, 0) | (-1, libc::EBADF))
+    });
+}
+
+fn replace_in_turn(one: RawFd, two: RawFd, allowed: fn((isize, i32)) -> bool) {
+    // SAFETY: integers only.
+    let number = unsafe { libc::dup(one) };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let seen = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                // SAFETY: eight bytes, as many as an eventfd takes.
+                let n = unsafe { libc::write(number, 1u64.to_ne_bytes().as_ptr().cast(), 8) };
+                let result = (n, if n < 0 { errno() } else { 0 });
+                assert!(allowed(result), "{result:?}");
+            }
+        });
+        let unseen = scope.spawn(|| {
+            let mut byte = [0];
+            while !over.load(Ordering::Relaxed) {
+                let (n, why) = raw(libc::SYS_write, number, &mut byte);
+                // The file takes it.
+                assert!(n == 1 || why == libc::EBADF, "{n}, {why}");
+            }
+        });
+        for _ in 0..20_000 {
+            // SAFETY: integers only.
+            unsafe {
+                assert_eq!(libc::dup2(two, number), number);
+                assert_eq!(libc::dup2(one, number), number);
+            }
+            if seen.is_finished() || unseen.is_finished() {
+                break;
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    // SAFETY: ours.
+    unsafe { libc::close(number) };
+}
+
+/// As subprocess modules do it: the program is born with a socket that is close-on-exec here.
+fn file_actions() {
+    let (server, mut client) = pair();
+    let mut child = Command::new("sh")
+        .args(["-c", "read line; echo \"$line, heard\" >&0"])
+        .stdin(Stdio::from(OwnedFd::from(server)))
+        .spawn()
+        .unwrap();
+    client.write_all(b"a line\n").unwrap();
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "a line, heard\n");
+    assert!(child.wait().unwrap().success());
+}
+
+/// File actions name numbers: what is behind them counts when the program is spawned.
+fn file_actions_before_the_socket() {
+    const NUMBER: RawFd = 77;
+    let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"echo heard >&5".as_ptr(), std::ptr::null()];
+    // SAFETY: structures that libc fills in, strings, and arrays that end with null.
+    unsafe {
+        let mut actions = std::mem::zeroed();
+        assert_eq!(libc::posix_spawn_file_actions_init(&raw mut actions), 0);
+        assert_eq!(libc::posix_spawn_file_actions_adddup2(&raw mut actions, NUMBER, 5), 0);
+        let (server, mut client) = pair();
+        assert_eq!(libc::dup3(server.as_raw_fd(), NUMBER, libc::O_CLOEXEC), NUMBER);
+        drop(server);
+        let mut pid = 0;
+        let sh = c"/bin/sh".as_ptr();
+        let (actions_at, none) = (&raw const actions, std::ptr::null());
+        let argv = argv.as_ptr().cast();
+        let failed = libc::posix_spawn(
+            &raw mut pid,
+            sh,
+            actions_at,
+            none,
+            argv,
+            [std::ptr::null_mut()].as_ptr(),
+        );
+        assert_eq!(failed, 0);
+        assert_eq!(wait(pid), 0);
+        libc::posix_spawn_file_actions_destroy(&raw mut actions);
+        let mut got = [0; 6];
+        client.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"heard\n");
+        libc::close(NUMBER);
+        assert_eq!(client.read(&mut got).unwrap(), 0);
+    }
+}
+
+/// What is close-on-exec stays so, whatever other threads do meanwhile.
+fn spawned_while_others_open_and_close() {
+    let (server, mut client) = pair();
+    keep_on_exec(server.as_raw_fd());
+    let script = format!("echo x >&{}; exec ls /proc/self/fd", server.as_raw_fd());
+    // What this program was started with goes on as well.
+    // SAFETY: integers only.
+    let inherited = |fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } == 0;
+    let before: Vec<RawFd> = (3..900).filter(|&fd| inherited(fd)).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        churn(scope, &over);
+        churn(scope, &over);
+        for _ in 0..20 {
+            let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+            let mut got = [0; 2];
+            let heard = client.read_exact(&mut got);
+            let text = String::from_utf8(output.stdout).unwrap();
+            // The library's own are above 900; ls has the folder open.
+            let extra: Vec<RawFd> = text
+                .lines()
+                .filter_map(|line| line.parse().ok())
+                .filter(|number| (3..900).contains(number) && !before.contains(number))
+                .collect();
+            if heard.is_err() || extra.len() > 1 {
+                over.store(true, Ordering::Relaxed);
+            }
+            heard.unwrap();
+            assert!(extra.len() <= 1, "leaked: {extra:?}");
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// A program that is no part of the run gets a descriptor that does nothing.
+fn sent_to_somebody_outside() {
+    let (left, right) = UnixStream::pair().unwrap();
+    let (server, mut client) = pair();
+    send(&left, server.as_raw_fd());
+    let mut outside = -1;
+    with_message(|message, control| {
+        // SAFETY: a message with room for one descriptor. The library does not see this call.
+        unsafe {
+            assert_eq!(libc::syscall(libc::SYS_recvmsg, right.as_raw_fd(), message, 0), 1);
+            outside = libc::CMSG_DATA(control).cast::<RawFd>().read_unaligned();
+        }
+    });
+    let mut eight = 1u64.to_ne_bytes();
+    assert_eq!(raw(libc::SYS_read, outside, &mut eight), (-1, libc::EBADF));
+    assert_eq!(raw(libc::SYS_write, outside, &mut eight), (-1, libc::EBADF));
+    // SAFETY: received just now.
+    drop(unsafe { OwnedFd::from_raw_fd(outside) });
+    // The sender's is what it was.
+    (&server).write_all(b"x").unwrap();
+    client.read_exact(&mut [0]).unwrap();
+}
+
+fn exec_with_no_descriptor_left() {
+    let (server, mut client) = pair();
+    let fd = server.as_raw_fd();
+    keep_on_exec(fd);
+    let child = fork(|| {
+        // SAFETY: paths and strings; what is opened stays so until exec.
+        unsafe {
+            while libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) != -1 {}
+            assert_eq!(errno(), libc::EMFILE);
+            let script = std::ffi::CString::new(format!("echo heard >&{fd}")).unwrap();
+            let argv = [c"sh".as_ptr(), c"-c".as_ptr(), script.as_ptr(), std::ptr::null()];
+            libc::execv(c"/bin/sh".as_ptr(), argv.as_ptr());
+        }
+    });
+    assert_eq!(wait(child), 0);
+    drop(server);
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "heard\n");
+}
+
+/// In a chroot there is no /proc as a rule.
+fn exec_without_proc() {
+    let (server, mut client) = pair();
+    let fd = server.as_raw_fd();
+    keep_on_exec(fd);
+    let child = fork(|| {
+        // SAFETY: strings and integers.
+        unsafe {
+            let (user, mount) = (libc::CLONE_NEWUSER, libc::CLONE_NEWNS);
+            assert!(libc::unshare(mount) == 0 || libc::unshare(user | mount) == 0);
+            let (none, root) = (c"none".as_ptr(), c"/".as_ptr());
+            let private = libc::MS_REC | libc::MS_PRIVATE;
+            assert_eq!(libc::mount(none, root, none, private, std::ptr::null()), 0);
+            let (proc, tmpfs) = (c"/proc".as_ptr(), c"tmpfs".as_ptr());
+            assert_eq!(libc::mount(none, proc, tmpfs, 0, std::ptr::null()), 0);
+            let script =
+                std::ffi::CString::new(format!("test ! -e /proc/self && echo heard >&{fd}"));
+            let script = script.unwrap();
+            let argv = [c"sh".as_ptr(), c"-c".as_ptr(), script.as_ptr(), std::ptr::null()];
+            libc::execv(c"/bin/sh".as_ptr(), argv.as_ptr());
+        }
+    });
+    drop(server);
+    assert_eq!(wait(child), 0);
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "heard\n");
+}
+
+/// Calls about descriptors of which the kernel knows less than of its own sockets.
+fn kernel_calls_on_sockets() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let fd = client.as_raw_fd();
+    // SAFETY: integers, and room for what is asked.
+    unsafe {
+        assert_eq!((libc::isatty(fd), errno()), (0, libc::ENOTTY));
+        let mut terminal: libc::termios = std::mem::zeroed();
+        assert_eq!((libc::tcgetattr(fd, &raw mut terminal), errno()), (-1, libc::ENOTTY));
+        assert_eq!((libc::fsync(fd), errno()), (-1, libc::EINVAL));
+        assert_eq!((libc::fdatasync(fd), errno()), (-1, libc::EINVAL));
+        assert_eq!((libc::ftruncate(fd, 0), errno()), (-1, libc::EINVAL));
+        assert_eq!(libc::fcntl(fd, libc::F_GETOWN), 0);
+        assert_eq!(libc::fcntl(fd, libc::F_SETOWN, libc::getpid()), 0);
+        let again = libc::dup(fd);
+        assert_eq!(libc::fcntl(again, libc::F_GETOWN), libc::getpid(), "it is the open file's");
+        assert_eq!(libc::ioctl(fd, libc::FIOCLEX), 0);
+        assert_eq!(libc::fcntl(fd, libc::F_GETFD), libc::FD_CLOEXEC);
+        assert_eq!(libc::fcntl(again, libc::F_GETFD), 0);
+        let mut set: libc::pollfd = std::mem::zeroed();
+        (set.fd, set.events) = (again, libc::POLLOUT);
+        assert_eq!((libc::poll(&raw mut set, 1, 0), set.revents), (1, libc::POLLOUT));
+        libc::close(again);
+    }
+    assert_eq!(client.into_raw_fd(), fd);
+}
