@@ -27,8 +27,22 @@ mod variadic;
 /// Run by the dynamic loader before the program's own constructors.
 extern "C" fn start() {
     real::resolve_all();
+    std::panic::set_hook(Box::new(report_panic));
     towpath_posix::process::attach_from_environment();
     stdio::wrap_standard_streams();
+}
+
+/// A defect of this library. std's own hook would print by libc's functions, in whose place are ours, which
+/// may want what the panicking call has locked.
+fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    use std::io::Write;
+    let mut text = [0; 512];
+    let mut rest = &mut text[..];
+    // What does not fit is cut.
+    let _ = writeln!(rest, "towpath: {panic}");
+    let len = 512 - rest.len();
+    // SAFETY: bytes of this stack.
+    unsafe { variadic::raw_write(2, &text[..len]) };
 }
 
 #[used]
