@@ -43,6 +43,25 @@ fn node_server_and_client() {
     }
 }
 
+/// Connections go to other processes over Unix sockets, and as standard input.
+#[test]
+fn python_hands_connections_on() {
+    let out = run(&Namespace::new(), Mode::Rootless, &[], &["python3", &program("handles.py")]);
+    let by_pipe = |method| format!("{method} BY PIPE True\n");
+    let expected = ["fork", "spawn", "forkserver"].map(by_pipe).concat();
+    assert_eq!(out.ok().stdout, expected + "heard a line True\n0\n");
+}
+
+#[test]
+fn node_cluster() {
+    let ns = Namespace::new();
+    for listener in ["handed_out", "shared"] {
+        let script = program("cluster.js");
+        let out = run(&ns, Mode::Rootless, &[], &["node", &script, "7006", listener]).ok();
+        assert_eq!(out.stdout, "answered true\n", "{listener}");
+    }
+}
+
 /// Both ends on the stack's own loopback, in two processes of one run.
 #[test]
 fn loopback_inside_the_stack() {

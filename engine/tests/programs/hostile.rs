@@ -109,7 +109,7 @@ fn requests_with_any_content_are_answered() {
     for _ in 0..20_000 {
         let handle = handles[random.below(4) as usize];
         let mut request = Request {
-            call: random.below(14) as u32,
+            call: random.below(17) as u32,
             slot: handle.slot,
             generation: handle.generation,
             a: [0, 2, 6, 10, 41, random.next() as u32][random.below(6) as usize],

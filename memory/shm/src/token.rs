@@ -6,12 +6,15 @@
 //! descriptor read(2), write(2), ioctl(2), poll(2) and all calls about sockets are EBADF (open(2)), fstat(2)
 //! says that it is a socket, and to open it again by /proc is ENXIO, as with any socket.
 //!
-//! There are two kinds, which only fstat(2) tells apart:
+//! There are two kinds, which only their times tell apart:
 //! - the *blank* token, of which a process has one; the descriptors of its sockets are duplicates of it,
 //!   which is all that a new connection costs;
 //! - *named* tokens, each an object of its own, made when a descriptor goes to another program. The times
-//!   of the object, of which the kernel keeps all 64 bits and which nobody else sets, say which socket it
-//!   stands for. To read them takes one system call and no /proc.
+//!   of the object, which nobody else sets, say which socket it stands for. To read them takes two system
+//!   calls and no /proc.
+//!
+//! The kernel gives a new socket the memory of an old one, and leaves the old one's times in it. So times
+//! say nothing of sockets that are open, as a program's own are, and a blank token has its times cleared.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -21,33 +24,39 @@ use rustix::net::{AddressFamily, SocketType};
 
 use crate::layout::SLOTS_MAX;
 
-/// The time of access of a named token: "towpath" in ASCII, 10^9 years from now. No clock says that.
-const MARK: i64 = i64::from_be_bytes(*b"\0towpath");
+/// The time of access of a named token: "towp" and "ath" in ASCII, a moment in 2031.
+const MARK: Timespec = Timespec { tv_sec: 0x746f_7770, tv_nsec: 0x61_7468 };
+const _: () = assert!(SLOTS_MAX < 1_000_000_000, "a slot is told as nanoseconds");
 
 /// A token that stands for no socket.
 pub fn blank() -> io::Result<OwnedFd> {
-    path_only(&socket()?)
+    const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    token(NEVER, NEVER)
 }
 
 /// A token of this slot and generation.
 pub fn named(slot: u32, generation: u32) -> io::Result<OwnedFd> {
+    token(MARK, Timespec { tv_sec: generation.into(), tv_nsec: slot.into() })
+}
+
+fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<OwnedFd> {
     let socket = socket()?;
-    let at = |tv_sec| Timespec { tv_sec, tv_nsec: 0 };
-    let which = i64::from(slot) << 32 | i64::from(generation);
-    let times = Timestamps { last_access: at(MARK), last_modification: at(which) };
-    rustix::fs::futimens(&socket, &times)?;
+    rustix::fs::futimens(&socket, &Timestamps { last_access, last_modification })?;
     path_only(&socket)
 }
 
 /// The slot and generation that a descriptor is a named token of.
 pub fn read(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
     let stat = rustix::fs::fstat(fd).ok()?;
-    if !FileType::from_raw_mode(stat.st_mode).is_socket() || stat.st_atime as i64 != MARK {
+    let accessed = (stat.st_atime, stat.st_atime_nsec as i64);
+    if !FileType::from_raw_mode(stat.st_mode).is_socket()
+        || accessed != (MARK.tv_sec, MARK.tv_nsec)
+        || !rustix::fs::fcntl_getfl(fd).ok()?.contains(OFlags::PATH)
+    {
         return None;
     }
-    let which = stat.st_mtime as i64;
-    let (slot, generation) = ((which >> 32) as u32, which as u32);
-    (slot < SLOTS_MAX).then_some((slot, generation))
+    let slot = u32::try_from(stat.st_mtime_nsec).ok().filter(|&slot| slot < SLOTS_MAX)?;
+    Some((slot, u32::try_from(stat.st_mtime).ok()?))
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -84,6 +93,8 @@ mod tests {
         assert_eq!(read(named(0, 1).unwrap().as_fd()), Some((0, 1)));
         let blank = blank().unwrap();
         let plain = socket().unwrap();
+        let times = Timestamps { last_access: MARK, last_modification: MARK };
+        rustix::fs::futimens(&plain, &times).unwrap();
         for none in [&blank, &plain] {
             assert_eq!(read(none.as_fd()), None);
         }
@@ -93,6 +104,19 @@ mod tests {
             assert_eq!(rustix::process::fchdir(fd), Err(Errno::NOTDIR));
             let again = format!("/proc/self/fd/{}", fd.as_raw_fd());
             assert_eq!(std::fs::File::open(again).unwrap_err().raw_os_error(), Some(6), "ENXIO");
+        }
+    }
+
+    /// The kernel gives sockets the memory of those before, times and all.
+    #[test]
+    fn sockets_after_tokens_are_none() {
+        for _ in 0..20 {
+            let named: Vec<_> = (0..50).map(|slot| named(slot, 1).unwrap()).collect();
+            drop(named);
+            for _ in 0..50 {
+                assert_eq!(read(socket().unwrap().as_fd()), None);
+                assert_eq!(read(blank().unwrap().as_fd()), None);
+            }
         }
     }
 
