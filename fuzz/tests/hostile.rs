@@ -7,6 +7,8 @@
 //! TOWPATH_HOSTILE_CASES=100000000 cargo test --release -p towpath-fuzz --test hostile
 //! ```
 
+#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+
 use std::str::FromStr;
 
 /// Steps take up to some forty bytes each.
