@@ -135,6 +135,9 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
     let locks = (client_locks, known, options, corked);
     // The child gets entries and descriptors as they are at one moment.
     let table = table::lock();
+    if table.is_nested() {
+        return refused();
+    }
     let pid = real();
     if pid == 0 {
         FORKS.fetch_add(1, Ordering::Relaxed);

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::Ordering::Acquire;
 
 use towpath_client::descriptors::{self, DESCRIPTORS_MAX};
+use towpath_client::syscall::SignalsBlocked;
 use towpath_client::{Client, Error, Region, Socket, in_flight};
 use towpath_shm::token;
 
@@ -62,6 +63,7 @@ pub(crate) fn name(client: &Client, fd: i32, socket: Socket) {
         client.use_spare();
         token = client.token(socket);
     }
+    let _signals = SignalsBlocked::new();
     let table = table::lock();
     // Otherwise the engine is gone, or has ended the socket, and there is nothing that the other program
     // could do with it; or other threads took all numbers that came free.
@@ -84,6 +86,7 @@ pub fn received(fd: i32) {
         && descriptors::fits(fd)
     {
         descriptors::set_socket(fd, socket);
+        let _signals = SignalsBlocked::new();
         // The object with the name has done its work, and is larger than a connection.
         let _ = table::lock().exchange(fd, socket, client.blank().get());
         in_flight::landed(client, socket);

@@ -10,14 +10,19 @@
 //!   left over for a number that is somebody else's by now. The kernel gives numbers without asking us, so
 //!   an entry goes before its descriptor is closed, and comes after its descriptor is there: what we are told
 //!   to close we close as the kernel would, even if another thread closed it a moment before.
-//! - Nothing is waited for under it, neither another lock nor the engine: a signal handler may close
-//!   descriptors on top of a thread that has any other lock. close(2) lingers when the number is free, as in
-//!   the kernel.
+//! - Nothing is waited for under it, neither another lock nor the engine. close(2) lingers when the number
+//!   is free, as in the kernel.
+//! - A signal handler may close descriptors on top of a thread that has the lock: it then goes on without,
+//!   which is as if its whole change came between two steps of the other one. Those bear that of every number
+//!   but their own, and to change a number that the interrupted call is closing or replacing is as wrong on
+//!   the kernel. Only [`Guard::exchange`] acts on numbers whose owner does not know of it: signals are blocked
+//!   there. They are not everywhere, for that takes two system calls, which a program that has forbidden itself
+//!   all but a few (seccomp) could not make.
 //! - It is held while a process forks. The child's copy of the entries, which is memory, and that of the
 //!   descriptors, which is the kernel's, are then of one moment.
 
 use towpath_client::descriptors::{self, Entry};
-use towpath_client::syscall::{self, SignalsBlocked, syscall};
+use towpath_client::syscall::{self, syscall};
 use towpath_client::{Client, Lock, LockGuard, Socket};
 
 use crate::errno::fail;
@@ -27,23 +32,20 @@ static LOCK: Lock<()> = Lock::new(());
 
 /// The right to change descriptors of ours, until dropped.
 #[derive(Debug)]
-pub(crate) struct Guard {
-    // Given back before signals come: a handler may close descriptors.
-    _lock: Option<LockGuard<'static, ()>>,
-    _signals: SignalsBlocked,
-}
+pub(crate) struct Guard(Option<LockGuard<'static, ()>>);
 
 /// Waits for the lock.
 pub(crate) fn lock() -> Guard {
-    let signals = SignalsBlocked::new();
-    // Signals are blocked while it is held, so when this thread has it already, a pthread_atfork handler
-    // runs in the middle of fork(2), which changes nothing. And in a child that was made without us,
-    // whoever had it may be no more; there, nobody else is.
-    let lock = process::client().ok().and_then(|_| LOCK.lock_unless_mine());
-    Guard { _lock: lock, _signals: signals }
+    // In a child that was made without us whoever had it may be no more; there, nobody else is.
+    Guard(process::client().ok().and_then(|_| LOCK.lock_unless_mine()))
 }
 
 impl Guard {
+    /// This is a signal handler, on top of a change.
+    pub fn is_nested(&self) -> bool {
+        self.0.is_none() && process::client().is_ok()
+    }
+
     /// A descriptor for a socket.
     pub fn open(&self, client: &Client, socket: Socket, cloexec: bool) -> Result<i32> {
         let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
@@ -107,7 +109,8 @@ impl Guard {
         Ok(descriptors::replace(new, entry))
     }
 
-    /// Puts another token behind the number of a socket, if it still is this one's.
+    /// Puts another token behind the number of a socket, if it still is this one's. With signals blocked since
+    /// before the lock was taken.
     pub fn exchange(&self, fd: i32, socket: Socket, token: i32) -> Result<()> {
         if descriptors::socket(fd) != Some(socket) {
             return Ok(());
