@@ -1,7 +1,7 @@
-//! Descriptors: close, dup, fcntl, ioctl, and what files can do and sockets cannot.
+//! Descriptors: close, dup, fcntl, ioctl.
 
-use libc::{c_int, c_uint, c_ulong, off_t, termios};
-use towpath_posix::{Errno, descriptor, ioctl as posix_ioctl, process};
+use libc::{c_int, c_uint, c_ulong};
+use towpath_posix::{descriptor, ioctl as posix_ioctl, process};
 
 use crate::{answer, real};
 
@@ -90,59 +90,4 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int
         }
         real::ioctl(fd, request, arg)
     }
-}
-
-// What the kernel has behind a socket's number is open for nothing, so that these would be EBADF there.
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn isatty(fd: c_int) -> c_int {
-    if descriptor::is_socket(fd) {
-        answer::set_errno(libc::ENOTTY);
-        return 0;
-    }
-    // SAFETY: see `close`.
-    unsafe { real::isatty(fd) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tcgetattr(fd: c_int, to: *mut termios) -> c_int {
-    if descriptor::is_socket(fd) {
-        return answer::int(Err(Errno(libc::ENOTTY)));
-    }
-    // SAFETY: see `close`.
-    unsafe { real::tcgetattr(fd, to) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
-    if descriptor::is_socket(fd) {
-        return answer::int(Err(Errno(libc::EINVAL)));
-    }
-    // SAFETY: see `close`.
-    unsafe { real::fsync(fd) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
-    if descriptor::is_socket(fd) {
-        return answer::int(Err(Errno(libc::EINVAL)));
-    }
-    // SAFETY: see `close`.
-    unsafe { real::fdatasync(fd) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ftruncate(fd: c_int, len: off_t) -> c_int {
-    if descriptor::is_socket(fd) {
-        return answer::int(Err(Errno(libc::EINVAL)));
-    }
-    // SAFETY: see `close`.
-    unsafe { real::ftruncate(fd, len) }
-}
-
-/// off64_t is off_t on the machines we have.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ftruncate64(fd: c_int, len: off_t) -> c_int {
-    // SAFETY: see `close`.
-    unsafe { ftruncate(fd, len) }
 }

@@ -5,8 +5,8 @@
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
 //! - [`real`]: libc's functions, found once;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `processes`, `stdio`: the
-//!   functions, by kind;
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `processes`, `stdio`,
+//!   `refusals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand.
 
 #![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
@@ -19,6 +19,7 @@ mod polling;
 mod positional;
 mod processes;
 mod real;
+mod refusals;
 mod sockets;
 mod stdio;
 mod transfer;

@@ -131,6 +131,14 @@ reals! {
     fsync(fd: c_int) -> c_int;
     fdatasync(fd: c_int) -> c_int;
     ftruncate(fd: c_int, len: off_t) -> c_int;
+    ftruncate64(fd: c_int, len: off_t) -> c_int;
+    fallocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int;
+    fallocate64(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int;
+    sync_file_range(fd: c_int, offset: off_t, len: off_t, flags: c_uint) -> c_int;
+    posix_fallocate(fd: c_int, offset: off_t, len: off_t) -> c_int;
+    posix_fadvise(fd: c_int, from: off_t, len: off_t, advice: c_int) -> c_int;
+    tee(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t;
+    copy_file_range(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
     fstat(fd: c_int, to: *mut libc::stat) -> c_int;
     __fxstat(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int;
     stat(path: *const c_char, to: *mut libc::stat) -> c_int;

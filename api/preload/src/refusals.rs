@@ -1,0 +1,109 @@
+//! What files can do and sockets cannot.
+//!
+//! What the kernel has behind a socket's number is open for nothing (`towpath_shm::token`), so that it would
+//! say EBADF; here a program is told what the kernel says of its own sockets.
+
+use libc::{c_int, c_uint, off_t, size_t, ssize_t, termios};
+use towpath_posix::{Errno, descriptor};
+
+use crate::{answer, real};
+
+/// Functions that fail with -1 and an errno if the descriptor is a socket.
+macro_rules! refused {
+    ($($name:ident($fd:ident: c_int $(, $arg:ident: $kind:ty)*) -> $errno:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($fd: c_int $(, $arg: $kind)*) -> c_int {
+            if descriptor::is_socket($fd) {
+                return answer::int(Err(Errno(libc::$errno)));
+            }
+            // SAFETY: as called.
+            unsafe { real::$name($fd $(, $arg)*) }
+        }
+    )*};
+}
+
+// off64_t is off_t on the machines we have.
+refused! {
+    tcgetattr(fd: c_int, to: *mut termios) -> ENOTTY;
+    fsync(fd: c_int) -> EINVAL;
+    fdatasync(fd: c_int) -> EINVAL;
+    ftruncate(fd: c_int, len: off_t) -> EINVAL;
+    ftruncate64(fd: c_int, len: off_t) -> EINVAL;
+    fallocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> ENODEV;
+    fallocate64(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> ENODEV;
+    sync_file_range(fd: c_int, offset: off_t, len: off_t, flags: c_uint) -> ESPIPE;
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn isatty(fd: c_int) -> c_int {
+    if descriptor::is_socket(fd) {
+        answer::set_errno(libc::ENOTTY);
+        return 0;
+    }
+    // SAFETY: as called, here and in every function below.
+    unsafe { real::isatty(fd) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fallocate(fd: c_int, offset: off_t, len: off_t) -> c_int {
+    if descriptor::is_socket(fd) {
+        return if offset < 0 || len <= 0 { libc::EINVAL } else { libc::ENODEV };
+    }
+    // SAFETY: see `isatty`.
+    unsafe { real::posix_fallocate(fd, offset, len) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, len: off_t) -> c_int {
+    // SAFETY: see `isatty`.
+    unsafe { posix_fallocate(fd, offset, len) }
+}
+
+/// The kernel takes the advice and does nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fadvise(fd: c_int, from: off_t, len: off_t, advice: c_int) -> c_int {
+    if descriptor::is_socket(fd) {
+        let known = (libc::POSIX_FADV_NORMAL..=libc::POSIX_FADV_NOREUSE).contains(&advice);
+        return if known && len >= 0 { 0 } else { libc::EINVAL };
+    }
+    // SAFETY: see `isatty`.
+    unsafe { real::posix_fadvise(fd, from, len, advice) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_fadvise64(
+    fd: c_int,
+    from: off_t,
+    len: off_t,
+    advice: c_int,
+) -> c_int {
+    // SAFETY: see `isatty`.
+    unsafe { posix_fadvise(fd, from, len, advice) }
+}
+
+/// Of pipes only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tee(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
+    if descriptor::is_socket(from) || descriptor::is_socket(to) {
+        return answer::size(Err(Errno(libc::EINVAL)));
+    }
+    // SAFETY: see `isatty`.
+    unsafe { real::tee(from, to, len, flags) }
+}
+
+/// Of files only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn copy_file_range(
+    from: c_int,
+    from_offset: *mut off_t,
+    to: c_int,
+    to_offset: *mut off_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    if descriptor::is_socket(from) || descriptor::is_socket(to) {
+        return answer::size(Err(Errno(libc::EINVAL)));
+    }
+    // SAFETY: see `isatty`.
+    unsafe { real::copy_file_range(from, from_offset, to, to_offset, len, flags) }
+}
