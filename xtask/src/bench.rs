@@ -5,7 +5,7 @@
 //! cores in every case, so ratios mean something and absolute figures little. CPU is what the
 //! whole machine spent, in cores, while the client ran.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,9 @@ pub struct Options {
     /// Only measurements whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
+    /// Another `towpath`, an earlier build for instance, to measure beside this one instead of the kernel.
+    #[arg(long, value_name = "BINARY")]
+    beside: Option<PathBuf>,
 }
 
 /// Where the server runs.
@@ -97,6 +100,10 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     ensure!(status.success(), "the release build failed");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);
     let towpath = target.join("release/towpath");
+    if let Some(other) = &options.beside {
+        let other = other.canonicalize().with_context(|| other.display().to_string())?;
+        return beside(&other, &towpath, options);
+    }
     println!(
         "| measurement | unit | kernel (cores) | TAP (cores) | ratio | rootless (cores) | ratio |"
     );
@@ -125,6 +132,35 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         );
     }
     idle(&towpath)
+}
+
+/// Two builds, each over TAP and rootless.
+fn beside(other: &Path, towpath: &Path, options: &Options) -> Result<()> {
+    println!("| measurement | unit | side | other (cores) | this (cores) | ratio |");
+    println!("|---|---|---|---|---|---|");
+    for case in CASES.iter().filter(|c| c.name.contains(&options.only)) {
+        for side in [Side::Tap, Side::Rootless] {
+            let mut samples = [const { Vec::new() }; 2];
+            for _ in 0..options.repeat {
+                for (binary, samples) in [other, towpath].into_iter().zip(&mut samples) {
+                    samples.push(measure(case, side, binary, options.seconds)?);
+                }
+            }
+            let [other, this] = samples.map(median);
+            println!(
+                "| {} | {} | {side:?} | {:.4} ({:.2}) | {:.4} ({:.2}) | {:.2} |",
+                case.name,
+                case.unit,
+                Figure(other.0),
+                other.1,
+                Figure(this.0),
+                this.1,
+                this.0 / other.0,
+            );
+        }
+    }
+    idle(other)?;
+    idle(towpath)
 }
 
 struct Figure(f64);
@@ -189,7 +225,7 @@ fn idle(towpath: &Path) -> Result<()> {
     let before = cpu_of(run.0.id())?;
     std::thread::sleep(Duration::from_secs(10));
     let used = cpu_of(run.0.id())? - before;
-    println!("\nidle: towpath used {used:.2} s of CPU in 10 s");
+    println!("\nidle: {path} used {used:.2} s of CPU in 10 s");
     run.stop();
     Ok(())
 }
