@@ -19,7 +19,6 @@ use crate::closer::Closer;
 use crate::config::{EngineConfig, RouteConfig};
 use crate::holds::Holds;
 use crate::host::Host;
-use crate::lifecycle::Parked;
 use crate::poller::{Poller, Source};
 use crate::remote::Remote;
 use crate::report::EngineCounters;
@@ -51,8 +50,9 @@ pub struct Engine {
     pub(crate) hostile: Vec<ChannelId>,
     /// Connections popped from an accept queue: reset if nobody has claimed them by then.
     pub(crate) orphans: VecDeque<(Instant, u32, u32)>,
-    /// Sockets in messages, held by nobody, by the time that they are closed.
-    pub(crate) parked: VecDeque<Parked>,
+    /// Sockets in messages, held by nobody, by the time that they are closed and their slots; and who held
+    /// them last, while that process lives: numbers of channels are used again.
+    pub(crate) parked: BTreeMap<(Instant, u32), Option<ChannelId>>,
     /// Clones, by the time that their processes have to begin.
     pub(crate) unborn: VecDeque<(Instant, ChannelId)>,
     /// Channels of programs that run and have not said HELLO, by the time that they have for it.
@@ -195,7 +195,7 @@ impl Engine {
             leave_stalled: config.leave_stalled,
             hostile: Vec::new(),
             orphans: VecDeque::new(),
-            parked: VecDeque::new(),
+            parked: BTreeMap::new(),
             unborn: VecDeque::new(),
             expected: VecDeque::new(),
             awaited: BTreeMap::new(),

@@ -1,6 +1,5 @@
 //! How sockets are shared, let go of and end; how processes end.
 
-use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
@@ -17,17 +16,6 @@ use crate::slots::{Child, state};
 /// How long after a process died, or a listener closed, a connection may be claimed that was
 /// taken off the accept queue: the word may be in another process's ring.
 const CLAIM_WITHIN: Duration = Duration::from_secs(1);
-
-/// A socket that lies in a message and is held by no process.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Parked {
-    /// Closed if nobody has adopted it by then.
-    pub until: Instant,
-    slot: u32,
-    generation: u32,
-    /// Who held it last, while that process lives: numbers of channels are used again.
-    by: Option<ChannelId>,
-}
 
 /// How long a socket is kept that lies in a message and is held by no process.
 const ADOPT_WITHIN: Duration = Duration::from_secs(30);
@@ -59,11 +47,10 @@ impl Engine {
             self.host.counters.holds_made += 1;
         }
         entry.unclaimed = None;
-        if entry.rare().parked.is_some() {
-            entry.set_rare(|rare| rare.parked = None);
-        }
+        let clones = attached.clones.len();
+        self.unpark(slot);
         // Children that were forked just now may have it too; they will say.
-        for at in 0..attached.clones.len() {
+        for at in 0..clones {
             let Some(&clone) = self.host.channels.get(id).and_then(|it| it.clones.get(at)) else {
                 break;
             };
@@ -158,36 +145,41 @@ impl Engine {
         }
         let until = now + ADOPT_WITHIN;
         entry.set_rare(|rare| rare.parked = Some(until));
-        self.parked.push_back(Parked { until, slot, generation: entry.generation, by: Some(id) });
+        self.parked.insert((until, slot), Some(id));
         true
+    }
+
+    /// A process has adopted it, or it has ended: its place is another one's.
+    fn unpark(&mut self, slot: u32) {
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        if let Some(until) = entry.rare().parked {
+            entry.set_rare(|rare| rare.parked = None);
+            self.parked.remove(&(until, slot));
+        }
     }
 
     /// Closes what was in messages that nobody received in time, or can receive any more.
     pub(crate) fn close_parked(&mut self, now: Instant) {
-        while let Some(parked) = self.parked.front() {
-            if parked.until > now && self.host.channels.len() > 0 {
+        while let Some(first) = self.parked.first_entry() {
+            let (until, slot) = *first.key();
+            if until > now && self.host.channels.len() > 0 {
                 return;
             }
-            if let Some(parked) = self.parked.pop_front() {
-                self.close_unadopted(now, &parked);
-            }
+            first.remove();
+            self.close_unadopted(now, slot);
         }
     }
 
     /// Closes what a process left in messages that broke the rules.
     fn close_parked_by(&mut self, now: Instant, id: ChannelId) {
-        let (its, others) = self.parked.drain(..).partition(|parked| parked.by == Some(id));
-        self.parked = others;
-        let its: VecDeque<Parked> = its;
-        its.iter().for_each(|parked| self.close_unadopted(now, parked));
+        let its = self.parked.iter().filter(|(_, by)| **by == Some(id));
+        let its: Vec<u32> = its.map(|(&(_, slot), _)| slot).collect();
+        its.into_iter().for_each(|slot| self.close_unadopted(now, slot));
     }
 
-    fn close_unadopted(&mut self, now: Instant, parked: &Parked) {
-        let entry = self.host.slots.find(parked.slot, parked.generation);
-        // Since then it may have been adopted, and parked again.
-        if entry.and_then(|entry| entry.rare().parked) == Some(parked.until) {
-            self.close(now, parked.slot);
-        }
+    fn close_unadopted(&mut self, now: Instant, slot: u32) {
+        self.unpark(slot);
+        self.close(now, slot);
     }
 
     /// close(2): what was written is sent, unread bytes make it a reset.
@@ -330,8 +322,8 @@ impl Engine {
         self.poller.remove(attached.control.as_fd());
         self.forget_channel(id);
         self.await_no_more(id, &closed);
-        for parked in self.parked.iter_mut().filter(|parked| parked.by == Some(id)) {
-            parked.by = None;
+        for by in self.parked.values_mut().filter(|by| **by == Some(id)) {
+            *by = None;
         }
         self.hostile.retain(|hostile| *hostile != id);
     }
@@ -404,6 +396,7 @@ impl Engine {
                 continue;
             }
             self.forget_unclaimed(slot);
+            self.unpark(slot);
             self.host.slots.release(slot);
         }
     }
@@ -483,5 +476,40 @@ mod tests {
         engine.lingering.truncate(LINGERING_A_TURN);
         engine.tell_lingering(now);
         assert_eq!(engine.lingering_at, None);
+    }
+
+    /// A server that hands its connections to other processes closes each at once, as a rule before the
+    /// receiver has taken it out of the message.
+    #[test]
+    fn sockets_in_messages_count_until_they_arrive_or_end() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.host.now;
+        let (id, _control) = engine.open_channel(None).expect("descriptors");
+        let _descriptors = engine.link(id, false).expect("descriptors");
+        let open = |engine: &mut Engine| {
+            let slot = engine.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+            engine.host.slots.shared(slot).in_flight.store(1, Relaxed);
+            engine.hold(id, slot);
+            slot
+        };
+        let arrives = open(&mut engine);
+        for _ in 0..2 * PARKED_MAX {
+            engine.let_go(now, id, arrives);
+            assert!(!engine.host.slots.get(arrives).expect("it is kept").closing);
+            engine.adopt(id, arrives);
+        }
+        assert_eq!(engine.parked.len(), 0);
+        for _ in 0..PARKED_MAX {
+            let ends = open(&mut engine);
+            engine.let_go(now, id, ends);
+            engine.host.gone.push(ends);
+            engine.bury();
+        }
+        engine.let_go(now, id, arrives);
+        assert_eq!(engine.parked.len(), 1);
+        engine.close_parked(now + ADOPT_WITHIN);
+        assert!(
+            engine.parked.is_empty() && engine.host.slots.get(arrives).expect("not yet").closing
+        );
     }
 }

@@ -200,7 +200,7 @@ impl Engine {
             self.unborn.front().map(|(until, _)| *until),
             (!self.host.sweep.is_empty()).then_some(self.sweep_at),
             self.orphans.front().map(|orphan| orphan.0),
-            self.parked.front().map(|parked| parked.until),
+            self.parked.first_key_value().map(|(&(until, _), _)| until),
             self.expected.front().map(|(until, _)| *until),
             self.host.deferred.first_key_value().map(|(&(until, _), _)| until),
             self.leaving.map(|leaving| leaving.moved + self.leave_stalled),
