@@ -248,7 +248,7 @@ impl Host {
             return false;
         }
         let end = rx.tail();
-        owned.children.push_back(Child { slot, generation, end });
+        owned.children.push_back(Child { slot, generation, end, orphaned: false });
         true
     }
 }

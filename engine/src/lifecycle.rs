@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-use towpath_ring::SendBuffer;
+use towpath_ring::{EngineRecv, SendBuffer};
 use towpath_shm::layout::{COMMANDS_MAX, Kind, event, option_bit};
 use towpath_stack::{Budget, Linger, SocketOption, SocketState};
 use towpath_tcp::{Instant, State};
@@ -119,9 +119,7 @@ impl Engine {
     /// flag says that it was sent, and who popped a connection claims it.
     fn catch_up(&mut self, now: Instant, slot: u32) {
         if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
-            let (taken, _) = self.split_queue(slot);
-            let due = now + CLAIM_WITHIN;
-            self.orphans.extend(taken.iter().map(|child| (due, child.slot, child.generation)));
+            self.expect_claims(now, slot);
         } else {
             self.transmit(now, slot);
             self.received(now, slot);
@@ -253,11 +251,10 @@ impl Engine {
     /// Resets the connections that nobody took; those that somebody took, and has not claimed, get
     /// a while.
     pub(crate) fn close_queue(&mut self, now: Instant, listener: u32) {
-        let (taken, waiting) = self.split_queue(listener);
-        if let Some(entry) = self.host.slots.get_mut(listener) {
-            entry.owned().children.clear();
-        }
-        for child in waiting {
+        self.expect_claims(now, listener);
+        let entry = self.host.slots.get_mut(listener);
+        let children = entry.map(|entry| std::mem::take(&mut entry.owned().children));
+        for child in children.into_iter().flatten().filter(|child| !child.orphaned) {
             self.end(now, child.slot, Linger::Abort);
         }
         let is_its = |slot: &u32| {
@@ -269,18 +266,19 @@ impl Engine {
             self.host.end_deferral(slot);
             self.end(now, slot, Linger::Abort);
         }
-        self.orphans
-            .extend(taken.iter().map(|child| (now + CLAIM_WITHIN, child.slot, child.generation)));
     }
 
-    /// Unclaimed connections: those popped, and those still in the queue.
-    fn split_queue(&self, listener: u32) -> (Vec<Child>, Vec<Child>) {
-        let owned = self.host.slots.get(listener).and_then(|entry| entry.owned.as_deref());
-        let Some((owned, rx)) = owned.and_then(|owned| Some((owned, owned.rx.as_ref()?))) else {
-            return Default::default();
-        };
-        let head = rx.head();
-        owned.children.iter().copied().partition(|child| head.wrapping_sub(child.end) < 1 << 31)
+    /// Notes the connections that were popped and are not claimed, unless that was done before: a process
+    /// may come by a listener and let go of it any number of times.
+    fn expect_claims(&mut self, now: Instant, listener: u32) {
+        let Some(entry) = self.host.slots.get_mut(listener) else { return };
+        let Some(owned) = entry.owned.as_deref_mut() else { return };
+        let Some(head) = owned.rx.as_ref().map(EngineRecv::head) else { return };
+        let is_popped = |child: &Child| head.wrapping_sub(child.end) < 1 << 31;
+        for child in owned.children.iter_mut().filter(|child| !child.orphaned && is_popped(child)) {
+            child.orphaned = true;
+            self.orphans.push_back((now + CLAIM_WITHIN, child.slot, child.generation));
+        }
     }
 
     /// Connections that were popped and are not claimed in time are reset.
@@ -451,7 +449,7 @@ pub(crate) fn state_number(at: SocketState) -> u32 {
 mod tests {
     use super::*;
     use crate::EngineConfig;
-    use crate::slots::AF_INET;
+    use crate::slots::{AF_INET, Slots};
 
     #[test]
     fn a_turn_looks_at_some_of_those_that_linger() {
@@ -511,5 +509,35 @@ mod tests {
         assert!(
             engine.parked.is_empty() && engine.host.slots.get(arrives).expect("not yet").closing
         );
+    }
+
+    /// Whoever shares a listener may let go of it and come by it again as often as it likes.
+    #[test]
+    fn a_connection_that_nobody_claims_is_noted_once() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.host.now;
+        let channels = [(); 2].map(|()| engine.open_channel(None).expect("descriptors"));
+        let [stays, goes] = [channels[0].0, channels[1].0];
+        let slots = &mut engine.host.slots;
+        let listener = slots.allocate(Kind::Listener, AF_INET, 6).expect("room");
+        let slot = slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        let of = |slots: &Slots, slot| slots.get(slot).expect("it is there").generation;
+        let (parent, generation) = (of(slots, listener), of(slots, slot));
+        slots.get_mut(slot).expect("it is there").unclaimed = Some((listener, parent));
+        let owned = slots.get_mut(listener).expect("it is there").owned();
+        owned.rx = Some(EngineRecv::new(&engine.host.windows, listener, 4096, 4096));
+        owned.children.push_back(Child { slot, generation, end: 0, orphaned: false });
+        engine.hold(stays, listener);
+        for _ in 0..100 {
+            engine.hold(goes, listener);
+            engine.let_go(now, goes, listener);
+        }
+        assert_eq!(engine.orphans.len(), 1);
+        engine.let_go(now, stays, listener);
+        assert_eq!(engine.orphans.len(), 1);
+        engine.reset_orphans(now + CLAIM_WITHIN);
+        assert!(engine.orphans.is_empty());
+        assert!(engine.host.slots.get(slot).expect("not buried").closing);
+        assert_eq!(engine.host.counters.unclaimed, 1);
     }
 }

@@ -177,6 +177,8 @@ pub(crate) struct Child {
     pub generation: u32,
     /// Position in the listener's FIFO behind its record.
     pub end: u32,
+    /// It was popped, and is reset if nobody claims it in time.
+    pub orphaned: bool,
 }
 
 impl Entry {
