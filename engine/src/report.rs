@@ -155,6 +155,8 @@ pub(crate) struct EngineCounters {
     pub hostile_channels: u64,
     /// Sockets reset because a program wrote impossible positions.
     pub hostile_sockets: u64,
+    /// Locks of sockets that ended, taken away because too many were said to be one process's.
+    pub locks_disbelieved: u64,
     /// Datagrams that could not be sent.
     pub datagrams_refused: u64,
     /// Spawned programs that did not attach: static or set-user-id ones.
@@ -192,6 +194,7 @@ impl EngineCounters {
             channels_refused,
             hostile_channels,
             hostile_sockets,
+            locks_disbelieved,
             datagrams_refused,
             strangers,
             unclaimed,
@@ -214,6 +217,7 @@ impl EngineCounters {
             ("channels_refused", channels_refused),
             ("hostile_channels", hostile_channels),
             ("hostile_sockets", hostile_sockets),
+            ("locks_disbelieved", locks_disbelieved),
             ("datagrams_refused", datagrams_refused),
             ("strangers", strangers),
             ("unclaimed", unclaimed),

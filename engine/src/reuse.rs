@@ -10,7 +10,8 @@ use crate::holds::Holds;
 
 /// Slots that one process may keep from being used again. A thread keeps one, for the time of a copy, if
 /// another one closes its socket meanwhile; a process that is stopped keeps as many as it had threads at
-/// that point. One that keeps more gives no lock back: it is cut off, which frees them.
+/// that point. More are not its threads' (or are those of a program that leaves its calls by longjmp): the
+/// locks are taken away. The process is not at fault, as every program of the run can write its number.
 const INSIDE_MAX: u32 = 1024;
 /// Attempts at a slot in a row. One is enough unless locks go from one dead process to another.
 const ATTEMPTS: u32 = 4;
@@ -31,10 +32,14 @@ impl Engine {
             let (windows, place) = (self.host.windows.collect(slot), self.host.slots.collect(slot));
             let Err(number) = windows.and(place) else { return self.awaits(slot, None) };
             let owner = ChannelId::of_number(number);
-            if let Some(id) = owner.filter(|id| self.host.channels.get(*id).is_some()) {
-                return self.awaits(slot, Some(id));
+            let attached = owner.and_then(|id| Some((id, self.host.channels.get(id)?)));
+            // Otherwise the thread's process is gone, or never was.
+            if let Some((id, attached)) = attached {
+                if attached.inside < INSIDE_MAX || self.awaited.get(&slot) == Some(&id) {
+                    return self.awaits(slot, Some(id));
+                }
+                self.host.counters.locks_disbelieved += 1;
             }
-            // The thread's process is gone, or never was.
             towpath_ring::release_dead(self.host.slots.shared(slot), number);
         }
         self.awaits(slot, None);
@@ -85,8 +90,5 @@ impl Engine {
         attached.inside += 1;
         // Looked at when the process dies.
         attached.closed.insert(slot);
-        if attached.inside > INSIDE_MAX {
-            self.hostile.push(id);
-        }
     }
 }

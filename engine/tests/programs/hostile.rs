@@ -208,32 +208,55 @@ fn scribble(bad: &Program, random: &mut Random) {
     towpath_ring::doorbell::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
 }
 
-/// It costs the slots, and what the process may do otherwise; the engine looks at none of them again by itself.
+/// As in the engine.
+const INSIDE_MAX: u64 = 1024;
+/// A thread of the first program that says hello.
+const FIRST: u32 = 1 << LOCK_CHANNEL_SHIFT | 5;
+
+/// Ends a socket that a thread is at, as its lock says.
+fn keep_back(program: &Program, owner: u32) {
+    let handle = program.socket(17);
+    program.slot(handle).rx_lock.store(owner, Ordering::Relaxed);
+    program.close(handle);
+}
+
+/// It costs the slots; the engine looks at none of them again by itself.
 #[test]
-fn who_gives_no_lock_back_keeps_slots_back_until_it_is_cut_off() {
-    const FIRST: u32 = 1 << LOCK_CHANNEL_SHIFT | 5;
-    /// As in the engine.
-    const INSIDE_MAX: u64 = 1024;
+fn who_gives_no_lock_back_keeps_a_bounded_number_of_slots_back() {
     let engine = Running::start(EngineConfig::default());
     let (bad, good) = (engine.program(), engine.program());
-    let keep_back = || {
-        let handle = bad.socket(17);
-        bad.slot(handle).rx_lock.store(FIRST, Ordering::Relaxed);
-        bad.close(handle);
-    };
-    (0..INSIDE_MAX).for_each(|_| keep_back());
+    (0..INSIDE_MAX).for_each(|_| keep_back(&bad, FIRST));
     engine.wait_for("slots_awaited", INSIDE_MAX);
     works(&good);
     let before = engine.counter("turns");
     std::thread::sleep(std::time::Duration::from_millis(300));
     // To ask is a turn, and the sweep looks once a second.
     assert!(engine.counter("turns") - before < 10, "the engine does not sleep");
-    assert_eq!(engine.counter("hostile_channels"), 0);
-    keep_back();
-    engine.wait_for("hostile_channels", 1);
+    assert_eq!(engine.counter("locks_disbelieved"), 0);
+    keep_back(&bad, FIRST);
+    engine.wait_for("locks_disbelieved", 1);
+    engine.wait_for("sockets", 0);
+    assert_eq!(engine.counter("slots_awaited"), INSIDE_MAX);
+    works(&good);
+    drop(bad);
     engine.wait_for("slots_awaited", 0);
     assert_eq!((engine.counter("sockets"), engine.counter("channels")), (0, 1));
     works(&good);
+}
+
+/// Whoever can write to a lock can write any number there.
+#[test]
+fn locks_in_the_name_of_another_process_do_it_no_harm() {
+    let engine = Running::start(EngineConfig::default());
+    let (good, bad) = (engine.program(), engine.program());
+    (0..=INSIDE_MAX).for_each(|_| keep_back(&bad, FIRST));
+    engine.wait_for("sockets", 0);
+    drop(bad);
+    engine.wait_for("channels", 1);
+    works(&good);
+    assert_eq!(engine.counter("hostile_channels"), 0);
+    drop(good);
+    engine.wait_for("slots_awaited", 0);
 }
 
 #[test]
