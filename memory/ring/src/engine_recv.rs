@@ -81,8 +81,11 @@ impl EngineRecv {
         // Before the slot's generation is odd no handle is valid, and late threads that have the lock for a
         // moment give it back at once.
         let is_fresh = shared.generation.load(Ordering::Relaxed).is_multiple_of(2);
-        if !is_fresh && is_out(&shared.rx_lock).is_err() {
-            return false;
+        if !is_fresh {
+            if is_out(&shared.rx_lock).is_err() {
+                return false;
+            }
+            self.windows.collect_before_more(self.slot);
         }
         // Who locks from now on finds no memory, so no bytes, and leaves the positions alone.
         shared.rx_head.store(0, Ordering::Relaxed);
@@ -373,6 +376,7 @@ mod tests {
     use crate::program_fifo as program;
     use crate::region::Region;
     use crate::windows::WINDOW_MIN;
+    use crate::{Attach, EngineSend};
     use towpath_shm::Fragments;
 
     fn payload(bytes: &[u8]) -> Payload<'_> {
@@ -493,6 +497,28 @@ mod tests {
         read(&region, slot, 100);
         assert!(recv.release_if_empty());
         assert_eq!(windows.usage().assigned, 0);
+    }
+
+    /// A program may say of any FIFO that a thread is inside, and never that it is out.
+    #[test]
+    fn former_memory_of_a_slot_comes_back_with_the_next() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let slot = region.slot(0).unwrap();
+        slot.generation.store(1, Ordering::Relaxed);
+        for _ in 0..10 {
+            let mut recv = EngineRecv::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
+            let mut send = EngineSend::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
+            assert!(recv.write_at(0, &payload(&[1; 100])));
+            assert_eq!(send.attach(), Attach::Done);
+            assert_eq!(windows.usage().assigned, 2);
+            slot.rx_lock.store(7, Ordering::Relaxed);
+            slot.tx_lock.store(7, Ordering::Relaxed);
+            drop((recv, send));
+            assert_eq!(windows.usage().assigned, 2);
+            slot.rx_lock.store(0, Ordering::Relaxed);
+            slot.tx_lock.store(0, Ordering::Relaxed);
+        }
     }
 
     #[test]

@@ -183,6 +183,7 @@ impl EngineSend {
         self.window = Some(window);
         self.publish_geometry();
         self.unlock();
+        self.windows.collect_before_more(self.slot);
         Attach::Done
     }
 
