@@ -6,7 +6,7 @@ use towpath_ring::EngineRecv;
 use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, call};
 use towpath_shm::layout::{AcceptRecord, Command, Kind, Plain, RawAddr, VERSION, event, flags};
 use towpath_shm::token;
-use towpath_stack::{ConnectError, Family, SocketKind};
+use towpath_stack::{Family, SocketKind};
 use towpath_tcp::Instant;
 
 use crate::channels::ChannelId;
@@ -275,17 +275,14 @@ impl Engine {
         slot: u32,
         remote: std::net::SocketAddr,
     ) -> Result<(), Errno> {
+        // New FIFOs would take the slot from its accept queue.
+        if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
+            return Err(Errno(EISCONN));
+        }
         let id = self.renew(now, slot)?;
         let near = self.stack.net.is_local(remote.ip());
         let (recv, send) = self.host.stream_buffers(slot, near);
-        self.stack.connect(now, id, remote, recv, send).map_err(|error| match error {
-            ConnectError::Invalid
-                if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) =>
-            {
-                Errno(EISCONN)
-            }
-            other => other.into(),
-        })?;
+        self.stack.connect(now, id, remote, recv, send)?;
         let shared = self.host.slots.shared(slot);
         // What an earlier connection left behind.
         shared.error.store(0, std::sync::atomic::Ordering::Release);

@@ -269,6 +269,25 @@ fn a_full_accept_queue_is_full_for_the_next_connect() {
     }
 }
 
+/// Two threads at one socket: one listens while the other connects.
+#[test]
+fn a_listener_that_is_asked_to_connect_goes_on_listening() {
+    const EISCONN: i32 = 106;
+    let engine = engine();
+    let program = engine.program();
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    let mut clients = vec![program.connect(addr)];
+    program.accept(listener);
+    clients.push(program.connect(addr));
+    assert_eq!(program.start_connect(listener, addr), Err(EISCONN));
+    program.accept(listener);
+    clients.push(program.connect(addr));
+    let server = program.accept(listener);
+    program.send(clients[2], b"heard");
+    assert_eq!(program.recv(server, 5), b"heard");
+    assert_eq!(engine.counter("hostile_sockets"), 0);
+}
+
 #[test]
 fn datagrams_come_whole_and_tell_who_sent_them() {
     let engine = engine();
