@@ -157,7 +157,7 @@ impl<H: Host> Stack<H> {
             // Our own old connection.
             Some(FlowRef::TimeWait(at)) if self.is_reusable(now, at) => {
                 if let Some(entry) = self.time_waits.get(at) {
-                    iss = iss.max(entry.state.iss_min());
+                    iss = isn::not_before(entry.state.iss_min(), iss);
                 }
                 self.counters.tcp_time_wait_reused += 1;
                 self.remove_time_wait(at);

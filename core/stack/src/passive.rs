@@ -95,7 +95,7 @@ impl<H: Host> Stack<H> {
     ) -> HalfOpen {
         let Incoming { flow, segment, local, .. } = incoming;
         let iss = isn::initial_sequence(self.keys.isn.flow(flow), now);
-        let iss = iss_min.map_or(iss, |min| iss.max(min));
+        let iss = iss_min.map_or(iss, |min| isn::not_before(min, iss));
         let config = self.tcp_config(now, &settings, flow, Some(local.iface));
         HalfOpen::new(&config, segment, iss, self.timestamp_offset(flow), now)
     }

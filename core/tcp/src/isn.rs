@@ -19,6 +19,14 @@ pub fn initial_sequence(hash: u64, now: Instant) -> SeqNum {
     SeqNum((hash as u32 ^ (hash >> 32) as u32).wrapping_add(clock))
 }
 
+/// The initial number of a connection whose predecessor between the same ports is in TIME-WAIT: `iss`, or
+/// `min` ([`TimeWait::iss_min`](crate::TimeWait::iss_min)) if `iss` is before that. The old numbers went on
+/// with the bytes that were sent and `iss` with time, so the two may lie anywhere: it counts which way is
+/// nearer, and no number from `min` back to half the space before it is used again.
+pub fn not_before(min: SeqNum, iss: SeqNum) -> SeqNum {
+    if iss.distance(min) < 0 { min } else { iss }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,5 +39,16 @@ mod tests {
             initial_sequence(0x1234_5678_9abc_def0, Instant(5_000) + Duration::from_micros(400));
         assert_eq!(later.distance(first), 100);
         assert_ne!(first, initial_sequence(0x1234_5678_9abc_def1, Instant(5_000)));
+    }
+
+    #[test]
+    fn the_numbers_of_an_old_connection_may_lie_anywhere() {
+        let min = SeqNum(0xffff_ff00);
+        for ahead in [0, 1, 0x6000_0001, 0x7fff_ffff] {
+            assert_eq!(not_before(min, min + ahead), min + ahead);
+        }
+        for behind in [1, 0x6000_0001, 0x8000_0000] {
+            assert_eq!(not_before(min, min - behind), min);
+        }
     }
 }

@@ -415,6 +415,38 @@ fn time_wait_is_reused_by_a_new_connection() {
     w.assert_ends_empty();
 }
 
+/// The numbers of an old connection go on with its bytes, those that new ones begin with go on with time:
+/// after hours of silence the two may lie anywhere.
+#[test]
+fn time_wait_is_reused_after_a_connection_of_any_age() {
+    const HOUR: u64 = 3_600_000;
+    for server_closes in [true, false] {
+        let mut w = World::new(LinkConfig::default());
+        let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+        for hours in 0..6 {
+            let client = connect_from_port(&mut w.a, 5000, "10.0.0.2:80").expect("connect");
+            w.wait(5000, "accept", |w| !w.b.host.accepted.is_empty());
+            let server = w.b.accept(listener).unwrap();
+            w.run(hours * HOUR);
+            // TIME-WAIT is on the side that closes first.
+            if server_closes {
+                w.b.close(server.id);
+                w.wait(1000, "eof", |w| w.a.host.has(client.user, SocketEvent::PeerClosed));
+                w.a.close(client.id);
+            } else {
+                w.a.close(client.id);
+                w.wait(1000, "eof", |w| w.b.host.has(server.user, SocketEvent::PeerClosed));
+                w.b.close(server.id);
+            }
+            w.run(1500);
+            let reused = [&w.a, &w.b].map(|node| node.stack.counters().tcp_time_wait_reused);
+            assert_eq!(reused, if server_closes { [0, hours] } else { [hours, 0] });
+        }
+        w.b.close(listener);
+        w.assert_ends_empty();
+    }
+}
+
 #[test]
 fn time_wait_is_bounded_and_expires() {
     let config = StackConfig { time_wait_max: 3, ..StackConfig::default() };
