@@ -10,6 +10,7 @@ use towpath_ring::{EngineStatus, Region, Windows};
 use towpath_shm::layout::{CHANNELS_MAX, SLOTS_MAX};
 use towpath_shm::token;
 use towpath_stack::Stack;
+use towpath_stack::net::limits::RESOLUTION_TIME;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_tcp::Instant;
 
@@ -78,10 +79,20 @@ pub struct Engine {
 /// How far the sending is of what the last program left behind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leaving {
-    /// As [`Engine::unsent`] had it last.
+    /// The least that [`Engine::unsent`] has been.
     pub unsent: u64,
-    /// When it last became less.
+    /// When it became that.
     pub moved: Instant,
+}
+
+impl Leaving {
+    /// When the engine goes if no less is unsent by then; `stalled` is for streams. Behind them only
+    /// packets wait for devices and neighbours, among them a program's last datagram, which knows by then
+    /// whether its neighbour is there. Which of them are answers to strangers nobody can tell, and as long
+    /// as strangers ask there are some: so it is not asked whether these become fewer.
+    pub fn until(&self, stalled: Duration) -> Instant {
+        self.moved + if self.unsent == 0 { RESOLUTION_TIME } else { stalled }
+    }
 }
 
 pub(crate) type DropTrace = Box<dyn FnMut(DroppedPacket<'_>)>;

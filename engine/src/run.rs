@@ -183,7 +183,7 @@ impl Engine {
                 Wish::Counters(answer) => drop(answer.send(self.counters())),
                 Wish::Left(answer) => {
                     let processes = self.host.channels.len();
-                    let unsent = self.unsent(self.host.now);
+                    let unsent = self.unsent(self.host.now) + self.stack.net.waiting() as u64;
                     let _ = answer.send(Left { processes, unsent });
                 }
             }
@@ -203,7 +203,7 @@ impl Engine {
             self.parked.first_key_value().map(|(&(until, _), _)| until),
             self.expected.front().map(|(until, _)| *until),
             self.host.deferred.first_key_value().map(|(&(until, _), _)| until),
-            self.leaving.map(|leaving| leaving.moved + self.leave_stalled),
+            self.leaving.map(|leaving| leaving.until(self.leave_stalled)),
             (!self.backlog.is_empty()).then_some(now),
         ];
         own.into_iter().flatten().chain(ports).min().map(|at| at.since(now))
@@ -221,14 +221,14 @@ impl Engine {
         let unsent = self.unsent(now);
         let leaving = self.leaving.get_or_insert(Leaving { unsent, moved: now });
         if unsent < leaving.unsent {
-            leaving.moved = now;
+            *leaving = Leaving { unsent, moved: now };
         }
-        leaving.unsent = unsent;
-        self.stopped |= unsent == 0 || now >= leaving.moved + self.leave_stalled;
+        let delivered = unsent == 0 && self.stack.net.waiting() == 0;
+        self.stopped |= delivered || now >= leaving.until(self.leave_stalled);
     }
 
-    /// What would be lost now: bytes and ends of streams that no peer or port has acknowledged, those that
-    /// ports hold, and packets that wait for a device or a neighbour.
+    /// What would be lost now: bytes and ends of streams that no peer or port has acknowledged, and those
+    /// that ports hold.
     pub(crate) fn unsent(&self, now: Instant) -> u64 {
         let ids = self.host.slots.iter().filter_map(|(_, entry)| entry.id);
         let of_socket = |info: SocketInfo| match info.state {
@@ -238,7 +238,7 @@ impl Engine {
         };
         let sockets = ids.filter_map(|id| self.stack.info(now, id)).map(of_socket);
         let ports = self.ports.iter().map(|port| port.undelivered());
-        sockets.chain(ports).sum::<u64>() + self.stack.net.waiting() as u64
+        sockets.chain(ports).sum()
     }
 
     /// Looks at the rings for a moment before sleeping, if that has been worth it.

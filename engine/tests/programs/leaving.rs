@@ -1,13 +1,17 @@
 //! How an engine ends with its last program.
 
 use std::os::fd::BorrowedFd;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use towpath_engine::{EngineConfig, Left};
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_stack::net::InterfaceConfig;
+use towpath_wire::ethernet::{self, EtherType};
+use towpath_wire::{IpProtocol, MacAddr, ipv4};
 
 use crate::options;
-use crate::program::Running;
+use crate::program::{PATIENCE, Running, eventually};
 
 /// A link that keeps what it took from programs, and delivers it bit by bit until something stays.
 struct Holding {
@@ -80,4 +84,93 @@ fn it_goes_when_nobody_takes_any_more() {
     drop(program);
     engine.join();
     assert!(start.elapsed() >= STALLED, "{:?}", start.elapsed());
+}
+
+/// A link on which somebody asks in the names of hosts that do not exist.
+struct Questions {
+    asked: u8,
+    next_ns: u64,
+}
+
+/// More often than an answer waits for whom it is for.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(500);
+const OURS: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+impl Questions {
+    /// A datagram to a port that nobody has, from somebody else each time. The answer, "port unreachable",
+    /// waits for a neighbour that does not answer.
+    fn question(&self) -> Vec<u8> {
+        let link = ethernet::Header {
+            dst: OURS,
+            src: MacAddr([2, 0, 0, 0, 0, 2]),
+            vlan: None,
+            ethertype: EtherType::IPV4,
+        };
+        let header = ipv4::Header {
+            tos: 0,
+            total_len: 28,
+            ident: 0,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            ttl: 64,
+            protocol: IpProtocol::UDP,
+            src: [10, 0, 0, 10 + self.asked % 200].into(),
+            dst: [10, 0, 0, 1].into(),
+            options: ipv4::Options::EMPTY,
+        };
+        let mut bytes = vec![0; ethernet::HEADER_LEN + 28];
+        link.emit(&mut bytes);
+        header.emit(&mut bytes[ethernet::HEADER_LEN..]);
+        // From port 9 to port 9, 8 bytes, without a checksum.
+        bytes[ethernet::HEADER_LEN + 20..].copy_from_slice(&[0, 9, 0, 9, 0, 8, 0, 0]);
+        bytes
+    }
+}
+
+impl Port for Questions {
+    fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, _: usize) -> usize {
+        if now_ns < self.next_ns {
+            return 0;
+        }
+        self.next_ns = now_ns + BETWEEN_QUESTIONS.as_nanos() as u64;
+        self.asked = self.asked.wrapping_add(1);
+        let question = self.question();
+        let mut packet = pool.take(question.len());
+        packet.push_back(question.len()).unwrap().copy_from_slice(&question);
+        out.push_back(packet);
+        1
+    }
+    fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        batch.drain(..).for_each(|packet| pool.give(packet));
+        n
+    }
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+    fn link_type(&self) -> LinkType {
+        LinkType::Ethernet
+    }
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn next_timeout_ns(&self) -> Option<u64> {
+        Some(self.next_ns)
+    }
+}
+
+/// What answers to strangers wait for is no reason to stay.
+#[test]
+fn it_goes_while_strangers_ask() {
+    let interface = InterfaceConfig { link: LinkType::Ethernet, mac: OURS, ..options::interface() };
+    let config = EngineConfig { interfaces: vec![interface], ..config(PATIENCE * 10) };
+    let mut engine =
+        Running::start_with(config, || vec![Box::new(Questions { asked: 0, next_ns: 0 })]);
+    let program = engine.program();
+    eventually("an answer waits", || (engine.remote.left().unwrap().unsent > 0).then_some(()));
+    drop(program);
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(engine.join()));
+    assert!(receiver.recv_timeout(PATIENCE).is_ok(), "it stays");
 }

@@ -20,6 +20,9 @@ pub const UNICAST_SOLICITS_MAX: u8 = 3;
 /// Between solicitations (RFC 4861 §10); also keeps ARP requests at one a second a destination
 /// (RFC 1122 §2.3.2.1).
 pub const RETRANS_TIME: Duration = Duration::from_secs(1);
+/// How long a packet waits for its neighbour's MAC address, at most: for an answer to each solicitation.
+pub const RESOLUTION_TIME: Duration =
+    Duration::from_secs(RETRANS_TIME.as_secs() * MULTICAST_SOLICITS_MAX as u64);
 /// Base of the time a confirmation lasts (RFC 4861 §10); each use is drawn from 0.5 to 1.5 of it.
 pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
 /// Between the first use of a stale neighbour and its first probe (RFC 4861 §10).
