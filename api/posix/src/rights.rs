@@ -54,7 +54,12 @@ fn limit() -> i32 {
 
 /// Gives a descriptor that may go to another program its socket's name.
 pub(crate) fn name(client: &Client, fd: i32, socket: Socket) {
-    if claim(fd).is_some_and(|claim| claim.socket == socket) {
+    // Otherwise it has its name already, or is no socket any more: functions of libc put descriptors in
+    // the place of others without us, as login_tty(3) a terminal in that of standard input.
+    // SAFETY: borrowed for the time of one call, which says so if it is not open.
+    let is_blank =
+        || token::is_same(unsafe { BorrowedFd::borrow_raw(fd) }, client.blank().borrow());
+    if !is_blank() {
         return;
     }
     let mut token = client.token(socket);
@@ -67,7 +72,9 @@ pub(crate) fn name(client: &Client, fd: i32, socket: Socket) {
     let table = table::lock();
     // Otherwise the engine is gone, or has ended the socket, and there is nothing that the other program
     // could do with it; or other threads took all numbers that came free.
-    if let Ok(token) = token {
+    if let Ok(token) = token
+        && is_blank()
+    {
         // It fails if the program closed the number without us.
         let _ = table.exchange(fd, socket, token.as_raw_fd());
     }

@@ -59,6 +59,12 @@ pub fn read(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
     Some((slot, u32::try_from(stat.st_mtime).ok()?))
 }
 
+/// Whether two descriptors are of one object, as those of all blank tokens of a run are.
+pub fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
+    let object = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)).ok();
+    object(one).is_some_and(|one| object(other) == Some(one))
+}
+
 fn socket() -> io::Result<OwnedFd> {
     use rustix::net::{SocketFlags, socket_with};
     Ok(socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
@@ -92,6 +98,8 @@ mod tests {
         assert_eq!(read(token.as_fd()), Some((slot, generation)));
         assert_eq!(read(named(0, 1).unwrap().as_fd()), Some((0, 1)));
         let blank = blank().unwrap();
+        assert!(is_same(blank.as_fd(), blank.try_clone().unwrap().as_fd()));
+        assert!(!is_same(blank.as_fd(), token.as_fd()));
         let plain = socket().unwrap();
         let times = Timestamps { last_access: MARK, last_modification: MARK };
         rustix::fs::futimens(&plain, &times).unwrap();

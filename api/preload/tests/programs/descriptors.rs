@@ -25,6 +25,7 @@ pub const CASES: &[Case] = &[
     ("sent_to_somebody_outside", sent_to_somebody_outside),
     ("exec_with_no_descriptor_left", exec_with_no_descriptor_left),
     ("exec_without_proc", exec_without_proc),
+    ("exec_after_login_tty", exec_after_login_tty),
     ("kernel_calls_on_sockets", kernel_calls_on_sockets),
 ];
 
@@ -389,6 +390,36 @@ fn exec_without_proc() {
     let mut text = String::new();
     client.read_to_string(&mut text).unwrap();
     assert_eq!(text, "heard\n");
+}
+
+/// As telnetd does it under inetd: login_tty(3) puts a terminal in the place of the socket, inside libc.
+fn exec_after_login_tty() {
+    let (server, _client) = pair();
+    let (mut terminal, mut programs) = (-1, -1);
+    // SAFETY: room for two numbers; null where libc may choose.
+    let failed = unsafe {
+        let (none, modes, size) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
+        libc::openpty(&raw mut terminal, &raw mut programs, none, modes, size)
+    };
+    assert_eq!(failed, 0);
+    let child = fork(|| {
+        let script = c"test -t 0 && echo a terminal";
+        let argv = [c"sh".as_ptr(), c"-c".as_ptr(), script.as_ptr(), std::ptr::null()];
+        // SAFETY: integers and strings.
+        unsafe {
+            assert_eq!(libc::dup2(server.as_raw_fd(), 0), 0);
+            assert_eq!(libc::login_tty(programs), 0);
+            libc::execv(c"/bin/sh".as_ptr(), argv.as_ptr());
+        }
+    });
+    assert_eq!(wait(child), 0);
+    let mut got = [0; 12];
+    // SAFETY: openpty made it.
+    let mut terminal = unsafe { std::fs::File::from_raw_fd(terminal) };
+    terminal.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"a terminal\r\n");
+    // SAFETY: as above.
+    drop(unsafe { OwnedFd::from_raw_fd(programs) });
 }
 
 /// Calls about descriptors of which the kernel knows less than of its own sockets.
