@@ -42,9 +42,9 @@ impl HighFd {
         Self(word)
     }
 
-    /// Another descriptor for the same.
+    /// Another descriptor for the same: up there, or where there is room.
     pub fn duplicate(&self) -> Result<Self, i32> {
-        let number = move_up(self.get()).ok_or(EMFILE)?;
+        let number = duplicate(self.get()).ok_or(EMFILE)?;
         let word = Box::new(AtomicI32::new(number));
         descriptors::set_internal(number, &word);
         Ok(Self(word))
@@ -73,7 +73,7 @@ impl HighFd {
     /// After [`Self::close`]: a duplicate of another one, if there is a number for it.
     pub fn renew(&self, of: &Self) {
         if self.get() < 0
-            && let Some(number) = move_up(of.get())
+            && let Some(number) = duplicate(of.get())
         {
             self.0.store(number, Ordering::Relaxed);
             descriptors::set_internal(number, &self.0);
@@ -94,16 +94,24 @@ impl Drop for HighFd {
 
 /// Gives way: `number` is about to be overwritten by dup2.
 pub(crate) fn evacuate(number: i32, word: &AtomicI32) {
-    if let Some(high) = move_up(number) {
-        word.store(high, Ordering::Relaxed);
-        descriptors::set_internal(high, word);
+    if let Some(other) = duplicate(number) {
+        word.store(other, Ordering::Relaxed);
+        descriptors::set_internal(other, word);
         descriptors::clear(number);
     }
 }
 
+fn duplicate(fd: i32) -> Option<i32> {
+    move_up(fd).or_else(|| duplicate_from(fd, 0))
+}
+
 fn move_up(fd: i32) -> Option<i32> {
     let lowest = soft_limit().saturating_sub(BELOW_LIMIT).min(HIGHEST);
-    syscall::fcntl(fd, F_DUPFD_CLOEXEC, lowest as usize).ok().map(|high| high as i32)
+    duplicate_from(fd, lowest as usize)
+}
+
+fn duplicate_from(fd: i32, lowest: usize) -> Option<i32> {
+    syscall::fcntl(fd, F_DUPFD_CLOEXEC, lowest).ok().map(|number| number as i32)
 }
 
 fn soft_limit() -> u64 {

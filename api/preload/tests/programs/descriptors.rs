@@ -26,6 +26,7 @@ pub const CASES: &[Case] = &[
     ("exec_with_no_descriptor_left", exec_with_no_descriptor_left),
     ("exec_without_proc", exec_without_proc),
     ("exec_after_login_tty", exec_after_login_tty),
+    ("no_high_number_left", no_high_number_left),
     ("kernel_calls_on_sockets", kernel_calls_on_sockets),
 ];
 
@@ -420,6 +421,34 @@ fn exec_after_login_tty() {
     assert_eq!(&got, b"a terminal\r\n");
     // SAFETY: as above.
     drop(unsafe { OwnedFd::from_raw_fd(programs) });
+}
+
+/// The library's own numbers are high ones, if there are any.
+fn no_high_number_left() {
+    const LIMIT: u64 = 1024;
+    let (server, mut client) = pair();
+    let fd = server.as_raw_fd();
+    keep_on_exec(fd);
+    let null = std::fs::File::open("/dev/null").unwrap();
+    // SAFETY: a struct of the type that it wants, integers.
+    unsafe {
+        let limit = libc::rlimit { rlim_cur: LIMIT, rlim_max: LIMIT };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+        while libc::fcntl(null.as_raw_fd(), libc::F_DUPFD, 900) != -1 {}
+        assert_eq!(errno(), libc::EMFILE);
+    }
+    let child = fork(|| {
+        (&server).write_all(b"forked\n").unwrap();
+        let script = std::ffi::CString::new(format!("echo executed >&{fd}")).unwrap();
+        let argv = [c"sh".as_ptr(), c"-c".as_ptr(), script.as_ptr(), std::ptr::null()];
+        // SAFETY: a path and strings.
+        unsafe { libc::execv(c"/bin/sh".as_ptr(), argv.as_ptr()) };
+    });
+    assert_eq!(wait(child), 0);
+    drop(server);
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "forked\nexecuted\n");
 }
 
 /// Calls about descriptors of which the kernel knows less than of its own sockets.
