@@ -12,6 +12,7 @@ const F_DUPFD_CLOEXEC: i32 = 1030;
 const F_SETFD: i32 = 2;
 const FD_CLOEXEC: usize = 1;
 const EMFILE: i32 = 24;
+const O_CLOEXEC: i32 = 0o2000000;
 const RLIMIT_NOFILE: usize = 7;
 /// Room between our descriptors and the limit.
 const BELOW_LIMIT: u64 = 64;
@@ -37,17 +38,28 @@ impl HighFd {
                 low
             }
         };
+        Self::at(number)
+    }
+
+    /// Another descriptor for the same: up there, or where there is room.
+    pub fn duplicate(&self) -> Result<Self, i32> {
+        duplicate(self.get()).map(Self::at).ok_or(EMFILE)
+    }
+
+    /// The same at `lowest` or soon above.
+    pub fn duplicate_above(&self, lowest: i32) -> Result<Self, i32> {
+        duplicate_from(self.get(), lowest as usize).map(Self::at).ok_or(EMFILE)
+    }
+
+    fn at(number: i32) -> Self {
         let word = Box::new(AtomicI32::new(number));
         descriptors::set_internal(number, &word);
         Self(word)
     }
 
-    /// Another descriptor for the same: up there, or where there is room.
-    pub fn duplicate(&self) -> Result<Self, i32> {
-        let number = duplicate(self.get()).ok_or(EMFILE)?;
-        let word = Box::new(AtomicI32::new(number));
-        descriptors::set_internal(number, &word);
-        Ok(Self(word))
+    /// Becomes a descriptor for what `other` is for, under its own number.
+    pub fn become_duplicate(&self, other: &Self, inheritable: bool) -> Result<(), i32> {
+        syscall::dup3(other.get(), self.get(), if inheritable { 0 } else { O_CLOEXEC })
     }
 
     /// The number.

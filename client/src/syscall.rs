@@ -67,6 +67,7 @@ pub mod nr {
         pub const RECVFROM: usize = 45;
         pub const RECVMSG: usize = 47;
         pub const FCNTL: usize = 72;
+        pub const DUP3: usize = 292;
         pub const PRLIMIT64: usize = 302;
     }
     #[cfg(target_arch = "aarch64")]
@@ -77,6 +78,7 @@ pub mod nr {
         pub const RECVFROM: usize = 207;
         pub const RECVMSG: usize = 212;
         pub const FCNTL: usize = 25;
+        pub const DUP3: usize = 24;
         pub const PRLIMIT64: usize = 261;
     }
     pub use arch::*;
@@ -92,6 +94,12 @@ pub fn close(fd: i32) {
 pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize, i32> {
     // SAFETY: the commands used here take integers.
     unsafe { syscall(nr::FCNTL, [fd as usize, command as usize, argument, 0, 0, 0]) }
+}
+
+/// dup3(2). Whoever calls this owns both numbers.
+pub fn dup3(old: i32, new: i32, flags: i32) -> Result<(), i32> {
+    // SAFETY: integers only.
+    unsafe { syscall(nr::DUP3, [old as usize, new as usize, flags as usize, 0, 0, 0]) }.map(drop)
 }
 
 /// Blocks all signals of this thread until dropped, for the time of a call that holds a lock which

@@ -115,7 +115,7 @@ pub static CALLS: &[Call] = &[
         "the new image keeps sockets that are not close-on-exec, also where there is no /proc",
     ),
     works(
-        "posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 system popen daemon",
+        "posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 posix_spawn_file_actions_addclosefrom_np system popen daemon",
         "what a static program does not inherit it keeps open for up to 5 s",
     ),
     missing(

@@ -18,7 +18,14 @@ const PRELOAD: &str = "LD_PRELOAD";
 
 // What LD_PRELOAD was when this image started; leaked, null when there was none.
 static OUR_PRELOAD: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
-static LOCK: Lock<()> = Lock::new(());
+static LOCK: Lock<Seat> = Lock::new(None);
+
+/// Where a program that is spawned finds its control socket once file actions may close all that is above
+/// some number: a number that those made since leave alone. Otherwise there is the blank token.
+type Seat = Option<HighFd>;
+/// It makes an action for each number below: not as high as the library's other numbers, and above those
+/// that small programs use.
+const SEAT_LOWEST: i32 = 900;
 
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;
@@ -27,7 +34,7 @@ unsafe extern "C" {
 /// Held by whoever makes a process or changes the environment.
 ///
 /// None in a signal handler on top of a call that does.
-pub(crate) fn lock() -> Option<LockGuard<'static, ()>> {
+pub(crate) fn lock() -> Option<LockGuard<'static, Seat>> {
     LOCK.lock_unless_mine()
 }
 
@@ -184,11 +191,43 @@ fn is_in_actions(fd: i32) -> bool {
     word >> (fd % 64) & 1 == 1
 }
 
+/// posix_spawn_file_actions_addclosefrom_np(3): `close` and `close_from` make libc's actions that close one
+/// number, and all from one on. The number where the program finds its control socket stays open.
+pub fn close_from(
+    from: i32,
+    mut close: impl FnMut(i32) -> i32,
+    close_from: impl FnOnce(i32) -> i32,
+) -> i32 {
+    let Some(seat) = seat().filter(|&seat| (0..=seat).contains(&from)) else {
+        return close_from(from);
+    };
+    if let Some(failed) = (from..seat).map(&mut close).find(|&failed| failed != 0) {
+        return failed;
+    }
+    match close_from(seat + 1) {
+        // The seat is the highest number below the limit.
+        libc::EBADF => 0,
+        other => other,
+    }
+}
+
+fn seat() -> Option<i32> {
+    let client = process::client().ok()?;
+    let mut seat = lock()?;
+    if seat.is_none() {
+        let blank = client.blank();
+        *seat = blank.duplicate_above(SEAT_LOWEST).or_else(|_| blank.duplicate()).ok();
+    }
+    seat.as_ref().map(HighFd::get)
+}
+
 /// A channel for a program to be spawned, under the lock.
 struct Spawning {
     client: &'static Client,
     control: HighFd,
-    _lock: Option<LockGuard<'static, ()>>,
+    // The control socket's in the program.
+    number: i32,
+    lock: Option<LockGuard<'static, Seat>>,
 }
 
 impl Spawning {
@@ -204,13 +243,25 @@ impl Spawning {
             Err(Error::Refused(libc::EAGAIN)) => return fail(libc::EAGAIN),
             Err(_) => return Ok(None),
         };
-        control.set_inheritable(true);
-        Ok(Some(Self { client, control, _lock: lock }))
+        let seat = lock.as_ref().and_then(|seat| seat.as_ref());
+        let number = match seat {
+            Some(seat) if seat.become_duplicate(&control, true).is_ok() => seat.get(),
+            // Nobody asked for it; or the limit is below it by now, and no other number is left alone.
+            _ => {
+                control.set_inheritable(true);
+                control.get()
+            }
+        };
+        Ok(Some(Self { client, control, number, lock }))
     }
 }
 
 impl Drop for Spawning {
     fn drop(&mut self) {
+        if let Some(seat) = self.lock.as_ref().and_then(|seat| seat.as_ref()) {
+            // It fails only where it did before.
+            let _ = seat.become_duplicate(self.client.blank(), false);
+        }
         self.control.close();
         self.client.command(&Command { op: op::SPAWNED, ..Command::default() });
     }
@@ -231,7 +282,7 @@ pub unsafe fn spawn<T>(
         return Ok(real(envp));
     };
     // SAFETY: the caller's promise.
-    let environment = unsafe { Environment::new(envp, spawning.control.get()) };
+    let environment = unsafe { Environment::new(envp, spawning.number) };
     Ok(real(environment.as_ptr()))
 }
 
@@ -247,7 +298,7 @@ pub fn with_own_environment<T>(real: impl FnOnce() -> T) -> Result<T> {
     // same strings in ours, which stands until the old one is back.
     unsafe {
         let before = environ;
-        let environment = Environment::new(before.cast_const().cast(), spawning.control.get());
+        let environment = Environment::new(before.cast_const().cast(), spawning.number);
         environ = environment.as_ptr().cast_mut().cast();
         let result = real();
         environ = before;

@@ -22,7 +22,7 @@
 //!   descriptors, which is the kernel's, are then of one moment.
 
 use towpath_client::descriptors::{self, Entry};
-use towpath_client::syscall::{self, syscall};
+use towpath_client::syscall;
 use towpath_client::{Client, Lock, LockGuard, Socket};
 
 use crate::errno::fail;
@@ -121,7 +121,5 @@ impl Guard {
 }
 
 fn dup3(old: i32, new: i32, flags: i32) -> Result<()> {
-    let args = [old as usize, new as usize, flags as usize, 0, 0, 0];
-    // SAFETY: integers only. What `new` was before is closed by this: the caller owns the number.
-    unsafe { syscall(libc::SYS_dup3 as usize, args) }.map(drop).map_err(Errno)
+    syscall::dup3(old, new, flags).map_err(Errno)
 }

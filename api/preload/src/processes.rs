@@ -148,6 +148,22 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, new) }
 }
 
+/// Among what it closes is what the library has, of which the new program needs its control socket.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
+    actions: *mut posix_spawn_file_actions_t,
+    from: c_int,
+) -> c_int {
+    // SAFETY: see `fork`.
+    unsafe {
+        exec::close_from(
+            from,
+            |fd| real::posix_spawn_file_actions_addclose(actions, fd),
+            |from| real::posix_spawn_file_actions_addclosefrom_np(actions, from),
+        )
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: see `fork`.

@@ -176,6 +176,8 @@ reals! {
     posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, fd: c_int, new: c_int) -> c_int;
+    posix_spawn_file_actions_addclose(actions: *mut posix_spawn_file_actions_t, fd: c_int) -> c_int;
+    posix_spawn_file_actions_addclosefrom_np(actions: *mut posix_spawn_file_actions_t, from: c_int) -> c_int;
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;

@@ -21,6 +21,7 @@ pub const CASES: &[Case] = &[
     ("replaced_without_a_gap", replaced_without_a_gap),
     ("file_actions", file_actions),
     ("file_actions_before_the_socket", file_actions_before_the_socket),
+    ("file_actions_that_close_the_rest", file_actions_that_close_the_rest),
     ("spawned_while_others_open_and_close", spawned_while_others_open_and_close),
     ("sent_to_somebody_outside", sent_to_somebody_outside),
     ("exec_with_no_descriptor_left", exec_with_no_descriptor_left),
@@ -284,6 +285,46 @@ fn file_actions_before_the_socket() {
         libc::close(NUMBER);
         assert_eq!(client.read(&mut got).unwrap(), 0);
     }
+}
+
+/// As Python's subprocess does it since 3.13: what the library has is among the rest.
+fn file_actions_that_close_the_rest() {
+    let argv = [c"sh".as_ptr(), c"-c".as_ptr(), c"echo heard >&0".as_ptr(), std::ptr::null()];
+    let (server, mut client) = pair();
+    let (kept, _other) = pair();
+    keep_on_exec(kept.as_raw_fd());
+    for _ in 0..3 {
+        // SAFETY: structures that libc fills in, strings, and arrays that end with null.
+        unsafe {
+            let mut actions = std::mem::zeroed();
+            assert_eq!(libc::posix_spawn_file_actions_init(&raw mut actions), 0);
+            assert_eq!(
+                libc::posix_spawn_file_actions_adddup2(&raw mut actions, server.as_raw_fd(), 0),
+                0
+            );
+            assert_eq!(libc::posix_spawn_file_actions_addclosefrom_np(&raw mut actions, 3), 0);
+            let mut pid = 0;
+            let failed = libc::posix_spawn(
+                &raw mut pid,
+                c"/bin/sh".as_ptr(),
+                &raw const actions,
+                std::ptr::null(),
+                argv.as_ptr().cast(),
+                [std::ptr::null_mut()].as_ptr(),
+            );
+            assert_eq!(failed, 0);
+            assert_eq!(wait(pid), 0);
+            libc::posix_spawn_file_actions_destroy(&raw mut actions);
+        }
+        let mut got = [0; 6];
+        client.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"heard\n");
+    }
+    let output = Command::new("sh").args(["-c", "exec ls /proc/self/fd"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().any(|line| line == kept.as_raw_fd().to_string()), "others keep theirs");
+    drop(server);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
 }
 
 /// What is close-on-exec stays so, whatever other threads do meanwhile.
