@@ -76,6 +76,7 @@ impl Engine {
             ("events_lost", self.host.channels.events_lost()),
             ("memory_touched", memory.touched),
             ("memory_kept", memory.kept),
+            ("memory_returning", memory.returning),
             ("memory_limit", memory.limit),
             ("memory_refused", memory.refused),
             ("windows_assigned", u64::from(memory.assigned)),

@@ -2,16 +2,20 @@
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::hostile::works;
-use crate::program::{Running, eventually};
+use crate::program::{Handle, Program, Running, eventually};
 use towpath_engine::EngineConfig;
 use towpath_shm::control::{Request, call};
+use towpath_shm::layout::op;
+use towpath_shm::{Mapping, Stretch};
 
 /// An eventfd that was filled takes nothing more, a full socket neither: a write waits if O_NONBLOCK is
 /// off, which is the open file's and so everybody's who has it.
@@ -152,4 +156,105 @@ fn a_program_that_takes_no_descriptors_gets_no_more() {
     }
     engine.wait_for("hostile_channels", 1);
     works(&good);
+}
+
+/// The inode's lock of a program's region, which a write(2) keeps that waits for its first byte.
+struct Locked {
+    /// Whoever closes it lets the write go on.
+    faults: Option<OwnedFd>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Locked {
+    /// An error: this process may not handle faults of the kernel (vm.unprivileged_userfaultfd).
+    fn new(program: &Program) -> std::io::Result<Self> {
+        let source = Arc::new(Mapping::private(4096).unwrap());
+        let source = Stretch::new(&source, 0, 4096);
+        let faults = handle_faults(&source)?;
+        let file = program.region.mapping().file().unwrap().try_clone().unwrap();
+        let writer = std::thread::spawn(move || {
+            // SAFETY: the byte is in a mapping that lives as long as `source`.
+            let n = unsafe { libc::pwrite(file.as_raw_fd(), source.as_ptr().cast(), 1, 0) };
+            assert_eq!(n, 1);
+        });
+        let mut event = [0u8; 32];
+        eventually("the fault", || rustix::io::read(&faults, &mut event).ok());
+        Ok(Self { faults: Some(faults), writer: Some(writer) })
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        drop(self.faults.take());
+        let written = self.writer.take().unwrap().join();
+        assert!(written.is_ok() || std::thread::panicking());
+    }
+}
+
+/// From now on whoever touches the memory waits until the descriptor is closed (userfaultfd(2)).
+fn handle_faults(memory: &Stretch) -> std::io::Result<OwnedFd> {
+    // linux/userfaultfd.h: _IOWR(0xaa, 0x3f, struct uffdio_api), _IOWR(0xaa, 0, struct uffdio_register).
+    const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+    const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+    const UFFD_API: u64 = 0xaa;
+    const MODE_MISSING: u64 = 1;
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it for us.
+    let faults = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()) };
+    let mut api = [UFFD_API, 0, 0];
+    // SAFETY: the kernel writes three words.
+    let agreed = unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_API, api.as_mut_ptr()) };
+    let mut range = [memory.as_ptr().addr() as u64, u64::from(memory.len()), MODE_MISSING, 0];
+    // SAFETY: the kernel writes four words.
+    let watched = unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, range.as_mut_ptr()) };
+    assert_eq!((agreed, watched), (0, 0));
+    Ok(faults)
+}
+
+/// For a hole in the region's file the kernel takes the inode's lock. When memory is short, the pages of
+/// some sockets are in the way of others.
+#[test]
+fn a_program_that_locks_the_regions_inode_does_not_hold_up_the_engine() {
+    let engine = Running::start(EngineConfig { memory_cap: 1 << 20, ..EngineConfig::default() });
+    let (good, bad) = (engine.program(), engine.program());
+    let (listener, addr) = good.listen("127.0.0.1:0");
+    let pairs: Vec<_> = (0..6).map(|_| (good.connect(addr), good.accept(listener))).collect();
+    for &(client, server) in &pairs {
+        good.send(client, b"there");
+        assert_eq!(good.recv(server, 5), b"there");
+        good.send(server, b"and back");
+        assert_eq!(good.recv(client, 8), b"and back");
+    }
+    let locked = match Locked::new(&bad) {
+        Ok(locked) => locked,
+        Err(error) => return println!("SKIPPED: userfaultfd(2): {error}"),
+    };
+    for (client, server) in pairs {
+        good.close(client);
+        good.close(server);
+    }
+    engine.wait_for("windows_assigned", 0);
+    // Datagrams take windows of another size, for which the others' pages have to go.
+    let hungry: [Handle; 4] = [(); 4].map(|()| good.socket(17));
+    hungry.iter().for_each(|socket| good.command(op::TX_WINDOW, *socket, 0));
+    engine.lives();
+    for _ in 0..20 {
+        works(&good);
+    }
+    engine.lives();
+    assert_ne!(engine.counter("memory_returning"), 0, "nothing was given back");
+    // And whoever waited for the pages has them when they are gone.
+    drop(locked);
+    for socket in hungry {
+        let fifo = &good.slot(socket).tx_cap;
+        eventually("memory", || (fifo.load(Ordering::Acquire) != 0).then_some(()));
+        good.close(socket);
+    }
+    engine.wait_for("memory_touched", 0);
+    engine.wait_for("memory_returning", 0);
 }

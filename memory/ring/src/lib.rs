@@ -14,6 +14,7 @@ mod buffer;
 mod engine_recv;
 mod engine_send;
 mod fifo;
+mod give_back;
 mod heap;
 mod lock;
 mod protocol;

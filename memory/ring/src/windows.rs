@@ -7,18 +7,24 @@
 //! for receive FIFOs and another for transmit FIFOs, so that neither can wait for the other for ever.
 //!
 //! Freed windows are handed out again last in, first out, because their pages are in the cache;
-//! of what lies idle, at most [`KEPT_MAX`] bytes keep their pages. A free window without pages costs
-//! one bit.
+//! of what lies idle, at most [`KEPT_MAX`] bytes keep their pages, and fewer when memory is short. What is
+//! beyond, a thread gives back to the kernel, one window after the other (`give_back.rs` says why not the
+//! engine's). Who needs fresh pages before it has is refused, as if there were none, and tries again. The
+//! window that it is at is nobody's, and counts until its pages are gone; all others can be handed out.
+//!
+//! A free window without pages costs one bit.
 //!
 //! A window that a thread may be copying to or from is nobody's: it waits until the thread has given back
 //! the lock of that end of its socket ([`Windows::give_when_out`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
 
 use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET};
 
+use crate::give_back;
 use crate::lock::is_out;
 use crate::region::Region;
 
@@ -38,6 +44,9 @@ const CLASSES: [(u32, usize); 5] = [
     (WINDOW_MAX, 8 << 30),
 ];
 const PAGE: u64 = 4096;
+/// Free windows that are looked at for one that has the pages already, when memory is short. Windows of a
+/// class are used alike, so if it is none of the last ones it is hardly another.
+const LOOKS_MAX: usize = 16;
 
 /// A stretch of the FIFO area that one FIFO has to itself. Two in each connection and one in a free
 /// list for each that lies idle, so it counts in pages.
@@ -95,6 +104,8 @@ pub struct WindowsUse {
     pub touched: u64,
     /// Those of them in windows that nobody has.
     pub kept: u64,
+    /// Those of them that are being given back to the kernel.
+    pub returning: u64,
     /// The limit of `touched`.
     pub limit: u64,
     /// Windows handed out.
@@ -105,14 +116,37 @@ pub struct WindowsUse {
 
 /// The allocator, and the list of sockets whose program broke the rules. Clones are the same one.
 #[derive(Debug, Clone)]
-pub struct Windows(Arc<Shared>);
+pub struct Windows(pub(crate) Arc<Shared>);
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     region: Region,
     /// Bytes that receive FIFOs could touch now; a copy, for looks without the lock.
     receivable: AtomicU64,
     inner: Mutex<Inner>,
+    /// The thread that gives pages back, once there was something to do for it.
+    giver: OnceLock<Thread>,
+}
+
+impl Drop for Shared {
+    /// The thread ends. Nobody waits for it.
+    fn drop(&mut self) {
+        if let Some(giver) = self.giver.get() {
+            giver.unpark();
+        }
+    }
+}
+
+/// What the thread does that gives pages back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Giver {
+    /// It waits to be woken, or to be started.
+    Idle,
+    /// It goes on until nothing is left to be given back.
+    Busy,
+    /// There is none: a test does what it would do.
+    #[cfg(all(test, not(loom)))]
+    ByHand,
 }
 
 #[derive(Debug)]
@@ -122,6 +156,9 @@ struct Inner {
     touched: u64,
     /// In those that nobody has.
     kept: u64,
+    /// In the one that is being given back.
+    returning: u64,
+    giver: Giver,
     /// In those of each side.
     used: [u64; 2],
     limit: u64,
@@ -141,8 +178,9 @@ struct Class {
     /// Bump pointer: windows beyond were never used.
     next: u64,
     end: u64,
-    /// Free windows with pages, of which there are no more than [`KEPT_MAX`] has room for.
-    warm: Vec<Window>,
+    /// Free windows with pages. Beyond [`Inner::keepable`] they are on their way to the kernel.
+    /// The last one was used last.
+    warm: VecDeque<Window>,
     /// Free windows without.
     cold: Cold,
 }
@@ -176,14 +214,18 @@ impl Cold {
 }
 
 impl Class {
-    /// A free window, with pages if there is one.
-    fn take(&mut self, class: u8, side: Side) -> Option<Window> {
+    /// The last free window whose pages will do.
+    fn take_warm(&mut self, side: Side, will_do: impl Fn(u64) -> bool) -> Option<Window> {
+        let mut last = self.warm.iter().enumerate().rev().take(LOOKS_MAX);
+        let (at, _) = last.find(|(_, window)| will_do(window.touched()))?;
+        self.warm.remove(at).map(|window| Window { side, ..window })
+    }
+
+    /// A free window without pages.
+    fn take_cold(&mut self, class: u8, side: Side) -> Option<Window> {
         let window =
             |base: u64| Window { page: (base / PAGE) as u32, touched_pages: 0, class, side };
         let cap = u64::from(cap_of(class));
-        if let Some(warm) = self.warm.pop() {
-            return Some(Window { side, ..warm });
-        }
         if let Some(number) = self.cold.pop() {
             return Some(window(self.start + number as u64 * cap));
         }
@@ -196,7 +238,7 @@ impl Class {
 
     fn give(&mut self, window: Window) {
         if window.touched_pages > 0 {
-            self.warm.push(window);
+            self.warm.push_back(window);
         } else {
             let number = (window.base() - self.start) / u64::from(window.cap());
             self.cold.insert(number as usize);
@@ -210,7 +252,8 @@ impl Windows {
         let mut start = FIFO_OFFSET as u64;
         let classes = CLASSES.map(|(_, share)| {
             let end = start + share as u64;
-            let class = Class { start, next: start, end, warm: Vec::new(), cold: Cold::default() };
+            let (warm, cold) = (VecDeque::new(), Cold::default());
+            let class = Class { start, next: start, end, warm, cold };
             start = end;
             class
         });
@@ -218,6 +261,8 @@ impl Windows {
             classes,
             touched: 0,
             kept: 0,
+            returning: 0,
+            giver: Giver::Idle,
             used: [0; 2],
             limit: limit / PAGE * PAGE,
             assigned: 0,
@@ -227,7 +272,20 @@ impl Windows {
             awaited: Vec::new(),
         };
         let receivable = AtomicU64::new(inner.available(Side::Recv));
-        Self(Arc::new(Shared { region: region.clone(), receivable, inner: Mutex::new(inner) }))
+        Self(Arc::new(Shared {
+            region: region.clone(),
+            receivable,
+            inner: Mutex::new(inner),
+            giver: OnceLock::new(),
+        }))
+    }
+
+    /// The same, whose pages are given back by the test.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn by_hand(region: &Region, limit: u64) -> Self {
+        let windows = Self::new(region, limit);
+        windows.lock().giver = Giver::ByHand;
+        windows
     }
 
     /// The region they lie in.
@@ -239,8 +297,8 @@ impl Windows {
     /// How much there is of what.
     pub fn usage(&self) -> WindowsUse {
         let inner = self.lock();
-        let Inner { touched, kept, limit, assigned, refused, .. } = *inner;
-        WindowsUse { touched, kept, limit, assigned, refused }
+        let Inner { touched, kept, returning, limit, assigned, refused, .. } = *inner;
+        WindowsUse { touched, kept, returning, limit, assigned, refused }
     }
 
     /// Whether either side has more than two thirds of what it may have: time to collect idle windows.
@@ -282,26 +340,21 @@ impl Windows {
         let class =
             CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1);
         let mut inner = self.lock();
-        let Some(mut window) = inner.classes[class].take(class as u8, side) else {
+        let Some(mut window) = inner.pick(class, side, touch) else {
             inner.refused += 1;
             return None;
         };
-        let fits = window.touched() <= inner.available(side);
         inner.kept -= window.touched();
         inner.assigned += 1;
-        if !fits {
-            // Its pages are more than this side may have; it gets fresh ones as it needs them.
-            inner.touched -= discard(self.region(), &mut window);
-        }
         inner.used[side as usize] += window.touched();
-        let touched = inner.touch(self.region(), &mut window, touch);
-        if !touched {
-            inner.free(self.region(), window);
-            self.note(&inner);
-            return None;
-        }
-        self.note(&inner);
-        Some(window)
+        let window = if inner.touch(&mut window, touch) {
+            Some(window)
+        } else {
+            inner.free(window);
+            None
+        };
+        self.settle(inner);
+        window
     }
 
     /// Bytes up to `end` of the window are about to be written. False: the limit is reached.
@@ -312,14 +365,45 @@ impl Windows {
 
     fn touch_more(&self, window: &mut Window, end: u32) -> bool {
         let mut inner = self.lock();
-        let touched = inner.touch(self.region(), window, end);
-        self.note(&inner);
+        let touched = inner.touch(window, end);
+        self.settle(inner);
         touched
     }
 
     pub(crate) fn give(&self, window: Window) {
         let mut inner = self.lock();
-        inner.free(self.region(), window);
+        inner.free(window);
+        self.settle(inner);
+    }
+
+    /// The window whose pages are to be given back next, which is nobody's until [`Windows::end_return`].
+    /// None: nothing more is to be given back, and whoever changes that wakes the thread.
+    pub(crate) fn begin_return(&self) -> Option<Window> {
+        let mut inner = self.lock();
+        let window = inner.next_to_return();
+        match &window {
+            Some(window) => {
+                inner.kept -= window.touched();
+                inner.returning += window.touched();
+            }
+            None => inner.rest(),
+        }
+        self.note(&inner);
+        window
+    }
+
+    /// Whether the pages of the window are gone. If not they are kept, and the thread waits to be woken.
+    pub(crate) fn end_return(&self, mut window: Window, gone: bool) {
+        let mut inner = self.lock();
+        inner.returning -= window.touched();
+        if gone {
+            inner.touched -= window.touched();
+            window.touched_pages = 0;
+        } else {
+            inner.kept += window.touched();
+            inner.rest();
+        }
+        inner.classes[usize::from(window.class)].give(window);
         self.note(&inner);
     }
 
@@ -378,6 +462,29 @@ impl Windows {
         })
     }
 
+    /// What follows from a change: the note for those who do not look themselves, and work for the thread
+    /// that gives pages back.
+    fn settle(&self, mut inner: MutexGuard<'_, Inner>) {
+        self.note(&inner);
+        if inner.giver == Giver::Idle && inner.kept > inner.keepable() {
+            inner.giver = Giver::Busy;
+            drop(inner);
+            self.wake_giver();
+        }
+    }
+
+    #[cold]
+    fn wake_giver(&self) {
+        if let Some(giver) = self.0.giver.get() {
+            return giver.unpark();
+        }
+        match give_back::start(Arc::downgrade(&self.0)) {
+            Ok(giver) => drop(self.0.giver.set(giver)),
+            // The pages are kept until the next change, which tries it again.
+            Err(_) => self.lock().rest(),
+        }
+    }
+
     fn note(&self, inner: &Inner) {
         self.0.receivable.store(inner.available(Side::Recv), Ordering::Relaxed);
     }
@@ -394,15 +501,30 @@ impl Inner {
         share.min(self.limit.saturating_sub(self.touched - self.kept)) / PAGE * PAGE
     }
 
-    fn touch(&mut self, region: &Region, window: &mut Window, end: u32) -> bool {
+    /// Bytes that free windows may keep. Before their pages are in the way of others they go: so much is left
+    /// that whoever may have fresh pages finds them, whatever he needs. An eighth as a rule, which is what
+    /// one side cannot have of the other.
+    fn keepable(&self) -> u64 {
+        let left = (self.limit / 8).max(u64::from(WINDOW_MAX));
+        self.limit.saturating_sub(self.touched - self.kept + left).min(KEPT_MAX)
+    }
+
+    /// A free window of which `touch` bytes may be written at once. One with pages, unless they are more than
+    /// this side may have, or fewer than it needs and the others are not there yet.
+    fn pick(&mut self, class: usize, side: Side, touch: u32) -> Option<Window> {
+        let (available, fresh) = (self.available(side), self.limit - self.touched);
+        let touch = u64::from(touch.min(CLASSES[class].0));
+        let will_do = |pages| pages <= available && touch <= pages + fresh;
+        let warm = self.classes[class].take_warm(side, will_do);
+        warm.or_else(|| self.classes[class].take_cold(class as u8, side))
+    }
+
+    fn touch(&mut self, window: &mut Window, end: u32) -> bool {
         let end = u64::from(end.min(window.cap())).next_multiple_of(PAGE);
         let more = end.saturating_sub(window.touched());
-        if more > self.available(window.side) {
+        if more > self.available(window.side).min(self.limit - self.touched) {
             self.refused += 1;
             return false;
-        }
-        if self.touched + more > self.limit {
-            self.discard_kept(region);
         }
         self.touched += more;
         self.used[window.side as usize] += more;
@@ -410,38 +532,27 @@ impl Inner {
         true
     }
 
-    fn free(&mut self, region: &Region, mut window: Window) {
+    fn free(&mut self, window: Window) {
         self.assigned -= 1;
         self.used[window.side as usize] -= window.touched();
-        if self.kept + window.touched() > KEPT_MAX {
-            self.touched -= discard(region, &mut window);
-        }
         self.kept += window.touched();
         self.classes[usize::from(window.class)].give(window);
     }
 
-    #[cold]
-    fn discard_kept(&mut self, region: &Region) {
-        for class in &mut self.classes {
-            for mut window in std::mem::take(&mut class.warm) {
-                let gone = discard(region, &mut window);
-                self.touched -= gone;
-                self.kept -= gone;
-                class.give(window);
-            }
+    /// The one that was used least lately of the largest, which are fewest and have most.
+    fn next_to_return(&mut self) -> Option<Window> {
+        if self.kept <= self.keepable() {
+            return None;
+        }
+        self.classes.iter_mut().rev().find_map(|class| class.warm.pop_front())
+    }
+
+    /// The thread goes to sleep.
+    fn rest(&mut self) {
+        if self.giver == Giver::Busy {
+            self.giver = Giver::Idle;
         }
     }
-}
-
-/// Returns the bytes that are memory no longer.
-fn discard(region: &Region, window: &mut Window) -> u64 {
-    let gone = window.touched();
-    let len = usize::try_from(gone).expect("a window is small");
-    if len == 0 || region.mapping().discard(window.base() as usize, len).is_err() {
-        return 0;
-    }
-    window.touched_pages = 0;
-    gone
 }
 
 const _: () = {
@@ -480,9 +591,16 @@ mod tests {
         assert_eq!(windows.take(Side::Recv, 100, 0).unwrap().base(), base);
     }
 
+    /// What the thread does, at once.
+    fn return_all(windows: &Windows) {
+        while let Some(window) = windows.begin_return() {
+            windows.end_return(window, true);
+        }
+    }
+
     #[test]
     fn the_limit_is_of_touched_pages() {
-        let windows = windows(128 << 10);
+        let windows = Windows::by_hand(&Region::create().unwrap(), 128 << 10);
         assert_eq!(windows.receivable(), 112 << 10);
         let mut a = windows.take(Side::Recv, 1 << 20, 0).unwrap();
         let mut b = windows.take(Side::Recv, 1 << 20, 0).unwrap();
@@ -496,7 +614,9 @@ mod tests {
         assert_eq!(windows.usage().touched, 128 << 10);
         windows.give(c);
         windows.give(a);
-        // The free one's pages are taken away when somebody needs them.
+        // The free one's pages count until they are gone.
+        assert!(!windows.touch(&mut b, 100 << 10));
+        return_all(&windows);
         assert!(windows.touch(&mut b, 100 << 10));
         assert_eq!(windows.usage().kept, 0);
         windows.give(b);
@@ -505,13 +625,150 @@ mod tests {
 
     #[test]
     fn idle_windows_keep_a_bounded_amount() {
-        let windows = windows(1 << 30);
+        let windows = Windows::by_hand(&Region::create().unwrap(), 1 << 30);
         let taken: Vec<_> =
             (0..8).map(|_| windows.take(Side::Recv, WINDOW_MAX, WINDOW_MAX).unwrap()).collect();
         assert_eq!(windows.usage().touched, 8 * u64::from(WINDOW_MAX));
         taken.into_iter().for_each(|window| windows.give(window));
+        return_all(&windows);
         assert_eq!(windows.usage().kept, KEPT_MAX);
         assert_eq!(windows.usage().touched, KEPT_MAX);
+    }
+
+    #[test]
+    fn a_window_is_nobodys_while_its_pages_are_given_back() {
+        let windows = Windows::by_hand(&Region::create().unwrap(), 128 << 10);
+        let [a, b] = [0; 2].map(|_| windows.take(Side::Send, WINDOW_MIN, 32 << 10).unwrap());
+        let free = [a.base(), b.base()];
+        windows.give(a);
+        windows.give(b);
+        let returning = windows.begin_return().unwrap();
+        let usage = windows.usage();
+        assert_eq!((usage.touched, usage.kept, usage.returning), (64 << 10, 32 << 10, 32 << 10));
+        let taken = [0; 2].map(|_| windows.take(Side::Send, WINDOW_MIN, 1).unwrap());
+        assert!(free.contains(&taken[0].base()) && taken[0].base() != returning.base());
+        assert!(!free.contains(&taken[1].base()));
+        // The kernel refuses, which it should not: nothing is lost, and nothing said to be gone.
+        let base = returning.base();
+        windows.end_return(returning, false);
+        assert_eq!(windows.usage().kept, 32 << 10);
+        assert_eq!(windows.begin_return().unwrap().base(), base);
+    }
+
+    #[test]
+    fn when_memory_is_short_windows_with_enough_pages_go_first() {
+        let windows = Windows::by_hand(&Region::create().unwrap(), 128 << 10);
+        let full = windows.take(Side::Send, WINDOW_MIN, WINDOW_MIN).unwrap();
+        let less = windows.take(Side::Recv, WINDOW_MIN, 32 << 10).unwrap();
+        let _rest = windows.take(Side::Recv, WINDOW_MIN, 32 << 10).unwrap();
+        let base = full.base();
+        windows.give(full);
+        windows.give(less);
+        // The thread has not begun, or cannot.
+        assert_eq!(windows.take(Side::Send, WINDOW_MIN, WINDOW_MIN).unwrap().base(), base);
+    }
+
+    #[test]
+    fn the_thread_gives_pages_back_and_keeps_nothing_alive() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, u64::from(WINDOW_MAX));
+        let mapping = Arc::downgrade(region.mapping());
+        let blocks = || {
+            let mapping = mapping.upgrade().unwrap();
+            rustix::fs::fstat(mapping.file().unwrap()).unwrap().st_blocks
+        };
+        for _ in 0..3 {
+            let taken = [0; 4].map(|_| windows.take(Side::Recv, 1 << 20, 1 << 20).unwrap());
+            for window in taken {
+                region.mapping().write(window.base() as usize, &[1; 1 << 20]);
+                windows.give(window);
+            }
+            eventually(|| windows.usage().touched == 0 && blocks() == 0);
+        }
+        drop((region, windows));
+        eventually(|| mapping.strong_count() == 0);
+    }
+
+    fn eventually(is_so: impl Fn() -> bool) {
+        let start = std::time::Instant::now();
+        while !is_so() {
+            assert!(start.elapsed() < std::time::Duration::from_secs(10));
+            std::thread::yield_now();
+        }
+    }
+
+    /// Numbers as they come (xorshift64, Marsaglia 2003).
+    struct Chance(u64);
+
+    impl Chance {
+        fn below(&mut self, n: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 % n as u64) as usize
+        }
+    }
+
+    /// Every page is in one place, and in no more places than there is memory for.
+    fn check(windows: &Windows, held: &[Window], returning: Option<&Window>) {
+        let usage = windows.usage();
+        let of = |side| held.iter().filter(|w| w.side == side).map(Window::touched).sum::<u64>();
+        assert_eq!(windows.lock().used, [of(Side::Recv), of(Side::Send)]);
+        assert_eq!(usage.returning, returning.map_or(0, Window::touched));
+        let in_use = of(Side::Recv) + of(Side::Send) + usage.returning;
+        assert_eq!(usage.touched, in_use + usage.kept);
+        assert!(usage.touched <= usage.limit);
+        let share = usage.limit - usage.limit / 8;
+        assert!(of(Side::Recv) <= share && of(Side::Send) <= share);
+        assert_eq!(usage.assigned as usize, held.len());
+        let mut bases: Vec<_> = held.iter().chain(returning).map(Window::base).collect();
+        bases.sort_unstable();
+        assert!(bases.windows(2).all(|two| two[0] != two[1]), "a window is in two places");
+    }
+
+    /// Whoever may have memory gets it once the thread has done its work, however slow it is.
+    #[test]
+    fn pages_are_where_they_are_said_to_be_while_the_thread_is_slow() {
+        for seed in 1..=60 {
+            let mut chance = Chance(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
+            let limit = [256 << 10, 3 << 20, 20 << 20, 200 << 20][seed as usize % 4];
+            let windows = Windows::by_hand(&Region::create().unwrap(), limit);
+            let (mut held, mut returning) = (Vec::<Window>::new(), None);
+            for _ in 0..3000 {
+                let side = [Side::Recv, Side::Send][chance.below(2)];
+                let bytes = CLASSES[chance.below(CLASSES.len())].0;
+                let touch = chance.below(bytes as usize + 1) as u32;
+                match chance.below(8) {
+                    0..=2 => held.extend(windows.take(side, bytes, touch)),
+                    3 if !held.is_empty() => {
+                        let at = chance.below(held.len());
+                        windows.touch(&mut held[at], touch);
+                    }
+                    4 | 5 if !held.is_empty() => {
+                        windows.give(held.swap_remove(chance.below(held.len())));
+                    }
+                    6 if returning.is_none() => returning = windows.begin_return(),
+                    7 => {
+                        let gone = chance.below(8) > 0;
+                        returning.take().into_iter().for_each(|w| windows.end_return(w, gone));
+                    }
+                    _ => {}
+                }
+                check(&windows, &held, returning.as_ref());
+            }
+            returning.into_iter().for_each(|window| windows.end_return(window, true));
+            for side in [Side::Recv, Side::Send] {
+                return_all(&windows);
+                let most = windows.lock().available(side).min(u64::from(WINDOW_MAX)) as u32;
+                held.extend([windows.take(side, WINDOW_MAX, most).expect("there is memory")]);
+                check(&windows, &held, None);
+            }
+            held.into_iter().for_each(|window| windows.give(window));
+            return_all(&windows);
+            let usage = windows.usage();
+            assert_eq!((usage.touched, usage.assigned), (usage.kept, 0));
+            assert!(usage.kept <= limit.saturating_sub(u64::from(WINDOW_MAX)).min(KEPT_MAX));
+        }
     }
 
     #[test]

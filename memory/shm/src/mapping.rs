@@ -177,6 +177,9 @@ impl Mapping {
 
     /// Gives the pages of a range back to the system; they read as zero afterwards.
     /// The range is shrunk to whole pages.
+    ///
+    /// Of a shared mapping it sleeps for as long as another process that has the memfd keeps its inode
+    /// locked, which is as long as that process likes.
     pub fn discard(&self, offset: usize, len: usize) -> std::io::Result<()> {
         const PAGE: usize = 4096;
         let start = offset.next_multiple_of(PAGE);
