@@ -92,3 +92,176 @@ impl Engine {
         attached.closed.insert(slot);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::EngineConfig;
+    use crate::slots::AF_INET;
+    use towpath_ring::{Attach, EngineSend};
+    use towpath_shm::control::purpose;
+    use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, op};
+    use towpath_tcp::Instant;
+
+    /// Small and good enough: xorshift64*.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, n: u32) -> u32 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as u32 % n
+        }
+    }
+
+    struct World {
+        engine: Engine,
+        now: Instant,
+        random: Random,
+        /// The programs' ends, which stay open.
+        _ends: Vec<OwnedFd>,
+    }
+
+    impl World {
+        fn new(seed: u64) -> Self {
+            let engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+            let now = engine.host.now;
+            Self { engine, now, random: Random(seed), _ends: Vec::new() }
+        }
+
+        fn channel(&mut self) -> Option<ChannelId> {
+            let all: Vec<ChannelId> = self.channels();
+            (!all.is_empty()).then(|| all[self.random.below(all.len() as u32) as usize])
+        }
+
+        fn channels(&self) -> Vec<ChannelId> {
+            let channels = &self.engine.host.channels;
+            channels.ids().filter(|id| channels.get(*id).is_some()).collect()
+        }
+
+        fn begin(&mut self) {
+            let (id, control) = self.engine.open_channel(None).expect("descriptors");
+            self._ends.push(control);
+            self._ends.extend(self.engine.link(id, false).expect("descriptors"));
+        }
+
+        fn open(&mut self, id: ChannelId) {
+            let Some(slot) = self.engine.host.slots.allocate(Kind::Datagram, AF_INET, 17) else {
+                return;
+            };
+            let mut tx = EngineSend::new(&self.engine.host.windows, slot, 4096, 4096);
+            let attached = tx.attach();
+            assert_ne!(attached, Attach::NoMemory);
+            self.engine.host.slots.get_mut(slot).expect("it is there").owned().tx = Some(tx);
+            self.engine.host.slots.publish(slot);
+            self.engine.hold(id, slot);
+        }
+
+        fn command(&mut self, id: ChannelId, slot: u32) {
+            let ops = [op::CLOSE, op::LIST, op::SPAWNED, op::SETTLED, op::UNLOCKED, op::ACCEPTED];
+            let op = ops[self.random.below(ops.len() as u32) as usize];
+            let generation = self.engine.host.slots.get(slot).map_or(0, |entry| entry.generation);
+            let command = Command { op, slot, generation, ..Command::default() };
+            self.engine.command(self.now, id, &command);
+        }
+
+        fn scribble(&mut self, slot: u32) {
+            let number = self.random.below(12);
+            let owner = if number < 4 { 0 } else { (number - 4) << LOCK_CHANNEL_SHIFT | 5 };
+            let ends = self.random.below(3);
+            let shared = self.engine.host.slots.shared(slot);
+            if ends != 0 {
+                shared.rx_lock.store(owner, Relaxed);
+            }
+            if ends != 1 {
+                shared.tx_lock.store(owner, Relaxed);
+            }
+            shared.in_flight.store(self.random.below(2), Relaxed);
+        }
+
+        fn turn(&mut self, seconds: u32) {
+            self.now += Duration::from_secs(seconds.into());
+            self.engine.host.now = self.now;
+            self.engine.turn(self.now);
+        }
+
+        fn step(&mut self) {
+            let slot = self.random.below(24);
+            match (self.random.below(16), self.channel()) {
+                (0, _) | (_, None) => self.begin(),
+                (1..=4, Some(id)) => self.open(id),
+                (5, Some(id)) => {
+                    let wanted = [purpose::FORK, purpose::SPAWN, purpose::EXEC];
+                    let wanted = wanted[self.random.below(3) as usize];
+                    if let Ok((_, fds)) = self.engine.clone_channel(id, wanted) {
+                        self._ends.extend(fds);
+                    }
+                }
+                (6..=9, Some(id)) => self.command(id, slot),
+                (10 | 11, _) => self.scribble(slot),
+                (12, Some(id)) => self.engine.detach(self.now, id),
+                (13, Some(id)) if self.random.below(4) == 0 => self.engine.hostile.push(id),
+                _ => {
+                    let seconds = self.random.below(8);
+                    self.turn(seconds);
+                }
+            }
+        }
+
+        /// What is counted is what there is, and who is named is there.
+        fn check(&self) {
+            let Engine { host, awaited, parked, .. } = &self.engine;
+            let mut held = 0;
+            for id in self.channels() {
+                let attached = host.channels.get(id).expect("it is there");
+                assert_eq!(attached.held, attached.holds.iter().count());
+                held += attached.held;
+                let inside = awaited.iter().filter(|(_, owner)| **owner == id);
+                assert_eq!(attached.inside as usize, inside.clone().count());
+                assert!(inside.clone().all(|(slot, _)| attached.closed.contains(*slot)));
+            }
+            assert!(awaited.values().all(|id| host.channels.get(*id).is_some()));
+            assert_eq!(host.holds, held);
+            for (slot, entry) in host.slots.iter() {
+                let holds = |id: &ChannelId| {
+                    host.channels.get(*id).is_some_and(|attached| attached.holds.contains(slot))
+                };
+                assert!(entry.holders.iter().all(holds));
+                held -= entry.holders.len();
+                let until = entry.rare().parked;
+                assert!(until.is_none_or(|until| parked.contains_key(&(until, slot))));
+            }
+            assert_eq!(held, 0);
+            let is_parked = |&(until, slot): &(Instant, u32)| {
+                host.slots.get(slot).and_then(|entry| entry.rare().parked) == Some(until)
+            };
+            assert!(parked.keys().all(is_parked));
+        }
+    }
+
+    /// Processes come, fork, list, let go, stand still inside, break the rules and die, in any order.
+    #[test]
+    fn nothing_is_left_of_processes_whatever_they_did() {
+        for seed in 1..=40 {
+            let mut world = World::new(seed);
+            for _ in 0..600 {
+                world.step();
+                world.check();
+            }
+            for id in world.channels() {
+                world.engine.detach(world.now, id);
+                world.check();
+            }
+            (0..4).for_each(|_| world.turn(60));
+            let Engine { host, awaited, parked, unborn, expected, .. } = &world.engine;
+            assert_eq!((host.holds, host.slots.len(), awaited.len()), (0, 0, 0), "seed {seed}");
+            assert_eq!((parked.len(), unborn.len(), expected.len()), (0, 0, 0));
+            assert_eq!(host.windows.usage().assigned, 0);
+        }
+    }
+}
