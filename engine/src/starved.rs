@@ -14,8 +14,11 @@ use crate::holds::Holds;
 const SWEEP_WITHIN: Duration = Duration::from_millis(20);
 /// Between two tries when there is no memory: it comes back when somebody reads, or with the sweep.
 const MEMORY_AGAIN: Duration = Duration::from_millis(5);
-/// Between two tries when a program has the FIFO's lock: it is held for a copy.
+/// Before the first try when a program has the FIFO's lock: it is held for a copy.
 const LOCK_AGAIN: Duration = Duration::from_micros(50);
+/// Between two tries in the end, when the thread has been stopped in the midst of it. Each pause is twice as
+/// long as the one before: nobody waits for more than twice as long as the lock was held.
+const LOCK_AGAIN_MAX: Duration = Duration::from_millis(100);
 /// Sockets that are tried in one turn, of those that wait for memory and of those with a lock each.
 const TRIES_A_TURN: usize = 64;
 /// After so many refusals there is no memory. More than one: somebody may want more than the others.
@@ -30,6 +33,7 @@ pub(crate) struct Starved {
     /// Slots whose lock a program has.
     locked: VecDeque<u32>,
     locked_at: Instant,
+    locked_pause: Duration,
     /// Those in either queue. A slot may be used again meanwhile; it stands there once all the same.
     queued: Holds,
 }
@@ -41,6 +45,7 @@ impl Starved {
             memory_at: now,
             locked: VecDeque::new(),
             locked_at: now,
+            locked_pause: LOCK_AGAIN,
             queued: Holds::default(),
         }
     }
@@ -55,6 +60,12 @@ impl Starved {
         let locked = (!self.locked.is_empty()).then_some(self.locked_at);
         memory.into_iter().chain(locked).min()
     }
+
+    /// A thread has a lock now for which nobody has waited yet.
+    fn try_locked_soon(&mut self, now: Instant) {
+        self.locked_pause = LOCK_AGAIN;
+        self.locked_at = self.locked_at.min(now + LOCK_AGAIN);
+    }
 }
 
 impl Engine {
@@ -63,7 +74,11 @@ impl Engine {
         if self.starved.queued.contains(slot) {
             return;
         }
-        if self.try_memory(slot) != Attach::Done {
+        let attached = self.try_memory(slot);
+        if attached == Attach::Busy {
+            self.starved.try_locked_soon(self.host.now);
+        }
+        if attached != Attach::Done {
             self.host.counters.starved += 1;
             self.sweep_at = self.sweep_at.min(self.host.now + SWEEP_WITHIN);
         }
@@ -91,11 +106,15 @@ impl Engine {
     /// Gives memory to those who wait for it.
     pub(crate) fn feed_starved(&mut self, now: Instant) {
         if now >= self.starved.locked_at {
-            for _ in 0..self.starved.locked.len().min(TRIES_A_TURN) {
+            let all = self.starved.locked.len();
+            for _ in 0..all.min(TRIES_A_TURN) {
                 let Some(slot) = self.starved.locked.pop_front() else { break };
                 self.try_again(slot);
             }
-            self.starved.locked_at = now + LOCK_AGAIN;
+            self.starved.locked_at = now + self.starved.locked_pause;
+            // Who waits behind more than a turn's tries is not held up by those in front.
+            let longer = (self.starved.locked_pause * 2).min(LOCK_AGAIN_MAX);
+            self.starved.locked_pause = if all <= TRIES_A_TURN { longer } else { LOCK_AGAIN };
         }
         if now >= self.starved.memory_at {
             let more = self.feed_hungry();
@@ -109,7 +128,11 @@ impl Engine {
         let mut refusals = 0;
         for _ in 0..tries.min(TRIES_A_TURN) {
             let Some(slot) = self.starved.memory.pop_front() else { return false };
-            refusals += usize::from(self.try_again(slot) == Attach::NoMemory);
+            match self.try_again(slot) {
+                Attach::Done => {}
+                Attach::Busy => self.starved.try_locked_soon(self.host.now),
+                Attach::NoMemory => refusals += 1,
+            }
             if refusals == REFUSALS_A_TURN {
                 return false;
             }

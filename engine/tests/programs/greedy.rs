@@ -9,7 +9,7 @@ use crate::hostile::works;
 use crate::program::{Handle, PATIENCE, Program, Running, eventually};
 use towpath_engine::EngineConfig;
 use towpath_shm::control::{Request, call, purpose};
-use towpath_shm::layout::{event, op, shut};
+use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, event, op, shut};
 
 const EAGAIN: i32 = 11;
 const NOTHING: Handle = Handle { slot: 0, generation: 0 };
@@ -131,6 +131,25 @@ fn those_that_wait_for_memory_are_tried_in_turns() {
     assert!(tries > 0 && tries <= 8 * (turns + 2) + 5 * 16, "{tries} tries in {turns} turns");
 
     works_slowly(&program, &mut waiting);
+}
+
+/// A debugger has stopped it, say, and another thread waits for memory.
+#[test]
+fn a_thread_that_stands_still_in_send_costs_the_engine_little() {
+    let engine = Running::start(EngineConfig::default());
+    let program = engine.program();
+    let socket = program.socket(17);
+    let slot = program.slot(socket);
+    slot.tx_lock.store(1 << LOCK_CHANNEL_SHIFT | 5, Ordering::Relaxed);
+    program.command(op::TX_WINDOW, socket, 0);
+    eventually("a try", || (engine.counter("memory_tries") > 0).then_some(()));
+    std::thread::sleep(Duration::from_millis(500));
+    let before = engine.counter("turns");
+    std::thread::sleep(Duration::from_millis(300));
+    // It is tried every 100 ms by now, as in starved.rs; to ask is a turn.
+    assert!(engine.counter("turns") - before < 10, "the engine does not sleep");
+    slot.tx_lock.store(0, Ordering::Relaxed);
+    eventually("the memory", || (slot.tx_cap.load(Ordering::Acquire) != 0).then_some(()));
 }
 
 /// Each gets memory some time if those that have some give it back.
