@@ -6,7 +6,6 @@
 //! the main one, which passes signals on. So a thread of its own writes.
 
 use std::collections::VecDeque;
-use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 /// Writes it now, by this thread, as `towpath` is not or no longer responsible for PROGRAM.
 pub fn write(text: &str) {
     // A closed standard error leaves nobody to tell.
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    let _ = crate::output::write_all(rustix::stdio::stderr(), text.as_bytes());
 }
 
 /// A line as the user sees it.

@@ -134,3 +134,32 @@ fn a_standard_error_that_nobody_reads_stalls_no_run() {
     let words = ["--stats", "--", "sh", "-c", "echo $$; exit 7"];
     assert_eq!(stalled("term", &words).trim_end(), "7", "the counters at the end");
 }
+
+/// ssh and others set O_NONBLOCK on what they were given as standard error, which is towpath's too.
+#[test]
+fn a_standard_stream_that_does_not_block_gets_all_of_it() {
+    // The pipes are as small as can be, and full before anybody reads.
+    let slowly = r#"
+import fcntl, os, subprocess, sys, time
+r, w = os.pipe()
+fcntl.fcntl(w, fcntl.F_SETPIPE_SZ, 4096)
+os.set_blocking(w, False)
+os.write(w, b'.' * 4096)
+run = subprocess.Popen(sys.argv[2:], **{sys.argv[1]: w})
+os.close(w)
+time.sleep(.5)
+out = b''
+while part := os.read(r, 100): out += part
+print(run.wait(), out.decode().lstrip('.'), end='')
+"#;
+    let got = |stream: &str, words: &[&str]| {
+        let mut command = Command::new("python3");
+        command.args(["-c", slowly, stream, towpath()]).args(words);
+        stdout(&command.output().expect("python3"))
+    };
+    let counters = got("stderr", &["run", "--stats=json", "--", "true"]);
+    assert!(counters.starts_with("0 ") && counters.trim_end().ends_with('}'), "{counters}");
+    let words = ["completions", "bash"];
+    let script = Command::new(towpath()).args(words).output().expect("towpath");
+    assert_eq!(got("stdout", &words), format!("0 {}", stdout(&script)));
+}
