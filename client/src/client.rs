@@ -14,6 +14,7 @@ use towpath_ring::{Channel, Region, Rung, Status};
 use towpath_shm::Fd;
 use towpath_shm::control::{DATA_MAX, Reply, Request, call};
 use towpath_shm::layout::{Command, Plain, Slot, VERSION, op};
+use towpath_shm::token::Run;
 
 use crate::syscall::SignalsBlocked;
 use crate::{Error, HighFd, Lock, Socket};
@@ -28,6 +29,7 @@ const RING_FULL_TRIES: u32 = 1000;
 #[derive(Debug)]
 pub struct Client {
     region: Region,
+    run: Run,
     status: Status,
     channel: Channel,
     control: HighFd,
@@ -60,17 +62,18 @@ impl Client {
     /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build.
     pub fn attach(
         control: Fd,
-        held: Option<impl FnOnce(&Region) -> Vec<Socket>>,
+        held: Option<impl FnOnce(&Region, Run) -> Vec<Socket>>,
     ) -> Result<Self, Error> {
         let control = HighFd::new(control);
         crate::wait::prepare();
         // The hello drops what this image does not list, and a list takes full generations, which
         // are in the region.
         let request = Request { call: call::REGION, ..Request::default() };
-        let (_, asked) = exchange(&control, &request)?;
+        let (reply, asked) = exchange(&control, &request)?;
+        let run = Run::from_bytes(*reply.data.first_chunk().ok_or(PROTOCOL)?);
         let region = asked.into_iter().next().ok_or(PROTOCOL)?;
         let region = Region::map(raised(region).into_owned()).map_err(build_mismatch)?;
-        let held = held.map(|held| held(&region)).unwrap_or_default();
+        let held = held.map(|held| held(&region, run)).unwrap_or_default();
         let (number, fds) = hello(&control, &held)?;
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(PROTOCOL);
@@ -80,6 +83,7 @@ impl Client {
         towpath_ring::set_channel(number);
         Ok(Self {
             region,
+            run,
             status: Status::map(raised(status).into_owned()).map_err(build_mismatch)?,
             channel: Channel::map(raised(channel).into_owned()).map_err(build_mismatch)?,
             control,
@@ -124,6 +128,7 @@ impl Client {
         towpath_ring::set_channel(cloned.number);
         Ok(Self {
             region: self.region.clone(),
+            run: self.run,
             status: self.status.clone(),
             channel: Channel::map(raised(cloned.channel).into_owned()).map_err(build_mismatch)?,
             control: cloned.control,
@@ -254,6 +259,11 @@ impl Client {
     #[inline]
     pub fn region(&self) -> &Region {
         &self.region
+    }
+
+    /// How the tokens of this run are known.
+    pub fn run(&self) -> Run {
+        self.run
     }
 
     /// The rings of this process.

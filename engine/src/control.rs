@@ -101,7 +101,8 @@ impl Engine {
             }
             call::GET_OPTION => plain(self.get_option(now, slot, request)?),
             call::TOKEN => {
-                let token = token::named(request.slot, request.generation);
+                let (run, generation) = (self.run, request.generation);
+                let token = token::named(token::Name { run, slot, generation });
                 Ok((Reply::default(), vec![token.map_err(|_| Errno(ENOBUFS))?]))
             }
             call::ERROR_QUEUE => plain(self.take_report(slot)?),
@@ -149,10 +150,10 @@ impl Engine {
 
     fn region(&self) -> Answer {
         let file = self.host.region.mapping().file().ok_or(Errno(EPROTO))?;
-        Ok((
-            Reply { a: VERSION, ..Reply::default() },
-            vec![file.try_clone().map_err(|_| Errno(ENOBUFS))?],
-        ))
+        let run = self.run.to_bytes();
+        let mut reply = Reply { a: VERSION, len: run.len() as u32, ..Reply::default() };
+        reply.data[..run.len()].copy_from_slice(&run);
+        Ok((reply, vec![file.try_clone().map_err(|_| Errno(ENOBUFS))?]))
     }
 
     fn socket(&mut self, id: ChannelId, family: u32, protocol: u32) -> Result<Reply, Errno> {

@@ -39,6 +39,8 @@ pub struct Engine {
     pub(crate) status: EngineStatus,
     /// For every program: what its sockets' descriptors are duplicates of.
     pub(crate) blank: OwnedFd,
+    /// What tokens say of which run they are.
+    pub(crate) run: token::Run,
     pub(crate) closer: Closer,
     pub(crate) remote: Remote,
     pub(crate) spin: Spin,
@@ -197,6 +199,7 @@ impl Engine {
             poller,
             status: EngineStatus::create()?,
             blank: token::blank()?,
+            run: token::Run::random()?,
             closer: Closer::default(),
             remote,
             spin: Spin::new(),

@@ -8,6 +8,7 @@ use towpath_client::{Client, Error, Region, descriptors};
 use towpath_shm::Fd;
 use towpath_shm::control::purpose;
 use towpath_shm::layout::{Command, op};
+use towpath_shm::token::Run;
 
 use crate::errno::fail;
 use crate::{Errno, Result, exec, hub, rights, table};
@@ -64,9 +65,10 @@ pub fn attach_from_environment() {
 pub fn attach(control: Fd) -> Result<()> {
     let claims = rights::inherited();
     let mut born_with = Vec::new();
-    let held = |region: &Region| {
-        born_with
-            .extend(claims.iter().filter_map(|claim| Some((claim.fd(), claim.resolve(region)?))));
+    let held = |region: &Region, run: Run| {
+        born_with.extend(
+            claims.iter().filter_map(|claim| Some((claim.fd(), claim.resolve(region, run)?))),
+        );
         born_with.iter().map(|&(_, socket)| socket).collect()
     };
     let client = Client::attach(control, (!claims.is_empty()).then_some(held))?;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Acquire;
 use towpath_client::descriptors::{self, DESCRIPTORS_MAX};
 use towpath_client::syscall::SignalsBlocked;
 use towpath_client::{Client, Error, Region, Socket, in_flight};
-use towpath_shm::token;
+use towpath_shm::token::{self, Name, Run};
 
 use crate::{process, table};
 
@@ -18,6 +18,7 @@ use crate::{process, table};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     fd: i32,
+    run: Run,
     socket: Socket,
 }
 
@@ -88,7 +89,7 @@ pub fn received(fd: i32) {
     let Ok(client) = process::client() else {
         return;
     };
-    if let Some(socket) = claim(fd).and_then(|claim| claim.resolve(client.region()))
+    if let Some(socket) = claim(fd).and_then(|claim| claim.resolve(client.region(), client.run()))
         && client.adopt(socket).is_ok()
         && descriptors::fits(fd)
     {
@@ -121,18 +122,19 @@ impl Claim {
         self.fd
     }
 
-    /// The socket, if the slot still is what the claim says.
-    pub fn resolve(&self, region: &Region) -> Option<Socket> {
+    /// The socket, if it is one of this run and the slot still is what the claim says.
+    pub fn resolve(&self, region: &Region, run: Run) -> Option<Socket> {
         let generation = region.slot(self.socket.slot)?.generation.load(Acquire);
         // Odd: in use.
-        (generation & 1 == 1 && generation == self.socket.generation).then_some(self.socket)
+        let is_its = generation & 1 == 1 && generation == self.socket.generation;
+        (is_its && run == self.run).then_some(self.socket)
     }
 }
 
 fn claim(fd: i32) -> Option<Claim> {
     // SAFETY: borrowed for the time of one call, which says so if it is not open.
-    let (slot, generation) = token::read(unsafe { BorrowedFd::borrow_raw(fd) })?;
-    Some(Claim { fd, socket: Socket { slot, generation } })
+    let Name { run, slot, generation } = token::read(unsafe { BorrowedFd::borrow_raw(fd) })?;
+    Some(Claim { fd, run, socket: Socket { slot, generation } })
 }
 
 #[cfg(test)]
@@ -142,11 +144,16 @@ mod tests {
 
     #[test]
     fn tokens_are_found() {
-        let named = token::named(77, 5).unwrap();
+        let run = Run::random().unwrap();
+        let named = token::named(Name { run, slot: 77, generation: 5 }).unwrap();
         let fd = named.as_raw_fd();
-        let claimed = Claim { fd, socket: Socket { slot: 77, generation: 5 } };
+        let claimed = Claim { fd, run, socket: Socket { slot: 77, generation: 5 } };
         assert_eq!(claim(fd), Some(claimed));
         assert!(inherited().contains(&claimed));
+        let region = Region::create().unwrap();
+        region.slot(77).unwrap().generation.store(5, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(claimed.resolve(&region, run), Some(claimed.socket));
+        assert_eq!(claimed.resolve(&region, Run::random().unwrap()), None, "of another run");
         assert!(fd < limit(), "where it is looked for without /proc");
         let blank = token::blank().unwrap();
         assert_eq!(claim(blank.as_raw_fd()), None);

@@ -1,5 +1,6 @@
 //! Programs on an engine, over its loopback interface and a real control socket.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -205,6 +206,22 @@ fn what_lies_in_a_message_outlives_its_sender() {
     receiver.slot(listener).in_flight.store(1, Ordering::Relaxed);
     drop(receiver);
     engine.wait_for("sockets", 0);
+}
+
+/// A descriptor may come to a program of another run, where the same slot is another socket's.
+#[test]
+fn a_token_says_of_which_run_it_is() {
+    let engines = [engine(), engine()];
+    let names = engines.each_ref().map(|engine| {
+        let program = engine.program();
+        let about = program.about(call::TOKEN, program.socket(6));
+        let again = program.call_for_first(&about).unwrap();
+        let token = program.call_for_first(&about).unwrap();
+        let name = towpath_shm::token::read(token.as_fd()).expect("a name");
+        assert_eq!(towpath_shm::token::read(again.as_fd()), Some(name));
+        name
+    });
+    assert_ne!(names[0], names[1]);
 }
 
 #[test]

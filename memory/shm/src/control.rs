@@ -93,7 +93,7 @@ pub mod call {
     /// There may be no line and a next slot: few of the slots there are sockets.
     pub const SOCKETS: u32 = 11;
     /// Before HELLO: the region, in which a new process image finds what its descriptors stand for.
-    /// Reply: `a` = layout version; descriptor: region.
+    /// Reply: `a` = layout version, `data` = the run as [`crate::token::Run`] has it; descriptor: region.
     pub const REGION: u32 = 12;
     /// A [`crate::layout::Command`] in `data`, from a signal handler that finds the ring in use by the call
     /// that it interrupts.

@@ -10,8 +10,9 @@
 //! - the *blank* token, of which a process has one; the descriptors of its sockets are duplicates of it,
 //!   which is all that a new connection costs;
 //! - *named* tokens, each an object of its own, made when a descriptor goes to another program. The times
-//!   of the object, which nobody else sets, say which socket it stands for. To read them takes two system
-//!   calls and no /proc.
+//!   of the object say which socket of which run it stands for. To read them takes two system calls and no
+//!   /proc. Anybody can set such times of a descriptor of his own, but not guess the run's: outside the run
+//!   only who was sent a token knows it.
 //!
 //! The kernel gives a new socket the memory of an old one, and leaves the old one's times in it. So times
 //! say nothing of sockets that are open, as a program's own are, and a blank token has its times cleared.
@@ -24,9 +25,45 @@ use rustix::net::{AddressFamily, SocketType};
 
 use crate::layout::SLOTS_MAX;
 
-/// The time of access of a named token: "towp" and "ath" in ASCII, a moment in 2031.
-const MARK: Timespec = Timespec { tv_sec: 0x746f_7770, tv_nsec: 0x61_7468 };
+/// The nanoseconds of a named token's time of access: "twp" in ASCII. The seconds are the run.
+const MARK: i64 = 0x74_7770;
 const _: () = assert!(SLOTS_MAX < 1_000_000_000, "a slot is told as nanoseconds");
+
+/// A run as its tokens tell it: a descriptor may come from another one, where the same slot is another
+/// socket's, and from somebody who made it to look like a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run(i64);
+
+impl Run {
+    /// One that nobody can guess.
+    pub fn random() -> io::Result<Self> {
+        let mut bytes = [0; 8];
+        // So few come whole once the system has started.
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+        Ok(Self::from_bytes(bytes))
+    }
+
+    /// As [`Self::to_bytes`] gives it; whatever the bytes are, a moment after 1969.
+    pub fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(i64::from_ne_bytes(bytes) & i64::MAX)
+    }
+
+    /// For the wire.
+    pub fn to_bytes(self) -> [u8; 8] {
+        self.0.to_ne_bytes()
+    }
+}
+
+/// What a named token stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name {
+    /// The run.
+    pub run: Run,
+    /// The socket's slot in it.
+    pub slot: u32,
+    /// And the generation of that.
+    pub generation: u32,
+}
 
 /// A token that stands for no socket.
 pub fn blank() -> io::Result<OwnedFd> {
@@ -34,9 +71,11 @@ pub fn blank() -> io::Result<OwnedFd> {
     token(NEVER, NEVER)
 }
 
-/// A token of this slot and generation.
-pub fn named(slot: u32, generation: u32) -> io::Result<OwnedFd> {
-    token(MARK, Timespec { tv_sec: generation.into(), tv_nsec: slot.into() })
+/// A token with this name.
+pub fn named(name: Name) -> io::Result<OwnedFd> {
+    let Name { run: Run(run), slot, generation } = name;
+    let socket = Timespec { tv_sec: generation.into(), tv_nsec: slot.into() };
+    token(Timespec { tv_sec: run, tv_nsec: MARK }, socket)
 }
 
 fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<OwnedFd> {
@@ -45,18 +84,17 @@ fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<Owned
     path_only(&socket)
 }
 
-/// The slot and generation that a descriptor is a named token of.
-pub fn read(fd: BorrowedFd<'_>) -> Option<(u32, u32)> {
+/// The name of a named token.
+pub fn read(fd: BorrowedFd<'_>) -> Option<Name> {
     let stat = rustix::fs::fstat(fd).ok()?;
-    let accessed = (stat.st_atime, stat.st_atime_nsec as i64);
     if !FileType::from_raw_mode(stat.st_mode).is_socket()
-        || accessed != (MARK.tv_sec, MARK.tv_nsec)
+        || stat.st_atime_nsec as i64 != MARK
         || !rustix::fs::fcntl_getfl(fd).ok()?.contains(OFlags::PATH)
     {
         return None;
     }
     let slot = u32::try_from(stat.st_mtime_nsec).ok().filter(|&slot| slot < SLOTS_MAX)?;
-    Some((slot, u32::try_from(stat.st_mtime).ok()?))
+    Some(Name { run: Run(stat.st_atime), slot, generation: u32::try_from(stat.st_mtime).ok()? })
 }
 
 /// Whether two descriptors are of one object, as those of all blank tokens of a run are.
@@ -91,17 +129,26 @@ mod tests {
     use super::*;
     use rustix::io::Errno;
 
+    fn name(slot: u32, generation: u32) -> Name {
+        Name { run: Run::from_bytes([0xff; 8]), slot, generation }
+    }
+
     #[test]
     fn tokens_say_who_they_are_and_nothing_else() {
-        let (slot, generation) = (SLOTS_MAX - 1, u32::MAX);
-        let token = named(slot, generation).unwrap();
-        assert_eq!(read(token.as_fd()), Some((slot, generation)));
-        assert_eq!(read(named(0, 1).unwrap().as_fd()), Some((0, 1)));
+        let last = name(SLOTS_MAX - 1, u32::MAX);
+        let token = named(last).unwrap();
+        assert_eq!(read(token.as_fd()), Some(last));
+        for run in [Run::from_bytes([0; 8]), Run::random().unwrap()] {
+            let first = Name { run, ..name(0, 1) };
+            assert_eq!(read(named(first).unwrap().as_fd()), Some(first));
+            assert_eq!(Run::from_bytes(run.to_bytes()), run);
+        }
         let blank = blank().unwrap();
         assert!(is_same(blank.as_fd(), blank.try_clone().unwrap().as_fd()));
         assert!(!is_same(blank.as_fd(), token.as_fd()));
         let plain = socket().unwrap();
-        let times = Timestamps { last_access: MARK, last_modification: MARK };
+        let mark = Timespec { tv_sec: 1, tv_nsec: MARK };
+        let times = Timestamps { last_access: mark, last_modification: mark };
         rustix::fs::futimens(&plain, &times).unwrap();
         for none in [&blank, &plain] {
             assert_eq!(read(none.as_fd()), None);
@@ -119,7 +166,7 @@ mod tests {
     #[test]
     fn sockets_after_tokens_are_none() {
         for _ in 0..20 {
-            let named: Vec<_> = (0..50).map(|slot| named(slot, 1).unwrap()).collect();
+            let named: Vec<_> = (0..50).map(|slot| named(name(slot, 1)).unwrap()).collect();
             drop(named);
             for _ in 0..50 {
                 assert_eq!(read(socket().unwrap().as_fd()), None);
