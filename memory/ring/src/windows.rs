@@ -221,6 +221,16 @@ impl Class {
         self.warm.remove(at).map(|window| Window { side, ..window })
     }
 
+    /// The one with pages that was used least lately.
+    fn take_oldest(&mut self) -> Option<Window> {
+        let window = self.warm.pop_front()?;
+        // Thousands of sockets may have become idle at once; their places are memory, too.
+        if self.warm.len() < self.warm.capacity() / 4 {
+            self.warm.shrink_to(2 * self.warm.len());
+        }
+        Some(window)
+    }
+
     /// A free window without pages.
     fn take_cold(&mut self, class: u8, side: Side) -> Option<Window> {
         let window =
@@ -544,7 +554,7 @@ impl Inner {
         if self.kept <= self.keepable() {
             return None;
         }
-        self.classes.iter_mut().rev().find_map(|class| class.warm.pop_front())
+        self.classes.iter_mut().rev().find_map(Class::take_oldest)
     }
 
     /// The thread goes to sleep.
@@ -633,6 +643,17 @@ mod tests {
         return_all(&windows);
         assert_eq!(windows.usage().kept, KEPT_MAX);
         assert_eq!(windows.usage().touched, KEPT_MAX);
+    }
+
+    #[test]
+    fn the_list_of_windows_with_pages_is_small_again_when_they_are_gone() {
+        let windows = Windows::by_hand(&Region::create().unwrap(), 1 << 30);
+        let taken: Vec<_> =
+            (0..8000).map(|_| windows.take(Side::Send, 1, WINDOW_MIN).unwrap()).collect();
+        taken.into_iter().for_each(|window| windows.give(window));
+        return_all(&windows);
+        let most = 4 * KEPT_MAX as usize / WINDOW_MIN as usize;
+        assert!(windows.lock().classes[0].warm.capacity() <= most);
     }
 
     #[test]
