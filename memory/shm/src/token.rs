@@ -43,9 +43,10 @@ impl Run {
         Ok(Self::from_bytes(bytes))
     }
 
-    /// As [`Self::to_bytes`] gives it; whatever the bytes are, a moment after 1969.
+    /// As [`Self::to_bytes`] gives it; whatever the bytes are, a moment after 1969, and before the last one
+    /// that there is, of which the kernel does not keep the nanoseconds.
     pub fn from_bytes(bytes: [u8; 8]) -> Self {
-        Self(i64::from_ne_bytes(bytes) & i64::MAX)
+        Self(i64::from_ne_bytes(bytes) & (i64::MAX >> 1))
     }
 
     /// For the wire.
