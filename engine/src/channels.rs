@@ -10,6 +10,7 @@ use towpath_tcp::Instant;
 
 use crate::holds::Holds;
 use crate::processes::Expected;
+use crate::room::Asking;
 use crate::sys;
 
 /// One of so many parts of all channels is the most that one family may have, so that a program cannot
@@ -63,6 +64,8 @@ pub(crate) struct Attached {
     pub parent: Option<ChannelId>,
     /// What it descends from, if from a clone of a process that was attached and not cloned.
     pub family: Option<Family>,
+    /// What it asked, and is not answered yet.
+    pub asking: Option<Asking>,
     /// There are events to be rung for.
     pub touched: bool,
 }
@@ -161,6 +164,7 @@ impl Channels {
             unborn_until: None,
             parent: None,
             family,
+            asking: None,
             touched: false,
         };
         let index = self.free.pop().unwrap_or(self.slab.len() as u32);

@@ -52,6 +52,12 @@ impl Closer {
         self.shared.more.notify_all();
     }
 
+    /// Whether there are any that are not closed yet.
+    pub fn is_busy(&self) -> bool {
+        let queue = self.shared.lock();
+        !queue.waiting.is_empty() || queue.threads > queue.idle
+    }
+
     /// Descriptors that wait for a thread.
     pub fn waiting(&self) -> usize {
         self.shared.lock().waiting.len()

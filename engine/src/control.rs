@@ -28,7 +28,24 @@ const SLOTS_A_REQUEST: u32 = 4096;
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 
 /// An answer and the descriptors that go with it.
-pub(crate) type Answer = Result<(Reply, Vec<OwnedFd>), Errno>;
+pub(crate) type Answer = Result<(Reply, Vec<Passed>), Errno>;
+
+/// A descriptor that goes with an answer.
+#[derive(Debug)]
+pub(crate) enum Passed {
+    /// The region's.
+    Region,
+    /// The status page's.
+    Status,
+    /// What sockets' descriptors are duplicates of.
+    Blank,
+    /// That of a channel's memory.
+    Memory(ChannelId),
+    /// What a channel's process rings.
+    EngineBell(ChannelId),
+    /// For the program alone.
+    Own(OwnedFd),
+}
 
 impl Engine {
     /// Answers what a process asked. One request: the next may have been made since we looked at what else
@@ -42,17 +59,12 @@ impl Engine {
                 self.closer.close(descriptors);
                 self.hostile.push(id);
             }
-            Received::Request(request) => {
-                self.host.counters.requests += 1;
-                if !self.answer(now, id, &request) {
-                    self.hostile.push(id);
-                }
-            }
+            Received::Request(request) => self.asked(now, id, request),
         }
     }
 
     /// False: the process does not take the answer.
-    fn answer(&mut self, now: Instant, id: ChannelId, request: &Request) -> bool {
+    pub(crate) fn answer(&mut self, now: Instant, id: ChannelId, request: &Request) -> bool {
         let refused = |errno| (Reply { errno, ..Reply::default() }, Vec::new());
         let (answer, fds) =
             self.handle(now, id, request).unwrap_or_else(|Errno(errno)| refused(errno));
@@ -61,15 +73,37 @@ impl Engine {
         // How many descriptors may be on their way is limited for all processes of the engine's user
         // together. A program that asks for them takes them before it asks again.
         let greedy = !fds.is_empty() && sys::has_unreceived(control);
-        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let borrowed: Option<Vec<_>> = fds.iter().map(|passed| self.descriptor(passed)).collect();
         let reply = |reply: &Reply, fds: &[BorrowedFd<'_>]| wire::reply(control, reply, fds);
-        let sent = match if greedy { Sent::No } else { reply(&answer, &borrowed) } {
-            Sent::TooMany => reply(&refused(EAGAIN).0, &[]),
-            sent => sent,
+        let sent = match borrowed {
+            None => reply(&refused(EPROTO).0, &[]),
+            Some(_) if greedy => Sent::No,
+            Some(borrowed) => match reply(&answer, &borrowed) {
+                Sent::TooMany => reply(&refused(EAGAIN).0, &[]),
+                sent => sent,
+            },
         };
         // The program may have received, used and closed them by now: then this is the last close.
-        self.closer.close(fds);
+        for passed in fds {
+            if let Passed::Own(fd) = passed {
+                self.closer.close([fd]);
+            }
+        }
         sent == Sent::Yes
+    }
+
+    /// None: there is no such thing (any more).
+    fn descriptor<'a>(&'a self, passed: &'a Passed) -> Option<BorrowedFd<'a>> {
+        let link = |id: ChannelId| self.host.channels.get(id)?.link.as_ref();
+        let descriptor = match passed {
+            Passed::Region => self.host.region.mapping().file()?,
+            Passed::Status => self.status.file()?,
+            Passed::Blank => &self.blank,
+            Passed::Memory(id) => link(*id)?.ring.channel().mapping().file()?,
+            Passed::EngineBell(id) => &link(*id)?.engine_bell,
+            Passed::Own(fd) => fd,
+        };
+        Some(descriptor.as_fd())
     }
 
     fn handle(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
@@ -103,7 +137,7 @@ impl Engine {
             call::TOKEN => {
                 let (run, generation) = (self.run, request.generation);
                 let token = token::named(token::Name { run, slot, generation });
-                Ok((Reply::default(), vec![token.map_err(|_| Errno(ENOBUFS))?]))
+                Ok((Reply::default(), vec![Passed::Own(token.map_err(|_| Errno(ENOBUFS))?)]))
             }
             call::ERROR_QUEUE => plain(self.take_report(slot)?),
             call::SET_OPTION => {
@@ -137,23 +171,28 @@ impl Engine {
         }
         self.no_more_a_clone(id);
         // Fresh rings: whatever the old image left half done in its own is forgotten with them.
-        let descriptors = self.link(id, false).map_err(|_| Errno(ENOBUFS))?;
+        let bell = self.link(id, false).map_err(|_| Errno(ENOBUFS))?;
         self.release_locks(id);
         let attached = self.host.channels.get_mut(id).ok_or(Errno(EPROTO))?;
         let listed = std::mem::take(&mut attached.listed);
         self.keep_only(now, id, &listed);
         let reply = Reply { a: VERSION, b: id.number(), ..Reply::default() };
-        let mut descriptors = Vec::from(descriptors);
-        descriptors.push(self.blank.try_clone().map_err(|_| Errno(ENOBUFS))?);
-        Ok((reply, descriptors))
+        let passed = vec![
+            Passed::Region,
+            Passed::Status,
+            Passed::Memory(id),
+            Passed::EngineBell(id),
+            Passed::Own(bell),
+            Passed::Blank,
+        ];
+        Ok((reply, passed))
     }
 
     fn region(&self) -> Answer {
-        let file = self.host.region.mapping().file().ok_or(Errno(EPROTO))?;
         let run = self.run.to_bytes();
         let mut reply = Reply { a: VERSION, len: run.len() as u32, ..Reply::default() };
         reply.data[..run.len()].copy_from_slice(&run);
-        Ok((reply, vec![file.try_clone().map_err(|_| Errno(ENOBUFS))?]))
+        Ok((reply, vec![Passed::Region]))
     }
 
     fn socket(&mut self, id: ChannelId, family: u32, protocol: u32) -> Result<Reply, Errno> {

@@ -23,6 +23,7 @@ use crate::host::Host;
 use crate::poller::{Poller, Source};
 use crate::remote::Remote;
 use crate::report::EngineCounters;
+use crate::room::Waiting;
 use crate::run::Spin;
 use crate::slots::Slots;
 use crate::starved::Starved;
@@ -42,6 +43,7 @@ pub struct Engine {
     /// What tokens say of which run they are.
     pub(crate) run: token::Run,
     pub(crate) closer: Closer,
+    pub(crate) waiting: Waiting,
     pub(crate) remote: Remote,
     pub(crate) spin: Spin,
     pub(crate) exit_when_unused: bool,
@@ -201,6 +203,7 @@ impl Engine {
             blank: token::blank()?,
             run: token::Run::random()?,
             closer: Closer::default(),
+            waiting: Waiting::default(),
             remote,
             spin: Spin::new(),
             exit_when_unused: config.exit_when_unused,
@@ -246,7 +249,11 @@ impl Engine {
         &mut self,
         family: Option<Family>,
     ) -> io::Result<(ChannelId, OwnedFd)> {
-        let opened = self.host.channels.open(family);
+        let opened = if self.has_room_for_a_channel() {
+            self.host.channels.open(family)
+        } else {
+            Err(rustix::io::Errno::MFILE.into())
+        };
         self.host.counters.channels_refused += u64::from(opened.is_err());
         let (id, theirs) = opened?;
         if let Some(attached) = self.host.channels.get(id)
@@ -261,23 +268,14 @@ impl Engine {
         Ok((id, theirs))
     }
 
-    /// Fresh rings and bells for a channel's new process image. Gives what it is told: region, status
-    /// page, channel, engine doorbell, own doorbell.
-    pub(crate) fn link(&mut self, id: ChannelId, lost: bool) -> io::Result<[OwnedFd; 5]> {
+    /// Fresh rings and bells for a channel's new process image. Gives its end of the bell that we ring.
+    pub(crate) fn link(&mut self, id: ChannelId, lost: bool) -> io::Result<OwnedFd> {
         let (link, bell) = Link::new(lost)?;
-        let again = |fd: Option<&OwnedFd>| fd.ok_or(io::ErrorKind::Unsupported)?.try_clone();
-        let descriptors = [
-            again(self.host.region.mapping().file())?,
-            again(self.status.file())?,
-            again(link.ring.channel().mapping().file())?,
-            again(Some(&link.engine_bell))?,
-            bell,
-        ];
         let attached = self.host.channels.get_mut(id).ok_or(io::ErrorKind::NotFound)?;
         self.poller.add(link.engine_bell.as_fd(), Source::Doorbell)?;
         let old = attached.link.replace(link);
         self.end_link(old);
-        Ok(descriptors)
+        Ok(bell)
     }
 
     /// A process image is gone, or is to be heard no more.

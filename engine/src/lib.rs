@@ -28,6 +28,7 @@ mod processes;
 mod remote;
 mod report;
 mod reuse;
+mod room;
 mod run;
 mod show;
 mod slots;

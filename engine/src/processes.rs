@@ -23,7 +23,7 @@ use towpath_shm::layout::SLOTS_MAX;
 use towpath_tcp::Instant;
 
 use crate::channels::{ChannelId, Family};
-use crate::control::Answer;
+use crate::control::{Answer, Passed};
 use crate::engine::Engine;
 use crate::errno::{EAGAIN, EINVAL, EPROTO, Errno};
 use crate::holds::Holds;
@@ -110,7 +110,7 @@ impl Engine {
         // As fork says it of too many processes.
         let (clone, control) = self.open_channel(family).map_err(|_| Errno(EAGAIN))?;
         // The child inherits epoll sets whose events went to its parent: it looks at everything.
-        let Ok([_, _, channel, engine_bell, bell]) = self.link(clone, true) else {
+        let Ok(bell) = self.link(clone, true) else {
             self.closer.close([control]);
             self.host.counters.channels_refused += 1;
             self.detach(self.host.now, clone);
@@ -133,7 +133,13 @@ impl Engine {
         }
         self.unborn.push_back((until, clone));
         let reply = Reply { b: clone.number(), ..Reply::default() };
-        Ok((reply, vec![control, channel, engine_bell, bell]))
+        let passed = vec![
+            Passed::Own(control),
+            Passed::Memory(clone),
+            Passed::EngineBell(clone),
+            Passed::Own(bell),
+        ];
+        Ok((reply, passed))
     }
 
     /// A child of fork has listed what it has.

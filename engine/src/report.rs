@@ -147,6 +147,8 @@ pub(crate) struct EngineCounters {
     pub commands_stale: u64,
     /// Requests on control sockets.
     pub requests: u64,
+    /// Of them, those that waited until descriptors were closed.
+    pub requests_waited: u64,
     /// Processes that attached.
     pub attached: u64,
     /// Processes that could not be: too many, or no descriptors left for them.
@@ -190,6 +192,7 @@ impl EngineCounters {
             commands,
             commands_stale,
             requests,
+            requests_waited,
             attached,
             channels_refused,
             hostile_channels,
@@ -213,6 +216,7 @@ impl EngineCounters {
             ("commands", commands),
             ("commands_stale", commands_stale),
             ("requests", requests),
+            ("requests_waited", requests_waited),
             ("attached", attached),
             ("channels_refused", channels_refused),
             ("hostile_channels", hostile_channels),

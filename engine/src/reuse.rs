@@ -95,12 +95,12 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
     use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
 
     use super::*;
     use crate::EngineConfig;
+    use crate::control::Passed;
     use crate::slots::AF_INET;
     use towpath_ring::{Attach, EngineSend};
     use towpath_shm::control::purpose;
@@ -124,7 +124,7 @@ mod tests {
         now: Instant,
         random: Random,
         /// The programs' ends, which stay open.
-        _ends: Vec<OwnedFd>,
+        _ends: Vec<Passed>,
     }
 
     impl World {
@@ -146,8 +146,8 @@ mod tests {
 
         fn begin(&mut self) {
             let (id, control) = self.engine.open_channel(None).expect("descriptors");
-            self._ends.push(control);
-            self._ends.extend(self.engine.link(id, false).expect("descriptors"));
+            let bell = self.engine.link(id, false).expect("descriptors");
+            self._ends.extend([control, bell].map(Passed::Own));
         }
 
         fn open(&mut self, id: ChannelId) {

@@ -100,6 +100,7 @@ impl Engine {
         self.tell(now);
         self.cut_off_hostile(now);
         self.await_threads();
+        self.answer_waiting(now);
         self.leave(now);
     }
 
@@ -197,6 +198,7 @@ impl Engine {
             self.stack.next_timeout(),
             self.starved.next(),
             self.lingering_at,
+            self.waiting.next(),
             self.unborn.front().map(|(until, _)| *until),
             (!self.host.sweep.is_empty()).then_some(self.sweep_at),
             self.orphans.front().map(|orphan| orphan.0),

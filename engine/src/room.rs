@@ -1,0 +1,122 @@
+//! Room for descriptors: what the answers to requests need, and who waits for some.
+//!
+//! A process that the engine has let in can become another program at any time, and that one is not to be
+//! left without sockets: so nobody is let in for whom the last descriptors would be needed. What was given
+//! up is closed by another thread (see [`crate::closer`]), and counts as room: whoever asks meanwhile gets
+//! his answer when it is closed.
+
+use std::time::Duration;
+
+use rustix::io::fcntl_dupfd_cloexec;
+use towpath_shm::control::{Request, call};
+use towpath_tcp::Instant;
+
+use crate::channels::ChannelId;
+use crate::engine::Engine;
+
+/// Descriptors of a process image: its memory, both ends of the bell that we ring, the one that it rings.
+const IMAGE: usize = 4;
+/// Those of a new channel: both ends of its control socket, an image, and another one that any process may
+/// become at any time; its old one goes only after the new one is there.
+const CHANNEL: usize = 2 + IMAGE + IMAGE;
+/// That of a token, which goes when it is sent.
+const TOKEN: usize = 1;
+
+/// How long a request waits for descriptors that are being closed. A close takes microseconds, unless a
+/// program makes it sleep: then the request is refused, as if they were in use.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+/// When it is looked whether they are.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Processes whose requests wait for descriptors.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// With the time at which it is looked no longer whether there are some. Numbers of channels are used
+    /// again: see [`Asking::until`].
+    channels: Vec<(Instant, ChannelId)>,
+    look_at: Option<Instant>,
+}
+
+/// A request that waits for descriptors.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    request: Box<Request>,
+    until: Instant,
+}
+
+impl Waiting {
+    /// When it is to be looked again.
+    pub fn next(&self) -> Option<Instant> {
+        self.look_at
+    }
+}
+
+impl Engine {
+    /// Whether there are so many numbers for descriptors. Counted by taking them: the limit is one thing,
+    /// and who has opened what, the devices for instance, another.
+    fn has_room(&self, descriptors: usize) -> bool {
+        let take = |_| fcntl_dupfd_cloexec(&self.blank, 0);
+        (0..descriptors).map(take).collect::<Result<Vec<_>, _>>().is_ok()
+    }
+
+    /// Whether another channel leaves room for what those that are there may need.
+    pub(crate) fn has_room_for_a_channel(&self) -> bool {
+        self.has_room(CHANNEL)
+    }
+
+    /// A process asks for something.
+    pub(crate) fn asked(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
+        self.host.counters.requests += 1;
+        let Some(attached) = self.host.channels.get(id) else { return };
+        if attached.asking.is_some() {
+            // It does not wait for its answer.
+            self.hostile.push(id);
+        } else if !self.closer.is_busy() || self.has_room(needed(&request)) {
+            self.answered(now, id, &request);
+        } else if let Some(attached) = self.host.channels.get_mut(id) {
+            let until = now + CLOSED_WITHIN;
+            attached.asking = Some(Asking { request, until });
+            self.waiting.channels.push((until, id));
+            self.waiting.look_at = Some(now + LOOK_AGAIN);
+            self.host.counters.requests_waited += 1;
+        }
+    }
+
+    fn answered(&mut self, now: Instant, id: ChannelId, request: &Request) {
+        if !self.answer(now, id, request) {
+            self.hostile.push(id);
+        }
+    }
+
+    /// Answers those who waited for descriptors, when there are some, or will be none.
+    pub(crate) fn answer_waiting(&mut self, now: Instant) {
+        if self.waiting.look_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.waiting.look_at = None;
+        for (until, id) in std::mem::take(&mut self.waiting.channels) {
+            let Some(attached) = self.host.channels.get_mut(id) else { continue };
+            let Some(asking) = attached.asking.take_if(|it| it.until == until) else { continue };
+            let done = !self.closer.is_busy() || now >= until;
+            if done || self.has_room(needed(&asking.request)) {
+                self.answered(now, id, &asking.request);
+            } else if let Some(attached) = self.host.channels.get_mut(id) {
+                attached.asking = Some(asking);
+                self.waiting.channels.push((until, id));
+                self.waiting.look_at = Some(now + LOOK_AGAIN);
+            }
+        }
+    }
+}
+
+/// Descriptors that an answer takes, beyond those that are there.
+fn needed(request: &Request) -> usize {
+    match request.call {
+        // It says what it has in several.
+        call::HELLO if request.b != 0 => 0,
+        call::HELLO => IMAGE,
+        call::CLONE => CHANNEL,
+        call::TOKEN => TOKEN,
+        _ => 0,
+    }
+}
