@@ -48,7 +48,8 @@ const HOLDS_MAX: usize = 4 * SLOTS_MAX as usize;
 pub(crate) struct Expected {
     /// What it has without file actions.
     pub inherits: Holds,
-    /// When it comes down to that. None: it is not known to run yet, or has come down.
+    /// Until when it may say HELLO; then it keeps no more than `inherits`. None: the program is not known to
+    /// run yet, or that time is over.
     pub until: Option<Instant>,
 }
 

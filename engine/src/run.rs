@@ -191,7 +191,7 @@ impl Engine {
         }
     }
 
-    /// Until the next thing that time alone brings about; None: nothing.
+    /// Until the earliest deadline; None: there is none.
     fn time_left(&self, now: Instant) -> Option<Duration> {
         let ports = self.ports.iter().filter_map(|port| port.next_timeout_ns()).map(Instant);
         let own = [

@@ -41,7 +41,8 @@ pub(crate) struct Entry {
     pub generation: u32,
     /// In the stack; None when the stack has let go of it.
     pub id: Option<SocketId>,
-    /// Earlier sockets of the stack under this slot, whose end is still to be told.
+    /// Sockets of the stack that another one has replaced under this slot: so many `Closed` events are not
+    /// about `id`.
     pub former: u32,
     pub kind: Kind,
     /// [`AF_INET`] or [`AF_INET6`].

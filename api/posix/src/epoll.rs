@@ -265,7 +265,7 @@ pub unsafe fn wait(
 
 /// Whose descriptors are looked at, and in which order.
 enum Turn {
-    /// The kernel's were, or there are none.
+    /// Only our sockets: the set has no descriptors of the kernel's, or they were looked at before.
     Ours,
     /// The kernel's are reported when a thread finds time for them, or sleeps; at once when `eager`.
     OursFirst { eager: bool },

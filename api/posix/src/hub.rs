@@ -118,7 +118,8 @@ pub(crate) mod cookie {
     pub const KICK: u64 = 4;
 }
 
-// A signal handler closed something while the call that it interrupts had the hub.
+// A signal handler has closed a descriptor while its thread held the hub's lock: whoever locks it next
+// forgets the descriptor.
 static OVERDUE: AtomicBool = AtomicBool::new(false);
 
 /// The hub, locked.

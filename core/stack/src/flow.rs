@@ -173,7 +173,7 @@ impl FlowTable {
     }
 }
 
-/// The table wants its bits at both ends of the word.
+/// hashbrown takes the bucket from the low bits of a hash and its tag from the high ones.
 #[inline]
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -168,7 +168,7 @@ impl Congestion {
             //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
             //# As specified in [RFC3042], the additional data sent in limited transmit MUST NOT be
             //# included in this calculation.
-            // It is what was sent beyond the window.
+            // What is in flight beyond cwnd was sent by limited transmit.
             Algorithm::NewReno { counted } => {
                 *counted = 0;
                 flight.min(self.cwnd) / 2

@@ -190,7 +190,9 @@ impl Connection {
         let len = segment.seq_len() - u32::from(syn_again);
         let window = self.recv_window();
         let acceptable = if len == 0 {
-            // A peer that has filled the window but for a lost segment acknowledges from the edge.
+            // A peer that has sent up to the right edge of the window, of which a segment was lost, sends
+            // its ACKs with SEQ = RCV.NXT + RCV.WND. The RFC's test refuses that sequence number; without
+            // these ACKs both sides would wait for their timers.
             seq.is_within(self.rcv_nxt, window + 1)
         } else {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4

@@ -95,7 +95,8 @@ impl Scoreboard {
         self.head_again = false;
         self.head_mark = snd_nxt;
         self.sacked.trim_below(snd_una);
-        // The front of what is outstanding cannot be with the peer, or it would be acknowledged.
+        // SND.UNA itself is reported as received and yet not acknowledged: the receiver has discarded what
+        // it had reported (RFC 2018 section 8), so nothing that it reported is believed any more.
         if self.sacked.as_slice().first().is_some_and(|range| range.0 == snd_una) {
             self.sacked = Ranges::default();
         }
@@ -324,8 +325,9 @@ impl Recovery {
         board.rescued = false;
     }
 
-    /// The peer took its window back with bytes in flight, and now has room again. What the timer sent
-    /// meanwhile was no more than a question, and the next one may be minutes away.
+    /// The peer shrank its window below what is in flight, and now opens it again: sends from SND.UNA at
+    /// once. While the window was shut the retransmission timer only probed it, and has backed off: its next
+    /// expiry may be minutes away.
     pub(crate) fn on_window_given_again(&mut self, snd_una: SeqNum) {
         if self.phase == Phase::Loss
             && let Some(board) = &mut self.board

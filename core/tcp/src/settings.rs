@@ -76,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// The timer is the peer's FIN's once ours was acknowledged.
+    /// In FIN-WAIT-2 the same timer limits the wait for the peer's FIN, and runs on.
     fn stop_cork(&mut self) {
         if self.state != State::FinWait2 {
             self.timers.hold = Instant::FAR;

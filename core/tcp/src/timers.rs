@@ -156,8 +156,9 @@ impl Connection {
     }
 
     fn on_persist_timeout(&mut self) {
-        // MUST-37 lets a program wait for ever, but a peer may not hold a connection that has none. Linux
-        // keeps that while probes are less than TCP_RTO_MAX apart (`tcp_probe_timer`): with timeouts of
+        // RFC 9293's MUST-37 keeps a connection as long as its peer answers probes. That is for connections
+        // that a program has: one that was closed is given up, or peers could keep it for ever. Linux
+        // keeps it while probes are less than TCP_RTO_MAX apart (`tcp_probe_timer`): with timeouts of
         // 200 ms for 205 s, and for the 120 s more that it takes to find the next one too late.
         let next = self.rtt.rto_after(self.timers.persist_backoff.saturating_add(1));
         let held = self.orphaned && next >= self.rtt.rto_max();

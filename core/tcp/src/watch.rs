@@ -25,7 +25,7 @@ pub(crate) struct Watch {
     probes: u8,
 }
 
-/// For settings where zero means off: what is on stays on.
+/// In milliseconds, for settings where zero means off: less than one is rounded up to one.
 fn millis_on(duration: Option<Duration>) -> u32 {
     duration.map_or(0, |duration| millis(duration).max(1))
 }

@@ -37,7 +37,8 @@ pub enum Appended {
 struct Plan {
     lock: *const AtomicU32,
     base: AtomicU32,
-    // 0: none; TENTATIVE: to be dropped by a handler; else planned bytes << 32 | a handler's.
+    // 0: no append is going on. TENTATIVE: one is being planned, and a signal handler that appends cancels
+    // it. Else: the planned bytes << 32 | the bytes that handlers have appended meanwhile.
     state: AtomicU64,
     outer: *const Plan,
 }

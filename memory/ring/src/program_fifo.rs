@@ -66,7 +66,8 @@ pub fn consume_from(slot: &Slot, head: u32, n: u32) -> Option<bool> {
     taken.is_ok().then(|| is_wanted(slot))
 }
 
-/// As [`consume_from`], for those who take nothing. Never tells.
+/// Ends a read that consumes nothing (MSG_PEEK): Some(false) if no signal handler consumed any of it
+/// meanwhile, None if it has to be read again. The engine need never be told.
 #[must_use]
 pub fn peeked_from(slot: &Slot, head: u32) -> Option<bool> {
     (start(slot) == head).then_some(false)

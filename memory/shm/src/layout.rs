@@ -133,7 +133,8 @@ pub struct Slot {
     pub rx_base: AtomicU64,
     /// See `tx_cap`.
     pub tx_base: AtomicU64,
-    /// Added to a position before it is reduced modulo `tx_cap`, so that a FIFO can move and grow.
+    /// Rotation of the FIFO: byte `p` of the stream lies at `tx_base + ((p + tx_shift) & (tx_cap - 1))`, so
+    /// that a FIFO that moves or grows need not copy what it holds to where `p` alone would put it.
     pub tx_shift: AtomicU32,
     /// The same for `rx_cap`.
     pub rx_shift: AtomicU32,
@@ -158,7 +159,7 @@ pub struct Slot {
     pub tx_limit: AtomicU32,
     /// Local address; written before the state that makes it interesting.
     pub local: SharedAddr,
-    /// What `tx_limit` becomes for the asking, with [`op::TX_WINDOW`]; no more than `tx_limit`: nothing.
+    /// Up to this [`op::TX_WINDOW`] may raise `tx_limit`. Not above `tx_limit`: it raises nothing.
     pub tx_goal: AtomicU32,
     _pad1: [AtomicU32; 3],
 
@@ -392,8 +393,8 @@ pub mod op {
     pub const LIST: u32 = 8;
     /// The programs that this process has spawned run, or never will. About no socket.
     pub const SPAWNED: u32 = 9;
-    /// From a child of fork: what was told by LIST is what it has. Until then it holds, besides what its
-    /// parent held, what its parent comes by. About no socket.
+    /// From a child of fork: what was told by LIST is what it has. Until then it also holds every socket
+    /// that its parent holds, and those that its parent opens meanwhile. About no socket.
     pub const SETTLED: u32 = 10;
     /// A lock of the slot was given back with [`super::LOCK_ENGINE`] in its word. Of any generation.
     pub const UNLOCKED: u32 = 11;

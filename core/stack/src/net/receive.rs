@@ -115,7 +115,8 @@ impl Net {
         self.counters.received += 1;
         self.counters.received_bytes += packet.len() as u64;
         if packet.meta.checksum == Checksum::Unknown {
-            // Whoever sums bytes must own them.
+            // The bytes may lie in memory that its writer can change after they were summed: they are
+            // copied before.
             packet.linearize(pool);
         }
         let link = match self.read_link(iface, &packet) {
