@@ -166,6 +166,11 @@ impl Connection {
 
     fn on_data_sent(&mut self, now: Instant, transmit: &Transmit, wire: u32) {
         let mss = self.mss();
+        if self.flight() == 0 {
+            self.note_progress(now);
+            let active = self.counters.last_data_sent.max(self.timers.last_recv);
+            self.congestion.on_idle_over(now.since(active));
+        }
         if transmit.len > 0 {
             if self.is_restart(now) {
                 self.congestion.on_restart(mss, self.settings.initial_window);
@@ -173,9 +178,6 @@ impl Connection {
             self.counters.last_data_sent = now;
             self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
             self.leave_quick_acks(now);
-        }
-        if self.flight() == 0 {
-            self.note_progress(now);
         }
         let size = u32::from(transmit.segment_size.max(1));
         if self.timed().is_none() {
