@@ -231,7 +231,8 @@ impl Connection {
 
     fn on_window_probe_sent(&mut self, now: Instant) {
         self.owed.window_probe = false;
-        if self.timers.window_probes == 0 {
+        // The user timeout counts from the first probe of this shut window on.
+        if self.timers.persist_backoff == 0 {
             self.note_progress(now);
         }
         self.timers.window_probes = self.timers.window_probes.saturating_add(1);

@@ -400,6 +400,8 @@ impl Connection {
         //# that it will expire after RTO seconds (for the current value of RTO).
         self.timers.retransmits = 0;
         self.timers.unreachable = false;
+        // Bytes got through, so that the next shut window is another one.
+        self.timers.persist_backoff = 0;
         self.note_progress(now);
         self.timers.retransmit =
             if self.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };

@@ -86,7 +86,10 @@ impl Connection {
 
     pub(crate) fn user_deadline(&self) -> Instant {
         let Some(watch) = &self.watch else { return Instant::FAR };
-        let waiting = self.snd_nxt != self.snd_una || self.timers.window_probes > 0;
+        // As Linux, and as its tcp(7) says: a peer that answers probes of its shut window does not put
+        // the deadline off. Acknowledging bytes, or opening the window, does.
+        let probing = self.timers.persist_backoff > 0;
+        let waiting = self.snd_nxt != self.snd_una || probing;
         if watch.user_timeout_ms == 0 || !waiting || self.state == State::Closed {
             return Instant::FAR;
         }
