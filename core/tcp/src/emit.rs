@@ -15,7 +15,7 @@ impl Connection {
         let wire = transmit.len.div_ceil(u32::from(transmit.segment_size.max(1))).max(1);
         self.counters.segs_out = self.counters.segs_out.wrapping_add(wire);
         match transmit.kind {
-            TransmitKind::Reset => self.emit_reset(transmit),
+            TransmitKind::Reset => self.emit_reset(now, transmit),
             TransmitKind::Syn => self.emit_syn(now, buffers),
             TransmitKind::Data => {
                 let out = self.emit_segment(now, transmit, buffers);
@@ -43,12 +43,21 @@ impl Connection {
         }
     }
 
-    fn emit_reset(&mut self, transmit: Transmit) -> Outgoing {
-        if self.owed.take_reset_reply().is_some() {
-            return Outgoing::bare(transmit.seq, SeqNum(0), Flags::RST, 0);
-        }
-        self.owed.reset = false;
-        Outgoing::bare(transmit.seq, self.rcv_nxt, Flags::RST | Flags::ACK, 0)
+    fn emit_reset(&mut self, now: Instant, transmit: Transmit) -> Outgoing {
+        let out = if self.owed.take_reset_reply().is_some() {
+            Outgoing::bare(transmit.seq, SeqNum(0), Flags::RST, 0)
+        } else {
+            self.owed.reset = false;
+            Outgoing::bare(transmit.seq, self.rcv_nxt, Flags::RST | Flags::ACK, 0)
+        };
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+        //# Once TSopt has been successfully negotiated, that is both <SYN> and <SYN,ACK> contain
+        //# TSopt, the TSopt MUST be sent in every non-<RST> segment for the duration of the
+        //# connection, and SHOULD be sent in an <RST> segment (see Section 5.2 for details).
+        // In SYN-SENT nothing has been negotiated.
+        let negotiated = self.state != State::SynSent;
+        let timestamps = self.timestamps_option(now).filter(|_| negotiated);
+        Outgoing { options: Options { timestamps, ..Options::default() }, ..out }
     }
 
     fn emit_syn(&mut self, now: Instant, buffers: Buffers) -> Outgoing {

@@ -182,12 +182,10 @@ impl HalfOpen {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# If the segment acknowledgment is not acceptable, form a reset segment <SEQ=SEG.ACK><CTL=RST>
         if segment.ack != self.iss + 1 {
-            return HalfOpenVerdict::SendReset(Outgoing::bare(
-                segment.ack,
-                SeqNum(0),
-                Flags::RST,
-                0,
-            ));
+            return HalfOpenVerdict::SendReset(Outgoing {
+                options: Options { timestamps: self.timestamps_option(now), ..Options::default() },
+                ..Outgoing::bare(segment.ack, SeqNum(0), Flags::RST, 0)
+            });
         }
         HalfOpenVerdict::Established(self.handshake(segment))
     }

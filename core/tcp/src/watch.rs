@@ -120,7 +120,10 @@ impl Connection {
         //# if a keep-alive mechanism is implemented it MUST NOT interpret failure to respond to any
         //# specific probe as a dead connection (MUST-29).
         if watch.probes >= watch.probes_max {
-            return self.give_up();
+            // Should the peer be alive after all, it hears that the connection is over (as Linux tells it).
+            self.give_up();
+            self.owed.reset = true;
+            return;
         }
         watch.probes += 1;
         watch.keepalive = now.after_millis(watch.keepalive_interval_ms);
