@@ -228,10 +228,9 @@ impl HalfOpen {
             send_scale: self.send_scale,
             sack: self.sack,
             timestamps: self.timestamps,
-            ts_recent: segment
-                .options
-                .timestamps
-                .map_or(self.ts_recent, |timestamps| timestamps.value),
+            // The segment's own becomes the recent one when the connection gets it, if it is in order: taken
+            // from one further on it would make the one before it look old.
+            ts_recent: self.ts_recent,
             ts_offset: self.ts_offset,
             send_window: u32::from(segment.window) << self.send_scale.unwrap_or(0),
             recv_window: self.recv_window,

@@ -301,8 +301,10 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
         //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA -
         //# MAX.SND.WND) <= SEG.ACK <= SND.NXT).
-        let oldest = self.snd_una - self.max_snd_wnd;
-        if !segment.ack.is_within(oldest, self.max_snd_wnd + self.flight() + 1) {
+        // And not before our first byte: what was never sent cannot have been acknowledged, late or not.
+        let acked = u32::try_from(self.counters.bytes_acked).unwrap_or(u32::MAX);
+        let age_max = self.max_snd_wnd.min(acked);
+        if !segment.ack.is_within(self.snd_una - age_max, age_max + self.flight() + 1) {
             self.owed.ack |= self.challenge.allow(now);
             return Err(DropReason::BadAck);
         }
@@ -326,8 +328,9 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# The window size MUST be treated as an unsigned number, or else large window sizes will
         //# appear like negative windows and TCP will not work (MUST-1).
-        let window = u32::from(segment.window) << self.snd_wscale;
-        if segment.ack.gt(self.snd_una) {
+        let window = self.window_of(segment);
+        let advanced = segment.ack.gt(self.snd_una);
+        if advanced {
             self.advance_una(now, segment, received);
         } else if self.is_duplicate(segment, window, news) {
             self.recovery.on_dup_ack(
@@ -340,11 +343,20 @@ impl Connection {
         if self.flight() > 0 {
             self.look_for_loss();
         }
-        self.update_window(segment, window);
+        self.update_window(segment, window, advanced);
         self.arm_persist(now);
         self.note_limit(now, buffers.send_len.saturating_sub(received.released));
         self.check_ack_of_fin(now);
         Ok(())
+    }
+
+    /// SEG.WND in bytes.
+    fn window_of(&self, segment: &Segment) -> u32 {
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+        //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT
+        //# be scaled.
+        let is_scaled = !segment.flags.contains(Flags::SYN);
+        u32::from(segment.window) << if is_scaled { self.snd_wscale } else { 0 }
     }
 
     fn check_ack_of_syn(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
@@ -353,8 +365,7 @@ impl Connection {
             return Err(DropReason::BadAck);
         }
         self.owed.syn = false;
-        let window = u32::from(segment.window) << self.snd_wscale;
-        self.set_send_window(window, segment.seq, segment.ack);
+        self.set_send_window(self.window_of(segment), segment.seq, segment.ack);
         self.on_syn_acked(now, segment);
         Ok(())
     }
@@ -459,12 +470,13 @@ impl Connection {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
     //# If (SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)), set SND.WND <- SEG.WND,
     //# set SND.WL1 <- SEG.SEQ, and set SND.WL2 <- SEG.ACK.
-    fn update_window(&mut self, segment: &Segment, window: u32) {
+    fn update_window(&mut self, segment: &Segment, window: u32, advanced: bool) {
         let newer = self.snd_wl1.lt(segment.seq)
             || self.snd_wl1 == segment.seq && self.snd_wl2.leq(segment.ack);
-        // An edge further right is news whatever the order: after the peer's retransmission of old
-        // bytes, its sequence numbers go back.
-        if newer || (segment.ack + window).gt(self.window_end()) {
+        // When the peer sends old bytes again its sequence numbers go back, and what it says with them is
+        // news all the same if it acknowledges more than ever before: with SND.UNA moved and the old
+        // SND.WND kept, the right edge would move without the peer's word. So is an edge further right.
+        if advanced || newer || (segment.ack + window).gt(self.window_end()) {
             if self.snd_wnd == 0 && window > 0 && self.flight() > 0 {
                 self.recovery.on_window_given_again(self.snd_una);
             }

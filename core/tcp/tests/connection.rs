@@ -1024,9 +1024,13 @@ fn plain(seq: SeqNum, ack: SeqNum, window: u16, payload_len: u32) -> Segment {
 #[test]
 fn a_window_is_news_after_half_the_space_of_old_acks() {
     let mut connection = accepted();
+    let buffers = Buffers { send_len: 10, ..ROOMY };
+    let Plan::Send(transmit) = connection.plan(Instant(2), buffers, 0) else { panic!("10 bytes") };
+    connection.emit(Instant(2), transmit, buffers);
+    connection.on_segment(Instant(2), &plain(SeqNum(201), SeqNum(111), 1000, 0), buffers);
     let mut seq = SeqNum(201);
     while seq - SeqNum(201) <= 1 << 31 {
-        let segment = plain(seq, SeqNum(100), 1000, 60_000);
+        let segment = plain(seq, SeqNum(101), 1000, 60_000);
         assert!(matches!(
             connection.on_segment(Instant(2), &segment, ROOMY),
             Disposition::Accepted(Received { commit: 60_000, .. })
@@ -1036,7 +1040,7 @@ fn a_window_is_news_after_half_the_space_of_old_acks() {
         }
         seq += 60_000;
     }
-    connection.on_segment(Instant(2), &plain(seq, SeqNum(101), 3, 0), ROOMY);
+    connection.on_segment(Instant(2), &plain(seq, SeqNum(111), 3, 0), ROOMY);
     assert_eq!(connection.info(Instant(2), ROOMY).snd_wnd, 3 << 7);
 }
 
