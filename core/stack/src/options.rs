@@ -38,7 +38,8 @@ pub enum SocketOption {
     FinWait2(Duration),
     /// TCP_CONGESTION.
     Congestion(CongestionKind),
-    /// TCP_MAXSEG: 88 to 32767, or 0 for what the path carries.
+    /// TCP_MAXSEG: 88 to 32767, or 0 for what the path carries. A connection keeps what its handshake
+    /// agreed on.
     MaxSegment(u16),
     /// IP_TTL; `None`: the default.
     Ttl(Option<NonZeroU8>),
@@ -311,9 +312,8 @@ fn set_stream(
             if mss != 0 && !(88..=32767).contains(&mss) {
                 return Err(OptionError::Invalid);
             }
-            packet.mss_max = mss;
-            if mss != 0 {
-                stage.set(|_| {}, |c| c.set_mss_max(mss));
+            if let Stage::Before(_) = stage {
+                packet.mss_max = mss;
             }
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2

@@ -5,8 +5,8 @@
 //! [`Watch`], the scoreboard in [`Recovery`], [`Assembler`], and the figures of trouble in [`Counters`].
 
 use crate::config::{
-    CHALLENGE_ACKS_MAX, CHALLENGE_PERIOD_MS, Config, MSS_MIN, QUICK_ACKS, TIMESTAMPS_LEN,
-    WINDOW_SCALE_MAX,
+    CHALLENGE_ACKS_MAX, CHALLENGE_PERIOD_MS, Config, MSS_DEFAULT, MSS_MIN, QUICK_ACKS,
+    TIMESTAMPS_LEN, WINDOW_SCALE_MAX,
 };
 use crate::congestion::Congestion;
 use crate::counters::Counters;
@@ -48,10 +48,8 @@ pub struct Connection {
     /// Bytes below were sent when the congestion window was what held them back.
     pub(crate) limited_end: SeqNum,
     pub(crate) mss_peer: u16,
-    /// What the path carries.
+    /// What the path carries, and what the program allowed before it connected.
     mss_path: u16,
-    /// What the program allows.
-    pub(crate) mss_user: u16,
     pub(crate) snd_wscale: u8,
     pub(crate) fin_queued: bool,
     pub(crate) fin_sent: bool,
@@ -212,7 +210,6 @@ impl Connection {
             limited_end: iss,
             mss_peer: config.mss_default,
             mss_path: config.mss_send_max,
-            mss_user: u16::MAX,
             snd_wscale: 0,
             fin_queued: false,
             fin_sent: false,
@@ -222,7 +219,7 @@ impl Connection {
             rcv_acked: SeqNum(0),
             rcv_wscale: config.window_scale.min(WINDOW_SCALE_MAX),
             // Below every usual segment, so that the first ones count as full.
-            rcv_mss: config.mss_recv.min(536),
+            rcv_mss: config.mss_recv.min(MSS_DEFAULT),
             quick_acks: QUICK_ACKS,
             assembler: None,
             timestamps: config.timestamps,
@@ -313,7 +310,19 @@ impl Connection {
     }
 
     fn mss_without_options(&self) -> u16 {
-        self.mss_peer.min(self.mss_path).min(self.mss_user).max(MSS_MIN)
+        self.mss_peer.min(self.mss_path).min(self.half_window()).max(MSS_MIN)
+    }
+
+    /// Half the largest window that the peer ever offered. Of larger segments only one fits into its
+    /// buffer, and it would be sent when the peer has read all: each segment would wait for the
+    /// acknowledgement of the one before, which the peer delays. On a link with segments of 64 KiB that
+    /// is the rule. As Linux (`tcp_bound_to_half_wnd`), which leaves windows of up to 536 bytes alone.
+    fn half_window(&self) -> u16 {
+        match self.max_snd_wnd {
+            0 => u16::MAX,
+            least if least <= u32::from(MSS_DEFAULT) => MSS_DEFAULT,
+            largest => u16::try_from(largest / 2).unwrap_or(u16::MAX),
+        }
     }
 
     /// The largest payload of a segment sent now: SACK blocks take room.

@@ -118,12 +118,6 @@ impl Connection {
         self.congestion.set_kind(kind);
     }
 
-    /// Bounds the payload and options of a segment, whatever path and peer carry (TCP_MAXSEG).
-    pub fn set_mss_max(&mut self, mss: u16) {
-        self.mss_user = mss;
-        self.congestion.on_mss(self.mss());
-    }
-
     /// At most 499 ms (MUST-40).
     pub fn set_delayed_ack(&mut self, delay: Duration) {
         self.settings.delayed_ack_ms = delayed_ack_ms(delay);

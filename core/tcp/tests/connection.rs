@@ -520,7 +520,8 @@ fn a_lost_retransmission_is_sent_again_without_the_timer() {
 #[test]
 fn reordering_of_two_is_not_loss() {
     for (name, config, iss) in variants() {
-        let mut pair = Pair::with_iss(config, config, iss, 1);
+        let mss_send_max = 1400 + if config.timestamps { 12 } else { 0 };
+        let mut pair = Pair::with_iss(Config { mss_send_max, ..config }, config, iss, 1);
         pair.connect(A);
         pair.run_for(ms(100));
         let mut count = 0;
@@ -534,7 +535,6 @@ fn reordering_of_two_is_not_loss() {
         });
         let bytes = stream(90 * 1400);
         for three in bytes.chunks(3 * 1400) {
-            pair.a.connection().set_mss_max(1400 + if config.timestamps { 12 } else { 0 });
             pair.write_bytes(A, three);
             pair.run_for(ms(60));
         }
