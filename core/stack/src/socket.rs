@@ -257,6 +257,19 @@ impl<H: Host> Stream<H> {
             send_capacity: self.send.capacity(),
         }
     }
+
+    /// Asks to hear of the program's next read if a window update can depend on it. True: one is due now, by a
+    /// read that came before the question.
+    pub fn watch_reads(&mut self, now: Instant) -> bool {
+        let buffers = self.buffers();
+        let Some(connection) = &mut self.connection else { return false };
+        if !connection.awaits_reads(buffers) {
+            return false;
+        }
+        self.recv.await_read();
+        let buffers = self.buffers();
+        self.connection.as_mut().is_some_and(|connection| connection.on_recv_consumed(now, buffers))
+    }
 }
 
 /// A UDP socket, or an echo socket, whose ident takes the place of the port.

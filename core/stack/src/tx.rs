@@ -79,18 +79,21 @@ impl<H: Host> Stack<H> {
             };
             let buffers = stream.buffers();
             let Some(connection) = &mut stream.connection else { return Visited::Idle };
-            match connection.plan(now, buffers, TX_BYTES_A_PACKET) {
+            let idle = match connection.plan(now, buffers, TX_BYTES_A_PACKET) {
                 Plan::Send(transmit) => {
                     let outgoing = connection.emit(now, transmit, buffers);
                     self.send_segment(now, index, &outgoing, pool);
                     *budget = budget.saturating_sub(1);
+                    continue;
                 }
-                Plan::Nothing(idle) => {
-                    connection.on_idle(now, idle, buffers);
-                    self.after_visit(now, host, index);
-                    return Visited::Idle;
-                }
+                Plan::Nothing(idle) => idle,
+            };
+            connection.on_idle(now, idle, buffers);
+            if stream.watch_reads(now) {
+                continue;
             }
+            self.after_visit(now, host, index);
+            return Visited::Idle;
         }
         Visited::More
     }

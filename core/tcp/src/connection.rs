@@ -51,6 +51,8 @@ pub struct Connection {
     /// What the path carries, and what the program allowed before it connected.
     mss_path: u16,
     pub(crate) snd_wscale: u8,
+    /// MSG_MORE on the last write.
+    pub(crate) more_coming: bool,
     pub(crate) fin_queued: bool,
     pub(crate) fin_sent: bool,
     /// The program is gone; bytes that arrive have no reader.
@@ -58,8 +60,10 @@ pub struct Connection {
 
     // The receive sequence space.
     pub(crate) rcv_nxt: SeqNum,
-    /// The right edge promised to the peer; before the peer's SYN, `rcv_nxt` plus our SYN's window.
+    /// The right edge that the peer was told last; before the peer's SYN, `rcv_nxt` plus our SYN's window.
     pub(crate) rcv_adv: SeqNum,
+    /// The furthest right edge that it was ever told: what it sent up to there is taken if there is room.
+    pub(crate) rcv_max: SeqNum,
     /// The last acknowledgement sent.
     pub(crate) rcv_acked: SeqNum,
     pub(crate) rcv_wscale: u8,
@@ -211,11 +215,13 @@ impl Connection {
             mss_peer: config.mss_default,
             mss_path: config.mss_send_max,
             snd_wscale: 0,
+            more_coming: false,
             fin_queued: false,
             fin_sent: false,
             orphaned: false,
             rcv_nxt: SeqNum(0),
             rcv_adv: SeqNum(0),
+            rcv_max: SeqNum(0),
             rcv_acked: SeqNum(0),
             rcv_wscale: config.window_scale.min(WINDOW_SCALE_MAX),
             // Below every usual segment, so that the first ones count as full.
@@ -274,6 +280,7 @@ impl Connection {
         self.rcv_nxt = irs + 1;
         self.rcv_acked = self.rcv_nxt;
         self.rcv_adv = self.rcv_nxt + window;
+        self.rcv_max = self.rcv_adv;
     }
 
     pub(crate) fn set_send_window(&mut self, window: u32, wl1: SeqNum, wl2: SeqNum) {
@@ -387,9 +394,21 @@ impl Connection {
         self.snd_una + self.snd_wnd
     }
 
-    /// What is left of the receive window promised to the peer.
+    /// What the peer may still send, as far as it knows.
     pub(crate) fn recv_window(&self) -> u32 {
         self.rcv_adv - self.rcv_nxt
+    }
+
+    /// What is left of the largest window that the peer was ever told. It may have sent so much before
+    /// it heard that the window is smaller, and its acknowledgements have numbers up to there.
+    pub(crate) fn recv_window_max(&self) -> u32 {
+        self.rcv_max - self.rcv_nxt
+    }
+
+    /// RCV.NXT has advanced: neither edge of the window is left behind it.
+    pub(crate) fn keep_edges_ahead(&mut self) {
+        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt);
+        self.rcv_max = self.rcv_max.max(self.rcv_adv);
     }
 
     pub(crate) fn retries(&self) -> u8 {
@@ -522,18 +541,23 @@ impl Connection {
         false
     }
 
-    /// The program read bytes; a window update may now be due.
-    pub fn on_recv_consumed(&mut self, _now: Instant, buffers: Buffers) {
-        if !self.state.may_receive() {
-            return;
-        }
-        let current = self.recv_window();
-        let opened = buffers.recv_free.saturating_sub(current);
+    /// Whether a read by the program can make a window update due, so that [`on_recv_consumed`]
+    /// has to be called when it reads. While more than half of the buffer is open to the peer it is not held
+    /// back, and the next ACK carries the news.
+    ///
+    /// [`on_recv_consumed`]: Self::on_recv_consumed
+    pub fn awaits_reads(&self, buffers: Buffers) -> bool {
+        self.state.may_receive() && self.recv_window() <= buffers.recv_capacity / 2
+    }
+
+    /// The program read bytes. True: a window update is due now.
+    pub fn on_recv_consumed(&mut self, _now: Instant, buffers: Buffers) -> bool {
+        let opened = buffers.recv_free.saturating_sub(self.recv_window());
+        // At most half of the buffer, so that it is due at the latest when the program has read all.
         let worth = (buffers.recv_capacity / 2).min(2 * u32::from(self.settings.mss_recv)).max(1);
-        // While more than half is open the peer is not held back, and the next ACK carries the news.
-        if opened >= worth && current <= buffers.recv_capacity / 2 {
-            self.owed.ack = true;
-        }
+        let due = self.awaits_reads(buffers) && opened >= worth;
+        self.owed.ack |= due;
+        due
     }
 
     pub fn state(&self) -> State {

@@ -66,7 +66,8 @@ impl Connection {
         self.owed.syn = false;
         self.snd_nxt = self.iss + 1;
         let window = u16::try_from(buffers.recv_free).unwrap_or(u16::MAX);
-        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt + u32::from(window));
+        self.rcv_adv = self.rcv_nxt + u32::from(window);
+        self.rcv_max = self.rcv_max.max(self.rcv_adv);
         if first {
             self.start_timing(now, self.snd_nxt);
             self.note_progress(now);
@@ -148,7 +149,8 @@ impl Connection {
         let opened = buffers.recv_free.saturating_sub(current);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
         //# A TCP implementation MAY keep its offered receive window closed indefinitely (MAY-8).
-        let window = if opened >= step { buffers.recv_free } else { current };
+        let window =
+            if opened >= step { buffers.recv_free } else { current.min(buffers.recv_free) };
         let scale = self.rcv_wscale;
         let unit = 1u32 << scale;
         let mut field = window >> scale;
@@ -156,12 +158,15 @@ impl Connection {
         //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the
         //# left (SHLD-14).
         // SHLD-14: the edge does not move left, as far as the unit and the room allow; a unit's
-        // remainder may (RFC 7323 §2.4), but bytes up to the old edge are still taken.
+        // remainder may (RFC 7323 §2.4). When the room itself shrank (SO_RCVBUF was set, memory is
+        // short), the peer is told: what it sent in vain it would send again after a timeout, and it
+        // would not ask when there is room again. Bytes up to the old edge are still taken if they fit.
         if window & (unit - 1) != 0 && (field + 1) << scale <= buffers.recv_free {
             field += 1;
         }
         let field = field.min(u32::from(u16::MAX));
-        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt + (field << scale));
+        self.rcv_adv = self.rcv_nxt + (field << scale);
+        self.rcv_max = self.rcv_max.max(self.rcv_adv);
         field as u16
     }
 

@@ -247,7 +247,7 @@ impl Connection {
         if self.fin_queued {
             return None;
         }
-        if self.settings.corked || self.settings.more_coming {
+        if self.settings.corked || self.more_coming {
             return (!self.owed.cork_flush).then_some(Idle::Corked);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4

@@ -188,7 +188,7 @@ impl Connection {
             seq += 1;
         }
         let len = segment.seq_len() - u32::from(syn_again);
-        let window = self.recv_window();
+        let window = self.recv_window_max();
         let acceptable = if len == 0 {
             // A peer that has filled the window but for a lost segment acknowledges from the edge.
             seq.is_within(self.rcv_nxt, window + 1)
@@ -222,7 +222,7 @@ impl Connection {
         let start = seq + payload_offset;
         // The FIN itself is behind the window when it is what lies before it that was received twice.
         let fin = fin && before <= payload_len;
-        let mut end = self.rcv_adv;
+        let mut end = self.rcv_max;
         if let Some(fin) = self.fin_ahead() {
             end = end.min(fin);
         }
@@ -478,7 +478,8 @@ impl Connection {
         // SND.WND kept, the right edge would move without the peer's word. So is an edge further right.
         if advanced || newer || (segment.ack + window).gt(self.window_end()) {
             if self.snd_wnd == 0 && window > 0 && self.flight() > 0 {
-                self.recovery.on_window_given_again(self.snd_una);
+                self.recovery.on_window_given_again(self.snd_una, self.snd_nxt);
+                self.stop_timing();
             }
             self.snd_wnd = window;
             self.max_snd_wnd = self.max_snd_wnd.max(window);
@@ -600,7 +601,7 @@ impl Connection {
                 }
             }
             received.commit = self.rcv_nxt - old;
-            self.rcv_adv = self.rcv_adv.max(self.rcv_nxt);
+            self.keep_edges_ahead();
             // A peer whose ACKs are all old never moves SND.WL1, which must not come to lie half the space
             // behind. No acceptable segment begins before this.
             self.snd_wl1 = self.snd_wl1.max(self.rcv_nxt - SEQ_AGE_MAX);
@@ -652,7 +653,7 @@ impl Connection {
 
     fn process_fin(&mut self) {
         self.rcv_nxt += 1;
-        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt);
+        self.keep_edges_ahead();
         self.assembler = None;
         self.owed.ack = true;
         self.raise(pending::PEER_CLOSED);

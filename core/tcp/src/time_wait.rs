@@ -44,7 +44,7 @@ impl TimeWait {
         TimeWait {
             snd_nxt: connection.snd_nxt,
             rcv_nxt: connection.rcv_nxt,
-            rcv_wnd: connection.recv_window(),
+            rcv_wnd: connection.recv_window_max(),
             rcv_wscale: connection.rcv_wscale,
             timestamps: connection.timestamps,
             ts_recent: connection.ts_recent,

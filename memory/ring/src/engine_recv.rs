@@ -149,16 +149,6 @@ impl EngineRecv {
         self.window.is_none()
     }
 
-    /// Asks to be told of the next read, if a read is worth it: when the window that we advertise is
-    /// small. To be called after such a word came.
-    pub fn rearm(&mut self) {
-        if !self.retired && self.free() < self.capacity() / 2 {
-            self.shared().rx_wanted.store(1, Ordering::Relaxed);
-            // Whoever reads after this sees the flag, what was read before is seen in `unread`.
-            fence(Ordering::SeqCst);
-        }
-    }
-
     /// Stores a record: `header`, `payload`, and padding up to a multiple of 8; all of it or
     /// nothing. False: no room.
     pub fn push_record(&mut self, header: &[u8], payload: &Payload<'_>) -> bool {
@@ -351,7 +341,14 @@ impl RecvBuffer for EngineRecv {
         self.tail = self.tail.wrapping_add(n);
         self.ahead -= n;
         self.shared().rx_tail.store(self.tail, Ordering::Release);
-        self.rearm();
+    }
+
+    fn await_read(&mut self) {
+        if !self.retired {
+            self.shared().rx_wanted.store(1, Ordering::Relaxed);
+            // Whoever reads after this sees the flag, what was read before is seen in `unread`.
+            fence(Ordering::SeqCst);
+        }
     }
 
     fn want_capacity(&mut self, bytes: u32) {
@@ -461,18 +458,20 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_asked_to_tell_when_half_is_full() {
+    fn the_program_tells_of_the_read_that_is_awaited() {
         let region = Region::create().unwrap();
         let windows = Windows::new(&region, 1 << 30);
         let mut recv = EngineRecv::new(&windows, 0, 1000, 1000);
         let slot = region.slot(0).unwrap();
-        assert!(recv.write_at(0, &payload(&[1; 400])));
-        recv.commit(400);
+        assert!(recv.write_at(0, &payload(&[1; 800])));
+        recv.commit(800);
         assert!(!program::consume(slot, 100));
-        assert!(recv.write_at(0, &payload(&[1; 400])));
-        recv.commit(400);
+        recv.await_read();
         assert!(program::consume(slot, 100));
         assert!(!program::consume(slot, 100));
+        recv.retire();
+        recv.await_read();
+        assert_eq!(slot.rx_wanted.load(Ordering::Relaxed), 0, "the slot is another FIFO's");
     }
 
     /// A signal handler has emptied the FIFO on top of a call that goes on to copy.
