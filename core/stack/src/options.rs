@@ -32,7 +32,7 @@ pub enum SocketOption {
     KeepAlive(Option<KeepAlive>),
     /// TCP_USER_TIMEOUT.
     UserTimeout(Option<Duration>),
-    /// TCP_SYNCNT.
+    /// TCP_SYNCNT: of SYNs, and of the SYN-ACKs of a listener.
     SynRetries(u8),
     /// TCP_LINGER2: how long the connection waits for the peer's FIN once its socket is closed.
     FinWait2(Duration),
@@ -299,7 +299,11 @@ fn set_stream(
             stage.set(|tcp| tcp.user_timeout = timeout, |c| c.set_user_timeout(timeout));
         }
         SocketOption::SynRetries(retries) => {
-            stage.set(|tcp| tcp.syn_retries = retries, |c| c.set_syn_retries(retries));
+            // A listener's are SYN-ACKs (Linux's `reqsk_timer_handler`).
+            let before = |tcp: &mut Config| {
+                (tcp.syn_retries, tcp.syn_ack_retries) = (retries, retries);
+            };
+            stage.set(before, |c| c.set_syn_retries(retries));
         }
         SocketOption::FinWait2(timeout) => {
             stage.set(|tcp| tcp.fin_wait2_timeout = timeout, |c| c.set_fin_wait2_timeout(timeout));

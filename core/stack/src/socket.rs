@@ -120,7 +120,7 @@ pub(crate) struct Settings {
 }
 
 /// The part of them that every packet needs; the rest is the connection's once there is one.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PacketSettings {
     pub hops: HopLimits,
     pub tos: u8,
@@ -159,6 +159,9 @@ pub(crate) struct Listener {
     pub waiting: u32,
     /// Its half-open connections, oldest first.
     pub half_open: Line,
+    /// Until then segments that belong to nothing are not answered by a reset: half-open connections were
+    /// displaced not long ago, and these may be their clients'.
+    pub lenient_until: Instant,
 }
 
 impl Listener {

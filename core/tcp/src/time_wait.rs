@@ -28,8 +28,9 @@ pub struct TimeWait {
 pub enum TimeWaitVerdict {
     /// Send it.
     Ack(Outgoing),
-    /// A SYN that may open a new connection: drop this and give the SYN to the listener. The new
-    /// connection's initial sequence number must be at or after [`TimeWait::iss_min`].
+    /// A SYN that may open a new connection: if a listener takes it, drop this, otherwise ask
+    /// [`TimeWait::refuse_syn`]. The new connection's initial sequence number must be at or after
+    /// [`TimeWait::iss_min`].
     Reopen,
     Drop(DropReason),
 }
@@ -116,6 +117,11 @@ impl TimeWait {
             return self.answer(now, DropReason::OutOfWindow);
         }
         TimeWaitVerdict::Drop(DropReason::AfterClose)
+    }
+
+    /// Nobody takes the SYN for which [`TimeWaitVerdict::Reopen`] was said: the old connection answers it.
+    pub fn refuse_syn(&mut self, now: Instant) -> TimeWaitVerdict {
+        self.answer(now, DropReason::SynInWindow)
     }
 
     /// Negative: older than the old connection's last; `None`: timestamps are not in use.

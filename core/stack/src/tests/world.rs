@@ -258,6 +258,10 @@ impl Host for Programs {
     type Recv = Recv;
     type Send = Send;
 
+    fn recv_room(&self, _listener: u32) -> u32 {
+        self.capacity.0 as u32
+    }
+
     fn accept(
         &mut self,
         _listener: u32,
