@@ -260,7 +260,7 @@ impl towpath_stack::Host for Host {
     fn recv_room(&self, listener: u32) -> u32 {
         let rcvbuf = self.slots.get(listener).map_or(0, |entry| entry.rare().rcvbuf);
         let (first, _) = fixed_or(rcvbuf, self.buffers.recv, self.buffers.recv_max);
-        first
+        first.min(u32::try_from(self.windows.receivable_first()).unwrap_or(u32::MAX))
     }
 
     fn accept(
