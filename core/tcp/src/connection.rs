@@ -547,14 +547,20 @@ impl Connection {
     ///
     /// [`on_recv_consumed`]: Self::on_recv_consumed
     pub fn awaits_reads(&self, buffers: Buffers) -> bool {
-        self.state.may_receive() && self.recv_window() <= buffers.recv_capacity / 2
+        self.state.may_receive() && self.recv_window() <= self.offerable(buffers.recv_capacity) / 2
+    }
+
+    /// As much of so much room as the window field can say: whole units, and 65535 of them.
+    pub(crate) fn offerable(&self, room: u32) -> u32 {
+        (room >> self.rcv_wscale).min(u32::from(u16::MAX)) << self.rcv_wscale
     }
 
     /// The program read bytes. True: a window update is due now.
     pub fn on_recv_consumed(&mut self, _now: Instant, buffers: Buffers) -> bool {
-        let opened = buffers.recv_free.saturating_sub(self.recv_window());
+        let opened = self.offerable(buffers.recv_free).saturating_sub(self.recv_window());
         // At most half of the buffer, so that it is due at the latest when the program has read all.
-        let worth = (buffers.recv_capacity / 2).min(2 * u32::from(self.settings.mss_recv)).max(1);
+        let half = self.offerable(buffers.recv_capacity) / 2;
+        let worth = half.min(2 * u32::from(self.settings.mss_recv)).max(1);
         let due = self.awaits_reads(buffers) && opened >= worth;
         self.owed.ack |= due;
         due

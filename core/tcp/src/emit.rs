@@ -145,7 +145,8 @@ impl Connection {
     //# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
     fn advertise(&mut self, buffers: Buffers) -> u16 {
         let current = self.recv_window();
-        let step = (buffers.recv_capacity / 2).min(u32::from(self.settings.mss_recv)).max(1);
+        let half = self.offerable(buffers.recv_capacity) / 2;
+        let step = half.min(u32::from(self.settings.mss_recv)).max(1);
         let opened = buffers.recv_free.saturating_sub(current);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
         //# A TCP implementation MAY keep its offered receive window closed indefinitely (MAY-8).

@@ -68,6 +68,35 @@ fn reads_are_awaited_until_a_window_update_is_due() {
     }
 }
 
+/// The window field has 16 bits, and says multiples of a unit: what it cannot say is no news.
+#[test]
+fn a_window_update_says_what_the_field_can_say() {
+    for (window_scale, recv_capacity, mss_recv) in [
+        (0, 1 << 20, 1460),
+        (0, 1 << 20, 65_483),
+        (7, 200, 1460),
+        (14, 20_000, 1460),
+        (14, 10_000, 536),
+    ] {
+        for free in [recv_capacity, recv_capacity / 2, 40_000] {
+            let config = Config { window_scale, mss_recv, ..Config::default() };
+            let mut connection = accepted(config, 1460);
+            let after = |free: u32| {
+                let recv_free = free.min(recv_capacity);
+                Buffers { recv_free, recv_capacity, ..BUFFERS }
+            };
+            let len = recv_capacity.min(64_000);
+            let segment = plain(SeqNum(201), SeqNum(101), 512, len);
+            connection.on_segment(Instant(2), &segment, after(u32::MAX));
+            send_all(&mut connection, after(0));
+            connection.on_recv_consumed(Instant(2), after(free));
+            send_all(&mut connection, after(free));
+            let again = connection.on_recv_consumed(Instant(2), after(free));
+            assert!(!again, "{window_scale}, {recv_capacity}, {mss_recv}: it was said");
+        }
+    }
+}
+
 /// A connection accepted from a peer, its numbers from 100 and 200 on.
 fn accepted(config: Config, mss_peer: u16) -> Connection {
     let handshake = Handshake {
