@@ -66,9 +66,6 @@ impl<H: Host> Stack<H> {
             None if !self.net.is_any_address(incoming.local.iface) => {
                 return Err(DropReason::TcpNoSocket);
             }
-            None if self.handshakes.pending.len() >= self.config.pending_max => {
-                return Err(DropReason::PendingFull);
-            }
             None => Taker::Owner,
             Some((_, listener)) if listener.is_full() => return Err(DropReason::ListenOverflow),
             Some((_, listener)) if !self.has_place(now, listener) => {
@@ -168,9 +165,7 @@ impl<H: Host> Stack<H> {
         let lenient = self.listener_of(&incoming).map(|(_, listener)| listener.lenient_until);
         let reason = match lenient {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.2
-            //# Any other control or data-bearing segment (not containing SYN) must have an ACK and thus
-            //# would have been discarded by the ACK processing in the second step, unless it was first
-            //# discarded by RST checking in the first step.
+            //# This should not be reached.  Drop the segment and return.
             Some(_) if !flags.intersects(Flags::ACK | Flags::RST) => DropReason::TcpBadFlags,
             // It may be of a client whose half-open connection was displaced. That client has done nothing
             // wrong: its program may not see a reset.
@@ -468,6 +463,9 @@ impl<H: Host> Stack<H> {
 
     /// A SYN on an any-address interface that no listener takes: the owner decides.
     fn on_stray_syn(&mut self, now: Instant, host: &mut H, incoming: Incoming, pool: &mut Pool) {
+        if self.handshakes.pending.len() >= self.config.pending_max {
+            return self.drop_local(incoming.local, DropReason::PendingFull, pool);
+        }
         let Incoming { flow, hash, segment, .. } = incoming;
         let pending = PendingSyn {
             flow,
