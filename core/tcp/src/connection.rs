@@ -21,6 +21,7 @@ use crate::state::State;
 use crate::time::Instant;
 use crate::time_wait::TimeWait;
 use crate::timers::Timers;
+use crate::timestamps;
 use crate::watch::Watch;
 use core::time::Duration;
 use towpath_wire::tcp::{Options, SackBlocks, SeqNum, Timestamps};
@@ -362,10 +363,7 @@ impl Connection {
     }
 
     pub(crate) fn timestamps_option(&self, now: Instant) -> Option<Timestamps> {
-        self.timestamps.then(|| Timestamps {
-            value: now.millis().wrapping_add(self.ts_offset),
-            echo: self.ts_recent,
-        })
+        self.timestamps.then(|| timestamps::option(now, self.ts_offset, self.ts_recent))
     }
 
     /// Sequence numbers sent and not acknowledged.

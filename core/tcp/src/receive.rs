@@ -9,6 +9,7 @@ use crate::recovery::Phase;
 use crate::segment::{Buffers, Segment};
 use crate::state::State;
 use crate::time::Instant;
+use crate::timestamps;
 use core::time::Duration;
 use towpath_wire::tcp::{Flags, SeqNum};
 
@@ -144,27 +145,20 @@ impl Connection {
         Ok(received)
     }
 
-    /// PAWS (RFC 7323 §5.3, R1), which comes before everything else and passes RSTs by.
+    /// PAWS, which believes in a recent timestamp for 24 days.
     fn check_timestamps(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
-        if !self.timestamps || segment.flags.contains(Flags::RST) {
+        if !self.timestamps {
             return Ok(());
         }
-        let Some(timestamps) = segment.options.timestamps else {
-            // A peer that started again may not offer timestamps any more. RFC 5961 §4.2 wants every SYN
-            // answered, which is how such a peer finds out and resets the old connection.
-            if segment.flags.contains(Flags::SYN) {
-                return Ok(());
+        let age = now.coarse().saturating_sub(self.ts_recent_at);
+        match timestamps::check(self.ts_recent, segment) {
+            Err(DropReason::Paws) if age >= TS_RECENT_AGE_MAX => Ok(()),
+            Err(DropReason::Paws) => {
+                self.answer_unacceptable(now, segment);
+                Err(DropReason::Paws)
             }
-            //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
-            //# If a non-<RST> segment is received without a TSopt, a TCP SHOULD silently drop the segment.
-            return Err(DropReason::TimestampMissing);
-        };
-        let old = (timestamps.value.wrapping_sub(self.ts_recent) as i32) < 0;
-        if old && now.coarse().saturating_sub(self.ts_recent_at) < TS_RECENT_AGE_MAX {
-            self.answer_unacceptable(now, segment);
-            return Err(DropReason::Paws);
+            checked => checked,
         }
-        Ok(())
     }
 
     /// RFC 7323 §4.3: the timestamp to echo is that of the segment that is acknowledged next.

@@ -4,8 +4,9 @@ use crate::connection::Connection;
 use crate::event::DropReason;
 use crate::segment::{Outgoing, Segment};
 use crate::time::Instant;
+use crate::timestamps;
 use core::time::Duration;
-use towpath_wire::tcp::{Flags, Options, SeqNum, Timestamps};
+use towpath_wire::tcp::{Flags, Options, SeqNum};
 
 /// A connection in TIME-WAIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +78,6 @@ impl TimeWait {
         if segment.flags.contains(Flags::RST) {
             return TimeWaitVerdict::Drop(DropReason::ResetIgnored);
         }
-        let newer = self.timestamp_order(segment);
         if segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
             //# it MAY accept a new SYN from the remote TCP endpoint to reopen the connection
@@ -89,6 +89,7 @@ impl TimeWait {
             //= https://www.rfc-editor.org/rfc/rfc6191#section-2
             //# If the Timestamp.value of the incoming SYN is larger than the last timestamp seen on
             //# the previous incarnation
+            let newer = timestamps::order(self.ts_recent, segment).filter(|_| self.timestamps);
             let reopen = newer.is_some_and(|newer| newer > 0)
                 || newer.is_none_or(|newer| newer == 0) && segment.seq.distance(self.rcv_nxt) > 0;
             return if reopen {
@@ -97,8 +98,12 @@ impl TimeWait {
                 self.answer(now, DropReason::SynInWindow)
             };
         }
-        if newer.is_some_and(|newer| newer < 0) {
-            return self.answer(now, DropReason::Paws);
+        if self.timestamps {
+            match timestamps::check(self.ts_recent, segment) {
+                Ok(()) => {}
+                Err(DropReason::Paws) => return self.answer(now, DropReason::Paws),
+                Err(reason) => return TimeWaitVerdict::Drop(reason),
+            }
         }
         if !segment.flags.contains(Flags::ACK) {
             return TimeWaitVerdict::Drop(DropReason::NoAck);
@@ -124,12 +129,6 @@ impl TimeWait {
         self.answer(now, DropReason::SynInWindow)
     }
 
-    /// Negative: older than the old connection's last; `None`: timestamps are not in use.
-    fn timestamp_order(&self, segment: &Segment) -> Option<i32> {
-        let timestamps = segment.options.timestamps.filter(|_| self.timestamps)?;
-        Some(timestamps.value.wrapping_sub(self.ts_recent) as i32)
-    }
-
     /// An ACK, but not so often that two such sides could talk for ever.
     fn answer(&mut self, now: Instant, reason: DropReason) -> TimeWaitVerdict {
         if now.millis().wrapping_sub(self.answered_ms) < ANSWER_INTERVAL_MS {
@@ -140,10 +139,8 @@ impl TimeWait {
     }
 
     fn ack(&self, now: Instant) -> Outgoing {
-        let timestamps = self.timestamps.then(|| Timestamps {
-            value: now.millis().wrapping_add(self.ts_offset),
-            echo: self.ts_recent,
-        });
+        let timestamps =
+            self.timestamps.then(|| timestamps::option(now, self.ts_offset, self.ts_recent));
         let window = u16::try_from(self.rcv_wnd >> self.rcv_wscale).unwrap_or(u16::MAX);
         Outgoing {
             options: Options { timestamps, ..Options::default() },

@@ -720,6 +720,17 @@ fn time_wait_takes_a_new_syn_and_nothing_else() {
 }
 
 #[test]
+fn time_wait_answers_no_segment_without_the_timestamp_it_agreed_on() {
+    let (mut pair, last) = in_time_wait();
+    let mut late = Segment { payload_len: 3, ..last };
+    late.options.timestamps = None;
+    pair.inject(A, late, b"old");
+    let dropped = Disposition::Dropped(DropReason::TimestampMissing);
+    assert_eq!(pair.a.dispositions.last(), Some(&dropped));
+    assert_eq!(pair.sent(A, |_| true), 0);
+}
+
+#[test]
 fn a_smaller_path_mtu_cuts_what_is_in_flight_anew() {
     let mut pair = Pair::connected();
     pair.fate =
