@@ -109,9 +109,6 @@ impl Engine {
             return;
         }
         if let Some(id) = entry.id {
-            if let Some(recv) = self.stack.recv_buffer(id) {
-                recv.rearm();
-            }
             self.stack.recv_taken(now, id);
         }
     }

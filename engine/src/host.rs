@@ -257,6 +257,12 @@ impl towpath_stack::Host for Host {
     type Recv = EngineRecv;
     type Send = EngineSend;
 
+    fn recv_room(&self, listener: u32) -> u32 {
+        let rcvbuf = self.slots.get(listener).map_or(0, |entry| entry.rare().rcvbuf);
+        let (first, _) = fixed_or(rcvbuf, self.buffers.recv, self.buffers.recv_max);
+        first.min(u32::try_from(self.windows.receivable_first()).unwrap_or(u32::MAX))
+    }
+
     fn accept(
         &mut self,
         listener: u32,

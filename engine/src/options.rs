@@ -82,7 +82,13 @@ impl Engine {
             setting::TTL => SocketOption::Ttl(NonZeroU8::new(value as u8)),
             setting::HOPS => SocketOption::UnicastHops(value.checked_sub(1).map(|hops| hops as u8)),
             setting::BROADCAST => SocketOption::Broadcast(on),
-            setting::MAXSEG => SocketOption::MaxSegment(u16::try_from(value).unwrap_or(u16::MAX)),
+            setting::MAXSEG => {
+                let mss = u16::try_from(value).unwrap_or(u16::MAX);
+                if let Some(entry) = self.host.slots.get_mut(slot) {
+                    entry.set_rare(|rare| rare.mss_max = mss);
+                }
+                SocketOption::MaxSegment(mss)
+            }
             setting::MTU_DISCOVER => SocketOption::DontFragment((PMTUDISC_DO..=3).contains(&value)),
             setting::MULTICAST_TTL => SocketOption::MulticastTtl(value as u8),
             setting::MULTICAST_HOPS => SocketOption::MulticastHops(value as u8),
@@ -156,11 +162,10 @@ impl Engine {
             (setting::TTL, shared.ttl.load(Relaxed)),
             (setting::HOPS, shared.hops.load(Relaxed)),
         ];
-        let kept = self
-            .host
-            .slots
-            .get(slot)
-            .map_or((0, 0), |entry| (entry.rare().syn_retries, entry.rare().linger2_s));
+        let kept = self.host.slots.get(slot).map_or((0, 0, 0), |entry| {
+            let rare = entry.rare();
+            (rare.syn_retries, rare.linger2_s, rare.mss_max)
+        });
         for (what, value) in words {
             if value != 0 {
                 self.set(now, slot, what, u64::from(value));
@@ -171,6 +176,9 @@ impl Engine {
         }
         if kept.1 != 0 {
             self.set(now, slot, setting::LINGER2, kept.1 as u64);
+        }
+        if kept.2 != 0 {
+            self.set(now, slot, setting::MAXSEG, kept.2.into());
         }
         let id = self.host.slots.get(slot).and_then(|entry| entry.id);
         if let (Some(id), Some(device)) = (id, self.device(slot)) {

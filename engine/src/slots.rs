@@ -79,6 +79,8 @@ pub(crate) struct Rare {
     pub free_bind: bool,
     /// TCP_SYNCNT; 0: never set.
     pub syn_retries: u8,
+    /// TCP_MAXSEG; 0: what the path carries.
+    pub mss_max: u16,
     /// TCP_LINGER2; 0: the default.
     pub linger2_s: i8,
     /// Nobody holds it, but it is in a message: kept until then.
@@ -101,6 +103,7 @@ static ORDINARY: Rare = Rare {
     sndbuf: 0,
     free_bind: false,
     syn_retries: 0,
+    mss_max: 0,
     linger2_s: 0,
     parked: None,
     device: 0,

@@ -165,7 +165,7 @@ impl Case {
             0 => connection.set_nodelay(input.bool()),
             1 => connection.set_cork(input.bool()),
             2 => connection.more_coming(input.bool()),
-            3 => connection.set_mss_max(input.u16()),
+            3 => connection.on_path_mtu(input.u16()),
             4 => connection.set_quickack(input.bool()),
             5 => connection.set_keepalive(input.bool().then(KeepAlive::default)),
             6 => {

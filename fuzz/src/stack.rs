@@ -420,6 +420,10 @@ impl Host for Program {
     type Recv = EngineRecv;
     type Send = EngineSend;
 
+    fn recv_room(&self, _: u32) -> u32 {
+        0
+    }
+
     fn accept(
         &mut self,
         _: u32,

@@ -301,6 +301,10 @@ impl Host for GatewayHost {
     type Send = ToProgram;
 
     /// The inner stack has no listeners.
+    fn recv_room(&self, _: u32) -> u32 {
+        0
+    }
+
     fn accept(
         &mut self,
         _: u32,

@@ -36,6 +36,8 @@ counters! {
     tcp_syns,
     /// Handshakes that the peer never finished.
     tcp_half_open_timeouts,
+    /// Half-open connections displaced by newer ones of their listener.
+    tcp_half_open_displaced,
     /// Connections that ended by reset or timeout.
     tcp_failures,
     /// TIME-WAITs ended early by a new connection (RFC 6191).

@@ -43,8 +43,12 @@ drop_reasons! {
     ListenOverflow = "listen_overflow",
     /// Final ACK of a handshake while the accept queue was full or the owner had no room.
     AcceptOverflow = "accept_overflow",
-    /// A half-open connection displaced by a newer one.
+    /// SYN to a listener that may not have more half-open connections, all of them young.
     SynCacheFull = "syn_cache_full",
+    /// Perhaps the answer of a client whose half-open connection was displaced: not reset.
+    HalfOpenDisplaced = "half_open_displaced",
+    /// To a listener: SYN and FIN at once, or neither SYN nor ACK.
+    TcpBadFlags = "tcp_bad_flags",
     /// A TIME-WAIT entry displaced by a newer one.
     TimeWaitFull = "time_wait_full",
     /// A SYN on an any-address interface while too many wait for a decision.

@@ -1,7 +1,9 @@
 //! Connections that are not yet: the SYN cache, and SYNs that wait for a decision.
 //!
-//! Neither costs buffers. Half-open connections stand in the line of their listener, oldest first; a
-//! listener with too many loses its oldest, so that a flood hurts the flooded listener only.
+//! Neither costs buffers. Half-open connections stand in the line of their listener, oldest first. A
+//! listener has places as long as others have, too; beyond, a new one displaces the listener's oldest if
+//! that had time to answer, and is lost itself if not. So a flood hurts the flooded listener only, and of
+//! its clients those who are slower than the flood fills its places.
 
 use std::net::IpAddr;
 
@@ -19,6 +21,8 @@ pub(crate) struct HalfOpenFlow {
     pub flow: Flow,
     pub half_open: HalfOpen,
     pub iface: IfaceId,
+    /// When its SYN came. A repeated one keeps the place in the line.
+    pub since: Instant,
     pub timer: TimerId,
     pub parent: Parent,
 }

@@ -26,6 +26,10 @@ pub trait Host {
     /// Where bytes to be sent come from.
     type Send: SendBuffer;
 
+    /// How many bytes the receive buffer of a new child will have room for: what a SYN-ACK of the listener
+    /// whose user is `listener` offers. What is offered and has no place later is lost, and sent again.
+    fn recv_room(&self, listener: u32) -> u32;
+
     /// A handshake finished on the listener whose user is `listener`. Returns the child's user and
     /// buffers, or `None` when there is no room: the final ACK is then dropped and the peer repeats it.
     ///

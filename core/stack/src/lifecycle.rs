@@ -11,7 +11,7 @@ use crate::binds::{BindAddr, Holder};
 use crate::error::{BindError, ListenError, OpenError};
 use crate::flow::FlowRef;
 use crate::host::{BindOptions, Family, Host, Linger, SocketEvent, SocketId, SocketKind};
-use crate::socket::{Bound, Datagram, Kind, Listener, Socket};
+use crate::socket::{Bound, Datagram, Kind, Listener, PacketSettings, Settings, Socket};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
@@ -61,6 +61,11 @@ impl<H: Host> Stack<H> {
             kind,
         });
         Ok(SocketId(self.sockets.id(index)))
+    }
+
+    /// The settings of sockets on which nothing was set.
+    pub(crate) fn default_settings(&self) -> Settings {
+        Settings { tcp: self.config.tcp, packet: PacketSettings::default(), device: None }
     }
 
     /// Gives a socket its local address by Linux's rules; port 0 chooses one. Returns the address.

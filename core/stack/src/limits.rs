@@ -6,15 +6,20 @@ use std::time::Duration;
 /// Most sockets of a stack: a socket index has 24 bits to spare in what programs are told.
 pub const SOCKETS_MAX: usize = 1 << 22;
 
-/// Half-open connections of all listeners. Each costs some 200 bytes; a flood fills 13 MB.
+/// Half-open connections of all listeners. Each costs some 200 bytes; floods of all listeners fill 13 MB.
+/// One listener that is flooded has half of them: with [`HALF_OPEN_PATIENCE`], at 32 768 SYNs a second
+/// it takes all of them and no client has less time than that. Counters `tcp_half_open_displaced` and,
+/// for SYNs that found no place, `syn_cache_full`.
 pub const SYN_CACHE_MAX: usize = 65_536;
 
-/// Half-open connections of one listener, whatever its backlog: Linux's `tcp_max_syn_backlog`.
-pub const SYN_CACHE_LISTENER_MAX: usize = 4_096;
+/// A half-open connection may be displaced when it is so old: after the initial retransmission timeout
+/// (RFC 6298 §2), which is taken to be longer than a round trip, a client has answered, or is not there.
+pub const HALF_OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// And at least so many: a burst of clients that all answer at once must not displace itself. The
-/// accept queue has its own bound, the backlog; an entry here costs 136 bytes.
-pub const SYN_CACHE_LISTENER_MIN: usize = 1_024;
+/// So long after a half-open connection of a listener was displaced its client may still answer: as long as
+/// the last of our SYN-ACKs would have waited for that, had it been the first (1 + 2 + … + 32 s). Drop reason
+/// `half_open_displaced`.
+pub const DISPLACED_TIME: Duration = Duration::from_secs(63);
 
 /// Connections in TIME-WAIT: Linux's `tcp_max_tw_buckets` on a small machine. Each costs some 150
 /// bytes; the oldest goes when there are more.

@@ -32,13 +32,14 @@ pub enum SocketOption {
     KeepAlive(Option<KeepAlive>),
     /// TCP_USER_TIMEOUT.
     UserTimeout(Option<Duration>),
-    /// TCP_SYNCNT.
+    /// TCP_SYNCNT: of SYNs, and of the SYN-ACKs of a listener.
     SynRetries(u8),
     /// TCP_LINGER2: how long the connection waits for the peer's FIN once its socket is closed.
     FinWait2(Duration),
     /// TCP_CONGESTION.
     Congestion(CongestionKind),
-    /// TCP_MAXSEG: 88 to 32767, or 0 for what the path carries.
+    /// TCP_MAXSEG: 88 to 32767, or 0 for what the path carries. A connection keeps what its handshake
+    /// agreed on.
     MaxSegment(u16),
     /// IP_TTL; `None`: the default.
     Ttl(Option<NonZeroU8>),
@@ -298,7 +299,11 @@ fn set_stream(
             stage.set(|tcp| tcp.user_timeout = timeout, |c| c.set_user_timeout(timeout));
         }
         SocketOption::SynRetries(retries) => {
-            stage.set(|tcp| tcp.syn_retries = retries, |c| c.set_syn_retries(retries));
+            // A listener's are SYN-ACKs (Linux's `reqsk_timer_handler`).
+            let before = |tcp: &mut Config| {
+                (tcp.syn_retries, tcp.syn_ack_retries) = (retries, retries);
+            };
+            stage.set(before, |c| c.set_syn_retries(retries));
         }
         SocketOption::FinWait2(timeout) => {
             stage.set(|tcp| tcp.fin_wait2_timeout = timeout, |c| c.set_fin_wait2_timeout(timeout));
@@ -311,9 +316,8 @@ fn set_stream(
             if mss != 0 && !(88..=32767).contains(&mss) {
                 return Err(OptionError::Invalid);
             }
-            packet.mss_max = mss;
-            if mss != 0 {
-                stage.set(|_| {}, |c| c.set_mss_max(mss));
+            if let Stage::Before(_) = stage {
+                packet.mss_max = mss;
             }
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2

@@ -80,6 +80,8 @@ impl<H: Host> Stack<H> {
                 let entry = TimeWaitFlow {
                     flow: stream.flow,
                     state,
+                    packet: stream.packet,
+                    iface: stream.iface,
                     uses_port: stream.uses_port.take().or(sharing),
                 };
                 let at = self.time_waits.insert(entry);

@@ -1,11 +1,10 @@
-//! Opens from the other side: listeners, half-open connections, SYNs that wait for a decision, and
-//! what TIME-WAIT answers.
+//! Opens from the other side: listeners, half-open connections, and SYNs that wait for a decision.
 
 use towpath_pool::Pool;
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{
-    Connection, HalfOpen, HalfOpenVerdict, Handshake, Instant, SeqNum, TimeWaitVerdict, isn,
-    reset_for,
+    Connection, Flags, HalfOpen, HalfOpenVerdict, Handshake, Instant, Outgoing, Segment, SeqNum,
+    isn, reset_for,
 };
 use towpath_wire::addr;
 
@@ -17,115 +16,171 @@ use crate::limits;
 use crate::net::{IfaceId, Unreachable};
 use crate::rx::{Incoming, is_opening};
 use crate::slab::NONE;
-use crate::socket::{
-    HopLimits, Kind, Listener, News, PacketSettings, Promised, Settings, Socket, Stream,
-};
+use crate::socket::{Kind, Listener, News, Promised, Settings, Socket, Stream};
 use crate::stack::{Stack, TimerOwner};
 use crate::timer::TimerId;
 use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
 
-/// What a SYN-ACK offers: no buffer exists yet, and every fresh one has at least so much.
-const SYN_ACK_WINDOW: u32 = 65535;
+/// Who takes a SYN that belongs to no flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taker {
+    /// A listener, by the index of its socket.
+    Listener(u32),
+    /// The owner, who decides what becomes of it: it came on an any-address interface.
+    Owner,
+}
 
 impl<H: Host> Stack<H> {
-    /// A SYN that belongs to no flow. `iss_min`: an old connection between the same ports used numbers up
-    /// to there.
+    /// A SYN that belongs to no flow.
     pub(crate) fn on_syn(
         &mut self,
         now: Instant,
         host: &mut H,
         incoming: Incoming,
+        pool: &mut Pool,
+    ) {
+        match self.taker(now, &incoming) {
+            Ok(taker) => self.take_syn(now, host, taker, incoming, None, pool),
+            Err(DropReason::TcpNoSocket) => {
+                self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool);
+            }
+            Err(reason) => self.drop_local(incoming.local, reason, pool),
+        }
+    }
+
+    /// The listener that a segment without a flow is for.
+    fn listener_of(&self, incoming: &Incoming) -> Option<(u32, &Listener)> {
+        let Incoming { flow, local, hash, .. } = incoming;
+        // SO_REUSEPORT: the 4-tuple decides, so that a repeated SYN meets the same listener.
+        let pick = (hash >> 32) as usize;
+        let index = self.tcp_binds.receiver(flow.local, flow.local_port, local.iface, pick)?;
+        match self.sockets.get(index).map(|socket| &socket.kind) {
+            Some(Kind::Listener(listener)) => Some((index, listener)),
+            _ => None,
+        }
+    }
+
+    /// Who takes a SYN that belongs to no flow, and has a place for it.
+    pub(crate) fn taker(&self, now: Instant, incoming: &Incoming) -> Result<Taker, DropReason> {
+        let taker = match self.listener_of(incoming) {
+            None if !self.net.is_any_address(incoming.local.iface) => {
+                return Err(DropReason::TcpNoSocket);
+            }
+            None => Taker::Owner,
+            Some((_, listener)) if listener.is_full() => return Err(DropReason::ListenOverflow),
+            Some((_, listener)) if !self.has_place(now, listener) => {
+                return Err(DropReason::SynCacheFull);
+            }
+            Some((index, _)) => Taker::Listener(index),
+        };
+        // As Linux: nobody means to open and to end at once, and what follows has no meaning.
+        match incoming.segment.flags.contains(Flags::FIN) {
+            true => Err(DropReason::TcpBadFlags),
+            false => Ok(taker),
+        }
+    }
+
+    /// Gives a SYN to whom [`Stack::taker`] found for it. `iss_min`: an old connection between the same
+    /// ports used numbers up to there.
+    pub(crate) fn take_syn(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        taker: Taker,
+        incoming: Incoming,
         iss_min: Option<SeqNum>,
         pool: &mut Pool,
     ) {
-        let flow = incoming.flow;
-        let iface = incoming.local.iface;
-        // SO_REUSEPORT: the 4-tuple decides, so that a repeated SYN meets the same listener.
-        let pick = (incoming.hash >> 32) as usize;
-        let index = match self.tcp_binds.receiver(flow.local, flow.local_port, iface, pick) {
-            Some(index) => index,
-            None if self.net.is_any_address(iface) => {
-                return self.on_stray_syn(now, host, incoming, pool);
-            }
-            None => return self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool),
+        let index = match taker {
+            Taker::Listener(index) => index,
+            Taker::Owner => return self.on_stray_syn(now, host, incoming, pool),
         };
-        let Some(Kind::Listener(listener)) = self.sockets.get(index).map(|socket| &socket.kind)
-        else {
-            return self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool);
-        };
-        if listener.is_full() {
-            return self.drop_local(incoming.local, DropReason::ListenOverflow, pool);
-        }
-        let settings = listener.settings;
-        if !self.make_room_half_open(index) {
-            return self.drop_local(incoming.local, DropReason::SynCacheFull, pool);
-        }
+        self.make_place(now, index);
         self.counters.tcp_syns += 1;
-        let half_open = self.new_half_open(now, &incoming, settings, iss_min);
-        self.insert_half_open(now, half_open, Parent::Listener(index), &incoming, pool);
+        let Incoming { flow, hash, ref segment, ref local, .. } = incoming;
+        let parent = Parent::Listener(index);
+        let settings = self.settings_of(parent);
+        let iss = isn::initial_sequence(self.keys.isn.flow(&flow), now);
+        let iss = iss_min.map_or(iss, |min| isn::not_before(min, iss));
+        let iface = settings.device.or(self.pinned(local.iface, &flow));
+        let config = self.tcp_config(now, &settings, &flow, iface);
+        let half_open = HalfOpen::new(&config, segment, iss, self.timestamp_offset(&flow), now);
+        let entry = HalfOpenFlow {
+            flow,
+            half_open,
+            iface: local.iface,
+            since: now,
+            timer: TimerId::NONE,
+            parent,
+        };
+        let at = self.store_half_open(entry, hash);
+        self.send_syn_ack(now, host, at, pool);
         pool.give(incoming.local.packet);
     }
 
-    /// Displaces the listener's oldest half-open connection when it has too many, or when all listeners
-    /// together have. False when there is nothing of its own to displace.
-    fn make_room_half_open(&mut self, listener: u32) -> bool {
-        let Some(Kind::Listener(state)) = self.sockets.get(listener).map(|socket| &socket.kind)
+    /// Whether one more half-open connection of the listener has a place, or may have another's.
+    fn has_place(&self, now: Instant, listener: &Listener) -> bool {
+        self.has_share(listener) || self.displaceable(now, listener).is_some()
+    }
+
+    /// A listener may have as many half-open connections as there are places left for all listeners. So
+    /// much of the cache is free at any time: half with one listener that is flooded, a third with two.
+    /// (Choudhury and Hahne, "Dynamic queue length thresholds", 1998.)
+    fn has_share(&self, listener: &Listener) -> bool {
+        let free = self.config.syn_cache_max.saturating_sub(self.handshakes.half_open.len());
+        listener.half_open.len() < free
+    }
+
+    /// The listener's oldest half-open connection, if its peer has had time for an answer. Who is younger
+    /// is as likely a client with a long round trip as part of a flood, and its answer would come to
+    /// nothing: then it is the new SYN that is lost, and comes again.
+    fn displaceable(&self, now: Instant, listener: &Listener) -> Option<u32> {
+        let oldest = listener.half_open.front()?;
+        let entry = self.handshakes.half_open.get(oldest)?;
+        (entry.since + limits::HALF_OPEN_PATIENCE <= now).then_some(oldest)
+    }
+
+    /// Displaces a half-open connection of the listener if there is no other place for a new one.
+    fn make_place(&mut self, now: Instant, index: u32) {
+        let Some(Kind::Listener(listener)) = self.sockets.get(index).map(|socket| &socket.kind)
         else {
-            return false;
+            return;
         };
-        let own_max = (state.backlog as usize)
-            .max(limits::SYN_CACHE_LISTENER_MIN)
-            .min(self.config.syn_cache_listener_max);
-        let full = self.handshakes.half_open.len() >= self.config.syn_cache_max;
-        if state.half_open.len() < own_max && !full {
-            return true;
+        if self.has_share(listener) {
+            return;
         }
-        let Some(oldest) = state.half_open.front() else { return false };
-        self.count_drop(DropReason::SynCacheFull);
-        self.remove_half_open(oldest);
-        true
+        let Some(at) = self.displaceable(now, listener) else { return };
+        self.counters.tcp_half_open_displaced += 1;
+        self.remove_half_open(at);
+        if let Some(Kind::Listener(listener)) =
+            self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        {
+            listener.lenient_until = now + limits::DISPLACED_TIME;
+        }
     }
 
-    fn new_half_open(
-        &self,
-        now: Instant,
-        incoming: &Incoming,
-        settings: Settings,
-        iss_min: Option<SeqNum>,
-    ) -> HalfOpen {
-        let Incoming { flow, segment, local, .. } = incoming;
-        let iss = isn::initial_sequence(self.keys.isn.flow(flow), now);
-        let iss = iss_min.map_or(iss, |min| isn::not_before(min, iss));
-        let config = self.tcp_config(now, &settings, flow, Some(local.iface));
-        HalfOpen::new(&config, segment, iss, self.timestamp_offset(flow), now)
+    /// A segment that belongs to no flow and opens none.
+    pub(crate) fn on_stray_segment(&mut self, now: Instant, incoming: Incoming, pool: &mut Pool) {
+        let flags = incoming.segment.flags;
+        let lenient = self.listener_of(&incoming).map(|(_, listener)| listener.lenient_until);
+        let reason = match lenient {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.2
+            //# This should not be reached.  Drop the segment and return.
+            Some(_) if !flags.intersects(Flags::ACK | Flags::RST) => DropReason::TcpBadFlags,
+            // It may be of a client whose half-open connection was displaced. That client has done nothing
+            // wrong: its program may not see a reset.
+            Some(until) if now < until && !flags.intersects(Flags::SYN | Flags::RST) => {
+                DropReason::HalfOpenDisplaced
+            }
+            _ => return self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool),
+        };
+        self.drop_local(incoming.local, reason, pool);
     }
 
-    fn insert_half_open(
-        &mut self,
-        now: Instant,
-        half_open: HalfOpen,
-        parent: Parent,
-        incoming: &Incoming,
-        pool: &mut Pool,
-    ) -> u32 {
-        let iface = incoming.local.iface;
-        self.store_half_open(now, half_open, parent, incoming.flow, incoming.hash, iface, pool)
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn store_half_open(
-        &mut self,
-        now: Instant,
-        half_open: HalfOpen,
-        parent: Parent,
-        flow: Flow,
-        hash: u64,
-        iface: IfaceId,
-        pool: &mut Pool,
-    ) -> u32 {
-        let deadline = half_open.next_timeout();
-        let entry = HalfOpenFlow { flow, half_open, iface, timer: TimerId::NONE, parent };
-        let line = match parent {
+    /// Puts a half-open connection into the cache, under the hash of its flow.
+    fn store_half_open(&mut self, entry: HalfOpenFlow, hash: u64) -> u32 {
+        let deadline = entry.half_open.next_timeout();
+        let line = match entry.parent {
             Parent::Listener(index) => {
                 match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
                     Some(Kind::Listener(listener)) => &mut listener.half_open,
@@ -139,22 +194,44 @@ impl<H: Host> Stack<H> {
         if let Some(entry) = self.handshakes.half_open.get_mut(at) {
             self.wheel.set(&mut entry.timer, Some(deadline), TimerOwner::HalfOpen(at));
         }
-        self.send_syn_ack(now, at, pool);
         at
     }
 
-    fn send_syn_ack(&mut self, now: Instant, at: u32, pool: &mut Pool) {
-        let Some(entry) = self.handshakes.half_open.get_mut(at) else { return };
-        let window = match entry.parent {
-            Parent::Listener(_) => SYN_ACK_WINDOW,
-            Parent::Promised(index) => match self.sockets.get(index).map(|socket| &socket.kind) {
-                Some(Kind::Promised(promised)) => promised.recv.free(),
-                _ => SYN_ACK_WINDOW,
-            },
+    /// What was set on the socket that the handshake is for. As on Linux a listener's settings count when
+    /// they are used: those of now for a SYN-ACK, those at its end for the connection.
+    fn settings_of(&self, parent: Parent) -> Settings {
+        let Parent::Listener(index) = parent else { return self.default_settings() };
+        match self.sockets.get(index).map(|socket| &socket.kind) {
+            Some(Kind::Listener(listener)) => listener.settings,
+            _ => self.default_settings(),
+        }
+    }
+
+    fn send_syn_ack(&mut self, now: Instant, host: &H, at: u32, pool: &mut Pool) {
+        let Some(parent) = self.handshakes.half_open.get(at).map(|entry| entry.parent) else {
+            return;
         };
+        let (Parent::Listener(index) | Parent::Promised(index)) = parent;
+        let Some(socket) = self.sockets.get(index) else { return };
+        let window = match &socket.kind {
+            Kind::Promised(promised) => promised.recv.free(),
+            _ => host.recv_room(socket.user),
+        };
+        let Some(entry) = self.handshakes.half_open.get_mut(at) else { return };
         let outgoing = entry.half_open.syn_ack(now, window);
-        let (flow, iface) = (entry.flow, entry.iface);
-        self.reply(now, &flow, iface, &outgoing, pool);
+        self.send_for_half_open(now, at, &outgoing, pool);
+    }
+
+    /// A segment of a handshake, which leaves as its parent's segments do.
+    fn send_for_half_open(&mut self, now: Instant, at: u32, outgoing: &Outgoing, pool: &mut Pool) {
+        let Some(HalfOpenFlow { flow, iface, parent, .. }) = self.handshakes.half_open.get(at)
+        else {
+            return;
+        };
+        let (flow, iface) = (*flow, *iface);
+        let settings = self.settings_of(*parent);
+        let iface = settings.device.or(self.pinned(iface, &flow));
+        self.reply_as(now, &flow, iface, settings.packet, outgoing, pool);
     }
 
     /// A segment of a handshake under way.
@@ -184,11 +261,11 @@ impl<H: Host> Stack<H> {
                 pool.give(incoming.local.packet);
             }
             HalfOpenVerdict::ChallengeAck(outgoing) | HalfOpenVerdict::SendReset(outgoing) => {
-                self.reply(now, &incoming.flow, incoming.local.iface, &outgoing, pool);
+                self.send_for_half_open(now, at, &outgoing, pool);
                 self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
             }
             HalfOpenVerdict::ResendSynAck => {
-                self.send_syn_ack(now, at, pool);
+                self.send_syn_ack(now, host, at, pool);
                 pool.give(incoming.local.packet);
             }
             HalfOpenVerdict::Drop(_) => {
@@ -363,7 +440,13 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    pub(crate) fn on_half_open_timeout(&mut self, now: Instant, at: u32, pool: &mut Pool) {
+    pub(crate) fn on_half_open_timeout(
+        &mut self,
+        now: Instant,
+        host: &H,
+        at: u32,
+        pool: &mut Pool,
+    ) {
         let Some(entry) = self.handshakes.half_open.get_mut(at) else { return };
         entry.timer = TimerId::NONE;
         let due = entry.half_open.next_timeout();
@@ -374,41 +457,7 @@ impl<H: Host> Stack<H> {
         let next = entry.half_open.next_timeout();
         self.wheel.set(&mut entry.timer, Some(next), TimerOwner::HalfOpen(at));
         if due <= now {
-            self.send_syn_ack(now, at, pool);
-        }
-    }
-
-    /// A segment of a connection in TIME-WAIT.
-    pub(crate) fn on_time_wait_segment(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        at: u32,
-        incoming: Incoming,
-        pool: &mut Pool,
-    ) {
-        let Some(entry) = self.time_waits.get_mut(at) else {
-            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
-        };
-        let before = entry.state.expires();
-        let verdict = entry.state.on_segment(now, &incoming.segment);
-        let (after, iss_min) = (entry.state.expires(), entry.state.iss_min());
-        if after != before {
-            self.time_waits.renew(at);
-        }
-        match verdict {
-            TimeWaitVerdict::Ack(outgoing) => {
-                self.reply(now, &incoming.flow, incoming.local.iface, &outgoing, pool);
-                pool.give(incoming.local.packet);
-            }
-            TimeWaitVerdict::Reopen => {
-                self.counters.tcp_time_wait_reused += 1;
-                self.remove_time_wait(at);
-                self.on_syn(now, host, incoming, Some(iss_min), pool);
-            }
-            TimeWaitVerdict::Drop(_) => {
-                self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool)
-            }
+            self.send_syn_ack(now, host, at, pool);
         }
     }
 
@@ -438,6 +487,13 @@ impl<H: Host> Stack<H> {
             // A new SYN from the same port stands for a new attempt.
             pending.syn = incoming.segment;
             return self.drop_local(incoming.local, DropReason::PendingDuplicate, pool);
+        }
+        let Some(pending) = self.handshakes.pending.get(at) else { return };
+        let Segment { flags, seq, .. } = incoming.segment;
+        // The peer gave up: nobody needs to decide any more. Only this number follows its SYN.
+        if flags.contains(Flags::RST) && seq == pending.syn.seq + 1 {
+            self.take_pending(at);
+            return pool.give(incoming.local.packet);
         }
         self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
     }
@@ -475,7 +531,8 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_syns += 1;
         let iss = isn::initial_sequence(self.keys.isn.flow(&flow), now);
         let config = self.tcp_config(now, &self.default_settings(), &flow, Some(iface));
-        let half_open = HalfOpen::new(&config, &syn, iss, self.timestamp_offset(&flow), now);
+        let mut half_open = HalfOpen::new(&config, &syn, iss, self.timestamp_offset(&flow), now);
+        let syn_ack = half_open.syn_ack(now, recv.free());
         let family = if flow.local.is_ipv4() { Family::V4 } else { Family::V6 };
         let promised = Promised { flow, half_open: NONE, recv, send, shut: false };
         let kind = Kind::Promised(Box::new(promised));
@@ -487,14 +544,21 @@ impl<H: Host> Stack<H> {
             orphan: false,
             kind,
         });
-        let hash = self.keys.table.flow(&flow);
-        let at =
-            self.store_half_open(now, half_open, Parent::Promised(index), flow, hash, iface, pool);
+        let entry = HalfOpenFlow {
+            flow,
+            half_open,
+            iface,
+            since: now,
+            timer: TimerId::NONE,
+            parent: Parent::Promised(index),
+        };
+        let at = self.store_half_open(entry, self.keys.table.flow(&flow));
         if let Some(Kind::Promised(promised)) =
             self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         {
             promised.half_open = at;
         }
+        self.send_for_half_open(now, at, &syn_ack, pool);
         Some(SocketId(self.sockets.id(index)))
     }
 
@@ -536,56 +600,12 @@ impl<H: Host> Stack<H> {
             self.take_pending(at);
         }
     }
-
-    pub(crate) fn remove_time_wait(&mut self, at: u32) {
-        let Some(entry) = self.time_waits.remove(at) else { return };
-        self.flows.remove(self.keys.table.flow(&entry.flow), FlowRef::TimeWait(at));
-        if let Some(sharing) = entry.uses_port {
-            self.tcp_binds.unuse_port(entry.flow.local_port, entry.flow.local, sharing);
-        }
-    }
-
-    pub(crate) fn expire_time_waits(&mut self, now: Instant) {
-        for _ in 0..limits::TIMERS_A_TURN {
-            match (self.time_waits.next_timeout(), self.time_waits.oldest()) {
-                (Some(expires), Some(at)) if expires <= now => self.remove_time_wait(at),
-                _ => break,
-            }
-        }
-    }
-
-    /// A segment that nothing here waits for.
-    pub(crate) fn refuse_segment(
-        &mut self,
-        now: Instant,
-        incoming: Incoming,
-        reason: DropReason,
-        pool: &mut Pool,
-    ) {
-        if let Some(reset) = reset_for(&incoming.segment) {
-            self.counters.tcp_resets_sent += 1;
-            self.reply(now, &incoming.flow, incoming.local.iface, &reset, pool);
-        }
-        self.drop_local(incoming.local, reason, pool);
-    }
-
-    /// The settings of sockets on which nothing was set.
-    pub(crate) fn default_settings(&self) -> Settings {
-        Settings {
-            tcp: self.config.tcp,
-            packet: PacketSettings { hops: HopLimits::default(), tos: 0, mss_max: 0 },
-            device: None,
-        }
-    }
-
-    pub(crate) fn timestamp_offset(&self, flow: &Flow) -> u32 {
-        self.keys.timestamps.flow(flow) as u32
-    }
 }
 
 impl Listener {
     /// A listener without connections.
     pub(crate) fn new(settings: Settings, backlog: u32) -> Self {
-        Self { settings, backlog, waiting: 0, half_open: Default::default() }
+        let lenient_until = Instant::ZERO;
+        Self { settings, backlog, waiting: 0, half_open: Default::default(), lenient_until }
     }
 }

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 
 use towpath_pool::{Packet, Pool};
 use towpath_ring::{Payload, RecvBuffer, SendBuffer};
-use towpath_tcp::{Disposition, Flags, Instant, Segment};
+use towpath_tcp::{Disposition, Flags, Instant, Segment, reset_for};
 use towpath_wire::{IpProtocol, addr, ipv4, tcp, udp};
 
 use crate::delivery::{each_datagram, stray_echo};
@@ -94,8 +94,8 @@ impl<H: Host> Stack<H> {
                 self.on_time_wait_segment(now, host, index, incoming, pool)
             }
             Some(FlowRef::Pending(index)) => self.on_pending_segment(index, incoming, pool),
-            None if is_opening(&incoming.segment) => self.on_syn(now, host, incoming, None, pool),
-            None => self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool),
+            None if is_opening(&incoming.segment) => self.on_syn(now, host, incoming, pool),
+            None => self.on_stray_segment(now, incoming, pool),
         }
     }
 
@@ -190,6 +190,21 @@ impl<H: Host> Stack<H> {
         //# before sending any ACK segments (MUST-59).
         pool.give(incoming.local.packet);
         self.mark_dirty(index);
+    }
+
+    /// A segment that nothing here waits for.
+    pub(crate) fn refuse_segment(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        reason: DropReason,
+        pool: &mut Pool,
+    ) {
+        if let Some(reset) = reset_for(&incoming.segment) {
+            self.counters.tcp_resets_sent += 1;
+            self.reply(now, &incoming.flow, incoming.local.iface, &reset, pool);
+        }
+        self.drop_local(incoming.local, reason, pool);
     }
 
     fn receive_udp(&mut self, now: Instant, host: &mut H, local: Local, pool: &mut Pool) {

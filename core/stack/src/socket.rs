@@ -120,7 +120,7 @@ pub(crate) struct Settings {
 }
 
 /// The part of them that every packet needs; the rest is the connection's once there is one.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PacketSettings {
     pub hops: HopLimits,
     pub tos: u8,
@@ -159,6 +159,9 @@ pub(crate) struct Listener {
     pub waiting: u32,
     /// Its half-open connections, oldest first.
     pub half_open: Line,
+    /// Until then segments that belong to nothing are not answered by a reset: half-open connections were
+    /// displaced not long ago, and these may be their clients'.
+    pub lenient_until: Instant,
 }
 
 impl Listener {
@@ -256,6 +259,19 @@ impl<H: Host> Stream<H> {
             send_len: self.send.len(),
             send_capacity: self.send.capacity(),
         }
+    }
+
+    /// Asks to hear of the program's next read if a window update can depend on it. True: one is due now, by a
+    /// read that came before the question.
+    pub fn watch_reads(&mut self, now: Instant) -> bool {
+        let buffers = self.buffers();
+        let Some(connection) = &mut self.connection else { return false };
+        if !connection.awaits_reads(buffers) {
+            return false;
+        }
+        self.recv.await_read();
+        let buffers = self.buffers();
+        self.connection.as_mut().is_some_and(|connection| connection.on_recv_consumed(now, buffers))
     }
 }
 

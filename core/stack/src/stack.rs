@@ -35,10 +35,8 @@ pub struct StackConfig {
     pub ephemeral: RangeInclusive<u16>,
     /// Most sockets.
     pub sockets_max: usize,
-    /// Most half-open connections.
+    /// Most half-open connections. A listener may have as many as there are places left.
     pub syn_cache_max: usize,
-    /// Most half-open connections of one listener.
-    pub syn_cache_listener_max: usize,
     /// Most connections in TIME-WAIT.
     pub time_wait_max: usize,
     /// Most SYNs that wait for a decision.
@@ -55,7 +53,6 @@ impl Default for StackConfig {
             ephemeral: 32768..=60999,
             sockets_max: limits::SOCKETS_MAX,
             syn_cache_max: limits::SYN_CACHE_MAX,
-            syn_cache_listener_max: limits::SYN_CACHE_LISTENER_MAX,
             time_wait_max: limits::TIME_WAIT_MAX,
             pending_max: limits::PENDING_MAX,
             orphans_max: limits::ORPHANS_MAX,
@@ -289,7 +286,9 @@ impl<H: Host> Stack<H> {
             self.counters.timers_fired += 1;
             match owner {
                 TimerOwner::Socket(index) => self.on_socket_timeout(now, index),
-                TimerOwner::HalfOpen(index) => self.on_half_open_timeout(now, index, pool),
+                TimerOwner::HalfOpen(index) => {
+                    self.on_half_open_timeout(now, host, index, pool);
+                }
             }
         }
         self.expire_time_waits(now);
@@ -377,6 +376,10 @@ impl<H: Host> Stack<H> {
             FlowRef::TimeWait(index) => self.time_waits.get(index).map(|entry| &entry.flow),
             FlowRef::Pending(index) => self.handshakes.pending.get(index).map(|entry| &entry.flow),
         }
+    }
+
+    pub(crate) fn timestamp_offset(&self, flow: &Flow) -> u32 {
+        self.keys.timestamps.flow(flow) as u32
     }
 
     /// Counts a loss that has no packet at hand any more.

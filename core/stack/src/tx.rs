@@ -22,7 +22,7 @@ use crate::host::Host;
 use crate::limits::{TX_BYTES_A_PACKET, TX_COPY_MAX, TX_PACKETS_A_VISIT};
 use crate::net::{IfaceId, Ip, Route};
 use crate::outcome::{tell_news, tune};
-use crate::socket::Kind;
+use crate::socket::{Kind, PacketSettings};
 use crate::stack::Stack;
 
 /// How a visit ended.
@@ -79,18 +79,21 @@ impl<H: Host> Stack<H> {
             };
             let buffers = stream.buffers();
             let Some(connection) = &mut stream.connection else { return Visited::Idle };
-            match connection.plan(now, buffers, TX_BYTES_A_PACKET) {
+            let idle = match connection.plan(now, buffers, TX_BYTES_A_PACKET) {
                 Plan::Send(transmit) => {
                     let outgoing = connection.emit(now, transmit, buffers);
                     self.send_segment(now, index, &outgoing, pool);
                     *budget = budget.saturating_sub(1);
+                    continue;
                 }
-                Plan::Nothing(idle) => {
-                    connection.on_idle(now, idle, buffers);
-                    self.after_visit(now, host, index);
-                    return Visited::Idle;
-                }
+                Plan::Nothing(idle) => idle,
+            };
+            connection.on_idle(now, idle, buffers);
+            if stream.watch_reads(now) {
+                continue;
             }
+            self.after_visit(now, host, index);
+            return Visited::Idle;
         }
         Visited::More
     }
@@ -150,7 +153,7 @@ impl<H: Host> Stack<H> {
         self.send_packet(now, &route, &flow, ip, packet, pool);
     }
 
-    /// A segment without a connection: RST, SYN-ACK, the ACK of a TIME-WAIT.
+    /// A segment without a socket, to the peer of one that came in by `iface`: RST.
     pub(crate) fn reply(
         &mut self,
         now: Instant,
@@ -160,12 +163,27 @@ impl<H: Host> Stack<H> {
         pool: &mut Pool,
     ) {
         let iface = self.pinned(iface, flow);
+        self.reply_as(now, flow, iface, PacketSettings::default(), outgoing, pool);
+    }
+
+    /// A segment without a connection that leaves as those of a socket with these settings do: SYN-ACK, the
+    /// ACK of a TIME-WAIT.
+    pub(crate) fn reply_as(
+        &mut self,
+        now: Instant,
+        flow: &Flow,
+        iface: Option<IfaceId>,
+        packet: PacketSettings,
+        outgoing: &Outgoing,
+        pool: &mut Pool,
+    ) {
         let Ok(route) = self.net.route(now, Some(flow.local), flow.remote, iface) else {
             return self.count_drop(DropReason::NoRoute);
         };
         self.counters.tcp_sent += 1;
+        let ip = ip_for(packet.tos, packet.hops.towards(flow.remote));
         let packet = segment_packet(flow, outgoing, Fragments::empty(), pool);
-        self.send_packet(now, &route, flow, ip_for(0, None), packet, pool);
+        self.send_packet(now, &route, flow, ip, packet, pool);
     }
 
     fn send_packet(

@@ -69,7 +69,7 @@ impl Default for Config {
         Config {
             mss_recv: 1460,
             mss_send_max: 1460,
-            mss_default: 536,
+            mss_default: MSS_DEFAULT,
             congestion: CongestionKind::Cubic,
             initial_window: 10,
             window_scale: 7,
@@ -116,6 +116,8 @@ impl Default for KeepAlive {
 /// No payload that we send is cut smaller than this leaves room for, whatever a peer or a router
 /// says: 24 bytes remain under the longest options. Linux draws the line at 48 (`TCP_MIN_SND_MSS`).
 pub(crate) const MSS_MIN: u16 = 64;
+/// What every host takes (RFC 9293 §3.7.1, IPv4).
+pub(crate) const MSS_DEFAULT: u16 = 536;
 /// RFC 7323 §2.3: a larger shift would let the window exceed 2^30.
 pub(crate) const WINDOW_SCALE_MAX: u8 = 14;
 /// Bytes of a timestamps option with its padding.

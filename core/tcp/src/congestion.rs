@@ -18,8 +18,7 @@ pub enum CongestionKind {
 /// The congestion window of one connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Congestion {
-    /// Start of CUBIC's current congestion avoidance; [`Instant::FAR`] until its first ACK.
-    epoch: Instant,
+    epoch: Epoch,
     cwnd: u32,
     ssthresh: u32,
     algorithm: Algorithm,
@@ -52,7 +51,7 @@ const CWND_MAX: u32 = 1 << 30;
 impl Congestion {
     pub(crate) fn new(kind: CongestionKind, mss: u32, initial_window: u8) -> Congestion {
         Congestion {
-            epoch: Instant::FAR,
+            epoch: Epoch::NONE,
             cwnd: mss * u32::from(initial_window.max(1)),
             ssthresh: CWND_MAX,
             algorithm: Algorithm::new(kind),
@@ -82,7 +81,7 @@ impl Congestion {
     pub(crate) fn set_kind(&mut self, kind: CongestionKind) {
         if self.kind() != kind {
             self.algorithm = Algorithm::new(kind);
-            self.epoch = Instant::FAR;
+            self.epoch = Epoch::NONE;
         }
     }
 
@@ -103,11 +102,11 @@ impl Congestion {
     //# avoidance, and exponential backoff of RTO to avoid creating congestion collapse conditions
     //# (MUST-19).
     pub(crate) fn on_ack(&mut self, now: Instant, acked: Acked) {
+        // RFC 5681 §4.1, RFC 9438 §5.8: a window that was not used was not tested, and does not grow.
         if !acked.limited {
-            // RFC 9438 §5.8, RFC 5681 §4.1: a window that was not used was not tested.
-            self.epoch = Instant::FAR;
-            return;
+            return self.epoch.pause(now);
         }
+        self.epoch.go_on(now);
         let mut bytes = acked.bytes;
         if self.in_slow_start() {
             // RFC 3465's L = 2 segments an ACK is for receivers that acknowledge every second segment.
@@ -140,6 +139,11 @@ impl Congestion {
         .min(CWND_MAX);
     }
 
+    /// The sender begins again after so long a time with nothing in flight.
+    pub(crate) fn on_idle_over(&mut self, idle: Duration) {
+        self.epoch.leave_out(idle);
+    }
+
     /// Loss was found by duplicate or selective ACKs: the window is reduced once for all of it.
     pub(crate) fn on_loss(&mut self, flight: u32, mss: u32) {
         self.reduce(flight, mss);
@@ -155,7 +159,7 @@ impl Congestion {
         if !again {
             self.reduce(flight, mss);
         }
-        self.epoch = Instant::FAR;
+        self.epoch = Epoch::NONE;
         if let Algorithm::Cubic(cubic) = &mut self.algorithm {
             cubic.on_timeout();
         }
@@ -163,12 +167,12 @@ impl Congestion {
     }
 
     fn reduce(&mut self, flight: u32, mss: u32) {
-        self.epoch = Instant::FAR;
+        self.epoch = Epoch::NONE;
         self.ssthresh = match &mut self.algorithm {
             //= https://www.rfc-editor.org/rfc/rfc5681#section-3.2
             //# As specified in [RFC3042], the additional data sent in limited transmit MUST NOT be
             //# included in this calculation.
-            // What is in flight beyond cwnd was sent by limited transmit.
+            // What is in flight beyond the window was sent by limited transmit.
             Algorithm::NewReno { counted } => {
                 *counted = 0;
                 flight.min(self.cwnd) / 2
@@ -187,7 +191,7 @@ impl Congestion {
     pub(crate) fn on_restart(&mut self, mss: u32, initial_window: u8) {
         self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
         self.cwnd = self.restart_window(mss, initial_window);
-        self.epoch = Instant::FAR;
+        self.epoch = Epoch::NONE;
     }
 }
 
@@ -197,6 +201,56 @@ impl Algorithm {
             CongestionKind::NewReno => Algorithm::NewReno { counted: 0 },
             CongestionKind::Cubic => Algorithm::Cubic(Cubic::default()),
         }
+    }
+}
+
+/// The time that CUBIC's window is a function of. It begins with the first ACK of a congestion avoidance,
+/// and stands still while the window is not what holds the sender back.
+///
+/// In eight bytes, for a connection is small: the moment of its begin in ns, or with [`Epoch::PAUSED`]
+/// how long it had run when it stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Epoch(u64);
+
+impl Epoch {
+    /// It has not begun.
+    const NONE: Epoch = Epoch(u64::MAX);
+    /// No clock of ours reaches this bit: 2^63 ns are 292 years.
+    const PAUSED: u64 = 1 << 63;
+
+    fn begin(now: Instant) -> Epoch {
+        Epoch(now.0)
+    }
+
+    fn is_running(self) -> bool {
+        self.0 & Epoch::PAUSED == 0
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc9438#section-4.2
+    //# The elapsed time MUST NOT include periods during which cwnd has not been updated due to
+    //# application-limited behavior (see Section 5.8).
+    fn pause(&mut self, now: Instant) {
+        if self.is_running() {
+            self.0 = Epoch::PAUSED | now.0.saturating_sub(self.0);
+        }
+    }
+
+    fn go_on(&mut self, now: Instant) {
+        if !self.is_running() && *self != Epoch::NONE {
+            self.0 = now.0.saturating_sub(self.0 & !Epoch::PAUSED);
+        }
+    }
+
+    /// The last so long a time does not count. A pause has it in it already.
+    fn leave_out(&mut self, time: Duration) {
+        if self.is_running() {
+            self.0 += time.as_nanos() as u64;
+        }
+    }
+
+    /// How long it has run.
+    fn elapsed(self, now: Instant) -> Duration {
+        now.since(Instant(self.0))
     }
 }
 
@@ -240,14 +294,14 @@ impl Cubic {
 
     fn on_ack(
         &mut self,
-        epoch: &mut Instant,
+        epoch: &mut Epoch,
         now: Instant,
         cwnd: u32,
         bytes: u32,
         acked: &Acked,
     ) -> u32 {
-        if *epoch == Instant::FAR {
-            *epoch = now;
+        if *epoch == Epoch::NONE {
+            *epoch = Epoch::begin(now);
             self.w_est = cwnd;
             self.w_est_fraction = 0;
             self.fraction = 0;
@@ -256,7 +310,7 @@ impl Cubic {
             let deficit = u64::from(self.w_max - cwnd) * 2_500_000_000 / u64::from(acked.mss);
             self.k_ms = cube_root(deficit);
         }
-        let elapsed = now.since(*epoch);
+        let elapsed = epoch.elapsed(now);
         let reno = self.reno(cwnd, bytes, acked.mss);
         let w_cubic = self.window_at(elapsed, acked.mss);
         if w_cubic < u64::from(reno) {
@@ -371,6 +425,84 @@ mod tests {
         assert!((985 * MSS..1015 * MSS).contains(&cc.cwnd()), "{}", cc.cwnd());
         round_trips(&mut cc, &mut now, 60);
         assert!(cc.cwnd() > 1050 * MSS, "{}", cc.cwnd());
+    }
+
+    /// RFC 9438's figures 1, 2 and 4 in real numbers, for a flow that is always limited by its window:
+    /// segments after `t` seconds of congestion avoidance that began below a plateau at `w_max`.
+    fn reference(w_max: f64, start: f64, t: f64, rtt: f64) -> f64 {
+        let (c, beta) = (0.4, 0.7);
+        let k = ((w_max - start) / c).cbrt();
+        let w_cubic = c * (t - k).powi(3) + w_max;
+        let alpha = 3.0 * (1.0 - beta) / (1.0 + beta);
+        // A round trip adds alpha until the old window is reached, and one segment from there on.
+        let slow = ((w_max - start) / alpha).min(t / rtt);
+        let w_est = start + alpha * slow + (t / rtt - slow);
+        w_cubic.max(w_est)
+    }
+
+    #[test]
+    fn cubic_follows_the_equations() {
+        for (segments, rtt_ms) in [(20u32, 20u64), (100, 100), (1000, 10), (1000, 100), (4000, 200)]
+        {
+            let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
+            let mut now = Instant(0);
+            cc.cwnd = segments * MSS;
+            cc.on_loss(segments * MSS, MSS);
+            let start = f64::from(cc.cwnd()) / f64::from(MSS);
+            let begin = now + Duration::from_millis(rtt_ms);
+            for _ in 0..40_000 / rtt_ms {
+                now += Duration::from_millis(rtt_ms);
+                let srtt = Duration::from_millis(rtt_ms);
+                let (window, mut left) = (cc.cwnd(), cc.cwnd());
+                while left > 0 {
+                    let bytes = left.min(2 * MSS);
+                    cc.on_ack(now, Acked { bytes, srtt, ..acked(bytes) });
+                    left -= bytes;
+                }
+                // Each ACK adds a part of what the curve will grow by in a round trip (RFC 9438 §4.4): the
+                // window is where the curve is between now and then.
+                let (t, rtt) = (now.since(begin).as_secs_f64(), rtt_ms as f64 / 1000.0);
+                let most = 1.5 * f64::from(window) / f64::from(MSS);
+                let [from, to] =
+                    [t, t + rtt].map(|t| reference(f64::from(segments), start, t, rtt));
+                let within = 0.995 * from.min(most)..1.005 * to.min(most);
+                let is = f64::from(cc.cwnd()) / f64::from(MSS);
+                assert!(within.contains(&is), "{segments}, {rtt_ms} ms, {t} s: {is} in {within:?}");
+            }
+        }
+    }
+
+    /// A program that had nothing to send for a while goes on where it was: the window neither jumps to where
+    /// the curve is by now, nor begins with the flat part of a new one.
+    #[test]
+    fn cubic_leaves_out_what_the_program_left_unused() {
+        let run = |pause: Option<bool>| {
+            let mut cc = Congestion::new(CongestionKind::Cubic, MSS, 100);
+            let mut now = Instant(0);
+            cc.cwnd = 100 * MSS;
+            cc.on_loss(100 * MSS, MSS);
+            // Past the plateau, which is after 4.2 s.
+            round_trips(&mut cc, &mut now, 80);
+            match pause {
+                None => {}
+                // Little was in flight, or nothing at all.
+                Some(true) => {
+                    for _ in 0..200 {
+                        cc.on_ack(now, Acked { limited: false, ..acked(MSS) });
+                        now += Duration::from_millis(100);
+                    }
+                }
+                Some(false) => {
+                    now += Duration::from_secs(20);
+                    cc.on_idle_over(Duration::from_secs(20));
+                }
+            }
+            round_trips(&mut cc, &mut now, 20);
+            cc.cwnd()
+        };
+        let busy = run(None);
+        assert!(busy > 130 * MSS);
+        assert_eq!([run(Some(true)), run(Some(false))], [busy; 2]);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! [`Watch`], the scoreboard in [`Recovery`], [`Assembler`], and the figures of trouble in [`Counters`].
 
 use crate::config::{
-    CHALLENGE_ACKS_MAX, CHALLENGE_PERIOD_MS, Config, MSS_MIN, QUICK_ACKS, TIMESTAMPS_LEN,
-    WINDOW_SCALE_MAX,
+    CHALLENGE_ACKS_MAX, CHALLENGE_PERIOD_MS, Config, MSS_DEFAULT, MSS_MIN, QUICK_ACKS,
+    TIMESTAMPS_LEN, WINDOW_SCALE_MAX,
 };
 use crate::congestion::Congestion;
 use crate::counters::Counters;
@@ -21,6 +21,7 @@ use crate::state::State;
 use crate::time::Instant;
 use crate::time_wait::TimeWait;
 use crate::timers::Timers;
+use crate::timestamps;
 use crate::watch::Watch;
 use core::time::Duration;
 use towpath_wire::tcp::{Options, SackBlocks, SeqNum, Timestamps};
@@ -48,11 +49,11 @@ pub struct Connection {
     /// Bytes below were sent when the congestion window was what held them back.
     pub(crate) limited_end: SeqNum,
     pub(crate) mss_peer: u16,
-    /// What the path carries.
+    /// What the path carries, and what the program allowed before it connected.
     mss_path: u16,
-    /// What the program allows.
-    pub(crate) mss_user: u16,
     pub(crate) snd_wscale: u8,
+    /// MSG_MORE on the last write.
+    pub(crate) more_coming: bool,
     pub(crate) fin_queued: bool,
     pub(crate) fin_sent: bool,
     /// The program is gone; bytes that arrive have no reader.
@@ -60,8 +61,10 @@ pub struct Connection {
 
     // The receive sequence space.
     pub(crate) rcv_nxt: SeqNum,
-    /// The right edge promised to the peer; before the peer's SYN, `rcv_nxt` plus our SYN's window.
+    /// The right edge that the peer was told last; before the peer's SYN, `rcv_nxt` plus our SYN's window.
     pub(crate) rcv_adv: SeqNum,
+    /// The furthest right edge that it was ever told: what it sent up to there is taken if there is room.
+    pub(crate) rcv_max: SeqNum,
     /// The last acknowledgement sent.
     pub(crate) rcv_acked: SeqNum,
     pub(crate) rcv_wscale: u8,
@@ -212,17 +215,18 @@ impl Connection {
             limited_end: iss,
             mss_peer: config.mss_default,
             mss_path: config.mss_send_max,
-            mss_user: u16::MAX,
             snd_wscale: 0,
+            more_coming: false,
             fin_queued: false,
             fin_sent: false,
             orphaned: false,
             rcv_nxt: SeqNum(0),
             rcv_adv: SeqNum(0),
+            rcv_max: SeqNum(0),
             rcv_acked: SeqNum(0),
             rcv_wscale: config.window_scale.min(WINDOW_SCALE_MAX),
             // Below every usual segment, so that the first ones count as full.
-            rcv_mss: config.mss_recv.min(536),
+            rcv_mss: config.mss_recv.min(MSS_DEFAULT),
             quick_acks: QUICK_ACKS,
             assembler: None,
             timestamps: config.timestamps,
@@ -277,6 +281,7 @@ impl Connection {
         self.rcv_nxt = irs + 1;
         self.rcv_acked = self.rcv_nxt;
         self.rcv_adv = self.rcv_nxt + window;
+        self.rcv_max = self.rcv_adv;
     }
 
     pub(crate) fn set_send_window(&mut self, window: u32, wl1: SeqNum, wl2: SeqNum) {
@@ -313,7 +318,19 @@ impl Connection {
     }
 
     fn mss_without_options(&self) -> u16 {
-        self.mss_peer.min(self.mss_path).min(self.mss_user).max(MSS_MIN)
+        self.mss_peer.min(self.mss_path).min(self.half_window()).max(MSS_MIN)
+    }
+
+    /// Half the largest window that the peer ever offered. Of larger segments only one fits into its
+    /// buffer, and it would be sent when the peer has read all: each segment would wait for the
+    /// acknowledgement of the one before, which the peer delays. On a link with segments of 64 KiB that
+    /// is the rule. As Linux (`tcp_bound_to_half_wnd`), which leaves windows of up to 536 bytes alone.
+    fn half_window(&self) -> u16 {
+        match self.max_snd_wnd {
+            0 => u16::MAX,
+            least if least <= u32::from(MSS_DEFAULT) => MSS_DEFAULT,
+            largest => u16::try_from(largest / 2).unwrap_or(u16::MAX),
+        }
     }
 
     /// The largest payload of a segment sent now: SACK blocks take room.
@@ -346,10 +363,7 @@ impl Connection {
     }
 
     pub(crate) fn timestamps_option(&self, now: Instant) -> Option<Timestamps> {
-        self.timestamps.then(|| Timestamps {
-            value: now.millis().wrapping_add(self.ts_offset),
-            echo: self.ts_recent,
-        })
+        self.timestamps.then(|| timestamps::option(now, self.ts_offset, self.ts_recent))
     }
 
     /// Sequence numbers sent and not acknowledged.
@@ -378,9 +392,21 @@ impl Connection {
         self.snd_una + self.snd_wnd
     }
 
-    /// What is left of the receive window promised to the peer.
+    /// What the peer may still send, as far as it knows.
     pub(crate) fn recv_window(&self) -> u32 {
         self.rcv_adv - self.rcv_nxt
+    }
+
+    /// What is left of the largest window that the peer was ever told. It may have sent so much before
+    /// it heard that the window is smaller, and its acknowledgements have numbers up to there.
+    pub(crate) fn recv_window_max(&self) -> u32 {
+        self.rcv_max - self.rcv_nxt
+    }
+
+    /// RCV.NXT has advanced: neither edge of the window is left behind it.
+    pub(crate) fn keep_edges_ahead(&mut self) {
+        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt);
+        self.rcv_max = self.rcv_max.max(self.rcv_adv);
     }
 
     pub(crate) fn retries(&self) -> u8 {
@@ -513,18 +539,29 @@ impl Connection {
         false
     }
 
-    /// The program read bytes; a window update may now be due.
-    pub fn on_recv_consumed(&mut self, _now: Instant, buffers: Buffers) {
-        if !self.state.may_receive() {
-            return;
-        }
-        let current = self.recv_window();
-        let opened = buffers.recv_free.saturating_sub(current);
-        let worth = (buffers.recv_capacity / 2).min(2 * u32::from(self.settings.mss_recv)).max(1);
-        // While more than half is open the peer is not held back, and the next ACK carries the news.
-        if opened >= worth && current <= buffers.recv_capacity / 2 {
-            self.owed.ack = true;
-        }
+    /// Whether a read by the program can make a window update due, so that [`on_recv_consumed`]
+    /// has to be called when it reads. While more than half of the buffer is open to the peer it is not held
+    /// back, and the next ACK carries the news.
+    ///
+    /// [`on_recv_consumed`]: Self::on_recv_consumed
+    pub fn awaits_reads(&self, buffers: Buffers) -> bool {
+        self.state.may_receive() && self.recv_window() <= self.offerable(buffers.recv_capacity) / 2
+    }
+
+    /// As much of so much room as the window field can say: whole units, and 65535 of them.
+    pub(crate) fn offerable(&self, room: u32) -> u32 {
+        (room >> self.rcv_wscale).min(u32::from(u16::MAX)) << self.rcv_wscale
+    }
+
+    /// The program read bytes. True: a window update is due now.
+    pub fn on_recv_consumed(&mut self, _now: Instant, buffers: Buffers) -> bool {
+        let opened = self.offerable(buffers.recv_free).saturating_sub(self.recv_window());
+        // At most half of the buffer, so that it is due at the latest when the program has read all.
+        let half = self.offerable(buffers.recv_capacity) / 2;
+        let worth = half.min(2 * u32::from(self.settings.mss_recv)).max(1);
+        let due = self.awaits_reads(buffers) && opened >= worth;
+        self.owed.ack |= due;
+        due
     }
 
     pub fn state(&self) -> State {

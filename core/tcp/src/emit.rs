@@ -15,7 +15,7 @@ impl Connection {
         let wire = transmit.len.div_ceil(u32::from(transmit.segment_size.max(1))).max(1);
         self.counters.segs_out = self.counters.segs_out.wrapping_add(wire);
         match transmit.kind {
-            TransmitKind::Reset => self.emit_reset(transmit),
+            TransmitKind::Reset => self.emit_reset(now, transmit),
             TransmitKind::Syn => self.emit_syn(now, buffers),
             TransmitKind::Data => {
                 let out = self.emit_segment(now, transmit, buffers);
@@ -43,12 +43,21 @@ impl Connection {
         }
     }
 
-    fn emit_reset(&mut self, transmit: Transmit) -> Outgoing {
-        if self.owed.take_reset_reply().is_some() {
-            return Outgoing::bare(transmit.seq, SeqNum(0), Flags::RST, 0);
-        }
-        self.owed.reset = false;
-        Outgoing::bare(transmit.seq, self.rcv_nxt, Flags::RST | Flags::ACK, 0)
+    fn emit_reset(&mut self, now: Instant, transmit: Transmit) -> Outgoing {
+        let out = if self.owed.take_reset_reply().is_some() {
+            Outgoing::bare(transmit.seq, SeqNum(0), Flags::RST, 0)
+        } else {
+            self.owed.reset = false;
+            Outgoing::bare(transmit.seq, self.rcv_nxt, Flags::RST | Flags::ACK, 0)
+        };
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
+        //# Once TSopt has been successfully negotiated, that is both <SYN> and <SYN,ACK> contain
+        //# TSopt, the TSopt MUST be sent in every non-<RST> segment for the duration of the
+        //# connection, and SHOULD be sent in an <RST> segment (see Section 5.2 for details).
+        // In SYN-SENT nothing has been negotiated.
+        let negotiated = self.state != State::SynSent;
+        let timestamps = self.timestamps_option(now).filter(|_| negotiated);
+        Outgoing { options: Options { timestamps, ..Options::default() }, ..out }
     }
 
     fn emit_syn(&mut self, now: Instant, buffers: Buffers) -> Outgoing {
@@ -57,7 +66,8 @@ impl Connection {
         self.owed.syn = false;
         self.snd_nxt = self.iss + 1;
         let window = u16::try_from(buffers.recv_free).unwrap_or(u16::MAX);
-        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt + u32::from(window));
+        self.rcv_adv = self.rcv_nxt + u32::from(window);
+        self.rcv_max = self.rcv_max.max(self.rcv_adv);
         if first {
             self.start_timing(now, self.snd_nxt);
             self.note_progress(now);
@@ -135,11 +145,13 @@ impl Connection {
     //# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
     fn advertise(&mut self, buffers: Buffers) -> u16 {
         let current = self.recv_window();
-        let step = (buffers.recv_capacity / 2).min(u32::from(self.settings.mss_recv)).max(1);
+        let half = self.offerable(buffers.recv_capacity) / 2;
+        let step = half.min(u32::from(self.settings.mss_recv)).max(1);
         let opened = buffers.recv_free.saturating_sub(current);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
         //# A TCP implementation MAY keep its offered receive window closed indefinitely (MAY-8).
-        let window = if opened >= step { buffers.recv_free } else { current };
+        let window =
+            if opened >= step { buffers.recv_free } else { current.min(buffers.recv_free) };
         let scale = self.rcv_wscale;
         let unit = 1u32 << scale;
         let mut field = window >> scale;
@@ -147,12 +159,15 @@ impl Connection {
         //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the
         //# left (SHLD-14).
         // SHLD-14: the edge does not move left, as far as the unit and the room allow; a unit's
-        // remainder may (RFC 7323 §2.4), but bytes up to the old edge are still taken.
+        // remainder may (RFC 7323 §2.4). When the room itself shrank (SO_RCVBUF was set, memory is
+        // short), the peer is told: what it sent in vain it would send again after a timeout, and it
+        // would not ask when there is room again. Bytes up to the old edge are still taken if they fit.
         if window & (unit - 1) != 0 && (field + 1) << scale <= buffers.recv_free {
             field += 1;
         }
         let field = field.min(u32::from(u16::MAX));
-        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt + (field << scale));
+        self.rcv_adv = self.rcv_nxt + (field << scale);
+        self.rcv_max = self.rcv_max.max(self.rcv_adv);
         field as u16
     }
 
@@ -166,6 +181,11 @@ impl Connection {
 
     fn on_data_sent(&mut self, now: Instant, transmit: &Transmit, wire: u32) {
         let mss = self.mss();
+        if self.flight() == 0 {
+            self.note_progress(now);
+            let active = self.counters.last_data_sent.max(self.timers.last_recv);
+            self.congestion.on_idle_over(now.since(active));
+        }
         if transmit.len > 0 {
             if self.is_restart(now) {
                 self.congestion.on_restart(mss, self.settings.initial_window);
@@ -173,9 +193,6 @@ impl Connection {
             self.counters.last_data_sent = now;
             self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
             self.leave_quick_acks(now);
-        }
-        if self.flight() == 0 {
-            self.note_progress(now);
         }
         let size = u32::from(transmit.segment_size.max(1));
         if self.timed().is_none() {
@@ -229,7 +246,8 @@ impl Connection {
 
     fn on_window_probe_sent(&mut self, now: Instant) {
         self.owed.window_probe = false;
-        if self.timers.window_probes == 0 {
+        // The user timeout counts from the first probe of this shut window on.
+        if self.timers.persist_backoff == 0 {
             self.note_progress(now);
         }
         self.timers.window_probes = self.timers.window_probes.saturating_add(1);

@@ -5,6 +5,7 @@ use crate::connection::{ChallengeLimit, millis};
 use crate::event::DropReason;
 use crate::segment::{Outgoing, Segment};
 use crate::time::Instant;
+use crate::timestamps;
 use core::time::Duration;
 use towpath_wire::tcp::{Flags, Options, SeqNum, Timestamps};
 
@@ -182,32 +183,22 @@ impl HalfOpen {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# If the segment acknowledgment is not acceptable, form a reset segment <SEQ=SEG.ACK><CTL=RST>
         if segment.ack != self.iss + 1 {
-            return HalfOpenVerdict::SendReset(Outgoing::bare(
-                segment.ack,
-                SeqNum(0),
-                Flags::RST,
-                0,
-            ));
+            return HalfOpenVerdict::SendReset(Outgoing {
+                options: Options { timestamps: self.timestamps_option(now), ..Options::default() },
+                ..Outgoing::bare(segment.ack, SeqNum(0), Flags::RST, 0)
+            });
         }
         HalfOpenVerdict::Established(self.handshake(segment))
     }
 
-    /// PAWS (RFC 7323 §5), which passes RSTs by.
     fn check_timestamps(&mut self, now: Instant, segment: &Segment) -> Result<(), HalfOpenVerdict> {
-        if !self.timestamps || segment.flags.contains(Flags::RST) {
+        if !self.timestamps {
             return Ok(());
         }
-        let Some(timestamps) = segment.options.timestamps else {
-            // A SYN may be of a peer that started again (RFC 5961 §4.2).
-            return match segment.flags.contains(Flags::SYN) {
-                true => Ok(()),
-                false => Err(HalfOpenVerdict::Drop(DropReason::TimestampMissing)),
-            };
-        };
-        if (timestamps.value.wrapping_sub(self.ts_recent) as i32) < 0 {
-            return Err(self.challenge(now, DropReason::Paws));
-        }
-        Ok(())
+        timestamps::check(self.ts_recent, segment).map_err(|reason| match reason {
+            DropReason::Paws => self.challenge(now, reason),
+            reason => HalfOpenVerdict::Drop(reason),
+        })
     }
 
     fn challenge(&mut self, now: Instant, reason: DropReason) -> HalfOpenVerdict {
@@ -230,10 +221,9 @@ impl HalfOpen {
             send_scale: self.send_scale,
             sack: self.sack,
             timestamps: self.timestamps,
-            ts_recent: segment
-                .options
-                .timestamps
-                .map_or(self.ts_recent, |timestamps| timestamps.value),
+            // The segment's own becomes the recent one when the connection gets it, if it is in order: taken
+            // from one further on it would make the one before it look old.
+            ts_recent: self.ts_recent,
             ts_offset: self.ts_offset,
             send_window: u32::from(segment.window) << self.send_scale.unwrap_or(0),
             recv_window: self.recv_window,
@@ -243,10 +233,7 @@ impl HalfOpen {
     }
 
     fn timestamps_option(&self, now: Instant) -> Option<Timestamps> {
-        self.timestamps.then(|| Timestamps {
-            value: now.millis().wrapping_add(self.ts_offset),
-            echo: self.ts_recent,
-        })
+        self.timestamps.then(|| timestamps::option(now, self.ts_offset, self.ts_recent))
     }
 
     /// When `on_timeout` is due.

@@ -49,6 +49,7 @@ mod state;
 mod time;
 mod time_wait;
 mod timers;
+mod timestamps;
 mod watch;
 
 pub use config::{Config, KeepAlive};

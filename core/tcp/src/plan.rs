@@ -236,7 +236,9 @@ impl Connection {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
     //# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
     fn length_in_small_window(&self, len: u32) -> Result<u32, Idle> {
-        let half = self.flight() == 0 && len >= self.max_snd_wnd / 2;
+        // RFC 9293 has "SND.NXT = SND.UNA" in brackets here: it is part of Nagle's algorithm.
+        let alone = self.settings.nodelay || self.flight() == 0;
+        let half = alone && len >= self.max_snd_wnd / 2;
         if half || self.owed.window_probe { Ok(len) } else { Err(Idle::ClosedWindow) }
     }
 
@@ -245,7 +247,7 @@ impl Connection {
         if self.fin_queued {
             return None;
         }
-        if self.settings.corked || self.settings.more_coming {
+        if self.settings.corked || self.more_coming {
             return (!self.owed.cork_flush).then_some(Idle::Corked);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4

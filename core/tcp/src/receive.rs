@@ -9,6 +9,7 @@ use crate::recovery::Phase;
 use crate::segment::{Buffers, Segment};
 use crate::state::State;
 use crate::time::Instant;
+use crate::timestamps;
 use core::time::Duration;
 use towpath_wire::tcp::{Flags, SeqNum};
 
@@ -144,27 +145,20 @@ impl Connection {
         Ok(received)
     }
 
-    /// PAWS (RFC 7323 §5.3, R1), which comes before everything else and passes RSTs by.
+    /// PAWS, which believes in a recent timestamp for 24 days.
     fn check_timestamps(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
-        if !self.timestamps || segment.flags.contains(Flags::RST) {
+        if !self.timestamps {
             return Ok(());
         }
-        let Some(timestamps) = segment.options.timestamps else {
-            // A peer that started again may not offer timestamps any more. RFC 5961 §4.2 wants every SYN
-            // answered, which is how such a peer finds out and resets the old connection.
-            if segment.flags.contains(Flags::SYN) {
-                return Ok(());
+        let age = now.coarse().saturating_sub(self.ts_recent_at);
+        match timestamps::check(self.ts_recent, segment) {
+            Err(DropReason::Paws) if age >= TS_RECENT_AGE_MAX => Ok(()),
+            Err(DropReason::Paws) => {
+                self.answer_unacceptable(now, segment);
+                Err(DropReason::Paws)
             }
-            //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
-            //# If a non-<RST> segment is received without a TSopt, a TCP SHOULD silently drop the segment.
-            return Err(DropReason::TimestampMissing);
-        };
-        let old = (timestamps.value.wrapping_sub(self.ts_recent) as i32) < 0;
-        if old && now.coarse().saturating_sub(self.ts_recent_at) < TS_RECENT_AGE_MAX {
-            self.answer_unacceptable(now, segment);
-            return Err(DropReason::Paws);
+            checked => checked,
         }
-        Ok(())
     }
 
     /// RFC 7323 §4.3: the timestamp to echo is that of the segment that is acknowledged next.
@@ -188,7 +182,7 @@ impl Connection {
             seq += 1;
         }
         let len = segment.seq_len() - u32::from(syn_again);
-        let window = self.recv_window();
+        let window = self.recv_window_max();
         let acceptable = if len == 0 {
             // A peer that has sent up to the right edge of the window, of which a segment was lost, sends
             // its ACKs with SEQ = RCV.NXT + RCV.WND. The RFC's test refuses that sequence number; without
@@ -224,7 +218,7 @@ impl Connection {
         let start = seq + payload_offset;
         // The FIN itself is behind the window when it is what lies before it that was received twice.
         let fin = fin && before <= payload_len;
-        let mut end = self.rcv_adv;
+        let mut end = self.rcv_max;
         if let Some(fin) = self.fin_ahead() {
             end = end.min(fin);
         }
@@ -303,8 +297,10 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
         //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA -
         //# MAX.SND.WND) <= SEG.ACK <= SND.NXT).
-        let oldest = self.snd_una - self.max_snd_wnd;
-        if !segment.ack.is_within(oldest, self.max_snd_wnd + self.flight() + 1) {
+        // And not before our first byte: what was never sent cannot have been acknowledged, late or not.
+        let acked = u32::try_from(self.counters.bytes_acked).unwrap_or(u32::MAX);
+        let age_max = self.max_snd_wnd.min(acked);
+        if !segment.ack.is_within(self.snd_una - age_max, age_max + self.flight() + 1) {
             self.owed.ack |= self.challenge.allow(now);
             return Err(DropReason::BadAck);
         }
@@ -328,8 +324,9 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# The window size MUST be treated as an unsigned number, or else large window sizes will
         //# appear like negative windows and TCP will not work (MUST-1).
-        let window = u32::from(segment.window) << self.snd_wscale;
-        if segment.ack.gt(self.snd_una) {
+        let window = self.window_of(segment);
+        let advanced = segment.ack.gt(self.snd_una);
+        if advanced {
             self.advance_una(now, segment, received);
         } else if self.is_duplicate(segment, window, news) {
             self.recovery.on_dup_ack(
@@ -342,11 +339,20 @@ impl Connection {
         if self.flight() > 0 {
             self.look_for_loss();
         }
-        self.update_window(segment, window);
+        self.update_window(segment, window, advanced);
         self.arm_persist(now);
         self.note_limit(now, buffers.send_len.saturating_sub(received.released));
         self.check_ack_of_fin(now);
         Ok(())
+    }
+
+    /// SEG.WND in bytes.
+    fn window_of(&self, segment: &Segment) -> u32 {
+        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
+        //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT
+        //# be scaled.
+        let is_scaled = !segment.flags.contains(Flags::SYN);
+        u32::from(segment.window) << if is_scaled { self.snd_wscale } else { 0 }
     }
 
     fn check_ack_of_syn(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
@@ -355,8 +361,7 @@ impl Connection {
             return Err(DropReason::BadAck);
         }
         self.owed.syn = false;
-        let window = u32::from(segment.window) << self.snd_wscale;
-        self.set_send_window(window, segment.seq, segment.ack);
+        self.set_send_window(self.window_of(segment), segment.seq, segment.ack);
         self.on_syn_acked(now, segment);
         Ok(())
     }
@@ -402,6 +407,8 @@ impl Connection {
         //# that it will expire after RTO seconds (for the current value of RTO).
         self.timers.retransmits = 0;
         self.timers.unreachable = false;
+        // Bytes got through, so that the next shut window is another one.
+        self.timers.persist_backoff = 0;
         self.note_progress(now);
         self.timers.retransmit =
             if self.flight() == 0 { Instant::FAR } else { now + self.rtt.rto() };
@@ -459,14 +466,16 @@ impl Connection {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
     //# If (SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK)), set SND.WND <- SEG.WND,
     //# set SND.WL1 <- SEG.SEQ, and set SND.WL2 <- SEG.ACK.
-    fn update_window(&mut self, segment: &Segment, window: u32) {
+    fn update_window(&mut self, segment: &Segment, window: u32, advanced: bool) {
         let newer = self.snd_wl1.lt(segment.seq)
             || self.snd_wl1 == segment.seq && self.snd_wl2.leq(segment.ack);
-        // An edge further right is news whatever the order: after the peer's retransmission of old
-        // bytes, its sequence numbers go back.
-        if newer || (segment.ack + window).gt(self.window_end()) {
+        // When the peer sends old bytes again its sequence numbers go back, and what it says with them is
+        // news all the same if it acknowledges more than ever before: with SND.UNA moved and the old
+        // SND.WND kept, the right edge would move without the peer's word. So is an edge further right.
+        if advanced || newer || (segment.ack + window).gt(self.window_end()) {
             if self.snd_wnd == 0 && window > 0 && self.flight() > 0 {
-                self.recovery.on_window_given_again(self.snd_una);
+                self.recovery.on_window_given_again(self.snd_una, self.snd_nxt);
+                self.stop_timing();
             }
             self.snd_wnd = window;
             self.max_snd_wnd = self.max_snd_wnd.max(window);
@@ -588,7 +597,7 @@ impl Connection {
                 }
             }
             received.commit = self.rcv_nxt - old;
-            self.rcv_adv = self.rcv_adv.max(self.rcv_nxt);
+            self.keep_edges_ahead();
             // A peer whose ACKs are all old never moves SND.WL1, which must not come to lie half the space
             // behind. No acceptable segment begins before this.
             self.snd_wl1 = self.snd_wl1.max(self.rcv_nxt - SEQ_AGE_MAX);
@@ -640,7 +649,7 @@ impl Connection {
 
     fn process_fin(&mut self) {
         self.rcv_nxt += 1;
-        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt);
+        self.keep_edges_ahead();
         self.assembler = None;
         self.owed.ack = true;
         self.raise(pending::PEER_CLOSED);

@@ -325,15 +325,17 @@ impl Recovery {
         board.rescued = false;
     }
 
-    /// The peer shrank its window below what is in flight, and now opens it again: sends from SND.UNA at
-    /// once. While the window was shut the retransmission timer only probed it, and has backed off: its next
-    /// expiry may be minutes away.
-    pub(crate) fn on_window_given_again(&mut self, snd_una: SeqNum) {
-        if self.phase == Phase::Loss
-            && let Some(board) = &mut self.board
-        {
-            board.high_rxt = snd_una;
-            board.force = true;
+    /// The window reopened with data in flight: the peer had taken it back, and had no room for what was
+    /// on its way. Retransmit from SND.UNA now, not at the backed-off RTO. This is no congestion.
+    pub(crate) fn on_window_given_again(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) {
+        match (self.phase, &mut self.board) {
+            // What the timer sent meanwhile met a shut window.
+            (Phase::Loss, Some(board)) => {
+                board.high_rxt = snd_una;
+                board.force = true;
+            }
+            (Phase::Open, _) => self.enter_loss(snd_una, snd_nxt, false),
+            _ => {}
         }
     }
 

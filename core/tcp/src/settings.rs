@@ -20,7 +20,6 @@ pub(crate) struct Settings {
     pub(crate) initial_window: u8,
     pub(crate) nodelay: bool,
     pub(crate) corked: bool,
-    pub(crate) more_coming: bool,
     pub(crate) syn_retries: u8,
     pub(crate) retries: u8,
     pub(crate) orphan_retries: u8,
@@ -37,7 +36,6 @@ impl Settings {
             initial_window: config.initial_window,
             nodelay: config.nodelay,
             corked: false,
-            more_coming: false,
             syn_retries: config.syn_retries,
             retries: config.retries,
             orphan_retries: config.orphan_retries,
@@ -70,7 +68,7 @@ impl Connection {
     /// The program said with its last bytes that more will follow at once (MSG_MORE): as a cork, until
     /// told otherwise.
     pub fn more_coming(&mut self, more: bool) {
-        self.settings.more_coming = more;
+        self.more_coming = more;
         if !more && !self.settings.corked {
             self.stop_cork();
         }
@@ -116,12 +114,6 @@ impl Connection {
     /// The window stays, the way in which it grows changes.
     pub fn set_congestion(&mut self, kind: CongestionKind) {
         self.congestion.set_kind(kind);
-    }
-
-    /// Bounds the payload and options of a segment, whatever path and peer carry (TCP_MAXSEG).
-    pub fn set_mss_max(&mut self, mss: u16) {
-        self.mss_user = mss;
-        self.congestion.on_mss(self.mss());
     }
 
     /// At most 499 ms (MUST-40).

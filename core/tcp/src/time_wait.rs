@@ -4,8 +4,9 @@ use crate::connection::Connection;
 use crate::event::DropReason;
 use crate::segment::{Outgoing, Segment};
 use crate::time::Instant;
+use crate::timestamps;
 use core::time::Duration;
-use towpath_wire::tcp::{Flags, Options, SeqNum, Timestamps};
+use towpath_wire::tcp::{Flags, Options, SeqNum};
 
 /// A connection in TIME-WAIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +29,9 @@ pub struct TimeWait {
 pub enum TimeWaitVerdict {
     /// Send it.
     Ack(Outgoing),
-    /// A SYN that may open a new connection: drop this and give the SYN to the listener. The new
-    /// connection's initial sequence number must be at or after [`TimeWait::iss_min`].
+    /// A SYN that may open a new connection: if a listener takes it, drop this, otherwise ask
+    /// [`TimeWait::refuse_syn`]. The new connection's initial sequence number must be at or after
+    /// [`TimeWait::iss_min`].
     Reopen,
     Drop(DropReason),
 }
@@ -44,7 +46,7 @@ impl TimeWait {
         TimeWait {
             snd_nxt: connection.snd_nxt,
             rcv_nxt: connection.rcv_nxt,
-            rcv_wnd: connection.recv_window(),
+            rcv_wnd: connection.recv_window_max(),
             rcv_wscale: connection.rcv_wscale,
             timestamps: connection.timestamps,
             ts_recent: connection.ts_recent,
@@ -76,7 +78,6 @@ impl TimeWait {
         if segment.flags.contains(Flags::RST) {
             return TimeWaitVerdict::Drop(DropReason::ResetIgnored);
         }
-        let newer = self.timestamp_order(segment);
         if segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
             //# it MAY accept a new SYN from the remote TCP endpoint to reopen the connection
@@ -88,6 +89,7 @@ impl TimeWait {
             //= https://www.rfc-editor.org/rfc/rfc6191#section-2
             //# If the Timestamp.value of the incoming SYN is larger than the last timestamp seen on
             //# the previous incarnation
+            let newer = timestamps::order(self.ts_recent, segment).filter(|_| self.timestamps);
             let reopen = newer.is_some_and(|newer| newer > 0)
                 || newer.is_none_or(|newer| newer == 0) && segment.seq.distance(self.rcv_nxt) > 0;
             return if reopen {
@@ -96,8 +98,12 @@ impl TimeWait {
                 self.answer(now, DropReason::SynInWindow)
             };
         }
-        if newer.is_some_and(|newer| newer < 0) {
-            return self.answer(now, DropReason::Paws);
+        if self.timestamps {
+            match timestamps::check(self.ts_recent, segment) {
+                Ok(()) => {}
+                Err(DropReason::Paws) => return self.answer(now, DropReason::Paws),
+                Err(reason) => return TimeWaitVerdict::Drop(reason),
+            }
         }
         if !segment.flags.contains(Flags::ACK) {
             return TimeWaitVerdict::Drop(DropReason::NoAck);
@@ -118,10 +124,9 @@ impl TimeWait {
         TimeWaitVerdict::Drop(DropReason::AfterClose)
     }
 
-    /// Negative: older than the old connection's last; `None`: timestamps are not in use.
-    fn timestamp_order(&self, segment: &Segment) -> Option<i32> {
-        let timestamps = segment.options.timestamps.filter(|_| self.timestamps)?;
-        Some(timestamps.value.wrapping_sub(self.ts_recent) as i32)
+    /// Nobody takes the SYN for which [`TimeWaitVerdict::Reopen`] was said: the old connection answers it.
+    pub fn refuse_syn(&mut self, now: Instant) -> TimeWaitVerdict {
+        self.answer(now, DropReason::SynInWindow)
     }
 
     /// An ACK, but not so often that two such sides could talk for ever.
@@ -134,10 +139,8 @@ impl TimeWait {
     }
 
     fn ack(&self, now: Instant) -> Outgoing {
-        let timestamps = self.timestamps.then(|| Timestamps {
-            value: now.millis().wrapping_add(self.ts_offset),
-            echo: self.ts_recent,
-        });
+        let timestamps =
+            self.timestamps.then(|| timestamps::option(now, self.ts_offset, self.ts_recent));
         let window = u16::try_from(self.rcv_wnd >> self.rcv_wscale).unwrap_or(u16::MAX);
         Outgoing {
             options: Options { timestamps, ..Options::default() },

@@ -86,7 +86,10 @@ impl Connection {
 
     pub(crate) fn user_deadline(&self) -> Instant {
         let Some(watch) = &self.watch else { return Instant::FAR };
-        let waiting = self.snd_nxt != self.snd_una || self.timers.window_probes > 0;
+        // As Linux, and as its tcp(7) says: a peer that answers probes of its shut window does not put
+        // the deadline off. Acknowledging bytes, or opening the window, does.
+        let probing = self.timers.persist_backoff > 0;
+        let waiting = self.snd_nxt != self.snd_una || probing;
         if watch.user_timeout_ms == 0 || !waiting || self.state == State::Closed {
             return Instant::FAR;
         }
@@ -117,7 +120,10 @@ impl Connection {
         //# if a keep-alive mechanism is implemented it MUST NOT interpret failure to respond to any
         //# specific probe as a dead connection (MUST-29).
         if watch.probes >= watch.probes_max {
-            return self.give_up();
+            // Should the peer be alive after all, it hears that the connection is over (as Linux tells it).
+            self.give_up();
+            self.owed.reset = true;
+            return;
         }
         watch.probes += 1;
         watch.keepalive = now.after_millis(watch.keepalive_interval_ms);

@@ -520,7 +520,8 @@ fn a_lost_retransmission_is_sent_again_without_the_timer() {
 #[test]
 fn reordering_of_two_is_not_loss() {
     for (name, config, iss) in variants() {
-        let mut pair = Pair::with_iss(config, config, iss, 1);
+        let mss_send_max = 1400 + if config.timestamps { 12 } else { 0 };
+        let mut pair = Pair::with_iss(Config { mss_send_max, ..config }, config, iss, 1);
         pair.connect(A);
         pair.run_for(ms(100));
         let mut count = 0;
@@ -534,7 +535,6 @@ fn reordering_of_two_is_not_loss() {
         });
         let bytes = stream(90 * 1400);
         for three in bytes.chunks(3 * 1400) {
-            pair.a.connection().set_mss_max(1400 + if config.timestamps { 12 } else { 0 });
             pair.write_bytes(A, three);
             pair.run_for(ms(60));
         }
@@ -717,6 +717,17 @@ fn time_wait_takes_a_new_syn_and_nothing_else() {
     let syn_ack = pair.log.last().unwrap().segment;
     assert_eq!(syn_ack.flags, Flags::SYN | Flags::ACK);
     assert!(syn_ack.seq.gt(old_nxt + 65_535));
+}
+
+#[test]
+fn time_wait_answers_no_segment_without_the_timestamp_it_agreed_on() {
+    let (mut pair, last) = in_time_wait();
+    let mut late = Segment { payload_len: 3, ..last };
+    late.options.timestamps = None;
+    pair.inject(A, late, b"old");
+    let dropped = Disposition::Dropped(DropReason::TimestampMissing);
+    assert_eq!(pair.a.dispositions.last(), Some(&dropped));
+    assert_eq!(pair.sent(A, |_| true), 0);
 }
 
 #[test]
@@ -1024,9 +1035,13 @@ fn plain(seq: SeqNum, ack: SeqNum, window: u16, payload_len: u32) -> Segment {
 #[test]
 fn a_window_is_news_after_half_the_space_of_old_acks() {
     let mut connection = accepted();
+    let buffers = Buffers { send_len: 10, ..ROOMY };
+    let Plan::Send(transmit) = connection.plan(Instant(2), buffers, 0) else { panic!("10 bytes") };
+    connection.emit(Instant(2), transmit, buffers);
+    connection.on_segment(Instant(2), &plain(SeqNum(201), SeqNum(111), 1000, 0), buffers);
     let mut seq = SeqNum(201);
     while seq - SeqNum(201) <= 1 << 31 {
-        let segment = plain(seq, SeqNum(100), 1000, 60_000);
+        let segment = plain(seq, SeqNum(101), 1000, 60_000);
         assert!(matches!(
             connection.on_segment(Instant(2), &segment, ROOMY),
             Disposition::Accepted(Received { commit: 60_000, .. })
@@ -1036,7 +1051,7 @@ fn a_window_is_news_after_half_the_space_of_old_acks() {
         }
         seq += 60_000;
     }
-    connection.on_segment(Instant(2), &plain(seq, SeqNum(101), 3, 0), ROOMY);
+    connection.on_segment(Instant(2), &plain(seq, SeqNum(111), 3, 0), ROOMY);
     assert_eq!(connection.info(Instant(2), ROOMY).snd_wnd, 3 << 7);
 }
 

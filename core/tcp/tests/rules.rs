@@ -187,14 +187,14 @@ fn a_window_that_was_taken_back_and_given_again_is_used_at_once() {
 #[test]
 fn a_larger_segment_size_does_not_outgrow_the_window() {
     let mut pair = Pair::connected();
-    pair.a.connection().set_mss_max(536);
+    pair.a.connection().on_path_mtu(536);
     pair.fate = Box::new(|_| Fate::Drop);
     pair.write(A, 100);
     // A timeout leaves one segment of 524 bytes.
     pair.run_for(ms(250));
     pair.fate = Box::new(|_| Fate::Deliver);
     pair.run_for(Duration::from_secs(1));
-    pair.a.connection().set_mss_max(1460);
+    pair.a.connection().on_path_mtu(1460);
     pair.a.send_fifo.extend(std::iter::repeat_n(1, 5000));
     pair.turn(A);
     pair.run_until(Duration::from_secs(2), |pair| pair.b.received.len() == 5100);

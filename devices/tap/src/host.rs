@@ -41,6 +41,11 @@ pub enum HostError {
     },
 }
 
+/// Frames that wait in the device for us, where the kernel's default is 1000: as many as a listener's backlog
+/// may be long, for a server's clients may all come at once, and as many as wait the other way. What is
+/// dropped there costs a client its retransmission timeout.
+pub const QUEUE_LEN: u32 = 4096;
+
 /// Brings interface `name` up with `mtu` and gives it `addresses` with their prefix lengths.
 ///
 /// What is there already is left alone, so a device that an administrator prepared works without
@@ -59,8 +64,11 @@ pub fn set_up_host(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(
     let forbidden = |error: &io::Error| error.raw_os_error() == Some(libc::EPERM);
     let refused =
         || HostError::NotPermitted { name: name.into(), commands: commands(name, mtu, addresses) };
-    if link.mtu != mtu || !link.up {
-        match netlink.set_link(link.index, mtu) {
+    let usable = link.mtu == mtu && link.up;
+    if !usable || link.queue_len < QUEUE_LEN {
+        match netlink.set_link(link.index, mtu, link.queue_len.max(QUEUE_LEN)) {
+            // A shorter queue will do, if that is what an administrator made.
+            Err(error) if forbidden(&error) && usable => {}
             Err(error) if forbidden(&error) => return Err(refused()),
             other => other.map_err(io("set the MTU and bring the link up"))?,
         }
@@ -82,7 +90,7 @@ fn is_local(ip: IpAddr) -> bool {
 }
 
 fn commands(name: &str, mtu: u32, addresses: &[(IpAddr, u8)]) -> String {
-    let mut out = format!("sudo ip link set {name} mtu {mtu} up");
+    let mut out = format!("sudo ip link set {name} mtu {mtu} txqueuelen {QUEUE_LEN} up");
     for (ip, prefix_len) in addresses {
         out += &format!(" && sudo ip addr add {ip}/{prefix_len} dev {name}");
     }
@@ -98,6 +106,7 @@ struct Link {
     index: u32,
     up: bool,
     mtu: u32,
+    queue_len: u32,
 }
 
 impl Netlink {
@@ -119,11 +128,12 @@ impl Netlink {
         parse_link(&reply).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
-    fn set_link(&mut self, index: u32, mtu: u32) -> io::Result<()> {
+    fn set_link(&mut self, index: u32, mtu: u32, queue_len: u32) -> io::Result<()> {
         let up = libc::IFF_UP as u32;
         let mut message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK);
         message.put(&ifinfomsg(index, up, up));
         message.attribute(libc::IFLA_MTU, &mtu.to_ne_bytes());
+        message.attribute(libc::IFLA_TXQLEN, &queue_len.to_ne_bytes());
         self.exchange(message).map(drop)
     }
 
@@ -229,11 +239,14 @@ fn parse_link(reply: &[u8]) -> Option<Link> {
     let index = u32_at(reply, NLMSG_LEN + 4)?;
     let up = u32_at(reply, NLMSG_LEN + 8)? & libc::IFF_UP as u32 != 0;
     let mut at = NLMSG_LEN + IFINFO_LEN;
+    let (mut mtu, mut queue_len) = (None, None);
     while let (Some(len), Some(kind)) = (u16_at(reply, at), u16_at(reply, at + 2)) {
-        if kind == libc::IFLA_MTU {
-            return Some(Link { index, up, mtu: u32_at(reply, at + 4)? });
+        match kind {
+            libc::IFLA_MTU => mtu = u32_at(reply, at + 4),
+            libc::IFLA_TXQLEN => queue_len = u32_at(reply, at + 4),
+            _ => {}
         }
         at += usize::from(len.max(4)).next_multiple_of(4);
     }
-    None
+    Some(Link { index, up, mtu: mtu?, queue_len: queue_len.unwrap_or(0) })
 }

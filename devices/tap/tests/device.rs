@@ -293,6 +293,28 @@ fn a_second_user_is_told() {
     });
 }
 
+/// As many clients as a listener's backlog may hold connect while we are busy.
+#[test]
+fn a_burst_waits_in_the_device() {
+    in_namespace(|| {
+        let (mut tap, mut pool) = open();
+        let socket = UdpSocket::bind((HOST, 0)).expect("a socket");
+        socket.set_broadcast(true).expect("broadcasts");
+        let burst = 4000;
+        for n in 0..burst {
+            let sent = socket.send_to(&u32::to_ne_bytes(n), (Ipv4Addr::new(10, 77, 0, 255), 7777));
+            assert_eq!(sent.ok(), Some(4));
+        }
+        let (mut out, mut received) = (Batch::new(), 0);
+        while tap.poll(7, &mut pool, &mut out, 64) > 0 {
+            let is_ours =
+                |packet: &Packet| packet.linear().get(36..38) == Some(&7777u16.to_be_bytes());
+            received += out.drain(..).filter(is_ours).count();
+        }
+        assert_eq!(received, burst as usize);
+    });
+}
+
 fn ip(arguments: &[&str]) {
     let status = std::process::Command::new("ip").args(arguments).status().expect("iproute2");
     assert!(status.success(), "ip {arguments:?}");

@@ -84,6 +84,10 @@ pub trait RecvBuffer {
     /// The next `n` bytes are complete: the program may read them. No more than were stored.
     fn commit(&mut self, n: u32);
 
+    /// The stack has to hear of the program's next read: a window update may depend on it. An owner that
+    /// tells of every read has nothing to do.
+    fn await_read(&mut self) {}
+
     /// Hint: the connection would use a window of `bytes`; grow towards it if memory allows.
     fn want_capacity(&mut self, bytes: u32);
 }

@@ -149,22 +149,15 @@ impl EngineRecv {
         self.window.is_none()
     }
 
-    /// Asks to be told of the next read, if a read is worth it: when the window that we advertise is
-    /// small. To be called after such a word came.
-    pub fn rearm(&mut self) {
-        if !self.retired && self.free() < self.capacity() / 2 {
-            self.shared().rx_wanted.store(1, Ordering::Relaxed);
-            // Whoever reads after this sees the flag, what was read before is seen in `unread`.
-            fence(Ordering::SeqCst);
-        }
-    }
-
     /// Stores a record: `header`, `payload`, and padding up to a multiple of 8; all of it or
     /// nothing. False: no room.
     pub fn push_record(&mut self, header: &[u8], payload: &Payload<'_>) -> bool {
         let (header_len, len) = (header.len() as u32, payload.len());
         let padded = (header_len + len).next_multiple_of(8);
         if padded > self.free() {
+            if padded <= self.capacity().saturating_sub(self.unread()) {
+                self.windows.note_refused();
+            }
             return false;
         }
         let header = Payload::new(header, towpath_shm::Fragments::empty());
@@ -304,7 +297,7 @@ impl RecvBuffer for EngineRecv {
             return free;
         }
         let reach = match &self.window {
-            None => more,
+            None => self.windows.receivable_first(),
             Some(window) => {
                 let is_empty = self.ahead == 0 && unread == 0;
                 let start = if is_empty {
@@ -351,7 +344,14 @@ impl RecvBuffer for EngineRecv {
         self.tail = self.tail.wrapping_add(n);
         self.ahead -= n;
         self.shared().rx_tail.store(self.tail, Ordering::Release);
-        self.rearm();
+    }
+
+    fn await_read(&mut self) {
+        if !self.retired {
+            self.shared().rx_wanted.store(1, Ordering::Relaxed);
+            // Whoever reads after this sees the flag, what was read before is seen in `unread`.
+            fence(Ordering::SeqCst);
+        }
     }
 
     fn want_capacity(&mut self, bytes: u32) {
@@ -461,18 +461,20 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_asked_to_tell_when_half_is_full() {
+    fn the_program_tells_of_the_read_that_is_awaited() {
         let region = Region::create().unwrap();
         let windows = Windows::new(&region, 1 << 30);
         let mut recv = EngineRecv::new(&windows, 0, 1000, 1000);
         let slot = region.slot(0).unwrap();
-        assert!(recv.write_at(0, &payload(&[1; 400])));
-        recv.commit(400);
+        assert!(recv.write_at(0, &payload(&[1; 800])));
+        recv.commit(800);
         assert!(!program::consume(slot, 100));
-        assert!(recv.write_at(0, &payload(&[1; 400])));
-        recv.commit(400);
+        recv.await_read();
         assert!(program::consume(slot, 100));
         assert!(!program::consume(slot, 100));
+        recv.retire();
+        recv.await_read();
+        assert_eq!(slot.rx_wanted.load(Ordering::Relaxed), 0, "the slot is another FIFO's");
     }
 
     /// A signal handler has emptied the FIFO on top of a call that goes on to copy.
@@ -546,6 +548,36 @@ mod tests {
         assert!(recv.write_at(WINDOW_MIN - 101, &payload(b"x")));
         assert!(!recv.write_at(WINDOW_MIN - 101, &payload(b"xy")));
         assert_eq!(read(&region, region.slot(0).unwrap(), 100), [1; 100]);
+    }
+
+    /// Connections whose program does not read take no new connection's place.
+    #[test]
+    fn fresh_fifos_have_room_when_others_have_taken_all() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 20);
+        let unread = |slot| {
+            let mut recv = EngineRecv::new(&windows, slot, WINDOW_MIN, WINDOW_MIN);
+            let len = recv.free().min(60_000) as usize;
+            assert!(recv.write_at(0, &payload(&vec![1; len])));
+            recv.commit(len as u32);
+            (recv, len)
+        };
+        let mut full: Vec<_> = (0..12).map(unread).collect();
+        assert!(full.iter().all(|(_, len)| *len == 60_000));
+        full.extend((12..20).map(unread));
+        let free: Vec<_> = full.iter().map(|(recv, _)| recv.free()).collect();
+        assert!(free.iter().all(|free| *free < 8192), "{free:?}: hardly more for them");
+        assert_eq!(full.last().map(|(_, len)| *len), Some(4096));
+        // A connection, and a place in an accept queue for it.
+        let mut fresh = EngineRecv::new(&windows, 100, WINDOW_MIN, WINDOW_MIN);
+        assert_eq!(fresh.free(), 4096);
+        assert!(fresh.write_at(0, &payload(&[1; 4096])));
+        fresh.commit(4096);
+        assert_eq!((fresh.free(), windows.usage().refused), (0, 0));
+        let mut queue = EngineRecv::new(&windows, 101, 100_000, 100_000);
+        assert!(queue.push_record(&[1; 72], &payload(&[])));
+        assert!(!queue.push_record(&[1; 72], &payload(&[2; 5000])));
+        assert_eq!(windows.usage().refused, 1, "what is refused is counted");
     }
 
     #[test]

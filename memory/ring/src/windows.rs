@@ -4,7 +4,10 @@
 //! classes, so that nothing ever fragments: address space is plenty, and only touched pages cost
 //! anything. Those are counted, in windows handed out and in free ones alike, and the count has a
 //! limit: when it is reached nobody gets more, and connections wait. An eighth of it is out of reach
-//! for receive FIFOs and another for transmit FIFOs, so that neither can wait for the other for ever.
+//! for receive FIFOs and another for transmit FIFOs, so that neither can wait for the other for ever. And one
+//! more is for the first page of each receive FIFO: connections whose programs do not read fill what there
+//! is, and new ones, accept queues among them, would get nothing for as long as these live (Linux has
+//! `tcp_rmem[0]` for that, a page for each socket). Of 1 GiB these are the first pages of 32,768 FIFOs.
 //!
 //! Freed windows are handed out again last in, first out, because their pages are in the cache;
 //! of what lies idle, at most [`KEPT_MAX`] bytes keep their pages, and fewer when memory is short. What is
@@ -123,6 +126,8 @@ pub(crate) struct Shared {
     region: Region,
     /// Bytes that receive FIFOs could touch now; a copy, for looks without the lock.
     receivable: AtomicU64,
+    /// The same of one that has nothing yet.
+    receivable_first: AtomicU64,
     inner: Mutex<Inner>,
     /// The thread that gives pages back, once there was something to do for it.
     giver: OnceLock<Thread>,
@@ -282,9 +287,11 @@ impl Windows {
             awaited: Vec::new(),
         };
         let receivable = AtomicU64::new(inner.available(Side::Recv));
+        let receivable_first = AtomicU64::new(inner.allowed(Side::Recv, 0));
         Self(Arc::new(Shared {
             region: region.clone(),
             receivable,
+            receivable_first,
             inner: Mutex::new(inner),
             giver: OnceLock::new(),
         }))
@@ -343,6 +350,17 @@ impl Windows {
     #[inline]
     pub(crate) fn receivable(&self) -> u64 {
         self.0.receivable.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that a receive FIFO without memory could touch now.
+    #[inline]
+    pub fn receivable_first(&self) -> u64 {
+        self.0.receivable_first.load(Ordering::Relaxed)
+    }
+
+    /// Somebody did without memory, having seen that there is none.
+    pub(crate) fn note_refused(&self) {
+        self.lock().refused += 1;
     }
 
     /// A window of at least `bytes` (or the largest), of which `touch` bytes may be written at once.
@@ -497,6 +515,7 @@ impl Windows {
 
     fn note(&self, inner: &Inner) {
         self.0.receivable.store(inner.available(Side::Recv), Ordering::Relaxed);
+        self.0.receivable_first.store(inner.allowed(Side::Recv, 0), Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -505,10 +524,27 @@ impl Windows {
 }
 
 impl Inner {
-    /// Bytes that a side could touch, at the cost of pages that are kept.
+    /// Bytes that a side could touch, at the cost of pages that are kept, without what is for first pages.
     fn available(&self, side: Side) -> u64 {
+        let first_pages = self.limit / 8;
+        let others = match side {
+            Side::Recv => self.limit / 8 + first_pages,
+            Side::Send => self.limit / 8,
+        };
+        let share = (self.limit - others).saturating_sub(self.used[side as usize]);
+        let all = (self.limit - first_pages).saturating_sub(self.touched - self.kept);
+        share.min(all) / PAGE * PAGE
+    }
+
+    /// Bytes more that a window could have of which `touched` bytes are there.
+    fn allowed(&self, side: Side, touched: u64) -> u64 {
+        let available = self.available(side);
+        if side == Side::Send || touched > 0 {
+            return available;
+        }
         let share = (self.limit - self.limit / 8).saturating_sub(self.used[side as usize]);
-        share.min(self.limit.saturating_sub(self.touched - self.kept)) / PAGE * PAGE
+        let all = self.limit.saturating_sub(self.touched - self.kept);
+        available.max(share.min(all).min(PAGE) / PAGE * PAGE)
     }
 
     /// Bytes that free windows may keep. Before their pages are in the way of others they go: so much is left
@@ -522,9 +558,9 @@ impl Inner {
     /// A free window of which `touch` bytes may be written at once. One with pages, unless they are more than
     /// this side may have, or fewer than it needs and the others are not there yet.
     fn pick(&mut self, class: usize, side: Side, touch: u32) -> Option<Window> {
-        let (available, fresh) = (self.available(side), self.limit - self.touched);
+        let (allowed, fresh) = (self.allowed(side, 0), self.limit - self.touched);
         let touch = u64::from(touch.min(CLASSES[class].0));
-        let will_do = |pages| pages <= available && touch <= pages + fresh;
+        let will_do = |pages| pages <= allowed && touch <= pages + fresh;
         let warm = self.classes[class].take_warm(side, will_do);
         warm.or_else(|| self.classes[class].take_cold(class as u8, side))
     }
@@ -532,7 +568,8 @@ impl Inner {
     fn touch(&mut self, window: &mut Window, end: u32) -> bool {
         let end = u64::from(end.min(window.cap())).next_multiple_of(PAGE);
         let more = end.saturating_sub(window.touched());
-        if more > self.available(window.side).min(self.limit - self.touched) {
+        let allowed = self.allowed(window.side, window.touched());
+        if more > allowed.min(self.limit - self.touched) {
             self.refused += 1;
             return false;
         }
@@ -611,23 +648,30 @@ mod tests {
     #[test]
     fn the_limit_is_of_touched_pages() {
         let windows = Windows::by_hand(&Region::create().unwrap(), 128 << 10);
-        assert_eq!(windows.receivable(), 112 << 10);
+        assert_eq!(windows.receivable(), 96 << 10);
         let mut a = windows.take(Side::Recv, 1 << 20, 0).unwrap();
         let mut b = windows.take(Side::Recv, 1 << 20, 0).unwrap();
-        assert!(windows.touch(&mut a, 100 << 10));
+        assert!(windows.touch(&mut a, 84 << 10));
         assert!(!windows.touch(&mut b, 100 << 10));
         assert!(windows.touch(&mut b, 12 << 10));
-        assert_eq!(windows.usage().touched, 112 << 10);
+        assert_eq!(windows.usage().touched, 96 << 10);
         assert_eq!((windows.usage().refused, windows.receivable()), (1, 0));
-        // The last eighth is the other side's.
+        // An eighth is the other side's.
         let c = windows.take(Side::Send, 1, 16 << 10).unwrap();
-        assert_eq!(windows.usage().touched, 128 << 10);
+        assert_eq!(windows.usage().touched, 112 << 10);
+        // And one is for first pages, of which each FIFO gets one.
+        assert!(windows.take(Side::Send, 1, 1).is_none());
+        assert!(!windows.touch(&mut b, 13 << 10));
+        let firsts: Vec<_> = (0..4).map(|_| windows.take(Side::Recv, 1, 4096).unwrap()).collect();
+        assert_eq!((windows.usage().touched, windows.receivable_first()), (128 << 10, 0));
+        assert!(windows.take(Side::Recv, 1, 1).is_none());
+        firsts.into_iter().for_each(|window| windows.give(window));
         windows.give(c);
         windows.give(a);
         // The free one's pages count until they are gone.
-        assert!(!windows.touch(&mut b, 100 << 10));
+        assert!(!windows.touch(&mut b, 96 << 10));
         return_all(&windows);
-        assert!(windows.touch(&mut b, 100 << 10));
+        assert!(windows.touch(&mut b, 96 << 10));
         assert_eq!(windows.usage().kept, 0);
         windows.give(b);
         assert_eq!(windows.usage().assigned, 0);
@@ -681,7 +725,7 @@ mod tests {
         let windows = Windows::by_hand(&Region::create().unwrap(), 128 << 10);
         let full = windows.take(Side::Send, WINDOW_MIN, WINDOW_MIN).unwrap();
         let less = windows.take(Side::Recv, WINDOW_MIN, 32 << 10).unwrap();
-        let _rest = windows.take(Side::Recv, WINDOW_MIN, 32 << 10).unwrap();
+        let _rest = windows.take(Side::Recv, WINDOW_MIN, 16 << 10).unwrap();
         let base = full.base();
         windows.give(full);
         windows.give(less);

@@ -41,6 +41,10 @@ impl Host for Program {
     type Recv = HeapRecv;
     type Send = HeapSend;
 
+    fn recv_room(&self, _: u32) -> u32 {
+        FIFO
+    }
+
     fn accept(
         &mut self,
         _: u32,

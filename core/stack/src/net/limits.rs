@@ -10,9 +10,12 @@ pub const OUTPUT_LEN_MAX: usize = 4096;
 /// Neighbours remembered, all interfaces together. Beyond it the least recently used goes, so that
 /// a scan of a large prefix costs a bounded amount of memory (RFC 6583).
 pub const NEIGHBORS_MAX: usize = 1024;
-/// Packets that wait for one neighbour's MAC address. RFC 1122 §2.3.2.2 wants at least one; three
-/// lets a resolver's parallel queries or a SYN with its retransmission through.
-pub const NEIGHBOR_QUEUE_MAX: usize = 3;
+/// Bytes of packets that wait for one neighbour's MAC address: Linux's `unres_qlen_bytes`. RFC 1122 §2.3.2.2
+/// wants at least one packet; a program that begins with many connections or datagrams to one host loses
+/// none. Beyond, the oldest go; drop reason `neighbor_queue_full`.
+pub const NEIGHBOR_QUEUE_BYTES_MAX: usize = 212_992;
+/// What a waiting packet costs beside its bytes: its buffer is longer, and has a place in the queue.
+pub const NEIGHBOR_PACKET_COST: usize = 512;
 /// Multicast solicitations before a neighbour counts as unreachable (RFC 4861 §10).
 pub const MULTICAST_SOLICITS_MAX: u8 = 3;
 /// Unicast probes before a neighbour's MAC address is forgotten (RFC 4861 §10).

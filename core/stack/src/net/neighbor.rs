@@ -21,8 +21,8 @@ use towpath_wire::MacAddr;
 use super::hash::Keyed;
 use super::iface::IfaceId;
 use super::limits::{
-    DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBOR_QUEUE_MAX, NEIGHBORS_MAX,
-    RETRANS_TIME, UNICAST_SOLICITS_MAX,
+    DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBOR_PACKET_COST, NEIGHBOR_QUEUE_BYTES_MAX,
+    NEIGHBORS_MAX, RETRANS_TIME, UNICAST_SOLICITS_MAX,
 };
 use super::lru::Lru;
 
@@ -175,17 +175,23 @@ impl Neighbors {
         (!gone.queue.is_empty()).then_some((key, gone.queue))
     }
 
-    /// Keeps a packet until its neighbour answers; returns the one that had to go for it.
+    /// Keeps a packet until its neighbour answers; returns those that had to go for it.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
     //# The link layer SHOULD save (rather than discard) at least
     //# one (the latest) packet of each set of packets destined to
     //# the same unresolved IP address, and transmit the saved
     //# packet when the address has been resolved.
-    pub(super) fn enqueue(&mut self, key: Key, packet: Waiting) -> Option<Waiting> {
-        let Some(entry) = self.entries.get_mut(&key) else { return Some(packet) };
-        let oldest = (entry.queue.len() >= NEIGHBOR_QUEUE_MAX).then(|| entry.queue.remove(0));
+    pub(super) fn enqueue(&mut self, key: Key, packet: Waiting) -> Vec<Waiting> {
+        let Some(entry) = self.entries.get_mut(&key) else { return vec![packet] };
         entry.queue.push(packet);
-        oldest
+        // The newest that fit, and the last in any case; they are some hundred at most.
+        let mut bytes = 0;
+        let fits = |waiting: &&Waiting| {
+            bytes += waiting.packet.len() + NEIGHBOR_PACKET_COST;
+            bytes <= NEIGHBOR_QUEUE_BYTES_MAX
+        };
+        let kept = entry.queue.iter().rev().take_while(fits).count().max(1);
+        entry.queue.drain(..entry.queue.len() - kept).collect()
     }
 
     /// Someone who asks tells where it is. `create` when it asked for an address of ours. Returns the
@@ -404,11 +410,10 @@ mod tests {
     fn asks_three_times_a_second_apart_and_then_fails() {
         let (mut neighbors, mut pool) = (Neighbors::new(Keyed([1, 2])), Pool::default());
         assert_eq!(neighbors.resolve(at(0), key()).0, Resolved::Ask);
-        for n in 0..NEIGHBOR_QUEUE_MAX + 2 {
+        for _ in 0..3 {
             assert_eq!(neighbors.resolve(at(1), key()).0, Resolved::Wait);
-            let pushed_out =
-                neighbors.enqueue(key(), Waiting { packet: pool.take(10), mtu: 1500 }).is_some();
-            assert_eq!(pushed_out, n >= NEIGHBOR_QUEUE_MAX);
+            let waiting = Waiting { packet: pool.take(10), mtu: 1500 };
+            assert!(neighbors.enqueue(key(), waiting).is_empty());
         }
         assert!(neighbors.on_timeout(at(999)).is_empty());
         assert_eq!(solicits(&neighbors.on_timeout(at(1000))), [None]);
@@ -419,6 +424,29 @@ mod tests {
         assert!(matches!(&events[..], [Event::Failed(k, p)] if *k == key() && p.len() == 3));
         assert_eq!(neighbors.next_timeout(), Instant::FAR);
         assert_eq!(state(&neighbors), None);
+    }
+
+    #[test]
+    fn as_much_waits_as_on_linux_and_the_oldest_go_first() {
+        let (mut neighbors, mut pool) = (Neighbors::new(Keyed([1, 2])), Pool::default());
+        let mut packet = |len: usize| {
+            let mut packet = pool.take(len);
+            packet.push_back(len).expect("room").fill(0);
+            Waiting { packet, mtu: 1500 }
+        };
+        neighbors.resolve(at(0), key());
+        // SYNs of a program that opens hundreds of connections at once.
+        let small = NEIGHBOR_QUEUE_BYTES_MAX / (60 + NEIGHBOR_PACKET_COST);
+        assert!(small > 300);
+        for _ in 0..small {
+            assert!(neighbors.enqueue(key(), packet(60)).is_empty());
+        }
+        let gone = neighbors.enqueue(key(), packet(60_000));
+        let lens: Vec<_> = gone.iter().map(|waiting| waiting.packet.len()).collect();
+        let room = small * (60 + NEIGHBOR_PACKET_COST) + 60_000 + NEIGHBOR_PACKET_COST;
+        let over = (room - NEIGHBOR_QUEUE_BYTES_MAX).div_ceil(60 + NEIGHBOR_PACKET_COST);
+        assert_eq!(lens, vec![60; over]);
+        assert_eq!(neighbors.waiting(), small + 1 - over);
     }
 
     #[test]

@@ -263,8 +263,8 @@ impl Net {
             self.solicit(now, Solicit { key, to: None }, pool);
         }
         packet.linearize(pool);
-        if let Some(oldest) = self.neighbors.enqueue(key, Waiting { packet, mtu }) {
-            self.drop(iface, oldest.packet, DropReason::NeighborQueueFull, pool);
+        for Waiting { packet, .. } in self.neighbors.enqueue(key, Waiting { packet, mtu }) {
+            self.drop(iface, packet, DropReason::NeighborQueueFull, pool);
         }
     }
 

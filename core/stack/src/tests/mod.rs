@@ -2,6 +2,7 @@
 
 mod datagram;
 mod gateway;
+mod listen;
 mod robust;
 mod scale;
 mod stream;

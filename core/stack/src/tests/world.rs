@@ -47,12 +47,20 @@ struct RecvState {
     start: usize,
     unread: usize,
     capacity_max: usize,
+    /// The stack waits to hear of a read.
+    awaited: bool,
 }
 
 impl Recv {
     pub fn new(capacity: usize, capacity_max: usize) -> Self {
-        let state = RecvState { ring: vec![0; capacity], start: 0, unread: 0, capacity_max };
+        let ring = vec![0; capacity];
+        let state = RecvState { ring, start: 0, unread: 0, capacity_max, awaited: false };
         Self(Rc::new(RefCell::new(state)))
+    }
+
+    /// Whether the stack has to hear of the read that just was; once.
+    fn take_awaited(&self) -> bool {
+        std::mem::take(&mut self.0.borrow_mut().awaited)
     }
 
     pub fn read(&self, max: usize) -> Vec<u8> {
@@ -91,6 +99,10 @@ impl RecvBuffer for Recv {
     fn commit(&mut self, n: u32) {
         assert!(n <= self.free());
         self.0.borrow_mut().unread += n as usize;
+    }
+
+    fn await_read(&mut self) {
+        self.0.borrow_mut().awaited = true;
     }
 
     fn want_capacity(&mut self, bytes: u32) {
@@ -245,6 +257,10 @@ fn bytes_of(payload: &Payload<'_>) -> Vec<u8> {
 impl Host for Programs {
     type Recv = Recv;
     type Send = Send;
+
+    fn recv_room(&self, _listener: u32) -> u32 {
+        self.capacity.0 as u32
+    }
 
     fn accept(
         &mut self,
@@ -451,8 +467,13 @@ impl Node {
     }
 
     pub fn read(&mut self, conn: &Conn) -> Vec<u8> {
-        let bytes = conn.recv.read(usize::MAX);
-        if !bytes.is_empty() {
+        self.read_some(conn, usize::MAX)
+    }
+
+    /// Reads at most `max` bytes, and tells the stack only if it asked for that, as programs do.
+    pub fn read_some(&mut self, conn: &Conn, max: usize) -> Vec<u8> {
+        let bytes = conn.recv.read(max);
+        if !bytes.is_empty() && conn.recv.take_awaited() {
             self.stack.recv_taken(self.now, conn.id);
         }
         bytes

@@ -86,6 +86,8 @@ pub struct Host {
     pub recv_capacity: usize,
     /// The program reads at once whatever comes.
     pub reads: bool,
+    /// The connection hears of the program's next read.
+    pub awaits_reads: bool,
     pub received: Vec<u8>,
     pub shutdown_when_written: bool,
     pub close_at_eof: bool,
@@ -111,6 +113,7 @@ impl Host {
             recv_ahead: Vec::new(),
             recv_capacity: 1 << 20,
             reads: true,
+            awaits_reads: false,
             received: Vec::new(),
             shutdown_when_written: false,
             close_at_eof: false,
@@ -129,6 +132,16 @@ impl Host {
             recv_unread: self.recv_fifo.len() as u32,
             send_len: self.send_fifo.len() as u32,
             send_capacity: self.send_capacity as u32,
+        }
+    }
+
+    /// The program has read; the connection is told if it asked for it, and once.
+    fn tell_of_read(&mut self, now: Instant) {
+        let buffers = self.buffers();
+        if let Life::Open(connection) = &mut self.life
+            && std::mem::take(&mut self.awaits_reads)
+        {
+            connection.on_recv_consumed(now, buffers);
         }
     }
 
@@ -256,10 +269,7 @@ impl Pair {
         let host = self.host(side);
         let count = len.min(host.recv_fifo.len());
         host.received.extend(host.recv_fifo.drain(..count));
-        let buffers = host.buffers();
-        if let Life::Open(connection) = &mut host.life {
-            connection.on_recv_consumed(now, buffers);
-        }
+        host.tell_of_read(now);
         self.turn(side);
         count
     }
@@ -302,6 +312,7 @@ impl Pair {
                 }
                 Plan::Nothing(idle) => {
                     connection.on_idle(now, idle, buffers);
+                    host.awaits_reads = connection.awaits_reads(buffers);
                     host.idle = Some(idle);
                     break;
                 }
@@ -325,10 +336,7 @@ impl Pair {
         }
         if host.reads && !host.recv_fifo.is_empty() {
             host.received.append(&mut host.recv_fifo);
-            let buffers = host.buffers();
-            if let Life::Open(connection) = &mut host.life {
-                connection.on_recv_consumed(now, buffers);
-            }
+            host.tell_of_read(now);
         }
     }
 

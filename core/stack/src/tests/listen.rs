@@ -1,0 +1,382 @@
+//! Listeners: what their half-open connections know of them, what a flood may do, and what is no SYN.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU8;
+
+use towpath_tcp::{Flags, SeqNum};
+use towpath_wire::{ipv4, ipv6, tcp};
+
+use super::scale::{segment, syn};
+use super::world::{Conn, LinkConfig, MS, World};
+use crate::net::{IfaceId, InterfaceConfig};
+use crate::{DropReason, SocketError, SocketEvent, SocketOption, StackConfig};
+
+/// The TCP header of an IP packet.
+fn header(packet: &[u8]) -> tcp::Header {
+    let at = if packet[0] >> 4 == 4 { 20 } else { 40 };
+    tcp::Header::parse(&packet[at..]).expect("TCP")
+}
+
+fn is_syn_ack(packet: &[u8]) -> bool {
+    header(packet).flags == Flags::SYN | Flags::ACK
+}
+
+/// Hop limit and class of service of an IP packet.
+fn hops_and_class(packet: &[u8]) -> (u8, u8) {
+    if packet[0] >> 4 == 4 {
+        let (header, _) = ipv4::Header::parse(packet).expect("IPv4");
+        return (header.ttl, header.tos);
+    }
+    let (header, _) = ipv6::Header::parse(packet).expect("IPv6");
+    (header.hop_limit, header.traffic_class)
+}
+
+/// Peers that drop what comes from further away than a link (RFC 5082) have to see it from the first
+/// segment on to the last.
+#[test]
+fn segments_without_a_connection_leave_as_the_listener_says() {
+    for (listen, connect) in [("0.0.0.0:80", "10.0.0.2:80"), ("[::]:80", "[fd00::2]:80")] {
+        let mut w = World::new(LinkConfig::default());
+        let (listener, _) = w.b.listen(listen, 10);
+        for option in [
+            SocketOption::Ttl(NonZeroU8::new(255)),
+            SocketOption::UnicastHops(Some(255)),
+            SocketOption::Tos(0xb8),
+            SocketOption::MaxSegment(1000),
+        ] {
+            w.b.stack.set_option(listener, option).unwrap();
+        }
+        w.keep_seen();
+        let client = w.a.connect(connect);
+        w.wait(1000, "accept", |w| !w.b.host.accepted.is_empty());
+        let server = w.b.accept(listener).unwrap();
+        w.run(10);
+        // The server's side is the one in TIME-WAIT, and the client's FIN comes a second time.
+        w.b.close(server.id);
+        w.run(10);
+        w.a.close(client.id);
+        w.run(10);
+        let mine = if listen.starts_with('0') { [10, 0, 0, 2].to_vec() } else { vec![0, 2] };
+        let seen = w.take_seen();
+        let (from_b, from_a): (Vec<_>, Vec<_>) = seen.into_iter().partition(|packet| {
+            let end = if packet[0] >> 4 == 4 { 16 } else { 24 };
+            packet[..end].ends_with(&mine)
+        });
+        let syn_ack = from_b.iter().find(|packet| is_syn_ack(packet)).expect("a SYN-ACK");
+        assert_eq!(header(syn_ack).options.mss, Some(1000));
+        assert!(from_b.iter().all(|packet| hops_and_class(packet) == (255, 0xb8)), "{from_b:x?}");
+        assert_eq!(w.b.stack.time_waits.len(), 1);
+        let fin = from_a.iter().find(|packet| header(packet).flags.contains(Flags::FIN));
+        w.inject(fin.expect("a FIN"));
+        w.run(10);
+        let answer = w.take_seen().swap_remove(0);
+        assert_eq!(header(&answer).flags, Flags::ACK);
+        assert_eq!(hops_and_class(&answer), (255, 0xb8), "from TIME-WAIT");
+    }
+}
+
+/// The way back is another one by the routes, but the socket is bound to a device.
+#[test]
+fn a_syn_ack_leaves_by_the_listeners_device() {
+    for bound in [true, false] {
+        let mut w = World::new(LinkConfig::default());
+        let now = w.b.now;
+        let config = InterfaceConfig {
+            name: "eth1".to_string(),
+            link: towpath_pool::LinkType::Ip,
+            mac: towpath_wire::MacAddr::default(),
+            mtu: 1280,
+            offloads: towpath_pool::Offloads::default(),
+            addresses: vec!["10.1.0.2/24".parse().unwrap()],
+            slaac: false,
+            any_address: false,
+        };
+        let other = w.b.stack.net.add_interface(now, config);
+        w.b.stack.net.add_route("11.0.0.0/8".parse().unwrap(), None, other, 1);
+        let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+        if bound {
+            w.b.stack.set_option(listener, SocketOption::Device(Some(IfaceId(1)))).unwrap();
+        }
+        w.keep_seen();
+        w.inject(&syn(0x0b00_0001, 80));
+        w.b.turn();
+        let seen = w.take_seen();
+        assert_eq!(seen.iter().filter(|packet| is_syn_ack(packet)).count(), usize::from(bound));
+        assert_eq!(w.b.stack.net.output(other).len(), usize::from(!bound));
+        // It says what the link carries that it leaves by.
+        if bound {
+            assert_eq!(header(&seen[0]).options.mss, Some(1460));
+        }
+    }
+}
+
+#[test]
+fn a_listener_says_how_often_its_syn_acks_are_sent() {
+    for retries in [1, 3] {
+        let mut w = World::new(LinkConfig::default());
+        let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+        w.b.stack.set_option(listener, SocketOption::SynRetries(retries)).unwrap();
+        w.keep_seen();
+        w.inject(&syn(0x0b00_0001, 80));
+        w.run(100_000);
+        let sent = w.take_seen().iter().filter(|packet| is_syn_ack(packet)).count();
+        assert_eq!(sent, 1 + usize::from(retries));
+        assert_eq!(w.b.stack.counters().tcp_half_open_timeouts, 1);
+    }
+}
+
+/// SO_RCVBUF on a listener is for its children.
+#[test]
+fn a_syn_ack_offers_no_more_than_there_will_be() {
+    for capacity in [2304, 8192, 65_536] {
+        let mut w = World::new(LinkConfig::default());
+        w.b.host.capacity = (capacity, capacity);
+        let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+        w.keep_seen();
+        let (client, server) = w.connected(listener, "10.0.0.2:80");
+        let seen = w.take_seen();
+        let syn_ack = seen.iter().find(|packet| is_syn_ack(packet)).expect("a SYN-ACK");
+        assert_eq!(usize::from(header(syn_ack).window), capacity.min(65_535));
+        let len = 300_000;
+        let (mut sent, mut got) = (0, 0);
+        w.wait(5000, "transfer", |w| {
+            sent += w.a.write(&client, &vec![1; len - sent]);
+            got += w.b.read(&server).len();
+            got == len
+        });
+        assert_eq!(w.a.stack.counters().tcp_retransmits, 0, "what was invited was taken");
+    }
+}
+
+/// A program is asked to tell of its reads when the peer waits for them: bulk over a link without delay never
+/// waits for a window probe.
+#[test]
+fn a_slow_reader_over_loopback_does_not_stall() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.a.listen("127.0.0.1:80", 8);
+    let client = w.a.connect("127.0.0.1:80");
+    w.wait(10, "accept", |w| !w.a.host.accepted.is_empty());
+    let server = w.a.accept(listener).unwrap();
+    let len = 1 << 20;
+    let (mut sent, mut got) = (0, 0);
+    let mut records = [5, 16_406].into_iter().cycle();
+    let start = w.now();
+    while got < len {
+        sent += w.a.write(&client, &vec![1; len - sent]);
+        match w.a.read_some(&server, records.next().unwrap()).len() {
+            0 => w.run(1),
+            read => {
+                got += read;
+                w.settle();
+            }
+        }
+    }
+    let took = w.now().since(start);
+    assert!(took.as_millis() < 10, "{took:?}");
+}
+
+/// Connects `count` clients, one each 100 ms, while so many SYNs a millisecond come from elsewhere.
+fn connect_under_flood(w: &mut World, count: usize, flood: u32) -> Vec<Conn> {
+    let (mut clients, mut n) = (Vec::new(), 0);
+    for ms in 0..100 * count {
+        for _ in 0..flood {
+            n += 1;
+            w.inject(&syn(0x0b00_0000 + n, 80));
+        }
+        if ms % 100 == 50 {
+            clients.push(w.a.connect("10.0.0.2:80"));
+        }
+        w.run(1);
+    }
+    clients
+}
+
+/// Clients whose round trips take 100 ms to 700 ms, none of them lost.
+#[test]
+fn slow_clients_connect_while_a_listener_is_flooded() {
+    for (flood, delay_ms) in [(5, 50), (5, 350), (25, 250)] {
+        let link = LinkConfig { delay_ns: delay_ms * MS, ..LinkConfig::default() };
+        let mut w = World::new(link);
+        let (listener, _) = w.b.listen("0.0.0.0:80", 511);
+        // The first second of the flood fills what there is.
+        for client in connect_under_flood(&mut w, 20, flood) {
+            w.wait(1000, "connect", |w| {
+                w.b.accept(listener);
+                w.a.host.has(client.user, SocketEvent::Connected)
+            });
+            w.run(1000);
+            assert!(!w.a.host.has(client.user, SocketEvent::Error(SocketError::Reset)));
+        }
+        assert_eq!(w.b.drops(DropReason::SynCacheFull), 0);
+        assert_eq!(w.b.stack.counters().tcp_accepts, 20);
+    }
+}
+
+/// A client that took longer than all patience lasts, when another had its place.
+#[test]
+fn a_client_that_was_displaced_is_not_reset() {
+    let config = StackConfig { syn_cache_max: 4, ..StackConfig::default() };
+    let link = LinkConfig { delay_ns: 600 * MS, ..LinkConfig::default() };
+    let mut w = World::with(link, config, false);
+    w.b.listen("0.0.0.0:80", 511);
+    let client = w.a.connect("10.0.0.2:80");
+    w.run(650);
+    assert_eq!(w.b.stack.handshakes.half_open.len(), 1);
+    w.run(1050);
+    for n in 0..10 {
+        w.inject(&syn(0x0b00_0000 + n, 80));
+    }
+    w.b.turn();
+    assert_eq!(w.b.stack.counters().tcp_half_open_displaced, 1);
+    assert_eq!(w.b.stack.handshakes.half_open.len(), 2, "two of four places are left");
+    w.run(5000);
+    assert!(w.b.drops(DropReason::HalfOpenDisplaced) > 0);
+    assert_eq!(w.b.stack.counters().tcp_resets_sent, 0);
+    assert!(!w.a.host.has(client.user, SocketEvent::Error(SocketError::Reset)));
+    // Long after the last displacement whoever belongs to nothing hears so.
+    w.run(70_000);
+    w.inject(&segment(0x0b00_0001, 80, Flags::ACK, SeqNum(78), SeqNum(1)));
+    w.b.turn();
+    assert_eq!(w.b.stack.counters().tcp_resets_sent, 1);
+}
+
+#[test]
+fn a_repeated_syn_keeps_its_place() {
+    let config = StackConfig { syn_cache_max: 4, ..StackConfig::default() };
+    let mut w = World::with(LinkConfig::default(), config, false);
+    w.b.listen("0.0.0.0:80", 511);
+    for n in [1, 2] {
+        w.inject(&syn(0x0b00_0000 + n, 80));
+        w.run(600);
+    }
+    // The first is the oldest whatever it repeats, and the second is too young to go.
+    for n in [1, 3, 4] {
+        w.inject(&syn(0x0b00_0000 + n, 80));
+        w.b.turn();
+    }
+    let remotes = w.b.stack.handshakes.half_open.iter().map(|entry| entry.flow.remote);
+    let mut remotes: Vec<_> = remotes.map(|remote| remote.to_string()).collect();
+    remotes.sort();
+    assert_eq!(remotes, ["11.0.0.2", "11.0.0.3"]);
+    assert_eq!(w.b.drops(DropReason::SynCacheFull), 1);
+}
+
+/// A listener on b and a connection that is in TIME-WAIT there, with the client's port.
+fn in_time_wait(w: &mut World) -> (crate::SocketId, u16) {
+    let (listener, _) = w.b.listen("0.0.0.0:80", 0);
+    let (client, server) = w.connected(listener, "10.0.0.2:80");
+    let port = w.a.info(client.id).unwrap().local.unwrap().port();
+    w.b.close(server.id);
+    w.run(50);
+    w.a.close(client.id);
+    w.run(2000);
+    assert_eq!(w.b.stack.time_waits.len(), 1);
+    (listener, port)
+}
+
+/// Connects from that port of a, which b's TIME-WAIT may well take for a new connection.
+fn reconnect(w: &mut World, port: u16) -> Conn {
+    let (id, user) = w.a.open(crate::SocketKind::Stream, crate::Family::V4);
+    let local = SocketAddr::from(([0, 0, 0, 0], port));
+    let options = crate::BindOptions { reuse_addr: true, ..Default::default() };
+    w.a.stack.bind(id, local, options).expect("bind");
+    let remote: SocketAddr = "10.0.0.2:80".parse().unwrap();
+    let (recv, send) = (super::world::Recv::new(4096, 4096), super::world::Send::new(4096));
+    let now = w.a.now;
+    w.a.stack.connect(now, id, remote, recv.clone(), send.clone()).expect("connect");
+    Conn { id, user, recv, send, remote }
+}
+
+#[test]
+fn time_wait_stays_when_nobody_takes_the_syn() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, port) = in_time_wait(&mut w);
+    w.b.close(listener);
+    w.run(10);
+    let resets = w.b.stack.counters().tcp_resets_sent;
+    let client = reconnect(&mut w, port);
+    w.run(100);
+    assert_eq!(
+        w.b.stack.time_waits.len(),
+        1,
+        "what protects the old connection's peer is still there"
+    );
+    assert_eq!(w.b.stack.counters().tcp_resets_sent, resets);
+    assert!(!w.a.host.has(client.user, SocketEvent::Error(SocketError::Refused)));
+}
+
+#[test]
+fn time_wait_stays_while_the_listener_is_full() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, port) = in_time_wait(&mut w);
+    w.a.connect("10.0.0.2:80");
+    w.run(100);
+    assert_eq!(w.b.host.accepted.len(), 1, "which is all that may wait");
+    let client = reconnect(&mut w, port);
+    w.run(100);
+    assert_eq!(w.b.stack.time_waits.len(), 1);
+    assert_eq!(w.b.drops(DropReason::ListenOverflow), 1);
+    w.b.accept(listener).unwrap();
+    w.wait(5000, "connect", |w| w.a.host.has(client.user, SocketEvent::Connected));
+    assert_eq!(w.b.stack.time_waits.len(), 0);
+}
+
+#[test]
+fn a_listener_is_silent_about_what_means_nothing() {
+    let mut w = World::new(LinkConfig::default());
+    w.b.listen("0.0.0.0:80", 10);
+    let bad = [
+        Flags::NONE,
+        Flags::FIN,
+        Flags::PSH | Flags::URG,
+        Flags::FIN | Flags::PSH | Flags::URG,
+        Flags::SYN | Flags::FIN,
+    ];
+    for (n, flags) in (1u64..).zip(bad) {
+        w.inject(&segment(0x0b00_0001, 80, flags, SeqNum(77), SeqNum(0)));
+        w.b.turn();
+        assert_eq!(w.b.drops(DropReason::TcpBadFlags), n, "{flags:?}");
+        assert_eq!(w.b.stack.counters().tcp_resets_sent, 0);
+        assert_eq!(w.b.stack.handshakes.half_open.len(), 0);
+    }
+    // Where nobody listens each is refused (RFC 9293 section 3.10.7.1), and an ACK here, too.
+    for (n, flags) in (1u64..).zip(bad) {
+        w.inject(&segment(0x0b00_0001, 81, flags, SeqNum(77), SeqNum(0)));
+        w.b.turn();
+        assert_eq!(w.b.stack.counters().tcp_resets_sent, n, "{flags:?}");
+    }
+    w.inject(&segment(0x0b00_0001, 80, Flags::ACK, SeqNum(77), SeqNum(5)));
+    w.b.turn();
+    assert_eq!(w.b.stack.counters().tcp_resets_sent, 6);
+}
+
+#[test]
+fn a_peer_that_gives_up_takes_its_pending_syn_back() {
+    let mut w = World::with(LinkConfig::default(), StackConfig::default(), true);
+    w.inject(&syn(0x0b00_0001, 80));
+    w.b.turn();
+    let (pending, ..) = w.b.host.syns.pop().expect("asked");
+    let reset = |seq| segment(0x0b00_0001, 80, Flags::RST, SeqNum(seq), SeqNum(0));
+    for (seq, left) in [(77, 1), (79, 1), (78, 0)] {
+        w.inject(&reset(seq));
+        w.b.turn();
+        assert_eq!(w.b.stack.handshakes.pending.len(), left, "{seq}");
+    }
+    assert!(w.b.stack.pending_headers(pending).is_empty(), "it is forgotten");
+}
+
+#[test]
+fn a_connection_keeps_the_segment_size_of_its_handshake() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 10);
+    let (client, _) = w.connected(listener, "10.0.0.2:80");
+    let mss = |w: &World| w.a.info(client.id).unwrap().tcp.unwrap().snd_mss;
+    let before = mss(&w);
+    w.a.stack.set_option(client.id, SocketOption::MaxSegment(500)).unwrap();
+    assert_eq!(mss(&w), before);
+    // Nor does a way that is found anew bring it.
+    w.a.stack.set_option(client.id, SocketOption::Device(Some(IfaceId(1)))).unwrap();
+    w.a.write(&client, b"x");
+    w.run(100);
+    assert_eq!(mss(&w), before);
+}

@@ -1,0 +1,96 @@
+//! How fast bytes move: a table of times that must not change unnoticed, and wires that do everything wrong
+//! at once.
+
+mod world;
+
+use std::fmt::Write;
+use std::time::Duration;
+use towpath_tcp::*;
+use world::Side::{A, B};
+use world::*;
+
+/// Milliseconds that 4 MB take, by the delay each way, the random loss of all packets, and congestion control;
+/// the last column is CUBIC without SACK. A change here is a change of what users see: look at it, then write it down.
+const TABLE: &str = "\
+delay loss    CUBIC  NewReno  no SACK
+ 1 ms  0 %       19       19       19
+ 1 ms  1 %      313      419      357
+ 1 ms  3 %     1063     1657     1735
+ 1 ms 10 %    24646    32874    79032
+10 ms  0 %      190      190      190
+10 ms  1 %     3130     4190     3570
+10 ms  3 %     9190    11860     9350
+10 ms 10 %    45793    55579   107319
+50 ms  0 %      950      950      950
+50 ms  1 %    12730    20350    17530
+50 ms  3 %    43080    51810    44240
+50 ms 10 %   252569   198694   175667
+";
+
+fn transfer_ms(config: Config, delay: Duration, per_mille: u64) -> u128 {
+    let mut pair = Pair::connected_with(config, config);
+    pair.delay = delay;
+    let mut dice = Dice::new(11);
+    pair.fate = Box::new(move |_| if dice.hits(per_mille) { Fate::Drop } else { Fate::Deliver });
+    let len = 4_000_000;
+    for host in [&mut pair.a, &mut pair.b] {
+        (host.send_capacity, host.recv_capacity) = (1 << 20, 1 << 20);
+    }
+    pair.write(A, len);
+    let took = pair.run_until(Duration::from_secs(600), |pair| pair.b.received.len() == len);
+    pair.assert_received(B, len);
+    took.as_millis()
+}
+
+#[test]
+fn goodput_is_as_it_was() {
+    let plain = Config::default();
+    let columns = [
+        plain,
+        Config { congestion: CongestionKind::NewReno, ..plain },
+        Config { sack: false, ..plain },
+    ];
+    let mut table = String::from("delay loss    CUBIC  NewReno  no SACK\n");
+    for delay in [1, 10, 50] {
+        for percent in [0, 1, 3, 10] {
+            write!(table, "{delay:2} ms {percent:2} %").expect("a string takes all");
+            for config in columns {
+                let took = transfer_ms(config, ms(delay), 10 * percent);
+                write!(table, "{took:9}").expect("a string takes all");
+            }
+            table.push('\n');
+        }
+    }
+    assert_eq!(table, TABLE, "\n{table}");
+}
+
+/// Packets are lost in both directions while both sides send, and the buffer of one becomes smaller and
+/// larger again, so that its window moves back over bytes that are on their way.
+#[test]
+fn a_window_that_shrinks_and_grows_survives_loss_both_ways() {
+    for seed in 1..=30 {
+        let mut pair = Pair::connected_with(
+            Config { sack: seed % 3 != 0, ..Config::default() },
+            Config::default(),
+        );
+        let mut dice = Dice::new(seed);
+        pair.fate = Box::new(move |_| if dice.hits(50) { Fate::Drop } else { Fate::Deliver });
+        let (len, mut dice) = (300_000, Dice::new(seed + 1000));
+        pair.write(A, len);
+        pair.write(B, len);
+        let start = pair.now;
+        while pair.a.received.len() < len || pair.b.received.len() < len {
+            assert!(pair.now - start < Duration::from_secs(600), "seed {seed}");
+            // What lies in the buffer stays there, also what is ahead of its turn.
+            let held = pair.b.recv_fifo.len() + pair.b.recv_ahead.len();
+            pair.b.recv_capacity =
+                held.max([2304, 8192, 65_536, 262_144][dice.roll() as usize % 4]);
+            pair.b.reads = dice.hits(500);
+            pair.turn(B);
+            pair.run_for(ms(dice.roll() % 60));
+        }
+        pair.assert_received(A, len);
+        pair.assert_received(B, len);
+        assert_eq!(pair.a.state(), Some(State::Established), "seed {seed}");
+    }
+}
