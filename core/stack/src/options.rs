@@ -136,8 +136,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP), on the interface that routes to it
-    /// when none is given. With `source` only for what comes from there (IP_ADD_SOURCE_MEMBERSHIP); on the
-    /// link the group is joined for all sources.
+    /// when none is given. With `source` only for what comes from there (IP_ADD_SOURCE_MEMBERSHIP).
     pub fn join_group(
         &mut self,
         now: Instant,
@@ -156,22 +155,40 @@ impl<H: Host> Stack<H> {
             (Some(Some(sources)), Some(_)) if sources.len() >= SOURCES_MAX => {
                 return Err(OptionError::TooMany);
             }
-            (Some(Some(sources)), Some(source)) => {
-                sources.push(source);
-                return Ok(());
-            }
+            (Some(Some(_)), Some(_)) => {}
             // One may want all sources of a group, or some.
             (Some(None), Some(_)) => return Err(OptionError::Invalid),
             (Some(_), None) => return Err(OptionError::Membership),
-            (None, _) => {}
+            (None, _) => return self.become_member(now, index, (group, iface), source),
         }
-        if datagram.memberships.len() >= MEMBERSHIPS_MAX || !self.net.join_group(now, iface, group)
+        if !self.net.join_group(now, iface, group, source) {
+            return Err(OptionError::TooMany);
+        }
+        let memberships = &mut self.members_mut(index)?.memberships;
+        let known = memberships.iter_mut().find(|m| (m.group, m.iface) == (group, iface));
+        if let Some(sources) = known.and_then(|membership| membership.sources.as_mut()) {
+            sources.extend(source);
+        }
+        Ok(())
+    }
+
+    /// Joins a group that the socket is no member of.
+    fn become_member(
+        &mut self,
+        now: Instant,
+        index: u32,
+        (group, iface): (IpAddr, IfaceId),
+        source: Option<IpAddr>,
+    ) -> Result<(), OptionError> {
+        let datagram = self.members_mut(index)?;
+        if datagram.memberships.len() >= MEMBERSHIPS_MAX
+            || !self.net.join_group(now, iface, group, source)
         {
             return Err(OptionError::TooMany);
         }
         // For what this host itself sends to the group.
-        if !self.net.join_group(now, IfaceId::LOOPBACK, group) {
-            self.net.leave_group(now, iface, group);
+        if !self.net.join_group(now, IfaceId::LOOPBACK, group, None) {
+            self.net.leave_group(now, iface, group, source);
             return Err(OptionError::TooMany);
         }
         let sources = source.map(|source| vec![source]);
@@ -197,8 +214,10 @@ impl<H: Host> Stack<H> {
         if let Some(source) = source {
             let sources = datagram.memberships[at].sources.as_mut().ok_or(OptionError::Invalid)?;
             let place = sources.iter().position(|s| *s == source);
-            sources.swap_remove(place.ok_or(OptionError::NotAvailable)?);
-            if !sources.is_empty() {
+            let place = place.ok_or(OptionError::NotAvailable)?;
+            if sources.len() > 1 {
+                sources.swap_remove(place);
+                self.net.leave_group(now, iface, group, Some(source));
                 return Ok(());
             }
         }
@@ -215,8 +234,18 @@ impl<H: Host> Stack<H> {
     }
 
     pub(crate) fn end_membership(&mut self, now: Instant, membership: &Membership) {
-        self.net.leave_group(now, membership.iface, membership.group);
-        self.net.leave_group(now, IfaceId::LOOPBACK, membership.group);
+        let Membership { group, iface, ref sources } = *membership;
+        match sources {
+            None => {
+                self.net.leave_group(now, iface, group, None);
+            }
+            Some(sources) => {
+                for source in sources {
+                    self.net.leave_group(now, iface, group, Some(*source));
+                }
+            }
+        }
+        self.net.leave_group(now, IfaceId::LOOPBACK, group, None);
         self.memberships -= 1;
     }
 

@@ -365,7 +365,7 @@ impl Net {
                 return self.receive_ndp(now, control, pool).map(|()| Verdict::Done);
             }
             mld::QUERY..=mld::DONE_V1 | mld::REPORT_V2 => {
-                return self.receive_mld(now, control).map(|()| Verdict::Done);
+                return self.receive_mld(now, control, local).map(|()| Verdict::Done);
             }
             _ => {}
         }

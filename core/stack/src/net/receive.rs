@@ -174,13 +174,10 @@ impl Net {
         match ip.protocol {
             IpProtocol::ICMP if ip.src.is_ipv4() => self.receive_icmp(now, local, pool),
             IpProtocol::ICMPV6 if ip.src.is_ipv6() => self.receive_icmp(now, local, pool),
-            IpProtocol::IGMP if ip.src.is_ipv4() => {
-                let bytes = local.packet.linear().get(ip.offset..ip.end).unwrap_or_default();
-                match self.receive_igmp(now, iface, bytes) {
-                    Ok(()) => give(local.packet, pool),
-                    Err(reason) => self.refuse(iface, local.packet, reason, pool),
-                }
-            }
+            IpProtocol::IGMP if ip.src.is_ipv4() => match self.receive_igmp(now, &local) {
+                Ok(()) => give(local.packet, pool),
+                Err(reason) => self.refuse(iface, local.packet, reason, pool),
+            },
             IpProtocol::NO_NEXT_HEADER if ip.src.is_ipv6() => give(local.packet, pool),
             _ => {
                 self.counters.delivered += 1;

@@ -55,6 +55,8 @@ fn there_and_back() {
             [("0.0.0.0:53", "10.0.0.2:53"), ("[::]:53", "[fd00::2]:53"), ("[::]:53", "10.0.0.2:53")]
         {
             let mut w = World::new(LinkConfig { link, ..LinkConfig::default() });
+            // Nobody is asked for before the addresses are known to be nobody else's.
+            w.run(3_000);
             let (server, server_user) = bound(&mut w.b, listen);
             let family = if to.starts_with('[') { Family::V6 } else { Family::V4 };
             let (client, client_user) = w.a.open(SocketKind::Datagram, family);
@@ -209,17 +211,18 @@ fn a_group_for_which_the_loopback_has_no_room_is_not_joined() {
     let mut w = World::new(LinkConfig::default());
     let now = w.a.now;
     let others = (0..=255).map(|n| std::net::IpAddr::from([239, 1, 1, n]));
-    let joined: Vec<_> =
-        others.filter(|other| w.a.stack.net.join_group(now, IfaceId::LOOPBACK, *other)).collect();
+    let joined: Vec<_> = others
+        .filter(|other| w.a.stack.net.join_group(now, IfaceId::LOOPBACK, *other, None))
+        .collect();
     let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
     let group = "239.9.9.9".parse().unwrap();
     let refused = w.a.stack.join_group(now, id, group, Some(IfaceId(1)), None);
     assert_eq!(refused, Err(OptionError::TooMany));
-    assert!(!w.a.stack.net.leave_group(now, IfaceId(1), group), "nothing is left of it");
-    w.a.stack.net.leave_group(now, IfaceId::LOOPBACK, joined[0]);
+    assert!(!w.a.stack.net.leave_group(now, IfaceId(1), group, None), "nothing is left of it");
+    w.a.stack.net.leave_group(now, IfaceId::LOOPBACK, joined[0], None);
     w.a.stack.join_group(now, id, group, Some(IfaceId(1)), None).unwrap();
     w.a.close(id);
-    assert!(!w.a.stack.net.leave_group(now, IfaceId::LOOPBACK, group));
+    assert!(!w.a.stack.net.leave_group(now, IfaceId::LOOPBACK, group, None));
 }
 
 #[test]
