@@ -38,8 +38,8 @@ pub const ROUTER_PROBE_INTERVAL: Duration = Duration::from_secs(60);
 pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
 
 /// Bytes of memory for fragments that wait for others of their datagram, in all: Linux's `ipfrag_high_thresh`.
-/// Beyond it the source that has most datagrams in reassembly loses its oldest; counter
-/// `reassembly_full`.
+/// Beyond it the source that has most datagrams in reassembly loses its oldest, of those with a few each the one
+/// that was not heard of for longest; counter `reassembly_full`.
 pub const REASSEMBLY_BYTES_MAX: usize = 4 << 20;
 /// The same from one source: a quarter, so that who sends from one address leaves room for others. Beyond it
 /// the source loses its oldest datagram; counter `reassembly_source_full`.
