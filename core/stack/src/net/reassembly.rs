@@ -4,7 +4,7 @@
 //!   ranks, by how many datagrams a source has      its line, by when it was heard of last
 //!     64 ─► source ─► source                       oldest ─► … ─► youngest
 //!      ⋮        └───────────────────────────────────► datagram ─► datagram: pieces
-//!   1..8 ─► source ─► source ─► source
+//!   1..4 ─► source ─► source ─► source
 //! ```
 //!
 //! Anybody can send fragments in the name of anybody, so every limit is a price of making somebody lose
@@ -151,10 +151,11 @@ struct Deadline {
     key: Key,
 }
 
-/// Datagrams that a source may have without losing any for having more than others: somebody who needs as many
-/// sources as this divides the limit by is no worse off for the difference, and a host with a few fragmented
-/// datagrams under way is no worse off than one with one.
-const ALIKE_MAX: usize = 8;
+/// Datagrams that a source may have without losing any for having more than others. A host that has a few
+/// fragmented datagrams under way is no worse off than one with one; few enough that, however long its datagrams
+/// are, a dozen sources are needed to fill the memory with no more than these.
+const ALIKE_MAX: usize = 4;
+const _: () = assert!(REASSEMBLY_BYTES_MAX / (ALIKE_MAX * (65_575 + 2 * OVERHEAD)) >= 12);
 const RANKS: usize = REASSEMBLY_SOURCE_DATAGRAMS_MAX - ALIKE_MAX + 1;
 
 /// What a datagram costs besides its pieces: places in the tables, of which as many again may be free.
