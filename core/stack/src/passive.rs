@@ -17,9 +17,7 @@ use crate::limits;
 use crate::net::{IfaceId, Unreachable};
 use crate::rx::{Incoming, is_opening};
 use crate::slab::NONE;
-use crate::socket::{
-    HopLimits, Kind, Listener, News, PacketSettings, Promised, Settings, Socket, Stream,
-};
+use crate::socket::{Kind, Listener, News, PacketSettings, Promised, Settings, Socket, Stream};
 use crate::stack::{Stack, TimerOwner};
 use crate::timer::TimerId;
 use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
@@ -302,7 +300,7 @@ impl<H: Host> Stack<H> {
             connection: Some(Connection::accept(config, handshake, now)),
             recv,
             send,
-            packet: settings.packet,
+            packet: settings.packet.towards(flow.remote),
             iface,
             path: None,
             timer: TimerId::NONE,
@@ -571,11 +569,7 @@ impl<H: Host> Stack<H> {
 
     /// The settings of sockets on which nothing was set.
     pub(crate) fn default_settings(&self) -> Settings {
-        Settings {
-            tcp: self.config.tcp,
-            packet: PacketSettings { hops: HopLimits::default(), tos: 0, mss_max: 0 },
-            device: None,
-        }
+        Settings { tcp: self.config.tcp, packet: PacketSettings::default(), device: None }
     }
 
     pub(crate) fn timestamp_offset(&self, flow: &Flow) -> u32 {

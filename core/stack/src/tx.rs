@@ -143,7 +143,7 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
         //# TCP implementations SHOULD pass the current Differentiated Services field value without
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
-        let ip = ip_for(stream.packet.tos, stream.packet.hops.towards(stream.flow.remote));
+        let ip = ip_for(stream.packet.class, stream.packet.ttl);
         let flow = stream.flow;
         let route = self.paths.route(&path, &flow);
         let packet = segment_packet(&flow, outgoing, payload, pool);

@@ -174,6 +174,7 @@ impl Net {
         if addr::is_martian_destination(dst) {
             return Err(RouteError::BadDestination);
         }
+        let iface = iface.or_else(|| self.interface_of_source(src?, dst));
         let FirstHop { iface: out, next_hop, avoids } = self.first_hop(dst, iface)?;
         let interface = &self.ifaces[out.index()];
         let src = match src {
@@ -205,6 +206,21 @@ impl Net {
         }
     }
 
+    /// As on Linux, the source of a datagram to an IPv4 group or to 255.255.255.255 says where it goes, which
+    /// the destination does not: from 127.0.0.1 it stays on the host.
+    fn interface_of_source(&self, src: IpAddr, dst: IpAddr) -> Option<IfaceId> {
+        let anywhere = dst.is_ipv4() && dst.is_multicast() || is_limited_broadcast(dst);
+        let of_source = |iface: &&Interface| {
+            iface.address(src).is_some() || iface.is_loopback() && src.is_loopback()
+        };
+        self.ifaces.iter().find(of_source).filter(|_| anywhere).map(|iface| iface.id)
+    }
+
+    /// Whether `dst` is a broadcast address of some link of this host.
+    pub(crate) fn is_broadcast(&self, dst: IpAddr) -> bool {
+        is_limited_broadcast(dst) || self.ifaces.iter().any(|iface| iface.is_broadcast(dst))
+    }
+
     /// Out of which interface, and to which neighbour.
     fn first_hop(&self, dst: IpAddr, iface: Option<IfaceId>) -> Result<FirstHop, RouteError> {
         let on_link = dst.is_multicast() || addr::is_link_local(dst) || is_limited_broadcast(dst);
@@ -224,7 +240,9 @@ impl Net {
         first.map(|iface| direct(iface.id)).ok_or(RouteError::NoRoute)
     }
 
-    /// The address to send from to `dst` (RFC 6724).
+    /// The address to send from to `dst`: for IPv6 as RFC 6724 ranks them, for IPv4 as Linux does it, which
+    /// takes an address of the subnet that the next hop is in. Another subnet's might be filtered out by the
+    /// router, which expects it elsewhere.
     pub(super) fn source_for(
         &self,
         interface: &Interface,
@@ -240,12 +258,12 @@ impl Net {
             .filter(|(a, foreign)| !foreign || !addr::is_link_local(a.addr()))
             .map(|(a, foreign)| {
                 let deprecated = a.state == AddressState::Deprecated;
-                let rank = source_rank(a.addr(), dst, deprecated, foreign);
-                (rank, a.prefix.contains(next_hop), a.addr())
+                let near = a.prefix.contains(next_hop);
+                (source_rank(a.addr(), dst, deprecated, foreign, near), a.addr())
             })
             // The first of equals, in the order of the operator.
-            .reduce(|best, next| if (&next.0, next.1) > (&best.0, best.1) { next } else { best })
-            .map(|(_, _, addr)| addr)
+            .reduce(|best, next| if next.0 > best.0 { next } else { best })
+            .map(|(_, addr)| addr)
     }
 
     /// Longest IP packet in bytes that gets to `dst`, as far as is known.

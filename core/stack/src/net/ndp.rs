@@ -204,7 +204,7 @@ impl Net {
         let deprecated = |address: &Address| address.state == AddressState::Deprecated;
         let ranked = assigned.filter_map(|address| match address.addr() {
             IpAddr::V6(v6) => {
-                let rank = source_rank(v6.into(), target.into(), deprecated(address), false);
+                let rank = source_rank(v6.into(), target.into(), deprecated(address), false, false);
                 Some((rank, v6))
             }
             IpAddr::V4(_) => None,

@@ -232,9 +232,12 @@ impl Net {
     }
 
     fn is_group(&self, iface: IfaceId, dst: IpAddr) -> bool {
+        // What this host broadcasts on any link comes back to it over the loopback.
+        let looped = iface == IfaceId::LOOPBACK && !dst.is_loopback() && self.is_broadcast(dst);
         dst.is_multicast()
             || matches!(dst, IpAddr::V4(v4) if v4.is_broadcast())
             || self.ifaces[iface.index()].is_broadcast(dst)
+            || looped
     }
 
     /// Whether the addresses may be where they are, and the packet is for this host.

@@ -5,7 +5,7 @@
 //! Whether a router answers is known once, in `next_hops`, and not in each route through it: what a
 //! neighbour says costs the same however many routes there are.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv6Addr};
 
 use hashbrown::HashMap;
 use towpath_tcp::Instant;
@@ -295,13 +295,14 @@ fn network_bits(addr: IpAddr, len: u8) -> u128 {
 }
 
 /// How well `src` suits as a source for `dst`: the greater, the better (RFC 6724 §5, the rules
-/// that do not need the policy of an operator, in their order). `deprecated` and `other_iface` say
-/// what is known of the candidate.
+/// that do not need the policy of an operator, in their order). `deprecated`, `other_iface` and `near` say
+/// what is known of the candidate; `near`: the next hop is in its subnet.
 pub(super) fn source_rank(
     src: IpAddr,
     dst: IpAddr,
     deprecated: bool,
     other_iface: bool,
+    near: bool,
 ) -> impl Ord {
     let (src_scope, dst_scope) = (scope(src), scope(dst));
     //= https://www.rfc-editor.org/rfc/rfc6724#section-5
@@ -317,7 +318,10 @@ pub(super) fn source_rank(
         !deprecated,
         !other_iface,
         label(src) == label(dst),
+        // IPv4's addresses say nothing about where networks are: their common bits are chance.
+        src.is_ipv4() && near,
         common_prefix_len(src, dst),
+        near,
     )
 }
 
@@ -344,17 +348,12 @@ fn label(addr: IpAddr) -> u8 {
     }
 }
 
-/// Rule 8; beyond the 64 bits of a link's prefix equal bits mean nothing.
+/// Rule 8, for IPv6; beyond the 64 bits of a link's prefix equal bits mean nothing.
 fn common_prefix_len(a: IpAddr, b: IpAddr) -> u32 {
     match (a, b) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => common_v4(a, b),
         (IpAddr::V6(a), IpAddr::V6(b)) => common_v6(a, b).min(64),
         _ => 0,
     }
-}
-
-fn common_v4(a: Ipv4Addr, b: Ipv4Addr) -> u32 {
-    (a.to_bits() ^ b.to_bits()).leading_zeros()
 }
 
 fn common_v6(a: Ipv6Addr, b: Ipv6Addr) -> u32 {
@@ -462,7 +461,9 @@ mod tests {
     #[test]
     fn sources_are_ranked_by_scope_then_state_then_prefix() {
         let rank = |src: &str, dst: &str| {
-            source_rank(src.parse().unwrap(), dst.parse().unwrap(), false, false)
+            let dst = dst.parse().unwrap();
+            let src: Prefix = format!("{src}/24").parse().unwrap();
+            source_rank(src.addr(), dst, false, false, src.contains(dst))
         };
         assert!(rank("2001:db8::1", "2001:db8::2") > rank("fe80::1", "2001:db8::2"));
         assert!(rank("fe80::1", "fe80::2") > rank("2001:db8::1", "fe80::2"));
@@ -470,6 +471,7 @@ mod tests {
         assert!(rank("fd00::1", "fd00::2") > rank("2001:db8::1", "fd00::2"));
         assert!(rank("10.0.0.1", "10.0.0.2") > rank("192.168.0.1", "10.0.0.2"));
         let (src, dst) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
-        assert!(source_rank(src, dst, false, true) > source_rank(src, dst, true, false));
+        let rank = |deprecated, other| source_rank(src, dst, deprecated, other, false);
+        assert!(rank(false, true) > rank(true, false));
     }
 }

@@ -22,6 +22,7 @@ use crate::drop::DropReason;
 mod groups;
 mod neighbors;
 mod routers;
+mod sources;
 
 const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
 const MAC_B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
@@ -1402,8 +1403,18 @@ fn plausible() -> impl Strategy<Value = Vec<u8>> {
     ]);
     let ends = prop::sample::select(vec!["fe80::ff", "fd00::2", "::"]);
     let to = prop::sample::select(vec!["fd00::1", "ff02::1", "ff02::1:ff00:1"]);
+    let to_v4 = prop::sample::select(vec![
+        "10.0.0.1",
+        "10.0.0.255",
+        "255.255.255.255",
+        "224.0.0.1",
+        "239.1.2.3",
+        "10.0.0.9",
+        "127.0.0.1",
+    ]);
+    let to = (to, to_v4);
     (any::<bool>(), protocol, body, kind, any::<[u8; 4]>(), (ends, to, any::<bool>()))
-        .prop_map(|(v4, protocol, mut body, kind, noise, (src, dst, near))| {
+        .prop_map(|(v4, protocol, mut body, kind, noise, (src, (dst, dst_v4), near))| {
             let protocol = IpProtocol(protocol);
             if let Some(first) = body.first_mut() {
                 *first = kind;
@@ -1415,7 +1426,13 @@ fn plausible() -> impl Strategy<Value = Vec<u8>> {
                 if body.len() >= 8 && protocol == IpProtocol::ICMP {
                     icmpv4::fill_checksum(&mut body);
                 }
-                let mut packet = ipv4_packet("10.0.0.2", "10.0.0.1", protocol, &body);
+                if body.len() >= 8 && protocol == IpProtocol::IGMP {
+                    body[2..4].fill(0);
+                    let sum = towpath_wire::checksum::sum(&body, 0);
+                    body[2..4].copy_from_slice(&towpath_wire::checksum::finish(sum).to_be_bytes());
+                }
+                let mut packet = ipv4_packet("10.0.0.2", dst_v4, protocol, &body);
+                packet[8] = if near { 1 } else { 64 };
                 packet[6..8].copy_from_slice(&[noise[1] & 0x20, noise[2] & 3]);
                 packet[10..12].fill(0);
                 let sum =
@@ -1432,7 +1449,8 @@ fn plausible() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(ethertype, packet)| frame(MAC_A, MAC_B, ethertype, &packet))
 }
 
-/// Feeds frames and lets time pass; what is asked of the layer is only that it survives.
+/// Feeds frames and lets time pass: the layer survives, and nothing that strangers say takes away what the
+/// operator configured, or makes a table grow beyond its limit.
 fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
     let mut host = Host::new(MAC_A, &["10.0.0.1/24", "fd00::1/64"], |config| {
         config.link = link;
@@ -1463,6 +1481,17 @@ fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
     host.pass(Duration::from_secs(100));
     let counted = host.net.counters.iter().find(|(name, _)| *name == "received").unwrap().1;
     assert_eq!(counted, frames.len() as u64);
+    assert!(host.net.is_local(ip("10.0.0.1")));
+    let route = host.net.route(host.now, None, ip("10.0.0.2"), None).unwrap();
+    assert_eq!((route.iface, route.next_hop, route.src), (ETH, ip("10.0.0.2"), ip("10.0.0.1")));
+    let addresses = host.net.interfaces()[1].addresses();
+    assert!(addresses.len() <= limits::ADDRESSES_MAX);
+    let learnt = host.net.routes().filter(|route| route.origin == Origin::Router).count();
+    let routers = limits::ROUTERS_MAX * limits::ROUTER_ROUTES_MAX;
+    assert!(learnt <= routers + limits::ROUTER_PREFIXES_MAX);
+    assert!(host.net.neighbors().count() <= frames.len());
+    // Each was delivered, answered or dropped; nothing that came is still held.
+    assert_eq!(host.net.reassembly.next_timeout(), Instant::FAR);
 }
 
 proptest! {
