@@ -79,6 +79,7 @@ impl Engine {
                 SocketOption::UserTimeout(on.then(|| Duration::from_millis(ms)))
             }
             setting::TOS => SocketOption::Tos(value as u8),
+            setting::TRAFFIC_CLASS => SocketOption::TrafficClass(value as u8),
             setting::TTL => SocketOption::Ttl(NonZeroU8::new(value as u8)),
             setting::HOPS => SocketOption::UnicastHops(value.checked_sub(1).map(|hops| hops as u8)),
             setting::BROADCAST => SocketOption::Broadcast(on),
@@ -93,11 +94,14 @@ impl Engine {
             setting::MULTICAST_TTL => SocketOption::MulticastTtl(value as u8),
             setting::MULTICAST_HOPS => SocketOption::MulticastHops(value as u8),
             setting::MULTICAST_LOOP => SocketOption::MulticastLoop(on),
-            setting::RECVERR => {
+            setting::MULTICAST_LOOP_V6 => SocketOption::MulticastLoopV6(on),
+            // As on Linux, either one empties the queue for both.
+            setting::RECVERR | setting::RECVERR_V6 => {
                 if !on {
                     self.forget_reports(slot);
                 }
-                SocketOption::RecvErrors(on)
+                let v4 = what == setting::RECVERR;
+                if v4 { SocketOption::RecvErrors(on) } else { SocketOption::RecvErrorsV6(on) }
             }
             setting::RCVBUF => return self.set_recv_capacity(slot, clamp(value)),
             setting::SNDBUF => return self.set_send_capacity(slot, clamp(value)),
@@ -159,6 +163,7 @@ impl Engine {
             (setting::KEEPALIVE, u32::from(has_bit(shared, option_bit::KEEPALIVE))),
             (setting::USER_TIMEOUT, shared.user_timeout_ms.load(Relaxed)),
             (setting::TOS, shared.tos.load(Relaxed)),
+            (setting::TRAFFIC_CLASS, shared.tclass.load(Relaxed)),
             (setting::TTL, shared.ttl.load(Relaxed)),
             (setting::HOPS, shared.hops.load(Relaxed)),
         ];
@@ -342,23 +347,26 @@ impl Engine {
                 Ok(self.stack.set_option(id, SocketOption::MulticastAll(on))?)
             }
             (SOL_IP, IP_MULTICAST_IF) => {
-                let iface = self.interface_v4(data).map_err(no_such_address)?;
-                Ok(self.stack.set_option(id, SocketOption::MulticastInterface(iface))?)
+                // A struct in_addr, or behind the group in a struct ip_mreq or ip_mreqn.
+                let addr = array::<4>(data, if data.len() >= 8 { 4 } else { 0 })?;
+                let iface = self.interface_v4(addr, data).map_err(no_such_address)?;
+                let source = Some(Ipv4Addr::from(addr)).filter(|addr| !addr.is_unspecified());
+                Ok(self.stack.set_option(id, SocketOption::MulticastInterface(iface, source))?)
             }
             (SOL_IPV6, IPV6_MULTICAST_IF) => {
                 let iface = self.interface(int(data)?)?;
-                Ok(self.stack.set_option(id, SocketOption::MulticastInterface(iface))?)
+                Ok(self.stack.set_option(id, SocketOption::MulticastInterfaceV6(iface))?)
             }
             (SOL_IP, IP_ADD_MEMBERSHIP | IP_DROP_MEMBERSHIP) => {
                 let group = Ipv4Addr::from(array::<4>(data, 0)?).into();
-                let iface = self.interface_v4(data.get(4..).unwrap_or_default())?;
+                let iface = self.interface_v4(array::<4>(data, 4)?, data)?;
                 self.membership(now, id, request.b == IP_ADD_MEMBERSHIP, group, iface, None)
             }
             (SOL_IP, IP_ADD_SOURCE_MEMBERSHIP | IP_DROP_SOURCE_MEMBERSHIP) => {
                 let join = request.b == IP_ADD_SOURCE_MEMBERSHIP;
                 let group = Ipv4Addr::from(array::<4>(data, 0)?).into();
                 let source = Ipv4Addr::from(array::<4>(data, 8)?).into();
-                let iface = self.interface_v4(data.get(4..8).unwrap_or_default())?;
+                let iface = self.interface_v4(array::<4>(data, 4)?, &[])?;
                 self.membership(now, id, join, group, iface, Some(source))
             }
             (SOL_IP | SOL_IPV6, MCAST_JOIN_GROUP | MCAST_LEAVE_GROUP) => {
@@ -427,16 +435,15 @@ impl Engine {
         }
     }
 
-    /// From an interface's address, with its index after the address in a struct ip_mreqn.
-    fn interface_v4(&self, data: &[u8]) -> Result<Option<IfaceId>, Errno> {
-        if data.len() >= 8 {
-            let index = int(data.get(data.len() - 4..).unwrap_or_default())?;
-            if index != 0 {
-                return self.interface(index);
-            }
+    /// From an interface's address, or its index, if `request` is a struct ip_mreqn, which has one.
+    fn interface_v4(&self, addr: [u8; 4], request: &[u8]) -> Result<Option<IfaceId>, Errno> {
+        /// Where the index is: behind the group and the address.
+        const INDEX_AT: usize = 8;
+        let index = array::<4>(request, INDEX_AT).map_or(0, i32::from_ne_bytes);
+        if index != 0 {
+            return self.interface(index);
         }
-        // A bare struct in_addr, a struct ip_mreq without its group, or the rest of a struct ip_mreqn.
-        let addr = Ipv4Addr::from(array::<4>(data, 0)?);
+        let addr = Ipv4Addr::from(addr);
         if addr.is_unspecified() {
             return Ok(None);
         }

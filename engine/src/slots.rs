@@ -517,6 +517,7 @@ fn reset(slot: &Slot) {
         &slot.user_timeout_ms,
         &slot.linger,
         &slot.tos,
+        &slot.tclass,
         &slot.ttl,
         &slot.connect_asked,
         &slot.hops,
@@ -550,6 +551,7 @@ pub(crate) fn inherit(child: &Slot, listener: &Slot) {
         (&child.user_timeout_ms, &listener.user_timeout_ms),
         (&child.linger, &listener.linger),
         (&child.tos, &listener.tos),
+        (&child.tclass, &listener.tclass),
         (&child.ttl, &listener.ttl),
         (&child.hops, &listener.hops),
     ] {

@@ -130,6 +130,19 @@ pub fn shown(addr: RawAddr, family: u32) -> RawAddr {
     }
 }
 
+/// An address as a datagram of a socket of `family` names it. Unlike [`shown`], 0.0.0.0 remains an IPv4
+/// address: it means 127.0.0.1, and `::` means `::1`.
+pub fn sent_to(addr: RawAddr, family: u32) -> RawAddr {
+    let any_v4 = u32::from(addr.family) == INET && addr.ip[..4] == [0; 4];
+    let shown = shown(addr, family);
+    if family == INET6 && any_v4 {
+        let mut ip = [0; 16];
+        ip[..12].copy_from_slice(&V4_MAPPED);
+        return RawAddr { ip, ..shown };
+    }
+    shown
+}
+
 /// The address of a socket's own end.
 pub fn local(slot: &Slot) -> RawAddr {
     shown(slot.local.load(), slot.family.load(Relaxed))
@@ -173,6 +186,10 @@ mod tests {
         let mapped = shown(v4, INET6);
         assert_eq!(mapped, RawAddr::new("[::ffff:10.1.2.3]:80".parse().unwrap()));
         assert_eq!(shown(mapped, INET), v4);
+        let any = RawAddr::new("0.0.0.0:80".parse().unwrap());
+        assert_eq!(shown(any, INET6), RawAddr::new("[::]:80".parse().unwrap()));
+        assert_eq!(sent_to(any, INET6), RawAddr::new("[::ffff:0.0.0.0]:80".parse().unwrap()));
+        assert_eq!((sent_to(any, INET), sent_to(v4, INET6)), (any, mapped));
         let any = shown(RawAddr::default(), INET6);
         assert_eq!(any, RawAddr::new("[::]:0".parse().unwrap()));
     }

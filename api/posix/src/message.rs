@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use towpath_shm::layout::{DatagramHeader, RawAddr, option_bit};
+use towpath_shm::layout::{DatagramHeader, Kind, RawAddr, option_bit};
 
 use crate::errno::fail;
 use crate::socket::Handle;
@@ -362,7 +362,11 @@ fn write_control(handle: &Handle, header: &DatagramHeader, out: &mut ControlWrit
         let ip = if v6_socket { &shown.ip[12..] } else { &shown.ip[..4] };
         // The address to answer from: of a group or a broadcast, the interface's.
         let own = interface::answering(ip, header.ifindex);
-        let own = own.as_ref().map_or(ip, |own| &own[..4]);
+        let own = match handle.kind() {
+            // Linux does not look it up for echo sockets.
+            Kind::Echo => &[0; 4],
+            _ => own.as_ref().map_or(ip, |own| &own[..4]),
+        };
         let info = [&header.ifindex.to_ne_bytes()[..], own, ip].concat();
         out.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
     }

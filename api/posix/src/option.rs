@@ -64,6 +64,13 @@ pub unsafe fn getsockopt(
     if name == libc::SO_BINDTODEVICE && level == libc::SOL_SOCKET && too_short(&bytes, room) {
         return fail(libc::EINVAL);
     }
+    let bytes = match <[u8; 4]>::try_from(&bytes[..]).map(i32::from_ne_bytes) {
+        // ip_getsockopt: into less room than an int's, a byte that says it all.
+        Ok(value @ 0..=255) if is_byte_enough(level, name) && (1..4).contains(&room) => {
+            vec![value as u8]
+        }
+        _ => bytes,
+    };
     let n = bytes.len().min(room as usize);
     // SAFETY: the caller's promise; n is at most what there is room for.
     unsafe {
@@ -101,11 +108,15 @@ pub unsafe fn setsockopt(
         // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts(value.cast(), len as usize) }
     };
+    if bytes.is_empty() && wants_a_byte(level, name) {
+        return fail(libc::EINVAL);
+    }
     match option.effect {
         Effect::Engine | Effect::EngineSet => engine_set(&handle, level, name, bytes),
         Effect::Asked { .. } => {
-            engine_set(&handle, level, name, bytes)?;
-            remember(handle.socket, level, name, int_of(level, bytes)?);
+            let value = int_of(level, bytes)?;
+            engine_set(&handle, level, name, &value.to_ne_bytes())?;
+            remember(handle.socket, level, name, value);
             Ok(())
         }
         Effect::Special => {
@@ -274,13 +285,34 @@ fn foreign(handle: &Handle, level: i32, errno: Errno) -> Errno {
     }
 }
 
-/// An int option's value; the IP level takes a single byte too, as Linux does.
+/// An int option's value; the IP level takes a single byte too, and nothing for 0, as Linux does.
 fn int_of(level: i32, bytes: &[u8]) -> Result<i32> {
     match *bytes {
         [a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
         [a, ..] if level == libc::IPPROTO_IP => Ok(i32::from(a)),
+        [] if level == libc::IPPROTO_IP => Ok(0),
         _ => fail(libc::EINVAL),
     }
+}
+
+/// Options of the IP level that do not take nothing for 0.
+fn wants_a_byte(level: i32, name: i32) -> bool {
+    level == libc::IPPROTO_IP
+        && matches!(
+            name,
+            libc::IP_TTL
+                | libc::IP_MULTICAST_TTL
+                | libc::IP_MULTICAST_LOOP
+                | libc::IP_MULTICAST_ALL
+                | libc::IP_FREEBIND
+                | libc::IP_TRANSPARENT
+                | libc::IP_MINTTL
+        )
+}
+
+/// Whether getsockopt gives a byte where there is no room for an int: at the IP level, but for an address.
+fn is_byte_enough(level: i32, name: i32) -> bool {
+    level == libc::IPPROTO_IP && name != libc::IP_MULTICAST_IF
 }
 
 fn check_range(value: i32, least: i32, most: i32) -> Result<()> {

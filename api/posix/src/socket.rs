@@ -276,7 +276,11 @@ pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t
     if v6_only && address::is_mapped(&addr) {
         return fail(libc::ENETUNREACH);
     }
-    let addr = if addr.family == 0 { addr } else { address::shown(addr, family) };
+    let addr = match handle.kind() {
+        _ if addr.family == 0 => addr,
+        Kind::Datagram | Kind::Echo => address::sent_to(addr, family),
+        _ => address::shown(addr, family),
+    };
     match handle.kind() {
         Kind::Stream | Kind::Listener if addr.family == 0 => disconnect(&handle),
         Kind::Stream => connect_stream(&handle, addr),
@@ -348,12 +352,13 @@ pub fn shutdown(fd: i32, how: i32) -> Result<()> {
         Kind::Stream => is_open_stream(handle.slot),
         _ => seen & flags::CONNECTED != 0,
     };
-    if !connected {
+    if !connected && handle.is_tcp() {
         return fail(libc::ENOTCONN);
     }
     handle.change(|slot| slot.shut.fetch_or(bits, Relaxed))?;
     handle.client.socket_command(handle.socket, op::SHUTDOWN, bits, 0);
-    Ok(())
+    // As on Linux, which shuts a datagram socket down without a peer too: who waits at it wakes up.
+    if connected { Ok(()) } else { fail(libc::ENOTCONN) }
 }
 
 /// getsockname(2).

@@ -260,12 +260,14 @@ fn wait_for_memory<T>(
     }
     let patience =
         Patience { nonblocking: false, deadline: Some(Deadline::after(MEMORY_PATIENCE)) };
-    // The answer may be that there is none.
-    let mut once = || match attempt() {
-        Err(Error::WouldBlock) if !stream::lacks_memory(handle.client, handle.socket) => {
-            Err(Error::Refused(libc::EAGAIN))
+    // The answer may be that there is none. Memory that comes after an attempt that lacked it is for the next
+    // attempt.
+    let mut once = || {
+        let lacked = stream::lacks_memory(handle.client, handle.socket);
+        match attempt() {
+            Err(Error::WouldBlock) if !lacked => Err(Error::Refused(libc::EAGAIN)),
+            result => result,
         }
-        result => result,
     };
     match handle.blocking(patience, &mut once) {
         Err(Errno(libc::EINTR)) => Ok(once()?),
@@ -384,7 +386,7 @@ fn datagram_header(
         Some(addr) if bits & option_bit::BROADCAST == 0 && interface::is_broadcast(&addr) => {
             return fail(libc::EACCES);
         }
-        Some(addr) => address::shown(addr, family),
+        Some(addr) => address::sent_to(addr, family),
     };
     let named = control.local.family != 0 || control.ifindex != 0;
     if named && !crate::option::may_use_any_address(handle) {
@@ -394,7 +396,7 @@ fn datagram_header(
         control.segment_size.unwrap_or_else(|| crate::option::segment_size(handle.socket));
     // As they are now: the engine may hear of a later setting before it sends.
     let tos = match control.tos {
-        DatagramHeader::DEFAULT => handle.slot.tos.load(Relaxed) as u16,
+        DatagramHeader::DEFAULT => class_towards(handle, &remote),
         tos => tos,
     };
     let ttl = match control.ttl {
@@ -417,14 +419,27 @@ fn datagram_header(
 /// IP_TTL or IPV6_UNICAST_HOPS, as the address's family has it. Not to groups: the engine alone knows what
 /// counts for them.
 fn ttl_towards(handle: &Handle, remote: &RawAddr) -> u16 {
-    let remote = if remote.family == 0 { handle.slot.remote.load() } else { *remote };
-    let set = match remote.to_socket_addr().map(|addr| addr.ip().to_canonical()) {
+    let set = match towards(handle, remote) {
         Some(ip) if ip.is_multicast() => None,
         Some(IpAddr::V4(_)) => Some(handle.slot.ttl.load(Relaxed)).filter(|ttl| *ttl != 0),
         Some(IpAddr::V6(_)) => handle.slot.hops.load(Relaxed).checked_sub(1),
         None => None,
     };
     set.map_or(DatagramHeader::DEFAULT, |ttl| ttl as u16)
+}
+
+/// IP_TOS or IPV6_TCLASS, as the address's family has it.
+fn class_towards(handle: &Handle, remote: &RawAddr) -> u16 {
+    match towards(handle, remote) {
+        Some(IpAddr::V6(_)) => handle.slot.tclass.load(Relaxed) as u16,
+        _ => handle.slot.tos.load(Relaxed) as u16,
+    }
+}
+
+/// Where a datagram goes: to the address that it names, or to the peer.
+fn towards(handle: &Handle, remote: &RawAddr) -> Option<IpAddr> {
+    let remote = if remote.family == 0 { handle.slot.remote.load() } else { *remote };
+    remote.to_socket_addr().map(|addr| addr.ip().to_canonical())
 }
 
 fn with_len(header: DatagramHeader, len: usize) -> Result<DatagramHeader> {

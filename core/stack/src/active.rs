@@ -173,7 +173,7 @@ impl<H: Host> Stack<H> {
             connection: Some(Connection::connect(config, iss, self.timestamp_offset(&flow), now)),
             recv,
             send,
-            packet: settings.packet,
+            packet: settings.packet.towards(flow.remote),
             iface,
             path: Some(path),
             timer: TimerId::NONE,
@@ -201,13 +201,14 @@ impl<H: Host> Stack<H> {
             }
             Err(_) => (576, 1500),
         };
+        let packet = settings.packet.towards(flow.remote);
         Config {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
             //# The MSS value to be sent in an MSS Option must be less than or equal to: MMS_R - 20
             //# where MMS_R is the maximum size for a transport-layer message that can be received
             //# (and reassembled at the IP layer) (MUST-67).
-            mss_recv: settings.packet.limit(mss_for(link_mtu, flow)),
-            mss_send_max: settings.packet.limit(mss_for(path_mtu, flow)),
+            mss_recv: packet.limit(mss_for(link_mtu, flow)),
+            mss_send_max: packet.limit(mss_for(path_mtu, flow)),
             mss_default: if flow.local.is_ipv4() { 536 } else { 1220 },
             ..settings.tcp
         }

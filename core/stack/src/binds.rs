@@ -123,22 +123,42 @@ struct Group {
     hash: u64,
     addr: BindAddr,
     port: u16,
-    members: Vec<u32>,
+    members: Vec<Member>,
     /// Those bound to a device, which come before the others.
-    on_device: Vec<(u32, IfaceId)>,
+    on_device: Vec<(Member, IfaceId)>,
+}
+
+/// One that takes packets, in the order of binding.
+#[derive(Debug, Clone, Copy)]
+struct Member {
+    socket: u32,
+    /// SO_REUSEPORT: it shares with all others that have it.
+    shares: bool,
+}
+
+/// Who of those that are bound alike takes a packet. As on Linux it is the last one bound, which
+/// SO_REUSEADDR allowed to take the place of the others; if it has SO_REUSEPORT, `pick` chooses among those
+/// that have.
+fn choose(members: impl DoubleEndedIterator<Item = Member> + Clone, pick: usize) -> Option<u32> {
+    let last = members.clone().next_back()?;
+    if !last.shares {
+        return Some(last.socket);
+    }
+    let mut sharing = members.filter(|member| member.shares);
+    let n = pick % sharing.clone().count();
+    sharing.nth(n).map(|member| member.socket)
 }
 
 impl Group {
     #[inline]
     fn choose(&self, iface: IfaceId, pick: usize) -> Option<u32> {
         if !self.on_device.is_empty() {
-            let here = || self.on_device.iter().filter(|&&(_, device)| device == iface);
-            if let Some(n) = pick.checked_rem(here().count()) {
-                return here().nth(n).map(|&(member, _)| member);
+            let here = self.on_device.iter().filter(|(_, device)| *device == iface);
+            if let Some(socket) = choose(here.map(|(member, _)| *member), pick) {
+                return Some(socket);
             }
         }
-        let n = pick.checked_rem(self.members.len())?;
-        self.members.get(n).copied()
+        choose(self.members.iter().copied(), pick)
     }
 }
 
@@ -264,14 +284,22 @@ impl Binds {
     }
 
     /// From now on the socket takes packets for `addr` and `port`.
-    pub fn receive(&mut self, addr: BindAddr, port: u16, socket: u32, device: Option<IfaceId>) {
+    pub fn receive(
+        &mut self,
+        addr: BindAddr,
+        port: u16,
+        socket: u32,
+        device: Option<IfaceId>,
+        sharing: Sharing,
+    ) {
         let hash = self.hash(addr, port);
         let entry = self.groups.entry(hash, |g| g.addr == addr && g.port == port, |g| g.hash);
         let (members, on_device) = (Vec::new(), Vec::new());
         let group = entry.or_insert(Group { hash, addr, port, members, on_device }).into_mut();
+        let member = Member { socket, shares: sharing.reuse_port };
         match device {
-            None => group.members.push(socket),
-            Some(device) => group.on_device.push((socket, device)),
+            None => group.members.push(member),
+            Some(device) => group.on_device.push((member, device)),
         }
     }
 
@@ -283,8 +311,8 @@ impl Binds {
             return;
         };
         let group = entry.get_mut();
-        group.members.retain(|&member| member != socket);
-        group.on_device.retain(|&(member, _)| member != socket);
+        group.members.retain(|member| member.socket != socket);
+        group.on_device.retain(|(member, _)| member.socket != socket);
         if group.members.is_empty() && group.on_device.is_empty() {
             entry.remove();
         }
@@ -292,7 +320,7 @@ impl Binds {
 
     /// The socket that takes a packet for `addr` and `port` that came in on `iface`: one bound to the
     /// address before those bound to its family before those bound to everything; among equals one bound
-    /// to the device; `pick` chooses among those that share.
+    /// to the device; of several the last one bound, or `pick` chooses among those that share.
     #[inline]
     pub fn receiver(&self, addr: IpAddr, port: u16, iface: IfaceId, pick: usize) -> Option<u32> {
         self.candidates(addr, port).find_map(|group| group.choose(iface, pick))
@@ -302,8 +330,8 @@ impl Binds {
     /// (multicast).
     pub fn all_receivers(&self, addr: IpAddr, port: u16) -> impl Iterator<Item = u32> + '_ {
         self.candidates(addr, port).flat_map(|group| {
-            let on_device = group.on_device.iter().map(|&(member, _)| member);
-            on_device.chain(group.members.iter().copied())
+            let on_device = group.on_device.iter().map(|(member, _)| member);
+            on_device.chain(&group.members).map(|member| member.socket)
         })
     }
 
@@ -401,17 +429,37 @@ mod tests {
     fn the_most_specific_bind_receives() {
         let mut binds = Binds::new(Key(0, 0));
         let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), "2001:db8::1".parse().unwrap());
-        binds.receive(AnyDual, 53, 1, None);
+        binds.receive(AnyDual, 53, 1, None, PLAIN);
         assert_eq!(binds.receiver(v4, 53, ETH, 7), Some(1));
         assert_eq!(binds.receiver(v6, 53, ETH, 7), Some(1));
-        binds.receive(AnyV4, 53, 2, None);
+        binds.receive(AnyV4, 53, 2, None, PLAIN);
         assert_eq!(binds.receiver(v4, 53, ETH, 7), Some(2));
-        binds.receive(Ip(v4), 53, 3, None);
+        binds.receive(Ip(v4), 53, 3, None, PLAIN);
         assert_eq!(binds.receiver(v4, 53, ETH, 7), Some(3));
         assert_eq!(binds.all_receivers(v4, 53).collect::<Vec<_>>(), [3, 2, 1]);
         assert_eq!(binds.receiver(v4, 54, ETH, 7), None);
         binds.stop_receiving(AnyDual, 53, 1);
         assert_eq!(binds.receiver(v6, 53, ETH, 7), None);
+    }
+
+    #[test]
+    fn the_last_one_bound_takes_what_comes_unless_it_shares() {
+        let mut binds = Binds::new(Key(0, 0));
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let taker = |binds: &Binds, pick| binds.receiver(v4, 53, ETH, pick);
+        for socket in 1..=3 {
+            binds.receive(AnyV4, 53, socket, None, ADDR);
+            assert!((0..5).all(|pick| taker(&binds, pick) == Some(socket)));
+        }
+        binds.stop_receiving(AnyV4, 53, 3);
+        assert!((0..5).all(|pick| taker(&binds, pick) == Some(2)));
+        binds.receive(AnyV4, 53, 4, None, PORT);
+        binds.receive(AnyV4, 53, 5, None, PORT);
+        let taken: Vec<_> = (0..4).filter_map(|pick| taker(&binds, pick)).collect();
+        assert_eq!(taken, [4, 5, 4, 5]);
+        binds.receive(AnyV4, 53, 6, Some(ETH), ADDR);
+        binds.receive(AnyV4, 53, 7, Some(ETH), ADDR);
+        assert_eq!(taker(&binds, 0), Some(7));
     }
 
     #[test]
@@ -429,10 +477,10 @@ mod tests {
         assert!(binds.conflicts(53, &holder(2, Some(ETH))));
         assert!(binds.conflicts(53, &holder(2, None)));
         assert!(!binds.conflicts(53, &holder(2, Some(IfaceId::LOOPBACK))));
-        binds.receive(AnyV4, 53, 1, Some(ETH));
+        binds.receive(AnyV4, 53, 1, Some(ETH), PLAIN);
         assert_eq!(binds.receiver(v4, 53, ETH, 0), Some(1));
         assert_eq!(binds.receiver(v4, 53, IfaceId::LOOPBACK, 0), None);
-        binds.receive(AnyV4, 53, 2, None);
+        binds.receive(AnyV4, 53, 2, None, PLAIN);
         assert_eq!(binds.receiver(v4, 53, ETH, 1), Some(1));
         assert_eq!(binds.receiver(v4, 53, IfaceId::LOOPBACK, 1), Some(2));
         binds.stop_receiving(AnyV4, 53, 1);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_pool::{Pool, Protocol, Segmentation};
 use towpath_ring::Payload;
 use towpath_tcp::Instant;
-use towpath_wire::{IpProtocol, udp};
+use towpath_wire::{IpProtocol, addr, udp};
 
 use crate::active::{Table, canonical, loopback_if_unspecified, on_device, scope_of};
 use crate::error::{ConnectError, SendError};
@@ -15,7 +15,9 @@ use crate::host::{
 };
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
 use crate::net::{self, EchoOut, IfaceId, Ip, Route};
-use crate::socket::{Bound, CachedRoute, Datagram, HopLimits, Kind, Membership};
+use crate::socket::{
+    Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, Membership, MulticastOut,
+};
 use crate::stack::Stack;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
@@ -36,15 +38,16 @@ impl Datagram {
             echo,
             peer: None,
             hops: HopLimits::default(),
-            tos: 0,
+            classes: Classes::default(),
             device: None,
             multicast_ttl: MULTICAST_TTL_DEFAULT,
             multicast_hops: MULTICAST_TTL_DEFAULT,
-            multicast_iface: None,
-            multicast_loop: true,
+            multicast_v4: MulticastOut::default(),
+            multicast_v6: MulticastOut::default(),
             multicast_all: true,
             broadcast: false,
             recv_errors: false,
+            recv_errors_v6: false,
             dont_fragment: false,
             memberships: Vec::new(),
             route: None,
@@ -78,9 +81,25 @@ impl Datagram {
         }
     }
 
+    /// How it sends to groups of `remote`'s family.
+    fn multicast_towards(&self, remote: IpAddr) -> &MulticastOut {
+        if remote.is_ipv4() { &self.multicast_v4 } else { &self.multicast_v6 }
+    }
+
     /// Where it sends to `remote` when neither a message nor a scope says so.
     fn way_to(&self, remote: IpAddr) -> Option<IfaceId> {
-        self.device.or(self.multicast_iface.filter(|_| remote.is_multicast()))
+        let iface = self.multicast_towards(remote).iface;
+        self.device.or(iface.filter(|_| remote.is_multicast()))
+    }
+
+    /// The address that it sends to `remote` from when nothing else says so; as a rule the route does.
+    fn source_towards(&self, remote: IpAddr) -> Option<IpAddr> {
+        self.multicast_towards(remote).source.filter(|_| remote.is_multicast())
+    }
+
+    /// Whether it hears what becomes of its datagrams to `remote`.
+    pub(crate) fn hears_errors_of(&self, remote: IpAddr) -> bool {
+        if remote.is_ipv4() { self.recv_errors } else { self.recv_errors_v6 }
     }
 }
 
@@ -107,14 +126,14 @@ impl<H: Host> Stack<H> {
         let (family, bound, echo) =
             (socket.family, socket.bound.as_deref().copied(), datagram.echo);
         let may_broadcast = datagram.broadcast;
-        let (device, way) =
-            (datagram.device, datagram.way_to(loopback_if_unspecified(remote.ip())));
         let remote = canonical(remote, family).ok_or(ConnectError::Invalid)?;
         let remote_ip = loopback_if_unspecified(remote.ip());
+        let (device, way) = (datagram.device, datagram.way_to(remote_ip));
+        let group_source = datagram.source_towards(remote_ip);
         let scope = on_device(scope_of(&remote), device).ok_or(ConnectError::Invalid)?;
         let source = bound.as_ref().and_then(Bound::source);
-        let from = source.filter(|ip| !ip.is_multicast());
-        let from = from.or(source_of_group(&self.net, remote_ip, way));
+        let from = source.filter(|ip| addr::is_unicast(*ip) && !self.net.is_broadcast(*ip));
+        let from = from.or(group_source);
         let route = self.net.route(now, from, remote_ip, scope.or(way))?;
         if route.broadcast && !may_broadcast {
             return Err(ConnectError::Forbidden);
@@ -155,7 +174,8 @@ impl<H: Host> Stack<H> {
         let table = datagram.table();
         self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
         let device = datagram.device;
-        self.binds_mut(table).receive(bound.addr, bound.port, index, device);
+        let sharing = bound.options.sharing();
+        self.binds_mut(table).receive(bound.addr, bound.port, index, device, sharing);
     }
 
     /// Sends one datagram (or with `segment_size` several) now. Binds the socket when it is not.
@@ -186,7 +206,7 @@ impl<H: Host> Stack<H> {
         }
         let sent = self.send_udp(now, &target, payload, out.segment_size, pool);
         match sent {
-            Ok(()) if self.has_members_here(&target) => {
+            Ok(()) if self.is_heard_here(&target) => {
                 // The link has it: what becomes of the copy is no longer the sender's concern. One for
                 // which the loopback queue has no room is counted there.
                 let _ = self.send_udp(now, &target.with_loop(), payload, out.segment_size, pool);
@@ -197,17 +217,21 @@ impl<H: Host> Stack<H> {
         sent
     }
 
-    /// Whether a datagram that went to a group comes back to members on this host.
-    fn has_members_here(&self, target: &Target) -> bool {
-        target.looped
-            && target.route.iface != IfaceId::LOOPBACK
-            && self.net.is_member(IfaceId::LOOPBACK, target.flow.remote)
+    /// Whether a datagram that went to a group or a broadcast address comes back to sockets of this host.
+    fn is_heard_here(&self, target: &Target) -> bool {
+        let Flow { remote, remote_port, .. } = target.flow;
+        let is_heard = || match remote.is_multicast() {
+            true => self.net.is_member(IfaceId::LOOPBACK, remote),
+            false => self.udp_binds.all_receivers(remote, remote_port).next().is_some(),
+        };
+        target.looped && target.route.iface != IfaceId::LOOPBACK && is_heard()
     }
 
     /// As Linux does, for those who ask (IP_RECVERR) how long a datagram may be.
     fn report_too_long(&mut self, index: u32, target: &Target) {
         let Some(socket) = self.sockets.get(index) else { return };
-        if !matches!(&socket.kind, Kind::Datagram(datagram) if datagram.recv_errors) {
+        let remote = target.flow.remote;
+        if !matches!(&socket.kind, Kind::Datagram(datagram) if datagram.hears_errors_of(remote)) {
             return;
         }
         let reason = SocketError::MessageTooBig(target.route.mtu);
@@ -280,10 +304,9 @@ impl<H: Host> Stack<H> {
             return Err(SendError::Invalid);
         }
         let source = out.local.or(datagram.peer.map(|peer| peer.local)).or(bound.source());
-        let source = source.filter(|ip| !ip.is_multicast() && !ip.is_unspecified());
-        let multicast = remote.is_multicast();
+        let source = source.filter(|ip| addr::is_unicast(*ip) && !self.net.is_broadcast(*ip));
         let way = datagram.way_to(remote);
-        let source = source.or(source_of_group(&self.net, remote, way));
+        let source = source.or(datagram.source_towards(remote));
         let iface = out.iface.or(scope).or(way);
         let route = cached_route(&self.net, now, &mut datagram.route, source, remote, iface)?;
         if route.broadcast && !datagram.broadcast {
@@ -292,11 +315,16 @@ impl<H: Host> Stack<H> {
         let local = source.unwrap_or(route.src);
         let ip = udp_ip(
             out.ttl.or(datagram.ttl_towards(remote)),
-            out.tos.unwrap_or(datagram.tos),
+            out.tos.unwrap_or(datagram.classes.towards(remote)),
             datagram.dont_fragment,
         );
         let flow = Flow { local, remote, local_port: bound.port, remote_port };
-        Ok(Target { flow, route, ip, looped: multicast && datagram.multicast_loop })
+        let looped = if remote.is_multicast() {
+            datagram.multicast_towards(remote).looped
+        } else {
+            route.broadcast
+        };
+        Ok(Target { flow, route, ip, looped })
     }
 
     fn send_udp(
@@ -400,14 +428,6 @@ impl Target {
 
 fn udp_ip(ttl: Option<u8>, tos: u8, dont_fragment: bool) -> Ip {
     Ip { protocol: IpProtocol::UDP.0, ttl, tos, dont_fragment, flow_label: 0 }
-}
-
-/// The address that datagrams to a group are sent from when the interface is given.
-fn source_of_group(net: &net::Net, group: IpAddr, iface: Option<IfaceId>) -> Option<IpAddr> {
-    let iface = iface.filter(|_| group.is_multicast())?;
-    let addresses = net.interfaces().get(iface.index())?.addresses();
-    let usable = addresses.iter().filter(|address| address.is_usable());
-    usable.map(|address| address.addr()).find(|addr| addr.is_ipv4() == group.is_ipv4())
 }
 
 /// The route of the last datagram, if this one goes the same way and nothing has changed.

@@ -76,17 +76,15 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Whether a datagram to a group comes back over loopback that went out of `device`, which its source
-    /// tells.
+    /// Whether a datagram to a group or a broadcast address comes back over loopback that went out of
+    /// `device`, which its source tells.
     fn is_looped(&self, device: Option<IfaceId>, meta: &DatagramMeta) -> bool {
         let sent_from = |device: IfaceId| {
             let interface = self.net.interfaces().get(device.index());
             let mut addresses = interface.map_or(&[][..], |i| i.addresses()).iter();
             addresses.any(|address| address.addr() == meta.remote.ip())
         };
-        meta.iface == IfaceId::LOOPBACK
-            && meta.local.ip().is_multicast()
-            && device.is_some_and(sent_from)
+        meta.iface == IfaceId::LOOPBACK && device.is_some_and(sent_from)
     }
 
     /// An answer to a ping of ours.

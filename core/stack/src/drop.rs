@@ -78,6 +78,8 @@ drop_reasons! {
     FrameUnknown = "frame_unknown",
     /// ARP or neighbour discovery message that is malformed or fails its validity checks.
     NeighborMalformed = "neighbor_malformed",
+    /// An ARP answer that says otherwise than one a moment ago.
+    NeighborContradicted = "neighbor_contradicted",
     /// IP header malformed: version, lengths, options, extension headers.
     IpMalformed = "ip_malformed",
     /// IPv4 header checksum does not match.

@@ -96,7 +96,7 @@ impl<H: Host> Stack<H> {
     ) -> bool {
         let Some(socket) = self.sockets.get(index) else { return false };
         let Kind::Datagram(datagram) = &socket.kind else { return false };
-        let (user, all) = (socket.user, datagram.recv_errors);
+        let (user, all) = (socket.user, datagram.hears_errors_of(error.dst));
         let told = match error.kind {
             IcmpErrorKind::TooBig { mtu } => {
                 self.learn_path_mtu(now, error);

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Instant, State};
-use towpath_wire::addr;
 
 use crate::active::{Table, canonical};
 use crate::binds::{BindAddr, Holder};
@@ -103,7 +102,7 @@ impl<H: Host> Stack<H> {
         let binds = self.binds_mut(table);
         binds.hold(port, holder);
         if table != Table::Tcp {
-            binds.receive(bind_addr, port, index, device);
+            binds.receive(bind_addr, port, index, device, sharing);
         }
         let bound = Bound { addr: bind_addr, port, options };
         if let Some(socket) = self.sockets.get_mut(index) {
@@ -130,8 +129,15 @@ impl<H: Host> Stack<H> {
         if family == Family::V6 && ip.is_ipv4() && options.v6_only {
             return Err(BindError::Invalid);
         }
-        let group = table == Table::Udp && !addr::is_unicast(ip);
-        if options.free_bind || group || self.net.is_local(ip) {
+        // Groups and broadcast addresses are UDP's to hear. An echo socket has one address, or any.
+        let group = ip.is_multicast() || self.net.is_broadcast(ip);
+        match table {
+            Table::Udp if group => return Ok(BindAddr::Ip(ip)),
+            Table::Echo if ip.is_multicast() && ip.is_ipv6() => return Err(BindError::Invalid),
+            Table::Echo if group => return Err(BindError::AddrNotAvailable),
+            _ => {}
+        }
+        if options.free_bind || self.net.is_local(ip) {
             return Ok(BindAddr::Ip(ip));
         }
         Err(BindError::AddrNotAvailable)
@@ -178,7 +184,8 @@ impl<H: Host> Stack<H> {
         if let Some(holder) = self.tcp_binds.holder_mut(bound.port, index) {
             holder.listening = true;
         }
-        self.tcp_binds.receive(bound.addr, bound.port, index, device);
+        let sharing = bound.options.sharing();
+        self.tcp_binds.receive(bound.addr, bound.port, index, device, sharing);
         Ok(())
     }
 

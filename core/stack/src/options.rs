@@ -1,6 +1,6 @@
 //! Options of sockets that change while they live.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU8;
 use std::time::Duration;
 
@@ -45,8 +45,10 @@ pub enum SocketOption {
     Ttl(Option<NonZeroU8>),
     /// IPV6_UNICAST_HOPS; `None`: the default.
     UnicastHops(Option<u8>),
-    /// IP_TOS or IPV6_TCLASS.
+    /// IP_TOS.
     Tos(u8),
+    /// IPV6_TCLASS.
+    TrafficClass(u8),
     /// SO_BROADCAST.
     Broadcast(bool),
     /// IP_MTU_DISCOVER: true refuses datagrams longer than the path MTU, false fragments them.
@@ -55,12 +57,18 @@ pub enum SocketOption {
     MulticastTtl(u8),
     /// IPV6_MULTICAST_HOPS, likewise.
     MulticastHops(u8),
-    /// IP_MULTICAST_IF or IPV6_MULTICAST_IF.
-    MulticastInterface(Option<IfaceId>),
-    /// IP_MULTICAST_LOOP or IPV6_MULTICAST_LOOP.
+    /// IP_MULTICAST_IF: an interface, and an address of it to send from if one was named.
+    MulticastInterface(Option<IfaceId>, Option<Ipv4Addr>),
+    /// IPV6_MULTICAST_IF.
+    MulticastInterfaceV6(Option<IfaceId>),
+    /// IP_MULTICAST_LOOP.
     MulticastLoop(bool),
-    /// IP_RECVERR and IPV6_RECVERR: what comes back is told to [`Host::datagram_error`], all of it.
+    /// IPV6_MULTICAST_LOOP.
+    MulticastLoopV6(bool),
+    /// IP_RECVERR: what comes back of IPv4 datagrams is told to [`Host::datagram_error`], all of it.
     RecvErrors(bool),
+    /// IPV6_RECVERR: the same of IPv6 datagrams.
+    RecvErrorsV6(bool),
     /// SO_BINDTODEVICE and SO_BINDTOIFINDEX.
     Device(Option<IfaceId>),
     /// IP_MULTICAST_ALL: also take datagrams to groups that other sockets joined.
@@ -87,7 +95,8 @@ impl<H: Host> Stack<H> {
             Kind::Promised(_) => Err(OptionError::NotApplicable),
             Kind::Stream(stream) => {
                 let stage = stream.connection.as_mut().map_or(Stage::After, Stage::During);
-                let set = set_stream(stage, &mut stream.packet, option);
+                let remote = stream.flow.remote;
+                let set = stream.packet.change(remote, |packet| set_stream(stage, packet, option));
                 // What was held back may go now, and timers may have moved.
                 self.mark_dirty(index);
                 set
@@ -120,7 +129,7 @@ impl<H: Host> Stack<H> {
             Kind::Promised(_) => return Err(OptionError::NotApplicable),
         }
         let Some(bound) = &socket.bound else { return Ok(()) };
-        let (addr, port) = (bound.addr, bound.port);
+        let (addr, port, sharing) = (bound.addr, bound.port, bound.options.sharing());
         let table = match &socket.kind {
             Kind::Datagram(datagram) => datagram.table(),
             _ => Table::Tcp,
@@ -131,14 +140,13 @@ impl<H: Host> Stack<H> {
         }
         if receives.is_some() {
             binds.stop_receiving(addr, port, index);
-            binds.receive(addr, port, index, device);
+            binds.receive(addr, port, index, device, sharing);
         }
         Ok(())
     }
 
     /// Joins a multicast group (IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP), on the interface that routes to it
-    /// when none is given. With `source` only for what comes from there (IP_ADD_SOURCE_MEMBERSHIP); on the
-    /// link the group is joined for all sources.
+    /// when none is given. With `source` only for what comes from there (IP_ADD_SOURCE_MEMBERSHIP).
     pub fn join_group(
         &mut self,
         now: Instant,
@@ -157,22 +165,40 @@ impl<H: Host> Stack<H> {
             (Some(Some(sources)), Some(_)) if sources.len() >= SOURCES_MAX => {
                 return Err(OptionError::TooMany);
             }
-            (Some(Some(sources)), Some(source)) => {
-                sources.push(source);
-                return Ok(());
-            }
+            (Some(Some(_)), Some(_)) => {}
             // One may want all sources of a group, or some.
             (Some(None), Some(_)) => return Err(OptionError::Invalid),
             (Some(_), None) => return Err(OptionError::Membership),
-            (None, _) => {}
+            (None, _) => return self.become_member(now, index, (group, iface), source),
         }
-        if datagram.memberships.len() >= MEMBERSHIPS_MAX || !self.net.join_group(now, iface, group)
+        if !self.net.join_group(now, iface, group, source) {
+            return Err(OptionError::TooMany);
+        }
+        let memberships = &mut self.members_mut(index)?.memberships;
+        let known = memberships.iter_mut().find(|m| (m.group, m.iface) == (group, iface));
+        if let Some(sources) = known.and_then(|membership| membership.sources.as_mut()) {
+            sources.extend(source);
+        }
+        Ok(())
+    }
+
+    /// Joins a group that the socket is no member of.
+    fn become_member(
+        &mut self,
+        now: Instant,
+        index: u32,
+        (group, iface): (IpAddr, IfaceId),
+        source: Option<IpAddr>,
+    ) -> Result<(), OptionError> {
+        let datagram = self.members_mut(index)?;
+        if datagram.memberships.len() >= MEMBERSHIPS_MAX
+            || !self.net.join_group(now, iface, group, source)
         {
             return Err(OptionError::TooMany);
         }
         // For what this host itself sends to the group.
-        if !self.net.join_group(now, IfaceId::LOOPBACK, group) {
-            self.net.leave_group(now, iface, group);
+        if !self.net.join_group(now, IfaceId::LOOPBACK, group, None) {
+            self.net.leave_group(now, iface, group, source);
             return Err(OptionError::TooMany);
         }
         let sources = source.map(|source| vec![source]);
@@ -198,8 +224,10 @@ impl<H: Host> Stack<H> {
         if let Some(source) = source {
             let sources = datagram.memberships[at].sources.as_mut().ok_or(OptionError::Invalid)?;
             let place = sources.iter().position(|s| *s == source);
-            sources.swap_remove(place.ok_or(OptionError::NotAvailable)?);
-            if !sources.is_empty() {
+            let place = place.ok_or(OptionError::NotAvailable)?;
+            if sources.len() > 1 {
+                sources.swap_remove(place);
+                self.net.leave_group(now, iface, group, Some(source));
                 return Ok(());
             }
         }
@@ -216,8 +244,18 @@ impl<H: Host> Stack<H> {
     }
 
     pub(crate) fn end_membership(&mut self, now: Instant, membership: &Membership) {
-        self.net.leave_group(now, membership.iface, membership.group);
-        self.net.leave_group(now, IfaceId::LOOPBACK, membership.group);
+        let Membership { group, iface, ref sources } = *membership;
+        match sources {
+            None => {
+                self.net.leave_group(now, iface, group, None);
+            }
+            Some(sources) => {
+                for source in sources {
+                    self.net.leave_group(now, iface, group, Some(*source));
+                }
+            }
+        }
+        self.net.leave_group(now, IfaceId::LOOPBACK, group, None);
         self.memberships -= 1;
     }
 
@@ -330,7 +368,8 @@ fn set_stream(
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
         //# the application SHOULD be able to change the Differentiated Services field during the
         //# connection lifetime (SHLD-21).
-        SocketOption::Tos(tos) => packet.tos = tos,
+        SocketOption::Tos(tos) => packet.classes.v4 = tos,
+        SocketOption::TrafficClass(class) => packet.classes.v6 = class,
         SocketOption::Cork(on) => stage.now(|c| c.set_cork(on))?,
         SocketOption::MoreComing(on) => stage.now(|c| c.more_coming(on))?,
         SocketOption::QuickAck(on) => stage.now(|c| c.set_quickack(on))?,
@@ -347,18 +386,28 @@ fn set_datagram(
     match option {
         SocketOption::Ttl(ttl) => datagram.hops.v4 = ttl,
         SocketOption::UnicastHops(hops) => datagram.hops.v6 = hops,
-        SocketOption::Tos(tos) => datagram.tos = tos,
+        SocketOption::Tos(tos) => datagram.classes.v4 = tos,
+        SocketOption::TrafficClass(class) => datagram.classes.v6 = class,
         SocketOption::Broadcast(on) => datagram.broadcast = on,
         SocketOption::DontFragment(on) => datagram.dont_fragment = on,
         SocketOption::MulticastTtl(ttl) => datagram.multicast_ttl = ttl,
         SocketOption::MulticastHops(hops) => datagram.multicast_hops = hops,
-        SocketOption::MulticastInterface(Some(iface)) if iface.index() >= interfaces => {
+        SocketOption::MulticastInterface(Some(iface), _)
+        | SocketOption::MulticastInterfaceV6(Some(iface))
+            if iface.index() >= interfaces =>
+        {
             return Err(OptionError::NoInterface);
         }
-        SocketOption::MulticastInterface(iface) => datagram.multicast_iface = iface,
-        SocketOption::MulticastLoop(on) => datagram.multicast_loop = on,
+        SocketOption::MulticastInterface(iface, source) => {
+            (datagram.multicast_v4.iface, datagram.multicast_v4.source) =
+                (iface, source.map(IpAddr::V4));
+        }
+        SocketOption::MulticastInterfaceV6(iface) => datagram.multicast_v6.iface = iface,
+        SocketOption::MulticastLoop(on) => datagram.multicast_v4.looped = on,
+        SocketOption::MulticastLoopV6(on) => datagram.multicast_v6.looped = on,
         SocketOption::MulticastAll(on) => datagram.multicast_all = on,
         SocketOption::RecvErrors(on) => datagram.recv_errors = on,
+        SocketOption::RecvErrorsV6(on) => datagram.recv_errors_v6 = on,
         _ => return Err(OptionError::NotApplicable),
     }
     Ok(())

@@ -231,7 +231,7 @@ impl<H: Host> Stack<H> {
         let (flow, iface) = (*flow, *iface);
         let settings = self.settings_of(*parent);
         let iface = settings.device.or(self.pinned(iface, &flow));
-        self.reply_as(now, &flow, iface, settings.packet, outgoing, pool);
+        self.reply_as(now, &flow, iface, settings.packet.towards(flow.remote), outgoing, pool);
     }
 
     /// A segment of a handshake under way.
@@ -379,7 +379,7 @@ impl<H: Host> Stack<H> {
             connection: Some(Connection::accept(config, handshake, now)),
             recv,
             send,
-            packet: settings.packet,
+            packet: settings.packet.towards(flow.remote),
             iface,
             path: None,
             timer: TimerId::NONE,

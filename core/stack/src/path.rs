@@ -36,7 +36,8 @@ pub(crate) struct Paths {
     /// Counts the lists: a path of an earlier one is void. A connection would have to sleep through 2³²
     /// changes of the routes to be deceived.
     epoch: u32,
-    next_hops: Vec<IpAddr>,
+    /// Neighbours, each with what [`Route::avoids`] says.
+    next_hops: Vec<(IpAddr, bool)>,
 }
 
 impl Paths {
@@ -59,8 +60,8 @@ impl Paths {
     pub fn shrink(&mut self, route: &Route, flow: &Flow, full: &mut u64) -> Path {
         let hop = match route {
             Route { broadcast: true, .. } => BROADCAST,
-            Route { next_hop, .. } if *next_hop == flow.remote => DIRECT,
-            Route { next_hop, .. } => self.listed(*next_hop, full),
+            Route { next_hop, avoids: false, .. } if *next_hop == flow.remote => DIRECT,
+            Route { next_hop, avoids, .. } => self.listed((*next_hop, *avoids), full),
         };
         Path { epoch: self.epoch, mtu: route.mtu, iface: route.iface, hop }
     }
@@ -69,18 +70,20 @@ impl Paths {
     #[inline]
     pub fn route(&self, path: &Path, flow: &Flow) -> Route {
         let listed = usize::from(path.hop.get()).checked_sub(LISTED);
-        let next_hop = listed.and_then(|at| self.next_hops.get(at)).unwrap_or(&flow.remote);
+        let listed = listed.and_then(|at| self.next_hops.get(at).copied());
+        let (next_hop, avoids) = listed.unwrap_or((flow.remote, false));
         Route {
             iface: path.iface,
-            next_hop: *next_hop,
+            next_hop,
             src: flow.local,
             mtu: path.mtu,
             generation: self.generation,
             broadcast: path.hop == BROADCAST,
+            avoids,
         }
     }
 
-    fn listed(&mut self, next_hop: IpAddr, full: &mut u64) -> NonZeroU16 {
+    fn listed(&mut self, next_hop: (IpAddr, bool), full: &mut u64) -> NonZeroU16 {
         let at = self.next_hops.iter().position(|known| *known == next_hop).unwrap_or_else(|| {
             if self.next_hops.len() >= NEXT_HOPS_MAX {
                 *full += 1;
@@ -115,7 +118,8 @@ mod tests {
 
     fn route(next_hop: IpAddr, broadcast: bool) -> Route {
         let src = flow().local;
-        Route { iface: IfaceId(3), next_hop, src, mtu: 1400, generation: 7, broadcast }
+        let (iface, avoids) = (IfaceId(3), false);
+        Route { iface, next_hop, src, mtu: 1400, generation: 7, broadcast, avoids }
     }
 
     #[test]
@@ -123,12 +127,15 @@ mod tests {
         let mut paths = Paths::default();
         paths.follow(7);
         let routers = (0..3).map(|n| route(IpAddr::from([10, 0, 0, n]), false));
-        for route in routers.chain([route(flow().remote, false), route(flow().remote, true)]) {
+        let avoids = [flow().remote, IpAddr::from([10, 0, 0, 1])]
+            .map(|hop| Route { avoids: true, ..route(hop, false) });
+        let direct = [route(flow().remote, false), route(flow().remote, true)];
+        for route in routers.chain(direct).chain(avoids) {
             let path = paths.shrink(&route, &flow(), &mut 0);
             assert!(paths.is_current(&path));
             assert_eq!(paths.route(&path, &flow()), route);
         }
-        assert_eq!(paths.next_hops.len(), 3);
+        assert_eq!(paths.next_hops.len(), 5);
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub(crate) struct Settings {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PacketSettings {
     pub hops: HopLimits,
-    pub tos: u8,
+    pub classes: Classes,
     /// TCP_MAXSEG: 0 leaves it to the route.
     pub mss_max: u16,
 }
@@ -143,7 +143,74 @@ impl HopLimits {
     }
 }
 
+/// Class of service, with a value for each family as [`HopLimits`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Classes {
+    /// IP_TOS.
+    pub v4: u8,
+    /// IPV6_TCLASS.
+    pub v6: u8,
+}
+
+impl Classes {
+    pub fn towards(&self, remote: IpAddr) -> u8 {
+        if remote.is_ipv4() { self.v4 } else { self.v6 }
+    }
+}
+
+/// How a socket sends to groups of one family.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MulticastOut {
+    /// IP_MULTICAST_IF, IPV6_MULTICAST_IF: where; `None`: as the route says.
+    pub iface: Option<IfaceId>,
+    /// The address that IP_MULTICAST_IF named the interface by.
+    pub source: Option<IpAddr>,
+    /// IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP: members on this host are reached too.
+    pub looped: bool,
+}
+
+impl Default for MulticastOut {
+    fn default() -> Self {
+        Self { iface: None, source: None, looped: true }
+    }
+}
+
 impl PacketSettings {
+    /// What of it is for packets to `remote`.
+    pub fn towards(&self, remote: IpAddr) -> FlowSettings {
+        FlowSettings {
+            ttl: self.hops.towards(remote),
+            class: self.classes.towards(remote),
+            mss_max: self.mss_max,
+        }
+    }
+}
+
+/// The same of a connection, which has a peer of one family.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FlowSettings {
+    pub ttl: Option<u8>,
+    pub class: u8,
+    /// TCP_MAXSEG: 0 leaves it to the route.
+    pub mss_max: u16,
+}
+
+impl FlowSettings {
+    /// As options change it: values for the other family change nothing.
+    pub fn change<T>(
+        &mut self,
+        remote: IpAddr,
+        change: impl FnOnce(&mut PacketSettings) -> T,
+    ) -> T {
+        let FlowSettings { ttl, class, mss_max } = *self;
+        let hops = HopLimits { v4: ttl.and_then(NonZeroU8::new), v6: ttl };
+        let classes = Classes { v4: class, v6: class };
+        let mut settings = PacketSettings { hops, classes, mss_max };
+        let result = change(&mut settings);
+        *self = settings.towards(remote);
+        result
+    }
+
     /// The segment size that `mss` bytes of path and the program's own limit allow.
     pub fn limit(&self, mss: u16) -> u16 {
         if self.mss_max == 0 { mss } else { mss.min(self.mss_max) }
@@ -188,7 +255,7 @@ pub(crate) struct Stream<H: Host> {
     pub connection: Option<Connection>,
     pub recv: H::Recv,
     pub send: H::Send,
-    pub packet: PacketSettings,
+    pub packet: FlowSettings,
     /// Goes out here whatever the routes say: SO_BINDTODEVICE, link-local peers, any-address interfaces.
     pub iface: Option<IfaceId>,
     pub path: Option<Path>,
@@ -282,22 +349,25 @@ pub(crate) struct Datagram {
     /// The connected peer.
     pub peer: Option<Flow>,
     pub hops: HopLimits,
-    pub tos: u8,
+    pub classes: Classes,
     /// SO_BINDTODEVICE: takes from and sends to this interface only.
     pub device: Option<IfaceId>,
     /// IP_MULTICAST_TTL; 0: groups are reached on this host only.
     pub multicast_ttl: u8,
     /// IPV6_MULTICAST_HOPS, likewise.
     pub multicast_hops: u8,
-    pub multicast_iface: Option<IfaceId>,
-    /// Groups we send to reach our own members too.
-    pub multicast_loop: bool,
+    /// How it sends to IPv4 groups.
+    pub multicast_v4: MulticastOut,
+    /// How it sends to IPv6 groups.
+    pub multicast_v6: MulticastOut,
     /// Take datagrams to groups that other sockets joined (Linux's default).
     pub multicast_all: bool,
     /// May send to broadcast addresses.
     pub broadcast: bool,
-    /// IP_RECVERR: hears what becomes of its datagrams.
+    /// IP_RECVERR: hears what becomes of its IPv4 datagrams.
     pub recv_errors: bool,
+    /// IPV6_RECVERR: the same of its IPv6 datagrams.
+    pub recv_errors_v6: bool,
     /// Do not fragment; too long ones are refused.
     pub dont_fragment: bool,
     pub memberships: Vec<Membership>,

@@ -12,7 +12,7 @@ use crate::limits;
 use crate::net::IfaceId;
 use crate::rx::Incoming;
 use crate::slab::{Line, Queue};
-use crate::socket::PacketSettings;
+use crate::socket::FlowSettings;
 use crate::stack::Stack;
 
 /// A connection in TIME-WAIT and what its late segments need.
@@ -21,7 +21,7 @@ pub(crate) struct TimeWaitFlow {
     pub flow: Flow,
     pub state: TimeWait,
     /// How the connection's segments left, and so do the answers in its name.
-    pub packet: PacketSettings,
+    pub packet: FlowSettings,
     pub iface: Option<IfaceId>,
     /// It is counted as a user of its port with this sharing.
     pub uses_port: Option<Sharing>,

@@ -22,7 +22,7 @@ use crate::host::Host;
 use crate::limits::{TX_BYTES_A_PACKET, TX_COPY_MAX, TX_PACKETS_A_VISIT};
 use crate::net::{IfaceId, Ip, Route};
 use crate::outcome::{tell_news, tune};
-use crate::socket::{Kind, PacketSettings};
+use crate::socket::{FlowSettings, Kind, PacketSettings};
 use crate::stack::Stack;
 
 /// How a visit ended.
@@ -146,7 +146,7 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
         //# TCP implementations SHOULD pass the current Differentiated Services field value without
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
-        let ip = ip_for(stream.packet.tos, stream.packet.hops.towards(stream.flow.remote));
+        let ip = ip_for(stream.packet.class, stream.packet.ttl);
         let flow = stream.flow;
         let route = self.paths.route(&path, &flow);
         let packet = segment_packet(&flow, outgoing, payload, pool);
@@ -163,7 +163,14 @@ impl<H: Host> Stack<H> {
         pool: &mut Pool,
     ) {
         let iface = self.pinned(iface, flow);
-        self.reply_as(now, flow, iface, PacketSettings::default(), outgoing, pool);
+        self.reply_as(
+            now,
+            flow,
+            iface,
+            PacketSettings::default().towards(flow.remote),
+            outgoing,
+            pool,
+        );
     }
 
     /// A segment without a connection that leaves as those of a socket with these settings do: SYN-ACK, the
@@ -173,7 +180,7 @@ impl<H: Host> Stack<H> {
         now: Instant,
         flow: &Flow,
         iface: Option<IfaceId>,
-        packet: PacketSettings,
+        packet: FlowSettings,
         outgoing: &Outgoing,
         pool: &mut Pool,
     ) {
@@ -181,7 +188,7 @@ impl<H: Host> Stack<H> {
             return self.count_drop(DropReason::NoRoute);
         };
         self.counters.tcp_sent += 1;
-        let ip = ip_for(packet.tos, packet.hops.towards(flow.remote));
+        let ip = ip_for(packet.class, packet.ttl);
         let packet = segment_packet(flow, outgoing, Fragments::empty(), pool);
         self.send_packet(now, &route, flow, ip, packet, pool);
     }

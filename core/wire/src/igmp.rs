@@ -83,6 +83,19 @@ impl Query {
     }
 }
 
+/// The group that a report of version 1 or 2 is about; verifies its checksum. `data` is the whole payload of
+/// its packet.
+pub fn reported(data: &[u8]) -> Result<Ipv4Addr, ParseError> {
+    let h = at::<V2_LEN>(data, 0)?;
+    if ![REPORT_V1, REPORT_V2].contains(&h[0]) {
+        return Err(ParseError::Unsupported);
+    }
+    if checksum::finish(checksum::sum(data, 0)) != 0 {
+        return Err(ParseError::BadChecksum);
+    }
+    ipv4_at(data, 4)
+}
+
 const V3_QUERY_LEN: usize = 12;
 /// Version 1 has no field for it: 10 seconds (RFC 2236 §4).
 const V1_RESPONSE_MS: u32 = 10_000;

@@ -53,7 +53,7 @@ impl Query {
     //# the message is a valid link-local address, if the Hop Limit is set to 1, and if the Router Alert
     //# option is present in the Hop-By-Hop Options header of the IPv6 packet.
     ///
-    /// The Router Alert is for the caller, who has walked the headers.
+    /// The Router Alert is not checked here: the caller has to, who has the headers.
     pub fn parse(data: &[u8], src: Ipv6Addr, hop_limit: u8) -> Result<(Self, usize), ParseError> {
         let h = at::<V1_LEN>(data, 0)?;
         if h[0] != QUERY {
@@ -88,6 +88,15 @@ impl Query {
     }
 }
 
+/// The group that a version 1 report is about; `data` is the whole payload of its packet.
+pub fn reported_v1(data: &[u8]) -> Result<Ipv6Addr, ParseError> {
+    let h = at::<V1_LEN>(data, 0)?;
+    if h[0] != REPORT_V1 {
+        return Err(ParseError::Unsupported);
+    }
+    ipv6_at(data, 8)
+}
+
 /// Decodes the maximum response code of version 2 (RFC 3810 §5.1.3): a float from 32768 on.
 fn response_ms(code: u16) -> u32 {
     if code < 0x8000 {
@@ -108,6 +117,10 @@ pub enum RecordKind {
     ToInclude,
     /// The filter has become "all but these": without sources, joins the group.
     ToExclude,
+    /// These sources are wanted too.
+    AllowNew,
+    /// These sources are wanted no longer.
+    BlockOld,
 }
 
 impl RecordKind {
@@ -119,6 +132,8 @@ impl RecordKind {
             Self::IsExclude => 2,
             Self::ToInclude => 3,
             Self::ToExclude => 4,
+            Self::AllowNew => 5,
+            Self::BlockOld => 6,
         }
     }
 }

@@ -150,16 +150,29 @@ impl EngineRecv {
     }
 
     /// Stores a record: `header`, `payload`, and padding up to a multiple of 8; all of it or
-    /// nothing. False: no room.
+    /// nothing. False: no room. Where nothing is unread there is room for any, as on Linux: a program that set
+    /// SO_RCVBUF below the size of a datagram could never receive it otherwise.
     pub fn push_record(&mut self, header: &[u8], payload: &Payload<'_>) -> bool {
-        let (header_len, len) = (header.len() as u32, payload.len());
-        let padded = (header_len + len).next_multiple_of(8);
+        let padded = (header.len() as u32 + payload.len()).next_multiple_of(8);
+        if padded <= self.nominal || self.unread() != 0 {
+            return self.store_record(header, payload, padded);
+        }
+        // The larger window stays as long as there is one, but no more is put into it than `nominal`.
+        let nominal = core::mem::replace(&mut self.nominal, padded.min(WINDOW_MAX));
+        self.grow();
+        let stored = self.store_record(header, payload, padded);
+        self.nominal = nominal;
+        stored
+    }
+
+    fn store_record(&mut self, header: &[u8], payload: &Payload<'_>, padded: u32) -> bool {
         if padded > self.free() {
             if padded <= self.capacity().saturating_sub(self.unread()) {
                 self.windows.note_refused();
             }
             return false;
         }
+        let header_len = header.len() as u32;
         let header = Payload::new(header, towpath_shm::Fragments::empty());
         if !self.write_at(0, &header) || !self.write_at(header_len, payload) {
             return false;
@@ -393,6 +406,27 @@ mod tests {
         assert_eq!(program::peek(region, slot, 0, &mut out), n);
         let _ = program::consume(slot, n as u32);
         out
+    }
+
+    #[test]
+    fn a_record_of_any_size_finds_room_where_nothing_is_unread() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let mut recv = EngineRecv::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
+        let slot = region.slot(0).unwrap();
+        let large = pattern(1, 3 * WINDOW_MIN as usize);
+        for attached in [false, true] {
+            assert_eq!(recv.is_attached(), attached);
+            assert!(recv.push_record(&[7; 8], &payload(&large)));
+            // Beside it there is no more room than before.
+            assert!(!recv.push_record(&[8; 8], &payload(&pattern(2, 64))));
+            assert_eq!(recv.capacity(), WINDOW_MIN);
+            assert_eq!(read(&region, slot, 8 + large.len())[8..], large);
+            let small = pattern(3, WINDOW_MIN as usize - 64);
+            assert!(recv.push_record(&[9; 8], &payload(&small)));
+            assert!(!recv.push_record(&[8; 8], &payload(&small)));
+            assert_eq!(read(&region, slot, 8 + small.len())[8..], small);
+        }
     }
 
     #[test]

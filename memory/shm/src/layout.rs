@@ -141,7 +141,8 @@ pub struct Slot {
     /// F_SETOWN of the open file, as fcntl(2) gives it: a process, or minus a group; 0: nobody. Program,
     /// in a line of the engine's because it is hardly ever used.
     pub owner: AtomicI32,
-    _pad0: AtomicU32,
+    /// IPV6_TCLASS as set. Program, as `owner`.
+    pub tclass: AtomicU32,
 
     // Line 1, engine: hot.
     /// End of the unread bytes.
@@ -215,7 +216,7 @@ pub struct Slot {
     pub user_timeout_ms: AtomicU32,
     /// SO_LINGER: 0 off, else seconds + 1. Program.
     pub linger: AtomicU32,
-    /// IP_TOS / IPV6_TCLASS and IP_TTL as set (0: default). Program.
+    /// IP_TOS and IP_TTL as set (0: default). Program.
     pub tos: AtomicU32,
     /// See `tos`.
     pub ttl: AtomicU32,
@@ -311,7 +312,7 @@ pub mod option_bit {
     pub const TIMESTAMP: u32 = 1024;
     /// TCP_QUICKACK.
     pub const QUICKACK: u32 = 2048;
-    /// IP_RECVERR / IPV6_RECVERR as set.
+    /// IP_RECVERR as set.
     pub const RECVERR: u32 = 4096;
     /// SO_OOBINLINE.
     pub const OOBINLINE: u32 = 8192;
@@ -327,6 +328,8 @@ pub mod option_bit {
     pub const RECVTCLASS: u32 = 262_144;
     /// UDP_CORK.
     pub const UDP_CORK: u32 = 524_288;
+    /// IPV6_RECVERR as set.
+    pub const RECVERR_V6: u32 = 1_048_576;
 }
 
 /// Set in a lock word when somebody sleeps on it.
@@ -414,7 +417,7 @@ pub mod setting {
     pub const USER_TIMEOUT: u32 = 5;
     /// SO_LINGER, b as [`super::Slot::linger`].
     pub const LINGER: u32 = 6;
-    /// IP_TOS / IPV6_TCLASS.
+    /// IP_TOS.
     pub const TOS: u32 = 7;
     /// IP_TTL, b as [`super::Slot::ttl`].
     pub const TTL: u32 = 8;
@@ -446,12 +449,18 @@ pub mod setting {
     pub const MULTICAST_TTL: u32 = 21;
     /// IP_MULTICAST_LOOP, b = 0/1.
     pub const MULTICAST_LOOP: u32 = 22;
-    /// IP_RECVERR / IPV6_RECVERR, b = 0/1.
+    /// IP_RECVERR, b = 0/1.
     pub const RECVERR: u32 = 23;
     /// IPV6_UNICAST_HOPS, b as [`super::Slot::hops`].
     pub const HOPS: u32 = 24;
     /// IPV6_MULTICAST_HOPS, b = hops.
     pub const MULTICAST_HOPS: u32 = 25;
+    /// IPV6_TCLASS.
+    pub const TRAFFIC_CLASS: u32 = 26;
+    /// IPV6_MULTICAST_LOOP, b = 0/1.
+    pub const MULTICAST_LOOP_V6: u32 = 27;
+    /// IPV6_RECVERR, b = 0/1.
+    pub const RECVERR_V6: u32 = 28;
 }
 
 /// One finished connection, as it lies in a listener's receive FIFO: 64 bytes.

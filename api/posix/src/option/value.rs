@@ -59,9 +59,8 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
             int(slot.user_timeout_ms.load(Relaxed) as i32)
         }
-        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-            int(slot.tos.load(Relaxed) as i32)
-        }
+        (libc::IPPROTO_IP, libc::IP_TOS) => int(slot.tos.load(Relaxed) as i32),
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => int(slot.tclass.load(Relaxed) as i32),
         (libc::IPPROTO_IP, libc::IP_TTL) => or(&slot.ttl, TTL_DEFAULT),
         (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
             int(slot.hops.load(Relaxed).checked_sub(1).unwrap_or(TTL_DEFAULT) as i32)
@@ -344,8 +343,8 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
             let value = int_of(level, bytes)?;
             check_range(value, -1, 255)?;
             let value = (value.max(0) & tos_mask) as u32;
-            slot.tos.store(value, Relaxed);
-            tell(setting::TOS, value);
+            slot.tclass.store(value, Relaxed);
+            tell(setting::TRAFFIC_CLASS, value);
         }
         (libc::IPPROTO_IP, libc::IP_TTL) => {
             let value = int_of(level, bytes)?;

@@ -8,7 +8,7 @@
 
 mod descriptors;
 mod harness;
-
+mod hosts;
 mod polling;
 mod processes;
 mod reuse;
@@ -27,6 +27,7 @@ fn main() -> std::process::ExitCode {
         signals::CASES,
         reuse::CASES,
         descriptors::CASES,
+        hosts::CASES,
     ]
     .concat();
     harness::main(&cases)

@@ -30,23 +30,22 @@ impl Net {
         if !addr::is_valid_source_v4(message.sender_ip) || !message.sender_mac.is_unicast() {
             return Err(malformed);
         }
-        let interface = &self.ifaces[iface.index()];
         // Our own packets come back on some links; somebody else's claim to our address is not believed.
-        if interface.address(sender).is_some() {
-            return if message.sender_mac == interface.mac {
-                Ok(())
-            } else {
-                Err(DropReason::Martian)
-            };
+        if self.locals.contains(sender, iface) {
+            let ours = self.ifaces.iter().any(|interface| interface.mac == message.sender_mac);
+            return if ours { Ok(()) } else { Err(DropReason::Martian) };
         }
-        let for_us = interface.address(message.target_ip.into()).is_some();
+        // An address is the host's and not an interface's (RFC 1122 §3.3.4.2, the weak model): as Linux
+        // does, every interface answers for all of them but those of the loopback.
+        let target = message.target_ip;
+        let for_us = !target.is_loopback() && self.locals.contains(target.into(), iface);
         if for_us && message.op == Op::Request {
             self.answer_arp(iface, &message, pool);
         }
-        if !message.sender_ip.is_unspecified() {
-            self.learn_arp(now, iface, &message, for_us, pool);
+        if message.sender_ip.is_unspecified() {
+            return Ok(());
         }
-        Ok(())
+        self.learn_arp(now, iface, &message, for_us, pool)
     }
 
     fn learn_arp(
@@ -56,23 +55,25 @@ impl Net {
         message: &arp::Packet,
         for_us: bool,
         pool: &mut Pool,
-    ) {
-        let key = (iface, IpAddr::V4(message.sender_ip));
+    ) -> Result<(), DropReason> {
+        let (key, mac) = ((iface, IpAddr::V4(message.sender_ip)), message.sender_mac);
         let gratuitous = message.sender_ip == message.target_ip;
         if message.op == Op::Request && !gratuitous {
-            let (waiting, gone) = self.neighbors.on_question(key, message.sender_mac, for_us);
-            self.drop_evicted(gone, pool);
-            return self.release(key, waiting, pool);
+            let waiting = self.neighbors.on_question(now, key, mac, for_us);
+            self.release(key, waiting, pool);
+            self.heard_from(now, key, pool);
+            return Ok(());
+        }
+        if !gratuitous && self.neighbors.contradicts(now, &key, mac) {
+            return Err(DropReason::NeighborContradicted);
         }
         let solicited = message.op == Op::Reply && for_us && self.neighbors.is_asked(&key);
-        let advert =
-            Advert { mac: Some(message.sender_mac), solicited, override_: true, router: None };
+        let advert = Advert { mac: Some(mac), solicited, override_: true, router: None };
         let until = self.reachable_until(now, iface);
-        let waiting = self.neighbors.on_advert(key, advert, until);
-        if solicited {
-            self.routes.set_unreachable(iface, key.1, false);
-        }
-        self.release(key, waiting, pool);
+        let heeded = self.neighbors.on_advert(now, key, advert, until);
+        self.release(key, heeded.waiting, pool);
+        self.heard_from(now, key, pool);
+        Ok(())
     }
 
     fn answer_arp(&mut self, iface: IfaceId, request: &arp::Packet, pool: &mut Pool) {
@@ -86,17 +87,17 @@ impl Net {
         self.send_arp(iface, request.sender_mac, &reply, pool);
     }
 
-    /// Asks who has `target`; `to` is who had it last.
+    /// Asks who has `target`; `to` is who had it last. False when there is no address to ask from.
     pub(super) fn ask_arp(
         &mut self,
         iface: IfaceId,
         target: Ipv4Addr,
         to: Option<MacAddr>,
         pool: &mut Pool,
-    ) {
+    ) -> bool {
         let interface = &self.ifaces[iface.index()];
         let sender = self.source_for(interface, target.into(), target.into());
-        let Some(IpAddr::V4(sender_ip)) = sender else { return };
+        let Some(IpAddr::V4(sender_ip)) = sender else { return false };
         let request = arp::Packet {
             op: Op::Request,
             sender_mac: interface.mac,
@@ -105,6 +106,7 @@ impl Net {
             target_ip: target,
         };
         self.send_arp(iface, to.unwrap_or(MacAddr::BROADCAST), &request, pool);
+        true
     }
 
     /// Tells everybody where `addr` is, so that entries of a former owner are replaced.

@@ -10,7 +10,7 @@ use super::Net;
 use super::iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Origin};
 use super::limits::PATH_MTU_MIN_V6;
 use super::neighbor::Neighbor;
-use super::route::{Route, RouteEntry, RouteError, source_rank};
+use super::route::{Choice, Route, RouteEntry, RouteError, source_rank};
 
 /// The loopback interface takes packets of any length that IP can state.
 const LOOPBACK_MTU: u32 = 65535;
@@ -85,8 +85,6 @@ impl Net {
                 iface,
                 metric: 0,
                 origin: Origin::Link,
-                expires: None,
-                unreachable: false,
             });
         }
         true
@@ -99,11 +97,8 @@ impl Net {
         self.forget_address(now, iface, addr);
         let shared = |a: &Address| a.prefix.trunc() == prefix.trunc();
         if !self.ifaces[iface.index()].addresses.iter().any(shared) {
-            self.routes.remove(|route| {
-                route.iface == iface
-                    && route.origin == Origin::Link
-                    && route.prefix == prefix.trunc()
-            });
+            self.routes
+                .remove(prefix, |route| route.iface == iface && route.origin == Origin::Link);
         }
         true
     }
@@ -121,24 +116,14 @@ impl Net {
         if other_family || iface.index() >= self.ifaces.len() {
             return false;
         }
-        self.routes.add(RouteEntry {
-            prefix,
-            next_hop,
-            iface,
-            metric,
-            origin: Origin::Static,
-            expires: None,
-            unreachable: false,
-        });
+        self.routes.add(RouteEntry { prefix, next_hop, iface, metric, origin: Origin::Static });
         true
     }
 
     /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
     pub fn remove_route(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
-        self.routes.remove(|route| {
-            route.origin == Origin::Static
-                && route.prefix == prefix.trunc()
-                && (next_hop.is_none() || route.next_hop == next_hop)
+        self.routes.remove(prefix, |route| {
+            route.origin == Origin::Static && (next_hop.is_none() || route.next_hop == next_hop)
         })
     }
 
@@ -189,7 +174,8 @@ impl Net {
         if addr::is_martian_destination(dst) {
             return Err(RouteError::BadDestination);
         }
-        let (out, next_hop) = self.first_hop(dst, iface)?;
+        let iface = iface.or_else(|| self.interface_of_source(src?, dst));
+        let FirstHop { iface: out, next_hop, avoids } = self.first_hop(dst, iface)?;
         let interface = &self.ifaces[out.index()];
         let src = match src {
             Some(src) => src,
@@ -202,7 +188,7 @@ impl Net {
             IpAddr::V6(_) => false,
         };
         let generation = self.routes.generation();
-        Ok(Route { iface: out, next_hop, src, mtu, generation, broadcast })
+        Ok(Route { iface: out, next_hop, src, mtu, generation, broadcast, avoids })
     }
 
     fn route_to_self(&self, src: Option<IpAddr>, dst: IpAddr) -> Route {
@@ -216,30 +202,47 @@ impl Net {
             mtu: LOOPBACK_MTU,
             generation: self.routes.generation(),
             broadcast: is_loopback && self.ifaces[0].is_broadcast(dst),
+            avoids: false,
         }
+    }
+
+    /// As on Linux, the source of a datagram to an IPv4 group or to 255.255.255.255 says where it goes, which
+    /// the destination does not: from 127.0.0.1 it stays on the host.
+    fn interface_of_source(&self, src: IpAddr, dst: IpAddr) -> Option<IfaceId> {
+        let anywhere = dst.is_ipv4() && dst.is_multicast() || is_limited_broadcast(dst);
+        let of_source = |iface: &&Interface| {
+            iface.address(src).is_some() || iface.is_loopback() && src.is_loopback()
+        };
+        self.ifaces.iter().find(of_source).filter(|_| anywhere).map(|iface| iface.id)
+    }
+
+    /// Whether `dst` is a broadcast address of some link of this host.
+    pub(crate) fn is_broadcast(&self, dst: IpAddr) -> bool {
+        is_limited_broadcast(dst) || self.ifaces.iter().any(|iface| iface.is_broadcast(dst))
     }
 
     /// Out of which interface, and to which neighbour.
-    fn first_hop(
-        &self,
-        dst: IpAddr,
-        iface: Option<IfaceId>,
-    ) -> Result<(IfaceId, IpAddr), RouteError> {
+    fn first_hop(&self, dst: IpAddr, iface: Option<IfaceId>) -> Result<FirstHop, RouteError> {
         let on_link = dst.is_multicast() || addr::is_link_local(dst) || is_limited_broadcast(dst);
+        let direct = |iface| FirstHop { iface, next_hop: dst, avoids: false };
         if let Some(iface) = iface.filter(|_| on_link) {
-            return Ok((iface, dst));
+            return Ok(direct(iface));
         }
-        if let Some(route) = self.routes.lookup(dst, iface) {
-            // A group is reached on the link, whatever router the route names.
-            let hop = if on_link { dst } else { route.next_hop.unwrap_or(dst) };
-            return Ok((route.iface, hop));
+        if let Some(Choice { entry, avoids }) = self.routes.lookup(dst, iface) {
+            return Ok(match entry.next_hop {
+                Some(next_hop) if !on_link => FirstHop { iface: entry.iface, next_hop, avoids },
+                // A group is reached on the link, whatever router the route names.
+                _ => direct(entry.iface),
+            });
         }
         // Without a route, what cannot leave the link goes out of the first real interface.
         let first = self.ifaces.get(1).filter(|_| on_link && iface.is_none());
-        first.map(|iface| (iface.id, dst)).ok_or(RouteError::NoRoute)
+        first.map(|iface| direct(iface.id)).ok_or(RouteError::NoRoute)
     }
 
-    /// The address to send from to `dst` (RFC 6724).
+    /// The address to send from to `dst`: for IPv6 as RFC 6724 ranks them, for IPv4 as Linux does it, which
+    /// takes an address of the subnet that the next hop is in. Another subnet's might be filtered out by the
+    /// router, which expects it elsewhere.
     pub(super) fn source_for(
         &self,
         interface: &Interface,
@@ -255,12 +258,12 @@ impl Net {
             .filter(|(a, foreign)| !foreign || !addr::is_link_local(a.addr()))
             .map(|(a, foreign)| {
                 let deprecated = a.state == AddressState::Deprecated;
-                let rank = source_rank(a.addr(), dst, deprecated, foreign);
-                (rank, a.prefix.contains(next_hop), a.addr())
+                let near = a.prefix.contains(next_hop);
+                (source_rank(a.addr(), dst, deprecated, foreign, near), a.addr())
             })
             // The first of equals, in the order of the operator.
-            .reduce(|best, next| if (&next.0, next.1) > (&best.0, best.1) { next } else { best })
-            .map(|(_, _, addr)| addr)
+            .reduce(|best, next| if next.0 > best.0 { next } else { best })
+            .map(|(_, addr)| addr)
     }
 
     /// Longest IP packet in bytes that gets to `dst`, as far as is known.
@@ -271,12 +274,19 @@ impl Net {
     /// Believes a report that only packets of `mtu` bytes get to `dst`. For transports that checked that
     /// the report quotes a packet of theirs.
     pub fn set_path_mtu(&mut self, now: Instant, dst: IpAddr, mtu: u32) {
-        let Ok((iface, _)) = self.first_hop(dst, None) else { return };
+        let Ok(FirstHop { iface, .. }) = self.first_hop(dst, None) else { return };
         let link_mtu = self.ifaces[iface.index()].mtu_for(dst);
         if self.mtus.lower(now, dst, mtu, link_mtu) {
             self.routes.touch();
         }
     }
+}
+
+/// Out of which interface a packet goes, to which neighbour, and whether a better one does not answer.
+struct FirstHop {
+    iface: IfaceId,
+    next_hop: IpAddr,
+    avoids: bool,
 }
 
 fn is_limited_broadcast(dst: IpAddr) -> bool {

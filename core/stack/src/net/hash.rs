@@ -17,8 +17,8 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Hashes by multiplication. Only for tables whose content the operator controls: strangers choose
-/// what is looked up in them, never what is in them.
+/// Hashes by multiplication. Only for tables of addresses and routes: the operator chooses what is in them, and
+/// routers of the link a number of entries that `limits` bounds. Other strangers choose what is looked up.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cheap;
 

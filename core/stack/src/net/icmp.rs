@@ -365,7 +365,7 @@ impl Net {
                 return self.receive_ndp(now, control, pool).map(|()| Verdict::Done);
             }
             mld::QUERY..=mld::DONE_V1 | mld::REPORT_V2 => {
-                return self.receive_mld(now, control).map(|()| Verdict::Done);
+                return self.receive_mld(now, control, local).map(|()| Verdict::Done);
             }
             _ => {}
         }
@@ -466,8 +466,7 @@ impl Net {
         };
         packet.meta = towpath_pool::Meta::default();
         self.counters.echoes_answered += 1;
-        // The class of the request, without its congestion mark.
-        let tos = tos & 0xfc;
+        // The class of the request with its congestion mark, as on Linux: who asks sees what the path does.
         let ip = Ip { protocol: protocol.0, ttl: None, tos, dont_fragment: false, flow_label: 0 };
         // A reply that cannot be sent has been counted.
         let _ =

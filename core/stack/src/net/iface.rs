@@ -6,7 +6,7 @@ use towpath_pool::{Batch, LinkType, Offloads};
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
 
-use super::membership::Groups;
+use super::groups::Groups;
 use super::ndp::Discovery;
 
 /// An interface: its place in the order of adding. 0 is the loopback interface.
@@ -172,6 +172,11 @@ impl Address {
     /// Whether packets may be sent from it.
     pub fn is_usable(&self) -> bool {
         self.state != AddressState::Tentative
+    }
+
+    /// Whether it is known to be nobody else's: duplicate address detection is over (RFC 4862 §2).
+    pub fn is_assigned(&self) -> bool {
+        matches!(self.state, AddressState::Preferred | AddressState::Deprecated)
     }
 }
 

@@ -7,8 +7,9 @@ use core::time::Duration;
 /// a longer queue would only add delay.
 pub const OUTPUT_LEN_MAX: usize = 4096;
 
-/// Neighbours remembered, all interfaces together. Beyond it the least recently used goes, so that
-/// a scan of a large prefix costs a bounded amount of memory (RFC 6583).
+/// Neighbours that packets of ours go to, all interfaces together: Linux's `gc_thresh3`. Beyond it the least
+/// recently used goes, so that a scan of a large prefix costs a bounded amount of memory (RFC 6583); counter
+/// `neighbors_displaced`.
 pub const NEIGHBORS_MAX: usize = 1024;
 /// Bytes of packets that wait for one neighbour's MAC address: Linux's `unres_qlen_bytes`. RFC 1122 §2.3.2.2
 /// wants at least one packet; a program that begins with many connections or datagrams to one host loses
@@ -16,6 +17,9 @@ pub const NEIGHBORS_MAX: usize = 1024;
 pub const NEIGHBOR_QUEUE_BYTES_MAX: usize = 212_992;
 /// What a waiting packet costs beside its bytes: its buffer is longer, and has a place in the queue.
 pub const NEIGHBOR_PACKET_COST: usize = 512;
+/// Neighbours that asked for us, or advertised a route, and that nothing was sent to since. Beyond it the one
+/// heard of longest ago goes, and costs a question when a packet goes there after all; the same counter.
+pub const NEIGHBORS_HEARD_MAX: usize = 256;
 /// Multicast solicitations before a neighbour counts as unreachable (RFC 4861 §10).
 pub const MULTICAST_SOLICITS_MAX: u8 = 3;
 /// Unicast probes before a neighbour's MAC address is forgotten (RFC 4861 §10).
@@ -28,12 +32,17 @@ pub const RESOLUTION_TIME: Duration =
     Duration::from_secs(RETRANS_TIME.as_secs() * MULTICAST_SOLICITS_MAX as u64);
 /// Base of the time a confirmation lasts (RFC 4861 §10); each use is drawn from 0.5 to 1.5 of it.
 pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
+/// How long an answer to an ARP request holds against another one: Linux's `locktime`.
+pub const ARP_LOCK_TIME: Duration = Duration::from_secs(1);
+/// Between questions whether a router that does not answer does so again, while packets go another way
+/// (RFC 4191 §3.5: at most one a minute).
+pub const ROUTER_PROBE_INTERVAL: Duration = Duration::from_secs(60);
 /// Between the first use of a stale neighbour and its first probe (RFC 4861 §10).
 pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
 
 /// Bytes of memory for fragments that wait for others of their datagram, in all: Linux's `ipfrag_high_thresh`.
-/// Beyond it the source that has most datagrams in reassembly loses its oldest; counter
-/// `reassembly_full`.
+/// Beyond it the source that has most datagrams in reassembly loses its oldest, of those with a few each the one
+/// that was not heard of for longest; counter `reassembly_full`.
 pub const REASSEMBLY_BYTES_MAX: usize = 4 << 20;
 /// The same from one source: a quarter, so that who sends from one address leaves room for others. Beyond it
 /// the source loses its oldest datagram; counter `reassembly_source_full`.
@@ -79,13 +88,32 @@ pub const DROPPED_MAX: usize = 256;
 /// Errors about packets of our own kept until the socket layer fetches them.
 pub const ERRORS_MAX: usize = 256;
 
-/// Addresses of one interface, static and autoconfigured. Router advertisements make no more, so
-/// that a hostile router cannot fill memory.
+/// Addresses of one interface, static and autoconfigured: Linux's `max_addresses`. Router advertisements make
+/// no more, so that a hostile router cannot fill memory; counter `addresses_refused`.
 pub const ADDRESSES_MAX: usize = 16;
-/// Default routers and on-link prefixes learnt on one interface.
-pub const ROUTER_ROUTES_MAX: usize = 32;
-/// Groups joined on one interface.
+/// Routers learnt on one interface. RFC 4861 §6.3.4 wants two at least; a link with more than eight is rare.
+/// Another one displaces one; counter `routers_displaced`.
+pub const ROUTERS_MAX: usize = 8;
+/// Destinations that one router may advertise, the default among them (RFC 4191): a few networks of its own.
+/// More are refused; counter `router_routes_refused`.
+pub const ROUTER_ROUTES_MAX: usize = 17;
+/// Prefixes learnt to be on the link of one interface, as many as there can be addresses. Another one
+/// displaces one; counter `prefixes_displaced`.
+pub const ROUTER_PREFIXES_MAX: usize = 16;
+/// Groups that programs join on one interface; more are refused them. Those that the host's own addresses need
+/// come on top, one an address.
 pub const GROUPS_MAX: usize = 256;
+/// Sources that programs want of one group of an interface. A record with all of them fits a report on the
+/// smallest IPv6 link.
+pub const GROUP_SOURCES_MAX: usize = 64;
+/// How often a change of membership is reported: reports may be lost (RFC 3376 §8.1, RFC 3810 §9.1).
+pub const ROBUSTNESS: u8 = 2;
+/// Between the reports of a change, at most (RFC 3376 §8.11, RFC 3810 §9.11).
+pub const UNSOLICITED_REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a querier of an older version counts as present after its query (RFC 3376 §8.12, RFC 3810 §9.12):
+/// the robustness variable times its query interval, which it does not tell and is 125 s by default, and the
+/// time that it gives for answers, 10 s.
+pub const OLDER_QUERIER_TIME: Duration = Duration::from_secs(ROBUSTNESS as u64 * 125 + 10);
 /// Router solicitations sent when an interface comes up (RFC 4861 §10).
 pub const ROUTER_SOLICITS_MAX: u8 = 3;
 /// Between router solicitations (RFC 4861 §10).

@@ -1,74 +1,55 @@
 //! Groups joined, and their reports to routers and snooping switches: MLD (RFC 3810, RFC 2710) and IGMP
-//! (RFC 3376, RFC 2236).
+//! (RFC 3376, RFC 2236). What is wanted is in `groups`.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
 use towpath_pool::{LinkType, Packet, Pool};
 use towpath_tcp::Instant;
+use towpath_wire::mld::RecordKind;
 use towpath_wire::ndp::Envelope;
-use towpath_wire::{IpProtocol, addr, igmp, ipv4, mld};
+use towpath_wire::{IpProtocol, addr, igmp, ipv4, ipv6, ipv6_ext, mld};
 
 use super::Net;
-use super::iface::{IfaceId, Interface};
-use super::limits::GROUPS_MAX;
+use super::groups::{Change, Version, Wanted, is_reported};
+use super::iface::IfaceId;
+use super::limits::{ROBUSTNESS, UNSOLICITED_REPORT_INTERVAL};
 use super::ndp::Control;
+use super::receive::Local;
 use super::schedule::Task;
 use crate::drop::DropReason;
 
-/// How often a join is reported: reports may be lost (RFC 3810 §9.1).
-const ROBUSTNESS: u8 = 2;
-/// Between the reports of a join (RFC 3810 §9.11).
-const UNSOLICITED_REPORT_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The groups of an interface and how often each was joined.
-#[derive(Debug, Default)]
-pub(super) struct Groups(Vec<(IpAddr, u32)>);
-
-impl Groups {
-    /// Whether packets to `group` are for this host. The groups of all hosts are joined by nature.
-    pub(super) fn contains(&self, group: IpAddr) -> bool {
-        match group {
-            IpAddr::V4(v4) if v4 == addr::ALL_HOSTS_V4 => return true,
-            // All nodes, of the interface and of the link.
-            IpAddr::V6(v6) if v6 == addr::ALL_NODES || v6 == INTERFACE_LOCAL_ALL_NODES => {
-                return true;
-            }
-            _ => {}
-        }
-        self.0.iter().any(|(joined, _)| *joined == group)
-    }
-
-    /// Those asked about by a query: one, or all of a family.
-    fn of_query(&self, ipv6: bool, wanted: Option<IpAddr>) -> Vec<IpAddr> {
-        let groups = self.0.iter().map(|(group, _)| *group).filter(|group| is_reported(*group));
-        groups.filter(|g| g.is_ipv6() == ipv6 && wanted.is_none_or(|wanted| wanted == *g)).collect()
-    }
+/// What a report says of a group.
+struct Record {
+    kind: RecordKind,
+    group: IpAddr,
+    sources: Vec<IpAddr>,
 }
 
-const INTERFACE_LOCAL_ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0, 1);
-
 impl Net {
-    /// Takes packets to `group` from `iface`. Joins count. False when it is no group or there is no room
-    /// for another.
-    pub fn join_group(&mut self, now: Instant, iface: IfaceId, group: IpAddr) -> bool {
+    /// Takes packets to `group` from `iface`. With `source` the routers of the link are asked for what comes
+    /// from there only; which packets a member takes is its own concern. Joins count. False when it is no
+    /// group or there is no room for another.
+    pub fn join_group(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        group: IpAddr,
+        source: Option<IpAddr>,
+    ) -> bool {
         let Some(interface) = self.ifaces.get_mut(iface.index()) else { return false };
         if !group.is_multicast() {
             return false;
         }
-        let groups = &mut interface.groups.0;
-        if let Some((_, count)) = groups.iter_mut().find(|(joined, _)| *joined == group) {
-            *count += 1;
-            return true;
-        }
-        if groups.len() >= GROUPS_MAX {
-            return false;
-        }
-        groups.push((group, 1));
-        if reports(interface, group) {
-            self.schedule.add(now, iface, Task::ReportJoin { group, left: ROBUSTNESS });
-        }
+        let Some(change) = interface.groups.join(group, source) else { return false };
+        self.report_change(now, iface, group, change);
         true
+    }
+
+    /// Takes packets to a group that an address of this host needs, and reports that at `at`.
+    pub(super) fn join_own_group(&mut self, at: Instant, iface: IfaceId, group: IpAddr) {
+        let change = self.ifaces[iface.index()].groups.join_own(group);
+        self.report_change(at, iface, group, change);
     }
 
     /// Whether packets to `group` that come from `iface` are for this host.
@@ -77,152 +58,346 @@ impl Net {
     }
 
     /// Undoes one join. False when there was none.
-    pub fn leave_group(&mut self, now: Instant, iface: IfaceId, group: IpAddr) -> bool {
+    pub fn leave_group(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        group: IpAddr,
+        source: Option<IpAddr>,
+    ) -> bool {
         let Some(interface) = self.ifaces.get_mut(iface.index()) else { return false };
-        let groups = &mut interface.groups.0;
-        let Some(at) = groups.iter().position(|(joined, _)| *joined == group) else { return false };
-        groups[at].1 -= 1;
-        if groups[at].1 > 0 {
-            return true;
-        }
-        groups.remove(at);
-        let joining =
-            |task: &Task| matches!(task, Task::ReportJoin { group: g, .. } if *g == group);
-        self.schedule.cancel(iface, joining);
-        if reports(&self.ifaces[iface.index()], group) {
-            self.schedule.add(now, iface, Task::ReportLeave { group });
-        }
+        let Some(change) = interface.groups.leave(group, source) else { return false };
+        self.report_change(now, iface, group, change);
         true
     }
 
-    pub(super) fn report_join(
+    /// Has a change reported, as often as RFC 3376 §5.1 wants it. What is said is what holds when it is
+    /// said: a later change of the same thing takes the place of an earlier one.
+    fn report_change(&mut self, at: Instant, iface: IfaceId, group: IpAddr, change: Change) {
+        if self.ifaces[iface.index()].link != LinkType::Ethernet || !is_reported(group) {
+            return;
+        }
+        let left = ROBUSTNESS;
+        let task = match change {
+            Change::Nothing => return,
+            Change::Filter => {
+                // It says which sources are wanted, too.
+                self.schedule.cancel(iface, |task| task.is_report_of(group));
+                Task::ReportGroup { group, left }
+            }
+            Change::Source(source) => {
+                let same = |task: &Task| {
+                    matches!(task, Task::ReportSource { group: g, source: s, .. }
+                        if (*g, *s) == (group, source))
+                };
+                self.schedule.cancel(iface, same);
+                Task::ReportSource { group, source, left }
+            }
+        };
+        self.schedule.add(at, iface, task);
+    }
+
+    /// Reports a group joined or left; `left` times more, this time included.
+    pub(super) fn report_group(
         &mut self,
         now: Instant,
         iface: IfaceId,
-        group: IpAddr,
-        left: u8,
+        (group, left): (IpAddr, u8),
         pool: &mut Pool,
     ) {
-        self.report(now, iface, mld::RecordKind::ToExclude, &[group], pool);
+        let groups = &self.ifaces[iface.index()].groups;
+        let (version, member) = (groups.version(now, group.is_ipv6()), groups.contains(group));
+        let (kind, sources) = match groups.wanted(group) {
+            Wanted::All => (RecordKind::ToExclude, Vec::new()),
+            Wanted::Only(sources) => (RecordKind::ToInclude, sources),
+        };
+        match version {
+            Version::Records => self.report(now, iface, &[Record { kind, group, sources }], pool),
+            _ => self.report_single(now, iface, (group, member), version, pool),
+        }
         if left > 1 {
             let at = now + self.up_to(UNSOLICITED_REPORT_INTERVAL);
-            self.schedule.add(at, iface, Task::ReportJoin { group, left: left - 1 });
+            self.schedule.add(at, iface, Task::ReportGroup { group, left: left - 1 });
         }
     }
 
-    pub(super) fn report_leave(
+    /// Reports that a source of a group is wanted, or no longer; see [`Self::report_group`].
+    pub(super) fn report_source(
         &mut self,
         now: Instant,
         iface: IfaceId,
-        group: IpAddr,
+        (group, source, left): (IpAddr, IpAddr, u8),
         pool: &mut Pool,
     ) {
-        self.report(now, iface, mld::RecordKind::ToInclude, &[group], pool);
+        let groups = &self.ifaces[iface.index()].groups;
+        let (version, member) = (groups.version(now, group.is_ipv6()), groups.contains(group));
+        let kind = match groups.wanted(group) {
+            Wanted::Only(sources) if sources.contains(&source) => RecordKind::AllowNew,
+            _ => RecordKind::BlockOld,
+        };
+        match version {
+            Version::Records => {
+                let sources = vec![source];
+                self.report(now, iface, &[Record { kind, group, sources }], pool);
+            }
+            _ => self.report_single(now, iface, (group, member), version, pool),
+        }
+        if left > 1 {
+            let at = now + self.up_to(UNSOLICITED_REPORT_INTERVAL);
+            self.schedule.add(at, iface, Task::ReportSource { group, source, left: left - 1 });
+        }
     }
 
-    /// A query of an MLD router.
+    /// A message of an MLD router, or of another listener.
     pub(super) fn receive_mld(
         &mut self,
         now: Instant,
         control: Control<'_>,
+        local: &Local,
     ) -> Result<(), DropReason> {
-        if control.bytes.first() != Some(&mld::QUERY) {
+        let Control { iface, src, hop_limit, bytes, .. } = control;
+        if bytes.first() == Some(&mld::REPORT_V1) {
+            let group = mld::reported_v1(bytes).map_err(|_| DropReason::IcmpMalformed)?;
+            return self.on_other_report(now, iface, group.into());
+        }
+        if bytes.first() != Some(&mld::QUERY) {
             return Err(DropReason::IcmpIgnored);
         }
-        let (query, _) = mld::Query::parse(control.bytes, control.src, control.hop_limit)
-            .map_err(|_| DropReason::IcmpMalformed)?;
-        let old = query.version == mld::Version::V1;
+        let (query, _) = mld::Query::parse(bytes, src, hop_limit)
+            .ok()
+            .filter(|_| has_router_alert(local))
+            .ok_or(DropReason::IcmpMalformed)?;
+        let groups = &mut self.ifaces[iface.index()].groups;
+        if query.group.is_none() && groups.on_mld_query(now, query.version) {
+            self.forget_reports(iface, true);
+        }
         let group = query.group.map(IpAddr::V6);
-        let wait = query.max_response_ms;
-        self.plan_answer(now, control.iface, wait, Task::AnswerQuery { ipv6: true, old, group });
+        self.plan_answer(now, iface, (true, group), query.max_response_ms);
         Ok(())
     }
 
-    /// A query of an IGMP router.
-    pub(super) fn receive_igmp(
-        &mut self,
-        now: Instant,
-        iface: IfaceId,
-        bytes: &[u8],
-    ) -> Result<(), DropReason> {
-        if bytes.first() != Some(&igmp::QUERY) {
-            return Err(DropReason::IcmpIgnored);
+    /// A message of an IGMP router, or of another member.
+    pub(super) fn receive_igmp(&mut self, now: Instant, local: &Local) -> Result<(), DropReason> {
+        let iface = local.iface;
+        let bytes = local.packet.linear().get(local.offset..local.offset + local.len);
+        let bytes = bytes.unwrap_or_default();
+        // Every message is sent with TTL 1 (RFC 3376 §4), so that one with more comes from elsewhere.
+        //= https://www.rfc-editor.org/rfc/rfc3376#section-4.1.12
+        //# a system MUST accept and process any Query whose IP Destination
+        //# Address field contains *any* of the addresses (unicast or multicast)
+        //# assigned to the interface on which the Query arrives.
+        let interface = &self.ifaces[iface.index()];
+        let assigned = local.dst.is_multicast() || interface.address(local.dst).is_some();
+        if local.ttl != 1 || !assigned {
+            return Err(DropReason::IcmpMalformed);
+        }
+        match bytes.first().copied() {
+            Some(igmp::QUERY) => {}
+            Some(igmp::REPORT_V1 | igmp::REPORT_V2) => {
+                let group = igmp::reported(bytes).map_err(|_| DropReason::IcmpMalformed)?;
+                return self.on_other_report(now, iface, group.into());
+            }
+            _ => return Err(DropReason::IcmpIgnored),
         }
         let (query, _) = igmp::Query::parse(bytes).map_err(|_| DropReason::IcmpMalformed)?;
-        let old = query.version != igmp::Version::V3;
+        let groups = &mut self.ifaces[iface.index()].groups;
+        if query.group.is_none() && groups.on_igmp_query(now, query.version) {
+            self.forget_reports(iface, false);
+        }
         let group = query.group.map(IpAddr::V4);
-        let wait = query.max_response_ms;
-        self.plan_answer(now, iface, wait, Task::AnswerQuery { ipv6: false, old, group });
+        self.plan_answer(now, iface, (false, group), query.max_response_ms);
         Ok(())
     }
 
-    /// Answers within the time the router gives, and once for queries that come meanwhile.
-    fn plan_answer(&mut self, now: Instant, iface: IfaceId, max_ms: u32, task: Task) {
-        let Task::AnswerQuery { ipv6, old, .. } = task else { return };
-        let same = |t: &Task| matches!(t, Task::AnswerQuery { ipv6: v6, .. } if *v6 == ipv6);
-        if self.schedule.has(iface, same) {
-            // An answer about everything covers what both ask.
-            self.schedule.cancel(iface, same);
-            self.schedule.add(now, iface, Task::AnswerQuery { ipv6, old, group: None });
-            return;
-        }
-        let at = now + self.up_to(Duration::from_millis(u64::from(max_ms).max(1)));
-        self.schedule.add(at, iface, task);
+    /// The queriers speak another version from now on.
+    //= https://www.rfc-editor.org/rfc/rfc3376#section-7.2.1
+    //# Whenever a host changes its compatibility mode, it cancels all its
+    //# pending response and retransmission timers.
+    fn forget_reports(&mut self, iface: IfaceId, ipv6: bool) {
+        self.schedule.cancel(iface, |task| match task {
+            Task::ReportGroup { group, .. }
+            | Task::ReportSource { group, .. }
+            | Task::AnswerGroup { group } => group.is_ipv6() == ipv6,
+            Task::AnswerAll { ipv6: of } => *of == ipv6,
+            _ => false,
+        });
     }
 
-    pub(super) fn answer_query(
+    /// Another member has told the querier what we were about to: one report for each group is enough for
+    /// it (RFC 2236 §3, RFC 2710 §4). With records each host speaks for itself.
+    fn on_other_report(
         &mut self,
         now: Instant,
         iface: IfaceId,
-        (ipv6, old, group): (bool, bool, Option<IpAddr>),
-        pool: &mut Pool,
+        group: IpAddr,
+    ) -> Result<(), DropReason> {
+        let groups = &self.ifaces[iface.index()].groups;
+        if groups.version(now, group.is_ipv6()) == Version::Records {
+            return Err(DropReason::IcmpIgnored);
+        }
+        self.schedule.cancel(iface, |task| *task == Task::AnswerGroup { group });
+        Ok(())
+    }
+
+    /// Answers at a random time within that which the router gives, and once for queries that come meanwhile
+    /// (RFC 3376 §5.2, RFC 3810 §6.2): an answer about all groups that comes sooner covers any query, and one
+    /// about a group covers another query about it.
+    fn plan_answer(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (ipv6, group): (bool, Option<IpAddr>),
+        max_ms: u32,
     ) {
-        let groups = self.ifaces[iface.index()].groups.of_query(ipv6, group);
-        if !old {
-            for some in groups.chunks(RECORDS_MAX) {
-                self.report(now, iface, mld::RecordKind::IsExclude, some, pool);
-            }
+        let max = Duration::from_millis(u64::from(max_ms).max(1));
+        let at = now + self.up_to(max);
+        let all = Task::AnswerAll { ipv6 };
+        if self.schedule.when(iface, |task| *task == all).is_some_and(|pending| pending <= at) {
             return;
         }
-        for group in groups {
-            match group {
-                IpAddr::V6(v6) => self
-                    .send_mld(now, iface, v6, pool, |src, buf| mld::emit_report_v1(v6, src, buf)),
-                IpAddr::V4(v4) => {
-                    self.send_igmp(now, iface, v4, pool, |buf| igmp::emit_report_v2(v4, buf))
+        let groups = &self.ifaces[iface.index()].groups;
+        match group {
+            None if groups.version(now, ipv6) == Version::Records => {
+                self.schedule.cancel(iface, |task| *task == all);
+                self.schedule.add(at, iface, all);
+            }
+            // Each at a time of its own, so that members can spare each other the report.
+            None => {
+                for group in groups.reported(ipv6).collect::<Vec<_>>() {
+                    let at = now + self.up_to(max);
+                    self.plan_answer_of(at, iface, group);
                 }
             }
+            Some(group) if groups.reported(ipv6).any(|joined| joined == group) => {
+                self.plan_answer_of(at, iface, group);
+            }
+            Some(_) => {}
         }
     }
 
-    /// Sends a report of the newest version about groups of one family, at most [`RECORDS_MAX`].
-    fn report(
+    /// The answer about one group at `at`, or at an earlier time when there is one.
+    fn plan_answer_of(&mut self, at: Instant, iface: IfaceId, group: IpAddr) {
+        let answer = Task::AnswerGroup { group };
+        if self.schedule.when(iface, |task| *task == answer).is_some_and(|pending| pending <= at) {
+            return;
+        }
+        self.schedule.cancel(iface, |task| *task == answer);
+        self.schedule.add(at, iface, answer);
+    }
+
+    /// Tells the routers about all groups of a family, in the newest version.
+    pub(super) fn answer_all(&mut self, now: Instant, iface: IfaceId, ipv6: bool, pool: &mut Pool) {
+        let groups = &self.ifaces[iface.index()].groups;
+        let records: Vec<_> =
+            groups.reported(ipv6).map(|group| current(group, groups.wanted(group))).collect();
+        self.report(now, iface, &records, pool);
+    }
+
+    /// Tells the routers about one group.
+    pub(super) fn answer_group(
         &mut self,
         now: Instant,
         iface: IfaceId,
-        kind: mld::RecordKind,
-        groups: &[IpAddr],
+        group: IpAddr,
         pool: &mut Pool,
     ) {
-        let v6 = groups.iter().filter_map(|group| match group {
-            IpAddr::V6(group) => Some(mld::Record { kind, group: *group, sources: &[] }),
-            IpAddr::V4(_) => None,
-        });
-        let v4 = groups.iter().filter_map(|group| match group {
-            IpAddr::V4(group) => Some(igmp::Record { kind, group: *group, sources: &[] }),
-            IpAddr::V6(_) => None,
-        });
-        let (v6, v4): (Vec<_>, Vec<_>) = (v6.collect(), v4.collect());
-        if !v6.is_empty() {
-            self.send_mld(now, iface, addr::ALL_MLDV2_ROUTERS, pool, |src, buf| {
-                mld::emit_report_v2(&v6, src, buf)
-            });
+        let groups = &self.ifaces[iface.index()].groups;
+        if !groups.contains(group) {
+            return;
         }
-        if !v4.is_empty() {
-            self.send_igmp(now, iface, addr::ALL_IGMPV3_ROUTERS, pool, |buf| {
-                igmp::emit_report_v3(&v4, buf)
-            });
+        match groups.version(now, group.is_ipv6()) {
+            Version::Records => {
+                let record = current(group, groups.wanted(group));
+                self.report(now, iface, &[record], pool);
+            }
+            version => self.report_single(now, iface, (group, true), version, pool),
         }
+    }
+
+    /// Sends a report, or if the host is no member any more a leave, that older queriers understand.
+    fn report_single(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
+        (group, member): (IpAddr, bool),
+        version: Version,
+        pool: &mut Pool,
+    ) {
+        match (group, member) {
+            (IpAddr::V6(v6), true) => {
+                self.send_mld(now, iface, v6, pool, |src, buf| mld::emit_report_v1(v6, src, buf));
+            }
+            (IpAddr::V6(v6), false) => {
+                let dst = addr::ALL_ROUTERS;
+                self.send_mld(now, iface, dst, pool, |src, buf| mld::emit_done_v1(v6, src, buf));
+            }
+            (IpAddr::V4(v4), true) => self.send_igmp(now, iface, v4, pool, |buf| match version {
+                Version::Igmp1 => igmp::emit_report_v1(v4, buf),
+                _ => igmp::emit_report_v2(v4, buf),
+            }),
+            // Version 1 has no leave.
+            (IpAddr::V4(_), false) if version == Version::Igmp1 => {}
+            (IpAddr::V4(v4), false) => {
+                let dst = addr::ALL_ROUTERS_V4;
+                self.send_igmp(now, iface, dst, pool, |buf| igmp::emit_leave_v2(v4, buf));
+            }
+        }
+    }
+
+    /// Sends records about groups of one family, in as many reports as they need.
+    fn report(&mut self, now: Instant, iface: IfaceId, records: &[Record], pool: &mut Pool) {
+        let mut rest = records;
+        while !rest.is_empty() {
+            let mut len = REPORT_HEADER_LEN;
+            let fits = rest.iter().take_while(|record| {
+                len += record.len_max();
+                len <= REPORT_LEN_MAX
+            });
+            // One alone fits: a group has no more than GROUP_SOURCES_MAX sources.
+            let (some, more) = rest.split_at(fits.count().max(1));
+            rest = more;
+            if some.iter().any(|record| record.group.is_ipv6()) {
+                self.report_mld(now, iface, some, pool);
+            } else {
+                self.report_igmp(now, iface, some, pool);
+            }
+        }
+    }
+
+    fn report_mld(&mut self, now: Instant, iface: IfaceId, records: &[Record], pool: &mut Pool) {
+        let sources: Vec<Vec<Ipv6Addr>> = records
+            .iter()
+            .map(|record| record.sources.iter().filter_map(|ip| v6_of(*ip)).collect())
+            .collect();
+        let records: Vec<_> = records
+            .iter()
+            .zip(&sources)
+            .filter_map(|(record, sources)| {
+                let group = v6_of(record.group)?;
+                Some(mld::Record { kind: record.kind, group, sources })
+            })
+            .collect();
+        self.send_mld(now, iface, addr::ALL_MLDV2_ROUTERS, pool, |src, buf| {
+            mld::emit_report_v2(&records, src, buf)
+        });
+    }
+
+    fn report_igmp(&mut self, now: Instant, iface: IfaceId, records: &[Record], pool: &mut Pool) {
+        let sources: Vec<Vec<Ipv4Addr>> = records
+            .iter()
+            .map(|record| record.sources.iter().filter_map(|ip| v4_of(*ip)).collect())
+            .collect();
+        let records: Vec<_> = records
+            .iter()
+            .zip(&sources)
+            .filter_map(|(record, sources)| {
+                let group = v4_of(record.group)?;
+                Some(igmp::Record { kind: record.kind, group, sources })
+            })
+            .collect();
+        self.send_igmp(now, iface, addr::ALL_IGMPV3_ROUTERS, pool, |buf| {
+            igmp::emit_report_v3(&records, buf)
+        });
     }
 
     fn send_mld(
@@ -239,7 +414,7 @@ impl Net {
         //# address, or the unspecified address (::), if the sending interface
         //# has not acquired a valid link-local address.
         let own = addresses.iter().find_map(|a| match a.addr() {
-            IpAddr::V6(v6) if v6.is_unicast_link_local() && a.is_usable() => Some(v6),
+            IpAddr::V6(v6) if v6.is_unicast_link_local() && a.is_assigned() => Some(v6),
             _ => None,
         });
         let src = own.unwrap_or(Ipv6Addr::UNSPECIFIED);
@@ -284,10 +459,29 @@ impl Net {
     }
 }
 
-/// Records that fit the smallest IPv6 link with one header each way.
-const RECORDS_MAX: usize = 50;
-/// Room for a report of that many.
-const REPORT_LEN_MAX: usize = 8 + RECORDS_MAX * 20;
+impl Record {
+    /// Bytes that it takes in a report, if it is one of MLD, whose addresses are the longer ones.
+    fn len_max(&self) -> usize {
+        20 + 16 * self.sources.len()
+    }
+}
+
+/// The record that answers a query.
+fn current(group: IpAddr, wanted: Wanted) -> Record {
+    match wanted {
+        Wanted::All => Record { kind: RecordKind::IsExclude, group, sources: Vec::new() },
+        Wanted::Only(sources) => Record { kind: RecordKind::IsInclude, group, sources },
+    }
+}
+
+/// Bytes of a report before its records.
+const REPORT_HEADER_LEN: usize = 8;
+/// Longest report: the smallest IPv6 link has room for it with its headers, IPv6's and the Router Alert's.
+const REPORT_LEN_MAX: usize = ipv6::MTU_MIN - ipv6::HEADER_LEN - ipv6_ext::ROUTER_ALERT_LEN;
+const _: () = assert!(
+    REPORT_HEADER_LEN + 20 + 16 * super::limits::GROUP_SOURCES_MAX <= REPORT_LEN_MAX,
+    "the record of a group fits"
+);
 
 fn filled(pool: &mut Pool, emit: impl FnOnce(&mut [u8]) -> usize) -> Packet {
     let mut packet = pool.take(REPORT_LEN_MAX);
@@ -298,17 +492,24 @@ fn filled(pool: &mut Pool, emit: impl FnOnce(&mut [u8]) -> usize) -> Packet {
     packet
 }
 
-/// Whether anybody is on the link to report to, who wants to know about `group`.
-fn reports(interface: &Interface, group: IpAddr) -> bool {
-    interface.link == LinkType::Ethernet && is_reported(group)
+fn v4_of(ip: IpAddr) -> Option<Ipv4Addr> {
+    match ip {
+        IpAddr::V4(v4) => Some(v4),
+        IpAddr::V6(_) => None,
+    }
 }
 
-//= https://www.rfc-editor.org/rfc/rfc2710#section-5
-//# MLD messages are never sent for multicast addresses whose scope is 0
-//# (reserved) or 1 (node-local).
-fn is_reported(group: IpAddr) -> bool {
-    match group {
-        IpAddr::V4(_) => true,
-        IpAddr::V6(v6) => addr::may_be_on_link(v6),
+fn v6_of(ip: IpAddr) -> Option<Ipv6Addr> {
+    match ip {
+        IpAddr::V6(v6) => Some(v6),
+        IpAddr::V4(_) => None,
     }
+}
+
+/// Whether an ICMPv6 packet has the Router Alert of MLD, whose value is 0 (RFC 2711 §2.1). Routers of other
+/// links cannot be told by it, but what has none was not made for the purpose.
+fn has_router_alert(local: &Local) -> bool {
+    let bytes = local.packet.linear().get(local.ip_offset..).unwrap_or_default();
+    let Ok((header, _)) = ipv6::Header::parse_quoted(bytes) else { return false };
+    matches!(ipv6_ext::walk_hop_by_hop(bytes, &header), Ok(Some(0)))
 }

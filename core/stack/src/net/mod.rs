@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Reading order: [`receive`](Net::receive) in `receive.rs` and [`send`](Net::send) in `send.rs` are the
-//! two paths, one page each. `iface`, `locals` and `route` say what this host is and where packets go,
-//! `mtu` how big they may be. `neighbor` finds MAC addresses by ARP and neighbour discovery, one state
-//! machine for both; `ndp` listens to routers and makes addresses; `membership` reports groups.
+//! two paths, one page each. `iface`, `locals`, `route` and `next_hops` say what this host is and where
+//! packets go, `learnt` what routers said about that, `mtu` how big packets may be. `neighbor` finds MAC addresses by ARP and neighbour discovery, one state
+//! machine for both; `ndp` listens to routers and makes addresses; `membership` reports `groups`.
 //! `reassembly` and `fragment` are each other's inverse, `offload` does what a device cannot, and `gro` what it did not
 //! on the way in. `icmp`
 //! makes and reads errors. Every limit is in `limits`.
@@ -23,10 +23,12 @@ mod arp;
 mod control;
 mod fragment;
 mod gro;
+mod groups;
 mod hash;
 mod icmp;
 mod ident;
 mod iface;
+mod learnt;
 pub mod limits;
 mod locals;
 mod lru;
@@ -34,6 +36,7 @@ mod membership;
 mod mtu;
 mod ndp;
 mod neighbor;
+mod next_hops;
 mod offload;
 mod reassembly;
 mod receive;
@@ -157,7 +160,7 @@ impl Net {
             counters: NetCounters::default(),
             ifaces: Vec::new(),
             locals: Locals::default(),
-            routes: RouteTable::default(),
+            routes: RouteTable::new(tables),
             mtus: PathMtus::new(tables),
             neighbors: Neighbors::new(tables),
             reassembly: Reassembly::new(tables),

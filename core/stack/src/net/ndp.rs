@@ -10,9 +10,11 @@ use towpath_wire::ndp::{self, Envelope, Message};
 use towpath_wire::{IpProtocol, MacAddr, addr, icmpv6, ipv6, ipv6_ext};
 
 use super::Net;
-use super::iface::{AddressState, IfaceId};
+use super::iface::{Address, AddressState, IfaceId};
+use super::learnt::Learnt;
 use super::limits::REACHABLE_TIME;
-use super::neighbor::{Advert, Key, Waiting, reachable_time};
+use super::neighbor::{Advert, Heeded, Key, Solicit, Waiting, reachable_time};
+use super::route::source_rank;
 use super::send::DEFAULT_TTL;
 use crate::drop::DropReason;
 
@@ -24,11 +26,14 @@ pub(super) struct Discovery {
     pub reachable: Duration,
     /// Hop limit of packets for which nobody asked for another.
     pub hop_limit: u8,
+    /// Routes and prefixes that routers advertised.
+    pub learnt: Learnt,
 }
 
 impl Discovery {
     pub(super) fn new(slaac: bool) -> Self {
-        Self { slaac, reachable: REACHABLE_TIME, hop_limit: DEFAULT_TTL }
+        let learnt = Learnt::default();
+        Self { slaac, reachable: REACHABLE_TIME, hop_limit: DEFAULT_TTL, learnt }
     }
 }
 
@@ -102,9 +107,9 @@ impl Net {
         }
         let key = (iface, IpAddr::V6(src));
         if let Some(mac) = source_ll.filter(|_| !src.is_unspecified()) {
-            let (waiting, gone) = self.neighbors.on_question(key, mac, true);
-            self.drop_evicted(gone, pool);
+            let waiting = self.neighbors.on_question(now, key, mac, true);
             self.release(key, waiting, pool);
+            self.heard_from(now, key, pool);
         }
         let answer = Message::NeighborAdvert {
             router: false,
@@ -135,21 +140,45 @@ impl Net {
         }
         let key = (iface, IpAddr::V6(target));
         let until = self.reachable_until(now, iface);
-        let waiting = self.neighbors.on_advert(key, advert, until);
-        if advert.solicited {
-            self.routes.set_unreachable(iface, key.1, false);
-        }
+        let Heeded { waiting, no_router } = self.neighbors.on_advert(now, key, advert, until);
         //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
-        //# the node MUST remove that router from the Default
-        //# Router List and update the Destination Cache entries for all
-        //# destinations using that neighbor as a router
-        if advert.router == Some(false) {
+        //# In those cases where the IsRouter flag changes
+        //# from TRUE to FALSE as a result of this update, the node MUST
+        //# remove that router from the Default Router List and update the
+        //# Destination Cache entries for all destinations using that
+        //# neighbor as a router as specified in Section 7.3.3.
+        if no_router {
             self.forget_router(iface, target);
         }
         self.release(key, waiting, pool);
+        self.heard_from(now, key, pool);
     }
 
-    /// Asks where `target` is; `to` is where it was last.
+    /// A neighbour said something. A router that did not answer may be used again as soon as it is known
+    /// where it is; one that only announces itself is asked.
+    pub(super) fn heard_from(&mut self, now: Instant, key: Key, pool: &mut Pool) {
+        self.counters.neighbors_displaced += self.neighbors.take_displaced();
+        if !self.routes.has_failed(&key) {
+            return;
+        }
+        if self.neighbors.mac(&key).is_some() {
+            self.routes.on_hop_known(&key);
+        } else {
+            self.probe_router(now, key, pool);
+        }
+    }
+
+    /// Asks once whether a router is there (again).
+    pub(super) fn probe_router(&mut self, now: Instant, key: Key, pool: &mut Pool) {
+        let (asks, gone) = self.neighbors.probe(now, key);
+        self.drop_evicted(gone, pool);
+        if asks {
+            self.solicit(now, Solicit { key, to: None }, pool);
+        }
+    }
+
+    /// Asks where `target` is; `to` is where it was last. False when there is no address to ask from yet:
+    /// the question is asked when there is.
     pub(super) fn ask_ndp(
         &mut self,
         now: Instant,
@@ -157,14 +186,30 @@ impl Net {
         target: Ipv6Addr,
         to: Option<MacAddr>,
         pool: &mut Pool,
-    ) {
-        let interface = &self.ifaces[iface.index()];
-        let Some(IpAddr::V6(src)) = self.source_for(interface, target.into(), target.into()) else {
-            return;
-        };
-        let solicit = Message::NeighborSolicit { target, source_ll: Some(interface.mac) };
+    ) -> bool {
+        let Some(src) = self.solicit_source(iface, target) else { return false };
+        let source_ll = Some(self.ifaces[iface.index()].mac);
+        let solicit = Message::NeighborSolicit { target, source_ll };
         let dst = if to.is_some() { target } else { addr::solicited_node(target) };
         self.send_ndp(now, iface, (src, dst), &solicit, to, pool);
+        true
+    }
+
+    /// The address to ask for `target` from. While the first address of an interface is being detected
+    /// there is none: others would note our link-layer address for what may be somebody else's address
+    /// (RFC 4429 §3.2 forbids to solicit from an optimistic address).
+    fn solicit_source(&self, iface: IfaceId, target: Ipv6Addr) -> Option<Ipv6Addr> {
+        let addresses = self.ifaces[iface.index()].addresses.iter();
+        let assigned = addresses.filter(|address| address.is_assigned());
+        let deprecated = |address: &Address| address.state == AddressState::Deprecated;
+        let ranked = assigned.filter_map(|address| match address.addr() {
+            IpAddr::V6(v6) => {
+                let rank = source_rank(v6.into(), target.into(), deprecated(address), false, false);
+                Some((rank, v6))
+            }
+            IpAddr::V4(_) => None,
+        });
+        ranked.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, v6)| v6)
     }
 
     /// Sends a neighbour discovery message; `to` spares looking for the receiver.

@@ -8,8 +8,10 @@
 //!                gone ◄─3 unanswered─ PROBE ◄─5 s─ DELAY ◄─used─ STALE ──────────────┘
 //! ```
 //!
-//! Only packets of ours and questions to us make entries, so that nobody can fill the table with
-//! answers that nobody asked for. It sends nothing itself: it says what to send.
+//! Answers that nobody asked for make no entries. Who asks for us makes one, so that we need not ask
+//! back; anybody can ask in the name of many, and therefore neighbours that only were heard of have a table
+//! of their own: they displace each other, and never one that packets of ours go to (RFC 6583 §7.1). It
+//! sends nothing itself: it says what to send.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -21,8 +23,9 @@ use towpath_wire::MacAddr;
 use super::hash::Keyed;
 use super::iface::IfaceId;
 use super::limits::{
-    DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBOR_PACKET_COST, NEIGHBOR_QUEUE_BYTES_MAX,
-    NEIGHBORS_MAX, RETRANS_TIME, UNICAST_SOLICITS_MAX,
+    ARP_LOCK_TIME, DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBOR_PACKET_COST,
+    NEIGHBOR_QUEUE_BYTES_MAX, NEIGHBORS_HEARD_MAX, NEIGHBORS_MAX, RETRANS_TIME,
+    UNICAST_SOLICITS_MAX,
 };
 use super::lru::Lru;
 
@@ -102,20 +105,43 @@ pub(super) enum Event {
     Failed(Key, Vec<Waiting>),
 }
 
+/// What an advertisement led to.
+#[derive(Debug, Default)]
+pub(super) struct Heeded {
+    /// Packets that waited for the neighbour.
+    pub waiting: Vec<Waiting>,
+    /// It was a router, and says that it is none.
+    pub no_router: bool,
+}
+
 /// All neighbours.
 #[derive(Debug)]
 pub(super) struct Neighbors {
-    entries: Lru<Key, Entry>,
+    /// Those that packets of ours go to.
+    used: Lru<Key, Entry>,
+    /// Those that told where they are, and that nothing was sent to since: all of them STALE.
+    heard: Lru<Key, Heard>,
     /// Not later than the first deadline of any entry.
     next: Instant,
+    /// Entries that had to make room for others.
+    displaced: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     state: State,
     mac: MacAddr,
+    /// Since when it is that one.
+    since: Instant,
     router: bool,
     queue: Vec<Waiting>,
+}
+
+/// A neighbour that nothing was sent to.
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    mac: MacAddr,
+    router: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,11 +155,21 @@ enum State {
 
 impl Neighbors {
     pub(super) fn new(keys: Keyed) -> Self {
-        Self { entries: Lru::new(NEIGHBORS_MAX, keys), next: Instant::FAR }
+        Self {
+            used: Lru::new(NEIGHBORS_MAX, keys),
+            heard: Lru::new(NEIGHBORS_HEARD_MAX, keys),
+            next: Instant::FAR,
+            displaced: 0,
+        }
     }
 
     pub(super) fn next_timeout(&self) -> Instant {
         self.next
+    }
+
+    /// Entries that had to make room for others since last asked.
+    pub(super) fn take_displaced(&mut self) -> u64 {
+        core::mem::take(&mut self.displaced)
     }
 
     /// Where a packet to `key` goes. An entry that had to make room comes back with its packets.
@@ -143,9 +179,7 @@ impl Neighbors {
         now: Instant,
         key: Key,
     ) -> (Resolved, Option<(Key, Vec<Waiting>)>) {
-        let Some(entry) = self.entries.get_mut(&key) else {
-            return (Resolved::Ask, self.ask(now, key));
-        };
+        let Some(entry) = self.used.get_mut(&key) else { return self.begin(now, key) };
         match entry.state {
             State::Reachable { until } if now < until => {}
             State::Incomplete { .. } => return (Resolved::Wait, None),
@@ -163,15 +197,52 @@ impl Neighbors {
         (Resolved::Mac(entry.mac), None)
     }
 
-    fn ask(&mut self, now: Instant, key: Key) -> Option<(Key, Vec<Waiting>)> {
-        let again = now + RETRANS_TIME;
-        self.next = self.next.min(again);
-        self.insert(key, State::Incomplete { sent: 1, again }, MacAddr::UNSPECIFIED)
+    /// The first packet to a neighbour, of which may have been heard.
+    fn begin(&mut self, now: Instant, key: Key) -> (Resolved, Option<(Key, Vec<Waiting>)>) {
+        let Some(Heard { mac, router }) = self.heard.remove(&key) else {
+            return (Resolved::Ask, self.ask(now, key, 1));
+        };
+        let until = now + DELAY_FIRST_PROBE_TIME;
+        self.next = self.next.min(until);
+        let state = State::Delay { until };
+        let entry = Entry { state, mac, since: now, router, queue: Vec::new() };
+        (Resolved::Mac(mac), self.insert(key, entry))
     }
 
-    fn insert(&mut self, key: Key, state: State, mac: MacAddr) -> Option<(Key, Vec<Waiting>)> {
-        let entry = Entry { state, mac, router: false, queue: Vec::new() };
-        let (key, gone) = self.entries.insert(key, entry)?;
+    /// Makes an entry of a neighbour that has been asked for `sent` times.
+    fn ask(&mut self, now: Instant, key: Key, sent: u8) -> Option<(Key, Vec<Waiting>)> {
+        let again = now + RETRANS_TIME;
+        self.next = self.next.min(again);
+        let state = State::Incomplete { sent, again };
+        let (mac, queue) = (MacAddr::UNSPECIFIED, Vec::new());
+        self.insert(key, Entry { state, mac, since: now, router: false, queue })
+    }
+
+    /// Whether to ask, once, for a neighbour that is not known: nothing waits for it.
+    pub(super) fn probe(&mut self, now: Instant, key: Key) -> (bool, Option<(Key, Vec<Waiting>)>) {
+        if self.used.peek(&key).is_some() || self.heard.peek(&key).is_some() {
+            return (false, None);
+        }
+        (true, self.ask(now, key, MULTICAST_SOLICITS_MAX))
+    }
+
+    /// Asks anew for all IPv6 neighbours of `iface` that are being asked for: there was no address to ask
+    /// from.
+    pub(super) fn ask_again(&mut self, now: Instant, iface: IfaceId) -> Vec<Solicit> {
+        let again = now + RETRANS_TIME;
+        let asked = self.used.iter_mut().filter_map(|(key, entry)| match &mut entry.state {
+            State::Incomplete { sent, again: at } if key.0 == iface && key.1.is_ipv6() => {
+                (*sent, *at) = (1, again);
+                Some(Solicit { key: *key, to: None })
+            }
+            _ => None,
+        });
+        asked.collect()
+    }
+
+    fn insert(&mut self, key: Key, entry: Entry) -> Option<(Key, Vec<Waiting>)> {
+        let (key, gone) = self.used.insert(key, entry)?;
+        self.displaced += 1;
         (!gone.queue.is_empty()).then_some((key, gone.queue))
     }
 
@@ -182,7 +253,7 @@ impl Neighbors {
     //# the same unresolved IP address, and transmit the saved
     //# packet when the address has been resolved.
     pub(super) fn enqueue(&mut self, key: Key, packet: Waiting) -> Vec<Waiting> {
-        let Some(entry) = self.entries.get_mut(&key) else { return vec![packet] };
+        let Some(entry) = self.used.get_mut(&key) else { return vec![packet] };
         entry.queue.push(packet);
         // The newest that fit, and the last in any case; they are some hundred at most.
         let mut bytes = 0;
@@ -195,46 +266,55 @@ impl Neighbors {
     }
 
     /// Someone who asks tells where it is. `create` when it asked for an address of ours. Returns the
-    /// packets that waited for it, and where they go, and an entry that had to make room.
+    /// packets that waited for it.
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
     //# If an entry already exists, and the cached link-layer address differs from the one in the
     //# received Source Link-Layer option, the cached address should be replaced by the received
     //# address, and the entry's reachability state MUST be set to STALE.
     pub(super) fn on_question(
         &mut self,
+        now: Instant,
         key: Key,
         mac: MacAddr,
         create: bool,
-    ) -> (Vec<Waiting>, Option<(Key, Vec<Waiting>)>) {
+    ) -> Vec<Waiting> {
         if !mac.is_unicast() {
-            return (Vec::new(), None);
+            return Vec::new();
         }
-        let Some(entry) = self.entries.get_mut(&key) else {
-            let gone = if create { self.insert(key, State::Stale, mac) } else { None };
-            return (Vec::new(), gone);
+        let Some(entry) = self.used.get_mut(&key) else {
+            match self.heard.get_mut(&key) {
+                Some(heard) => heard.mac = mac,
+                None if create => {
+                    let gone = self.heard.insert(key, Heard { mac, router: false });
+                    self.displaced += u64::from(gone.is_some());
+                }
+                None => {}
+            }
+            return Vec::new();
         };
         if matches!(entry.state, State::Incomplete { .. }) || entry.mac != mac {
-            entry.mac = mac;
+            (entry.mac, entry.since) = (mac, now);
             entry.state = State::Stale;
         }
-        (core::mem::take(&mut entry.queue), None)
+        core::mem::take(&mut entry.queue)
     }
 
-    /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). Returns the packets that waited.
+    /// A neighbour answers, or announces itself (RFC 4861 §7.2.5).
     pub(super) fn on_advert(
         &mut self,
+        now: Instant,
         key: Key,
         advert: Advert,
         reachable_until: Instant,
-    ) -> Vec<Waiting> {
-        let Some(entry) = self.entries.get_mut(&key) else { return Vec::new() };
+    ) -> Heeded {
+        let Some(entry) = self.used.get_mut(&key) else { return self.on_unasked(&key, advert) };
         let mac = advert.mac.filter(|mac| mac.is_unicast());
         let confirmed = State::Reachable { until: reachable_until };
         if matches!(entry.state, State::Incomplete { .. }) {
-            let Some(mac) = mac else { return Vec::new() };
-            entry.mac = mac;
+            let Some(mac) = mac else { return Heeded::default() };
+            (entry.mac, entry.since) = (mac, now);
             entry.state = if advert.solicited { confirmed } else { State::Stale };
-        } else if mac.is_some_and(|mac| mac != entry.mac) {
+        } else if let Some(mac) = mac.filter(|mac| *mac != entry.mac) {
             if !advert.override_ {
                 //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
                 //# If the state of the entry is REACHABLE, set it to STALE, but
@@ -242,26 +322,49 @@ impl Neighbors {
                 if matches!(entry.state, State::Reachable { .. }) {
                     entry.state = State::Stale;
                 }
-                return Vec::new();
+                return Heeded::default();
             }
-            entry.mac = mac.unwrap_or(entry.mac);
+            (entry.mac, entry.since) = (mac, now);
             entry.state = if advert.solicited { confirmed } else { State::Stale };
         } else if advert.solicited {
             entry.state = confirmed;
         }
-        entry.router = advert.router.unwrap_or(entry.router);
-        core::mem::take(&mut entry.queue)
+        let no_router = change(&mut entry.router, advert.router);
+        Heeded { waiting: core::mem::take(&mut entry.queue), no_router }
+    }
+
+    /// A neighbour announces itself that nothing was sent to: it is STALE and remains so.
+    fn on_unasked(&mut self, key: &Key, advert: Advert) -> Heeded {
+        let Some(heard) = self.heard.get_mut(key) else { return Heeded::default() };
+        if let Some(mac) = advert.mac.filter(|mac| mac.is_unicast() && *mac != heard.mac) {
+            if !advert.override_ {
+                return Heeded::default();
+            }
+            heard.mac = mac;
+        }
+        Heeded { waiting: Vec::new(), no_router: change(&mut heard.router, advert.router) }
     }
 
     /// Whether an answer from `key` is expected: an ARP reply has no flag that says so.
     pub(super) fn is_asked(&self, key: &Key) -> bool {
-        let state = self.entries.peek(key).map(|entry| entry.state);
+        let state = self.used.peek(key).map(|entry| entry.state);
         matches!(state, Some(State::Incomplete { .. } | State::Probe { .. }))
+    }
+
+    /// Whether `key` told only just now, in an answer, that it is elsewhere than at `mac`. ARP has no flag
+    /// that says whether an answer replaces another one: as on Linux the first holds for a while, so that who
+    /// answers for a neighbour wins only when it is the quicker one, and proxies that all answer do not change
+    /// the entry with each answer.
+    pub(super) fn contradicts(&self, now: Instant, key: &Key, mac: MacAddr) -> bool {
+        self.used.peek(key).is_some_and(|entry| {
+            let known = !matches!(entry.state, State::Incomplete { .. });
+            known && entry.mac != mac && now < entry.since + ARP_LOCK_TIME
+        })
     }
 
     /// The transport heard from beyond this neighbour (RFC 4861 §7.3.1).
     pub(super) fn confirm(&mut self, key: &Key, reachable_until: Instant) {
-        if let Some(entry) = self.entries.get_mut(key)
+        if let Some(entry) = self.used.get_mut(key)
             && !matches!(entry.state, State::Incomplete { .. })
         {
             entry.state = State::Reachable { until: reachable_until };
@@ -270,13 +373,17 @@ impl Neighbors {
 
     /// Where `key` is, if that is known.
     pub(super) fn mac(&self, key: &Key) -> Option<MacAddr> {
-        let entry = self.entries.peek(key)?;
-        (!matches!(entry.state, State::Incomplete { .. })).then_some(entry.mac)
+        match self.used.peek(key) {
+            Some(entry) => (!matches!(entry.state, State::Incomplete { .. })).then_some(entry.mac),
+            None => self.heard.peek(key).map(|heard| heard.mac),
+        }
     }
 
     pub(super) fn set_router(&mut self, key: &Key, router: bool) {
-        if let Some(entry) = self.entries.get_mut(key) {
+        if let Some(entry) = self.used.get_mut(key) {
             entry.router = router;
+        } else if let Some(heard) = self.heard.get_mut(key) {
+            heard.router = router;
         }
     }
 
@@ -287,7 +394,7 @@ impl Neighbors {
             return events;
         }
         let mut failed = Vec::new();
-        for (key, entry) in self.entries.iter_mut() {
+        for (key, entry) in self.used.iter_mut() {
             match entry.on_timeout(now) {
                 Fate::Rest => {}
                 Fate::Ask => events.push(Event::Solicit(Solicit { key: *key, to: None })),
@@ -298,21 +405,21 @@ impl Neighbors {
             }
         }
         for key in failed {
-            let packets = self.entries.remove(&key).map(|entry| entry.queue);
+            let packets = self.used.remove(&key).map(|entry| entry.queue);
             events.push(Event::Failed(key, packets.unwrap_or_default()));
         }
-        let deadlines = self.entries.iter().filter_map(|(_, entry)| entry.deadline());
+        let deadlines = self.used.iter().filter_map(|(_, entry)| entry.deadline());
         self.next = deadlines.min().unwrap_or(Instant::FAR);
         events
     }
 
     /// Packets that wait for an answer.
     pub(super) fn waiting(&self) -> usize {
-        self.entries.iter().map(|(_, entry)| entry.queue.len()).sum()
+        self.used.iter().map(|(_, entry)| entry.queue.len()).sum()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Neighbor> {
-        self.entries.iter().map(|((iface, addr), entry)| {
+        let used = self.used.iter().map(|((iface, addr), entry)| {
             let state = match entry.state {
                 State::Incomplete { .. } => NeighborState::Incomplete,
                 State::Reachable { .. } => NeighborState::Reachable,
@@ -322,8 +429,21 @@ impl Neighbors {
             };
             let mac = (state != NeighborState::Incomplete).then_some(entry.mac);
             Neighbor { iface: *iface, addr: *addr, mac, state, router: entry.router }
-        })
+        });
+        used.chain(self.heard.iter().map(|((iface, addr), heard)| Neighbor {
+            iface: *iface,
+            addr: *addr,
+            mac: Some(heard.mac),
+            state: NeighborState::Stale,
+            router: heard.router,
+        }))
     }
+}
+
+/// Takes over what a neighbour says of itself; true when it was a router and no longer is.
+fn change(router: &mut bool, said: Option<bool>) -> bool {
+    let was = core::mem::replace(router, said.unwrap_or(*router));
+    was && !*router
 }
 
 /// What an entry's deadline means for it.
@@ -455,7 +575,7 @@ mod tests {
         neighbors.resolve(at(0), key());
         neighbors.enqueue(key(), Waiting { packet: pool.take(10), mtu: 1500 });
         assert!(neighbors.is_asked(&key()));
-        assert_eq!(neighbors.on_advert(key(), ANSWER, at(30_000)).len(), 1);
+        assert_eq!(neighbors.on_advert(at(10), key(), ANSWER, at(30_000)).waiting.len(), 1);
         assert_eq!(neighbors.resolve(at(29_999), key()).0, Resolved::Mac(MAC));
         assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
 
@@ -466,14 +586,14 @@ mod tests {
         assert_eq!(state(&neighbors), Some(NeighborState::Probe));
         assert_eq!(solicits(&neighbors.on_timeout(at(36_000))), [Some(MAC)]);
         assert_eq!(neighbors.resolve(at(36_500), key()).0, Resolved::Mac(MAC));
-        neighbors.on_advert(key(), ANSWER, at(60_000));
+        neighbors.on_advert(at(36_600), key(), ANSWER, at(60_000));
         assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
     }
 
     #[test]
     fn an_unanswered_probe_forgets_the_neighbour() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
-        neighbors.on_question(key(), MAC, true);
+        neighbors.on_question(at(0), key(), MAC, true);
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));
         neighbors.resolve(at(0), key());
         for seconds in 5..8 {
@@ -486,7 +606,7 @@ mod tests {
     #[test]
     fn the_transport_confirms_instead_of_a_probe() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
-        neighbors.on_question(key(), MAC, true);
+        neighbors.on_question(at(0), key(), MAC, true);
         neighbors.resolve(at(0), key());
         neighbors.confirm(&key(), at(20_000));
         assert!(neighbors.on_timeout(at(5000)).is_empty());
@@ -496,17 +616,18 @@ mod tests {
     #[test]
     fn unasked_answers_make_no_entry_and_only_override_changes_one() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
-        neighbors.on_advert(key(), ANSWER, at(1));
-        neighbors.on_question(key(), MAC, false);
+        neighbors.on_advert(at(0), key(), ANSWER, at(1));
+        neighbors.on_question(at(0), key(), MAC, false);
         assert_eq!(state(&neighbors), None);
 
-        neighbors.on_question(key(), MAC, true);
+        neighbors.on_question(at(0), key(), MAC, true);
+        neighbors.resolve(at(0), key());
         neighbors.confirm(&key(), at(20_000));
         let gentle = Advert { mac: Some(OTHER), solicited: false, override_: false, router: None };
-        neighbors.on_advert(key(), gentle, at(30_000));
+        neighbors.on_advert(at(0), key(), gentle, at(30_000));
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));
         assert_eq!(neighbors.resolve(at(0), key()).0, Resolved::Mac(MAC));
-        neighbors.on_advert(key(), Advert { override_: true, ..gentle }, at(30_000));
+        neighbors.on_advert(at(0), key(), Advert { override_: true, ..gentle }, at(30_000));
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));
         assert_eq!(neighbors.resolve(at(0), key()).0, Resolved::Mac(OTHER));
     }

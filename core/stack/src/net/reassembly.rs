@@ -2,16 +2,18 @@
 //!
 //! ```text
 //!   ranks, by how many datagrams a source has      its line, by when it was heard of last
-//!   64 ─► source ─► source                         oldest ─► … ─► youngest
-//!    ⋮        └─────────────────────────────────────► datagram ─► datagram: pieces
-//!    1 ─► source ─► source ─► source
+//!     64 ─► source ─► source                       oldest ─► … ─► youngest
+//!      ⋮        └───────────────────────────────────► datagram ─► datagram: pieces
+//!   1..4 ─► source ─► source ─► source
 //! ```
 //!
 //! Anybody can send fragments in the name of anybody, so every limit is a price of making somebody lose
 //! theirs, and what is charged is what was received. A source beyond its share loses its own datagram of
 //! which nothing was heard for longest; when all together have too much, so does the source that has the
-//! most of them. A datagram whose fragments arrive is therefore lost only to somebody who sends more
-//! datagrams between two of its fragments than a source may have.
+//! most of them. With a few each, as hosts have that wait for a fragment, sources are alike: of these the one
+//! loses that was not heard of for longest, and not the one that happens to have two. A datagram whose fragments
+//! arrive is therefore lost only to somebody who sends more datagrams between two of its fragments than a
+//! source may have, or than there is room for in all.
 //!
 //! Any overlap costs the whole datagram, so that no two readers of the same fragments can see different
 //! packets. Work per fragment does not depend on how many datagrams there are.
@@ -117,8 +119,8 @@ pub(super) struct Reassembly {
     by_share: HashMap<Share, u32, Keyed>,
     /// Each stands in the line of its rank; who was heard of last is the youngest.
     sources: Queue<Source>,
-    /// Line n is of the sources with n + 1 datagrams.
-    ranks: [Line; REASSEMBLY_SOURCE_DATAGRAMS_MAX],
+    /// Sources by how many datagrams they have, see [`rank`].
+    ranks: [Line; RANKS],
     /// When datagrams are given up. Those of one family wait equally long: who came first is first in line.
     deadlines: Queue<Deadline>,
     v4: Line,
@@ -149,6 +151,13 @@ struct Deadline {
     key: Key,
 }
 
+/// Datagrams that a source may have without losing any for having more than others. A host that has a few
+/// fragmented datagrams under way is no worse off than one with one; few enough that, however long its datagrams
+/// are, a dozen sources are needed to fill the memory with no more than these.
+const ALIKE_MAX: usize = 4;
+const _: () = assert!(REASSEMBLY_BYTES_MAX / (ALIKE_MAX * (65_575 + 2 * OVERHEAD)) >= 12);
+const RANKS: usize = REASSEMBLY_SOURCE_DATAGRAMS_MAX - ALIKE_MAX + 1;
+
 /// What a datagram costs besides its pieces: places in the tables, of which as many again may be free.
 const OVERHEAD: usize = 1024;
 const _: () = assert!(
@@ -171,7 +180,7 @@ impl Reassembly {
             datagrams: Queue::default(),
             by_share: HashMap::with_hasher(keys),
             sources: Queue::default(),
-            ranks: [Line::default(); REASSEMBLY_SOURCE_DATAGRAMS_MAX],
+            ranks: [Line::default(); RANKS],
             deadlines: Queue::default(),
             v4: Line::default(),
             v6: Line::default(),
@@ -236,7 +245,7 @@ impl Reassembly {
     fn renew(&mut self, index: u32) {
         let Some(entry) = self.datagrams.get(index) else { return };
         let Some(source) = self.sources.get_mut(entry.source) else { return };
-        let (at, rank) = (entry.source, source.line.len() - 1);
+        let (at, rank) = (entry.source, rank(source.line.len()));
         self.datagrams.renew(&mut source.line, index);
         self.sources.renew(&mut self.ranks[rank], at);
     }
@@ -246,7 +255,8 @@ impl Reassembly {
         let key = fragment.key;
         let share = share_of(&key);
         if let Some(&source) = self.by_share.get(&share)
-            && self.sources.get(source).is_some_and(|s| s.line.len() >= self.ranks.len())
+            && let Some(of) = self.sources.get(source)
+            && of.line.len() >= REASSEMBLY_SOURCE_DATAGRAMS_MAX
         {
             self.give_up_of(source);
             self.given_up.source += 1;
@@ -263,13 +273,20 @@ impl Reassembly {
         let entry = Entry { key, source, deadline, datagram: Datagram::new(fragment.group) };
         let of = self.sources.get_mut(source).expect("found or made just now");
         let index = self.datagrams.push(&mut of.line, entry);
-        if let count @ 2.. = of.line.len() {
-            let [from, to] = &mut self.ranks[count - 2..count] else { unreachable!("two") };
-            self.sources.shift(from, to, source);
-        }
+        let count = of.line.len();
+        self.move_up(source, rank(count));
         self.index.insert(key, index);
         self.charge(source, OVERHEAD);
         index
+    }
+
+    /// A source has one datagram more, and was heard of.
+    fn move_up(&mut self, source: u32, rank: usize) {
+        match &mut self.ranks[rank.saturating_sub(1)..=rank] {
+            [from, to] => self.sources.shift(from, to, source),
+            [line, ..] => self.sources.renew(line, source),
+            [] => unreachable!("a rank has a line"),
+        }
     }
 
     /// Whose share it is; one who had nothing gets a place in the first rank.
@@ -296,9 +313,12 @@ impl Reassembly {
         let cost = OVERHEAD + datagram.cost();
         source.bytes -= cost;
         self.bytes -= cost;
-        if let 2.. = count {
-            let [to, from] = &mut self.ranks[count - 2..count] else { unreachable!("two") };
-            self.sources.shift(from, to, at);
+        if count > 1 {
+            let (from, to) = (rank(count), rank(count - 1));
+            if from != to {
+                let [to, from] = &mut self.ranks[to..=from] else { unreachable!("two") };
+                self.sources.shift(from, to, at);
+            }
         } else if let Some(source) = self.sources.remove(&mut self.ranks[0], at) {
             self.by_share.remove(&source.share);
         }
@@ -348,6 +368,11 @@ impl Reassembly {
         }
         expired
     }
+}
+
+/// The line of sources with `count` datagrams. Those with a few are alike.
+fn rank(count: usize) -> usize {
+    count.saturating_sub(ALIKE_MAX)
 }
 
 /// Hosts choose their IPv6 addresses within a prefix: it is their network that has a share.

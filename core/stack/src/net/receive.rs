@@ -175,13 +175,10 @@ impl Net {
         match ip.protocol {
             IpProtocol::ICMP if ip.src.is_ipv4() => self.receive_icmp(now, local, pool),
             IpProtocol::ICMPV6 if ip.src.is_ipv6() => self.receive_icmp(now, local, pool),
-            IpProtocol::IGMP if ip.src.is_ipv4() => {
-                let bytes = local.packet.linear().get(ip.offset..ip.end).unwrap_or_default();
-                match self.receive_igmp(now, iface, bytes) {
-                    Ok(()) => give(local.packet, pool),
-                    Err(reason) => self.refuse(iface, local.packet, reason, pool),
-                }
-            }
+            IpProtocol::IGMP if ip.src.is_ipv4() => match self.receive_igmp(now, &local) {
+                Ok(()) => give(local.packet, pool),
+                Err(reason) => self.refuse(iface, local.packet, reason, pool),
+            },
             IpProtocol::NO_NEXT_HEADER if ip.src.is_ipv6() => give(local.packet, pool),
             _ => {
                 self.counters.delivered += 1;
@@ -236,9 +233,12 @@ impl Net {
     }
 
     fn is_group(&self, iface: IfaceId, dst: IpAddr) -> bool {
+        // What this host broadcasts on any link comes back to it over the loopback.
+        let looped = iface == IfaceId::LOOPBACK && !dst.is_loopback() && self.is_broadcast(dst);
         dst.is_multicast()
             || matches!(dst, IpAddr::V4(v4) if v4.is_broadcast())
             || self.ifaces[iface.index()].is_broadcast(dst)
+            || looped
     }
 
     /// Whether the addresses may be where they are, and the packet is for this host.

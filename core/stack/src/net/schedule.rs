@@ -20,14 +20,28 @@ pub(super) enum Task {
     Detect { addr: Ipv6Addr, left: u8 },
     /// Ask for routers; how often still.
     SolicitRouters { left: u8 },
-    /// Report that a group was joined; how often still.
-    ReportJoin { group: IpAddr, left: u8 },
-    /// Report that a group was left.
-    ReportLeave { group: IpAddr },
-    /// Answer a query of version 1 (MLD), 2 (IGMP) or later about one group, or all.
-    AnswerQuery { ipv6: bool, old: bool, group: Option<IpAddr> },
+    /// Report that a group was joined or left, or for which sources; how often still.
+    ReportGroup { group: IpAddr, left: u8 },
+    /// Report that a source of a group is wanted or no longer; how often still.
+    ReportSource { group: IpAddr, source: IpAddr, left: u8 },
+    /// Tell about all groups of a family: somebody asked, or can be told only now.
+    AnswerAll { ipv6: bool },
+    /// Tell about one group, for which somebody asked.
+    AnswerGroup { group: IpAddr },
     /// Let addresses and routes that a router gave grow old.
     Lifetimes,
+}
+
+impl Task {
+    /// Whether it reports a change of `group`.
+    pub(super) fn is_report_of(&self, group: IpAddr) -> bool {
+        match self {
+            Self::ReportGroup { group: of, .. } | Self::ReportSource { group: of, .. } => {
+                *of == group
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Tasks by time, the next one last. There are few: some for each address and group.
@@ -49,8 +63,10 @@ impl Schedule {
         self.0.retain(|(_, on, task)| *on != iface || !gone(task));
     }
 
-    pub(super) fn has(&self, iface: IfaceId, wanted: impl Fn(&Task) -> bool) -> bool {
-        self.0.iter().any(|(_, on, task)| *on == iface && wanted(task))
+    /// When the first such task of `iface` is due.
+    pub(super) fn when(&self, iface: IfaceId, wanted: impl Fn(&Task) -> bool) -> Option<Instant> {
+        let found = self.0.iter().rev().find(|(_, on, task)| *on == iface && wanted(task));
+        found.map(|(at, ..)| *at)
     }
 
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(IfaceId, Task)> {
@@ -78,7 +94,7 @@ impl Net {
         for event in self.neighbors.on_timeout(now) {
             match event {
                 Event::Solicit(solicit) => self.solicit(now, solicit, pool),
-                Event::Failed(key, waiting) => self.on_neighbor_failed(key, waiting, pool),
+                Event::Failed(key, waiting) => self.on_neighbor_failed(now, key, waiting, pool),
             }
         }
         for expired in self.reassembly.on_timeout(now) {
@@ -94,31 +110,38 @@ impl Net {
             Task::Announce(addr) => self.announce(iface, addr, pool),
             Task::Detect { addr, left } => self.detect(now, iface, addr, left, pool),
             Task::SolicitRouters { left } => self.solicit_routers(now, iface, left, pool),
-            Task::ReportJoin { group, left } => self.report_join(now, iface, group, left, pool),
-            Task::ReportLeave { group } => self.report_leave(now, iface, group, pool),
-            Task::AnswerQuery { ipv6, old, group } => {
-                self.answer_query(now, iface, (ipv6, old, group), pool);
+            Task::ReportGroup { group, left } => self.report_group(now, iface, (group, left), pool),
+            Task::ReportSource { group, source, left } => {
+                self.report_source(now, iface, (group, source, left), pool);
             }
+            Task::AnswerAll { ipv6 } => self.answer_all(now, iface, ipv6, pool),
+            Task::AnswerGroup { group } => self.answer_group(now, iface, group, pool),
             Task::Lifetimes => self.end_lifetimes(now, iface),
         }
     }
 
     /// Asks where a neighbour is.
     pub(super) fn solicit(&mut self, now: Instant, solicit: Solicit, pool: &mut Pool) {
-        self.counters.solicits_sent += 1;
         let (iface, target) = solicit.key;
-        match target {
+        let asked = match target {
             IpAddr::V4(target) => self.ask_arp(iface, target, solicit.to, pool),
             IpAddr::V6(target) => self.ask_ndp(now, iface, target, solicit.to, pool),
-        }
+        };
+        self.counters.solicits_sent += u64::from(asked);
     }
 
     //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.1
     //# If the address resolution fails, it SHOULD be reported
-    fn on_neighbor_failed(&mut self, key: Key, waiting: Vec<Waiting>, pool: &mut Pool) {
+    fn on_neighbor_failed(
+        &mut self,
+        now: Instant,
+        key: Key,
+        waiting: Vec<Waiting>,
+        pool: &mut Pool,
+    ) {
         self.counters.neighbors_failed += 1;
-        let (iface, addr) = key;
-        self.routes.set_unreachable(iface, addr, true);
+        self.routes.on_hop_failed(now, &key);
+        let iface = key.0;
         for Waiting { packet, .. } in waiting {
             let error = self.error_about_own(&packet);
             self.errors.extend(error.filter(|_| self.errors.len() < ERRORS_MAX));

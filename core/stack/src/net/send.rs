@@ -116,6 +116,11 @@ impl Net {
             self.drop(route.iface, packet, DropReason::HostScope, pool);
             return Ok(());
         }
+        if route.avoids
+            && let Some(router) = self.routes.take_probe(now, dst)
+        {
+            self.probe_router(now, router, pool);
+        }
         let Some(mut packet) = self.admit(route.iface, packet, pool) else {
             return Err(SendError::QueueFull);
         };
@@ -255,10 +260,10 @@ impl Net {
             return self.transmit(iface, mac, packet, mtu, pool);
         }
         let (resolved, gone) = self.neighbors.resolve(now, key);
+        self.drop_evicted(gone, pool);
         if let Resolved::Mac(mac) = resolved {
             return self.transmit(iface, mac, packet, mtu, pool);
         }
-        self.drop_evicted(gone, pool);
         if resolved == Resolved::Ask {
             self.solicit(now, Solicit { key, to: None }, pool);
         }
@@ -268,7 +273,9 @@ impl Net {
         }
     }
 
+    /// Drops the packets of an entry that had to make room for another.
     pub(super) fn drop_evicted(&mut self, gone: Option<(Key, Vec<Waiting>)>, pool: &mut Pool) {
+        self.counters.neighbors_displaced += self.neighbors.take_displaced();
         let Some(((iface, _), waiting)) = gone else { return };
         for Waiting { packet, .. } in waiting {
             self.drop(iface, packet, DropReason::NeighborQueueFull, pool);

@@ -12,9 +12,10 @@ use towpath_wire::{Prefix, addr, ipv6};
 
 use super::Net;
 use super::iface::{Address, AddressState, IfaceId, Origin};
+use super::learnt::{Destination, Learning, lifetime_end};
 use super::limits::{
-    ADDRESSES_MAX, DAD_RETRIES_MAX, DAD_TRANSMITS, RETRANS_TIME, ROUTER_ROUTES_MAX,
-    ROUTER_SOLICIT_DELAY, ROUTER_SOLICIT_INTERVAL, ROUTER_SOLICITS_MAX,
+    ADDRESSES_MAX, DAD_RETRIES_MAX, DAD_TRANSMITS, RETRANS_TIME, ROUTER_SOLICIT_DELAY,
+    ROUTER_SOLICIT_INTERVAL, ROUTER_SOLICITS_MAX,
 };
 use super::route::RouteEntry;
 use super::schedule::Task;
@@ -63,13 +64,15 @@ impl Net {
         match addr {
             IpAddr::V4(v4) => self.schedule.add(now, iface, Task::Announce(v4)),
             IpAddr::V6(v6) => {
-                self.join_group(now, iface, addr::solicited_node(v6).into());
+                // The host listens at once; what waits are its first messages, the report of the group and
+                // the solicitation.
                 //= https://www.rfc-editor.org/rfc/rfc4862#section-5.4.2
                 //# If the Neighbor Solicitation is going to be the first message sent
                 //# from an interface after interface (re)initialization, the node SHOULD
                 //# delay joining the solicited-node multicast address by a random delay
                 //# between 0 and MAX_RTR_SOLICITATION_DELAY
                 let at = now + self.up_to(ROUTER_SOLICIT_DELAY);
+                self.join_own_group(at, iface, addr::solicited_node(v6).into());
                 self.schedule.add(at, iface, Task::Detect { addr: v6, left: DAD_TRANSMITS });
             }
         }
@@ -87,7 +90,7 @@ impl Net {
         match addr {
             IpAddr::V4(v4) => self.schedule.cancel(iface, |task| *task == Task::Announce(v4)),
             IpAddr::V6(v6) => {
-                self.leave_group(now, iface, addr::solicited_node(v6).into());
+                self.leave_group(now, iface, addr::solicited_node(v6).into(), None);
                 let ours = |task: &Task| matches!(task, Task::Detect { addr, .. } if *addr == v6);
                 self.schedule.cancel(iface, ours);
             }
@@ -122,6 +125,13 @@ impl Net {
             self.locals.add(addr.into(), iface);
         }
         self.routes.touch();
+        if addr.is_unicast_link_local() {
+            // Reports that had no source but `::` are not heeded by routers (RFC 3590 §4).
+            self.schedule.add(now, iface, Task::AnswerAll { ipv6: true });
+        }
+        for solicit in self.neighbors.ask_again(now, iface) {
+            self.solicit(now, solicit, pool);
+        }
     }
 
     /// Somebody else has an address that we were about to use.
@@ -196,7 +206,8 @@ impl Net {
     ) {
         let interface = &self.ifaces[iface.index()];
         let link_local = interface.addresses.iter().find_map(|a| match a.addr() {
-            IpAddr::V6(v6) if v6.is_unicast_link_local() && a.is_usable() => Some(v6),
+            // Not from an optimistic address, with our link-layer address (RFC 4429 §3.2).
+            IpAddr::V6(v6) if v6.is_unicast_link_local() && a.is_assigned() => Some(v6),
             _ => None,
         });
         let source_ll = link_local.map(|_| interface.mac);
@@ -222,12 +233,14 @@ impl Net {
         self.take_link_parameters(iface, advert);
         let key = (iface, IpAddr::V6(router));
         if let Some(mac) = advert.source_ll {
-            let (waiting, gone) = self.neighbors.on_question(key, mac, true);
-            self.neighbors.set_router(&key, true);
-            self.drop_evicted(gone, pool);
+            let waiting = self.neighbors.on_question(now, key, mac, true);
             self.release(key, waiting, pool);
         }
-        self.routes.set_unreachable(iface, key.1, false);
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+        //# If no Source Link-Layer Address is included, but a corresponding Neighbor
+        //# Cache entry exists, its IsRouter flag MUST be set to TRUE.
+        self.neighbors.set_router(&key, true);
+        self.heard_from(now, key, pool);
         let lifetime = u32::from(advert.lifetime_s);
         let metric = metric_of(advert.preference);
         self.router_route(now, iface, Prefix::ALL_V6, (Some(router), lifetime, metric));
@@ -273,40 +286,46 @@ impl Net {
         (router, lifetime_s, metric): (Option<Ipv6Addr>, u32, u32),
     ) {
         let prefix = prefix.trunc();
-        let next_hop = router.map(IpAddr::V6);
-        let of_router = |route: &RouteEntry| route.iface == iface && route.origin == Origin::Router;
-        let same = |route: &RouteEntry| {
-            of_router(route) && route.prefix == prefix && route.next_hop == next_hop
-        };
+        let learnt = &mut self.ifaces[iface.index()].discovery.learnt;
         if lifetime_s == 0 {
-            self.routes.remove(same);
-            return;
-        }
-        let known = self.routes.iter().any(same);
-        if !known
-            && self.routes.iter().filter(|route| of_router(route)).count() >= ROUTER_ROUTES_MAX
-        {
-            return;
+            learnt.forget((prefix, router));
+            return self.end_routes(iface, vec![(prefix, router)]);
         }
         let expires = lifetime_end(now, lifetime_s);
-        let unreachable = false;
-        self.routes.add(RouteEntry {
-            prefix,
-            next_hop,
-            iface,
-            metric,
-            origin: Origin::Router,
-            expires,
-            unreachable,
-        });
+        let failed = |router: Ipv6Addr| self.routes.has_failed(&(iface, router.into()));
+        match learnt.learn(now, (prefix, router), expires, failed) {
+            Learning::Known => {}
+            Learning::Displaced(gone) => {
+                let displaced = match router {
+                    Some(_) => &mut self.counters.routers_displaced,
+                    None => &mut self.counters.prefixes_displaced,
+                };
+                *displaced += 1;
+                self.end_routes(iface, gone);
+            }
+            Learning::Refused => {
+                self.counters.router_routes_refused += 1;
+                return;
+            }
+        }
+        let (next_hop, origin) = (router.map(IpAddr::V6), Origin::Router);
+        self.routes.add(RouteEntry { prefix, next_hop, iface, metric, origin });
     }
 
     /// A router is one no longer.
     pub(super) fn forget_router(&mut self, iface: IfaceId, router: Ipv6Addr) {
-        let hop = Some(IpAddr::V6(router));
-        self.routes.remove(|route| {
-            route.origin == Origin::Router && route.iface == iface && route.next_hop == hop
-        });
+        let gone = self.ifaces[iface.index()].discovery.learnt.forget_router(router);
+        self.end_routes(iface, gone);
+    }
+
+    /// Removes routes that routers advertised.
+    fn end_routes(&mut self, iface: IfaceId, gone: Vec<Destination>) {
+        for (prefix, router) in gone {
+            let next_hop = router.map(IpAddr::V6);
+            self.routes.remove(prefix, |route| {
+                route.iface == iface && route.origin == Origin::Router && route.next_hop == next_hop
+            });
+        }
     }
 
     fn on_prefix(&mut self, now: Instant, iface: IfaceId, info: &PrefixInfo) {
@@ -332,7 +351,12 @@ impl Net {
             }
             return;
         }
-        if info.valid_s != 0 && prefix.len() == 64 && interface.addresses.len() < ADDRESSES_MAX {
+        if info.valid_s == 0 || prefix.len() != 64 {
+            return;
+        }
+        if interface.addresses.len() >= ADDRESSES_MAX {
+            self.counters.addresses_refused += 1;
+        } else {
             let until = (lifetime_end(now, info.preferred_s), lifetime_end(now, info.valid_s));
             self.make_address(now, iface, prefix, until, 0);
         }
@@ -345,9 +369,8 @@ impl Net {
             let preferred = a.preferred_until.filter(|_| a.state != AddressState::Deprecated);
             [preferred, a.valid_until]
         });
-        let routes =
-            self.routes.iter().filter(|route| route.iface == iface).map(|route| route.expires);
-        if let Some(next) = addresses.chain(routes).flatten().min() {
+        let learnt = self.ifaces[iface.index()].discovery.learnt.next_end();
+        if let Some(next) = addresses.flatten().chain(learnt).min() {
             self.schedule.add(next, iface, Task::Lifetimes);
         }
     }
@@ -355,7 +378,8 @@ impl Net {
     /// Deprecates and removes what is too old.
     pub(super) fn end_lifetimes(&mut self, now: Instant, iface: IfaceId) {
         let over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
-        self.routes.remove(|route| route.iface == iface && over(route.expires));
+        let gone = self.ifaces[iface.index()].discovery.learnt.expire(now);
+        self.end_routes(iface, gone);
         let addresses = &mut self.ifaces[iface.index()].addresses;
         let ended: Vec<_> =
             addresses.iter().filter(|a| over(a.valid_until)).map(Address::addr).collect();
@@ -411,11 +435,6 @@ fn renew(address: &mut Address, now: Instant, info: &PrefixInfo) -> bool {
         address.state = AddressState::Preferred;
     }
     revived
-}
-
-/// When a lifetime in seconds ends; all ones mean never.
-fn lifetime_end(now: Instant, seconds: u32) -> Option<Instant> {
-    (seconds != u32::MAX).then(|| now + Duration::from_secs(seconds.into()))
 }
 
 /// Smaller is better; between the operator's own, which start at 0, and far behind.

@@ -19,6 +19,11 @@ use towpath_wire::{IpProtocol, MacAddr, Prefix, addr, arp, icmpv4, icmpv6, ipv4,
 use super::*;
 use crate::drop::DropReason;
 
+mod groups;
+mod neighbors;
+mod routers;
+mod sources;
+
 const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
 const MAC_B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
 const ETH: IfaceId = IfaceId(1);
@@ -67,6 +72,13 @@ impl Host {
 
     fn b() -> Self {
         Self::new(MAC_B, &["10.0.0.2/24", "fd00::2/64"], |_| {})
+    }
+
+    /// The host when its addresses are known to be nobody else's.
+    fn settled(mut self) -> Self {
+        self.pass(Duration::from_secs(3));
+        self.sent();
+        self
     }
 
     /// Lets time pass, timer by timer.
@@ -240,7 +252,7 @@ fn from_b_v6(src: &str, dst: &str) -> Vec<u8> {
 
 /// Two hosts that have found each other.
 fn pair(offloads: Offloads) -> (Host, Host) {
-    let (mut a, mut b) = (Host::a(), Host::b());
+    let (mut a, mut b) = (Host::a().settled(), Host::b().settled());
     a.net.set_offloads(ETH, offloads);
     for to in ["10.0.0.2", "fd00::2"] {
         a.send_udp(to, 1).unwrap();
@@ -252,7 +264,7 @@ fn pair(offloads: Offloads) -> (Host, Host) {
 #[test]
 fn datagrams_arrive_after_address_resolution_with_good_checksums() {
     for (to, from) in [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")] {
-        let (mut a, mut b) = (Host::a(), Host::b());
+        let (mut a, mut b) = (Host::a().settled(), Host::b().settled());
         a.send_udp(to, 100).unwrap();
         a.send_udp(to, 200).unwrap();
         assert_eq!(a.net.counters.solicits_sent, 1);
@@ -809,10 +821,10 @@ fn groups_of_a_host_are_not_taken_from_a_link_nor_reported_to_it() {
     a.pass(Duration::from_secs(5));
     a.sent();
     for group in ["ff00::5", "ff10::5", "ff01::5", "ff11::5", "ff01::1"] {
-        assert!(a.net.join_group(a.now, ETH, ip(group)) && a.net.is_member(ETH, ip(group)));
+        assert!(a.net.join_group(a.now, ETH, ip(group), None) && a.net.is_member(ETH, ip(group)));
         assert_eq!(a.refusal(&from_b_v6("fd00::2", group)), Some(DropReason::Martian), "{group}");
     }
-    assert!(a.net.join_group(a.now, ETH, ip("ff02::5")));
+    assert!(a.net.join_group(a.now, ETH, ip("ff02::5"), None));
     assert!(local(a.receive(&from_b_v6("fd00::2", "ff02::5")).unwrap()).broadcast_or_multicast);
     // Two reports each, had they been for the link.
     a.pass(Duration::from_secs(5));
@@ -823,14 +835,16 @@ fn groups_of_a_host_are_not_taken_from_a_link_nor_reported_to_it() {
         [130, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let ends: (Ipv6Addr, Ipv6Addr) = ("fe80::ff".parse().unwrap(), addr::ALL_NODES);
     icmpv6::fill_checksum(&mut query, ends.0, ends.1);
-    let packet = ipv6_packet("fe80::ff", "ff02::1", IpProtocol::ICMPV6, 1, &query);
+    let alert = [IpProtocol::ICMPV6.0, 0, 5, 2, 0, 0, 1, 0];
+    let payload = [&alert[..], &query].concat();
+    let packet = ipv6_packet("fe80::ff", "ff02::1", IpProtocol::HOP_BY_HOP, 1, &payload);
     assert!(a.receive(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet)).is_none());
     a.pass(Duration::from_secs(5));
     let answer = only(a.sent());
     // The number of records: ff02::5, and a solicited-node group for each of two addresses.
     assert_eq!(answer[68..70], [0, 3]);
     for group in ["ff00::5", "ff01::5"] {
-        assert!(a.net.leave_group(a.now, ETH, ip(group)));
+        assert!(a.net.leave_group(a.now, ETH, ip(group), None));
     }
     a.pass(Duration::from_secs(5));
     assert!(a.sent().is_empty());
@@ -1053,8 +1067,8 @@ fn a_full_output_takes_no_answers_to_floods_either() {
         assert_eq!(a.drops(DropReason::OutputFull), before + 10);
     }
     // Reports, solicitations and announcements wait for nothing.
-    a.net.join_group(a.now, ETH, ip("239.1.2.3"));
-    a.net.join_group(a.now, ETH, ip("ff02::77"));
+    a.net.join_group(a.now, ETH, ip("239.1.2.3"), None);
+    a.net.join_group(a.now, ETH, ip("ff02::77"), None);
     a.net.add_address(a.now, ETH, prefix("10.0.0.99/24"));
     a.send_udp("10.0.0.77", 1).unwrap_err();
     a.pass(Duration::from_secs(5));
@@ -1297,8 +1311,8 @@ fn groups_are_reported_joined_and_queried() {
     a.pass(Duration::from_secs(3));
     a.sent();
     let group = ip("239.1.2.3");
-    assert!(a.net.join_group(a.now, ETH, group));
-    assert!(!a.net.join_group(a.now, ETH, ip("10.0.0.1")));
+    assert!(a.net.join_group(a.now, ETH, group, None));
+    assert!(!a.net.join_group(a.now, ETH, ip("10.0.0.1"), None));
     a.pass(Duration::from_secs(3));
     let reports = a.sent();
     assert_eq!(reports.len(), 2);
@@ -1309,15 +1323,21 @@ fn groups_are_reported_joined_and_queried() {
     let mut query = [0x11, 20, 0, 0, 0, 0, 0, 0];
     let sum = towpath_wire::checksum::finish(towpath_wire::checksum::sum(&query, 0));
     query[2..4].copy_from_slice(&sum.to_be_bytes());
-    let packet = ipv4_packet("10.0.0.2", "224.0.0.1", IpProtocol::IGMP, &query);
+    let mut packet = ipv4_packet("10.0.0.2", "224.0.0.1", IpProtocol::IGMP, &query);
+    packet[8] = 1;
+    packet[10..12].fill(0);
+    let sum = towpath_wire::checksum::finish(towpath_wire::checksum::sum(&packet[..20], 0));
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
     assert!(a.receive(&frame(MAC_A, MAC_B, EtherType::IPV4, &packet)).is_none());
     a.pass(Duration::from_secs(2));
     let answer = only(a.sent());
     assert_eq!((answer[38], &answer[30..34]), (0x16, &[239, 1, 2, 3][..]));
 
-    assert!(a.net.leave_group(a.now, ETH, group));
+    // The querier speaks version 2, and so does what is told it: a leave, to all routers.
+    assert!(a.net.leave_group(a.now, ETH, group, None));
     a.pass(Duration::from_secs(1));
-    assert_eq!(a.sent().len(), 1);
+    let leaves: Vec<_> = a.sent().iter().map(|sent| (sent[38], sent[30..34].to_vec())).collect();
+    assert_eq!(leaves, [(0x17, vec![224, 0, 0, 2]), (0x17, vec![224, 0, 0, 2])]);
     assert_eq!(a.refusal(&from_b_v4("10.0.0.2", "239.1.2.3")), Some(DropReason::NotJoined));
 }
 
@@ -1383,8 +1403,18 @@ fn plausible() -> impl Strategy<Value = Vec<u8>> {
     ]);
     let ends = prop::sample::select(vec!["fe80::ff", "fd00::2", "::"]);
     let to = prop::sample::select(vec!["fd00::1", "ff02::1", "ff02::1:ff00:1"]);
+    let to_v4 = prop::sample::select(vec![
+        "10.0.0.1",
+        "10.0.0.255",
+        "255.255.255.255",
+        "224.0.0.1",
+        "239.1.2.3",
+        "10.0.0.9",
+        "127.0.0.1",
+    ]);
+    let to = (to, to_v4);
     (any::<bool>(), protocol, body, kind, any::<[u8; 4]>(), (ends, to, any::<bool>()))
-        .prop_map(|(v4, protocol, mut body, kind, noise, (src, dst, near))| {
+        .prop_map(|(v4, protocol, mut body, kind, noise, (src, (dst, dst_v4), near))| {
             let protocol = IpProtocol(protocol);
             if let Some(first) = body.first_mut() {
                 *first = kind;
@@ -1396,7 +1426,13 @@ fn plausible() -> impl Strategy<Value = Vec<u8>> {
                 if body.len() >= 8 && protocol == IpProtocol::ICMP {
                     icmpv4::fill_checksum(&mut body);
                 }
-                let mut packet = ipv4_packet("10.0.0.2", "10.0.0.1", protocol, &body);
+                if body.len() >= 8 && protocol == IpProtocol::IGMP {
+                    body[2..4].fill(0);
+                    let sum = towpath_wire::checksum::sum(&body, 0);
+                    body[2..4].copy_from_slice(&towpath_wire::checksum::finish(sum).to_be_bytes());
+                }
+                let mut packet = ipv4_packet("10.0.0.2", dst_v4, protocol, &body);
+                packet[8] = if near { 1 } else { 64 };
                 packet[6..8].copy_from_slice(&[noise[1] & 0x20, noise[2] & 3]);
                 packet[10..12].fill(0);
                 let sum =
@@ -1413,7 +1449,8 @@ fn plausible() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|(ethertype, packet)| frame(MAC_A, MAC_B, ethertype, &packet))
 }
 
-/// Feeds frames and lets time pass; what is asked of the layer is only that it survives.
+/// Feeds frames and lets time pass: the layer survives, and nothing that strangers say takes away what the
+/// operator configured, or makes a table grow beyond its limit.
 fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
     let mut host = Host::new(MAC_A, &["10.0.0.1/24", "fd00::1/64"], |config| {
         config.link = link;
@@ -1444,6 +1481,17 @@ fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
     host.pass(Duration::from_secs(100));
     let counted = host.net.counters.iter().find(|(name, _)| *name == "received").unwrap().1;
     assert_eq!(counted, frames.len() as u64);
+    assert!(host.net.is_local(ip("10.0.0.1")));
+    let route = host.net.route(host.now, None, ip("10.0.0.2"), None).unwrap();
+    assert_eq!((route.iface, route.next_hop, route.src), (ETH, ip("10.0.0.2"), ip("10.0.0.1")));
+    let addresses = host.net.interfaces()[1].addresses();
+    assert!(addresses.len() <= limits::ADDRESSES_MAX);
+    let learnt = host.net.routes().filter(|route| route.origin == Origin::Router).count();
+    let routers = limits::ROUTERS_MAX * limits::ROUTER_ROUTES_MAX;
+    assert!(learnt <= routers + limits::ROUTER_PREFIXES_MAX);
+    assert!(host.net.neighbors().count() <= frames.len());
+    // Each was delivered, answered or dropped; nothing that came is still held.
+    assert_eq!(host.net.reassembly.next_timeout(), Instant::FAR);
 }
 
 proptest! {

@@ -58,8 +58,18 @@ pub struct NetCounters {
     pub solicits_sent: u64,
     /// Neighbours that did not answer.
     pub neighbors_failed: u64,
+    /// Neighbours forgotten to make room for others.
+    pub neighbors_displaced: u64,
     /// Addresses given up because someone else has them.
     pub duplicate_addresses: u64,
+    /// Addresses not made of an advertised prefix: the interface has as many as it may.
+    pub addresses_refused: u64,
+    /// Routers forgotten to make room for others that advertise themselves.
+    pub routers_displaced: u64,
+    /// Advertised routes not taken: their router has as many as it may.
+    pub router_routes_refused: u64,
+    /// Advertised prefixes forgotten to make room for others.
+    pub prefixes_displaced: u64,
     /// Packets dropped, by reason.
     pub drops: Drops,
 }
@@ -87,7 +97,12 @@ impl NetCounters {
             echoes_answered,
             solicits_sent,
             neighbors_failed,
+            neighbors_displaced,
             duplicate_addresses,
+            addresses_refused,
+            routers_displaced,
+            router_routes_refused,
+            prefixes_displaced,
             drops: _,
         } = *self;
         [
@@ -109,7 +124,12 @@ impl NetCounters {
             ("echoes_answered", echoes_answered),
             ("solicits_sent", solicits_sent),
             ("neighbors_failed", neighbors_failed),
+            ("neighbors_displaced", neighbors_displaced),
             ("duplicate_addresses", duplicate_addresses),
+            ("addresses_refused", addresses_refused),
+            ("routers_displaced", routers_displaced),
+            ("router_routes_refused", router_routes_refused),
+            ("prefixes_displaced", prefixes_displaced),
         ]
         .into_iter()
     }

@@ -1,14 +1,14 @@
 //! UDP and ping.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use towpath_pool::LinkType;
 use towpath_ring::Payload;
 
 use super::world::{LinkConfig, Node, World};
 use crate::{
-    BindOptions, ConnectError, DatagramOut, DropReason, Family, IfaceId, OptionError, SendError,
-    SocketError, SocketEvent, SocketId, SocketKind, SocketOption,
+    BindError, BindOptions, ConnectError, DatagramOut, DropReason, Family, IfaceId, OptionError,
+    SendError, SocketError, SocketEvent, SocketId, SocketKind, SocketOption,
 };
 
 fn bound(node: &mut Node, addr: &str) -> (SocketId, u32) {
@@ -55,6 +55,8 @@ fn there_and_back() {
             [("0.0.0.0:53", "10.0.0.2:53"), ("[::]:53", "[fd00::2]:53"), ("[::]:53", "10.0.0.2:53")]
         {
             let mut w = World::new(LinkConfig { link, ..LinkConfig::default() });
+            // Nobody is asked for before the addresses are known to be nobody else's.
+            w.run(3_000);
             let (server, server_user) = bound(&mut w.b, listen);
             let family = if to.starts_with('[') { Family::V6 } else { Family::V4 };
             let (client, client_user) = w.a.open(SocketKind::Datagram, family);
@@ -209,17 +211,18 @@ fn a_group_for_which_the_loopback_has_no_room_is_not_joined() {
     let mut w = World::new(LinkConfig::default());
     let now = w.a.now;
     let others = (0..=255).map(|n| std::net::IpAddr::from([239, 1, 1, n]));
-    let joined: Vec<_> =
-        others.filter(|other| w.a.stack.net.join_group(now, IfaceId::LOOPBACK, *other)).collect();
+    let joined: Vec<_> = others
+        .filter(|other| w.a.stack.net.join_group(now, IfaceId::LOOPBACK, *other, None))
+        .collect();
     let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
     let group = "239.9.9.9".parse().unwrap();
     let refused = w.a.stack.join_group(now, id, group, Some(IfaceId(1)), None);
     assert_eq!(refused, Err(OptionError::TooMany));
-    assert!(!w.a.stack.net.leave_group(now, IfaceId(1), group), "nothing is left of it");
-    w.a.stack.net.leave_group(now, IfaceId::LOOPBACK, joined[0]);
+    assert!(!w.a.stack.net.leave_group(now, IfaceId(1), group, None), "nothing is left of it");
+    w.a.stack.net.leave_group(now, IfaceId::LOOPBACK, joined[0], None);
     w.a.stack.join_group(now, id, group, Some(IfaceId(1)), None).unwrap();
     w.a.close(id);
-    assert!(!w.a.stack.net.leave_group(now, IfaceId::LOOPBACK, group));
+    assert!(!w.a.stack.net.leave_group(now, IfaceId::LOOPBACK, group, None));
 }
 
 #[test]
@@ -327,7 +330,8 @@ fn hosts_hear_a_group_as_far_as_the_sender_says_and_members_here_in_any_case() {
             assert!(looped.is_empty() && link_saw.is_empty(), "{group}");
         }
         for group in ["239.1.2.3", "ff02::77", "ff01::77"] {
-            let options = [MulticastTtl(0), MulticastHops(0), SocketOption::MulticastLoop(false)];
+            let quiet = [SocketOption::MulticastLoop(false), SocketOption::MulticastLoopV6(false)];
+            let options = [&[MulticastTtl(0), MulticastHops(0)][..], &quiet].concat();
             let (looped, link_saw) = to_own_group(link, group, None, &options);
             assert!(looped.is_empty() && link_saw.is_empty(), "{group}");
         }
@@ -481,4 +485,106 @@ fn ping() {
         w.run(10);
         w.a.assert_empty();
     }
+}
+
+/// A datagram to a broadcast address is for this host's sockets too, wherever they listen.
+#[test]
+fn broadcasts_reach_the_hosts_own_sockets() {
+    for to in ["255.255.255.255:53", "10.0.0.255:53"] {
+        let mut w = World::new(LinkConfig::default());
+        let (_, any) = bound(&mut w.a, "0.0.0.0:53");
+        let (_, other) = bound(&mut w.b, "0.0.0.0:53");
+        let (sender, _) = w.a.open(SocketKind::Datagram, Family::V4);
+        w.a.stack.set_option(sender, SocketOption::Broadcast(true)).unwrap();
+        send(&mut w.a, sender, Some(to), b"all").unwrap();
+        w.run(100);
+        assert_eq!(received(&mut w.a, any), [b"all"], "{to}");
+        assert_eq!(received(&mut w.b, other), [b"all"], "{to}");
+        // Who is bound to the address itself hears it, and nothing else.
+        let (_, named) = bound(&mut w.a, to);
+        send(&mut w.a, sender, Some(to), b"again").unwrap();
+        w.run(100);
+        assert_eq!(received(&mut w.a, named), [b"again"], "{to}");
+        let counted = w.a.stack.net.counters.drops.of(DropReason::UdpNoSocket);
+        assert_eq!(counted, 0, "nobody was missing");
+    }
+    // From 127.0.0.1 it stays on the host.
+    let mut w = World::new(LinkConfig::default());
+    let (_, any) = bound(&mut w.a, "0.0.0.0:53");
+    let (_, other) = bound(&mut w.b, "0.0.0.0:53");
+    let (sender, _) = bound(&mut w.a, "127.0.0.1:1000");
+    w.a.stack.set_option(sender, SocketOption::Broadcast(true)).unwrap();
+    send(&mut w.a, sender, Some("255.255.255.255:53"), b"here").unwrap();
+    w.run(100);
+    assert_eq!(received(&mut w.a, any), [b"here"]);
+    assert!(received(&mut w.b, other).is_empty());
+}
+
+/// An echo socket has one address of the host, or any.
+#[test]
+fn echo_sockets_are_bound_to_addresses_of_the_host_alone() {
+    let mut w = World::new(LinkConfig::default());
+    let refused = |w: &mut World, addr: &str| {
+        let addr: SocketAddr = addr.parse().unwrap();
+        let family = if addr.is_ipv4() { Family::V4 } else { Family::V6 };
+        let (socket, _) = w.a.open(SocketKind::Echo, family);
+        w.a.stack.bind(socket, addr, BindOptions::default()).err()
+    };
+    for addr in ["127.255.255.255:0", "10.0.0.255:0", "255.255.255.255:0", "224.0.0.1:0"] {
+        assert_eq!(refused(&mut w, addr), Some(BindError::AddrNotAvailable), "{addr}");
+    }
+    assert_eq!(refused(&mut w, "[ff02::1]:0"), Some(BindError::Invalid));
+    assert_eq!(refused(&mut w, "10.0.0.1:0"), None);
+}
+
+/// Each family has its own, on a socket of both.
+#[test]
+fn options_of_one_family_are_not_the_others() {
+    let mut w = World::new(LinkConfig::default());
+    let (_, there) = bound(&mut w.b, "[::]:53");
+    let (sender, _) = w.a.open(SocketKind::Datagram, Family::V6);
+    w.a.stack.set_option(sender, SocketOption::Tos(0x40)).unwrap();
+    w.a.stack.set_option(sender, SocketOption::TrafficClass(0x80)).unwrap();
+    for (to, class) in [("10.0.0.2:53", 0x40), ("[fd00::2]:53", 0x80)] {
+        send(&mut w.a, sender, Some(to), b"x").unwrap();
+        w.run(100);
+        let (user, meta, _) = w.b.host.datagrams.pop().expect("a datagram");
+        assert_eq!((user, meta.tos), (there, class), "{to}");
+    }
+    // Nor does a loop that is switched off for one family keep the other's datagrams from members here.
+    let options = [
+        SocketOption::MulticastLoop(false),
+        SocketOption::MulticastInterface(Some(IfaceId(1)), None),
+        SocketOption::MulticastInterfaceV6(Some(IfaceId(1))),
+    ];
+    for option in options {
+        w.a.stack.set_option(sender, option).unwrap();
+    }
+    for (group, heard) in [("239.1.2.3", 0), ("ff02::77", 1)] {
+        let group: IpAddr = group.parse().unwrap();
+        let (member, user) = bound(&mut w.a, &SocketAddr::new(group, 99).to_string());
+        let now = w.a.now;
+        w.a.stack.join_group(now, member, group, Some(IfaceId(1)), None).unwrap();
+        send(&mut w.a, sender, Some(&SocketAddr::new(group, 99).to_string()), b"g").unwrap();
+        w.run(100);
+        assert_eq!(received(&mut w.a, user).len(), heard, "{group}");
+    }
+}
+
+/// RFC 6724 ranks sources for groups too, also where the interface is given.
+#[test]
+fn groups_of_the_link_hear_a_link_local_source() {
+    let mut w = World::new(LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() });
+    w.run(3_000);
+    let group: IpAddr = "ff02::77".parse().unwrap();
+    let (member, user) = bound(&mut w.b, "[::]:53");
+    w.b.stack.join_group(w.b.now, member, group, Some(IfaceId(1)), None).unwrap();
+    let (sender, _) = w.a.open(SocketKind::Datagram, Family::V6);
+    let iface = SocketOption::MulticastInterfaceV6(Some(IfaceId(1)));
+    w.a.stack.set_option(sender, iface).unwrap();
+    send(&mut w.a, sender, Some("[ff02::77]:53"), b"x").unwrap();
+    w.run(100);
+    let (heard, meta, _) = w.b.host.datagrams.pop().expect("a datagram");
+    assert_eq!(heard, user);
+    assert!(towpath_wire::addr::is_link_local(meta.remote.ip()), "{}", meta.remote);
 }

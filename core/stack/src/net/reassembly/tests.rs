@@ -91,8 +91,10 @@ impl Reassembly {
         let count = self.datagrams.len();
         assert_eq!((count, count), (self.index.len(), self.deadlines.len()));
         assert_eq!(count, self.v4.len() + self.v6.len());
-        let ranked = self.ranks.iter().zip(1..).map(|(line, rank)| line.len() * rank);
-        assert_eq!(count, ranked.sum::<usize>());
+        assert_eq!(count, self.sources.iter().map(|source| source.line.len()).sum::<usize>());
+        let mut ranked = [0; RANKS];
+        self.sources.iter().for_each(|source| ranked[rank(source.line.len())] += 1);
+        assert!(self.ranks.iter().map(Line::len).eq(ranked));
         assert_eq!(self.sources.len(), self.ranks.iter().map(Line::len).sum::<usize>());
         assert_eq!(self.sources.len(), self.by_share.len());
         assert!(self.bytes <= REASSEMBLY_BYTES_MAX && count <= REASSEMBLY_DATAGRAMS_MAX);
@@ -261,6 +263,24 @@ fn many_sources_do_not_push_out_one() {
     assert!(world.arrives(key(SENDER, 1), 5000, spoof));
     let (source, all) = given_up(&mut world);
     assert!(source > 0 && all > 0);
+}
+
+#[test]
+fn who_has_a_few_is_not_the_first_to_lose_to_many_with_one_each() {
+    let mut world = World::new();
+    let piece = |n: usize| [n as u8; 1480];
+    for n in 0..4 {
+        for source in 0..REASSEMBLY_DATAGRAMS_MAX as u32 - 10 {
+            let [_, _, c, d] = source.to_be_bytes();
+            world.spoof(&format!("10.{n}.{c}.{d}"), 1);
+        }
+        for ident in 0..4 {
+            let added = world.add(ident, n * 1480, &piece(n), n < 3);
+            assert_eq!(matches!(added, Added::Complete(_)), n == 3, "datagram {ident}");
+        }
+    }
+    let (source, all) = given_up(&mut world);
+    assert!(source == 0 && all > 0);
 }
 
 #[test]

@@ -1,0 +1,231 @@
+//! Routers: which one is used, when another one is, and what makes them come and go.
+
+use towpath_wire::ndp::RouteInfo;
+
+use super::*;
+
+/// A message of the router `fe80::NUMBER`, with options that were emitted before.
+fn from_numbered(number: u16, message: &Message, options: &[u8]) -> Vec<u8> {
+    let (src, mac) = numbered(number);
+    let mut bytes = vec![0; 100];
+    let len = message.emit(&mut bytes);
+    bytes.truncate(len);
+    bytes.extend_from_slice(options);
+    icmpv6::fill_checksum(&mut bytes, src, addr::ALL_NODES);
+    let ends = (src.to_string(), addr::ALL_NODES.to_string());
+    let packet = ipv6_packet(&ends.0, &ends.1, IpProtocol::ICMPV6, 255, &bytes);
+    frame(MacAddr::from_multicast_v6(addr::ALL_NODES), mac, EtherType::IPV6, &packet)
+}
+
+fn numbered(number: u16) -> (Ipv6Addr, MacAddr) {
+    let [hi, lo] = number.to_be_bytes();
+    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number), MacAddr([2, 0, 0, 1, hi, lo]))
+}
+
+fn advert_of(number: u16) -> Message {
+    let Message::RouterAdvert(advert) = advert(1800) else { panic!("it is one") };
+    Message::RouterAdvert(RouterAdvert { source_ll: Some(numbered(number).1), ..advert })
+}
+
+fn emitted<const LEN: usize>(emit: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
+    let mut bytes = vec![0; LEN];
+    assert_eq!(emit(&mut bytes), LEN);
+    bytes
+}
+
+fn hop(host: &Host, to: &str) -> IpAddr {
+    host.net.route(host.now, None, ip(to), None).unwrap().next_hop
+}
+
+fn send_through(host: &mut Host, to: &str) {
+    let route = host.net.route(host.now, None, ip(to), None).unwrap();
+    let packet = udp_packet(&mut host.pool, 1);
+    let out =
+        Ip { protocol: IpProtocol::UDP.0, ttl: None, tos: 0, dont_fragment: false, flow_label: 0 };
+    let (now, pool) = (host.now, &mut host.pool);
+    host.net.send(now, &route, route.src, ip(to), out, packet, Some(6), pool).unwrap();
+}
+
+/// Addresses asked for by ARP since last asked.
+fn arp_questions(host: &mut Host) -> Vec<IpAddr> {
+    let frames = host.sent();
+    let asked = frames.iter().filter_map(|frame| {
+        let (header, at) = ethernet::Header::parse(frame).ok()?;
+        let (message, _) = arp::Packet::parse(&frame[at..]).ok()?;
+        let question = header.ethertype == EtherType::ARP && message.op == arp::Op::Request;
+        (question && message.sender_ip != message.target_ip).then_some(message.target_ip.into())
+    });
+    asked.collect()
+}
+
+fn arp_frame(op: arp::Op, sender: (&str, MacAddr), target: &str) -> Vec<u8> {
+    let message = arp::Packet {
+        op,
+        sender_mac: sender.1,
+        sender_ip: sender.0.parse().unwrap(),
+        target_mac: MAC_A,
+        target_ip: target.parse().unwrap(),
+    };
+    let mut bytes = [0; arp::PACKET_LEN];
+    message.emit(&mut bytes);
+    frame(MAC_A, sender.1, EtherType::ARP, &bytes)
+}
+
+/// A host with two default routers, of which the better one does not answer.
+fn failed_over() -> Host {
+    let mut a = Host::a();
+    a.pass(Duration::from_secs(3));
+    a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.8")), ETH, 1);
+    a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.9")), ETH, 2);
+    send_through(&mut a, "8.8.8.8");
+    a.pass(Duration::from_secs(4));
+    assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.9"));
+    send_through(&mut a, "8.8.8.8");
+    a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.9", MAC_B), "10.0.0.1"));
+    a.sent();
+    a
+}
+
+#[test]
+fn a_router_that_answers_again_is_used_again() {
+    let mut a = failed_over();
+    let mut asked_at = Vec::new();
+    for second in 0..150 {
+        send_through(&mut a, "8.8.8.8");
+        a.pass(Duration::from_secs(1));
+        asked_at
+            .extend(arp_questions(&mut a).iter().filter(|q| **q == ip("10.0.0.8")).map(|_| second));
+        // It is the other one that packets go to.
+        a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.9", MAC_B), "10.0.0.1"));
+        assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.9"));
+    }
+    // Once a minute (RFC 4191 §3.5), while there are packets that it would get.
+    assert_eq!(asked_at.len(), 2);
+    assert!((60..=61).contains(&(asked_at[1] - asked_at[0])));
+    a.pass(Duration::from_secs(300));
+    assert!(!arp_questions(&mut a).contains(&ip("10.0.0.8")));
+
+    send_through(&mut a, "8.8.8.8");
+    assert!(arp_questions(&mut a).contains(&ip("10.0.0.8")));
+    a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
+    assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.8"));
+}
+
+#[test]
+fn a_router_that_announces_itself_again_is_asked_and_used() {
+    let mut a = failed_over();
+    a.receive(&arp_frame(arp::Op::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.8"));
+    assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.9"));
+    assert_eq!(arp_questions(&mut a), [ip("10.0.0.8")]);
+    // One question at a time, however often it says so.
+    for _ in 0..10 {
+        a.receive(&arp_frame(arp::Op::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.8"));
+    }
+    assert!(arp_questions(&mut a).is_empty());
+    a.receive(&arp_frame(arp::Op::Reply, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
+    assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.8"));
+
+    // One that asks for us is where it says, for all that is known.
+    let mut a = failed_over();
+    a.receive(&arp_frame(arp::Op::Request, ("10.0.0.8", ROUTER_MAC), "10.0.0.1"));
+    assert_eq!(hop(&a, "8.8.8.8"), ip("10.0.0.8"));
+}
+
+#[test]
+fn when_no_router_answers_each_is_tried() {
+    let mut a = failed_over();
+    a.pass(Duration::from_secs(60));
+    for _ in 0..3 {
+        send_through(&mut a, "8.8.8.8");
+        a.pass(Duration::from_secs(10));
+    }
+    a.sent();
+    let mut tried = Vec::new();
+    for _ in 0..4 {
+        tried.push(hop(&a, "8.8.8.8"));
+        send_through(&mut a, "8.8.8.8");
+        a.pass(Duration::from_secs(10));
+    }
+    assert_ne!(tried[0], tried[1]);
+    assert_eq!(tried[..2], tried[2..]);
+}
+
+fn neighbor_advert(number: u16, router: bool, override_: bool, mac: MacAddr) -> Message {
+    let target = numbered(number).0;
+    Message::NeighborAdvert { router, solicited: false, override_, target, target_ll: Some(mac) }
+}
+
+#[test]
+fn only_a_router_that_says_so_itself_is_one_no_longer() {
+    let mut host = slaac_host();
+    host.receive(&from_numbered(1, &advert_of(1), &[]));
+    let router = || ip("fe80::1");
+    let is_used = |host: &Host| {
+        host.net.routes().any(|r| r.prefix == Prefix::ALL_V6 && r.next_hop == Some(router()))
+    };
+    assert!(is_used(&host));
+    // Without override, somebody else's link-layer address changes nothing at all (RFC 4861 §7.2.5).
+    host.receive(&from_numbered(1, &neighbor_advert(1, false, false, MAC_B), &[]));
+    assert!(is_used(&host));
+    host.receive(&from_numbered(1, &neighbor_advert(1, false, true, numbered(1).1), &[]));
+    assert!(!is_used(&host));
+
+    // Of a neighbour without entry nothing is known that could change.
+    let mut host = slaac_host();
+    let Message::RouterAdvert(silent) = advert_of(1) else { panic!("it is one") };
+    let silent = Message::RouterAdvert(RouterAdvert { source_ll: None, ..silent });
+    host.receive(&from_numbered(1, &silent, &[]));
+    assert!(host.net.neighbors().next().is_none());
+    host.receive(&from_numbered(1, &neighbor_advert(1, false, true, MAC_B), &[]));
+    assert!(is_used(&host));
+}
+
+#[test]
+fn nobody_locks_out_routers_that_come_later() {
+    let mut host = slaac_host();
+    // One router with as many routes and prefixes as fit, all without end.
+    let mut options = Vec::new();
+    for n in 0..40 {
+        let prefix = Ipv6Addr::new(0x2001, 0xdb8, 0xbad, n, 0, 0, 0, 0);
+        let preference = ndp::Preference::High;
+        let route = RouteInfo { prefix, len: 64, preference, lifetime_s: u32::MAX };
+        options.extend(emitted::<{ RouteInfo::LEN }>(|buf| route.emit(buf)));
+    }
+    host.receive(&from_numbered(0x666, &advert_of(0x666), &options));
+    for n in 0..40 {
+        let prefix = Ipv6Addr::new(0x2001, 0xdb8, 0xbad, n, 0, 0, 0, 0);
+        let info = PrefixInfo { prefix, autonomous: false, ..announced(u32::MAX, u32::MAX) };
+        let option = emitted::<{ PrefixInfo::LEN }>(|buf| info.emit(buf));
+        host.receive(&from_numbered(0x666, &advert_of(0x666), &option));
+    }
+    let option = emitted::<{ PrefixInfo::LEN }>(|buf| announced(7200, 3600).emit(buf));
+    host.receive(&from_numbered(1, &advert_of(1), &option));
+    let learnt = |host: &Host, prefix: Prefix, hop: Option<IpAddr>| {
+        host.net.routes().any(|route| route.prefix == prefix && route.next_hop == hop)
+    };
+    assert!(learnt(&host, Prefix::ALL_V6, Some(ip("fe80::1"))));
+    assert!(learnt(&host, prefix("2001:db8::/64"), None));
+
+    // Nor does a crowd of routers; who repeats what it says is there again.
+    for n in 100..200 {
+        host.receive(&from_numbered(n, &advert_of(n), &[]));
+    }
+    host.receive(&from_numbered(1, &advert_of(1), &option));
+    assert!(learnt(&host, Prefix::ALL_V6, Some(ip("fe80::1"))));
+    let defaults = host.net.routes().filter(|route| route.prefix == Prefix::ALL_V6);
+    assert!((2..=8).contains(&defaults.count()));
+}
+
+#[test]
+fn what_a_router_repeats_makes_nobody_look_for_routes_again() {
+    let mut host = slaac_host();
+    let mut said = from_numbered(1, &advert_of(1), &[]);
+    host.receive(&said);
+    host.pass(Duration::from_secs(5));
+    let before = host.net.route_generation();
+    host.receive(&said);
+    // And a neighbour that says where it is changes no route.
+    said = from_numbered(7, &neighbor_advert(7, false, true, numbered(7).1), &[]);
+    host.receive(&said);
+    assert_eq!(host.net.route_generation(), before);
+}
