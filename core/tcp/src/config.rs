@@ -116,6 +116,10 @@ impl Default for KeepAlive {
 /// No payload that we send is cut smaller than this leaves room for, whatever a peer or a router
 /// says: 24 bytes remain under the longest options. Linux draws the line at 48 (`TCP_MIN_SND_MSS`).
 pub(crate) const MSS_MIN: u16 = 64;
+/// Payload that fits every packet: what IPv4 packets are cut to at least (552 bytes, Linux's `min_pmtu`)
+/// without headers and the longest options. With a larger one a segment that passed would be taken for one
+/// that did not.
+pub(crate) const PAYLOAD_ALWAYS_FITS: u32 = 552 - 20 - 60;
 /// RFC 7323 §2.3: a larger shift would let the window exceed 2^30.
 pub(crate) const WINDOW_SCALE_MAX: u8 = 14;
 /// Bytes of a timestamps option with its padding.
