@@ -44,7 +44,7 @@ pub const TX_BYTES_A_PACKET: u32 = 65_000;
 /// device about what copying this does.
 pub const TX_COPY_MAX: u32 = 256;
 
-/// Timers fired in one turn, before packets have their turn again.
+/// Timers fired in one turn, and timers moved in the wheel, before packets have their turn again.
 pub const TIMERS_A_TURN: usize = 4_096;
 
 /// Multicast groups one socket joins: Linux's `igmp_max_memberships`.

@@ -284,8 +284,9 @@ impl<H: Host> Stack<H> {
         while let Some(error) = self.net.take_error() {
             self.receive_error(now, &error);
         }
+        let mut moves = limits::TIMERS_A_TURN;
         for _ in 0..limits::TIMERS_A_TURN {
-            let Some(owner) = self.wheel.pop(now) else { break };
+            let Some(owner) = self.wheel.pop(now, &mut moves) else { break };
             self.counters.timers_fired += 1;
             match owner {
                 TimerOwner::Socket(index) => self.on_socket_timeout(now, index),
