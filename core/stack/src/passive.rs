@@ -191,8 +191,8 @@ impl<H: Host> Stack<H> {
                 self.send_syn_ack(now, at, pool);
                 pool.give(incoming.local.packet);
             }
-            HalfOpenVerdict::Drop(_) => {
-                self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
+            HalfOpenVerdict::Drop(reason) => {
+                self.drop_local(incoming.local, reason.into(), pool);
             }
         }
     }
@@ -406,9 +406,7 @@ impl<H: Host> Stack<H> {
                 self.remove_time_wait(at);
                 self.on_syn(now, host, incoming, Some(iss_min), pool);
             }
-            TimeWaitVerdict::Drop(_) => {
-                self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool)
-            }
+            TimeWaitVerdict::Drop(reason) => self.drop_local(incoming.local, reason.into(), pool),
         }
     }
 
