@@ -44,6 +44,8 @@ counters! {
     tcp_orphans_aborted,
     /// Times that the list of next hops in use was full and begun anew.
     next_hops_full,
+    /// Connections that forgot what they learnt about their path early, for others that learnt it later.
+    path_mtus_full,
     /// Datagrams received.
     udp_received,
     /// Datagrams sent, cut ones as one.

@@ -13,6 +13,7 @@ use crate::binds::Binds;
 use crate::counters::Counters;
 use crate::drop::DropReason;
 use crate::ephemeral::Ephemeral;
+use crate::errors::LearntMtu;
 use crate::flow::{Flow, FlowRef, FlowTable, Key};
 use crate::handshake::Handshakes;
 use crate::host::{Budget, DatagramError, Host, SocketEvent, SocketId, Turn};
@@ -88,6 +89,8 @@ pub struct Stack<H: Host> {
     pub(crate) untold: VecDeque<(u32, SocketEvent)>,
     /// Reports for programs, likewise.
     pub(crate) reports: VecDeque<(u32, DatagramError)>,
+    /// Path MTUs that connections learnt, oldest first.
+    pub(crate) learnt_mtus: VecDeque<LearntMtu>,
     pub(crate) orphans: usize,
     /// Multicast groups joined, by all sockets.
     pub(crate) memberships: usize,
@@ -163,6 +166,7 @@ impl<H: Host> Stack<H> {
             dirty: VecDeque::new(),
             untold: VecDeque::new(),
             reports: VecDeque::new(),
+            learnt_mtus: VecDeque::new(),
             orphans: 0,
             memberships: 0,
             counters: Counters::default(),
@@ -295,11 +299,12 @@ impl<H: Host> Stack<H> {
         }
         self.expire_time_waits(now);
         self.expire_pending(now);
+        self.forget_old_mtus(now);
         self.tell(host);
     }
 
-    /// Delivers the events that arose where no host was at hand.
-    pub(crate) fn tell(&mut self, host: &mut H) {
+    /// Delivers the events that arose where no host was at hand. [`Stack::turn`] does, too.
+    pub fn tell(&mut self, host: &mut H) {
         while let Some((user, report)) = self.reports.pop_front() {
             host.datagram_error(user, report);
         }

@@ -20,7 +20,7 @@ use crate::drop::DropReason;
 use crate::flow::Flow;
 use crate::host::Host;
 use crate::limits::{TX_BYTES_A_PACKET, TX_COPY_MAX, TX_PACKETS_A_VISIT};
-use crate::net::{IfaceId, Ip, Route};
+use crate::net::{Fragmenting, IfaceId, Ip, Route};
 use crate::outcome::{tell_news, tune};
 use crate::socket::Kind;
 use crate::stack::Stack;
@@ -108,14 +108,16 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# TCP implementations MUST use the same local address that was used in those previous
         //# segments (MUST-45).
-        let old_mtu = stream.path.map(|path| path.mtu);
+        let old = stream.path;
         let route = self.net.route(now, Some(stream.flow.local), stream.flow.remote, stream.iface);
         let full = &mut self.counters.next_hops_full;
         stream.path = route.ok().map(|route| self.paths.shrink(&route, &stream.flow, full));
-        let Some(path) = stream.path.filter(|path| Some(path.mtu) != old_mtu) else { return };
-        if let Some(connection) = &mut stream.connection {
-            let mss = mss_for(path.mtu, &stream.flow);
-            connection.on_path_mtu(stream.packet.limit(mss));
+        let Some(path) = &mut stream.path else { return };
+        if let Some(old) = &old {
+            path.inherit(old);
+        }
+        if old.is_none_or(|old| old.mtu() != path.mtu()) {
+            stream.on_path_mtu();
         }
     }
 
@@ -143,9 +145,9 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
         //# TCP implementations SHOULD pass the current Differentiated Services field value without
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
-        let ip = ip_for(stream.packet.tos, stream.packet.hops.towards(stream.flow.remote));
         let flow = stream.flow;
         let route = self.paths.route(&path, &flow);
+        let ip = ip_for(&route, stream.packet.tos, stream.packet.hops.towards(flow.remote));
         let packet = segment_packet(&flow, outgoing, payload, pool);
         self.send_packet(now, &route, &flow, ip, packet, pool);
     }
@@ -165,7 +167,7 @@ impl<H: Host> Stack<H> {
         };
         self.counters.tcp_sent += 1;
         let packet = segment_packet(flow, outgoing, Fragments::empty(), pool);
-        self.send_packet(now, &route, flow, ip_for(0, None), packet, pool);
+        self.send_packet(now, &route, flow, ip_for(&route, 0, None), packet, pool);
     }
 
     fn send_packet(
@@ -219,9 +221,10 @@ fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &m
     packet
 }
 
-fn ip_for(tos: u8, ttl: Option<u8>) -> Ip {
-    // Path MTU discovery: no router cuts a segment (RFC 1191).
-    Ip { protocol: IpProtocol::TCP.0, ttl, tos, dont_fragment: true, flow_label: 0 }
+fn ip_for(route: &Route, tos: u8, ttl: Option<u8>) -> Ip {
+    // Path MTU discovery: no router cuts a segment (RFC 1191), unless it could not pass one otherwise.
+    let fragmenting = if route.needs_fragments { Fragmenting::Routers } else { Fragmenting::Never };
+    Ip { protocol: IpProtocol::TCP.0, ttl, tos, fragmenting, flow_label: 0 }
 }
 
 /// TCP payload and options in an IP packet of `mtu` bytes.

@@ -695,14 +695,22 @@ fn a_way_that_is_found_anew_has_its_own_mtu() {
     let mut w = World::new(LinkConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 8);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
-    // Bound to a device, the connection forgets its way, of which nobody knows what the new one carries.
-    let now = w.a.now;
-    w.a.stack.net.set_path_mtu(now, "10.0.0.2".parse().unwrap(), 1000);
-    w.a.stack.set_option(client.id, SocketOption::Device(Some(IfaceId(1)))).unwrap();
-    w.a.write(&client, &[7; 1400]);
+    w.run(100);
+    w.keep_seen();
+    w.b.write(&server, &[3; 5000]);
+    w.b.turn();
+    let full = w.take_seen().into_iter().find(|packet| packet.len() == 1500).expect("a segment");
+    w.inject(&too_big(&full, 1000));
+    w.run(100);
+    assert_eq!(w.b.info(server.id).unwrap().mtu, Some(1000));
+    w.take_seen();
+    // Bound to a device, the connection forgets its way and what routers said about it.
+    w.b.stack.set_option(server.id, SocketOption::Device(Some(IfaceId(1)))).unwrap();
+    w.b.write(&server, &[7; 5000]);
     w.run(2000);
-    assert_eq!(w.b.read(&server).len(), 1400);
-    assert_eq!(w.a.drops(DropReason::TooBig), 0);
+    assert_eq!(w.a.read(&client).len(), 10_000);
+    assert_eq!(w.take_seen().iter().map(Vec::len).max(), Some(1500));
+    assert_eq!(w.b.drops(DropReason::TooBig), 0);
 }
 
 #[test]

@@ -14,8 +14,9 @@ use towpath_wire::MacAddr;
 
 use crate::net::InterfaceConfig;
 use crate::{
-    BindOptions, Budget, DatagramMeta, EchoMeta, Family, Host, IfaceId, Instant, Linger, PendingId,
-    SocketEvent, SocketId, SocketInfo, SocketKind, SocketState, Stack, StackConfig, Usage,
+    BindOptions, Budget, DatagramError, DatagramMeta, EchoMeta, Family, Host, IfaceId, Instant,
+    Linger, PendingId, SocketEvent, SocketId, SocketInfo, SocketKind, SocketState, Stack,
+    StackConfig, Usage,
 };
 
 pub const MS: u64 = 1_000_000;
@@ -198,6 +199,7 @@ pub struct Programs {
     pub events: Vec<(u32, SocketEvent)>,
     pub accepted: VecDeque<Conn>,
     pub datagrams: Vec<(u32, DatagramMeta, Vec<u8>)>,
+    pub reports: Vec<DatagramError>,
     pub syns: Vec<(PendingId, SocketAddr, SocketAddr)>,
     pub strays: Vec<(DatagramMeta, Vec<u8>)>,
     pub echoes: Vec<(EchoMeta, Vec<u8>)>,
@@ -283,6 +285,10 @@ impl Host for Programs {
         self.echoes.push((*meta, bytes_of(payload)));
     }
 
+    fn datagram_error(&mut self, _user: u32, error: DatagramError) {
+        self.reports.push(error);
+    }
+
     fn event(&mut self, user: u32, event: SocketEvent) {
         self.events.push((user, event));
     }
@@ -302,7 +308,13 @@ pub struct LinkConfig {
 
 impl Default for LinkConfig {
     fn default() -> Self {
-        Self { link: LinkType::Ip, delay_ns: MS, loss: 0, mtu: 1500, offloads: Offloads::default() }
+        Self {
+            link: LinkType::Ip,
+            delay_ns: MS,
+            loss: 0,
+            mtu: 1500,
+            offloads: Offloads::default(),
+        }
     }
 }
 
@@ -530,6 +542,7 @@ impl World {
                 addresses,
                 slaac: false,
                 any_address: any_address && end == 1,
+                kernel_cuts: false,
             };
             let now = node.now;
             let iface = node.stack.net.add_interface(now, interface);
