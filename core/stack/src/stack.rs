@@ -89,6 +89,8 @@ pub struct Stack<H: Host> {
     pub(crate) untold: VecDeque<(u32, SocketEvent)>,
     /// Reports for programs, likewise.
     pub(crate) reports: VecDeque<(u32, DatagramError)>,
+    /// For each interface, connections that wait for its device.
+    pub(crate) output_lines: Vec<VecDeque<SocketId>>,
     /// Path MTUs that connections learnt, oldest first.
     pub(crate) learnt_mtus: VecDeque<LearntMtu>,
     pub(crate) orphans: usize,
@@ -166,6 +168,7 @@ impl<H: Host> Stack<H> {
             dirty: VecDeque::new(),
             untold: VecDeque::new(),
             reports: VecDeque::new(),
+            output_lines: Vec::new(),
             learnt_mtus: VecDeque::new(),
             orphans: 0,
             memberships: 0,
@@ -204,6 +207,7 @@ impl<H: Host> Stack<H> {
         for (port, iface) in ports.iter_mut().zip(1..) {
             turn.sent += port.submit(now.0, pool, self.net.output(IfaceId(iface)));
         }
+        self.end_waits_for_output();
         // What a full device left behind, and what is still on its way to ourselves, may not point into
         // buffers that the owner can reuse once we return.
         self.net.settle(pool);

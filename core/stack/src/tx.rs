@@ -11,6 +11,8 @@
 //! A frame has its headers in a pool packet; payload longer than 256 bytes stays in the send buffer and
 //! is pointed to. One packet carries up to 64 KB and the size to cut it to.
 
+use std::collections::VecDeque;
+
 use towpath_pool::{Fragments, Packet, Pool, Protocol, Segmentation};
 use towpath_ring::SendBuffer;
 use towpath_tcp::{Flags, Instant, Outgoing, Plan};
@@ -18,8 +20,8 @@ use towpath_wire::{IpProtocol, tcp};
 
 use crate::drop::DropReason;
 use crate::flow::Flow;
-use crate::host::Host;
-use crate::limits::{TX_BYTES_A_PACKET, TX_COPY_MAX, TX_PACKETS_A_VISIT};
+use crate::host::{Host, SocketId};
+use crate::limits::{TX_BYTES_A_PACKET, TX_COPY_MAX, TX_OUTPUT_MAX, TX_PACKETS_A_VISIT};
 use crate::net::{Fragmenting, IfaceId, Ip, Route};
 use crate::outcome::{tell_news, tune};
 use crate::socket::Kind;
@@ -48,12 +50,42 @@ impl<H: Host> Stack<H> {
             }
             let Some(id) = self.dirty.pop_front() else { return };
             let Some(index) = self.index(id) else { continue };
+            if let Some(iface) = self.full_output(index) {
+                self.wait_for_output(iface, id);
+                continue;
+            }
             if let Some(socket) = self.sockets.get_mut(index) {
                 socket.dirty = false;
             }
             if let Visited::More = self.visit(now, host, index, pool, budget) {
                 self.mark_dirty(index);
             }
+        }
+    }
+
+    /// The interface of a connection, when its device does not keep up: what the connection sent now would be
+    /// lost, and taken for congestion of the path.
+    fn full_output(&self, index: u32) -> Option<IfaceId> {
+        let Kind::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
+        let path = stream.path.filter(|path| self.paths.is_current(path))?;
+        (self.net.output_len(path.iface) >= TX_OUTPUT_MAX).then_some(path.iface)
+    }
+
+    /// The connection stays marked dirty, but is visited no more until the device has taken something.
+    fn wait_for_output(&mut self, iface: IfaceId, id: SocketId) {
+        self.counters.tcp_waits_for_output += 1;
+        let lines = &mut self.output_lines;
+        if lines.len() <= iface.index() {
+            lines.resize_with(iface.index() + 1, VecDeque::new);
+        }
+        lines[iface.index()].push_back(id);
+    }
+
+    /// The devices took what they could: as many connections as there is room for have their turn.
+    pub(crate) fn end_waits_for_output(&mut self) {
+        for (line, iface) in self.output_lines.iter_mut().zip(0..) {
+            let room = TX_OUTPUT_MAX.saturating_sub(self.net.output_len(IfaceId(iface)));
+            self.dirty.extend(line.drain(..room.min(line.len())));
         }
     }
 

@@ -180,6 +180,12 @@ impl Net {
         &mut self.ifaces[iface.index()].output
     }
 
+    /// Packets that wait for the device of `iface`.
+    #[inline]
+    pub(crate) fn output_len(&self, iface: IfaceId) -> usize {
+        self.ifaces.get(iface.index()).map_or(0, |iface| iface.output.len())
+    }
+
     /// Packets on their way out: those that a device did not take yet, and those whose neighbour is asked.
     pub fn waiting(&self) -> usize {
         let output = self.ifaces.iter().map(|iface| iface.output.len());

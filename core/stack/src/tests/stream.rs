@@ -134,6 +134,41 @@ fn a_big_window_fills_a_long_path() {
     assert!(took.as_millis() < 1500, "autotuning did not open the window: {took:?}");
 }
 
+/// A device that takes less than the windows allow: connections wait for it, and nothing is lost.
+#[test]
+fn a_slow_device_holds_connections_back() {
+    let mut w = World::new(LinkConfig { rate: 20, ..LinkConfig::default() });
+    w.b.host.capacity = (4 << 20, 4 << 20);
+    let (listener, _) = w.b.listen("0.0.0.0:80", 64);
+    let ends: Vec<_> = (0..8)
+        .map(|_| {
+            let client = w.a.connect_with("10.0.0.2:80", 4 << 20, 4 << 20);
+            w.wait(1000, "accept", |w| !w.b.host.accepted.is_empty());
+            (client, w.b.accept(listener).unwrap())
+        })
+        .collect();
+    let bytes: Vec<u8> = (0..2_000_000u32).map(|n| (n / 7) as u8).collect();
+    for (client, _) in &ends {
+        assert_eq!(w.a.write(client, &bytes), bytes.len());
+    }
+    let mut got = vec![Vec::new(); ends.len()];
+    w.wait(60_000, "all of it", |w| {
+        for ((_, server), got) in ends.iter().zip(&mut got) {
+            got.extend(w.b.read(server));
+        }
+        got.iter().all(|got| got.len() == bytes.len())
+    });
+    assert!(got.iter().all(|got| *got == bytes), "bytes were changed on the way");
+    assert!(w.a.stack.counters().tcp_waits_for_output > 0, "the device kept up");
+    assert_eq!(w.a.drops(DropReason::OutputFull), 0);
+    for (client, server) in ends {
+        w.a.close(client.id);
+        w.b.close(server.id);
+    }
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
 #[test]
 fn loopback_within_one_stack() {
     for (listen, connect) in
