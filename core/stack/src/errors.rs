@@ -89,7 +89,8 @@ impl<H: Host> Stack<H> {
             None => {
                 // A connect fails at once whatever the reason, as on Linux and as RFC 5461 §4.1 describes: who
                 // waits for it wants to know. Established connections take all of these for transient.
-                stream.unreachable = Some(Meaning::of(error).why);
+                let Some(meaning) = Meaning::of(error) else { return true };
+                stream.unreachable = Some(meaning.why);
                 connection.on_unreachable(true, seq);
             }
         }
@@ -154,7 +155,7 @@ impl<H: Host> Stack<H> {
                 (SocketError::MessageTooBig(mtu), true)
             }
             None => {
-                let Meaning { why, hard } = Meaning::of(error);
+                let Some(Meaning { why, hard }) = Meaning::of(error) else { return true };
                 (why.into(), hard)
             }
         };
@@ -215,18 +216,19 @@ struct Meaning {
 }
 
 impl Meaning {
-    /// As Linux has it (`icmp_err_convert`, `icmpv6_err_convert`).
-    fn of(error: &IcmpError) -> Self {
+    /// As Linux has it (`icmp_err_convert`, `icmpv6_err_convert`). `None`: nobody hears of it.
+    fn of(error: &IcmpError) -> Option<Self> {
         let (kind, code) = error.message;
-        let (why, hard) =
-            if error.src.is_ipv4() { meaning_v4(kind, code) } else { meaning_v6(kind, code) };
-        Self { why, hard }
+        let meaning =
+            if error.src.is_ipv4() { meaning_v4(kind, code)? } else { meaning_v6(kind, code) };
+        let (why, hard) = meaning;
+        Some(Self { why, hard })
     }
 }
 
-fn meaning_v4(kind: u8, code: u8) -> (Unreached, bool) {
+fn meaning_v4(kind: u8, code: u8) -> Option<(Unreached, bool)> {
     use Unreached::{BadHeader, Host, HostIsolated, HostUnknown, Net, Port, Protocol, SourceRoute};
-    match (kind, code) {
+    Some(match (kind, code) {
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_NET) => (Net, false),
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_HOST) => (Host, false),
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROTOCOL) => (Protocol, true),
@@ -242,9 +244,11 @@ fn meaning_v4(kind: u8, code: u8) -> (Unreached, bool) {
         (icmpv4::DEST_UNREACHABLE, 12) => (Host, false),
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROHIBITED..=15) => (Host, true),
         (icmpv4::PARAM_PROBLEM, _) => (BadHeader, true),
-        // Codes that nobody defined, and time exceeded.
+        // Codes that nobody defined; and that the rest of a datagram was missing is the loss of one.
+        (icmpv4::DEST_UNREACHABLE, _) => return None,
+        (icmpv4::TIME_EXCEEDED, icmpv4::TIME_EXCEEDED_REASSEMBLY) => return None,
         _ => (Host, false),
-    }
+    })
 }
 
 fn meaning_v6(kind: u8, code: u8) -> (Unreached, bool) {

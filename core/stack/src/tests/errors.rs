@@ -226,7 +226,7 @@ fn what_is_said_about_a_connection_is_nothing_to_others() {
 
 /// What Linux makes of each error (`icmp_err_convert` and `icmpv6_err_convert`): type, code, the reason, and
 /// whether a datagram socket with a peer hears of it unasked.
-const MEANINGS_V4: [(u8, u8, SocketError, bool); 19] = {
+const MEANINGS_V4: [(u8, u8, SocketError, bool); 18] = {
     use SocketError::*;
     [
         (3, 0, NetUnreachable, false),
@@ -245,12 +245,11 @@ const MEANINGS_V4: [(u8, u8, SocketError, bool); 19] = {
         (3, 14, HostUnreachable, true),
         (3, 15, HostUnreachable, true),
         (11, 0, HostUnreachable, false),
-        (11, 1, HostUnreachable, false),
         (12, 0, BadHeader, true),
         (12, 1, BadHeader, true),
     ]
 };
-const MEANINGS_V6: [(u8, u8, SocketError, bool); 12] = {
+const MEANINGS_V6: [(u8, u8, SocketError, bool); 13] = {
     use SocketError::*;
     [
         (1, 0, NetUnreachable, false),
@@ -262,6 +261,7 @@ const MEANINGS_V6: [(u8, u8, SocketError, bool); 12] = {
         (1, 6, Prohibited, true),
         (1, 7, BadHeader, true),
         (3, 0, HostUnreachable, false),
+        (3, 1, HostUnreachable, false),
         (4, 0, BadHeader, true),
         (4, 1, BadHeader, true),
         (4, 2, BadHeader, true),
@@ -442,5 +442,27 @@ fn connecting_to_all_is_no_way() {
         let (recv, send) = (super::world::Recv::new(1, 1), super::world::Send::new(4096));
         let refused = w.a.stack.connect(w.a.now, id, to.parse().unwrap(), recv, send);
         assert_eq!(refused, Err(crate::ConnectError::NetUnreachable), "{to}");
+    }
+}
+
+/// Codes that nobody defined, and that fragments were missing elsewhere.
+#[test]
+fn some_errors_are_told_to_nobody() {
+    for (kind, code) in [(3, 16), (3, 255), (11, 1)] {
+        let mut w = World::new(LinkConfig::default());
+        w.keep_seen();
+        let client = w.b.connect("10.0.0.1:9");
+        let (id, user) = w.b.open(SocketKind::Datagram, Family::V4);
+        w.b.stack.set_option(id, SocketOption::RecvErrors(true)).unwrap();
+        w.b.stack.connect_datagram(w.b.now, id, "10.0.0.1:9".parse().unwrap()).unwrap();
+        send(&mut w, id, "10.0.0.1:9", 100).unwrap();
+        w.b.turn();
+        for sent in seen_of_b(&mut w) {
+            w.inject(&error_about(&sent, kind, code, 0));
+        }
+        w.b.turn();
+        assert!(w.b.host.take_events(client.user).is_empty(), "{kind}/{code}");
+        assert!(w.b.host.take_events(user).is_empty(), "{kind}/{code}");
+        assert!(w.b.host.reports.is_empty(), "{kind}/{code}");
     }
 }
