@@ -243,6 +243,11 @@ impl Client {
         self.socket_command(socket, op::SETTING, setting, value);
     }
 
+    /// Longest IP packet in bytes that no datagram socket is refused for its length.
+    pub fn datagram_mtu(&self) -> u32 {
+        self.status.datagram_mtu()
+    }
+
     /// Wakes the engine if it sleeps.
     pub fn ring_engine(&self) {
         towpath_ring::ring_engine(&self.status, &self.rung, self.engine_bell.borrow());

@@ -140,6 +140,7 @@ impl Engine {
                 Ok((Reply::default(), vec![Passed::Own(token.map_err(|_| Errno(ENOBUFS))?)]))
             }
             call::ERROR_QUEUE => plain(self.take_report(slot)?),
+            call::CHECK_LENGTH => plain(self.check_length(now, slot, request)?),
             call::SET_OPTION => {
                 self.set_fallible(now, slot, request)?;
                 plain(Reply::default())

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering::Release;
 
 use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
-use towpath_shm::control::{LOCAL_REPORT, Reply};
+use towpath_shm::control::{LOCAL_REPORT, Reply, Request};
 use towpath_shm::layout::{DatagramHeader, Plain, event, flags};
 use towpath_stack::net::IfaceId;
 use towpath_stack::{DatagramOut, SendError, SocketError, SocketId};
 use towpath_tcp::Instant;
 
 use crate::engine::Engine;
-use crate::errno::{EAGAIN, Errno};
+use crate::errno::{EAGAIN, EINVAL, Errno};
 use crate::host::fits;
 use crate::slots::present;
 
@@ -69,19 +69,45 @@ impl Engine {
         }
     }
 
-    /// The oldest report of the error queue. The socket's pending error is the next one's then, as on
-    /// Linux.
+    /// Whether a datagram would be refused for its length: send(2) tells so itself, as the program waits for
+    /// no answer of ours to what it queued.
+    pub(crate) fn check_length(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        request: &Request,
+    ) -> Result<Reply, Errno> {
+        let entry = self.host.slots.get(slot).ok_or(Errno(EINVAL))?;
+        let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
+        if !entry.is_datagram() || request.payload().len() < HEADER as usize {
+            return Err(Errno(EINVAL));
+        }
+        let header = DatagramHeader::from_bytes(request.payload());
+        let out = out(family, &header).ok_or(Errno(EINVAL))?;
+        let checked = self.stack.check_datagram(now, id, &out, header.len);
+        // What was found on the way is to be in the queue when the program looks.
+        self.stack.tell(&mut self.host);
+        checked?;
+        Ok(Reply::default())
+    }
+
+    /// The oldest report of the error queue. As on Linux the socket's pending error is the next one's then, if
+    /// that came from the network; what this host found out itself the call told that met it.
     pub(crate) fn take_report(&mut self, slot: u32) -> Result<Reply, Errno> {
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
         let family = entry.family;
         let errors = entry.owned.as_deref_mut().map(|owned| &mut owned.errors);
         let errors = errors.ok_or(Errno(EAGAIN))?;
         let report = errors.pop_front().ok_or(Errno(EAGAIN))?;
-        let next = errors.front().map_or(0, |next| Errno::from(next.reason).0);
+        let next = errors.front().filter(|next| next.message.is_some());
+        let pending = next.map(|next| Errno::from(next.reason).0);
+        let pending = pending.or(report.message.is_some().then_some(0));
         if errors.is_empty() {
             self.host.slots.set_flags(slot, 0, flags::ERRORS);
         }
-        self.host.slots.shared(slot).error.store(next, Release);
+        if let Some(errno) = pending {
+            self.host.slots.shared(slot).error.store(errno, Release);
+        }
         let mut reply = Reply {
             a: Errno::from(report.reason).0 as u32,
             b: report.message.map_or(LOCAL_REPORT, |message| {

@@ -11,6 +11,7 @@ pub(crate) const EACCES: i32 = 13;
 pub(crate) const ENODEV: i32 = 19;
 pub(crate) const EINVAL: i32 = 22;
 pub(crate) const EPIPE: i32 = 32;
+pub(crate) const ENONET: i32 = 64;
 pub(crate) const EPROTO: i32 = 71;
 pub(crate) const EDESTADDRREQ: i32 = 89;
 pub(crate) const EMSGSIZE: i32 = 90;
@@ -27,6 +28,7 @@ pub(crate) const EISCONN: i32 = 106;
 pub(crate) const ENOTCONN: i32 = 107;
 pub(crate) const ETIMEDOUT: i32 = 110;
 pub(crate) const ECONNREFUSED: i32 = 111;
+pub(crate) const EHOSTDOWN: i32 = 112;
 pub(crate) const EHOSTUNREACH: i32 = 113;
 pub(crate) const EALREADY: i32 = 114;
 
@@ -106,6 +108,12 @@ impl From<SocketError> for Errno {
             SocketError::TimedOut => ETIMEDOUT,
             SocketError::HostUnreachable => EHOSTUNREACH,
             SocketError::NetUnreachable => ENETUNREACH,
+            SocketError::ProtocolUnreachable => ENOPROTOOPT,
+            SocketError::SourceRouteFailed => EOPNOTSUPP,
+            SocketError::HostUnknown => EHOSTDOWN,
+            SocketError::HostIsolated => ENONET,
+            SocketError::Prohibited => EACCES,
+            SocketError::BadHeader => EPROTO,
             SocketError::MessageTooBig(_) => EMSGSIZE,
             _ => EPROTO,
         })

@@ -332,7 +332,7 @@ impl towpath_stack::Host for Host {
 
     fn datagram_error(&mut self, user: u32, error: DatagramError) {
         let Some(entry) = self.slots.get_mut(user) else { return };
-        let errno = Errno::from(error.reason);
+        let (errno, told) = (Errno::from(error.reason), error.message.is_none());
         let errors = &mut entry.owned().errors;
         if errors.len() >= ERRORS_MAX {
             self.counters.errors_lost += 1;
@@ -340,7 +340,12 @@ impl towpath_stack::Host for Host {
             errors.push_back(error);
             self.slots.set_flags(user, flags::ERRORS, 0);
         }
-        self.set_error(user, errno);
+        if told {
+            // By the call that met it (EMSGSIZE): no later one fails for it, as on Linux.
+            self.slots.post(user, event::ERROR);
+        } else {
+            self.set_error(user, errno);
+        }
     }
 
     fn event(&mut self, user: u32, event: SocketEvent) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::{Slot, option_bit, setting};
 use towpath_stack::net::{IfaceId, Interface};
-use towpath_stack::{OptionError, SocketId, SocketInfo, SocketOption};
+use towpath_stack::{MtuDiscovery, OptionError, SocketId, SocketInfo, SocketOption};
 use towpath_tcp::{CongestionKind, Instant, KeepAlive};
 
 use crate::engine::Engine;
@@ -59,8 +59,6 @@ const BUF_MAX: u32 = towpath_ring::WINDOW_MAX;
 const DEFER_ACCEPT_MAX_S: u32 = 8 * 3600;
 /// Bytes of a `struct sockaddr_storage`.
 const STORAGE: usize = 128;
-/// IP_PMTUDISC_DO and IP_PMTUDISC_PROBE set the DF bit whatever the length.
-const PMTUDISC_DO: u64 = 2;
 
 impl Engine {
     /// An option that cannot fail any more for the program; the stack may still find it meaningless
@@ -90,7 +88,7 @@ impl Engine {
                 }
                 SocketOption::MaxSegment(mss)
             }
-            setting::MTU_DISCOVER => SocketOption::DontFragment((PMTUDISC_DO..=3).contains(&value)),
+            setting::MTU_DISCOVER => SocketOption::MtuDiscover(mtu_discovery(value)),
             setting::MULTICAST_TTL => SocketOption::MulticastTtl(value as u8),
             setting::MULTICAST_HOPS => SocketOption::MulticastHops(value as u8),
             setting::MULTICAST_LOOP => SocketOption::MulticastLoop(on),
@@ -501,6 +499,19 @@ pub(crate) fn bind_options(slot: &Slot, free_bind: bool) -> towpath_stack::BindO
         reuse_port: has_bit(slot, option_bit::REUSEPORT),
         v6_only: has_bit(slot, option_bit::V6ONLY),
         free_bind,
+    }
+}
+
+/// IP_PMTUDISC_DONT and its kin, which the program's side has checked; one that goes around it gets the
+/// default.
+fn mtu_discovery(value: u64) -> MtuDiscovery {
+    match value {
+        0 => MtuDiscovery::Dont,
+        2 => MtuDiscovery::Do,
+        3 => MtuDiscovery::Probe,
+        4 => MtuDiscovery::Interface,
+        5 => MtuDiscovery::Omit,
+        _ => MtuDiscovery::Want,
     }
 }
 

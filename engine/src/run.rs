@@ -85,6 +85,7 @@ impl Engine {
     /// What comes after the stack's turn: memory that packets lent is free again, sockets that are
     /// gone go, those who wait for memory get it, and programs are told what happened.
     fn finish_turn(&mut self, now: Instant) {
+        self.status.set_datagram_mtu(self.stack.net.path_mtu_least());
         self.return_lent();
         self.show_dropped(now);
         self.reset_hostile_sockets(now);

@@ -115,6 +115,7 @@ impl Case {
             addresses: vec![format!("{OURS}/24").parse().expect("a prefix")],
             slaac: false,
             any_address: false,
+            kernel_cuts: false,
         };
         stack.net.add_interface(now, interface);
         let wire = Rc::new(RefCell::new(Wire { offloads, ..Wire::default() }));

@@ -304,6 +304,36 @@ fn groups_are_reached_as_far_as_the_sender_says() {
     assert!(theirs.contains("on the link [5]") && theirs.contains("heard [0] on the link []"));
 }
 
+/// What becomes of datagrams that are too long is the same as on the kernel in each way of IP_MTU_DISCOVER: what
+/// the call says, each time, what is in the error queue, and what the link sees.
+#[test]
+fn datagrams_are_cut_or_refused_as_on_the_kernel() {
+    if Mode::all().len() == 1 {
+        // To look at a link takes root.
+        return;
+    }
+    let kernel = Namespace::new();
+    let links = "set -e; ip link add eth0 type veth peer name other; sysctl -qw net.ipv6.conf.other.disable_ipv6=1
+         ip addr add 10.77.0.2/24 dev eth0; ip addr add fd00:77::2/64 dev eth0 nodad
+         ip link set other up; ip link set eth0 up
+         ip neigh add 10.77.0.1 lladdr 02:00:00:00:00:01 dev eth0
+         ip neigh add fd00:77::1 lladdr 02:00:00:00:00:01 dev eth0";
+    kernel.shell(links).ok();
+    for peer in ["10.77.0.1", "fd00:77::1"] {
+        let line = ["python3", "-B", &program("mtu.py"), "eth0", peer];
+        let theirs = kernel.run(&line).ok().stdout;
+        // The TAP device's end in the namespace is the neighbour, which has to take them in silence.
+        let ns = Namespace::new();
+        let sink = "import socket,time\ns=socket.socket(10,2); s.setsockopt(41,26,0); s.bind(('::',7000))\n\
+             print('ready',flush=True); time.sleep(60)";
+        let sink = ns.spawn(&["python3", "-c", sink]);
+        eventually("the sink", || sink.stdout() == "ready\n");
+        let ours = run(&ns, Mode::Tap, &[], &line).ok().stdout;
+        assert_eq!(ours, theirs, "{peer}");
+        assert!(theirs.contains("EMSGSIZE") && theirs.contains("piece"), "{theirs}");
+    }
+}
+
 /// Who asks for errors (IP_RECVERR) hears of each hop from the hop itself: so do ping and traceroute.
 #[test]
 fn hops_report_to_the_program() {
@@ -313,7 +343,10 @@ fn hops_report_to_the_program() {
          p=select.poll(); p.register(u,0); assert p.poll(5000)\n\
          data,control,_,addr=u.recvmsg(100,512,socket.MSG_ERRQUEUE)\n\
          c=control[0][2]; print(data,addr[0]==far,addr[1],c[4:7].hex(),socket.inet_ntop(u.family,c[24:40] if v6 else c[20:24]))\n\
-         u.setsockopt(LEVEL,DISCOVER,2); u.sendto(bytes(60000),(far,33434)); assert p.poll(5000)\n\
+         u.setsockopt(LEVEL,DISCOVER,2)\n\
+         try: u.sendto(bytes(60000),(far,33434)); print('sent')\n\
+         except OSError as e: assert e.errno==errno.EMSGSIZE,e\n\
+         assert p.poll(5000)\n\
          data,control,_,addr=u.recvmsg(100,512,socket.MSG_ERRQUEUE)\n\
          e=struct.unpack('iBBBxI',control[0][2][:12]); print(data,addr[0]==far,errno.errorcode[e[0]],e[1:])\n",
     );

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_client::{Buffer, Error, datagram, stream};
-use towpath_shm::layout::{DatagramHeader, Kind, RawAddr, option_bit};
+use towpath_shm::control::call;
+use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, option_bit};
 
 use crate::errno::fail;
 use crate::message::Control;
@@ -21,6 +22,8 @@ pub const BUFFERS_MAX: usize = 1024;
 const SEGMENTS_MAX: usize = 128;
 /// Longest payload of a datagram over IPv4.
 const PAYLOAD_MAX: usize = 65507;
+/// What UDP's length field can say; longer ones send(2) refuses over IPv4 without a look at the way.
+const LENGTH_MAX: usize = 65535;
 /// MAX_RW_COUNT: what one call moves at most.
 const COUNT_MAX: usize = 0x7fff_f000;
 
@@ -286,7 +289,7 @@ unsafe fn send_datagram(
 ) -> Result<usize> {
     let len = Buffer::total(buffers);
     let header = datagram_header(handle, to, control)?;
-    if len > PAYLOAD_MAX {
+    if len > LENGTH_MAX && handle.slot.family.load(Relaxed) == address::INET || len > COUNT_MAX {
         return fail(libc::EMSGSIZE);
     }
     let header = with_len(header, len)?;
@@ -328,6 +331,7 @@ unsafe fn send_whole(
 ) -> Result<usize> {
     let (client, socket) = (handle.client, handle.socket);
     bind_any(handle)?;
+    check_length(handle, header)?;
     // SAFETY: the caller's promise.
     let attempt = || unsafe { datagram::send(client, socket, header, buffers) };
     // As for streams.
@@ -341,6 +345,29 @@ unsafe fn send_whole(
         Err(Error::WouldBlock) if !patience.nonblocking => handle.blocking(patience, attempt),
         result => Ok(result?),
     }
+}
+
+/// Whether a datagram is too long is told by the call that sends it. Most are too short for the question, and
+/// the engine alone knows what each way carries.
+fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
+    /// Headers of IPv6 and UDP, the longer ones.
+    const HEADERS: u32 = 40 + 8;
+    let longest = match header.segment_size {
+        0 => header.len,
+        size => header.len.min(size.into()),
+    };
+    let refuses = handle.slot.option_bits.load(Relaxed) & option_bit::REFUSE_LONG != 0;
+    let long = longest + HEADERS > handle.client.datagram_mtu();
+    if header.len as usize <= PAYLOAD_MAX && !(refuses && long) {
+        return Ok(());
+    }
+    handle
+        .call(call::CHECK_LENGTH, |request| {
+            let bytes = header.as_bytes();
+            request.len = bytes.len() as u32;
+            request.data[..bytes.len()].copy_from_slice(bytes);
+        })
+        .map(drop)
 }
 
 /// UDP_CORK.

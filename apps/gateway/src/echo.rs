@@ -14,7 +14,7 @@ use rustix::net::{Protocol, SocketFlags, SocketType, connect, ipproto, socket_wi
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
 use towpath_stack::EchoMeta;
-use towpath_stack::net::EchoOut;
+use towpath_stack::net::{EchoOut, Fragmenting};
 use towpath_wire::{icmpv4, icmpv6, ipv4};
 
 use crate::events::{Interest, Readiness, Token, family};
@@ -230,7 +230,8 @@ impl Key {
     /// An answer with what came with the host's.
     fn reply(&self, seq: u16, ttl: Option<u8>, tos: u8) -> EchoOut {
         let Self { program, peer, ident } = *self;
-        EchoOut { src: peer, dst: program, reply: true, ident, seq, ttl, tos }
+        let fragmenting = Fragmenting::Anywhere;
+        EchoOut { src: peer, dst: program, reply: true, ident, seq, ttl, tos, fragmenting }
     }
 }
 

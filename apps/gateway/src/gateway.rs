@@ -368,6 +368,7 @@ fn add_interface(stack: &mut Stack<GatewayHost>, config: &GatewayConfig, now: In
             addresses: own.into_iter().flatten().map(Prefix::host).collect(),
             slaac: false,
             any_address: true,
+            kernel_cuts: false,
         },
     );
     debug_assert_eq!(iface, LINK);

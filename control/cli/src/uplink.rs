@@ -171,6 +171,8 @@ impl Plan {
             addresses: addresses.to_vec(),
             slaac: false,
             any_address: false,
+            // The gateway's sockets are the host's.
+            kernel_cuts: on_ip_link,
         });
         let port = crate::stats::Counting::new(port, &self.port_counters);
         let port: Box<dyn Port> = match &self.capture {

@@ -53,10 +53,10 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP
         //# address (e.g., a broadcast or multicast address) (MUST-46).
-        if remote_ip.is_multicast() {
+        if !addr::is_unicast(remote_ip) {
             return Err(ConnectError::NetUnreachable);
         }
-        if remote.port() == 0 || !addr::is_unicast(remote_ip) {
+        if remote.port() == 0 {
             return Err(ConnectError::Invalid);
         }
         let source = bound.as_ref().and_then(Bound::source);
@@ -194,10 +194,12 @@ impl<H: Host> Stack<H> {
         iface: Option<IfaceId>,
     ) -> Config {
         let route = self.net.route(now, Some(flow.local), flow.remote, iface);
-        let (path_mtu, link_mtu) = match route {
+        // What routers said about datagrams is no connection's business: each finds out for itself.
+        let (mtu_send, mtu_recv) = match route {
             Ok(route) => {
                 let interface = self.net.interfaces().get(route.iface.index());
-                (route.mtu, interface.map_or(route.mtu, |interface| interface.mtu()))
+                let mtu_recv = interface.map_or(route.link_mtu, |interface| interface.mtu());
+                (route.link_mtu, mtu_recv)
             }
             Err(_) => (576, 1500),
         };
@@ -207,8 +209,8 @@ impl<H: Host> Stack<H> {
             //# The MSS value to be sent in an MSS Option must be less than or equal to: MMS_R - 20
             //# where MMS_R is the maximum size for a transport-layer message that can be received
             //# (and reassembled at the IP layer) (MUST-67).
-            mss_recv: packet.limit(mss_for(link_mtu, flow)),
-            mss_send_max: packet.limit(mss_for(path_mtu, flow)),
+            mss_recv: packet.limit(mss_for(mtu_recv, flow)),
+            mss_send_max: packet.limit(mss_for(mtu_send, flow)),
             mss_default: if flow.local.is_ipv4() { 536 } else { 1220 },
             ..settings.tcp
         }

@@ -46,6 +46,10 @@ counters! {
     tcp_orphans_aborted,
     /// Times that the list of next hops in use was full and begun anew.
     next_hops_full,
+    /// Times that a connection waited for a device that does not keep up.
+    tcp_waits_for_output,
+    /// Connections that forgot what they learnt about their path early, for others that learnt it later.
+    path_mtus_full,
     /// Datagrams received.
     udp_received,
     /// Datagrams sent, cut ones as one.

@@ -5,16 +5,17 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_pool::{Pool, Protocol, Segmentation};
 use towpath_ring::Payload;
 use towpath_tcp::Instant;
-use towpath_wire::{IpProtocol, addr, udp};
+use towpath_wire::{IpProtocol, addr, ipv4, ipv6, udp};
 
 use crate::active::{Table, canonical, loopback_if_unspecified, on_device, scope_of};
 use crate::error::{ConnectError, SendError};
 use crate::flow::{Flow, FlowRef};
 use crate::host::{
-    DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Family, Host, SocketError, SocketId,
+    DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Host, SocketError, SocketId,
 };
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
-use crate::net::{self, EchoOut, IfaceId, Ip, Route};
+use crate::net::{self, EchoOut, Fragmenting, IfaceId, Ip, Route};
+use crate::options::MtuDiscovery;
 use crate::socket::{
     Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, Membership, MulticastOut,
 };
@@ -48,7 +49,7 @@ impl Datagram {
             broadcast: false,
             recv_errors: false,
             recv_errors_v6: false,
-            dont_fragment: false,
+            mtu_discovery: MtuDiscovery::default(),
             memberships: Vec::new(),
             route: None,
         }
@@ -87,7 +88,7 @@ impl Datagram {
     }
 
     /// Where it sends to `remote` when neither a message nor a scope says so.
-    fn way_to(&self, remote: IpAddr) -> Option<IfaceId> {
+    pub(crate) fn way_to(&self, remote: IpAddr) -> Option<IfaceId> {
         let iface = self.multicast_towards(remote).iface;
         self.device.or(iface.filter(|_| remote.is_multicast()))
     }
@@ -190,17 +191,11 @@ impl<H: Host> Stack<H> {
         payload: &Payload<'_>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let index = self.index(id).ok_or(SendError::Invalid)?;
-        let socket = self.sockets.get(index).ok_or(SendError::Invalid)?;
-        let Kind::Datagram(datagram) = &socket.kind else { return Err(SendError::Invalid) };
-        let (family, echo) = (socket.family, datagram.echo);
+        let (index, echo) = self.datagram(id)?;
         if payload.len() as usize > DATAGRAM_MAX {
             return Err(SendError::TooLong);
         }
-        if socket.bound.is_none() {
-            self.auto_bind(id, family)?;
-        }
-        let target = self.target(now, index, family, out)?;
+        let target = self.target(now, id, index, out)?;
         if echo {
             return self.send_echo(now, &target, payload, pool);
         }
@@ -217,6 +212,46 @@ impl<H: Host> Stack<H> {
         sent
     }
 
+    /// Whether a datagram of `len` bytes of payload would be refused for its length, for owners that send
+    /// when nobody waits for the answer any more. Who asked for errors (IP_RECVERR) gets a report of how
+    /// long it may be. Binds the socket when it is not.
+    ///
+    /// Below [`net::Net::path_mtu_least`], headers included, and [`DATAGRAM_MAX`] none is.
+    pub fn check_datagram(
+        &mut self,
+        now: Instant,
+        id: SocketId,
+        out: &DatagramOut,
+        len: u32,
+    ) -> Result<(), SendError> {
+        let (index, echo) = self.datagram(id)?;
+        let target = self.target(now, id, index, out)?;
+        let header_len = if echo { 0 } else { udp::HEADER_LEN as u32 };
+        let ip_len = if target.flow.remote.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+        let part = out.segment_size.map_or(len, |size| len.min(size.into()));
+        let longest = ip_len as u32 + header_len + part;
+        let refused = match target.ip.fragmenting {
+            Fragmenting::Never | Fragmenting::Routers => longest > target.route.mtu,
+            Fragmenting::Here | Fragmenting::Anywhere => {
+                out.segment_size.is_some() && longest > target.route.mtu
+            }
+        };
+        if !refused && len as usize <= DATAGRAM_MAX {
+            return Ok(());
+        }
+        self.report_too_long(index, &target);
+        Err(SendError::TooLong)
+    }
+
+    /// Where a datagram socket is, and whether it is one for pings.
+    fn datagram(&self, id: SocketId) -> Result<(u32, bool), SendError> {
+        let index = self.index(id).ok_or(SendError::Invalid)?;
+        match self.sockets.get(index).map(|socket| &socket.kind) {
+            Some(Kind::Datagram(datagram)) => Ok((index, datagram.echo)),
+            _ => Err(SendError::Invalid),
+        }
+    }
+
     /// Whether a datagram that went to a group or a broadcast address comes back to sockets of this host.
     fn is_heard_here(&self, target: &Target) -> bool {
         let Flow { remote, remote_port, .. } = target.flow;
@@ -230,12 +265,17 @@ impl<H: Host> Stack<H> {
     /// As Linux does, for those who ask (IP_RECVERR) how long a datagram may be.
     fn report_too_long(&mut self, index: u32, target: &Target) {
         let Some(socket) = self.sockets.get(index) else { return };
-        let remote = target.flow.remote;
-        if !matches!(&socket.kind, Kind::Datagram(datagram) if datagram.hears_errors_of(remote)) {
+        let Kind::Datagram(datagram) = &socket.kind else { return };
+        if !datagram.hears_errors_of(target.flow.remote) {
             return;
         }
         let reason = SocketError::MessageTooBig(target.route.mtu);
-        let remote = SocketAddr::new(target.flow.remote, target.flow.remote_port);
+        // Linux gives the port that the socket is connected to, with IPv4 also where the call names another.
+        let port = match target.flow.remote {
+            IpAddr::V4(_) => datagram.peer.map_or(0, |peer| peer.remote_port),
+            IpAddr::V6(_) => target.flow.remote_port,
+        };
+        let remote = SocketAddr::new(target.flow.remote, port);
         let report = DatagramError { reason, message: None, remote, payload: Vec::new() };
         self.reports.push_back((socket.user, report));
     }
@@ -262,7 +302,7 @@ impl<H: Host> Stack<H> {
             local_port: local.port(),
             remote_port: remote.port(),
         };
-        let ip = udp_ip(ttl, tos, false);
+        let ip = udp_ip(ttl, tos, Fragmenting::Anywhere);
         let target = Target { flow, route, ip, looped: false };
         self.send_udp(now, &target, payload, None, pool)
     }
@@ -282,13 +322,19 @@ impl<H: Host> Stack<H> {
         self.net.send_echo(now, &route, out, data, pool).map_err(SendError::from)
     }
 
+    /// Where the datagram goes. Binds the socket when it is not.
     fn target(
         &mut self,
         now: Instant,
+        id: SocketId,
         index: u32,
-        family: Family,
         out: &DatagramOut,
     ) -> Result<Target, SendError> {
+        let Some(socket) = self.sockets.get(index) else { return Err(SendError::Invalid) };
+        let family = socket.family;
+        if socket.bound.is_none() {
+            self.auto_bind(id, family)?;
+        }
         let Some(socket) = self.sockets.get_mut(index) else { return Err(SendError::Invalid) };
         let bound = socket.bound.as_deref().copied().ok_or(SendError::NoPort)?;
         let Kind::Datagram(datagram) = &mut socket.kind else { return Err(SendError::Invalid) };
@@ -313,10 +359,12 @@ impl<H: Host> Stack<H> {
             return Err(SendError::Forbidden);
         }
         let local = source.unwrap_or(route.src);
+        let (mtu, fragmenting) = datagram.mtu_discovery.limit(&route);
+        let route = Route { mtu, ..route };
         let ip = udp_ip(
             out.ttl.or(datagram.ttl_towards(remote)),
             out.tos.unwrap_or(datagram.classes.towards(remote)),
-            datagram.dont_fragment,
+            fragmenting,
         );
         let flow = Flow { local, remote, local_port: bound.port, remote_port };
         let looped = if remote.is_multicast() {
@@ -389,6 +437,7 @@ impl<H: Host> Stack<H> {
             seq: u16::from_be_bytes([header[6], header[7]]),
             ttl: target.ip.ttl,
             tos: target.ip.tos,
+            fragmenting: target.ip.fragmenting,
         };
         self.counters.echo_sent += 1;
         self.looped |= target.route.iface == IfaceId::LOOPBACK;
@@ -426,8 +475,8 @@ impl Target {
     }
 }
 
-fn udp_ip(ttl: Option<u8>, tos: u8, dont_fragment: bool) -> Ip {
-    Ip { protocol: IpProtocol::UDP.0, ttl, tos, dont_fragment, flow_label: 0 }
+fn udp_ip(ttl: Option<u8>, tos: u8, fragmenting: Fragmenting) -> Ip {
+    Ip { protocol: IpProtocol::UDP.0, ttl, tos, fragmenting, flow_label: 0 }
 }
 
 /// The route of the last datagram, if this one goes the same way and nothing has changed.
@@ -439,15 +488,15 @@ fn cached_route(
     dst: IpAddr,
     iface: Option<IfaceId>,
 ) -> Result<Route, SendError> {
-    let generation = net.route_generation();
+    let (generation, mtus) = (net.route_generation(), net.path_mtu_generation());
     if let Some(cached) = cache
         && (cached.src, cached.dst, cached.iface) == (src, dst, iface)
-        && cached.route.generation == generation
+        && (cached.route.generation, cached.mtus) == (generation, mtus)
     {
         return Ok(cached.route);
     }
     let route = net.route(now, src, dst, iface)?;
-    *cache = Some(CachedRoute { src, dst, iface, route });
+    *cache = Some(CachedRoute { mtus, src, dst, iface, route });
     Ok(route)
 }
 

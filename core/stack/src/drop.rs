@@ -33,8 +33,33 @@ drop_reasons! {
     TcpNotUnicast = "tcp_not_unicast",
     /// A TCP segment nothing here waits for; answered by a reset unless it was one.
     TcpNoSocket = "tcp_no_socket",
-    /// A segment the connection found unacceptable (outside the window, old, forged).
+    /// A segment answered with a challenge or a reset before there is a connection, or that comes before its
+    /// owner has decided about the SYN.
     TcpUnacceptable = "tcp_unacceptable",
+    /// For a connection that is closed, or bytes after the program was gone.
+    TcpAfterClose = "tcp_after_close",
+    /// No part of a segment is in the receive window; most are old duplicates.
+    TcpOutOfWindow = "tcp_out_of_window",
+    /// An old timestamp (RFC 7323 5).
+    TcpPaws = "tcp_paws",
+    /// Timestamps were negotiated and the segment has none (RFC 7323 3.2).
+    TcpTimestampMissing = "tcp_timestamp_missing",
+    /// It acknowledges what was never sent, or far too old data (RFC 5961 5).
+    TcpBadAck = "tcp_bad_ack",
+    /// A segment without ACK where every one has one.
+    TcpNoAck = "tcp_no_ack",
+    /// A SYN on a synchronised connection (RFC 5961 4).
+    TcpSynInWindow = "tcp_syn_in_window",
+    /// A RST in the window that is not exactly at RCV.NXT (RFC 5961 3).
+    TcpResetInWindow = "tcp_reset_in_window",
+    /// A RST that no segment of ours can have caused.
+    TcpResetIgnored = "tcp_reset_ignored",
+    /// Bytes out of order beyond the ranges that are remembered.
+    TcpTooManyRanges = "tcp_too_many_ranges",
+    /// Bytes for which the receive FIFO has no room, though the window had.
+    TcpNoRoom = "tcp_no_room",
+    /// Nothing that SYN-SENT waits for.
+    TcpUnexpected = "tcp_unexpected",
     /// In-window bytes for which there was no buffer memory.
     TcpNoMemory = "tcp_no_memory",
     /// A segment to be sent whose bytes are not in the send buffer: a fault of ours.
@@ -116,6 +141,27 @@ drop_reasons! {
     OutputFull = "output_full",
     /// Too many packets of this host to itself.
     LoopbackFull = "loopback_full",
+}
+
+impl From<towpath_tcp::DropReason> for DropReason {
+    fn from(reason: towpath_tcp::DropReason) -> Self {
+        use towpath_tcp::DropReason as Tcp;
+        match reason {
+            Tcp::AfterClose => Self::TcpAfterClose,
+            Tcp::OutOfWindow => Self::TcpOutOfWindow,
+            Tcp::Paws => Self::TcpPaws,
+            Tcp::TimestampMissing => Self::TcpTimestampMissing,
+            Tcp::BadAck => Self::TcpBadAck,
+            Tcp::NoAck => Self::TcpNoAck,
+            Tcp::SynInWindow => Self::TcpSynInWindow,
+            Tcp::ResetInWindow => Self::TcpResetInWindow,
+            Tcp::ResetIgnored => Self::TcpResetIgnored,
+            Tcp::TooManyRanges => Self::TcpTooManyRanges,
+            Tcp::NoRoom => Self::TcpNoRoom,
+            Tcp::Unexpected => Self::TcpUnexpected,
+            _ => Self::TcpUnacceptable,
+        }
+    }
 }
 
 /// Dropped packets by reason.

@@ -1,16 +1,26 @@
-//! ICMP errors about packets of ours: whom they concern, and whether they are to be believed.
+//! ICMP errors about packets of ours: whom they concern, whether they are to be believed, and what they mean.
 
 use std::net::SocketAddr;
 
 use towpath_tcp::Instant;
-use towpath_wire::IpProtocol;
+use towpath_wire::{IpProtocol, icmpv4, icmpv6};
 
 use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
-use crate::host::{DatagramError, Host, Message, SocketError, SocketEvent};
-use crate::net::{IcmpError, IcmpErrorKind, Unreachable};
-use crate::socket::{Kind, Unreached};
+use crate::host::{DatagramError, Host, Message, SocketError, SocketEvent, SocketId};
+use crate::net::IcmpError;
+use crate::net::limits::{PATH_MTU_TIME, PATH_MTUS_MAX};
+use crate::net::mtu::PathMtu;
+use crate::socket::Kind;
 use crate::stack::Stack;
+
+/// A path MTU that a connection learnt, until it tries again what its link takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LearntMtu {
+    id: SocketId,
+    mtu: PathMtu,
+    until: Instant,
+}
 
 impl<H: Host> Stack<H> {
     /// Somebody could not deliver a packet of ours.
@@ -74,17 +84,53 @@ impl<H: Host> Stack<H> {
         if !seq.is_within(info.snd_una, info.snd_nxt - info.snd_una) {
             return false;
         }
-        match error.kind {
-            IcmpErrorKind::TooBig { .. } => self.learn_path_mtu(now, error),
-            kind => {
+        match error.too_big {
+            Some(mtu) => self.lower_path_mtu(now, index, PathMtu::reported(mtu)),
+            None => {
                 // A connect fails at once whatever the reason, as on Linux and as RFC 5461 §4.1 describes: who
                 // waits for it wants to know. Established connections take all of these for transient.
-                stream.unreachable = Some(reason_of(kind));
+                let Some(meaning) = Meaning::of(error) else { return true };
+                stream.unreachable = Some(meaning.why);
                 connection.on_unreachable(true, seq);
             }
         }
         self.mark_dirty(index);
         true
+    }
+
+    /// A segment of this connection was too long for a link of its path.
+    fn lower_path_mtu(&mut self, now: Instant, index: u32, mtu: PathMtu) {
+        let id = SocketId(self.sockets.id(index));
+        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
+            return;
+        };
+        if !stream.path.as_mut().is_some_and(|path| path.lower(mtu)) {
+            return;
+        }
+        stream.on_path_mtu();
+        if self.learnt_mtus.len() >= PATH_MTUS_MAX {
+            self.counters.path_mtus_full += 1;
+            self.forget_oldest_mtu();
+        }
+        self.learnt_mtus.push_back(LearntMtu { id, mtu, until: now + PATH_MTU_TIME });
+    }
+
+    /// Lets connections whose path MTU is old try again what their links take: from the next segment on, so
+    /// that nobody needs to wake up for it.
+    pub(crate) fn forget_old_mtus(&mut self, now: Instant) {
+        while self.learnt_mtus.front().is_some_and(|learnt| learnt.until <= now) {
+            self.forget_oldest_mtu();
+        }
+    }
+
+    fn forget_oldest_mtu(&mut self) {
+        let Some(LearntMtu { id, mtu, .. }) = self.learnt_mtus.pop_front() else { return };
+        let socket = self.index(id).and_then(|index| self.sockets.get_mut(index));
+        let Some(Kind::Stream(stream)) = socket.map(|socket| &mut socket.kind) else { return };
+        if stream.path.as_mut().is_some_and(|path| path.forget(mtu)) {
+            stream.on_path_mtu();
+        }
     }
 
     fn on_datagram_error(
@@ -97,48 +143,127 @@ impl<H: Host> Stack<H> {
         let Some(socket) = self.sockets.get(index) else { return false };
         let Kind::Datagram(datagram) = &socket.kind else { return false };
         let (user, all) = (socket.user, datagram.hears_errors_of(error.dst));
-        let told = match error.kind {
-            IcmpErrorKind::TooBig { mtu } => {
-                self.learn_path_mtu(now, error);
-                SocketError::MessageTooBig(mtu)
+        let (reason, hard) = match error.too_big {
+            Some(mtu) => {
+                let (discovery, way) = (datagram.mtu_discovery, datagram.way_to(error.dst));
+                if discovery.believes_reports() {
+                    self.net.set_path_mtu(now, error.dst, way, mtu);
+                }
+                if !discovery.tells_reports(error.dst) {
+                    return true;
+                }
+                (SocketError::MessageTooBig(mtu), true)
             }
-            IcmpErrorKind::Unreachable(Unreachable::Port | Unreachable::Protocol) => {
-                SocketError::PortUnreachable
+            None => {
+                let Some(Meaning { why, hard }) = Meaning::of(error) else { return true };
+                (why.into(), hard)
             }
-            kind @ IcmpErrorKind::Unreachable(_) => reason_of(kind).into(),
-            // RFC 1122 §3.2.2.4: transient, unless the program wants to know all.
-            kind if all => reason_of(kind).into(),
-            _ => return true,
         };
         if all {
             let remote = SocketAddr::new(error.dst, error.dst_port);
             let (kind, code) = error.message;
             let message = Some(Message { kind, code, from: error.from });
             let payload = error.payload.clone();
-            let report = DatagramError { reason: told, message, remote, payload };
+            let report = DatagramError { reason, message, remote, payload };
             self.reports.push_back((user, report));
             return true;
         }
-        // As on Linux, who sends to many does not hear what became of one of them.
-        if !connected {
-            return true;
+        // As on Linux, who sends to many does not hear what became of one of them, and what may pass by
+        // itself (RFC 1122 §3.2.2.1) only who asks for it.
+        if connected && hard {
+            self.untold.push_back((user, SocketEvent::Error(reason)));
         }
-        self.untold.push_back((user, SocketEvent::Error(told)));
         true
     }
+}
 
-    fn learn_path_mtu(&mut self, now: Instant, error: &IcmpError) {
-        if let IcmpErrorKind::TooBig { mtu } = error.kind {
-            self.net.set_path_mtu(now, error.dst, mtu);
+/// Why the network did not deliver a packet, as far as programs tell reasons apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unreached {
+    Net,
+    Host,
+    Protocol,
+    Port,
+    SourceRoute,
+    HostUnknown,
+    HostIsolated,
+    Prohibited,
+    BadHeader,
+}
+
+impl From<Unreached> for SocketError {
+    fn from(why: Unreached) -> Self {
+        match why {
+            Unreached::Net => Self::NetUnreachable,
+            Unreached::Host => Self::HostUnreachable,
+            Unreached::Protocol => Self::ProtocolUnreachable,
+            Unreached::Port => Self::PortUnreachable,
+            Unreached::SourceRoute => Self::SourceRouteFailed,
+            Unreached::HostUnknown => Self::HostUnknown,
+            Unreached::HostIsolated => Self::HostIsolated,
+            Unreached::Prohibited => Self::Prohibited,
+            Unreached::BadHeader => Self::BadHeader,
         }
     }
 }
 
-/// What an ICMP error means for a program.
-fn reason_of(kind: IcmpErrorKind) -> Unreached {
-    match kind {
-        IcmpErrorKind::Unreachable(Unreachable::Port | Unreachable::Protocol) => Unreached::Refused,
-        IcmpErrorKind::Unreachable(Unreachable::Net) => Unreached::Net,
-        _ => Unreached::Host,
+/// What an error that is not about a packet's length means for the program that sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Meaning {
+    why: Unreached,
+    /// It will not pass by itself: who has a datagram socket with this peer hears of it unasked.
+    hard: bool,
+}
+
+impl Meaning {
+    /// As Linux has it (`icmp_err_convert`, `icmpv6_err_convert`). `None`: nobody hears of it.
+    fn of(error: &IcmpError) -> Option<Self> {
+        let (kind, code) = error.message;
+        let meaning =
+            if error.src.is_ipv4() { meaning_v4(kind, code)? } else { meaning_v6(kind, code) };
+        let (why, hard) = meaning;
+        Some(Self { why, hard })
+    }
+}
+
+fn meaning_v4(kind: u8, code: u8) -> Option<(Unreached, bool)> {
+    use Unreached::{BadHeader, Host, HostIsolated, HostUnknown, Net, Port, Protocol, SourceRoute};
+    Some(match (kind, code) {
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_NET) => (Net, false),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_HOST) => (Host, false),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROTOCOL) => (Protocol, true),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PORT) => (Port, true),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_SOURCE_ROUTE) => (SourceRoute, false),
+        // RFC 1122 §3.2.2.1: 6 to 12, and RFC 1812 §5.2.7.1: 13 to 15.
+        (icmpv4::DEST_UNREACHABLE, 6) => (Net, true),
+        (icmpv4::DEST_UNREACHABLE, 7) => (HostUnknown, true),
+        (icmpv4::DEST_UNREACHABLE, 8) => (HostIsolated, true),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_NET_PROHIBITED) => (Net, true),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_HOST_PROHIBITED) => (Host, true),
+        (icmpv4::DEST_UNREACHABLE, 11) => (Net, false),
+        (icmpv4::DEST_UNREACHABLE, 12) => (Host, false),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROHIBITED..=15) => (Host, true),
+        (icmpv4::PARAM_PROBLEM, _) => (BadHeader, true),
+        // Codes that nobody defined; and that the rest of a datagram was missing is the loss of one.
+        (icmpv4::DEST_UNREACHABLE, _) => return None,
+        (icmpv4::TIME_EXCEEDED, icmpv4::TIME_EXCEEDED_REASSEMBLY) => return None,
+        _ => (Host, false),
+    })
+}
+
+fn meaning_v6(kind: u8, code: u8) -> (Unreached, bool) {
+    use Unreached::{BadHeader, Host, Net, Port, Prohibited};
+    match (kind, code) {
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_NO_ROUTE) => (Net, false),
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_PROHIBITED) => (Prohibited, true),
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_SCOPE) => (Host, false),
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_ADDRESS) => (Host, false),
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_PORT) => (Port, true),
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_SOURCE_POLICY) => (Prohibited, true),
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_REJECT_ROUTE) => (Prohibited, true),
+        // Codes that nobody defined, and headers that somebody makes no sense of.
+        (icmpv6::DEST_UNREACHABLE | icmpv6::PARAM_PROBLEM, _) => (BadHeader, true),
+        // Time exceeded.
+        _ => (Host, false),
     }
 }

@@ -86,11 +86,26 @@ pub(crate) enum FlowRef {
 }
 
 /// 4-tuples to their owners.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FlowTable {
-    table: HashTable<Slot>,
+    /// By the upper bits of the hash. A table that is full moves all its entries into a larger one, at a
+    /// million connections for 20 ms: each of these moves its share, and not in the same turn.
+    parts: Vec<HashTable<Slot>>,
+    len: usize,
     /// Entries compared so far: the work done by lookups.
     pub compared: Cell<u64>,
+    /// Entries moved so far: the work done by growing.
+    pub moved: Cell<u64>,
+}
+
+/// log₂ of the parts: of the most sockets that there may be, 2²², each has 16384.
+const PART_BITS: u32 = 8;
+
+impl Default for FlowTable {
+    fn default() -> Self {
+        let parts = (0..1 << PART_BITS).map(|_| HashTable::new()).collect();
+        Self { parts, len: 0, compared: Cell::new(0), moved: Cell::new(0) }
+    }
 }
 
 /// The hash is kept so that growth need not visit the owners.
@@ -137,14 +152,14 @@ const _: () = assert!(size_of::<Slot>() == 8);
 impl FlowTable {
     /// Flows in it.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.len
     }
 
     /// Finds the owner of the flow whose hash is `hash`; `is` compares the 4-tuple kept at the owner.
     #[inline]
     pub fn find(&self, hash: u64, mut is: impl FnMut(FlowRef) -> bool) -> Option<FlowRef> {
         let short = hash as u32;
-        let found = self.table.find(spread(short), |slot| {
+        let found = self.parts[part(short)].find(spread(short), |slot| {
             self.compared.set(self.compared.get() + 1);
             slot.hash == short && is(slot.at.get())
         });
@@ -154,26 +169,39 @@ impl FlowTable {
     /// Adds a flow that is known not to be there.
     pub fn insert(&mut self, hash: u64, at: FlowRef) {
         let (hash, at) = (hash as u32, PackedRef::new(at));
-        self.table.insert_unique(spread(hash), Slot { hash, at }, |slot| spread(slot.hash));
+        let moved = &self.moved;
+        self.parts[part(hash)].insert_unique(spread(hash), Slot { hash, at }, |slot| {
+            moved.set(moved.get() + 1);
+            spread(slot.hash)
+        });
+        self.len += 1;
     }
 
     /// Takes the flow of `at` out.
     pub fn remove(&mut self, hash: u64, at: FlowRef) -> bool {
         let (short, at) = (hash as u32, PackedRef::new(at));
-        let found =
-            self.table.find_entry(spread(short), |slot| slot.hash == short && slot.at == at);
-        found.map(|entry| entry.remove()).is_ok()
+        let part = &mut self.parts[part(short)];
+        let found = part.find_entry(spread(short), |slot| slot.hash == short && slot.at == at);
+        let removed = found.map(|entry| entry.remove()).is_ok();
+        self.len -= usize::from(removed);
+        removed
     }
 
     /// Hands a flow to another owner (a handshake finished, a connection waits out its time).
     pub fn replace(&mut self, hash: u64, old: FlowRef, new: FlowRef) -> bool {
         let (short, old) = (hash as u32, PackedRef::new(old));
-        let found = self.table.find_mut(spread(short), |slot| slot.hash == short && slot.at == old);
+        let part = &mut self.parts[part(short)];
+        let found = part.find_mut(spread(short), |slot| slot.hash == short && slot.at == old);
         found.map(|slot| slot.at = PackedRef::new(new)).is_some()
     }
 }
 
-/// hashbrown takes the bucket from the low bits of a hash and its tag from the high ones.
+#[inline]
+fn part(hash: u32) -> usize {
+    (hash >> (u32::BITS - PART_BITS)) as usize
+}
+
+/// hashbrown takes the bucket from the low bits and the tag from the high ones.
 #[inline]
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -209,6 +237,21 @@ mod tests {
         assert!(table.replace(key.flow(&flow(5)), FlowRef::Socket(5), FlowRef::TimeWait(1)));
         assert!(table.remove(key.flow(&flow(5)), FlowRef::TimeWait(1)));
         assert!(!table.remove(key.flow(&flow(5)), FlowRef::TimeWait(1)));
+    }
+
+    #[test]
+    fn growing_moves_a_little_at_a_time() {
+        let key = Key(1, 2);
+        let mut table = FlowTable::default();
+        let mut most = 0;
+        for index in 0..500_000 {
+            let before = table.moved.get();
+            table.insert(key.flow(&flow(index)), FlowRef::Socket(index));
+            most = most.max(table.moved.get() - before);
+        }
+        assert_eq!(table.len(), 500_000);
+        // A share of all, and what its hash happens to have more.
+        assert!(most > 500 && most < 500_000 / 256 * 2, "{most} at once");
     }
 
     #[test]

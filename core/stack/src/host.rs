@@ -99,8 +99,20 @@ pub enum SocketError {
     HostUnreachable,
     /// A router or the route table says the network cannot be reached.
     NetUnreachable,
-    /// The peer has no such port or protocol.
+    /// Nobody takes datagrams, or connections, at the peer's port.
     PortUnreachable,
+    /// The peer does not speak the protocol.
+    ProtocolUnreachable,
+    /// A router could not follow a source route.
+    SourceRouteFailed,
+    /// A router knows no such host.
+    HostUnknown,
+    /// The host is isolated, a router says.
+    HostIsolated,
+    /// A filter on the way forbids it.
+    Prohibited,
+    /// A router or the peer makes no sense of the packet's headers.
+    BadHeader,
     /// A datagram was longer than this path MTU, in bytes of IP packet.
     MessageTooBig(u32),
 }

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Info, Instant, State};
 
+use crate::flow::Flow;
 use crate::host::{Host, SocketId, SocketKind};
-use crate::socket::{Bound, Kind, Socket};
+use crate::socket::{Bound, Datagram, Kind, Socket};
 use crate::stack::Stack;
 
 /// A snapshot of one socket.
@@ -113,6 +114,13 @@ impl<H: Host> Stack<H> {
         half_open.chain(waiting).map(|(flow, state)| (flow.local(), flow.remote(), state))
     }
 
+    /// What IP_MTU tells of a datagram socket with a peer: looked up now, for it may have changed since the
+    /// last datagram was sent.
+    fn datagram_mtu(&self, now: Instant, datagram: &Datagram, peer: &Flow) -> Option<u32> {
+        let iface = datagram.way_to(peer.remote);
+        self.net.route(now, Some(peer.local), peer.remote, iface).ok().map(|route| route.mtu)
+    }
+
     fn info_of(&self, now: Instant, index: u32, socket: &Socket<H>) -> SocketInfo {
         let info = SocketInfo {
             id: SocketId(self.sockets.id(index)),
@@ -149,7 +157,7 @@ impl<H: Host> Stack<H> {
                     remote: Some(stream.flow.remote()),
                     recv_queue: stream.recv.unread(),
                     send_queue: stream.send.len(),
-                    mtu: stream.path.map(|path| path.mtu),
+                    mtu: stream.path.map(|path| path.mtu()),
                     tcp,
                     ..info
                 }
@@ -161,7 +169,7 @@ impl<H: Host> Stack<H> {
                     state: peer.map_or(SocketState::Unconnected, |_| SocketState::Connected),
                     local: peer.map(|flow| flow.local()).or(info.local),
                     remote: peer.map(|flow| flow.remote()),
-                    mtu: datagram.route.map(|cached| cached.route.mtu).filter(|_| peer.is_some()),
+                    mtu: peer.and_then(|flow| self.datagram_mtu(now, datagram, flow)),
                     ..info
                 }
             }

@@ -72,6 +72,6 @@ pub use host::{
 };
 pub use info::{SocketInfo, SocketState, Usage};
 pub use net::IfaceId;
-pub use options::SocketOption;
+pub use options::{MtuDiscovery, SocketOption};
 pub use stack::{Stack, StackConfig};
 pub use towpath_tcp::{Instant, KeepAlive};

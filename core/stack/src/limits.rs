@@ -41,6 +41,11 @@ pub const ORPHANS_MAX: usize = 65_536;
 /// Packets one connection sends before the next has its turn.
 pub const TX_PACKETS_A_VISIT: usize = 4;
 
+/// Packets in a device's queue from which on connections wait for it: half of what it may hold
+/// ([`crate::net::limits::OUTPUT_LEN_MAX`]), so that there is room for what cannot wait. Counter
+/// `tcp_waits_for_output`.
+pub const TX_OUTPUT_MAX: usize = crate::net::limits::OUTPUT_LEN_MAX / 2;
+
 /// Bytes of one packet with several segments: IPv4's total length is 16 bits, with headers and
 /// options subtracted and some to spare.
 pub const TX_BYTES_A_PACKET: u32 = 65_000;
@@ -49,7 +54,7 @@ pub const TX_BYTES_A_PACKET: u32 = 65_000;
 /// device about what copying this does.
 pub const TX_COPY_MAX: u32 = 256;
 
-/// Timers fired in one turn, before packets have their turn again.
+/// Timers fired in one turn, and timers moved in the wheel, before packets have their turn again.
 pub const TIMERS_A_TURN: usize = 4_096;
 
 /// Multicast groups one socket joins: Linux's `igmp_max_memberships`.

@@ -12,7 +12,7 @@ use towpath_wire::addr;
 
 use crate::active::Table;
 use crate::limits::{MEMBERSHIPS_MAX, SOURCES_MAX};
-use crate::net::IfaceId;
+use crate::net::{Fragmenting, IfaceId, Route};
 use crate::socket::{Datagram, Kind, Membership, PacketSettings};
 use crate::stack::Stack;
 
@@ -51,8 +51,8 @@ pub enum SocketOption {
     TrafficClass(u8),
     /// SO_BROADCAST.
     Broadcast(bool),
-    /// IP_MTU_DISCOVER: true refuses datagrams longer than the path MTU, false fragments them.
-    DontFragment(bool),
+    /// IP_MTU_DISCOVER and IPV6_MTU_DISCOVER.
+    MtuDiscover(MtuDiscovery),
     /// IP_MULTICAST_TTL; 0 reaches members on this host only.
     MulticastTtl(u8),
     /// IPV6_MULTICAST_HOPS, likewise.
@@ -73,6 +73,51 @@ pub enum SocketOption {
     Device(Option<IfaceId>),
     /// IP_MULTICAST_ALL: also take datagrams to groups that other sockets joined.
     MulticastAll(bool),
+}
+
+/// What becomes of datagrams that are longer than their path takes: IP_MTU_DISCOVER, in the words of
+/// Linux's `IP_PMTUDISC_` constants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MtuDiscovery {
+    /// They are fragmented, and routers may fragment others.
+    Dont,
+    /// They are fragmented; routers may not fragment others, so that the path MTU shows.
+    #[default]
+    Want,
+    /// They are refused.
+    Do,
+    /// They are sent if the link takes them: the program looks for the path MTU itself.
+    Probe,
+    /// As `Probe`, but routers may fragment them. Nobody's report of a path MTU is believed.
+    Interface,
+    /// As `Interface`, and what the link does not take is fragmented.
+    Omit,
+}
+
+impl MtuDiscovery {
+    /// How long a datagram may be that takes `route`, and who may cut it.
+    pub(crate) fn limit(self, route: &Route) -> (u32, Fragmenting) {
+        match self {
+            Self::Dont => (route.mtu, Fragmenting::Anywhere),
+            Self::Want if route.needs_fragments => (route.mtu, Fragmenting::Anywhere),
+            Self::Want => (route.mtu, Fragmenting::Here),
+            Self::Do => (route.mtu, Fragmenting::Never),
+            Self::Probe => (route.link_mtu, Fragmenting::Never),
+            Self::Interface => (route.link_mtu, Fragmenting::Routers),
+            Self::Omit => (route.link_mtu, Fragmenting::Anywhere),
+        }
+    }
+
+    /// Whether a report that quotes a datagram of the socket is believed: DNS servers ask not to, so that
+    /// nobody makes them send fragments, which can be forged (RFC 9715).
+    pub(crate) fn believes_reports(self) -> bool {
+        !matches!(self, Self::Interface | Self::Omit)
+    }
+
+    /// Whether the program hears of one about a datagram to `dst`. The families differ on Linux.
+    pub(crate) fn tells_reports(self, dst: IpAddr) -> bool {
+        self != Self::Dont && (dst.is_ipv4() || self.believes_reports())
+    }
 }
 
 impl<H: Host> Stack<H> {
@@ -389,7 +434,7 @@ fn set_datagram(
         SocketOption::Tos(tos) => datagram.classes.v4 = tos,
         SocketOption::TrafficClass(class) => datagram.classes.v6 = class,
         SocketOption::Broadcast(on) => datagram.broadcast = on,
-        SocketOption::DontFragment(on) => datagram.dont_fragment = on,
+        SocketOption::MtuDiscover(discovery) => datagram.mtu_discovery = discovery,
         SocketOption::MulticastTtl(ttl) => datagram.multicast_ttl = ttl,
         SocketOption::MulticastHops(hops) => datagram.multicast_hops = hops,
         SocketOption::MulticastInterface(Some(iface), _)

@@ -5,9 +5,10 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Event, Instant, State, TimeWait};
 
 use crate::drop::DropReason;
+use crate::errors::Unreached;
 use crate::flow::FlowRef;
 use crate::host::{Host, SocketError, SocketEvent};
-use crate::socket::{Kind, Stream, Unreached};
+use crate::socket::{Kind, Stream};
 use crate::stack::{Stack, TimerOwner};
 use crate::time_wait::TimeWaitFlow;
 use crate::timer::TimerId;

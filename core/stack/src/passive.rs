@@ -268,8 +268,8 @@ impl<H: Host> Stack<H> {
                 self.send_syn_ack(now, host, at, pool);
                 pool.give(incoming.local.packet);
             }
-            HalfOpenVerdict::Drop(_) => {
-                self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
+            HalfOpenVerdict::Drop(reason) => {
+                self.drop_local(incoming.local, reason.into(), pool);
             }
         }
     }

@@ -8,15 +8,53 @@ use std::num::NonZeroU16;
 
 use crate::flow::Flow;
 use crate::limits::NEXT_HOPS_MAX;
+use crate::net::mtu::PathMtu;
 use crate::net::{IfaceId, Route};
 
 /// The way of one connection, good while [`Paths::is_current`] says so.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path {
     epoch: u32,
-    pub mtu: u32,
+    /// Of the link; no IP packet is longer than 16 bits can say.
+    link_mtu: u16,
+    /// What routers said about segments of this connection. It alone believes it: of other connections, even
+    /// to the same host, a report shows nothing (RFC 5927 §7.2).
+    known: PathMtu,
     pub iface: IfaceId,
     hop: NonZeroU16,
+}
+
+impl Path {
+    /// Longest IP packet in bytes that gets through, as far as the connection knows.
+    #[inline]
+    pub fn mtu(&self) -> u32 {
+        self.known.limit(self.link_mtu.into())
+    }
+
+    /// Heeds a report about a segment in flight; whether it says anything new.
+    pub fn lower(&mut self, mtu: PathMtu) -> bool {
+        let new = mtu < self.known && mtu.limit(self.link_mtu.into()) < self.link_mtu.into();
+        if new {
+            self.known = mtu;
+        }
+        new
+    }
+
+    /// The time of the report `mtu` is over; whether it was the last one.
+    pub fn forget(&mut self, mtu: PathMtu) -> bool {
+        let last = self.known == mtu;
+        if last {
+            self.known = PathMtu::UNKNOWN;
+        }
+        last
+    }
+
+    /// The same way was looked up again: what was said about it holds.
+    pub fn inherit(&mut self, old: &Path) {
+        if self.iface == old.iface {
+            self.known = old.known;
+        }
+    }
 }
 
 const _: () = assert!(size_of::<Option<Path>>() == 12);
@@ -63,7 +101,8 @@ impl Paths {
             Route { next_hop, avoids: false, .. } if *next_hop == flow.remote => DIRECT,
             Route { next_hop, avoids, .. } => self.listed((*next_hop, *avoids), full),
         };
-        Path { epoch: self.epoch, mtu: route.mtu, iface: route.iface, hop }
+        let link_mtu = u16::try_from(route.link_mtu).unwrap_or(u16::MAX);
+        Path { epoch: self.epoch, link_mtu, known: PathMtu::UNKNOWN, iface: route.iface, hop }
     }
 
     /// The route that a current path was made of.
@@ -76,7 +115,9 @@ impl Paths {
             iface: path.iface,
             next_hop,
             src: flow.local,
-            mtu: path.mtu,
+            mtu: path.mtu(),
+            link_mtu: path.link_mtu.into(),
+            needs_fragments: path.known.needs_fragments(),
             generation: self.generation,
             broadcast: path.hop == BROADCAST,
             avoids,
@@ -118,8 +159,17 @@ mod tests {
 
     fn route(next_hop: IpAddr, broadcast: bool) -> Route {
         let src = flow().local;
-        let (iface, avoids) = (IfaceId(3), false);
-        Route { iface, next_hop, src, mtu: 1400, generation: 7, broadcast, avoids }
+        Route {
+            iface: IfaceId(3),
+            next_hop,
+            src,
+            mtu: 1400,
+            link_mtu: 1400,
+            needs_fragments: false,
+            generation: 7,
+            broadcast,
+            avoids: false,
+        }
     }
 
     #[test]
@@ -136,6 +186,27 @@ mod tests {
             assert_eq!(paths.route(&path, &flow()), route);
         }
         assert_eq!(paths.next_hops.len(), 5);
+    }
+
+    #[test]
+    fn what_routers_say_lowers_until_it_is_forgotten() {
+        let mut paths = Paths::default();
+        let mut path = paths.shrink(&route(flow().remote, false), &flow(), &mut 0);
+        let said = PathMtu::reported;
+        assert!(!path.lower(said(1400)) && path.lower(said(1300)) && !path.lower(said(1350)));
+        assert!(path.lower(said(1200)));
+        assert!(!path.forget(said(1300)));
+        assert_eq!(path.mtu(), 1200);
+        let mut again = paths.shrink(&route(flow().remote, false), &flow(), &mut 0);
+        again.inherit(&path);
+        assert_eq!(again.mtu(), 1200);
+        assert!(path.lower(said(0)));
+        let route = paths.route(&path, &flow());
+        assert_eq!((route.mtu, route.link_mtu, route.needs_fragments), (552, 1400, true));
+        assert!(path.forget(said(0)));
+        assert_eq!(path.mtu(), 1400);
+        again.inherit(&Path { iface: IfaceId(4), ..path });
+        assert_eq!(again.mtu(), 1200, "another link's is nothing to this one");
     }
 
     #[test]

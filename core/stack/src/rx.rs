@@ -150,11 +150,15 @@ impl<H: Host> Stack<H> {
         };
         let received = match connection.on_segment(now, &incoming.segment, buffers) {
             Disposition::Accepted(received) => received,
-            Disposition::Dropped(_) => {
-                self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
+            Disposition::Dropped(reason) => {
+                self.drop_local(incoming.local, reason.into(), pool);
                 return self.mark_dirty(index);
             }
         };
+        if let Some(reason) = received.payload_dropped {
+            // Its ACK was used; of its bytes some, or all, come again.
+            self.net.counters.drops.count(reason.into());
+        }
         let written = received.write.is_none_or(|write| {
             stream.recv.write_at(
                 write.fifo_offset,

@@ -68,7 +68,11 @@ impl<T> Slab<T> {
     /// The id of what is inserted next.
     pub fn next_id(&self) -> u64 {
         match self.free {
-            NONE => self.chunks.iter().map(|chunk| chunk.len() as u64).sum(),
+            // All chunks but the last are full.
+            NONE => self
+                .chunks
+                .last()
+                .map_or(0, |chunk| ((self.chunks.len() - 1) * CHUNK + chunk.len()) as u64),
             index => self.id(index),
         }
     }

@@ -26,13 +26,16 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Buffers, Config, Connection, Instant};
 
 use crate::binds::{BindAddr, Sharing};
+use crate::errors::Unreached;
 use crate::flow::Flow;
-use crate::host::{BindOptions, Family, Host, SocketError};
+use crate::host::{BindOptions, Family, Host};
 use crate::net::{IfaceId, Route};
+use crate::options::MtuDiscovery;
 use crate::path::Path;
 use crate::slab::Line;
 use crate::timer::TimerId;
 use crate::tuning::RecvTuning;
+use crate::tx::mss_for;
 
 /// One socket.
 pub(crate) struct Socket<H: Host> {
@@ -270,27 +273,6 @@ pub(crate) struct Stream<H: Host> {
     pub tune_at: Instant,
 }
 
-/// What the network said about a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unreached {
-    /// It does not take connections.
-    Refused,
-    /// There is no way to its network.
-    Net,
-    /// There is none to itself.
-    Host,
-}
-
-impl From<Unreached> for SocketError {
-    fn from(why: Unreached) -> Self {
-        match why {
-            Unreached::Refused => SocketError::Refused,
-            Unreached::Net => SocketError::NetUnreachable,
-            Unreached::Host => SocketError::HostUnreachable,
-        }
-    }
-}
-
 /// What the owner will be told at the next visit: once, however often it happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct News(u8);
@@ -317,6 +299,13 @@ impl News {
 }
 
 impl<H: Host> Stream<H> {
+    /// The path MTU is another one: the connection cuts its segments to it.
+    pub fn on_path_mtu(&mut self) {
+        if let (Some(path), Some(connection)) = (&self.path, &mut self.connection) {
+            connection.on_path_mtu(self.packet.limit(mss_for(path.mtu(), &self.flow)));
+        }
+    }
+
     /// How full the buffers are.
     pub fn buffers(&self) -> Buffers {
         Buffers {
@@ -368,8 +357,8 @@ pub(crate) struct Datagram {
     pub recv_errors: bool,
     /// IPV6_RECVERR: the same of its IPv6 datagrams.
     pub recv_errors_v6: bool,
-    /// Do not fragment; too long ones are refused.
-    pub dont_fragment: bool,
+    /// IP_MTU_DISCOVER and IPV6_MTU_DISCOVER.
+    pub mtu_discovery: MtuDiscovery,
     pub memberships: Vec<Membership>,
     /// The way to the last destination.
     pub route: Option<CachedRoute>,
@@ -394,6 +383,8 @@ impl Membership {
 /// A route and what it was asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CachedRoute {
+    /// Of the path MTUs, when it was found.
+    pub mtus: u64,
     pub src: Option<IpAddr>,
     pub dst: IpAddr,
     pub iface: Option<IfaceId>,

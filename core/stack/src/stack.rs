@@ -13,6 +13,7 @@ use crate::binds::Binds;
 use crate::counters::Counters;
 use crate::drop::DropReason;
 use crate::ephemeral::Ephemeral;
+use crate::errors::LearntMtu;
 use crate::flow::{Flow, FlowRef, FlowTable, Key};
 use crate::handshake::Handshakes;
 use crate::host::{Budget, DatagramError, Host, SocketEvent, SocketId, Turn};
@@ -85,6 +86,10 @@ pub struct Stack<H: Host> {
     pub(crate) untold: VecDeque<(u32, SocketEvent)>,
     /// Reports for programs, likewise.
     pub(crate) reports: VecDeque<(u32, DatagramError)>,
+    /// For each interface, connections that wait for its device.
+    pub(crate) output_lines: Vec<VecDeque<SocketId>>,
+    /// Path MTUs that connections learnt, oldest first.
+    pub(crate) learnt_mtus: VecDeque<LearntMtu>,
     pub(crate) orphans: usize,
     /// Multicast groups joined, by all sockets.
     pub(crate) memberships: usize,
@@ -160,6 +165,8 @@ impl<H: Host> Stack<H> {
             dirty: VecDeque::new(),
             untold: VecDeque::new(),
             reports: VecDeque::new(),
+            output_lines: Vec::new(),
+            learnt_mtus: VecDeque::new(),
             orphans: 0,
             memberships: 0,
             counters: Counters::default(),
@@ -197,6 +204,7 @@ impl<H: Host> Stack<H> {
         for (port, iface) in ports.iter_mut().zip(1..) {
             turn.sent += port.submit(now.0, pool, self.net.output(IfaceId(iface)));
         }
+        self.end_waits_for_output();
         // What a full device left behind, and what is still on its way to ourselves, may not point into
         // buffers that the owner can reuse once we return.
         self.net.settle(pool);
@@ -281,8 +289,9 @@ impl<H: Host> Stack<H> {
         while let Some(error) = self.net.take_error() {
             self.receive_error(now, &error);
         }
+        let mut moves = limits::TIMERS_A_TURN;
         for _ in 0..limits::TIMERS_A_TURN {
-            let Some(owner) = self.wheel.pop(now) else { break };
+            let Some(owner) = self.wheel.pop(now, &mut moves) else { break };
             self.counters.timers_fired += 1;
             match owner {
                 TimerOwner::Socket(index) => self.on_socket_timeout(now, index),
@@ -293,11 +302,12 @@ impl<H: Host> Stack<H> {
         }
         self.expire_time_waits(now);
         self.expire_pending(now);
+        self.forget_old_mtus(now);
         self.tell(host);
     }
 
-    /// Delivers the events that arose where no host was at hand.
-    pub(crate) fn tell(&mut self, host: &mut H) {
+    /// Delivers the events that arose where no host was at hand. [`Stack::turn`] does, too.
+    pub fn tell(&mut self, host: &mut H) {
         while let Some((user, report)) = self.reports.pop_front() {
             host.datagram_error(user, report);
         }

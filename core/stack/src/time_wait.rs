@@ -123,7 +123,12 @@ impl<H: Host> Stack<H> {
                 self.reply_as(now, &incoming.flow, iface, packet, &outgoing, pool);
                 pool.give(incoming.local.packet);
             }
-            _ => self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool),
+            (TimeWaitVerdict::Drop(reason), _) => {
+                self.drop_local(incoming.local, reason.into(), pool);
+            }
+            (TimeWaitVerdict::Ack(_) | TimeWaitVerdict::Reopen, _) => {
+                self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
+            }
         }
     }
 

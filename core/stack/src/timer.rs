@@ -5,6 +5,10 @@
 //! ```
 //! A timer lies in the lowest level that can tell its slot from the present one, and moves down as
 //! its time comes nearer (at most five times). It fires never early and at most one slot of level 0 late.
+//! Timers beyond the present block of 2⁵² ns wait in one of two lists until the next block begins.
+//!
+//! A list moves timer by timer, as many as its caller has time for: a million of one minute cost no turn
+//! more than others do.
 
 use towpath_tcp::Instant;
 
@@ -30,7 +34,11 @@ pub(crate) struct Wheel<O> {
     /// Everything before this tick has been fired.
     elapsed: u64,
     levels: [Level; LEVELS],
+    /// Beyond the present block: those that are looked at when the next even or odd one begins.
+    later: [List; 2],
     due: List,
+    /// The list whose time has come, which is being moved.
+    moving: Option<u16>,
     timers: Slab<Timer<O>>,
     /// Timers moved between lists so far: the work done.
     pub operations: u64,
@@ -41,7 +49,7 @@ struct Timer<O> {
     deadline: Instant,
     before: u32,
     behind: u32,
-    /// `level * SLOTS + slot`, or `DUE`.
+    /// `level * SLOTS + slot`, [`LATER`] or the one after it, or [`DUE`].
     list: u16,
     owner: O,
 }
@@ -67,9 +75,11 @@ const TICK_SHIFT: u32 = 16;
 /// log₂ of the slots a level: a level's occupancy fits one word.
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// Six levels reach 2⁵² ns = 52 days; what is further away is looked at again then.
+/// Six levels reach 2⁵² ns = 52 days: a block.
 const LEVELS: usize = 6;
-const TICKS_MAX: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
+const BLOCK_BITS: u32 = SLOT_BITS * LEVELS as u32;
+/// The first of the two lists of later blocks.
+const LATER: u16 = (LEVELS * SLOTS) as u16;
 const DUE: u16 = u16::MAX;
 
 impl<O: Copy> Wheel<O> {
@@ -78,7 +88,9 @@ impl<O: Copy> Wheel<O> {
         Self {
             elapsed: now.0 >> TICK_SHIFT,
             levels: [Level { occupied: 0, slots: [LIST_EMPTY; SLOTS] }; LEVELS],
+            later: [LIST_EMPTY; 2],
             due: LIST_EMPTY,
+            moving: None,
             timers: Slab::default(),
             operations: 0,
         }
@@ -123,10 +135,11 @@ impl<O: Copy> Wheel<O> {
         }
     }
 
-    /// Takes out one timer whose time has come. The owner's [`TimerId`] is dead then.
-    pub fn pop(&mut self, now: Instant) -> Option<O> {
+    /// Takes out one timer whose time has come. The owner's [`TimerId`] is dead then. `moves` is how many
+    /// timers may still be moved for it; when none is left there may be more for the next turn.
+    pub fn pop(&mut self, now: Instant, moves: &mut usize) -> Option<O> {
         if self.due.front == NONE {
-            self.advance(now.0 >> TICK_SHIFT);
+            self.advance(now.0 >> TICK_SHIFT, moves);
         }
         let index = self.due.front;
         if index == NONE {
@@ -141,31 +154,64 @@ impl<O: Copy> Wheel<O> {
         if self.due.front != NONE {
             return Some(self.due.earliest);
         }
-        let level = self.levels.iter().find(|level| level.occupied != 0)?;
-        let slot = level.occupied.trailing_zeros() as usize;
-        Some(Instant(tick_of(level.slots[slot].earliest) << TICK_SHIFT))
+        if self.moving.is_some() {
+            return Some(Instant(self.elapsed << TICK_SHIFT));
+        }
+        let list = match self.first_slot() {
+            Some((level, slot)) => &self.levels[level].slots[slot],
+            // The list of the block after the next one is empty until then.
+            None => self.later.iter().find(|list| list.front != NONE)?,
+        };
+        Some(Instant(tick_of(list.earliest) << TICK_SHIFT))
     }
 
     /// Moves the timers of all slots that begin until `tick` down a level or into the due list.
-    fn advance(&mut self, tick: u64) {
-        while let Some((level, slot)) = self.first_slot() {
-            let shift = SLOT_BITS * level as u32;
-            let block = self.elapsed >> (shift + SLOT_BITS) << (shift + SLOT_BITS);
-            let start = block | (slot as u64) << shift;
-            if start > tick {
-                break;
+    fn advance(&mut self, tick: u64, moves: &mut usize) {
+        loop {
+            if let Some(list) = self.moving
+                && !self.move_some(list, moves)
+            {
+                return;
             }
-            let list = std::mem::replace(&mut self.levels[level].slots[slot], LIST_EMPTY);
-            self.levels[level].occupied &= !(1 << slot);
-            self.elapsed = self.elapsed.max(start);
-            let mut index = list.front;
-            while let Some(timer) = self.timers.get(index) {
-                let (behind, deadline) = (timer.behind, timer.deadline);
-                self.link(index, deadline);
-                index = behind;
+            self.moving = self.begin_next(tick);
+            if self.moving.is_none() {
+                break;
             }
         }
         self.elapsed = self.elapsed.max(tick);
+    }
+
+    /// Moves timers out of a list to where they belong now; false when there are more than `moves` allows.
+    /// None comes back to it: a slot that has begun takes no timer, nor does the list of a block.
+    fn move_some(&mut self, list: u16, moves: &mut usize) -> bool {
+        loop {
+            let index = self.list_mut(list).front;
+            let Some(timer) = self.timers.get(index) else { return true };
+            if *moves == 0 {
+                return false;
+            }
+            *moves -= 1;
+            let deadline = timer.deadline;
+            self.unlink(index);
+            self.link(index, deadline);
+        }
+    }
+
+    /// The next list whose time has come at `tick`.
+    fn begin_next(&mut self, tick: u64) -> Option<u16> {
+        let block = self.elapsed >> BLOCK_BITS;
+        if let Some((level, slot)) = self.first_slot() {
+            let shift = SLOT_BITS * level as u32;
+            let before = self.elapsed >> (shift + SLOT_BITS) << (shift + SLOT_BITS);
+            let start = before | (slot as u64) << shift;
+            self.elapsed = self.elapsed.max(start.min(tick));
+            return (start <= tick).then_some((level * SLOTS + slot) as u16);
+        }
+        if block >= tick >> BLOCK_BITS || self.later.iter().all(|list| list.front == NONE) {
+            return None;
+        }
+        self.elapsed = (block + 1) << BLOCK_BITS;
+        Some(later_list(block + 1))
     }
 
     /// The occupied slot that comes first: a lower level lies wholly before the next slot of a higher one.
@@ -179,12 +225,11 @@ impl<O: Copy> Wheel<O> {
         if tick <= self.elapsed {
             return DUE;
         }
-        let tick = tick.min(self.elapsed | TICKS_MAX);
-        let differing = tick ^ self.elapsed;
-        if differing == 0 {
-            // `elapsed` stands on the last tick that six levels reach from here.
-            return DUE;
+        let block = self.elapsed >> BLOCK_BITS;
+        if tick >> BLOCK_BITS != block {
+            return later_list(block + 1);
         }
+        let differing = tick ^ self.elapsed;
         let level = (differing.ilog2() / SLOT_BITS) as usize;
         let slot = (tick >> (SLOT_BITS * level as u32)) as usize % SLOTS;
         (level * SLOTS + slot) as u16
@@ -193,6 +238,7 @@ impl<O: Copy> Wheel<O> {
     fn list_mut(&mut self, list: u16) -> &mut List {
         match list {
             DUE => &mut self.due,
+            LATER.. => &mut self.later[usize::from(list - LATER)],
             list => &mut self.levels[list as usize / SLOTS].slots[list as usize % SLOTS],
         }
     }
@@ -200,7 +246,7 @@ impl<O: Copy> Wheel<O> {
     fn link(&mut self, index: u32, deadline: Instant) {
         self.operations += 1;
         let at = self.list_for(deadline);
-        if at != DUE {
+        if at < LATER {
             self.levels[at as usize / SLOTS].occupied |= 1 << (at as usize % SLOTS);
         }
         let list = self.list_mut(at);
@@ -230,11 +276,17 @@ impl<O: Copy> Wheel<O> {
         let list = self.list_mut(at);
         if list.front == NONE {
             *list = LIST_EMPTY;
-            if at != DUE {
+            if at < LATER {
                 self.levels[at as usize / SLOTS].occupied &= !(1 << (at as usize % SLOTS));
             }
         }
     }
+}
+
+/// Where timers beyond the present block wait for `block` to begin. Those that are for a later one still go
+/// to the other list then.
+fn later_list(block: u64) -> u16 {
+    LATER + (block & 1) as u16
 }
 
 /// The first tick at which `deadline` has passed.
@@ -247,6 +299,12 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const BLOCK: u64 = 1 << (BLOCK_BITS + TICK_SHIFT);
+
+    fn pop<O: Copy>(wheel: &mut Wheel<O>, now: Instant) -> Option<O> {
+        let mut moves = usize::MAX;
+        wheel.pop(now, &mut moves)
+    }
 
     /// A small generator, so that the test is the same each time.
     fn next(state: &mut u64) -> u64 {
@@ -269,7 +327,7 @@ mod tests {
         }
         let mut fired = 0;
         while let Some(now) = wheel.next_timeout() {
-            while let Some(owner) = wheel.pop(now) {
+            while let Some(owner) = pop(&mut wheel, now) {
                 let deadline = deadlines[owner as usize];
                 assert!(deadline <= now, "early");
                 assert!(now.0 - deadline.0 <= 1 << TICK_SHIFT, "{} ns late", now.0 - deadline.0);
@@ -291,8 +349,8 @@ mod tests {
         let before = wheel.operations;
         wheel.set(&mut b, Some(Instant(9 * MS)), 'b');
         assert_eq!(wheel.operations, before);
-        assert_eq!(wheel.pop(Instant(6 * MS)), None);
-        assert_eq!(wheel.pop(Instant(9 * MS)), Some('b'));
+        assert_eq!(pop(&mut wheel, Instant(6 * MS)), None);
+        assert_eq!(pop(&mut wheel, Instant(9 * MS)), Some('b'));
         assert_eq!(wheel.next_timeout(), None);
     }
 
@@ -304,7 +362,7 @@ mod tests {
         wheel.set(&mut id, Some(Instant(2 * MS)), ());
         let next = wheel.next_timeout().expect("armed");
         assert!(next.0 >= 2 * MS && next.0 <= 3 * MS);
-        assert_eq!(wheel.pop(next), Some(()));
+        assert_eq!(pop(&mut wheel, next), Some(()));
     }
 
     #[test]
@@ -316,12 +374,70 @@ mod tests {
         while let Some(now) = wheel.next_timeout() {
             wakes += 1;
             assert!(wakes < 100, "stuck");
-            if wheel.pop(now).is_some() {
+            if pop(&mut wheel, now).is_some() {
                 assert!(now.0 >= year);
                 return;
             }
         }
         panic!("lost");
+    }
+
+    /// Each round of the top level ends, as any machine sees that runs for 52 days.
+    #[test]
+    fn none_fires_early_when_a_block_begins() {
+        let start = 3 * BLOCK - 5000 * MS;
+        let mut wheel = Wheel::new(Instant(start));
+        let mut state = 7;
+        let mut deadlines = Vec::new();
+        for owner in 0..1000u32 {
+            let spread = [1000, 10_000, 100_000, 12_000_000_000][owner as usize % 4];
+            let deadline = Instant(start + next(&mut state) % (spread * MS));
+            wheel.set(&mut { TimerId::NONE }, Some(deadline), owner);
+            deadlines.push(deadline);
+        }
+        let beyond = deadlines.iter().filter(|deadline| deadline.0 > 3 * BLOCK).count();
+        assert!((300..700).contains(&beyond), "{beyond}");
+        let (mut fired, mut wakes) = (0, 0);
+        while let Some(now) = wheel.next_timeout() {
+            wakes += 1;
+            while let Some(owner) = pop(&mut wheel, now) {
+                let deadline = deadlines[owner as usize];
+                assert!(deadline <= now, "{} ms early", (deadline.0 - now.0) / MS);
+                assert!(now.0 - deadline.0 <= 1 << TICK_SHIFT, "{} ns late", now.0 - deadline.0);
+                fired += 1;
+            }
+        }
+        assert_eq!((fired, wheel.len()), (1000, 0));
+        assert!(wakes <= 6000, "{wakes} wakes");
+    }
+
+    #[test]
+    fn a_full_slot_moves_a_little_at_a_time() {
+        let mut wheel = Wheel::new(Instant(0));
+        for owner in 0..100_000u32 {
+            let deadline = Instant(60_000 * MS + u64::from(owner) * 1000);
+            wheel.set(&mut { TimerId::NONE }, Some(deadline), owner);
+        }
+        let mut cancelled = TimerId::NONE;
+        wheel.set(&mut cancelled, Some(Instant(60_000 * MS + 70)), 100_000);
+        let (mut fired, mut turns) = (0, 0);
+        while let Some(now) = wheel.next_timeout() {
+            let before = wheel.operations;
+            let mut moves = 1000;
+            for _ in 0..1000 {
+                if wheel.pop(now.max(Instant(60_000 * MS)), &mut moves).is_none() {
+                    break;
+                }
+                fired += 1;
+            }
+            let work = wheel.operations - before;
+            assert!(work <= 2 * 1000 + 1000, "{work} in one turn");
+            turns += 1;
+            if turns == 3 {
+                wheel.cancel(&mut cancelled);
+            }
+        }
+        assert_eq!((fired, wheel.len()), (100_000, 0));
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! A frame has its headers in a pool packet; payload longer than 256 bytes stays in the send buffer and
 //! is pointed to. One packet carries up to 64 KB and the size to cut it to.
 
+use std::collections::VecDeque;
+
 use towpath_pool::{Fragments, Packet, Pool, Protocol, Segmentation};
 use towpath_ring::SendBuffer;
 use towpath_tcp::{Flags, Instant, Outgoing, Plan};
@@ -18,9 +20,9 @@ use towpath_wire::{IpProtocol, tcp};
 
 use crate::drop::DropReason;
 use crate::flow::Flow;
-use crate::host::Host;
-use crate::limits::{TX_BYTES_A_PACKET, TX_COPY_MAX, TX_PACKETS_A_VISIT};
-use crate::net::{IfaceId, Ip, Route};
+use crate::host::{Host, SocketId};
+use crate::limits::{TX_BYTES_A_PACKET, TX_COPY_MAX, TX_OUTPUT_MAX, TX_PACKETS_A_VISIT};
+use crate::net::{Fragmenting, IfaceId, Ip, Route};
 use crate::outcome::{tell_news, tune};
 use crate::socket::{FlowSettings, Kind, PacketSettings};
 use crate::stack::Stack;
@@ -48,12 +50,42 @@ impl<H: Host> Stack<H> {
             }
             let Some(id) = self.dirty.pop_front() else { return };
             let Some(index) = self.index(id) else { continue };
+            if let Some(iface) = self.full_output(index) {
+                self.wait_for_output(iface, id);
+                continue;
+            }
             if let Some(socket) = self.sockets.get_mut(index) {
                 socket.dirty = false;
             }
             if let Visited::More = self.visit(now, host, index, pool, budget) {
                 self.mark_dirty(index);
             }
+        }
+    }
+
+    /// The interface of a connection, when its device does not keep up: what the connection sent now would be
+    /// lost, and taken for congestion of the path.
+    fn full_output(&self, index: u32) -> Option<IfaceId> {
+        let Kind::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
+        let path = stream.path.filter(|path| self.paths.is_current(path))?;
+        (self.net.output_len(path.iface) >= TX_OUTPUT_MAX).then_some(path.iface)
+    }
+
+    /// The connection stays marked dirty, but is visited no more until the device has taken something.
+    fn wait_for_output(&mut self, iface: IfaceId, id: SocketId) {
+        self.counters.tcp_waits_for_output += 1;
+        let lines = &mut self.output_lines;
+        if lines.len() <= iface.index() {
+            lines.resize_with(iface.index() + 1, VecDeque::new);
+        }
+        lines[iface.index()].push_back(id);
+    }
+
+    /// The devices took what they could: as many connections as there is room for have their turn.
+    pub(crate) fn end_waits_for_output(&mut self) {
+        for (line, iface) in self.output_lines.iter_mut().zip(0..) {
+            let room = TX_OUTPUT_MAX.saturating_sub(self.net.output_len(IfaceId(iface)));
+            self.dirty.extend(line.drain(..room.min(line.len())));
         }
     }
 
@@ -111,14 +143,16 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# TCP implementations MUST use the same local address that was used in those previous
         //# segments (MUST-45).
-        let old_mtu = stream.path.map(|path| path.mtu);
+        let old = stream.path;
         let route = self.net.route(now, Some(stream.flow.local), stream.flow.remote, stream.iface);
         let full = &mut self.counters.next_hops_full;
         stream.path = route.ok().map(|route| self.paths.shrink(&route, &stream.flow, full));
-        let Some(path) = stream.path.filter(|path| Some(path.mtu) != old_mtu) else { return };
-        if let Some(connection) = &mut stream.connection {
-            let mss = mss_for(path.mtu, &stream.flow);
-            connection.on_path_mtu(stream.packet.limit(mss));
+        let Some(path) = &mut stream.path else { return };
+        if let Some(old) = &old {
+            path.inherit(old);
+        }
+        if old.is_none_or(|old| old.mtu() != path.mtu()) {
+            stream.on_path_mtu();
         }
     }
 
@@ -146,9 +180,9 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
         //# TCP implementations SHOULD pass the current Differentiated Services field value without
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
-        let ip = ip_for(stream.packet.class, stream.packet.ttl);
         let flow = stream.flow;
         let route = self.paths.route(&path, &flow);
+        let ip = ip_for(&route, stream.packet.class, stream.packet.ttl);
         let packet = segment_packet(&flow, outgoing, payload, pool);
         self.send_packet(now, &route, &flow, ip, packet, pool);
     }
@@ -188,7 +222,7 @@ impl<H: Host> Stack<H> {
             return self.count_drop(DropReason::NoRoute);
         };
         self.counters.tcp_sent += 1;
-        let ip = ip_for(packet.class, packet.ttl);
+        let ip = ip_for(&route, packet.class, packet.ttl);
         let packet = segment_packet(flow, outgoing, Fragments::empty(), pool);
         self.send_packet(now, &route, flow, ip, packet, pool);
     }
@@ -244,9 +278,10 @@ fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &m
     packet
 }
 
-fn ip_for(tos: u8, ttl: Option<u8>) -> Ip {
-    // Path MTU discovery: no router cuts a segment (RFC 1191).
-    Ip { protocol: IpProtocol::TCP.0, ttl, tos, dont_fragment: true, flow_label: 0 }
+fn ip_for(route: &Route, tos: u8, ttl: Option<u8>) -> Ip {
+    // Path MTU discovery: no router cuts a segment (RFC 1191), unless it could not pass one otherwise.
+    let fragmenting = if route.needs_fragments { Fragmenting::Routers } else { Fragmenting::Never };
+    Ip { protocol: IpProtocol::TCP.0, ttl, tos, fragmenting, flow_label: 0 }
 }
 
 /// TCP payload and options in an IP packet of `mtu` bytes.

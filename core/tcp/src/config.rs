@@ -118,6 +118,10 @@ impl Default for KeepAlive {
 pub(crate) const MSS_MIN: u16 = 64;
 /// What every host takes (RFC 9293 §3.7.1, IPv4).
 pub(crate) const MSS_DEFAULT: u16 = 536;
+/// Payload that fits every packet: what IPv4 packets are cut to at least (552 bytes, Linux's `min_pmtu`)
+/// without headers and the longest options. With a larger one a segment that passed would be taken for one
+/// that did not.
+pub(crate) const PAYLOAD_ALWAYS_FITS: u32 = 552 - 20 - 60;
 /// RFC 7323 §2.3: a larger shift would let the window exceed 2^30.
 pub(crate) const WINDOW_SCALE_MAX: u8 = 14;
 /// Bytes of a timestamps option with its padding.

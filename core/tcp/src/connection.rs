@@ -516,9 +516,12 @@ impl Connection {
         self.mss_path = mss;
         let shrunk = self.mss_without_options() < before;
         self.congestion.on_mss(self.mss());
-        if shrunk && self.state.may_send() && self.flight() > 0 {
-            // RFC 1191 §6.5: resend at once, and do not take it for congestion.
-            self.recovery.enter_loss(self.snd_una, self.snd_nxt, false);
+        let flight = self.flight();
+        let long = flight.saturating_sub(self.recovery.short_tail.into());
+        if shrunk && self.state.may_send() && long > 0 {
+            // RFC 1191 §6.5: resend at once, and do not take it for congestion. Which segments the router
+            // dropped is not known one by one; behind the last long one there are short ones, which passed.
+            self.recovery.resize(self.snd_una, self.snd_una + long, self.snd_nxt);
             self.stop_timing();
         }
     }

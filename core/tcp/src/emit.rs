@@ -1,5 +1,6 @@
 //! Carrying out what `plan` decided.
 
+use crate::config::PAYLOAD_ALWAYS_FITS;
 use crate::connection::Connection;
 use crate::counters::Limit;
 use crate::event::{Idle, Transmit, TransmitKind};
@@ -200,7 +201,11 @@ impl Connection {
             let first = transmit.len.min(size) + u32::from(transmit.fin && transmit.len <= size);
             self.start_timing(now, self.snd_nxt + first);
         }
-        self.snd_nxt += transmit.len + u32::from(transmit.fin);
+        let numbers = transmit.len + u32::from(transmit.fin);
+        self.snd_nxt += numbers;
+        self.recovery.short_tail =
+            self.recovery.short_tail.saturating_add(u16::try_from(numbers).unwrap_or(u16::MAX));
+        self.note_long(transmit);
         self.fin_sent |= transmit.fin;
         if !transmit.len.is_multiple_of(size) {
             self.small_end = self.snd_nxt;
@@ -226,7 +231,23 @@ impl Connection {
         self.counters.enter(now, Limit::Network);
     }
 
+    /// Remembers where the last segment ends that a narrow path may not carry. SND.NXT is beyond it.
+    fn note_long(&mut self, transmit: &Transmit) {
+        let size = u32::from(transmit.segment_size.max(1));
+        let tail = transmit.len % size;
+        let end = match transmit.len - tail {
+            _ if tail > PAYLOAD_ALWAYS_FITS => transmit.len,
+            whole if size > PAYLOAD_ALWAYS_FITS => whole,
+            _ => 0,
+        };
+        if end > 0 {
+            let behind = u16::try_from(self.snd_nxt - (transmit.seq + end)).unwrap_or(u16::MAX);
+            self.recovery.short_tail = self.recovery.short_tail.min(behind);
+        }
+    }
+
     fn on_retransmitted(&mut self, now: Instant, transmit: &Transmit, wire: u32) {
+        self.note_long(transmit);
         let right = transmit.seq + transmit.len + u32::from(transmit.fin);
         self.recovery.on_retransmit(transmit.seq, right, self.snd_una, self.snd_nxt);
         self.limited_end = self.snd_nxt;

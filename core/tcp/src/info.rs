@@ -171,6 +171,6 @@ fn ca_state(phase: Phase) -> u8 {
     match phase {
         Phase::Open => 0,
         Phase::Recovery => 3,
-        Phase::Loss => 4,
+        Phase::Loss | Phase::Resize => 4,
     }
 }

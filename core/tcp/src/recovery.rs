@@ -25,6 +25,9 @@ pub(crate) enum Phase {
     Recovery,
     /// Loss found by the timer; over likewise.
     Loss,
+    /// The path turned out too narrow for segments in flight, which go again in smaller ones: loss without
+    /// congestion, over likewise.
+    Resize,
 }
 
 /// The sender's view of its outstanding bytes.
@@ -36,6 +39,9 @@ pub(crate) struct Recovery {
     pub(crate) point: SeqNum,
     pub(crate) phase: Phase,
     sack: bool,
+    /// How far behind SND.NXT the last segment sent ends that some path could be too narrow for; a greater
+    /// distance than this can say is as the greatest.
+    pub(crate) short_tail: u16,
 }
 
 /// What the peer has and what it has not.
@@ -118,7 +124,7 @@ pub(crate) struct Hole {
 
 impl Recovery {
     pub(crate) fn new(iss: SeqNum) -> Recovery {
-        Recovery { board: None, point: iss, phase: Phase::Open, sack: false }
+        Recovery { board: None, point: iss, phase: Phase::Open, sack: false, short_tail: u16::MAX }
     }
 
     pub(crate) fn set_sack(&mut self, sack: bool) {
@@ -319,6 +325,22 @@ impl Recovery {
         board.lost_end = snd_nxt;
         board.dup_acks = 0;
         board.dup_bytes = 0;
+        board.head_again = false;
+        board.head_mark = snd_nxt;
+        board.force = true;
+        board.rescued = false;
+    }
+
+    /// Segments in flight that end at `long_end` or before are too long for the path.
+    pub(crate) fn resize(&mut self, snd_una: SeqNum, long_end: SeqNum, snd_nxt: SeqNum) {
+        // What the timer found stays what the timer found: its bytes were sent again already.
+        if self.phase != Phase::Loss {
+            self.phase = Phase::Resize;
+        }
+        self.point = snd_nxt;
+        let board = self.board(snd_una, snd_nxt);
+        board.high_rxt = snd_una;
+        board.lost_end = board.lost_end.max(long_end);
         board.head_again = false;
         board.head_mark = snd_nxt;
         board.force = true;

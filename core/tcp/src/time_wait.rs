@@ -24,6 +24,9 @@ pub struct TimeWait {
     expires: Instant,
 }
 
+/// A server that closes first has one for each connection of a minute.
+const _: () = assert!(size_of::<TimeWait>() <= 64);
+
 /// What a segment means for a connection in TIME-WAIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeWaitVerdict {

@@ -210,6 +210,21 @@ impl Options {
         OptionIter { rest: self.as_bytes() }
     }
 
+    /// Where the first option starts that runs past the end, from the start of the options.
+    #[must_use]
+    pub fn malformed_at(&self) -> Option<usize> {
+        let mut rest = self.iter();
+        loop {
+            while let [OptionIter::NOP, after @ ..] = rest.rest {
+                rest.rest = after;
+            }
+            let at = usize::from(self.len) - rest.rest.len();
+            if rest.next()?.is_err() {
+                return Some(at);
+            }
+        }
+    }
+
     /// Whether one of the options is a source route, loose or strict, which hosts do not
     /// forward and filters distrust (RFC 7126 §4.3, §4.4).
     #[must_use]
@@ -251,13 +266,16 @@ pub struct OptionIter<'a> {
     rest: &'a [u8],
 }
 
+impl OptionIter<'_> {
+    const NOP: u8 = 1;
+}
+
 impl<'a> Iterator for OptionIter<'a> {
     type Item = Result<OptionField<'a>, ParseError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         const END: u8 = 0;
-        const NOP: u8 = 1;
-        while let [NOP, rest @ ..] = self.rest {
+        while let [Self::NOP, rest @ ..] = self.rest {
             self.rest = rest;
         }
         let option = match self.rest {

@@ -121,6 +121,25 @@ pub fn walk(packet: &[u8], header: &ipv6::Header) -> Result<Chain, ChainError> {
     walk_headers(packet, chain)
 }
 
+/// The protocol of the upper layer and where it starts, by the lengths of the headers alone: for what has to
+/// be known even of a packet that [`walk`] refuses. `None` when the packet does not reach there, or not
+/// within 32 headers.
+pub fn upper_by_lengths(packet: &[u8], header: &ipv6::Header) -> Option<(IpProtocol, usize)> {
+    let (mut protocol, mut here) = (header.next_header, ipv6::HEADER_LEN);
+    for _ in 0..4 * HEADERS_MAX {
+        let len = match protocol {
+            IpProtocol::HOP_BY_HOP | IpProtocol::DESTINATION_OPTIONS | IpProtocol::ROUTING => {
+                extension_len(packet, here).ok()?
+            }
+            IpProtocol::FRAGMENT => FRAGMENT_LEN,
+            upper => return Some((upper, here)),
+        };
+        let [next] = *at::<1>(packet, here).ok()?;
+        (protocol, here) = (IpProtocol(next), here + len);
+    }
+    None
+}
+
 /// Processes the hop-by-hop options alone, as a router does that forwards the packet; returns the value
 /// of a Router Alert.
 //= https://www.rfc-editor.org/rfc/rfc8200#section-4

@@ -136,6 +136,7 @@ pub fn interface() -> InterfaceConfig {
         addresses: vec!["10.0.0.1/24".parse().unwrap()],
         slaac: false,
         any_address: false,
+        kernel_cuts: false,
     }
 }
 

@@ -26,6 +26,11 @@ impl Status {
         Ok(status)
     }
 
+    /// Longest IP packet in bytes that no datagram socket is refused for its length.
+    pub fn datagram_mtu(&self) -> u32 {
+        self.page().datagram_mtu.load(Ordering::Relaxed)
+    }
+
     fn page(&self) -> &layout::Status {
         // SAFETY: Status is all atomics; of those here nothing is called but loads.
         unsafe { self.0.view(0) }
@@ -65,6 +70,11 @@ impl EngineStatus {
     /// The memfd, to hand to programs.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.mapping.file()
+    }
+
+    /// Says that no datagram socket is refused an IP packet of so many bytes.
+    pub fn set_datagram_mtu(&self, bytes: u32) {
+        self.page().datagram_mtu.store(bytes, Ordering::Relaxed);
     }
 
     /// Says that the engine goes to sleep, then looks once more with `idle`. False: there is work. After

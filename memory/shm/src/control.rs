@@ -105,6 +105,10 @@ pub mod call {
     /// The socket's descriptor is about to go to another program. Reply: descriptor: a [`crate::token`] with
     /// its name. The engine makes it, as a program may be in a chroot without /proc, or behind a filter.
     pub const TOKEN: u32 = 15;
+    /// Whether a datagram may be as long as it is: `data` = its [`crate::layout::DatagramHeader`], `len`
+    /// included. EMSGSIZE: it may not, and the error queue, if the program asked for one, says how long it
+    /// may be.
+    pub const CHECK_LENGTH: u32 = 16;
 }
 
 /// `b` of the answer to [`call::ERROR_QUEUE`]: nobody told this host, it found out itself.

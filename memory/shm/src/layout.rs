@@ -34,7 +34,7 @@ use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this file does. Both sides come from one build: they must agree.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -71,7 +71,9 @@ pub struct Status {
     pub magic: atomic::AtomicU64,
     /// [`VERSION`].
     pub version: atomic::AtomicU32,
-    _pad: atomic::AtomicU32,
+    /// Longest IP packet in bytes that is refused to no datagram socket for its length, whatever its way; of
+    /// longer ones the engine has to be asked ([`crate::control::call::CHECK_LENGTH`]). 0 until it is known.
+    pub datagram_mtu: atomic::AtomicU32,
     /// Up by one when the engine is about to sleep and when it is awake again: odd while it sleeps. A
     /// program that pushed a command (and ran a SeqCst fence) and reads an odd number that it has not
     /// rung for writes its engine doorbell. 64 bits: a number never comes again.
@@ -330,6 +332,9 @@ pub mod option_bit {
     pub const UDP_CORK: u32 = 524_288;
     /// IPV6_RECVERR as set.
     pub const RECVERR_V6: u32 = 1_048_576;
+    /// IP_MTU_DISCOVER or IPV6_MTU_DISCOVER refuses datagrams that are too long (IP_PMTUDISC_DO, _PROBE and
+    /// _INTERFACE).
+    pub const REFUSE_LONG: u32 = 1 << 30;
 }
 
 /// Set in a lock word when somebody sleeps on it.

@@ -296,7 +296,7 @@ pub static OPTIONS: &[SocketOption] = &[
     opt(IP, libc::IP_RECVOPTS, "IP_RECVOPTS", only(0), ""),
     opt(IP, libc::IP_RETOPTS, "IP_RETOPTS", only(0), ""),
     opt(IP, libc::IP_PKTINFO, "IP_PKTINFO", flag(bit::PKTINFO, 0), ""),
-    opt(IP, libc::IP_MTU_DISCOVER, "IP_MTU_DISCOVER", told(setting::MTU_DISCOVER, 0, 5, 1), ""),
+    opt(IP, libc::IP_MTU_DISCOVER, "IP_MTU_DISCOVER", Special, "of datagrams"),
     opt(IP, libc::IP_RECVERR, "IP_RECVERR", flag(bit::RECVERR, setting::RECVERR), "of datagrams"),
     opt(IP, libc::IP_RECVTTL, "IP_RECVTTL", flag(bit::RECVTTL, 0), ""),
     opt(IP, libc::IP_RECVTOS, "IP_RECVTOS", flag(bit::RECVTOS, 0), ""),
@@ -358,7 +358,7 @@ pub static OPTIONS: &[SocketOption] = &[
     opt(V6, MCAST_LEAVE_GROUP, "MCAST_LEAVE_GROUP", EngineSet, ""),
     opt(V6, MCAST_JOIN_SOURCE_GROUP, "MCAST_JOIN_SOURCE_GROUP", EngineSet, ""),
     opt(V6, MCAST_LEAVE_SOURCE_GROUP, "MCAST_LEAVE_SOURCE_GROUP", EngineSet, ""),
-    opt(V6, libc::IPV6_MTU_DISCOVER, "IPV6_MTU_DISCOVER", told(setting::MTU_DISCOVER, 0, 5, 1), ""),
+    opt(V6, libc::IPV6_MTU_DISCOVER, "IPV6_MTU_DISCOVER", Special, "of datagrams"),
     opt(V6, libc::IPV6_MTU, "IPV6_MTU", Engine, "read only"),
     opt(
         V6,

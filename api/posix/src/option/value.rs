@@ -68,6 +68,8 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         (libc::IPPROTO_IP, libc::IP_OPTIONS) => Vec::new(),
         // An address, as it stands in memory.
         (libc::IPPROTO_IP, libc::IP_MULTICAST_IF) => set_before(0),
+        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)
+        | (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) => set_before(libc::IP_PMTUDISC_WANT),
         (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL | libc::IP_MULTICAST_LOOP)
         | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) => set_before(1),
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => bit(option_bit::V6ONLY),
@@ -146,9 +148,26 @@ pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) 
         libc::IPPROTO_TCP if name == TCP_ULP => fail(libc::ENOENT),
         libc::IPPROTO_TCP => set_tcp(handle, name, int_of(level, bytes)?),
         libc::IPPROTO_IP if name == libc::IP_MULTICAST_IF => set_multicast_if(handle, bytes),
+        libc::IPPROTO_IP if name == libc::IP_MTU_DISCOVER => {
+            set_mtu_discovery(handle, level, name, int_of(level, bytes)?)
+        }
+        libc::IPPROTO_IPV6 if name == libc::IPV6_MTU_DISCOVER => {
+            set_mtu_discovery(handle, level, name, int_of(level, bytes)?)
+        }
         libc::IPPROTO_IP | libc::IPPROTO_IPV6 => set_ip(handle, level, name, bytes),
         _ => fail(libc::ENOPROTOOPT),
     }
+}
+
+/// The engine cuts and refuses; that it may refuse send(2) has to know.
+fn set_mtu_discovery(handle: &Handle, level: i32, name: i32, mode: i32) -> Result<()> {
+    check_range(mode, libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_OMIT)?;
+    let refuses = [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_INTERFACE]
+        .contains(&mode);
+    set_bit(handle, option_bit::REFUSE_LONG, refuses);
+    remember(handle.socket, level, name, mode);
+    handle.client.setting(handle.socket, setting::MTU_DISCOVER, mode as u64);
+    Ok(())
 }
 
 fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use crate::harness::Case;
-use crate::sockets::{errno, pair, set};
+use crate::sockets::{errno, get, pair, set};
 
 pub const CASES: &[Case] = &[
     ("echo", echo),
@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("vectors", vectors),
     ("datagrams", datagrams),
     ("datagrams_in_parts", datagrams_in_parts),
+    ("datagrams_that_are_too_long", datagrams_that_are_too_long),
     ("datagram_control", datagram_control),
     ("many_datagrams_in_one_call", many_datagrams_in_one_call),
     ("files", files),
@@ -177,6 +178,53 @@ fn datagrams() {
     // The port is known as soon as something was sent.
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     assert_eq!(socket.send(b"x").unwrap_err().raw_os_error(), Some(libc::EDESTADDRREQ));
+}
+
+/// The call that meets it tells, each time, and no later one; the error queue says how long one may be.
+fn datagrams_that_are_too_long() {
+    for (any, level, discover, recverr) in [
+        ("127.0.0.1:0", libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_RECVERR),
+        ("[::1]:0", libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_RECVERR),
+    ] {
+        let (a, b) = (UdpSocket::bind(any).unwrap(), UdpSocket::bind(any).unwrap());
+        b.connect(a.local_addr().unwrap()).unwrap();
+        let fd = b.as_raw_fd();
+        let queued = || {
+            let (mut bytes, mut control) = ([0u8; 10], [0u64; 32]);
+            let mut part =
+                libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            // SAFETY: a struct of integers and null pointers.
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+            (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), 256);
+            // SAFETY: buffers that outlive the call, with their sizes.
+            let n = unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_ERRQUEUE) };
+            // SAFETY: the kernel, or the library, wrote a control message there.
+            let told = unsafe { libc::CMSG_DATA(control.as_ptr().cast()).cast::<u32>().read() };
+            if n < 0 { Err(errno()) } else { Ok((n, told)) }
+        };
+        set(fd, level, recverr, 1).unwrap();
+        for mode in [libc::IP_PMTUDISC_WANT, libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_PROBE] {
+            set(fd, level, discover, mode).unwrap();
+            assert_eq!(get(fd, level, discover), Ok(mode));
+            for _ in 0..3 {
+                let refused = b.send(&[0; 65530]).unwrap_err().raw_os_error();
+                assert_eq!(refused, Some(libc::EMSGSIZE), "{any} {mode}");
+            }
+            assert_eq!(get(fd, libc::SOL_SOCKET, libc::SO_ERROR), Ok(0));
+            b.send(b"short enough").unwrap();
+            for _ in 0..3 {
+                assert_eq!(queued(), Ok((0, libc::EMSGSIZE as u32)), "{any} {mode}");
+            }
+            assert_eq!(queued(), Err(libc::EAGAIN));
+            b.send(b"short enough").unwrap();
+        }
+        assert_eq!(set(fd, level, discover, 6), Err(libc::EINVAL));
+        // Beyond what UDP can say IPv4 does not look at the way.
+        assert_eq!(b.send(&[0; 70_000]).unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
+        let told = if level == libc::IPPROTO_IP { Err(libc::EAGAIN) } else { Ok((0, 90)) };
+        assert_eq!(queued(), told);
+    }
 }
 
 fn datagrams_in_parts() {

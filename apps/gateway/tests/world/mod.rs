@@ -154,6 +154,7 @@ impl World {
                 addresses: own.into_iter().flatten().map(Prefix::host).collect(),
                 slaac: false,
                 any_address: false,
+                kernel_cuts: false,
             },
         );
         assert_eq!(iface, IfaceId(1));

@@ -9,6 +9,7 @@ use towpath_wire::{MacAddr, Prefix, addr};
 use super::Net;
 use super::iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Origin};
 use super::limits::PATH_MTU_MIN_V6;
+use super::mtu::PathMtu;
 use super::neighbor::Neighbor;
 use super::route::{Choice, Route, RouteEntry, RouteError, source_rank};
 
@@ -30,6 +31,7 @@ impl Net {
             ],
             slaac: false,
             any_address: false,
+            kernel_cuts: false,
         };
         self.add_interface(now, config);
     }
@@ -147,9 +149,14 @@ impl Net {
         self.ifaces.get(iface.index()).is_some_and(|iface| iface.any_address)
     }
 
-    /// Changes whenever a [`Route`] found earlier may be outdated.
+    /// Changes whenever a [`Route`] found earlier may be outdated, its path MTU excepted.
     pub fn route_generation(&self) -> u64 {
         self.routes.generation()
+    }
+
+    /// Changes whenever the path MTU of a [`Route`] found earlier may be outdated.
+    pub fn path_mtu_generation(&self) -> u64 {
+        self.mtus.generation()
     }
 
     /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given `src` is
@@ -182,13 +189,23 @@ impl Net {
             None => self.source_for(interface, next_hop, dst).ok_or(RouteError::NoSource)?,
         };
         let link_mtu = interface.mtu_for(dst);
-        let mtu = self.mtus.lookup(now, dst).map_or(link_mtu, |mtu| mtu.min(link_mtu));
+        let known = self.mtus.lookup(now, (out, dst));
         let broadcast = match dst {
             IpAddr::V4(v4) => v4.is_broadcast() || interface.is_broadcast(dst),
             IpAddr::V6(_) => false,
         };
         let generation = self.routes.generation();
-        Ok(Route { iface: out, next_hop, src, mtu, generation, broadcast, avoids })
+        Ok(Route {
+            iface: out,
+            next_hop,
+            src,
+            mtu: known.limit(link_mtu),
+            link_mtu,
+            needs_fragments: known.needs_fragments(),
+            generation,
+            broadcast,
+            avoids,
+        })
     }
 
     fn route_to_self(&self, src: Option<IpAddr>, dst: IpAddr) -> Route {
@@ -200,6 +217,8 @@ impl Net {
             // 127.0.0.1 to all of 127.0.0.0/8.
             src: src.unwrap_or(if is_loopback { Ipv4Addr::LOCALHOST.into() } else { dst }),
             mtu: LOOPBACK_MTU,
+            link_mtu: LOOPBACK_MTU,
+            needs_fragments: false,
             generation: self.routes.generation(),
             broadcast: is_loopback && self.ifaces[0].is_broadcast(dst),
             avoids: false,
@@ -266,19 +285,23 @@ impl Net {
             .map(|(_, addr)| addr)
     }
 
-    /// Longest IP packet in bytes that gets to `dst`, as far as is known.
+    /// Longest IP packet in bytes that gets to `dst`, as far as datagrams know.
     pub fn path_mtu(&self, now: Instant, dst: IpAddr) -> u32 {
         self.route(now, None, dst, None).map_or(PATH_MTU_MIN_V6, |route| route.mtu)
     }
 
-    /// Believes a report that only packets of `mtu` bytes get to `dst`. For transports that checked that
-    /// the report quotes a packet of theirs.
-    pub fn set_path_mtu(&mut self, now: Instant, dst: IpAddr, mtu: u32) {
-        let Ok(FirstHop { iface, .. }) = self.first_hop(dst, None) else { return };
-        let link_mtu = self.ifaces[iface.index()].mtu_for(dst);
-        if self.mtus.lower(now, dst, mtu, link_mtu) {
-            self.routes.touch();
-        }
+    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own excepted.
+    pub fn path_mtu_least(&self) -> u32 {
+        let links = self.ifaces.iter().skip(1).map(|iface| iface.mtu.min(iface.mtu_v6));
+        links.min().map_or(LOOPBACK_MTU, |link_mtu| self.mtus.least().limit(link_mtu))
+    }
+
+    /// Believes a report that datagrams to `dst`, sent through `iface` if one is given, get through with
+    /// `mtu` bytes only. For transports that checked that the report quotes a packet of theirs.
+    pub fn set_path_mtu(&mut self, now: Instant, dst: IpAddr, iface: Option<IfaceId>, mtu: u32) {
+        let Ok(FirstHop { iface: out, .. }) = self.first_hop(dst, iface) else { return };
+        let link_mtu = self.ifaces[out.index()].mtu_for(dst);
+        self.mtus.lower(now, (out, dst), PathMtu::reported(mtu), link_mtu);
     }
 }
 

@@ -8,13 +8,12 @@ use towpath_wire::tcp::SeqNum;
 use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, mld, ndp};
 
 use super::Net;
-use super::hash::Random;
 use super::iface::IfaceId;
-use super::limits::{ICMP_BURST, ICMP_BURST_JITTER, ICMP_ERRORS_PER_SECOND};
+use super::limits::PATH_MTU_MIN_V6;
 use super::ndp::Control;
 use super::reassembly::Expired;
 use super::receive::{Local, Received};
-use super::send::{ICMP_CHECKSUM_OFFSET, Ip};
+use super::send::{Fragmenting, ICMP_CHECKSUM_OFFSET, Ip};
 use crate::drop::DropReason;
 
 /// An echo message.
@@ -35,10 +34,11 @@ pub struct Echo {
 /// What somebody reports about a packet of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IcmpError {
-    /// What happened to it.
-    pub kind: IcmpErrorKind,
-    /// ICMP type and code.
+    /// ICMP type and code, of the IP version that the addresses have.
     pub message: (u8, u8),
+    /// Bytes that the next link takes, when the packet was longer; 0 when the reporter does not say (before
+    /// RFC 1191).
+    pub too_big: Option<u32>,
     /// Source of our packet.
     pub src: IpAddr,
     /// Destination of our packet.
@@ -58,26 +58,7 @@ pub struct IcmpError {
     pub payload: Vec<u8>,
 }
 
-/// What happened to a packet of ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum IcmpErrorKind {
-    /// It did not arrive.
-    Unreachable(Unreachable),
-    /// It was longer than the next link takes.
-    TooBig {
-        /// Bytes the link takes; 0 when the reporter does not say (before RFC 1191).
-        mtu: u32,
-    },
-    /// Its TTL ran out.
-    TtlExceeded,
-    /// A fragment of it was missing for too long.
-    ReassemblyExceeded,
-    /// Its header makes no sense to the reporter.
-    ParamProblem,
-}
-
-/// Why a packet did not arrive.
+/// Why this host tells somebody that a packet did not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unreachable {
@@ -129,39 +110,6 @@ pub(super) enum Report {
     V6EvenGroup(icmpv6::Message),
 }
 
-/// Limits how many errors are sent.
-#[derive(Debug)]
-pub(super) struct ErrorLimit {
-    /// Nanoseconds' worth of errors saved up.
-    credit: u64,
-    burst: u64,
-    last: Instant,
-}
-
-/// Nanoseconds in which one error may be sent.
-const ERROR_COST: u64 = 1_000_000_000 / ICMP_ERRORS_PER_SECOND;
-
-impl ErrorLimit {
-    pub(super) fn new(now: Instant) -> Self {
-        let burst = ICMP_BURST * ERROR_COST;
-        Self { credit: burst, burst, last: now }
-    }
-
-    /// Whether one more error may be sent now.
-    fn take(&mut self, now: Instant, random: &mut Random) -> bool {
-        let earned = now.0.saturating_sub(self.last.0);
-        self.last = self.last.max(now);
-        self.credit = self.credit.saturating_add(earned).min(self.burst);
-        if self.credit < ERROR_COST {
-            return false;
-        }
-        self.credit -= ERROR_COST;
-        // Drawn anew each time: how many errors fit tells nothing about how many went elsewhere.
-        self.burst = (ICMP_BURST - random.below(ICMP_BURST_JITTER)) * ERROR_COST;
-        true
-    }
-}
-
 impl Net {
     /// Tells the sender of `to` that it could not be delivered, unless the rules forbid it.
     pub fn unreachable(&mut self, now: Instant, to: &Local, why: Unreachable, pool: &mut Pool) {
@@ -205,18 +153,37 @@ impl Net {
         let from_dst = self.is_local(about.dst) || self.is_any_address(about.iface) && !about.group;
         let src = from_dst.then_some(about.dst);
         let Ok(route) = self.route(now, src, about.src, scope) else { return };
-        if about.iface != IfaceId::LOOPBACK && !self.error_limit.take(now, &mut self.random) {
-            self.counters.icmp_errors_limited += 1;
+        if !self.may_send_error(now, about) {
             return;
         }
         self.counters.icmp_errors_sent += 1;
         let error = compose(packet, about, report, pool);
         let protocol = if about.src.is_ipv4() { IpProtocol::ICMP } else { IpProtocol::ICMPV6 };
-        let ip =
-            Ip { protocol: protocol.0, ttl: None, tos: 0, dont_fragment: false, flow_label: 0 };
+        let ip = Ip {
+            protocol: protocol.0,
+            ttl: None,
+            tos: 0,
+            fragmenting: Fragmenting::Anywhere,
+            flow_label: 0,
+        };
         let (src, dst) = (route.src, about.src);
         // An error that cannot be sent has been counted; nobody waits for it.
         let _ = self.send(now, &route, src, dst, ip, error, Some(ICMP_CHECKSUM_OFFSET), pool);
+    }
+
+    /// Whether the limits let one more error go. A host's own is asked first: what it is refused costs others
+    /// nothing. Behind an any-address interface is one host, whose every connect may need an answer.
+    fn may_send_error(&mut self, now: Instant, about: &Offender) -> bool {
+        if about.iface == IfaceId::LOOPBACK {
+            return true;
+        }
+        if !self.is_any_address(about.iface) && !self.error_limit.take_for(now, about.src) {
+            self.counters.icmp_errors_limited_host += 1;
+            return false;
+        }
+        let allowed = self.error_limit.take(now, &mut self.random);
+        self.counters.icmp_errors_limited += u64::from(!allowed);
+        allowed
     }
 
     //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2
@@ -321,19 +288,19 @@ impl Net {
         use icmpv4::Message;
         let bytes = body(local);
         let (message, at) = Message::parse(bytes).map_err(|_| DropReason::IcmpMalformed)?;
-        let kind = match message {
+        let too_big = match message {
             Message::EchoRequest { ident, seq } => {
                 return Ok(Verdict::Echo { reply: false, ident, seq });
             }
             Message::EchoReply { ident, seq } => {
                 return Ok(Verdict::Echo { reply: true, ident, seq });
             }
-            Message::DestUnreachable { code, next_hop_mtu } => {
-                unreachable_kind_v4(code, next_hop_mtu)
+            Message::DestUnreachable { code: icmpv4::UNREACHABLE_FRAG_NEEDED, next_hop_mtu } => {
+                Some(next_hop_mtu.into())
             }
-            Message::TimeExceeded { code: icmpv4::TIME_EXCEEDED_TTL } => IcmpErrorKind::TtlExceeded,
-            Message::TimeExceeded { .. } => IcmpErrorKind::ReassemblyExceeded,
-            Message::ParamProblem { .. } => IcmpErrorKind::ParamProblem,
+            Message::DestUnreachable { .. }
+            | Message::TimeExceeded { .. }
+            | Message::ParamProblem { .. } => None,
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
             //# TCP implementations MUST silently discard any received ICMP Source Quench messages
             //# (MUST-55).
@@ -341,7 +308,7 @@ impl Net {
             //# A host MUST silently discard any received ICMP Source Quench messages
             _ => return Err(DropReason::IcmpIgnored),
         };
-        self.error_about(bytes, at, kind, local.src).map(Verdict::Error)
+        self.error_about(local, at, too_big).map(Verdict::Error)
     }
 
     fn on_icmpv6(
@@ -370,44 +337,49 @@ impl Net {
             _ => {}
         }
         let (message, at) = Message::parse(bytes).map_err(|_| DropReason::IcmpMalformed)?;
-        let kind = match message {
+        let too_big = match message {
             Message::EchoRequest { ident, seq } => {
                 return Ok(Verdict::Echo { reply: false, ident, seq });
             }
             Message::EchoReply { ident, seq } => {
                 return Ok(Verdict::Echo { reply: true, ident, seq });
             }
-            Message::DestUnreachable { code } => {
-                IcmpErrorKind::Unreachable(unreachable_kind_v6(code))
+            //= https://www.rfc-editor.org/rfc/rfc8201#section-4
+            //# If a node receives a Packet Too Big message reporting a next-hop MTU
+            //# that is less than the IPv6 minimum link MTU, it must discard it.
+            Message::PacketTooBig { mtu } if mtu < PATH_MTU_MIN_V6 => {
+                return Err(DropReason::IcmpIgnored);
             }
-            Message::PacketTooBig { mtu } => IcmpErrorKind::TooBig { mtu },
-            Message::TimeExceeded { code: icmpv6::TIME_EXCEEDED_HOP_LIMIT } => {
-                IcmpErrorKind::TtlExceeded
-            }
-            Message::TimeExceeded { .. } => IcmpErrorKind::ReassemblyExceeded,
-            Message::ParamProblem { code: icmpv6::PARAM_UNKNOWN_NEXT_HEADER, .. } => {
-                IcmpErrorKind::Unreachable(Unreachable::Protocol)
-            }
-            Message::ParamProblem { .. } => IcmpErrorKind::ParamProblem,
+            Message::PacketTooBig { mtu } => Some(mtu),
+            Message::DestUnreachable { .. }
+            | Message::TimeExceeded { .. }
+            | Message::ParamProblem { .. } => None,
             _ => return Err(DropReason::IcmpIgnored),
         };
-        self.error_about(bytes, at, kind, local.src).map(Verdict::Error)
+        self.error_about(local, at, too_big).map(Verdict::Error)
     }
 
-    /// What an error says about the packet that it quotes, which must be one of ours.
+    /// What an error says about the packet that it quotes from `at` on, which must be one of ours.
     fn error_about(
         &self,
-        bytes: &[u8],
+        local: &Local,
         at: usize,
-        kind: IcmpErrorKind,
-        from: IpAddr,
+        too_big: Option<u32>,
     ) -> Result<IcmpError, DropReason> {
+        // We send from one address, and who reports to it sends to that one.
+        if local.broadcast_or_multicast {
+            return Err(DropReason::IcmpIgnored);
+        }
+        let bytes = body(local);
         let message = (byte(bytes, 0), byte(bytes, 1));
         let quoted = bytes.get(at..).and_then(Quoted::read).ok_or(DropReason::IcmpMalformed)?;
+        if quoted.src.is_ipv4() != local.src.is_ipv4() {
+            return Err(DropReason::IcmpMalformed);
+        }
         if !self.is_local(quoted.src) && !self.ifaces.iter().any(|iface| iface.any_address) {
             return Err(DropReason::IcmpIgnored);
         }
-        Ok(quoted.into_error(kind, message, from))
+        Ok(quoted.into_error(message, too_big, local.src))
     }
 
     /// The error for a packet of ours whose neighbour does not answer; it starts with its IP header.
@@ -416,7 +388,7 @@ impl Net {
         let from = quoted.src;
         // As if a router had said so: host, or address, unreachable.
         let message = if from.is_ipv4() { (3, 1) } else { (1, 3) };
-        Some(quoted.into_error(IcmpErrorKind::Unreachable(Unreachable::Host), message, from))
+        Some(quoted.into_error(message, None, from))
     }
 
     fn on_echo(
@@ -467,7 +439,13 @@ impl Net {
         packet.meta = towpath_pool::Meta::default();
         self.counters.echoes_answered += 1;
         // The class of the request with its congestion mark, as on Linux: who asks sees what the path does.
-        let ip = Ip { protocol: protocol.0, ttl: None, tos, dont_fragment: false, flow_label: 0 };
+        let ip = Ip {
+            protocol: protocol.0,
+            ttl: None,
+            tos,
+            fragmenting: Fragmenting::Anywhere,
+            flow_label: 0,
+        };
         // A reply that cannot be sent has been counted.
         let _ =
             self.send(now, &route, route.src, src, ip, packet, Some(ICMP_CHECKSUM_OFFSET), pool);
@@ -541,10 +519,21 @@ impl<'a> Quoted<'a> {
         Some(Self { src, dst, protocol: protocol.0, src_port, dst_port, tcp_seq, payload })
     }
 
-    fn into_error(self, kind: IcmpErrorKind, message: (u8, u8), from: IpAddr) -> IcmpError {
+    fn into_error(self, message: (u8, u8), too_big: Option<u32>, from: IpAddr) -> IcmpError {
         let Self { src, dst, protocol, src_port, dst_port, tcp_seq, payload } = self;
         let payload = payload[..payload.len().min(QUOTE_LEN_MAX)].to_vec();
-        IcmpError { kind, message, src, dst, protocol, src_port, dst_port, tcp_seq, from, payload }
+        IcmpError {
+            message,
+            too_big,
+            src,
+            dst,
+            protocol,
+            src_port,
+            dst_port,
+            tcp_seq,
+            from,
+            payload,
+        }
     }
 }
 
@@ -597,8 +586,13 @@ fn is_error_or_later_fragment(bytes: &[u8]) -> bool {
             let error = kind.is_none_or(|kind| kind < 128 || kind == ndp::REDIRECT);
             later || chain.upper == IpProtocol::ICMPV6 && error
         }
-        // The very headers are what is reported; ICMP was not reached.
-        Err(_) => false,
+        //= https://www.rfc-editor.org/rfc/rfc4443#section-2.4
+        //# (e.1) An ICMPv6 error message.
+        // The headers in front of it are what is refused: it is one all the same.
+        Err(_) => ipv6_ext::upper_by_lengths(bytes, &header).is_some_and(|(upper, at)| {
+            let kind = bytes.get(at).copied();
+            upper == IpProtocol::ICMPV6 && kind.is_none_or(|k| k < 128 || k == ndp::REDIRECT)
+        }),
     }
 }
 
@@ -612,33 +606,6 @@ fn next_header_at(local: &Local) -> usize {
     let header = ipv6::Header::parse_quoted(bytes);
     let chain = header.ok().and_then(|(header, _)| ipv6_ext::walk(bytes, &header).ok());
     chain.map_or(6, |chain| chain.upper_named_at)
-}
-
-fn unreachable_kind_v4(code: u8, mtu: u16) -> IcmpErrorKind {
-    IcmpErrorKind::Unreachable(match code {
-        icmpv4::UNREACHABLE_FRAG_NEEDED => return IcmpErrorKind::TooBig { mtu: mtu.into() },
-        icmpv4::UNREACHABLE_PROTOCOL => Unreachable::Protocol,
-        icmpv4::UNREACHABLE_PORT => Unreachable::Port,
-        icmpv4::UNREACHABLE_HOST => Unreachable::Host,
-        icmpv4::UNREACHABLE_NET_PROHIBITED
-        | icmpv4::UNREACHABLE_HOST_PROHIBITED
-        | icmpv4::UNREACHABLE_PROHIBITED => Unreachable::AdminProhibited,
-        // Unknown and isolated hosts and those unreachable for a type of service are hosts (RFC 1122
-        // §3.2.2.1); the rest are networks.
-        7 | 8 | 12 => Unreachable::Host,
-        _ => Unreachable::Net,
-    })
-}
-
-fn unreachable_kind_v6(code: u8) -> Unreachable {
-    match code {
-        icmpv6::UNREACHABLE_PORT => Unreachable::Port,
-        icmpv6::UNREACHABLE_ADDRESS => Unreachable::Host,
-        icmpv6::UNREACHABLE_PROHIBITED | icmpv6::UNREACHABLE_SOURCE_POLICY => {
-            Unreachable::AdminProhibited
-        }
-        _ => Unreachable::Net,
-    }
 }
 
 #[cfg(test)]
@@ -672,7 +639,7 @@ mod tests {
             let packet = ours(IpProtocol::UDP, &vec![0; towpath_wire::udp::HEADER_LEN + len]);
             let quoted = Quoted::read(&packet).unwrap();
             let from = quoted.dst;
-            let error = quoted.into_error(IcmpErrorKind::TtlExceeded, (11, 0), from);
+            let error = quoted.into_error((11, 0), None, from);
             assert_eq!(error.payload.len(), len.min(QUOTE_LEN_MAX));
         }
     }
@@ -684,16 +651,5 @@ mod tests {
             let quoted = Quoted::read(&packet).unwrap();
             assert_eq!((quoted.src_port, quoted.payload.len()), (port, len), "type {kind}");
         }
-    }
-
-    #[test]
-    fn errors_are_limited_to_a_burst_and_a_rate() {
-        let mut random = Random::new(1);
-        let mut limit = ErrorLimit::new(Instant(0));
-        let sent = (0..1000).filter(|_| limit.take(Instant(0), &mut random)).count() as u64;
-        assert!((ICMP_BURST - ICMP_BURST_JITTER..=ICMP_BURST).contains(&sent));
-        let second = (1..=10_000u64).filter(|n| limit.take(Instant(n * 100_000), &mut random));
-        let sent = second.count() as u64;
-        assert!((ICMP_ERRORS_PER_SECOND - 1..=ICMP_ERRORS_PER_SECOND + ICMP_BURST).contains(&sent));
     }
 }

@@ -43,6 +43,9 @@ pub struct InterfaceConfig {
     pub slaac: bool,
     /// Take packets to every unicast destination for our own, as a gateway does.
     pub any_address: bool,
+    /// Behind it the host's kernel sends packets on, and cuts them to what it knows of the network: its DF
+    /// says nothing but what the program wants.
+    pub kernel_cuts: bool,
 }
 
 /// An interface as it is.
@@ -56,6 +59,7 @@ pub struct Interface {
     pub(super) mtu_v6: u32,
     pub(super) offloads: Offloads,
     pub(super) any_address: bool,
+    pub(super) kernel_cuts: bool,
     pub(super) addresses: Vec<Address>,
     pub(super) output: Batch,
     pub(super) discovery: Discovery,
@@ -74,6 +78,7 @@ impl Interface {
             mtu_v6: config.mtu,
             offloads: config.offloads,
             any_address: config.any_address,
+            kernel_cuts: config.kernel_cuts,
             addresses: Vec::new(),
             output: Batch::new(),
             discovery: Discovery::new(slaac),

@@ -65,14 +65,16 @@ pub const REASSEMBLY_V6_TIME: Duration = Duration::from_secs(60);
 /// 30 s is what Linux uses, and halves what idents that repeat can mix up (RFC 4963).
 pub const REASSEMBLY_V4_TIME: Duration = Duration::from_secs(30);
 
-/// Destinations with a path MTU smaller than their link's. The least recently used goes.
+/// Destinations of datagrams with a path MTU smaller than their link's; the least recently learnt goes. Also
+/// connections with one, of which the first to have learnt it then tries again what its link takes
+/// (counter `path_mtus_full`).
 pub const PATH_MTUS_MAX: usize = 1024;
 /// How long a path MTU is believed (RFC 1191 §6.3, RFC 8201 §4 recommend 10 minutes).
 pub const PATH_MTU_TIME: Duration = Duration::from_secs(600);
-/// The smallest path MTU believed for IPv4. RFC 791 allows 68, but nothing alive is below 552
-/// (Linux, `min_pmtu`), and tiny MTUs are an amplification (RFC 5927 §7).
+/// What IPv4 packets are cut to at least (Linux's `min_pmtu`). RFC 791 allows links of 68 bytes, but tiny
+/// packets are an amplification (RFC 5927 §7): where a link takes less its router cuts, for DF is clear.
 pub const PATH_MTU_MIN_V4: u32 = 552;
-/// The smallest path MTU for IPv6 (RFC 8201 §4).
+/// What every IPv6 link takes (RFC 8200 §5).
 pub const PATH_MTU_MIN_V6: u32 = 1280;
 
 /// ICMP errors sent a second, on average (RFC 4443 §2.4 f).
@@ -82,6 +84,14 @@ pub const ICMP_ERRORS_PER_SECOND: u64 = 1000;
 pub const ICMP_BURST: u64 = 50;
 /// Most that is taken off [`ICMP_BURST`].
 pub const ICMP_BURST_JITTER: u64 = 25;
+
+/// The same to one host, or to one IPv6 link: a tenth, so that who makes us send errors, or forges packets of
+/// somebody, does not keep others from theirs. Counter `icmp_errors_limited_host`.
+pub const ICMP_HOST_ERRORS_PER_SECOND: u64 = 100;
+/// The same at once: more than Linux's 6, for programs try several addresses of a service at a time.
+pub const ICMP_HOST_BURST: u64 = 10;
+/// Hosts told apart by these limits, by a secret hash: 8 KiB.
+pub const ICMP_HOSTS: usize = 1024;
 
 /// Dropped packets kept for the trace; when nobody fetches them the newest are lost.
 pub const DROPPED_MAX: usize = 256;

@@ -14,13 +14,14 @@
 //! machine for both; `ndp` listens to routers and makes addresses; `membership` reports `groups`.
 //! `reassembly` and `fragment` are each other's inverse, `offload` does what a device cannot, and `gro` what it did not
 //! on the way in. `icmp`
-//! makes and reads errors. Every limit is in `limits`.
+//! makes and reads errors, `error_limit` says how many. Every limit is in `limits`.
 //!
 //! Budget: a TCP segment to an address of ours costs one hash lookup (its destination) on the way in and
 //! one (its neighbour) on the way out, and no allocation.
 
 mod arp;
 mod control;
+mod error_limit;
 mod fragment;
 mod gro;
 mod groups;
@@ -33,7 +34,7 @@ pub mod limits;
 mod locals;
 mod lru;
 mod membership;
-mod mtu;
+pub(crate) mod mtu;
 mod ndp;
 mod neighbor;
 mod next_hops;
@@ -55,8 +56,8 @@ use siphasher::sip::SipHasher13;
 use towpath_pool::{Batch, Packet};
 use towpath_tcp::Instant;
 
+use error_limit::ErrorLimit;
 use hash::{Keyed, Random};
-use icmp::ErrorLimit;
 use ident::Idents;
 use locals::Locals;
 use mtu::PathMtus;
@@ -66,13 +67,13 @@ use route::RouteTable;
 use schedule::Schedule;
 
 pub use gro::coalesce;
-pub use icmp::{Echo, IcmpError, IcmpErrorKind, Unreachable};
+pub use icmp::{Echo, IcmpError, Unreachable};
 pub use iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Origin};
 pub use neighbor::{Neighbor, NeighborState};
 pub use offload::verify_transport;
 pub use receive::{Local, Received};
 pub use route::{Route, RouteEntry, RouteError};
-pub use send::{EchoOut, Ip, SendError};
+pub use send::{EchoOut, Fragmenting, Ip, SendError};
 pub use trace::{Dropped, NetCounters};
 
 /// What the owner of a [`Net`] decides.
@@ -165,7 +166,7 @@ impl Net {
             neighbors: Neighbors::new(tables),
             reassembly: Reassembly::new(tables),
             idents: Idents::new(keys.idents),
-            error_limit: ErrorLimit::new(now),
+            error_limit: ErrorLimit::new(tables, now),
             schedule: Schedule::default(),
             interface_ids: Keyed(keys.interface_ids),
             random: Random::new(keys.random),
@@ -180,6 +181,12 @@ impl Net {
     /// Packets that the device of `iface` shall send, in order.
     pub fn output(&mut self, iface: IfaceId) -> &mut Batch {
         &mut self.ifaces[iface.index()].output
+    }
+
+    /// Packets that wait for the device of `iface`.
+    #[inline]
+    pub(crate) fn output_len(&self, iface: IfaceId) -> usize {
+        self.ifaces.get(iface.index()).map_or(0, |iface| iface.output.len())
     }
 
     /// Packets on their way out: those that a device did not take yet, and those whose neighbour is asked.

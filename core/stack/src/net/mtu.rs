@@ -1,70 +1,122 @@
 //! Path MTUs smaller than the link's, as routers reported them (RFC 1191, RFC 8201).
+//!
+//! The table here is for datagrams. Whoever knows that a host speaks UDP on some port can forge a report
+//! about it, so connections do not look at it: each believes what quotes a segment of its own that is in
+//! flight (RFC 5927 §4), and keeps it to itself ([`crate::path`]).
 
 use core::net::IpAddr;
 
 use towpath_tcp::Instant;
 
 use super::hash::Keyed;
-use super::limits::{PATH_MTU_MIN_V4, PATH_MTU_MIN_V6, PATH_MTU_TIME, PATH_MTUS_MAX};
+use super::iface::IfaceId;
+use super::limits::{PATH_MTU_MIN_V4, PATH_MTU_TIME, PATH_MTUS_MAX};
 use super::lru::Lru;
 
-/// Path MTUs by destination.
+/// The longest IP packet of which a router said that it gets through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PathMtu(u16);
+
+impl PathMtu {
+    /// Nothing was said.
+    pub(crate) const UNKNOWN: Self = Self(u16::MAX);
+
+    /// What a report of `mtu` bytes says. Routers older than RFC 1191 report 0; what is too little for IPv6
+    /// has been discarded where it was read.
+    pub(crate) fn reported(mtu: u32) -> Self {
+        Self(u16::try_from(mtu).unwrap_or(u16::MAX))
+    }
+
+    /// Longest IP packet to be sent over a link that takes `link_mtu` bytes.
+    pub(crate) fn limit(self, link_mtu: u32) -> u32 {
+        u32::from(self.0).max(PATH_MTU_MIN_V4).min(link_mtu)
+    }
+
+    /// Whether some link of the path takes less than what is sent at least, so that its router has to cut
+    /// packets: they go without DF. As Linux, which "locks" such a path MTU.
+    pub(crate) fn needs_fragments(self) -> bool {
+        u32::from(self.0) < PATH_MTU_MIN_V4
+    }
+}
+
+/// Where datagrams go, and by which link: another one may lead over other routers.
+type Way = (IfaceId, IpAddr);
+
+/// Path MTUs of datagrams.
 #[derive(Debug)]
 pub(super) struct PathMtus {
-    mtus: Lru<IpAddr, (u32, Instant)>,
+    mtus: Lru<Way, (PathMtu, Instant)>,
     /// Not later than the first expiry.
     next: Instant,
+    /// No entry says less; one that had to go may have.
+    least: PathMtu,
+    /// Goes up with each change.
+    generation: u64,
 }
 
 impl PathMtus {
     pub(super) fn new(keys: Keyed) -> Self {
-        Self { mtus: Lru::new(PATH_MTUS_MAX, keys), next: Instant::FAR }
+        Self {
+            mtus: Lru::new(PATH_MTUS_MAX, keys),
+            next: Instant::FAR,
+            least: PathMtu::UNKNOWN,
+            generation: 0,
+        }
     }
 
-    /// What is known about `dst`, if anything still is.
-    pub(super) fn lookup(&self, now: Instant, dst: IpAddr) -> Option<u32> {
+    /// What is known about the way, if anything still is.
+    pub(super) fn lookup(&self, now: Instant, way: Way) -> PathMtu {
         // Most hosts never learn one: then this costs nothing on the way of every lookup.
         if self.mtus.len() == 0 {
-            return None;
+            return PathMtu::UNKNOWN;
         }
-        self.mtus.peek(&dst).filter(|(_, until)| now < *until).map(|(mtu, _)| *mtu)
+        let known = self.mtus.peek(&way).filter(|(_, until)| now < *until);
+        known.map_or(PathMtu::UNKNOWN, |(mtu, _)| *mtu)
     }
 
-    /// Notes a report that the transport believed; true when it changed anything.
-    pub(super) fn lower(&mut self, now: Instant, dst: IpAddr, mtu: u32, link_mtu: u32) -> bool {
+    /// Notes a report that the transport believed. Repeated ones keep their time: a path may have got better.
+    pub(super) fn lower(&mut self, now: Instant, way: Way, mtu: PathMtu, link_mtu: u32) {
         //= https://www.rfc-editor.org/rfc/rfc8201#section-4
-        //# A node MUST NOT reduce its estimate of the Path MTU below the IPv6 minimum link MTU
-        let floor = if dst.is_ipv4() { PATH_MTU_MIN_V4 } else { PATH_MTU_MIN_V6 };
-        let mtu = mtu.max(floor);
-        //= https://www.rfc-editor.org/rfc/rfc8201#section-4
-        //# A node MUST NOT increase its estimate of the Path MTU in response to
+        //# A node must not increase its estimate of the Path MTU in response to
         //# the contents of a Packet Too Big message.
-        if mtu >= self.lookup(now, dst).unwrap_or(link_mtu) {
-            return false;
+        if mtu >= self.lookup(now, way) || mtu.limit(link_mtu) == link_mtu {
+            return;
         }
         let until = now + PATH_MTU_TIME;
         self.next = self.next.min(until);
-        self.mtus.insert(dst, (mtu, until));
-        true
+        self.least = self.least.min(mtu);
+        self.generation += 1;
+        self.mtus.insert(way, (mtu, until));
+    }
+
+    /// No path is known to carry less.
+    pub(super) fn least(&self) -> PathMtu {
+        self.least
+    }
+
+    /// Changes whenever what [`PathMtus::lookup`] said may be outdated.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
     }
 
     pub(super) fn next_timeout(&self) -> Instant {
         self.next
     }
 
-    /// Forgets what is too old; true when that was anything.
-    pub(super) fn expire(&mut self, now: Instant) -> bool {
+    /// Forgets what is too old.
+    pub(super) fn expire(&mut self, now: Instant) {
         if now < self.next {
-            return false;
+            return;
         }
         let old: Vec<_> =
-            self.mtus.iter().filter(|(_, (_, until))| *until <= now).map(|(dst, _)| *dst).collect();
-        for dst in &old {
-            self.mtus.remove(dst);
+            self.mtus.iter().filter(|(_, (_, until))| *until <= now).map(|(way, _)| *way).collect();
+        for way in &old {
+            self.mtus.remove(way);
         }
-        let left = self.mtus.iter().map(|(_, (_, until))| *until);
-        self.next = left.min().unwrap_or(Instant::FAR);
-        !old.is_empty()
+        let left = || self.mtus.iter().map(|(_, value)| value);
+        self.next = left().map(|(_, until)| *until).min().unwrap_or(Instant::FAR);
+        self.least = left().map(|(mtu, _)| *mtu).min().unwrap_or(PathMtu::UNKNOWN);
+        self.generation += 1;
     }
 }
 
@@ -72,25 +124,50 @@ impl PathMtus {
 mod tests {
     use super::*;
 
+    const ETH: IfaceId = IfaceId(1);
+
+    fn way(dst: &str) -> Way {
+        (ETH, dst.parse().unwrap())
+    }
+
+    fn limit(mtus: &PathMtus, now: Instant, way: Way) -> u32 {
+        mtus.lookup(now, way).limit(1500)
+    }
+
+    fn lower(mtus: &mut PathMtus, now: Instant, way: Way, mtu: u32) {
+        mtus.lower(now, way, PathMtu::reported(mtu), 1500);
+    }
+
     #[test]
     fn only_lowers_keeps_the_floor_and_expires() {
         let mut mtus = PathMtus::new(Keyed([1, 2]));
-        let dst: IpAddr = "192.0.2.1".parse().unwrap();
-        let dst6: IpAddr = "2001:db8::1".parse().unwrap();
+        let v4 = way("192.0.2.1");
         let now = Instant(0);
-        assert!(!mtus.lower(now, dst, 1500, 1500));
-        assert!(mtus.lower(now, dst, 1400, 1500));
-        assert!(!mtus.lower(now, dst, 1450, 1500));
-        assert!(mtus.lower(now, dst, 68, 1500));
-        assert_eq!(mtus.lookup(now, dst), Some(PATH_MTU_MIN_V4));
-        assert!(mtus.lower(now, dst6, 600, 1500));
-        assert_eq!(mtus.lookup(now, dst6), Some(PATH_MTU_MIN_V6));
-        let later = now + PATH_MTU_TIME;
-        assert_eq!(mtus.next_timeout(), later);
-        assert_eq!(mtus.lookup(later, dst), None);
-        assert!(mtus.expire(later));
-        assert!(!mtus.expire(later));
-        assert_eq!(mtus.next_timeout(), Instant::FAR);
+        for (reported, believed) in [(1500, 1500), (1400, 1400), (1450, 1400), (70_000, 1400)] {
+            lower(&mut mtus, now, v4, reported);
+            assert_eq!(limit(&mtus, now, v4), believed);
+            assert!(!mtus.lookup(now, v4).needs_fragments());
+        }
+        for reported in [552, 551, 0] {
+            lower(&mut mtus, now, v4, reported);
+            assert_eq!(limit(&mtus, now, v4), PATH_MTU_MIN_V4);
+            assert_eq!(mtus.lookup(now, v4).needs_fragments(), reported < 552);
+        }
+        let (before, later) = (mtus.generation(), now + PATH_MTU_TIME);
+        assert_eq!((mtus.next_timeout(), mtus.least()), (later, PathMtu(0)));
+        assert_eq!(limit(&mtus, later, v4), 1500);
+        mtus.expire(later);
+        assert!(mtus.generation() > before);
+        assert_eq!((mtus.next_timeout(), mtus.least()), (Instant::FAR, PathMtu::UNKNOWN));
+    }
+
+    #[test]
+    fn a_way_over_another_link_is_another_way() {
+        let mut mtus = PathMtus::new(Keyed([1, 2]));
+        let (now, dst) = (Instant(0), way("192.0.2.1").1);
+        lower(&mut mtus, now, (ETH, dst), 1000);
+        assert_eq!(limit(&mtus, now, (ETH, dst)), 1000);
+        assert_eq!(limit(&mtus, now, (IfaceId(2), dst)), 1500);
     }
 
     #[test]
@@ -98,9 +175,9 @@ mod tests {
         let mut mtus = PathMtus::new(Keyed([1, 2]));
         for n in 0..PATH_MTUS_MAX as u32 + 10 {
             let dst = IpAddr::V4((0x0a00_0000 + n).into());
-            assert!(mtus.lower(Instant(0), dst, 1000, 1500));
+            lower(&mut mtus, Instant(0), (ETH, dst), 1000);
         }
         assert_eq!(mtus.mtus.len(), PATH_MTUS_MAX);
-        assert_eq!(mtus.lookup(Instant(0), "10.0.0.0".parse().unwrap()), None);
+        assert_eq!(mtus.lookup(Instant(0), way("10.0.0.0")), PathMtu::UNKNOWN);
     }
 }

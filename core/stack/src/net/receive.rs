@@ -6,7 +6,7 @@ use towpath_pool::{Checksum, LinkType, Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::ipv6_ext::{self, ChainError};
-use towpath_wire::{IpProtocol, addr, icmpv6, ipv4, ipv6, ndp};
+use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ndp};
 
 use super::Net;
 use super::icmp::{Echo, IcmpError, Offender, Report};
@@ -93,7 +93,7 @@ struct Piece {
 #[derive(Debug)]
 enum Refused {
     Silently(DropReason),
-    Problem { message: icmpv6::Message, even_group: bool, ip: IpPacket },
+    Problem { report: Report, ip: IpPacket },
 }
 
 impl From<DropReason> for Refused {
@@ -141,8 +141,8 @@ impl Net {
             Ok(ip) if ip.fragment.is_none() => self.deliver(now, iface, (ip, group), packet, pool),
             Ok(ip) => self.receive_fragment(now, iface, (ip, group), packet, pool),
             Err(Refused::Silently(reason)) => self.refuse(iface, packet, reason, pool),
-            Err(Refused::Problem { message, even_group, ip }) => {
-                self.report_problem(now, iface, (ip, group), &packet, (message, even_group), pool);
+            Err(Refused::Problem { report, ip }) => {
+                self.report_problem(now, iface, (ip, group), &packet, report, pool);
                 self.refuse(iface, packet, DropReason::IpMalformed, pool)
             }
         }
@@ -261,7 +261,11 @@ impl Net {
             return if strange { Err(DropReason::NotJoined) } else { Ok(()) };
         }
         let valid_source = match ip.src {
-            IpAddr::V4(src) => addr::is_valid_source_v4(src) && !interface.is_broadcast(ip.src),
+            IpAddr::V4(src) => {
+                addr::is_valid_source_v4(src)
+                    && !interface.is_broadcast(ip.src)
+                    && (!src.is_unspecified() || may_have_no_source(ip.dst))
+            }
             IpAddr::V6(src) => addr::is_valid_source_v6(src),
         };
         // What claims to come from ourselves, by whichever interface, did not (a loop, or a LAND attack).
@@ -358,21 +362,21 @@ impl Net {
             Ok(ip) if ip.fragment.is_none() => self.deliver(now, iface, (ip, group), packet, pool),
             Ok(_) => self.refuse(iface, packet, DropReason::FragmentInvalid, pool),
             Err(Refused::Silently(reason)) => self.refuse(iface, packet, reason, pool),
-            Err(Refused::Problem { message, even_group, ip }) => {
-                self.report_problem(now, iface, (ip, group), &packet, (message, even_group), pool);
+            Err(Refused::Problem { report, ip }) => {
+                self.report_problem(now, iface, (ip, group), &packet, report, pool);
                 self.refuse(iface, packet, DropReason::IpMalformed, pool)
             }
         }
     }
 
-    /// Tells the sender what is wrong with its extension headers, if the packet was for us at all.
+    /// Tells the sender what is wrong with its options or extension headers, if the packet was for us at all.
     fn report_problem(
         &mut self,
         now: Instant,
         iface: IfaceId,
         (ip, group): (IpPacket, bool),
         packet: &Packet,
-        (message, even_group): (icmpv6::Message, bool),
+        report: Report,
         pool: &mut Pool,
     ) {
         if self.check_addresses(iface, &ip, group).is_err() {
@@ -381,9 +385,16 @@ impl Net {
         let group = group || self.is_group(iface, ip.dst);
         let (src, dst, ip_offset, end) = (ip.src, ip.dst, ip.ip_offset, ip.end);
         let about = Offender { iface, src, dst, ip_offset, end, group };
-        let report = if even_group { Report::V6EvenGroup(message) } else { Report::V6(message) };
         self.send_error(now, packet, &about, report, pool);
     }
+}
+
+/// Whether who has no address yet may send there: to find a DHCP server, or to report a group.
+//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+//# { 0, 0 } This host on this network. MUST NOT be sent, except as
+//# a source address as part of an initialization procedure
+fn may_have_no_source(dst: IpAddr) -> bool {
+    matches!(dst, IpAddr::V4(v4) if v4.is_broadcast() || v4.octets()[..3] == [224, 0, 0])
 }
 
 /// Whether this is neighbour discovery, which fragments hide from the guards of a link.
@@ -417,23 +428,13 @@ fn read_ipv4(packet: &Packet, at: usize, iface: IfaceId) -> Result<IpPacket, Ref
     if iface != IfaceId::LOOPBACK && !ipv4::checksum_ok(&bytes[..header_len]) {
         return Err(DropReason::IpChecksum.into());
     }
-    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
-    //# a TCP implementation MUST ignore options that it does not understand (MUST-50).
-    if !header.options.is_empty() {
-        if header.options.has_source_route() {
-            return Err(DropReason::IpSourceRoute.into());
-        }
-        if header.options.iter().any(|option| option.is_err()) {
-            return Err(DropReason::IpMalformed.into());
-        }
-    }
     let fragment = header.is_fragment().then(|| Piece {
         offset: usize::from(header.fragment_offset),
         more: header.more_fragments,
         ident: u32::from(header.ident),
         next_header: None,
     });
-    Ok(IpPacket {
+    let ip = IpPacket {
         src: header.src.into(),
         dst: header.dst.into(),
         protocol: header.protocol,
@@ -443,7 +444,25 @@ fn read_ipv4(packet: &Packet, at: usize, iface: IfaceId) -> Result<IpPacket, Ref
         offset: at + header_len,
         end: at + total_len,
         fragment,
-    })
+    };
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2
+    //# a TCP implementation MUST ignore options that it does not understand (MUST-50).
+    if header.options.is_empty() {
+        return Ok(ip);
+    }
+    if header.options.has_source_route() {
+        return Err(DropReason::IpSourceRoute.into());
+    }
+    //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.2.5
+    //# A host SHOULD generate Parameter Problem messages.
+    match header.options.malformed_at() {
+        None => Ok(ip),
+        Some(bad) => {
+            let pointer = (ipv4::HEADER_LEN + bad) as u8;
+            let report = Report::V4(icmpv4::Message::ParamProblem { code: 0, pointer });
+            Err(Refused::Problem { report, ip })
+        }
+    }
 }
 
 /// Reads and validates an IPv6 header at `at`, and its extension headers.
@@ -475,7 +494,11 @@ fn read_ipv6(packet: &Packet, at: usize) -> Result<IpPacket, Refused> {
         Ok(chain) => chain,
         Err(ChainError::ParamProblem { code, pointer, even_if_multicast }) => {
             let message = icmpv6::Message::ParamProblem { code, pointer };
-            return Err(Refused::Problem { message, even_group: even_if_multicast, ip });
+            let report = match even_if_multicast {
+                true => Report::V6EvenGroup(message),
+                false => Report::V6(message),
+            };
+            return Err(Refused::Problem { report, ip });
         }
         Err(_) => return Err(DropReason::IpMalformed.into()),
     };

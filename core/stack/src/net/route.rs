@@ -25,8 +25,12 @@ pub struct Route {
     pub next_hop: IpAddr,
     /// The address to send from.
     pub src: IpAddr,
-    /// Longest IP packet in bytes that gets through, as far as is known.
+    /// Longest IP packet in bytes that gets through, as far as datagrams know.
     pub mtu: u32,
+    /// Longest IP packet in bytes that the link takes.
+    pub link_mtu: u32,
+    /// A link of the path takes less than packets are cut to: routers have to do it, and DF stays clear.
+    pub needs_fragments: bool,
     /// State of the tables that this was found in.
     pub generation: u64,
     /// The destination is a broadcast address of the link.

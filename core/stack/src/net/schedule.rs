@@ -100,9 +100,7 @@ impl Net {
         for expired in self.reassembly.on_timeout(now) {
             self.on_reassembly_expired(now, expired, pool);
         }
-        if self.mtus.expire(now) {
-            self.routes.touch();
-        }
+        self.mtus.expire(now);
     }
 
     fn run(&mut self, now: Instant, iface: IfaceId, task: Task, pool: &mut Pool) {

@@ -35,10 +35,35 @@ pub struct Ip {
     pub ttl: Option<u8>,
     /// Type of service or traffic class: DSCP and ECN.
     pub tos: u8,
-    /// Routers may not fragment it, and this host does not either.
-    pub dont_fragment: bool,
+    /// Who may cut it.
+    pub fragmenting: Fragmenting,
     /// IPv6 flow label, 20 bits.
     pub flow_label: u32,
+}
+
+/// Who may cut a packet that is longer than a link takes. Routers never cut IPv6 packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fragmenting {
+    /// Nobody: it has DF, and is refused when it is too long for what is known of its path.
+    Never,
+    /// This host alone: it has DF when it leaves whole.
+    Here,
+    /// Routers alone.
+    Routers,
+    /// Both.
+    Anywhere,
+}
+
+impl Fragmenting {
+    /// Whether this host may.
+    fn is_allowed_here(self) -> bool {
+        matches!(self, Self::Here | Self::Anywhere)
+    }
+
+    /// Whether routers may not.
+    fn sets_df(self) -> bool {
+        matches!(self, Self::Never | Self::Here)
+    }
 }
 
 /// Why a packet was not sent. It has been counted as dropped.
@@ -72,6 +97,8 @@ pub struct EchoOut {
     pub ttl: Option<u8>,
     /// Type of service or traffic class.
     pub tos: u8,
+    /// Who may cut it.
+    pub fragmenting: Fragmenting,
 }
 
 impl Net {
@@ -102,14 +129,14 @@ impl Net {
                 len.min(ip_len + usize::from(how.header_len) + usize::from(how.size)) > mtu
             }
             Some(_) => false,
-            None => ip.dont_fragment && len > mtu,
+            None => !ip.fragmenting.is_allowed_here() && len > mtu,
         };
         if stated > IP_LEN_MAX || too_big {
             self.drop(route.iface, packet, DropReason::TooBig, pool);
             return Err(SendError::TooBig { mtu: route.mtu });
         }
         if route.iface == IfaceId::LOOPBACK {
-            self.push_ip(route.iface, (src, dst), ip, &mut packet);
+            self.push_ip(now, route.iface, (src, dst), ip, &mut packet);
             return self.send_to_self(packet, pool);
         }
         if !may_leave(dst, ip.ttl) {
@@ -130,7 +157,14 @@ impl Net {
             let pseudo = offload::pseudo_sum(src, dst, ip.protocol, packet.len());
             self.prepare_checksum(route.iface, &mut packet, at, (pseudo, ip.protocol), whole, pool);
         }
-        self.push_ip(route.iface, (src, dst), ip, &mut packet);
+        let cut_beyond = self.ifaces[route.iface.index()].kernel_cuts;
+        let ip = match ip.fragmenting {
+            Fragmenting::Here if cut_beyond || !whole => {
+                Ip { fragmenting: Fragmenting::Anywhere, ..ip }
+            }
+            _ => ip,
+        };
+        self.push_ip(now, route.iface, (src, dst), ip, &mut packet);
         self.dispatch(now, (route.iface, route.next_hop), route.broadcast, packet, route.mtu, pool);
         Ok(())
     }
@@ -164,6 +198,7 @@ impl Net {
     /// Puts the IP header in front.
     fn push_ip(
         &mut self,
+        now: Instant,
         iface: IfaceId,
         (src, dst): (IpAddr, IpAddr),
         ip: Ip,
@@ -175,8 +210,8 @@ impl Net {
                 let header = ipv4::Header {
                     tos: ip.tos,
                     total_len: (ipv4::HEADER_LEN + len) as u16,
-                    ident: self.ident_v4(src, dst, ip, packet),
-                    dont_fragment: ip.dont_fragment,
+                    ident: self.ident_v4(now, (src, dst), ip, packet),
+                    dont_fragment: ip.fragmenting.sets_df(),
                     more_fragments: false,
                     fragment_offset: 0,
                     ttl: ip.ttl.unwrap_or(DEFAULT_TTL),
@@ -206,16 +241,22 @@ impl Net {
 
     //= https://www.rfc-editor.org/rfc/rfc6864#section-4.1
     //# Originating sources MAY set the IPv4 ID field of atomic datagrams to any value.
-    fn ident_v4(&mut self, src: IpAddr, dst: IpAddr, ip: Ip, packet: &Packet) -> u16 {
+    fn ident_v4(
+        &mut self,
+        now: Instant,
+        (src, dst): (IpAddr, IpAddr),
+        ip: Ip,
+        packet: &Packet,
+    ) -> u16 {
         let count = match packet.meta.segmentation {
             Some(how) => {
                 let payload = packet.len().saturating_sub(usize::from(how.header_len));
                 offload::segments(payload, how.size)
             }
-            None if ip.dont_fragment => return 0,
+            None if ip.fragmenting.sets_df() => return 0,
             None => 1,
         };
-        self.idents.take(src, dst, count as u32) as u16
+        self.idents.take_v4(now, src, dst, count as u32)
     }
 
     /// A packet to this host itself: nobody needs to sum it, and TCP is not cut.
@@ -339,8 +380,8 @@ impl Net {
     /// IPv4 packets have an identification already; IPv6 ones get it when they are cut.
     fn fragment_ident(&mut self, packet: &Packet) -> u32 {
         let bytes = packet.linear();
-        if let Ok((header, _)) = ipv6::Header::parse_quoted(bytes) {
-            return self.idents.take(header.src.into(), header.dst.into(), 1);
+        if ipv6::Header::parse_quoted(bytes).is_ok() {
+            return self.idents.take_v6();
         }
         bytes.get(4..6).map_or(0, |ident| u32::from(u16::from_be_bytes([ident[0], ident[1]])))
     }
@@ -378,7 +419,7 @@ impl Net {
         data: &Payload<'_>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let EchoOut { src, dst, reply, ident, seq, ttl, tos } = *echo;
+        let EchoOut { src, dst, reply, ident, seq, ttl, tos, fragmenting } = *echo;
         let mut packet = pool.take(icmpv4::HEADER_LEN + data.len() as usize);
         let bytes =
             packet.push_back(icmpv4::HEADER_LEN + data.len() as usize).expect("taken with room");
@@ -402,7 +443,7 @@ impl Net {
                 IpProtocol::ICMPV6
             }
         };
-        let ip = Ip { protocol: protocol.0, ttl, tos, dont_fragment: false, flow_label: 0 };
+        let ip = Ip { protocol: protocol.0, ttl, tos, fragmenting, flow_label: 0 };
         self.send(now, route, src, dst, ip, packet, Some(ICMP_CHECKSUM_OFFSET), pool)
     }
 

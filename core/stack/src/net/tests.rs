@@ -60,6 +60,7 @@ impl Host {
             addresses: addresses.iter().map(|a| prefix(a)).collect(),
             slaac: false,
             any_address: false,
+            kernel_cuts: false,
         };
         change(&mut config);
         assert_eq!(net.add_interface(now, config), ETH);
@@ -128,7 +129,8 @@ impl Host {
         packet: Packet,
         checksum_at: u16,
     ) -> Result<(), SendError> {
-        let ip = Ip { protocol: protocol.0, ttl: None, tos: 0, dont_fragment, flow_label: 0 };
+        let fragmenting = if dont_fragment { Fragmenting::Never } else { Fragmenting::Anywhere };
+        let ip = Ip { protocol: protocol.0, ttl: None, tos: 0, fragmenting, flow_label: 0 };
         let (now, dst) = (self.now, route.next_hop);
         self.net.send(now, route, route.src, dst, ip, packet, Some(checksum_at), &mut self.pool)
     }
@@ -349,7 +351,7 @@ fn a_neighbour_that_does_not_answer_is_reported_for_each_packet() {
     assert_eq!(a.drops(DropReason::NeighborUnreachable), 5);
     let errors: Vec<_> = std::iter::from_fn(|| a.net.take_error()).collect();
     assert_eq!(errors.len(), 5);
-    assert_eq!(errors[0].kind, IcmpErrorKind::Unreachable(Unreachable::Host));
+    assert_eq!((errors[0].message, errors[0].too_big), ((3, 1), None));
     assert_eq!(
         (errors[0].dst, errors[0].src_port, errors[0].dst_port),
         (ip("10.0.0.77"), 1000, 2000)
@@ -495,7 +497,7 @@ fn a_device_that_can_gets_the_whole_packet_with_offsets_from_its_first_byte() {
 #[test]
 fn segments_shrink_to_a_path_mtu_but_datagrams_do_not() {
     let (mut a, _) = pair(NONE);
-    a.net.set_path_mtu(a.now, ip("10.0.0.2"), 1000);
+    a.net.set_path_mtu(a.now, ip("10.0.0.2"), None, 1000);
     let route = a.net.route(a.now, None, ip("10.0.0.2"), None).unwrap();
     assert_eq!(route.mtu, 1000);
     let packet = tcp_packet(&mut a.pool, &pattern(3000), 1460, 3000, Protocol::Tcp4);
@@ -572,6 +574,7 @@ fn pings_are_answered() {
             seq: 9,
             ttl: None,
             tos: 0,
+            fragmenting: Fragmenting::Anywhere,
         };
         for len in [0, 56, 4000] {
             let data = pattern(len);
@@ -604,6 +607,7 @@ fn an_any_address_interface_takes_everything_and_leaves_pings_to_its_owner() {
         seq: 9,
         ttl: None,
         tos: 0,
+        fragmenting: Fragmenting::Anywhere,
     };
     a.net.send_echo(a.now, &route, &echo, &payload, &mut a.pool).unwrap();
     let (_, received) = exchange(&mut a, &mut b);
@@ -638,9 +642,11 @@ fn an_any_address_interface_takes_everything_and_leaves_pings_to_its_owner() {
 #[test]
 fn an_undeliverable_datagram_is_reported_with_its_ports() {
     for (to, from) in [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")] {
-        for (why, len) in
-            [(Unreachable::Port, 10), (Unreachable::Host, 1400), (Unreachable::AdminProhibited, 3)]
-        {
+        for (why, len, codes) in [
+            (Unreachable::Port, 10, [3, 4]),
+            (Unreachable::Host, 1400, [1, 3]),
+            (Unreachable::AdminProhibited, 3, [13, 1]),
+        ] {
             let (mut a, mut b) = pair(NONE);
             a.send_udp(to, len).unwrap();
             let (_, received) = exchange(&mut a, &mut b);
@@ -650,7 +656,8 @@ fn an_undeliverable_datagram_is_reported_with_its_ports() {
             assert!(b.net.output(ETH)[0].len() <= 14 + limit);
             let (received, _) = exchange(&mut a, &mut b);
             let Received::IcmpError(error) = only(received) else { panic!("not an error") };
-            assert_eq!(error.kind, IcmpErrorKind::Unreachable(why));
+            let message = if ip(to).is_ipv4() { (3, codes[0]) } else { (1, codes[1]) };
+            assert_eq!((error.message, error.too_big), (message, None), "{why:?}");
             assert_eq!((error.src, error.dst, error.from), (ip(from), ip(to), ip(to)));
             assert_eq!((error.protocol, error.src_port, error.dst_port), (17, 1000, 2000));
         }
@@ -729,14 +736,15 @@ fn too_big_is_told_with_its_size_and_believed_when_the_transport_says_so() {
     let packet = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::ICMP, &message);
     let received = a.receive(&frame(MAC_A, MAC_B, EtherType::IPV4, &packet));
     let Some(Received::IcmpError(error)) = received else { panic!("not an error") };
-    assert_eq!(error.kind, IcmpErrorKind::TooBig { mtu: 1400 });
+    assert_eq!(error.too_big, Some(1400));
     assert_eq!(error.tcp_seq.map(|seq| seq.0), Some(9));
     assert_eq!(error.dst, ip("8.8.8.8"));
 
-    let before = a.net.route_generation();
+    let (routes, mtus) = (a.net.route_generation(), a.net.path_mtu_generation());
     assert_eq!(a.net.path_mtu(a.now, ip("8.8.8.8")), 1500);
-    a.net.set_path_mtu(a.now, ip("8.8.8.8"), 1400);
-    assert!(a.net.route_generation() > before);
+    a.net.set_path_mtu(a.now, ip("8.8.8.8"), None, 1400);
+    assert!(a.net.path_mtu_generation() > mtus);
+    assert_eq!(a.net.route_generation(), routes, "no connection has to look up its route again");
     assert_eq!(a.net.path_mtu(a.now, ip("8.8.8.8")), 1400);
     a.pass(limits::PATH_MTU_TIME);
     assert_eq!(a.net.path_mtu(a.now, ip("8.8.8.8")), 1500);
@@ -862,6 +870,7 @@ fn an_address_of_another_interface_is_no_source_either() {
         addresses: vec![prefix("192.0.2.1/24"), prefix("2001:db8::1/64")],
         slaac: false,
         any_address: false,
+        kernel_cuts: false,
     };
     a.net.add_interface(a.now, second);
     a.pass(Duration::from_secs(5));
@@ -886,6 +895,64 @@ fn a_bad_extension_header_is_reported() {
     assert_eq!(a.net.counters.icmp_errors_sent, 1);
 }
 
+/// Behind headers that are refused, too: who reports a problem about a problem never ends.
+#[test]
+fn no_problem_is_reported_about_an_icmpv6_error() {
+    let mut a = Host::a();
+    // A destination option that has to be understood, then the upper layer.
+    for (upper, kind, reported) in [
+        (IpProtocol::UDP, 0, true),
+        (IpProtocol::ICMPV6, 128, true),
+        (IpProtocol::ICMPV6, 1, false),
+        (IpProtocol::ICMPV6, 4, false),
+        (IpProtocol::ICMPV6, ndp::REDIRECT, false),
+    ] {
+        let payload = [upper.0, 0, 0x80, 4, 0, 0, 0, 0, kind, 0, 0, 0, 0, 0, 0, 0];
+        let packet =
+            ipv6_packet("fd00::2", "fd00::1", IpProtocol::DESTINATION_OPTIONS, 64, &payload);
+        let before = a.net.counters.icmp_errors_sent;
+        let reason = a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
+        assert_eq!(reason, Some(DropReason::IpMalformed));
+        let sent = a.net.counters.icmp_errors_sent - before;
+        assert_eq!(sent, u64::from(reported), "{upper:?} {kind}");
+    }
+}
+
+#[test]
+fn a_malformed_ipv4_option_is_reported_where_it_begins() {
+    let (mut a, _) = pair(NONE);
+    let mut packet = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::UDP, &[0; 8]);
+    // No operation, then a timestamp option that runs past the end.
+    packet.splice(20..20, [1, 68, 40, 5]);
+    packet[0] = 0x46;
+    packet[2..4].copy_from_slice(&32u16.to_be_bytes());
+    packet[10..12].fill(0);
+    let sum = towpath_wire::checksum::finish(towpath_wire::checksum::sum(&packet[..24], 0));
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    let reason = a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV4, &packet));
+    assert_eq!(reason, Some(DropReason::IpMalformed));
+    assert_eq!(a.net.counters.icmp_errors_sent, 1);
+    let problem = only(a.sent());
+    assert_eq!((&problem[34..36], problem[38]), (&[12, 0][..], 21), "type, code, pointer");
+}
+
+/// Nobody has it as his own (RFC 1122 §3.2.1.3): who looks for an address sends to all.
+#[test]
+fn the_unspecified_address_sends_to_nobody_in_particular() {
+    let mut a = Host::a();
+    for (dst, mac, taken) in [
+        ("10.0.0.1", MAC_A, false),
+        ("10.0.0.255", MacAddr::BROADCAST, false),
+        ("255.255.255.255", MacAddr::BROADCAST, true),
+    ] {
+        let packet = ipv4_packet("0.0.0.0", dst, IpProtocol::UDP, &[0; 8]);
+        let frame = frame(mac, MAC_B, EtherType::IPV4, &packet);
+        assert_eq!(a.receive(&frame).is_some(), taken, "{dst}");
+        let refused = a.net.take_dropped().map(|dropped| dropped.reason);
+        assert_eq!(refused, (!taken).then_some(DropReason::Martian), "{dst}");
+    }
+}
+
 #[test]
 fn a_datagram_whose_rest_does_not_come_is_reported_to_its_sender() {
     for (to, time) in
@@ -902,7 +969,7 @@ fn a_datagram_whose_rest_does_not_come_is_reported_to_its_sender() {
         let Some(Received::IcmpError(error)) = received.into_iter().next() else {
             panic!("not an error")
         };
-        assert_eq!(error.kind, IcmpErrorKind::ReassemblyExceeded);
+        assert_eq!(error.message, if ip(to).is_ipv4() { (11, 1) } else { (3, 1) });
         assert_eq!((error.src_port, error.dst_port), (1000, 2000));
     }
 }
@@ -1472,7 +1539,7 @@ fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
                 assert!(echo.data_offset + echo.data_len <= echo.local.packet.linear().len());
             }
             Some(Received::IcmpError(error)) => {
-                host.net.set_path_mtu(host.now, error.dst, 1);
+                host.net.set_path_mtu(host.now, error.dst, None, 1);
             }
             None => {}
         }

@@ -50,6 +50,8 @@ pub struct NetCounters {
     pub icmp_errors_sent: u64,
     /// ICMP errors not sent because of the rate limit.
     pub icmp_errors_limited: u64,
+    /// ICMP errors not sent because one host, or link, had its share.
+    pub icmp_errors_limited_host: u64,
     /// ICMP errors received about packets of ours.
     pub icmp_errors_received: u64,
     /// Echo requests answered.
@@ -93,6 +95,7 @@ impl NetCounters {
             fragments_too_many,
             icmp_errors_sent,
             icmp_errors_limited,
+            icmp_errors_limited_host,
             icmp_errors_received,
             echoes_answered,
             solicits_sent,
@@ -120,6 +123,7 @@ impl NetCounters {
             ("fragments_too_many", fragments_too_many),
             ("icmp_errors_sent", icmp_errors_sent),
             ("icmp_errors_limited", icmp_errors_limited),
+            ("icmp_errors_limited_host", icmp_errors_limited_host),
             ("icmp_errors_received", icmp_errors_received),
             ("echoes_answered", echoes_answered),
             ("solicits_sent", solicits_sent),

@@ -7,8 +7,8 @@ use towpath_ring::Payload;
 
 use super::world::{LinkConfig, Node, World};
 use crate::{
-    BindError, BindOptions, ConnectError, DatagramOut, DropReason, Family, IfaceId, OptionError,
-    SendError, SocketError, SocketEvent, SocketId, SocketKind, SocketOption,
+    BindError, BindOptions, ConnectError, DatagramOut, DropReason, Family, IfaceId, MtuDiscovery,
+    OptionError, SendError, SocketError, SocketEvent, SocketId, SocketKind, SocketOption,
 };
 
 fn bound(node: &mut Node, addr: &str) -> (SocketId, u32) {
@@ -157,7 +157,7 @@ fn long_datagrams_are_fragmented_or_refused() {
         send(&mut w.a, id, Some(to), &bytes).unwrap();
         w.run(10);
         assert!(received(&mut w.b, user) == std::slice::from_ref(&bytes));
-        w.a.stack.set_option(id, SocketOption::DontFragment(true)).unwrap();
+        w.a.stack.set_option(id, SocketOption::MtuDiscover(MtuDiscovery::Do)).unwrap();
         assert_eq!(send(&mut w.a, id, Some(to), &bytes), Err(SendError::TooLong));
         assert_eq!(send(&mut w.a, id, Some(to), &vec![0; 65_508]), Err(SendError::TooLong));
     }

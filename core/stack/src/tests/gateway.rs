@@ -196,6 +196,7 @@ fn datagrams_and_echoes_of_strangers() {
         seq: echo.seq,
         ttl: Some(33),
         tos: echo.tos,
+        fragmenting: crate::net::Fragmenting::Anywhere,
     };
     let data = Payload::new(&data, Default::default());
     w.b.stack.send_echo_from(w.b.now, &reply, &data, &mut w.b.pool).unwrap();

@@ -42,6 +42,7 @@ fn segments_without_a_connection_leave_as_the_listener_says() {
             SocketOption::Ttl(NonZeroU8::new(255)),
             SocketOption::UnicastHops(Some(255)),
             SocketOption::Tos(0xb8),
+            SocketOption::TrafficClass(0xb8),
             SocketOption::MaxSegment(1000),
         ] {
             w.b.stack.set_option(listener, option).unwrap();
@@ -90,6 +91,7 @@ fn a_syn_ack_leaves_by_the_listeners_device() {
             addresses: vec!["10.1.0.2/24".parse().unwrap()],
             slaac: false,
             any_address: false,
+            kernel_cuts: false,
         };
         let other = w.b.stack.net.add_interface(now, config);
         w.b.stack.net.add_route("11.0.0.0/8".parse().unwrap(), None, other, 1);

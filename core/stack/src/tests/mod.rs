@@ -1,6 +1,7 @@
 //! The stack as its owner sees it: two hosts, a link, virtual time.
 
 mod datagram;
+mod errors;
 mod gateway;
 mod listen;
 mod robust;

@@ -83,6 +83,49 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// The peer of an established connection may send what it likes: it harms this connection at most. Other
+    /// connections go on, and nothing is left when the programs have ended.
+    #[test]
+    fn a_hostile_peer_harms_itself(
+        picks in prop::collection::vec((any::<prop::sample::Index>(), prop::collection::vec((24usize..120, any::<u8>()), 1..8), any::<bool>()), 1..40),
+    ) {
+        let (mut w, hostile, theirs, _) = established(LinkType::Ip);
+        let (listener, _) = w.b.listen("[::]:81", 8);
+        let (client, server) = w.connected(listener, "10.0.0.2:81");
+        w.take_seen();
+        w.a.write(&hostile, &[5; 3000]);
+        w.b.write(&theirs, &[6; 3000]);
+        w.run(5);
+        let from_peer = |packet: &Vec<u8>| packet[12..16] == [10, 0, 0, 1];
+        let seen: Vec<_> = w.take_seen().into_iter().filter(from_peer).collect();
+        for (pick, changes, lets_time_pass) in picks {
+            let mut bytes = pick.get(&seen).clone();
+            // Everything behind the ports: numbers, flags, window, options, payload.
+            for (place, value) in changes {
+                if let Some(byte) = bytes.get_mut(place) {
+                    *byte = value;
+                }
+            }
+            fix_checksums(&mut bytes);
+            w.inject(&bytes);
+            if lets_time_pass {
+                w.run(5);
+            }
+        }
+        w.run(10);
+        still_works(&mut w, &client, &server);
+        for (node, ids) in [(&mut w.a, [hostile.id, client.id]), (&mut w.b, [theirs.id, server.id])] {
+            ids.into_iter().for_each(|id| node.abort(id));
+        }
+        w.run(100);
+        let usage = w.b.stack.usage();
+        prop_assert_eq!((usage.flows, usage.timers, usage.orphans), (0, 0, 0));
+    }
+}
+
 /// A buffer that shows less than it says is a fault of ours: loud where it is looked for, and in a
 /// release build no segment goes out with other bytes than its numbers say.
 #[test]
@@ -115,4 +158,86 @@ fn fix_checksums(packet: &mut [u8]) {
     packet[36..38].fill(0);
     let sum = checksum::finish(checksum::sum(&packet[20..20 + usize::from(len)], pseudo));
     packet[36..38].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// A connection's segment with a change, and what becomes of it.
+#[test]
+fn each_reason_for_a_dropped_segment_is_counted() {
+    use towpath_wire::tcp::{self, Flags, Timestamps};
+    type Change = fn(&mut tcp::Header);
+    let cases: [(Change, DropReason); 7] = [
+        (|header| header.seq += 1 << 30, DropReason::TcpOutOfWindow),
+        (|header| header.ack += 1 << 30, DropReason::TcpBadAck),
+        (|header| header.flags = Flags::PSH, DropReason::TcpNoAck),
+        (|header| header.flags |= Flags::SYN, DropReason::TcpSynInWindow),
+        (
+            |header| {
+                header.seq += 1;
+                header.flags = Flags::RST;
+            },
+            DropReason::TcpResetInWindow,
+        ),
+        (|header| header.options.timestamps = None, DropReason::TcpTimestampMissing),
+        (
+            |header| header.options.timestamps = Some(Timestamps { value: 0, echo: 0 }),
+            DropReason::TcpPaws,
+        ),
+    ];
+    for (change, reason) in cases {
+        let (mut w, client, server, _) = established(LinkType::Ip);
+        w.a.write(&client, b"ten bytes!");
+        w.a.turn();
+        let mut bytes = w.take_seen().swap_remove(0);
+        w.run(50);
+        w.b.read(&server);
+        // The next of them, which has not been sent.
+        let mut header = tcp::Header::parse(&bytes[20..]).unwrap();
+        header.seq += 10;
+        change(&mut header);
+        let payload = bytes.split_off(20 + usize::from(header.header_len));
+        bytes.resize(20 + header.emitted_len(), 0);
+        header.emit(&mut bytes[20..]);
+        bytes.extend(payload);
+        let len = bytes.len() as u16;
+        bytes[2..4].copy_from_slice(&len.to_be_bytes());
+        fix_checksums(&mut bytes);
+        let before = w.b.stack.net.counters.drops.clone();
+        w.inject(&bytes);
+        w.b.turn();
+        let drops = &w.b.stack.net.counters.drops;
+        assert_eq!(drops.of(reason), before.of(reason) + 1, "{reason:?}");
+        assert_eq!(drops.total(), before.total() + 1, "{reason:?}");
+        still_works(&mut w, &client, &server);
+    }
+}
+
+/// Bytes that are dropped from a segment whose ACK is used are lost bytes.
+#[test]
+fn dropped_payload_is_counted() {
+    let (mut w, client, server, _) = established(LinkType::Ip);
+    // More ranges out of order than are remembered.
+    w.a.write(&client, &[1; 60_000]);
+    w.set_loss(1000);
+    w.a.turn();
+    w.set_loss(0);
+    let seen = w.take_seen();
+    let long = seen.iter().find(|packet| packet.len() == 1500).expect("a full segment");
+    for n in 1..400u32 {
+        let mut bytes = long.clone();
+        let seq = u32::from_be_bytes([long[24], long[25], long[26], long[27]]) + 20 * n;
+        bytes[24..28].copy_from_slice(&seq.to_be_bytes());
+        let header_len = usize::from(bytes[32] >> 4) * 4;
+        bytes.truncate(20 + header_len + 10);
+        let len = bytes.len() as u16;
+        bytes[2..4].copy_from_slice(&len.to_be_bytes());
+        fix_checksums(&mut bytes);
+        w.inject(&bytes);
+        w.b.turn();
+    }
+    assert!(w.b.drops(DropReason::TcpTooManyRanges) > 0);
+    let mut got = 0;
+    w.wait(60_000, "all bytes", |w| {
+        got += w.b.read(&server).len();
+        got == 60_000
+    });
 }

@@ -9,11 +9,13 @@ use super::world::{LinkConfig, Recv, Send, World};
 use crate::flow::{Flow, FlowRef};
 use crate::{BindOptions, DatagramOut, Family, SocketEvent, SocketId, SocketKind, StackConfig};
 
-/// Entries compared and timers moved by b while 100 requests are answered.
+/// Entries compared and moved, in tables and in the wheel, by b so far.
 fn work(w: &mut World) -> u64 {
     let stack = &w.b.stack;
     stack.flows.compared.get()
+        + stack.flows.moved.get()
         + stack.peers.compared.get()
+        + stack.peers.moved.get()
         + stack.tcp_binds.compared.get()
         + stack.udp_binds.compared.get()
         + stack.wheel.operations
@@ -44,9 +46,10 @@ fn request_work(count: u32) -> (u64, u64) {
     w.settle();
     w.set_loss(0);
     let (listener, _) = w.b.listen("0.0.0.0:8080", 128);
-    let (client, server) = w.connected(listener, "10.0.0.2:8080");
     let received = |w: &World| w.b.stack.counters().tcp_received;
+    // With the handshake.
     let (before, packets) = (work(&mut w), received(&w));
+    let (client, server) = w.connected(listener, "10.0.0.2:8080");
     for _ in 0..100 {
         w.a.write(&client, b"request");
         w.wait(500, "request", |w| w.b.host.has(server.user, SocketEvent::Readable));
@@ -68,6 +71,31 @@ fn tcp_work_does_not_grow() {
     assert_eq!(few.1, many.1, "the same packets");
     // A hash of 32 bits collides now and then: one comparison more in a million.
     assert!(more.0 <= few.0 + 5 && many.0 <= few.0 + 5, "{few:?} {more:?} {many:?}");
+}
+
+/// However many timers are due, a turn does as much as its limits say.
+#[test]
+fn no_turn_does_much_more_than_others() {
+    let worst = |count: u32| {
+        let mut w = World::new(LinkConfig::default());
+        w.set_loss(1000);
+        crowd(&mut w, count);
+        w.settle();
+        let end = w.now() + std::time::Duration::from_secs(8);
+        let mut most = 0;
+        while let Some(next) = w.b.stack.next_timeout().filter(|next| *next < end) {
+            w.b.now = next.max(w.b.now);
+            let before = work(&mut w);
+            w.b.turn();
+            most = most.max(work(&mut w) - before);
+        }
+        assert!(w.b.stack.counters().timers_fired > u64::from(count), "all of them came");
+        most
+    };
+    // Each timer is moved five times at most, unlinked, fired and armed again.
+    let limit = 4 * crate::limits::TIMERS_A_TURN as u64;
+    let (few, many) = (worst(20_000), worst(200_000));
+    assert!(few <= limit && many <= limit, "{few}, {many} of {limit}");
 }
 
 #[test]

@@ -134,6 +134,41 @@ fn a_big_window_fills_a_long_path() {
     assert!(took.as_millis() < 1500, "autotuning did not open the window: {took:?}");
 }
 
+/// A device that takes less than the windows allow: connections wait for it, and nothing is lost.
+#[test]
+fn a_slow_device_holds_connections_back() {
+    let mut w = World::new(LinkConfig { rate: 20, ..LinkConfig::default() });
+    w.b.host.capacity = (4 << 20, 4 << 20);
+    let (listener, _) = w.b.listen("0.0.0.0:80", 64);
+    let ends: Vec<_> = (0..8)
+        .map(|_| {
+            let client = w.a.connect_with("10.0.0.2:80", 4 << 20, 4 << 20);
+            w.wait(1000, "accept", |w| !w.b.host.accepted.is_empty());
+            (client, w.b.accept(listener).unwrap())
+        })
+        .collect();
+    let bytes: Vec<u8> = (0..2_000_000u32).map(|n| (n / 7) as u8).collect();
+    for (client, _) in &ends {
+        assert_eq!(w.a.write(client, &bytes), bytes.len());
+    }
+    let mut got = vec![Vec::new(); ends.len()];
+    w.wait(60_000, "all of it", |w| {
+        for ((_, server), got) in ends.iter().zip(&mut got) {
+            got.extend(w.b.read(server));
+        }
+        got.iter().all(|got| got.len() == bytes.len())
+    });
+    assert!(got.iter().all(|got| *got == bytes), "bytes were changed on the way");
+    assert!(w.a.stack.counters().tcp_waits_for_output > 0, "the device kept up");
+    assert_eq!(w.a.drops(DropReason::OutputFull), 0);
+    for (client, server) in ends {
+        w.a.close(client.id);
+        w.b.close(server.id);
+    }
+    w.b.close(listener);
+    w.assert_ends_empty();
+}
+
 #[test]
 fn loopback_within_one_stack() {
     for (listen, connect) in
@@ -695,14 +730,22 @@ fn a_way_that_is_found_anew_has_its_own_mtu() {
     let mut w = World::new(LinkConfig::default());
     let (listener, _) = w.b.listen("0.0.0.0:80", 8);
     let (client, server) = w.connected(listener, "10.0.0.2:80");
-    // Bound to a device, the connection forgets its way, of which nobody knows what the new one carries.
-    let now = w.a.now;
-    w.a.stack.net.set_path_mtu(now, "10.0.0.2".parse().unwrap(), 1000);
-    w.a.stack.set_option(client.id, SocketOption::Device(Some(IfaceId(1)))).unwrap();
-    w.a.write(&client, &[7; 1400]);
+    w.run(100);
+    w.keep_seen();
+    w.b.write(&server, &[3; 5000]);
+    w.b.turn();
+    let full = w.take_seen().into_iter().find(|packet| packet.len() == 1500).expect("a segment");
+    w.inject(&too_big(&full, 1000));
+    w.run(100);
+    assert_eq!(w.b.info(server.id).unwrap().mtu, Some(1000));
+    w.take_seen();
+    // Bound to a device, the connection forgets its way and what routers said about it.
+    w.b.stack.set_option(server.id, SocketOption::Device(Some(IfaceId(1)))).unwrap();
+    w.b.write(&server, &[7; 5000]);
     w.run(2000);
-    assert_eq!(w.b.read(&server).len(), 1400);
-    assert_eq!(w.a.drops(DropReason::TooBig), 0);
+    assert_eq!(w.a.read(&client).len(), 10_000);
+    assert_eq!(w.take_seen().iter().map(Vec::len).max(), Some(1500));
+    assert_eq!(w.b.drops(DropReason::TooBig), 0);
 }
 
 #[test]

@@ -14,8 +14,9 @@ use towpath_wire::MacAddr;
 
 use crate::net::InterfaceConfig;
 use crate::{
-    BindOptions, Budget, DatagramMeta, EchoMeta, Family, Host, IfaceId, Instant, Linger, PendingId,
-    SocketEvent, SocketId, SocketInfo, SocketKind, SocketState, Stack, StackConfig, Usage,
+    BindOptions, Budget, DatagramError, DatagramMeta, EchoMeta, Family, Host, IfaceId, Instant,
+    Linger, PendingId, SocketEvent, SocketId, SocketInfo, SocketKind, SocketState, Stack,
+    StackConfig, Usage,
 };
 
 pub const MS: u64 = 1_000_000;
@@ -210,6 +211,7 @@ pub struct Programs {
     pub events: Vec<(u32, SocketEvent)>,
     pub accepted: VecDeque<Conn>,
     pub datagrams: Vec<(u32, DatagramMeta, Vec<u8>)>,
+    pub reports: Vec<DatagramError>,
     pub syns: Vec<(PendingId, SocketAddr, SocketAddr)>,
     pub strays: Vec<(DatagramMeta, Vec<u8>)>,
     pub echoes: Vec<(EchoMeta, Vec<u8>)>,
@@ -299,6 +301,10 @@ impl Host for Programs {
         self.echoes.push((*meta, bytes_of(payload)));
     }
 
+    fn datagram_error(&mut self, _user: u32, error: DatagramError) {
+        self.reports.push(error);
+    }
+
     fn event(&mut self, user: u32, event: SocketEvent) {
         self.events.push((user, event));
     }
@@ -313,12 +319,21 @@ pub struct LinkConfig {
     pub loss: u64,
     /// Longest frame without link header.
     pub mtu: usize,
+    /// Most packets that it takes in a millisecond, each way.
+    pub rate: usize,
     pub offloads: Offloads,
 }
 
 impl Default for LinkConfig {
     fn default() -> Self {
-        Self { link: LinkType::Ip, delay_ns: MS, loss: 0, mtu: 1500, offloads: Offloads::default() }
+        Self {
+            link: LinkType::Ip,
+            delay_ns: MS,
+            loss: 0,
+            mtu: 1500,
+            rate: usize::MAX,
+            offloads: Offloads::default(),
+        }
     }
 }
 
@@ -330,6 +345,8 @@ struct Wire {
     dice: Dice,
     seen: Vec<Vec<u8>>,
     keep_seen: bool,
+    /// The millisecond in which packets were last taken from each end, and how many.
+    taken: [(u64, usize); 2],
 }
 
 /// One end of a link.
@@ -355,7 +372,13 @@ impl Port for LinkEnd {
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
         let mut wire = self.wire.borrow_mut();
         let mut n = 0;
-        for mut packet in batch.drain(..) {
+        let (last, taken) = &mut wire.taken[self.end];
+        if *last != now_ns / MS {
+            (*last, *taken) = (now_ns / MS, 0);
+        }
+        let room = (wire.config.rate - wire.taken[self.end].1).min(batch.len());
+        wire.taken[self.end].1 += room;
+        for mut packet in batch.drain(..room) {
             n += 1;
             packet.linearize(pool);
             let header = if wire.config.link == LinkType::Ethernet { 14 } else { 0 };
@@ -391,7 +414,11 @@ impl Port for LinkEnd {
     }
 
     fn next_timeout_ns(&self) -> Option<u64> {
-        self.wire.borrow().queues[self.end].front().map(|(at, _)| *at)
+        let wire = self.wire.borrow();
+        let arrival = wire.queues[self.end].front().map(|(at, _)| *at);
+        let (last, taken) = wire.taken[self.end];
+        let again = (taken >= wire.config.rate).then_some((last + 1) * MS);
+        arrival.into_iter().chain(again).min()
     }
 }
 
@@ -505,6 +532,7 @@ impl Node {
         assert_eq!(stack.usage(), Usage::default());
         assert_eq!(stack.handshakes.promised.len(), 0);
         assert!(stack.dirty.is_empty() && stack.untold.is_empty());
+        assert!(stack.output_lines.iter().all(|line| line.is_empty()));
     }
 
     fn next_timeout(&self) -> Option<u64> {
@@ -533,6 +561,7 @@ impl World {
             dice: Dice(88172645463325252),
             seen: Vec::new(),
             keep_seen: false,
+            taken: [(0, 0); 2],
         };
         let wire = Rc::new(RefCell::new(wire));
         let mut nodes = [Node::new(config.clone(), 1), Node::new(config, 2)];
@@ -551,6 +580,7 @@ impl World {
                 addresses,
                 slaac: false,
                 any_address: any_address && end == 1,
+                kernel_cuts: false,
             };
             let now = node.now;
             let iface = node.stack.net.add_interface(now, interface);

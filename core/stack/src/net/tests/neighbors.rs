@@ -50,6 +50,7 @@ fn every_interface_answers_for_all_ipv4_addresses_of_the_host() {
         addresses: vec![prefix("192.0.2.1/24")],
         slaac: false,
         any_address: false,
+        kernel_cuts: false,
     };
     a.net.add_interface(a.now, second);
     let question = |target| arp_frame(arp::Op::Request, ("10.0.0.2", MAC_B), target);

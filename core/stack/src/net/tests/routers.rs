@@ -40,8 +40,13 @@ fn hop(host: &Host, to: &str) -> IpAddr {
 fn send_through(host: &mut Host, to: &str) {
     let route = host.net.route(host.now, None, ip(to), None).unwrap();
     let packet = udp_packet(&mut host.pool, 1);
-    let out =
-        Ip { protocol: IpProtocol::UDP.0, ttl: None, tos: 0, dont_fragment: false, flow_label: 0 };
+    let out = Ip {
+        protocol: IpProtocol::UDP.0,
+        ttl: None,
+        tos: 0,
+        fragmenting: Fragmenting::Anywhere,
+        flow_label: 0,
+    };
     let (now, pool) = (host.now, &mut host.pool);
     host.net.send(now, &route, route.src, ip(to), out, packet, Some(6), pool).unwrap();
 }

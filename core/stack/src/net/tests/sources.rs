@@ -57,6 +57,7 @@ fn the_source_says_where_datagrams_to_everybody_go() {
         addresses: vec![prefix("192.0.2.1/24")],
         slaac: false,
         any_address: false,
+        kernel_cuts: false,
     };
     a.net.add_interface(a.now, second);
     let out = |src: &str, dst: &str| {
