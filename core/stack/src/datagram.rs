@@ -7,7 +7,7 @@ use towpath_ring::Payload;
 use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, udp};
 
-use crate::active::{Table, canonical, loopback_if_unspecified, on_device, scope_of};
+use crate::active::{canonical, loopback_if_unspecified, on_device, scope_of};
 use crate::error::{ConnectError, SendError};
 use crate::flow::{Flow, FlowRef};
 use crate::host::{
@@ -15,6 +15,7 @@ use crate::host::{
 };
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
 use crate::net::{self, EchoOut, IfaceId, Ip, Route};
+use crate::port::Table;
 use crate::socket::{Bound, CachedRoute, Datagram, HopLimits, Kind, Membership};
 use crate::stack::Stack;
 

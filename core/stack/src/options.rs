@@ -10,9 +10,9 @@ use crate::error::OptionError;
 use crate::host::{Host, SocketId};
 use towpath_wire::addr;
 
-use crate::active::Table;
 use crate::limits::{MEMBERSHIPS_MAX, SOURCES_MAX};
 use crate::net::IfaceId;
+use crate::port::Table;
 use crate::socket::{Datagram, Kind, Membership, PacketSettings};
 use crate::stack::Stack;
 
