@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Release;
 
 use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
 use towpath_shm::control::{LOCAL_REPORT, Reply};
-use towpath_shm::layout::{DatagramHeader, Plain, event, flags};
+use towpath_shm::layout::{DatagramHeader, Plain, RawAddr, event, flags};
 use towpath_stack::net::IfaceId;
 use towpath_stack::{DatagramOut, SendError, SocketError, SocketId};
 use towpath_tcp::Instant;
@@ -170,13 +170,14 @@ impl Engine {
         }
     }
 
-    /// Where the socket is bound now, if it is.
+    /// Where the socket is bound now, if it is. It may have an address and no port.
     pub(crate) fn publish_local(&mut self, now: Instant, slot: u32, id: SocketId) {
+        let Some(entry) = self.host.slots.get(slot) else { return };
         let local = self.stack.info(now, id).and_then(|info| info.local);
-        if let (Some(local), Some(entry)) = (local, self.host.slots.get(slot)) {
-            self.host.slots.shared(slot).local.store(&present(entry.family, local));
-            self.host.slots.set_flags(slot, flags::BOUND, 0);
-        }
+        let local = local.map_or(RawAddr::default(), |local| present(entry.family, local));
+        self.host.slots.shared(slot).local.store(&local);
+        let (set, clear) = if local.port == 0 { (0, flags::BOUND) } else { (flags::BOUND, 0) };
+        self.host.slots.set_flags(slot, set, clear);
     }
 }
 

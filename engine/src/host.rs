@@ -1,7 +1,7 @@
 //! What the stack tells and asks: its sockets are the slots of programs.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
@@ -24,6 +24,9 @@ const ERRORS_MAX: usize = 64;
 
 /// When a connection that waited found no memory for its place in the accept queue.
 const DEFERRAL_RETRY: Duration = Duration::from_millis(100);
+
+const ANY_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const ANY_V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 /// A slot in the sweep's queue, where its transmit FIFO was when the sweep last looked, and since when.
 #[derive(Debug, Clone, Copy)]
@@ -120,8 +123,22 @@ impl Host {
                 SocketError::Reset if half_closed => EPIPE,
                 error => Errno::from(error).0,
             };
+            if seen & flags::CONNECTING != 0 {
+                self.forget_chosen_address(slot);
+            }
             self.slots.fail(slot, errno);
         }
+    }
+
+    /// A connect failed: as on Linux getsockname(2) tells no more from where it went, except what a bind
+    /// named; and of a port that was chosen the number.
+    fn forget_chosen_address(&mut self, slot: u32) {
+        let Some(entry) = self.slots.get(slot) else { return };
+        let any = if entry.family == AF_INET6 { ANY_V6 } else { ANY_V4 };
+        let shared = self.slots.shared(slot);
+        let ip = entry.rare().bound.unwrap_or(any);
+        let named = SocketAddr::new(ip, shared.local.load().port);
+        shared.local.store(&present(entry.family, named));
     }
 
     fn on_closed(&mut self, slot: u32) {

@@ -95,8 +95,13 @@ impl Engine {
             }
             setting::RCVBUF => return self.set_recv_capacity(slot, clamp(value)),
             setting::SNDBUF => return self.set_send_capacity(slot, clamp(value)),
-            // Read from the slot when they matter: at bind and at close.
-            setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY | setting::LINGER => return,
+            setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY => {
+                let free_bind =
+                    self.host.slots.get(slot).is_some_and(|entry| entry.rare().free_bind);
+                SocketOption::Binding(bind_options(shared, free_bind))
+            }
+            // Read from the slot when it matters: at close.
+            setting::LINGER => return,
             setting::SYNCNT => {
                 let retries = value.clamp(1, 127) as u8;
                 if let Some(entry) = self.host.slots.get_mut(slot) {
@@ -149,6 +154,8 @@ impl Engine {
     ) {
         let shared = self.host.slots.shared(slot);
         let words = [
+            // Tells of SO_REUSEPORT and IPV6_V6ONLY, too.
+            (setting::REUSEADDR, 1),
             (setting::NODELAY, u32::from(has_bit(shared, option_bit::NODELAY))),
             (setting::KEEPALIVE, u32::from(has_bit(shared, option_bit::KEEPALIVE))),
             (setting::USER_TIMEOUT, shared.user_timeout_ms.load(Relaxed)),

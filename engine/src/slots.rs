@@ -3,7 +3,7 @@
 //! What lies in the shared [`Slot`] is for programs to read; the engine decides by what is here.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -88,8 +88,8 @@ pub(crate) struct Rare {
     pub defer_accept_s: u32,
     /// An accepted connection that waits for its first bytes, until then.
     pub deferred: Option<Instant>,
-    /// What the program bound it to.
-    pub bound: Option<SocketAddr>,
+    /// The address that the program bound it to, if it named one.
+    pub bound: Option<IpAddr>,
     /// TCP_CONGESTION, if it was set.
     pub congestion: Option<CongestionKind>,
 }

@@ -9,7 +9,7 @@ use towpath_shm::layout::{DatagramHeader, Kind, RawAddr, option_bit};
 use crate::errno::fail;
 use crate::message::Control;
 use crate::report::Report;
-use crate::socket::{Handle, Patience, bind_any};
+use crate::socket::{Handle, Patience, bind_any, peer};
 use crate::{Errno, Result, address, cork, interface};
 
 /// How long a first write on a fresh connection waits for memory to write into, even with
@@ -378,13 +378,10 @@ fn datagram_header(
         Some(RawAddr { port: 0, .. }) if handle.kind() == Kind::Datagram => {
             return fail(libc::EINVAL);
         }
-        Some(addr) if bits & option_bit::V6ONLY != 0 && address::is_mapped(&addr) => {
-            return fail(libc::ENETUNREACH);
-        }
         Some(addr) if bits & option_bit::BROADCAST == 0 && interface::is_broadcast(&addr) => {
             return fail(libc::EACCES);
         }
-        Some(addr) => address::shown(addr, family),
+        Some(addr) => peer(handle.slot, addr)?,
     };
     let named = control.local.family != 0 || control.ifindex != 0;
     if named && !crate::option::may_use_any_address(handle) {

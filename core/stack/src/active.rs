@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_tcp::{Config, Connection, Instant, isn};
 use towpath_wire::addr;
 
-use crate::binds::{BindAddr, Sharing};
 use crate::error::ConnectError;
 use crate::flow::{Flow, FlowRef};
 use crate::host::{Family, Host, SocketId};
@@ -47,7 +46,7 @@ impl<H: Host> Stack<H> {
         if remote_ip.is_multicast() {
             return Err(ConnectError::NetUnreachable);
         }
-        if remote.port() == 0 || !addr::is_unicast(remote_ip) {
+        if !addr::is_unicast(remote_ip) {
             return Err(ConnectError::Invalid);
         }
         let source = bound.as_ref().and_then(Bound::source);
@@ -55,27 +54,30 @@ impl<H: Host> Stack<H> {
         if route.broadcast {
             return Err(ConnectError::NetUnreachable);
         }
+        // Linux sends a SYN, which every host refuses: port 0 is reserved, so that nobody can listen there
+        // (RFC 6335 §6), and segments with it are malformed here.
+        if remote.port() == 0 {
+            return Err(ConnectError::Refused);
+        }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# If an application on a multihomed host does not specify the local IP address when
         //# actively opening a TCP connection, then the TCP implementation MUST ask the IP layer to
         //# select a local IP address before sending the (first) SYN (MUST-44).
         let local = source.unwrap_or(route.src);
-        let local_port = match bound {
+        let held = bound.filter(Bound::has_port);
+        let local_port = match held {
             Some(bound) => bound.port,
             None => self.choose_tcp_port(now, local, SocketAddr::new(remote_ip, remote.port()))?,
         };
         let flow = Flow { local, remote: remote_ip, local_port, remote_port: remote.port() };
         let stream = self.open_stream(now, flow, route, iface, settings, recv, send)?;
-        match bound {
+        let sharing = settings.binding.sharing();
+        match held {
             // The bind stays, but now for the address in use only.
-            Some(_) => {
-                if let Some(holder) = self.tcp_binds.holder_mut(local_port, index) {
-                    holder.addr = BindAddr::Ip(local);
-                }
-            }
-            None => self.tcp_binds.use_port(local_port, local, Sharing::default()),
+            Some(_) => self.tcp_binds.narrow(local_port, index, local),
+            None => self.tcp_binds.use_port(local_port, local, sharing),
         }
-        let uses_port = bound.is_none().then(Sharing::default);
+        let uses_port = held.is_none().then_some(sharing);
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.kind = Kind::Stream(Box::new(Stream { uses_port, ..stream }));
         }

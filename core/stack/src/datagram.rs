@@ -8,14 +8,15 @@ use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, udp};
 
 use crate::active::{canonical, loopback_if_unspecified, on_device, scope_of};
+use crate::binds::Table;
 use crate::error::{ConnectError, SendError};
 use crate::flow::{Flow, FlowRef};
 use crate::host::{
-    DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Family, Host, SocketError, SocketId,
+    BindOptions, DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Family, Host, SocketError,
+    SocketId,
 };
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
 use crate::net::{self, EchoOut, IfaceId, Ip, Route};
-use crate::port::Table;
 use crate::socket::{Bound, CachedRoute, Datagram, HopLimits, Kind, Membership};
 use crate::stack::Stack;
 
@@ -39,6 +40,8 @@ impl Datagram {
             hops: HopLimits::default(),
             tos: 0,
             device: None,
+            // Linux's ping sockets share idents unless they are told not to (INET_PROTOSW_REUSE).
+            binding: BindOptions { reuse_addr: echo, ..BindOptions::default() },
             multicast_ttl: MULTICAST_TTL_DEFAULT,
             multicast_hops: MULTICAST_TTL_DEFAULT,
             multicast_iface: None,
@@ -103,6 +106,8 @@ impl<H: Host> Stack<H> {
         remote: SocketAddr,
     ) -> Result<(), ConnectError> {
         let index = self.index(id).ok_or(ConnectError::Invalid)?;
+        // Before anything else, as on Linux: where the connect fails the socket is bound all the same.
+        self.auto_bind(id).map_err(|_| ConnectError::NoPort)?;
         let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
         let Kind::Datagram(datagram) = &socket.kind else { return Err(ConnectError::Invalid) };
         let (family, bound, echo) =
@@ -120,10 +125,7 @@ impl<H: Host> Stack<H> {
         if route.broadcast && !may_broadcast {
             return Err(ConnectError::Forbidden);
         }
-        if bound.is_none() {
-            self.auto_bind(id, family).map_err(|_| ConnectError::NoPort)?;
-        }
-        self.disconnect(id);
+        self.forget_peer(index);
         let Some(socket) = self.sockets.get_mut(index) else { return Err(ConnectError::Invalid) };
         let (Kind::Datagram(datagram), Some(bound)) =
             (&mut socket.kind, socket.bound.as_deref().copied())
@@ -139,13 +141,23 @@ impl<H: Host> Stack<H> {
         datagram.peer = Some(flow);
         let table = datagram.table();
         self.peers.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
-        self.binds_mut(table).stop_receiving(bound.addr, bound.port, index);
+        let binds = self.binds_mut(table);
+        binds.stop_receiving(bound.addr, bound.port, index);
+        binds.narrow(bound.port, index, flow.local);
         Ok(())
     }
 
-    /// Takes the peer of a datagram socket away; its bind stays.
+    /// Takes the peer of a datagram socket away, and with it, as Linux does, SO_BINDTODEVICE and a port
+    /// that was chosen; what a bind named stays.
     pub fn disconnect(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
+        self.forget_peer(index);
+        // Every datagram socket has it.
+        let _ = self.set_device(index, None);
+        self.free_chosen_port(index);
+    }
+
+    fn forget_peer(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let (Kind::Datagram(datagram), Some(bound)) =
             (&mut socket.kind, socket.bound.as_deref().copied())
@@ -156,7 +168,11 @@ impl<H: Host> Stack<H> {
         let table = datagram.table();
         self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
         let device = datagram.device;
-        self.binds_mut(table).receive(bound.addr, bound.port, index, device);
+        let binds = self.binds_mut(table);
+        if let Some(holder) = binds.holder_mut(bound.port, index) {
+            holder.addr = bound.addr;
+        }
+        binds.receive(bound.addr, bound.port, index, device);
     }
 
     /// Sends one datagram (or with `segment_size` several) now. Binds the socket when it is not.
@@ -178,9 +194,7 @@ impl<H: Host> Stack<H> {
         if payload.len() as usize > DATAGRAM_MAX {
             return Err(SendError::TooLong);
         }
-        if socket.bound.is_none() {
-            self.auto_bind(id, family)?;
-        }
+        self.auto_bind(id)?;
         let target = self.target(now, index, family, out)?;
         if echo {
             return self.send_echo(now, &target, payload, pool);
@@ -270,16 +284,18 @@ impl<H: Host> Stack<H> {
         let bound = socket.bound.as_deref().copied().ok_or(SendError::NoPort)?;
         let Kind::Datagram(datagram) = &mut socket.kind else { return Err(SendError::Invalid) };
         let (remote, remote_port, scope) = match (out.remote, datagram.peer) {
+            (Some(remote), _) if remote.port() == 0 && !datagram.echo => {
+                return Err(SendError::Invalid);
+            }
             (Some(remote), _) => {
                 let remote = canonical(remote, family).ok_or(SendError::Invalid)?;
                 (loopback_if_unspecified(remote.ip()), remote.port(), scope_of(&remote))
             }
+            // Port 0 too: as on Linux whoever connected to it may send there, and hears that it is not
+            // reached.
             (None, Some(peer)) => (peer.remote, peer.remote_port, None),
             (None, None) => return Err(SendError::NotConnected),
         };
-        if remote_port == 0 && !datagram.echo {
-            return Err(SendError::Invalid);
-        }
         let source = out.local.or(datagram.peer.map(|peer| peer.local)).or(bound.source());
         let source = source.filter(|ip| !ip.is_multicast() && !ip.is_unspecified());
         let multicast = remote.is_multicast();

@@ -3,11 +3,10 @@
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Instant, State};
 
-use crate::binds::Holder;
+use crate::binds::{Holder, Table};
 use crate::error::{ListenError, OpenError};
 use crate::flow::FlowRef;
 use crate::host::{Family, Host, Linger, SocketEvent, SocketId, SocketKind};
-use crate::port::Table;
 use crate::socket::{Datagram, Kind, Listener, Socket};
 use crate::stack::Stack;
 
@@ -75,10 +74,8 @@ impl<H: Host> Stack<H> {
             Kind::Fresh(_) => {}
             _ => return Err(ListenError::Invalid),
         }
-        let (family, device) = (socket.family, socket.device());
-        if socket.bound.is_none() {
-            self.auto_bind(id, family).map_err(|_| ListenError::AddrInUse)?;
-        }
+        let device = socket.device();
+        self.auto_bind(id).map_err(|_| ListenError::AddrInUse)?;
         let Some(socket) = self.sockets.get_mut(index) else { return Err(ListenError::Invalid) };
         let (Kind::Fresh(settings), Some(bound)) = (&socket.kind, socket.bound.as_deref().copied())
         else {
@@ -98,9 +95,7 @@ impl<H: Host> Stack<H> {
             return Err(ListenError::AddrInUse);
         }
         socket.kind = Kind::Listener(Box::new(Listener::new(**settings, backlog)));
-        if let Some(holder) = self.tcp_binds.holder_mut(bound.port, index) {
-            holder.listening = true;
-        }
+        self.tcp_binds.set_listening(bound.port, index);
         self.tcp_binds.receive(bound.addr, bound.port, index, device);
         Ok(())
     }

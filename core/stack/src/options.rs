@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAlive};
 
+use crate::binds::Table;
 use crate::error::OptionError;
-use crate::host::{Host, SocketId};
+use crate::host::{BindOptions, Host, SocketId};
 use towpath_wire::addr;
 
 use crate::limits::{MEMBERSHIPS_MAX, SOURCES_MAX};
 use crate::net::IfaceId;
-use crate::port::Table;
 use crate::socket::{Datagram, Kind, Membership, PacketSettings};
 use crate::stack::Stack;
 
-/// One option and its value. Those of binding are in [`crate::BindOptions`].
+/// One option and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketOption {
@@ -60,6 +60,9 @@ pub enum SocketOption {
     MulticastLoop(bool),
     /// IP_RECVERR and IPV6_RECVERR: what comes back is told to [`Host::datagram_error`], all of it.
     RecvErrors(bool),
+    /// SO_REUSEADDR and SO_REUSEPORT, which others meet from now on, and how the socket is bound when it
+    /// connects, sends or listens unbound.
+    Binding(BindOptions),
     /// SO_BINDTODEVICE and SO_BINDTOIFINDEX.
     Device(Option<IfaceId>),
     /// IP_MULTICAST_ALL: also take datagrams to groups that other sockets joined.
@@ -72,6 +75,9 @@ impl<H: Host> Stack<H> {
         let index = self.index(id).ok_or(OptionError::NoSocket)?;
         if let SocketOption::Device(device) = option {
             return self.set_device(index, device);
+        }
+        if let SocketOption::Binding(options) = option {
+            return self.set_binding(index, options);
         }
         let interfaces = self.net.interfaces().len();
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
@@ -96,7 +102,11 @@ impl<H: Host> Stack<H> {
     }
 
     /// The interface need not exist: then nothing comes or goes.
-    fn set_device(&mut self, index: u32, device: Option<IfaceId>) -> Result<(), OptionError> {
+    pub(crate) fn set_device(
+        &mut self,
+        index: u32,
+        device: Option<IfaceId>,
+    ) -> Result<(), OptionError> {
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         let mut receives = None;
         match &mut socket.kind {
@@ -120,15 +130,12 @@ impl<H: Host> Stack<H> {
         }
         let Some(bound) = &socket.bound else { return Ok(()) };
         let (addr, port) = (bound.addr, bound.port);
-        let table = match &socket.kind {
-            Kind::Datagram(datagram) => datagram.table(),
-            _ => Table::Tcp,
-        };
+        let table = socket.kind.table();
         let binds = self.binds_mut(table);
         if let Some(holder) = binds.holder_mut(port, index) {
             holder.device = device;
         }
-        if receives.is_some() {
+        if receives.is_some() && port != 0 {
             binds.stop_receiving(addr, port, index);
             binds.receive(addr, port, index, device);
         }

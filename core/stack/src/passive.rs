@@ -12,7 +12,9 @@ use towpath_wire::addr;
 use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
 use crate::handshake::{HalfOpenFlow, Parent, PendingSyn, Quote};
-use crate::host::{Family, Host, PendingId, Refusal, SocketError, SocketEvent, SocketId};
+use crate::host::{
+    BindOptions, Family, Host, PendingId, Refusal, SocketError, SocketEvent, SocketId,
+};
 use crate::limits;
 use crate::net::{IfaceId, Unreachable};
 use crate::rx::{Incoming, is_opening};
@@ -575,6 +577,7 @@ impl<H: Host> Stack<H> {
             tcp: self.config.tcp,
             packet: PacketSettings { hops: HopLimits::default(), tos: 0, mss_max: 0 },
             device: None,
+            binding: BindOptions::default(),
         }
     }
 

@@ -6,21 +6,13 @@ use towpath_tcp::Instant;
 use towpath_wire::addr;
 
 use crate::active::canonical;
-use crate::binds::{BindAddr, Binds, Holder, Sharing};
-use crate::error::{BindError, ConnectError, SendError};
+use crate::binds::{BindAddr, Binds, Holder, Sharing, Table};
+use crate::error::{BindError, ConnectError, OptionError, SendError};
 use crate::flow::{Flow, FlowRef};
 use crate::host::{BindOptions, Family, Host, SocketId};
 use crate::limits::TIME_WAIT_REUSE_AFTER;
 use crate::socket::{Bound, Kind};
 use crate::stack::Stack;
-
-/// Which table of binds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Table {
-    Tcp,
-    Udp,
-    Echo,
-}
 
 impl<H: Host> Stack<H> {
     /// Gives a socket its local address by Linux's rules; port 0 chooses one. Returns the address.
@@ -34,10 +26,12 @@ impl<H: Host> Stack<H> {
         let socket = self.sockets.get(index).ok_or(BindError::Invalid)?;
         let (table, connected) = match &socket.kind {
             Kind::Fresh(_) => (Table::Tcp, false),
+            // Its connection is over, and a port that it had not named is no longer its own.
+            Kind::Stream(stream) => (Table::Tcp, stream.connection.is_some()),
             Kind::Datagram(datagram) => (datagram.table(), datagram.peer.is_some()),
             _ => return Err(BindError::Invalid),
         };
-        if socket.bound.is_some() || connected || socket.orphan {
+        if socket.has_port() || connected || socket.orphan {
             return Err(BindError::Invalid);
         }
         let device = socket.device();
@@ -48,6 +42,7 @@ impl<H: Host> Stack<H> {
         let bind_addr = self.bind_addr(addr, socket.family, table, &options)?;
         let sharing = options.sharing();
         let holder = Holder { socket: index, addr: bind_addr, sharing, listening: false, device };
+        let is_port_named = addr.port() != 0;
         let port = match addr.port() {
             0 => self.choose_port(table, &holder).ok_or(BindError::AddrInUse)?,
             port => port,
@@ -60,7 +55,7 @@ impl<H: Host> Stack<H> {
         if table != Table::Tcp {
             binds.receive(bind_addr, port, index, device);
         }
-        let bound = Bound { addr: bind_addr, port, options };
+        let bound = Bound { addr: bind_addr, port, is_port_named, options };
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.bound = Some(Box::new(bound));
         }
@@ -92,23 +87,90 @@ impl<H: Host> Stack<H> {
         Err(BindError::AddrNotAvailable)
     }
 
-    /// Gives the address that a stream socket holds to a fresh one that takes its place.
+    /// Gives what a stream socket is bound to, to a fresh one that takes its place. Of a connection or
+    /// listener that ends by it a chosen port does not stay, as on Linux.
     pub fn hand_over(&mut self, from: SocketId, to: SocketId) {
         let (Some(from), Some(to)) = (self.index(from), self.index(to)) else { return };
-        let Some(socket) = self.sockets.get_mut(from) else { return };
-        let Some(bound) = socket.bound.take() else { return };
-        if matches!(socket.kind, Kind::Listener(_)) {
-            self.tcp_binds.stop_receiving(bound.addr, bound.port, from);
+        let Some(socket) = self.sockets.get(from) else { return };
+        let ends = match &socket.kind {
+            Kind::Listener(_) => {
+                if let Some(bound) = socket.bound.as_deref() {
+                    self.tcp_binds.stop_receiving(bound.addr, bound.port, from);
+                }
+                true
+            }
+            Kind::Stream(stream) => stream.connection.is_some(),
+            _ => false,
+        };
+        if ends {
+            self.free_chosen_port(from);
         }
-        // The new hold before the old one goes: the port is never free.
-        let sharing = bound.options.sharing();
-        let holder =
-            Holder { socket: to, addr: bound.addr, sharing, listening: false, device: None };
-        self.tcp_binds.hold(bound.port, holder);
-        self.tcp_binds.release(bound.port, from);
+        let Some(bound) = self.sockets.get_mut(from).and_then(|socket| socket.bound.take()) else {
+            return;
+        };
+        if bound.has_port() {
+            // The new hold before the old one goes: the port is never free.
+            let sharing = bound.options.sharing();
+            let holder =
+                Holder { socket: to, addr: bound.addr, sharing, listening: false, device: None };
+            self.tcp_binds.hold(bound.port, holder);
+            self.tcp_binds.release(bound.port, from);
+        }
         if let Some(socket) = self.sockets.get_mut(to) {
             socket.bound = Some(bound);
         }
+    }
+
+    /// What a socket was connected for is over: a port that the program did not name is free, as on Linux.
+    /// The address stays if that was named.
+    pub(crate) fn free_chosen_port(&mut self, index: u32) {
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        let table = socket.kind.table();
+        let Some(bound) = socket.bound.as_deref_mut().filter(|bound| !bound.is_port_named) else {
+            return;
+        };
+        let (addr, port) = (bound.addr, std::mem::take(&mut bound.port));
+        if !matches!(addr, BindAddr::Ip(_)) {
+            socket.bound = None;
+        }
+        let binds = self.binds_mut(table);
+        if table != Table::Tcp {
+            binds.stop_receiving(addr, port, index);
+        }
+        binds.release(port, index);
+    }
+
+    /// As Linux, which asks what sockets allow when somebody else binds, and not when they were bound.
+    pub(crate) fn set_binding(
+        &mut self,
+        index: u32,
+        options: BindOptions,
+    ) -> Result<(), OptionError> {
+        let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
+        let sharing = options.sharing();
+        match &mut socket.kind {
+            Kind::Fresh(settings) => settings.binding = options,
+            Kind::Listener(listener) => listener.settings.binding = options,
+            Kind::Datagram(datagram) => datagram.binding = options,
+            Kind::Stream(stream) => {
+                if let Some(before) = &mut stream.uses_port {
+                    let before = std::mem::replace(before, sharing);
+                    let Flow { local, local_port, .. } = stream.flow;
+                    self.tcp_binds.use_port(local_port, local, sharing);
+                    self.tcp_binds.unuse_port(local_port, local, before);
+                }
+            }
+            Kind::Promised(_) => return Err(OptionError::NotApplicable),
+        }
+        let table = socket.kind.table();
+        let Some(bound) = socket.bound.as_deref_mut() else { return Ok(()) };
+        bound.options.reuse_addr = options.reuse_addr;
+        bound.options.reuse_port = options.reuse_port;
+        let port = bound.port;
+        if let Some(holder) = self.binds_mut(table).holder_mut(port, index) {
+            holder.sharing = sharing;
+        }
+        Ok(())
     }
 
     /// A port from which the peer can be reached: not held by a bind, and not in use towards it.
@@ -176,13 +238,25 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Binds a datagram socket that sends or connects before it was bound.
-    pub(crate) fn auto_bind(&mut self, id: SocketId, family: Family) -> Result<(), SendError> {
-        let any = match family {
-            Family::V4 => IpAddr::from([0; 4]),
-            Family::V6 => IpAddr::from([0; 16]),
+    /// Binds a socket that sends, connects or listens without a port: to the address that was named, or to
+    /// any.
+    pub(crate) fn auto_bind(&mut self, id: SocketId) -> Result<(), SendError> {
+        let socket = self.index(id).and_then(|index| self.sockets.get(index));
+        let socket = socket.ok_or(SendError::Invalid)?;
+        if socket.has_port() {
+            return Ok(());
+        }
+        let options = match &socket.kind {
+            Kind::Fresh(settings) => settings.binding,
+            Kind::Datagram(datagram) => datagram.binding,
+            _ => return Err(SendError::Invalid),
         };
-        match self.bind(id, SocketAddr::new(any, 0), BindOptions::default()) {
+        let ip = match (socket.bound.as_deref(), socket.family) {
+            (Some(bound), _) => bound.ip(),
+            (None, Family::V4) => IpAddr::from([0; 4]),
+            (None, Family::V6) => IpAddr::from([0; 16]),
+        };
+        match self.bind(id, SocketAddr::new(ip, 0), options) {
             Ok(_) => Ok(()),
             Err(BindError::AddrInUse) => Err(SendError::NoPort),
             Err(_) => Err(SendError::Invalid),

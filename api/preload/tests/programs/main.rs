@@ -2,7 +2,7 @@
 //!
 //! The parent starts an engine and, for each case, this same executable with the library preloaded
 //! and TOWPATH_CONTROL set; the case then runs in the child, which uses std and libc like any
-//! program.
+//! program. Cases that say what Linux does run there too, without the library.
 
 #![allow(clippy::print_stdout)] // For whoever reads the output of the tests.
 
@@ -10,6 +10,7 @@ mod descriptors;
 mod harness;
 
 mod polling;
+mod ports;
 mod processes;
 mod reuse;
 mod signals;
@@ -27,7 +28,8 @@ fn main() -> std::process::ExitCode {
         signals::CASES,
         reuse::CASES,
         descriptors::CASES,
+        ports::CASES,
     ]
     .concat();
-    harness::main(&cases)
+    harness::main(&cases, &[ports::CASES].concat())
 }
