@@ -389,6 +389,10 @@ fn datagram_header(
     }
     let segment_size =
         control.segment_size.unwrap_or_else(|| crate::option::segment_size(handle.socket));
+    if segment_size != 0 && bits & option_bit::NO_CHECK != 0 {
+        // As udp_send_skb: what cuts a datagram makes checksums.
+        return fail(libc::EINVAL);
+    }
     // As they are now: the engine may hear of a later setting before it sends.
     let tos = match control.tos {
         DatagramHeader::DEFAULT => handle.slot.tos.load(Relaxed) as u16,

@@ -22,6 +22,8 @@ use crate::stack::Stack;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
 const ECHO_HEADER_LEN: u32 = 8;
+/// Where the checksum is in the header of UDP.
+const UDP_CHECKSUM_AT: u16 = 6;
 const ECHO_REQUEST_V4: u8 = 8;
 const ECHO_REQUEST_V6: u8 = 128;
 
@@ -48,6 +50,7 @@ impl Datagram {
             multicast_loop: true,
             multicast_all: true,
             broadcast: false,
+            no_checksum: false,
             recv_errors: false,
             dont_fragment: false,
             memberships: Vec::new(),
@@ -94,6 +97,8 @@ struct Target {
     route: Route,
     ip: Ip,
     looped: bool,
+    /// Whether it is to have one. Over IPv6 it always is (RFC 8200 §8.1).
+    checksum: bool,
 }
 
 impl<H: Host> Stack<H> {
@@ -254,7 +259,7 @@ impl<H: Host> Stack<H> {
             remote_port: remote.port(),
         };
         let ip = udp_ip(ttl, tos, false);
-        let target = Target { flow, route, ip, looped: false };
+        let target = Target { flow, route, ip, looped: false, checksum: true };
         self.send_udp(now, &target, payload, None, pool)
     }
 
@@ -313,7 +318,9 @@ impl<H: Host> Stack<H> {
             datagram.dont_fragment,
         );
         let flow = Flow { local, remote, local_port: bound.port, remote_port };
-        Ok(Target { flow, route, ip, looped: multicast && datagram.multicast_loop })
+        let looped = multicast && datagram.multicast_loop;
+        let checksum = !datagram.no_checksum || remote.is_ipv6();
+        Ok(Target { flow, route, ip, looped, checksum })
     }
 
     fn send_udp(
@@ -324,7 +331,7 @@ impl<H: Host> Stack<H> {
         segment_size: Option<u16>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let Target { flow, route, ip, .. } = target;
+        let Target { flow, route, ip, looped: _, checksum } = target;
         let len = payload.len() as usize;
         let mut packet = pool.take(udp::HEADER_LEN + len);
         let header = udp::Header {
@@ -348,7 +355,8 @@ impl<H: Host> Stack<H> {
         }
         self.counters.udp_sent += 1;
         self.looped |= route.iface == IfaceId::LOOPBACK;
-        let checksum = Some(6);
+        // Left out: 0 stands for none (RFC 768).
+        let checksum = checksum.then_some(UDP_CHECKSUM_AT);
         self.net
             .send(now, route, flow.local, flow.remote, *ip, packet, checksum, pool)
             .map_err(SendError::from)

@@ -48,6 +48,8 @@ pub enum SocketOption {
     Tos(u8),
     /// SO_BROADCAST.
     Broadcast(bool),
+    /// SO_NO_CHECK: IPv4 datagrams go without a checksum.
+    NoChecksum(bool),
     /// IP_MTU_DISCOVER: true refuses datagrams longer than the path MTU, false fragments them.
     DontFragment(bool),
     /// IP_MULTICAST_TTL; 0 reaches members on this host only.
@@ -352,6 +354,7 @@ fn set_datagram(
         SocketOption::UnicastHops(hops) => datagram.hops.v6 = hops,
         SocketOption::Tos(tos) => datagram.tos = tos,
         SocketOption::Broadcast(on) => datagram.broadcast = on,
+        SocketOption::NoChecksum(on) => datagram.no_checksum = on,
         SocketOption::DontFragment(on) => datagram.dont_fragment = on,
         SocketOption::MulticastTtl(ttl) => datagram.multicast_ttl = ttl,
         SocketOption::MulticastHops(hops) => datagram.multicast_hops = hops,

@@ -309,6 +309,8 @@ pub(crate) struct Datagram {
     pub multicast_all: bool,
     /// May send to broadcast addresses.
     pub broadcast: bool,
+    /// SO_NO_CHECK.
+    pub no_checksum: bool,
     /// IP_RECVERR: hears what becomes of its datagrams.
     pub recv_errors: bool,
     /// Do not fragment; too long ones are refused.

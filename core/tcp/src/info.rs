@@ -30,6 +30,8 @@ pub struct Info {
     pub snd_wscale: u8,
     pub rcv_wscale: u8,
     pub rto: Duration,
+    /// Whether ACKs go out at once just now.
+    pub quick_acks: bool,
     /// How long an ACK is delayed at most.
     pub ato: Duration,
     /// Zero before the first measurement, as are the next two.
@@ -118,6 +120,7 @@ impl Connection {
             snd_wscale: self.snd_wscale,
             rcv_wscale: self.rcv_wscale,
             rto: self.rtt.rto(),
+            quick_acks: self.quick_acks > 0,
             ato: self.settings.delayed_ack(),
             rtt: self.rtt.srtt().unwrap_or_default(),
             rttvar: self.rtt.rttvar(),

@@ -34,7 +34,7 @@ use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this file does. Both sides come from one build: they must agree.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -308,8 +308,6 @@ pub mod option_bit {
     pub const RECVTOS: u32 = 512;
     /// SO_TIMESTAMP.
     pub const TIMESTAMP: u32 = 1024;
-    /// TCP_QUICKACK.
-    pub const QUICKACK: u32 = 2048;
     /// IP_RECVERR / IPV6_RECVERR as set.
     pub const RECVERR: u32 = 4096;
     /// SO_OOBINLINE.
@@ -326,6 +324,14 @@ pub mod option_bit {
     pub const RECVTCLASS: u32 = 262_144;
     /// UDP_CORK.
     pub const UDP_CORK: u32 = 524_288;
+    /// SO_NO_CHECK.
+    pub const NO_CHECK: u32 = 1 << 27;
+    /// IP_RECVORIGDSTADDR.
+    pub const ORIGDSTADDR: u32 = 1 << 28;
+    /// IPV6_RECVORIGDSTADDR.
+    pub const ORIGDSTADDR_V6: u32 = 1 << 29;
+    /// SO_TIMESTAMPING with SOF_TIMESTAMPING_RX_SOFTWARE and SOF_TIMESTAMPING_SOFTWARE.
+    pub const TIMESTAMPING_RX: u32 = 1 << 30;
 }
 
 /// Set in a lock word when somebody sleeps on it.
@@ -451,6 +457,12 @@ pub mod setting {
     pub const HOPS: u32 = 24;
     /// IPV6_MULTICAST_HOPS, b = hops.
     pub const MULTICAST_HOPS: u32 = 25;
+    /// TCP_WINDOW_CLAMP, b = bytes, 0: none.
+    pub const WINDOW_CLAMP: u32 = 40;
+    /// SO_NO_CHECK, b = 0/1.
+    pub const NO_CHECK: u32 = 41;
+    /// SO_TIMESTAMPING, b = its flags as far as sending is concerned.
+    pub const TIMESTAMPING: u32 = 42;
 }
 
 /// One finished connection, as it lies in a listener's receive FIFO: 64 bytes.

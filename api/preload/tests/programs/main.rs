@@ -16,6 +16,7 @@ mod reuse;
 mod signals;
 mod sockets;
 mod transfers;
+mod values;
 
 use harness::Case;
 
@@ -29,7 +30,8 @@ fn main() -> std::process::ExitCode {
         reuse::CASES,
         descriptors::CASES,
         ports::CASES,
+        values::CASES,
     ]
     .concat();
-    harness::main(&cases, &[ports::CASES].concat())
+    harness::main(&cases, &[ports::CASES, values::CASES].concat())
 }
