@@ -368,7 +368,10 @@ impl Engine {
         for slot in first..end {
             self.host.counters.slots_listed += 1;
             let Some(entry) = self.host.slots.get(slot) else { continue };
-            let line = serde_json::to_vec(&self.show(slot, entry)).unwrap_or_default();
+            let mut shown = self.show(slot, entry);
+            // A message has room for a line with one.
+            shown.pids.truncate(1);
+            let line = serde_json::to_vec(&shown).unwrap_or_default();
             if lines.len() + line.len() + 1 > DATA_MAX {
                 reply.a = slot;
                 break;

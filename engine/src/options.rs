@@ -440,7 +440,7 @@ impl Engine {
         Ok(self.stack.set_option(id, SocketOption::Device(self.device(slot)))?)
     }
 
-    fn device(&self, slot: u32) -> Option<IfaceId> {
+    pub(crate) fn device(&self, slot: u32) -> Option<IfaceId> {
         let index = self.host.slots.get(slot).map_or(0, |entry| entry.rare().device);
         u16::try_from(index).ok()?.checked_sub(1).map(IfaceId)
     }
