@@ -4,9 +4,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use towpath_ring::EngineRecv;
 use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, call};
-use towpath_shm::layout::{AcceptRecord, Command, Kind, Plain, RawAddr, VERSION, event, flags};
+use towpath_shm::layout::{
+    AcceptRecord, Command, Kind, Plain, RawAddr, VERSION, event, flags, option_bit,
+};
 use towpath_shm::token;
-use towpath_stack::{Family, SocketKind};
+use towpath_stack::{ConnectError, Family, SocketKind};
 use towpath_tcp::Instant;
 
 use crate::channels::ChannelId;
@@ -227,6 +229,11 @@ impl Engine {
             (owned.rx, owned.tx) = (Some(rx), Some(tx));
         }
         let generation = entry.generation;
+        if kind == Kind::Echo {
+            // INET_PROTOSW_REUSE: Linux's ping sockets share idents unless they are told not to.
+            let bits = &self.host.slots.shared(slot).option_bits;
+            bits.fetch_or(option_bit::REUSEADDR, std::sync::atomic::Ordering::Relaxed);
+        }
         self.host.slots.publish(slot);
         self.hold(id, slot);
         Ok(Reply { slot, generation, ..Reply::default() })
@@ -240,7 +247,8 @@ impl Engine {
         let options = bind_options(self.host.slots.shared(slot), entry.rare().free_bind);
         let bound = self.stack.bind(id, addr, options)?;
         if let Some(entry) = self.host.slots.get_mut(slot) {
-            entry.set_rare(|rare| rare.bound = Some(bound));
+            let named = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
+            entry.set_rare(|rare| rare.bound = named);
         }
         let local = present(family, bound);
         self.host.slots.shared(slot).local.store(&local);
@@ -250,10 +258,14 @@ impl Engine {
 
     fn listen(&mut self, now: Instant, slot: u32, backlog: u32) -> Result<Reply, Errno> {
         let entry = self.host.slots.get(slot).ok_or(Errno(EBADF))?;
-        let id = entry.id.ok_or(Errno(EINVAL))?;
         if entry.is_datagram() {
             return Err(Errno(EOPNOTSUPP));
         }
+        // Whoever was refused may listen instead, as on Linux.
+        let id = match entry.flags & flags::CONNECTED {
+            0 => self.renew(now, slot)?,
+            _ => entry.id.ok_or(Errno(EINVAL))?,
+        };
         let backlog = backlog.min(BACKLOG_MAX);
         self.stack.listen(id, backlog)?;
         // One more than the backlog wait, and one may be half read.
@@ -282,7 +294,13 @@ impl Engine {
         let remote =
             addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
         if datagram {
-            self.stack.connect_datagram(now, id, remote)?;
+            let connected = self.stack.connect_datagram(now, id, remote);
+            self.publish_local(now, slot, id);
+            connected.map_err(|error| match error {
+                // As Linux has it for those that are bound without asking.
+                ConnectError::NoPort => Errno(EAGAIN),
+                error => error.into(),
+            })?;
             self.host.slots.set_flags(slot, flags::CONNECTED, 0);
         } else {
             if entry.flags & flags::CONNECTING != 0 {
@@ -293,9 +311,14 @@ impl Engine {
             }
             self.connect_stream(now, slot, remote)?;
         }
+        // After a connect that failed it is another socket of the stack.
+        let id = self.host.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
         let info = self.stack.info(now, id);
+        // Of an echo socket the port says nothing, and getpeername(2) gives it back.
+        let port = remote.port();
         let remote = info.and_then(|info| info.remote).unwrap_or(remote);
-        self.host.slots.shared(slot).remote.store(&present(family, remote));
+        let shown = std::net::SocketAddr::new(remote.ip(), port);
+        self.host.slots.shared(slot).remote.store(&present(family, shown));
         self.publish_local(now, slot, id);
         if datagram {
             self.host.slots.post(slot, event::TX);
@@ -335,6 +358,9 @@ impl Engine {
     fn dissolve(&mut self, now: Instant, slot: u32) -> Result<Reply, Errno> {
         let id = self.host.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
         self.stack.disconnect(id);
+        if let Some(entry) = self.host.slots.get_mut(slot) {
+            entry.set_rare(|rare| rare.device = 0);
+        }
         self.host.slots.set_flags(slot, 0, flags::CONNECTED);
         self.host.slots.shared(slot).remote.store(&RawAddr::default());
         self.publish_local(now, slot, id);
@@ -382,7 +408,10 @@ impl Engine {
         for slot in first..end {
             self.host.counters.slots_listed += 1;
             let Some(entry) = self.host.slots.get(slot) else { continue };
-            let line = serde_json::to_vec(&self.show(slot, entry)).unwrap_or_default();
+            let mut shown = self.show(slot, entry);
+            // A message has room for a line with one.
+            shown.pids.truncate(1);
+            let line = serde_json::to_vec(&shown).unwrap_or_default();
             if lines.len() + line.len() + 1 > DATA_MAX {
                 reply.a = slot;
                 break;

@@ -4,16 +4,16 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering::Release;
 
 use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
-use towpath_shm::control::{LOCAL_REPORT, Reply, Request};
-use towpath_shm::layout::{DatagramHeader, Plain, event, flags};
+use towpath_shm::control::{LOCAL_REPORT, Reply, Request, STAMP_REPORT};
+use towpath_shm::layout::{DatagramHeader, Plain, RawAddr, event, flags};
 use towpath_stack::net::IfaceId;
 use towpath_stack::{DatagramOut, SendError, SocketError, SocketId};
 use towpath_tcp::Instant;
 
 use crate::engine::Engine;
 use crate::errno::{EAGAIN, EINVAL, Errno};
-use crate::host::fits;
-use crate::slots::present;
+use crate::host::{ERRORS_MAX, fits};
+use crate::slots::{SentAt, present};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 /// Datagrams of one socket before the others have their turn.
@@ -98,11 +98,11 @@ impl Engine {
         let family = entry.family;
         let errors = entry.owned.as_deref_mut().map(|owned| &mut owned.errors);
         let errors = errors.ok_or(Errno(EAGAIN))?;
-        let report = errors.pop_front().ok_or(Errno(EAGAIN))?;
+        let Some(report) = errors.pop_front() else { return self.take_sent(slot) };
         let next = errors.front().filter(|next| next.message.is_some());
         let pending = next.map(|next| Errno::from(next.reason).0);
         let pending = pending.or(report.message.is_some().then_some(0));
-        if errors.is_empty() {
+        if errors.is_empty() && entry.owned().sent.is_empty() {
             self.host.slots.set_flags(slot, 0, flags::ERRORS);
         }
         if let Some(errno) = pending {
@@ -131,11 +131,62 @@ impl Engine {
         Ok(reply)
     }
 
+    /// When a datagram was sent: what the error queue has when there are no errors.
+    fn take_sent(&mut self, slot: u32) -> Result<Reply, Errno> {
+        let entry = self.host.slots.get_mut(slot).ok_or(Errno(EAGAIN))?;
+        let sent = entry.owned().sent.pop_front().ok_or(Errno(EAGAIN))?;
+        if entry.owned().sent.is_empty() {
+            self.host.slots.set_flags(slot, 0, flags::ERRORS);
+        }
+        let mut reply = Reply { b: STAMP_REPORT, slot: sent.id, ..Reply::default() };
+        reply.data[..8].copy_from_slice(&sent.unix_ns.to_ne_bytes());
+        reply.len = 8;
+        Ok(reply)
+    }
+
+    /// SO_TIMESTAMPING: numbers begin anew when they are asked for.
+    pub(crate) fn set_stamping(&mut self, slot: u32, flags: u32) {
+        // SOF_TIMESTAMPING_TX_SOFTWARE and SOF_TIMESTAMPING_OPT_ID.
+        const TX_SOFTWARE: u32 = 1 << 1;
+        const OPT_ID: u32 = 1 << 7;
+        let Some(entry) = self.host.slots.get_mut(slot).filter(|entry| entry.is_datagram()) else {
+            return;
+        };
+        let stamping = &mut entry.owned().stamping;
+        stamping.on = flags & TX_SOFTWARE != 0;
+        let counted = stamping.next_id.unwrap_or(0);
+        stamping.next_id = (flags & OPT_ID != 0).then_some(counted);
+    }
+
+    /// The stack has taken a datagram: the program may want to know when.
+    fn note_sent(&mut self, slot: u32) {
+        let unix_ns = self.host.unix_ns;
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        let owned = entry.owned();
+        if !owned.stamping.on {
+            return;
+        }
+        let id = owned.stamping.next_id.unwrap_or(0);
+        if let Some(next) = &mut owned.stamping.next_id {
+            *next = next.wrapping_add(1);
+        }
+        if owned.sent.len() >= ERRORS_MAX {
+            self.host.counters.errors_lost += 1;
+            return;
+        }
+        owned.sent.push_back(SentAt { id, unix_ns });
+        self.host.slots.set_flags(slot, flags::ERRORS, 0);
+        self.host.slots.post(slot, event::ERROR);
+    }
+
     /// IP_RECVERR was switched off.
     pub(crate) fn forget_reports(&mut self, slot: u32) {
         let owned = self.host.slots.get_mut(slot).and_then(|entry| entry.owned.as_deref_mut());
         if let Some(owned) = owned {
             owned.errors.clear();
+            if !owned.sent.is_empty() {
+                return;
+            }
             self.host.slots.set_flags(slot, 0, flags::ERRORS);
         }
     }
@@ -187,22 +238,26 @@ impl Engine {
     }
 
     fn after_send(&mut self, now: Instant, slot: u32, id: SocketId, sent: Result<(), SendError>) {
-        if let Err(error) = sent {
-            self.host.counters.datagrams_refused += 1;
-            self.host.set_error(slot, Errno::from(error));
+        match sent {
+            Ok(()) => self.note_sent(slot),
+            Err(error) => {
+                self.host.counters.datagrams_refused += 1;
+                self.host.set_error(slot, Errno::from(error));
+            }
         }
         if self.host.slots.get(slot).is_some_and(|entry| entry.flags & flags::BOUND == 0) {
             self.publish_local(now, slot, id);
         }
     }
 
-    /// Where the socket is bound now, if it is.
+    /// Where the socket is bound now, if it is. It may have an address and no port.
     pub(crate) fn publish_local(&mut self, now: Instant, slot: u32, id: SocketId) {
+        let Some(entry) = self.host.slots.get(slot) else { return };
         let local = self.stack.info(now, id).and_then(|info| info.local);
-        if let (Some(local), Some(entry)) = (local, self.host.slots.get(slot)) {
-            self.host.slots.shared(slot).local.store(&present(entry.family, local));
-            self.host.slots.set_flags(slot, flags::BOUND, 0);
-        }
+        let local = local.map_or(RawAddr::default(), |local| present(entry.family, local));
+        self.host.slots.shared(slot).local.store(&local);
+        let (set, clear) = if local.port == 0 { (0, flags::BOUND) } else { (flags::BOUND, 0) };
+        self.host.slots.set_flags(slot, set, clear);
     }
 }
 

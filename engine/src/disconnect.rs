@@ -60,17 +60,19 @@ impl Engine {
         entry.id = Some(fresh);
         // The old one's `Closed` is not ours.
         entry.former += 1;
-        let congestion = entry.rare().congestion;
-        let local =
-            entry.rare().bound.map_or(RawAddr::default(), |bound| present(entry.family, bound));
-        let bound = if entry.rare().bound.is_some() { flags::BOUND } else { 0 };
-        if bound != 0 {
-            self.stack.hand_over(old, fresh);
-        }
+        let (family, congestion) = (entry.family, entry.rare().congestion);
+        self.stack.hand_over(old, fresh);
         self.stack.close(now, old, Linger::Abort);
         self.retire_buffers(old);
         let shared = self.host.slots.shared(slot);
         shared.state.store(state::CLOSE, Release);
+        let held = self.stack.info(now, fresh).and_then(|info| info.local);
+        let mut local = held.map_or(RawAddr::default(), |local| present(family, local));
+        let bound = if local.port == 0 { 0 } else { flags::BOUND };
+        if bound == 0 {
+            // As Linux, where getsockname(2) goes on to tell the number of a port that was let go.
+            local = RawAddr { family: family as u16, port: shared.local.load().port, ..local };
+        }
         shared.local.store(&local);
         shared.remote.store(&RawAddr::default());
         self.host.slots.set_flags(slot, bound, !bound);

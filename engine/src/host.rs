@@ -1,7 +1,7 @@
 //! What the stack tells and asks: its sockets are the slots of programs.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
@@ -20,10 +20,13 @@ use crate::report::EngineCounters;
 use crate::slots::{AF_INET6, Child, Rare, Slots, inherit, present, state};
 
 /// Reports in one socket's error queue: each has up to 1232 bytes of a datagram.
-const ERRORS_MAX: usize = 64;
+pub(crate) const ERRORS_MAX: usize = 64;
 
 /// When a connection that waited found no memory for its place in the accept queue.
 const DEFERRAL_RETRY: Duration = Duration::from_millis(100);
+
+const ANY_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+const ANY_V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 /// A slot in the sweep's queue, where its transmit FIFO was when the sweep last looked, and since when.
 #[derive(Debug, Clone, Copy)]
@@ -72,8 +75,10 @@ impl Host {
     /// Both ends of a stream's FIFOs. Transmit memory is given at once when there is plenty, which
     /// spares the program a round trip with its first write. `near`: to this host itself.
     pub fn stream_buffers(&mut self, slot: u32, near: bool) -> (EngineRecv, EngineSend) {
-        let (rcvbuf, sndbuf) =
-            self.slots.get(slot).map_or((0, 0), |entry| (entry.rare().rcvbuf, entry.rare().sndbuf));
+        let (rcvbuf, sndbuf) = self
+            .slots
+            .get(slot)
+            .map_or((0, 0), |entry| (entry.rare().recv_fixed(), entry.rare().sndbuf));
         let buffers = &self.buffers;
         let (rx, rx_max) = fixed_or(rcvbuf, buffers.recv, buffers.recv_max);
         let (tx, tx_max) = fixed_or(sndbuf, buffers.send, buffers.send_max);
@@ -120,8 +125,22 @@ impl Host {
                 SocketError::Reset if half_closed => EPIPE,
                 error => Errno::from(error).0,
             };
+            if seen & flags::CONNECTING != 0 {
+                self.forget_chosen_address(slot);
+            }
             self.slots.fail(slot, errno);
         }
+    }
+
+    /// A connect failed: as on Linux getsockname(2) tells no more from where it went, except what a bind
+    /// named; and of a port that was chosen the number.
+    fn forget_chosen_address(&mut self, slot: u32) {
+        let Some(entry) = self.slots.get(slot) else { return };
+        let any = if entry.family == AF_INET6 { ANY_V6 } else { ANY_V4 };
+        let shared = self.slots.shared(slot);
+        let ip = entry.rare().bound.unwrap_or(any);
+        let named = SocketAddr::new(ip, shared.local.load().port);
+        shared.local.store(&present(entry.family, named));
     }
 
     fn on_closed(&mut self, slot: u32) {
@@ -150,7 +169,7 @@ impl Host {
     ) -> Option<u32> {
         let entry = self.slots.get(listener)?;
         let (family, generation) = (entry.family, entry.generation);
-        let Rare { rcvbuf, sndbuf, device, .. } = *entry.rare();
+        let Rare { rcvbuf, sndbuf, window_clamp, device, .. } = *entry.rare();
         let slot = self.slots.allocate(Kind::Stream, family, 6)?;
         inherit(self.slots.shared(slot), self.slots.shared(listener));
         let shared = self.slots.shared(slot);
@@ -160,9 +179,10 @@ impl Host {
         let entry = self.slots.get_mut(slot)?;
         entry.id = Some(child);
         entry.unclaimed = Some((listener, generation));
-        if (rcvbuf, sndbuf, device) != (0, 0, 0) {
+        if (rcvbuf, sndbuf, window_clamp, device) != (0, 0, 0, 0) {
             entry.set_rare(|rare| {
                 (rare.rcvbuf, rare.sndbuf, rare.device) = (rcvbuf, sndbuf, device);
+                rare.window_clamp = window_clamp;
             });
         }
         self.slots.set_flags(slot, flags::CONNECTED | flags::BOUND, 0);

@@ -42,4 +42,4 @@ mod wire;
 pub use config::{Buffers, EngineConfig, RouteConfig};
 pub use engine::{DroppedPacket, Engine, EngineError};
 pub use remote::{Gone, Remote};
-pub use report::{Counters, Left, Report, SocketEntry, TcpFigures};
+pub use report::{Counters, HOLDERS_SHOWN, Left, Report, SocketEntry, TcpFigures};

@@ -29,6 +29,8 @@ mod number {
     pub(super) const SOL_IPV6: u32 = 41;
     pub(super) const TCP_MAXSEG: u32 = 2;
     pub(super) const TCP_INFO: u32 = 11;
+    pub(super) const TCP_WINDOW_CLAMP: u32 = 10;
+    pub(super) const TCP_QUICKACK: u32 = 12;
     pub(super) const TCP_CONGESTION: u32 = 13;
     pub(super) const IP_MTU: u32 = 14;
     pub(super) const IP_FREEBIND: u32 = 15;
@@ -101,10 +103,18 @@ impl Engine {
                 let v4 = what == setting::RECVERR;
                 if v4 { SocketOption::RecvErrors(on) } else { SocketOption::RecvErrorsV6(on) }
             }
+            setting::NO_CHECK => SocketOption::NoChecksum(on),
+            setting::TIMESTAMPING => return self.set_stamping(slot, clamp(value)),
+            setting::WINDOW_CLAMP => return self.set_window_clamp(slot, clamp(value)),
             setting::RCVBUF => return self.set_recv_capacity(slot, clamp(value)),
             setting::SNDBUF => return self.set_send_capacity(slot, clamp(value)),
-            // Read from the slot when they matter: at bind and at close.
-            setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY | setting::LINGER => return,
+            setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY => {
+                let free_bind =
+                    self.host.slots.get(slot).is_some_and(|entry| entry.rare().free_bind);
+                SocketOption::Binding(bind_options(shared, free_bind))
+            }
+            // Read from the slot when it matters: at close.
+            setting::LINGER => return,
             setting::SYNCNT => {
                 let retries = value.clamp(1, 127) as u8;
                 if let Some(entry) = self.host.slots.get_mut(slot) {
@@ -157,6 +167,8 @@ impl Engine {
     ) {
         let shared = self.host.slots.shared(slot);
         let words = [
+            // Tells of SO_REUSEPORT and IPV6_V6ONLY, too.
+            (setting::REUSEADDR, 1),
             (setting::NODELAY, u32::from(has_bit(shared, option_bit::NODELAY))),
             (setting::KEEPALIVE, u32::from(has_bit(shared, option_bit::KEEPALIVE))),
             (setting::USER_TIMEOUT, shared.user_timeout_ms.load(Relaxed)),
@@ -198,6 +210,22 @@ impl Engine {
         let doubled = bytes.saturating_mul(2).clamp(RCVBUF_MIN, BUF_MAX);
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         entry.set_rare(|rare| rare.rcvbuf = doubled);
+        self.apply_recv_capacity(slot);
+    }
+
+    /// TCP_WINDOW_CLAMP: a buffer of that size offers no larger window. 0: none.
+    fn set_window_clamp(&mut self, slot: u32, bytes: u32) {
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        entry.set_rare(|rare| rare.window_clamp = bytes);
+        self.apply_recv_capacity(slot);
+    }
+
+    fn apply_recv_capacity(&mut self, slot: u32) {
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        let fixed = entry.rare().recv_fixed();
+        if fixed == 0 {
+            return;
+        }
         let is_queue = !entry.is_datagram();
         let recv = match entry.owned.as_deref_mut() {
             // An accept queue is as long as the backlog says.
@@ -206,7 +234,7 @@ impl Engine {
             None => entry.id.and_then(|id| self.stack.recv_buffer(id)),
         };
         if let Some(recv) = recv {
-            recv.set_capacity(doubled);
+            recv.set_capacity(fixed);
         }
     }
 
@@ -245,6 +273,15 @@ impl Engine {
                 name[..text.len()].copy_from_slice(text);
                 put(&mut reply, &name);
             }
+            (SOL_TCP, TCP_QUICKACK) => {
+                let quick = info.and_then(|info| info.tcp).is_none_or(|tcp| tcp.quick_acks);
+                put(&mut reply, &u32::from(quick).to_ne_bytes());
+            }
+            (SOL_TCP, TCP_WINDOW_CLAMP) => {
+                let recv = id.and_then(|id| self.stack.recv_buffer(id));
+                let window = recv.map_or(0, |recv| towpath_ring::RecvBuffer::capacity(recv));
+                put(&mut reply, &window.to_ne_bytes());
+            }
             (SOL_TCP, TCP_MAXSEG) => {
                 // Without a connection Linux tells the least that every peer takes.
                 let mss = info.and_then(|info| info.tcp).map_or(536, |tcp| tcp.snd_mss);
@@ -274,7 +311,7 @@ impl Engine {
         slot: u32,
         info: Option<&SocketInfo>,
     ) -> [u8; crate::tcp_info::TCP_INFO_LEN] {
-        let fixed = self.host.slots.get(slot).map_or(0, |entry| entry.rare().rcvbuf);
+        let fixed = self.host.slots.get(slot).map_or(0, |entry| entry.rare().recv_fixed());
         let (recv_capacity, _) =
             fixed_or(fixed, self.host.buffers.recv, self.host.buffers.recv_max);
         let tcp = info.and_then(|info| info.tcp);
@@ -417,7 +454,7 @@ impl Engine {
         Ok(self.stack.set_option(id, SocketOption::Device(self.device(slot)))?)
     }
 
-    fn device(&self, slot: u32) -> Option<IfaceId> {
+    pub(crate) fn device(&self, slot: u32) -> Option<IfaceId> {
         let index = self.host.slots.get(slot).map_or(0, |entry| entry.rare().device);
         u16::try_from(index).ok()?.checked_sub(1).map(IfaceId)
     }

@@ -1,6 +1,11 @@
 //! What an engine tells about itself.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
+
+/// Most processes named with one socket: a listener may be shared by thousands.
+pub const HOLDERS_SHOWN: usize = 32;
 
 /// Counters by layer, each with its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -55,9 +60,17 @@ pub struct SocketEntry {
     /// What else TCP knows of a connection.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
-    /// A process that holds it, as that process says; 0: none (any more).
-    pub pid: u32,
-    /// Index of the slot.
+    /// Processes that hold it, as they say themselves; at most [`HOLDERS_SHOWN`].
+    pub pids: Vec<u32>,
+    /// Bytes that its receive buffer may hold.
+    pub recv_buffer: u32,
+    /// Bytes that its send buffer may hold.
+    pub send_buffer: u32,
+    /// IPV6_V6ONLY.
+    pub v6_only: bool,
+    /// Name of the interface that it is bound to (SO_BINDTODEVICE).
+    pub device: Option<String>,
+    /// Index of the slot; [`u32::MAX`]: it is no socket (any more).
     pub slot: u32,
 }
 
@@ -75,6 +88,10 @@ pub struct TcpFigures {
     pub rcv_wscale: Option<u8>,
     /// Retransmission timeout.
     pub rto_us: u32,
+    /// The timer that runs, as `ss -o` names it: `on`, `persist`, `keepalive` or `timewait`.
+    pub timer: Option<Cow<'static, str>>,
+    /// When it fires.
+    pub timer_ms: u64,
     /// Doublings of the timeout in force.
     pub backoff: u8,
     /// Variation of the round trip.

@@ -1,15 +1,19 @@
 //! What sockets and counters look like from outside.
 
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use towpath_shm::layout::Kind;
-use towpath_stack::SocketInfo;
-use towpath_tcp::{CongestionKind, Info};
+use towpath_shm::layout::{Kind, option_bit};
+use towpath_stack::{SocketInfo, SocketState};
+use towpath_tcp::{CongestionKind, Info, TimerKind};
 
 use crate::clock;
 use crate::engine::Engine;
 use crate::lifecycle::state_number;
-use crate::report::{Counters, SocketEntry, TcpFigures};
+use crate::options::has_bit;
+use crate::report::{Counters, HOLDERS_SHOWN, SocketEntry, TcpFigures};
 use crate::slots::Entry;
 
 /// What Linux and [`Info`] say when there is no threshold.
@@ -32,7 +36,9 @@ const STATES: [&str; 12] = [
 
 impl Engine {
     pub(crate) fn sockets(&self) -> Vec<SocketEntry> {
-        self.host.slots.iter().map(|(slot, entry)| self.show(slot, entry)).collect()
+        let sockets = self.host.slots.iter().map(|(slot, entry)| self.show(slot, entry));
+        let without = self.stack.embryos();
+        sockets.chain(without.map(|(local, remote, at)| no_socket(local, remote, at))).collect()
     }
 
     pub(crate) fn show(&self, slot: u32, entry: &Entry) -> SocketEntry {
@@ -40,11 +46,10 @@ impl Engine {
         let state = info.map_or(crate::slots::state::CLOSE, |info| state_number(info.state));
         let tcp = info.and_then(|info| info.tcp);
         let (recv_q, send_q) = queues(entry, info.as_ref());
-        let pid = entry
-            .holders
-            .first()
-            .and_then(|id| self.host.channels.get(*id))
-            .map_or(0, |holder| holder.pid);
+        let holders = entry.holders.iter().filter_map(|id| self.host.channels.get(*id));
+        let shared = self.host.slots.shared(slot);
+        let (recv_buffer, send_buffer) = self.buffers_of(slot, entry);
+        let device = self.device(slot).and_then(|id| self.stack.net.interfaces().get(id.index()));
         SocketEntry {
             proto: match entry.kind {
                 Kind::Datagram => "udp",
@@ -60,9 +65,25 @@ impl Engine {
             rtt_us: tcp.map_or(0, |tcp| u32::try_from(tcp.rtt.as_micros()).unwrap_or(u32::MAX)),
             congestion: tcp.map(|tcp| congestion_name(tcp.congestion)),
             tcp: tcp.map(|tcp| figures(&tcp, info.and_then(|info| info.mtu).unwrap_or(0))),
-            pid,
+            pids: holders.map(|holder| holder.pid).take(HOLDERS_SHOWN).collect(),
+            recv_buffer,
+            send_buffer,
+            v6_only: has_bit(shared, option_bit::V6ONLY),
+            device: device.map(|interface| interface.name().to_owned()),
             slot,
         }
+    }
+
+    fn buffers_of(&self, slot: u32, entry: &Entry) -> (u32, u32) {
+        let (rare, sizes) = (entry.rare(), &self.host.buffers);
+        let (recv, send) = match entry.is_datagram() {
+            true => (sizes.datagram, sizes.datagram),
+            false => (sizes.recv, sizes.send),
+        };
+        let shared = self.host.slots.shared(slot);
+        let or = |fixed: u32, now: u32, first: u32| if fixed != 0 { fixed } else { now.max(first) };
+        let in_use = (shared.rx_cap.load(Relaxed), shared.tx_limit.load(Relaxed));
+        (or(rare.recv_fixed(), in_use.0, recv), or(rare.sndbuf, in_use.1, send))
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -103,6 +124,8 @@ fn figures(info: &Info, pmtu: u32) -> TcpFigures {
         rcv_wscale: scale(info.rcv_wscale),
         rto_us: micros(info.rto),
         backoff: info.backoff,
+        timer: info.timer.and_then(|(kind, _)| timer_name(kind)).map(Cow::Borrowed),
+        timer_ms: info.timer.map_or(0, |(_, left)| millis(left)),
         rttvar_us: micros(info.rttvar),
         minrtt_us: micros(info.min_rtt),
         ato_us: micros(info.ato),
@@ -135,6 +158,39 @@ fn figures(info: &Info, pmtu: u32) -> TcpFigures {
         rcv_ooopack: info.rcv_ooopack,
         snd_wnd: info.snd_wnd,
         rcv_wnd: info.rcv_wnd,
+    }
+}
+
+/// What is in no slot: a half-open connection, or what is left of one in TIME-WAIT.
+fn no_socket(local: SocketAddr, remote: SocketAddr, at: SocketState) -> SocketEntry {
+    SocketEntry {
+        proto: "tcp",
+        state: STATES.get(state_number(at) as usize).unwrap_or(&STATES[0]),
+        recv_q: 0,
+        send_q: 0,
+        local: Some(local.to_string()),
+        remote: Some(remote.to_string()),
+        cwnd: 0,
+        rtt_us: 0,
+        congestion: None,
+        tcp: None,
+        pids: Vec::new(),
+        recv_buffer: 0,
+        send_buffer: 0,
+        v6_only: false,
+        device: None,
+        slot: u32::MAX,
+    }
+}
+
+/// As `ss -o` names them; it shows no others.
+fn timer_name(kind: TimerKind) -> Option<&'static str> {
+    match kind {
+        TimerKind::Retransmit => Some("on"),
+        TimerKind::Persist => Some("persist"),
+        TimerKind::KeepAlive => Some("keepalive"),
+        TimerKind::FinWait2 => Some("timewait"),
+        _ => None,
     }
 }
 

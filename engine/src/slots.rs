@@ -3,7 +3,7 @@
 //! What lies in the shared [`Slot`] is for programs to read; the engine decides by what is here.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -75,6 +75,8 @@ pub(crate) struct Rare {
     pub rcvbuf: u32,
     /// See `rcvbuf`.
     pub sndbuf: u32,
+    /// TCP_WINDOW_CLAMP; 0: none.
+    pub window_clamp: u32,
     /// IP_FREEBIND.
     pub free_bind: bool,
     /// TCP_SYNCNT; 0: never set.
@@ -91,8 +93,8 @@ pub(crate) struct Rare {
     pub defer_accept_s: u32,
     /// An accepted connection that waits for its first bytes, until then.
     pub deferred: Option<Instant>,
-    /// What the program bound it to.
-    pub bound: Option<SocketAddr>,
+    /// The address that the program bound it to, if it named one.
+    pub bound: Option<IpAddr>,
     /// TCP_CONGESTION, if it was set.
     pub congestion: Option<CongestionKind>,
 }
@@ -101,6 +103,7 @@ pub(crate) struct Rare {
 static ORDINARY: Rare = Rare {
     rcvbuf: 0,
     sndbuf: 0,
+    window_clamp: 0,
     free_bind: false,
     syn_retries: 0,
     mss_max: 0,
@@ -112,6 +115,16 @@ static ORDINARY: Rare = Rare {
     bound: None,
     congestion: None,
 };
+
+impl Rare {
+    /// The size that options give the receive buffer; 0: autotuned.
+    pub fn recv_fixed(&self) -> u32 {
+        match (self.rcvbuf, self.window_clamp) {
+            (0, other) | (other, 0) => other,
+            (rcvbuf, clamp) => rcvbuf.min(clamp),
+        }
+    }
+}
 
 /// The processes that hold a socket: one as a rule, many of a listener with workers.
 #[derive(Debug, Default)]
@@ -166,12 +179,33 @@ pub(crate) struct Owned {
     pub tx: Option<EngineSend>,
     /// Reports that the program has not read (IP_RECVERR), oldest first.
     pub errors: VecDeque<DatagramError>,
+    /// When datagrams were sent that the program wants to know of, oldest first.
+    pub sent: VecDeque<SentAt>,
+    /// SO_TIMESTAMPING, as far as sending is concerned.
+    pub stamping: Stamping,
     /// It stands in the queue of those that had more to send than a turn allowed.
     pub backlogged: bool,
     /// Bytes of `tx` that are in packets and not to be overwritten before these are out.
     pub tx_lent: u32,
     /// Connections that were put into `rx` and not claimed, oldest first.
     pub children: VecDeque<Child>,
+}
+
+/// Which datagrams a program wants to know of when they were sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stamping {
+    /// SOF_TIMESTAMPING_TX_SOFTWARE.
+    pub on: bool,
+    /// SOF_TIMESTAMPING_OPT_ID: the number of the next one.
+    pub next_id: Option<u32>,
+}
+
+/// When a datagram was sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SentAt {
+    /// Its number; 0 where the program did not ask for numbers.
+    pub id: u32,
+    pub unix_ns: u64,
 }
 
 /// A connection in an accept queue.

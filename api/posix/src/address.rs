@@ -65,6 +65,11 @@ pub fn is_mapped(addr: &RawAddr) -> bool {
     u32::from(addr.family) == INET6 && addr.ip[..12] == V4_MAPPED
 }
 
+/// Whether it is the address of an IPv6 host: neither an IPv4-mapped one nor the any-address.
+pub fn is_v6_host(addr: &RawAddr) -> bool {
+    u32::from(addr.family) == INET6 && !is_mapped(addr) && addr.ip != [0; 16]
+}
+
 /// Writes an address where a program wants it, cut to its length, and the true length.
 ///
 /// # Safety

@@ -43,7 +43,7 @@ const fn missing(names: &'static str, note: &'static str) -> Call {
 pub static CALLS: &[Call] = &[
     works(
         "socket",
-        "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: EPERM, as for a user without privileges; other protocols (SCTP, UDP-Lite, ...): EPROTONOSUPPORT. Other families are the kernel's",
+        "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: EPERM, as for a user without privileges, also as root; other protocols (SCTP, UDP-Lite, ...): EPROTONOSUPPORT. Other families are the kernel's",
     ),
     kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init open", ""),
     works("bind listen getsockname getpeername shutdown", ""),
@@ -55,7 +55,7 @@ pub static CALLS: &[Call] = &[
     works("read write readv writev", ""),
     works(
         "recv recvfrom recvmsg recvmmsg",
-        "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE, MSG_ERRQUEUE (datagrams). MSG_OOB: EINVAL on TCP, EOPNOTSUPP otherwise. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS, IP_RECVERR, IPV6_RECVERR, TCP_INQ",
+        "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE, MSG_ERRQUEUE (datagrams). MSG_OOB: EINVAL on TCP, EOPNOTSUPP otherwise. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, IP_RECVERR, IPV6_RECVERR, TCP_INQ",
     ),
     works(
         "send sendto sendmsg sendmmsg",
@@ -85,7 +85,7 @@ pub static CALLS: &[Call] = &[
     ),
     works(
         "ioctl",
-        "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK (0), FIOGETOWN, FIOSETOWN, SIOCGPGRP, SIOCSPGRP, SIOCGIFCONF, SIOCGIFNAME, SIOCGIFINDEX, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFBRDADDR. What would change an interface: EPERM. Others: ENOTTY",
+        "FIONREAD, FIONBIO, FIOCLEX, FIONCLEX, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK (0), FIOGETOWN, FIOSETOWN, SIOCGPGRP, SIOCSPGRP, SIOCGIFCONF, SIOCGIFNAME, SIOCGIFINDEX, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFBRDADDR, SIOCGIFTXQLEN (1000), SIOCGIFMETRIC and SIOCGIFMAP (0). SIOCETHTOOL: EOPNOTSUPP. What would change an interface: EPERM. Others: ENOTTY, also SIOCGSTAMP, for good: SO_TIMESTAMP tells the time of each datagram with the datagram",
     ),
     works(
         "close dup dup2 dup3 close_range closefrom",
@@ -163,7 +163,8 @@ receives is a socket that is not open (EBADF). What is in a message and in no pr
 
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the
-program instead of EFAULT (except a null pointer, and any into the first page), and a process that is
+program instead of EFAULT (except a null pointer, and any into the first page; to look at others would cost a
+system call a call), and a process that is
 stopped in the midst of a call can make others wait that are at the same end of the same socket.
 SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
 

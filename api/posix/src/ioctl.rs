@@ -17,9 +17,13 @@ const SIOCGIFFLAGS: u64 = 0x8913;
 const SIOCGIFADDR: u64 = 0x8915;
 const SIOCGIFBRDADDR: u64 = 0x8919;
 const SIOCGIFNETMASK: u64 = 0x891b;
+const SIOCGIFMETRIC: u64 = 0x891d;
 const SIOCGIFMTU: u64 = 0x8921;
 const SIOCGIFHWADDR: u64 = 0x8927;
 const SIOCGIFINDEX: u64 = 0x8933;
+const SIOCGIFTXQLEN: u64 = 0x8942;
+const SIOCETHTOOL: u64 = 0x8946;
+const SIOCGIFMAP: u64 = 0x8970;
 const SIOCATMARK: u64 = 0x8905;
 const FIOSETOWN: u64 = 0x8901;
 const SIOCSPGRP: u64 = 0x8902;
@@ -31,6 +35,8 @@ const CHANGES: [u64; 13] = [
     0x890b, 0x890c, 0x8914, 0x8916, 0x8918, 0x891a, 0x891c, 0x8922, 0x8923, 0x8924, 0x8934, 0x8936,
     0x8943,
 ];
+/// DEFAULT_TX_QUEUE_LEN, as Linux tells of every device on which nobody has set it.
+const TX_QUEUE_LEN: i32 = 1000;
 /// `struct ifreq`: a name of 16 bytes and a union of 24.
 const IFREQ: usize = 40;
 const NAME: usize = 16;
@@ -82,6 +88,10 @@ pub unsafe fn ioctl(fd: i32, request: u64, arg: usize) -> Result<i32> {
         SIOCGIFCONF => unsafe { configuration(arg) },
         // SAFETY: as above.
         _ if (SIOCGIFNAME..=SIOCGIFINDEX).contains(&request) && !CHANGES.contains(&request) => unsafe {
+            about_interface(&handle, request, arg)
+        },
+        // SAFETY: as above.
+        SIOCGIFTXQLEN | SIOCETHTOOL | SIOCGIFMAP => unsafe {
             about_interface(&handle, request, arg)
         },
         _ if CHANGES.contains(&request) => fail(libc::EPERM),
@@ -168,6 +178,12 @@ unsafe fn about_interface(handle: &Handle, request: u64, arg: usize) -> Result<i
     let v4 = v4.filter(|_| alias.is_none()).ok_or(Errno(libc::EADDRNOTAVAIL));
     match request {
         SIOCGIFFLAGS => row[NAME..NAME + 2].copy_from_slice(&(first.flags as u16).to_ne_bytes()),
+        SIOCGIFMETRIC => row[NAME..NAME + 4].fill(0),
+        SIOCGIFTXQLEN => row[NAME..NAME + 4].copy_from_slice(&TX_QUEUE_LEN.to_ne_bytes()),
+        // No memory and no interrupt of a machine.
+        SIOCGIFMAP => row[NAME..].fill(0),
+        // As for a device whose driver has none of ethtool's functions.
+        SIOCETHTOOL => return fail(libc::EOPNOTSUPP),
         SIOCGIFMTU => row[NAME..NAME + 4].copy_from_slice(&first.mtu.to_ne_bytes()),
         SIOCGIFINDEX => row[NAME..NAME + 4].copy_from_slice(&first.index.to_ne_bytes()),
         SIOCGIFHWADDR => {

@@ -105,6 +105,9 @@ pub unsafe fn recvmsg(fd: i32, message: *mut libc::msghdr, flags: i32) -> Result
     let mut writer = ControlWriter { room, used: 0, truncated: false };
     match (&arrival.report, &arrival.header) {
         (Some(report), _) => {
+            if let Some(time_ns) = report.sent_ns {
+                writer.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &in_software(time_ns));
+            }
             let (level, kind, data) = report.control(&handle);
             writer.put(level, kind, &data);
         }
@@ -349,6 +352,9 @@ fn write_control(handle: &Handle, header: &DatagramHeader, out: &mut ControlWrit
     } else if bits & option_bit::TIMESTAMP != 0 {
         out.put(libc::SOL_SOCKET, libc::SO_TIMESTAMP, &pair(seconds, ns / 1000));
     }
+    if bits & option_bit::TIMESTAMPING_RX != 0 {
+        out.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &in_software(header.time_ns));
+    }
     let (tos, ttl) = (i32::from(header.tos), i32::from(header.ttl));
     let v6_socket = handle.slot.family.load(Relaxed) == address::INET6;
     let shown =
@@ -376,12 +382,29 @@ fn write_control(handle: &Handle, header: &DatagramHeader, out: &mut ControlWrit
     if bits & option_bit::RECVTOS != 0 && is_v4 {
         out.put(libc::IPPROTO_IP, libc::IP_TOS, &[tos as u8]);
     }
+    let is_udp = handle.kind() == Kind::Datagram;
+    if bits & option_bit::ORIGDSTADDR != 0 && is_v4 && is_udp {
+        let (name, len) = address::encode(&address::shown(shown, address::INET));
+        out.put(libc::IPPROTO_IP, libc::IP_ORIGDSTADDR, &name[..len]);
+    }
     if bits & option_bit::RECVHOPLIMIT != 0 && !is_v4 {
         out.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &ttl.to_ne_bytes());
     }
     if bits & option_bit::RECVTCLASS != 0 && !is_v4 {
         out.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &tos.to_ne_bytes());
     }
+    if bits & option_bit::ORIGDSTADDR_V6 != 0 && !is_v4 && is_udp {
+        let (name, len) = address::encode(&shown);
+        out.put(libc::IPPROTO_IPV6, libc::IPV6_ORIGDSTADDR, &name[..len]);
+    }
+}
+
+/// A struct scm_timestamping: three times, of which the first one is that of software.
+pub(crate) fn in_software(time_ns: u64) -> [u8; 48] {
+    let mut times = [0; 48];
+    times[..8].copy_from_slice(&(time_ns / 1_000_000_000).to_ne_bytes());
+    times[8..16].copy_from_slice(&(time_ns % 1_000_000_000).to_ne_bytes());
+    times
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use towpath_client::Buffer;
-use towpath_shm::control::{LOCAL_REPORT, call};
+use towpath_shm::control::{LOCAL_REPORT, Reply, STAMP_REPORT, call};
 use towpath_shm::layout::{DatagramHeader, RawAddr};
 
 use crate::errno::fail;
@@ -15,6 +15,8 @@ use crate::{Result, address};
 const ORIGIN_LOCAL: u8 = 1;
 const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
+/// SO_EE_ORIGIN_TIMESTAMPING.
+const ORIGIN_TIMESTAMPING: u8 = 4;
 /// Bytes of the reporter's address at the front of the engine's answer.
 const REPORTER: usize = 16;
 
@@ -29,6 +31,8 @@ pub struct Report {
     is_v4: bool,
     /// Nobody told this host.
     is_local: bool,
+    /// It tells when a datagram was sent, in Unix time; `info` is the datagram's number then.
+    pub sent_ns: Option<u64>,
     from: [u8; REPORTER],
 }
 
@@ -41,14 +45,17 @@ pub unsafe fn recv(handle: &Handle, buffers: &[Buffer]) -> Result<Arrival> {
         return fail(libc::EAGAIN);
     }
     let reply = handle.call(call::ERROR_QUEUE, |_| {})?;
+    if reply.b == STAMP_REPORT {
+        return sent(handle, &reply);
+    }
     let Some((from, payload)) = reply.payload().split_first_chunk::<REPORTER>() else {
         return fail(libc::EAGAIN);
     };
     let is_v4 = u32::from(reply.addr.family) == address::INET || address::is_mapped(&reply.addr);
     let [code, kind, ..] = reply.b.to_le_bytes();
     let is_local = reply.b == LOCAL_REPORT;
-    let report =
-        Report { errno: reply.a, kind, code, info: reply.slot, is_v4, is_local, from: *from };
+    let (errno, info) = (reply.a, reply.slot);
+    let report = Report { errno, kind, code, info, is_v4, is_local, sent_ns: None, from: *from };
     let mut len = 0;
     for buffer in buffers {
         let part = &payload[len..];
@@ -63,19 +70,38 @@ pub unsafe fn recv(handle: &Handle, buffers: &[Buffer]) -> Result<Arrival> {
     Ok(Arrival { len, header: Some(header), flags, report: Some(report) })
 }
 
+/// When a datagram was sent. The packet does not come with it (SOF_TIMESTAMPING_OPT_TSONLY).
+fn sent(handle: &Handle, reply: &Reply) -> Result<Arrival> {
+    let Some(&time) = reply.payload().first_chunk::<8>() else { return fail(libc::EAGAIN) };
+    let report = Report {
+        errno: libc::ENOMSG as u32,
+        kind: 0,
+        code: 0,
+        info: reply.slot,
+        is_v4: handle.slot.family.load(Relaxed) == address::INET,
+        is_local: true,
+        sent_ns: Some(u64::from_ne_bytes(time)),
+        from: [0; REPORTER],
+    };
+    let flags = libc::MSG_ERRQUEUE;
+    Ok(Arrival { len: 0, header: None, flags, report: Some(report) })
+}
+
 impl Report {
     /// Level, type and data of the control message: `struct sock_extended_err` and the reporter.
     pub fn control(&self, handle: &Handle) -> (i32, i32, Vec<u8>) {
         let v4_socket = handle.slot.family.load(Relaxed) == address::INET;
         let origin = match (self.is_local, self.is_v4) {
+            _ if self.sent_ns.is_some() => ORIGIN_TIMESTAMPING,
             (true, _) => ORIGIN_LOCAL,
             (false, true) => ORIGIN_ICMP,
             (false, false) => ORIGIN_ICMP6,
         };
         let mut data = self.errno.to_ne_bytes().to_vec();
         data.extend([origin, self.kind, self.code, 0]);
-        data.extend(self.info.to_ne_bytes());
-        data.extend(0u32.to_ne_bytes());
+        // ee_info is SCM_TSTAMP_SND, and ee_data the number, where it is about a time.
+        let about = if self.sent_ns.is_some() { [0, self.info] } else { [self.info, 0] };
+        data.extend(about.map(u32::to_ne_bytes).concat());
         let family = if self.is_v4 { address::INET } else { address::INET6 };
         let from = RawAddr { family: family as u16, ip: self.from, ..RawAddr::default() };
         let (level, kind, family) = if v4_socket {

@@ -13,6 +13,8 @@ use crate::{Errno, Result, address, descriptor, process};
 
 const TYPE_MASK: i32 = 0xf;
 const TCP_CLOSE: u32 = 7;
+/// ::ffff:127.0.0.1
+const V4_MAPPED_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
 
 /// A socket call's two ends: the attachment and the socket behind the descriptor.
 #[derive(Debug, Clone, Copy)]
@@ -187,21 +189,23 @@ pub unsafe fn bind(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t) -
     if u32::from(addr.family) != family {
         return fail(libc::EAFNOSUPPORT);
     }
-    if handle.slot.flags.load(Acquire) & flags::BOUND != 0 {
-        return fail(libc::EINVAL);
+    // Whether it is bound the engine knows better: a port may have been let go of.
+    handle.call(call::BIND, |request| request.addr = addr)?;
+    if address::is_v6_host(&addr) {
+        // As Linux: from then on it is a socket of IPv6 alone.
+        handle.change(|slot| slot.option_bits.fetch_or(option_bit::V6ONLY, Relaxed))?;
     }
-    handle.call(call::BIND, |request| request.addr = addr).map(drop)
+    Ok(())
 }
 
-/// Binds a datagram socket that is to send to any port, so that getsockname knows it.
+/// Binds a datagram socket that is to send to any port, so that getsockname knows it: of the address that a
+/// bind named, if its port has been let go of.
 pub(crate) fn bind_any(handle: &Handle) -> Result<()> {
     if handle.slot.flags.load(Acquire) & flags::BOUND != 0 {
         return Ok(());
     }
-    let family = handle.slot.family.load(Relaxed) as u16;
-    let result =
-        handle.call(call::BIND, |request| request.addr = RawAddr { family, ..RawAddr::default() });
-    match result {
+    let addr = RawAddr { port: 0, ..address::local(handle.slot) };
+    match handle.call(call::BIND, |request| request.addr = addr) {
         // Another thread was faster.
         Err(Errno(libc::EINVAL)) => Ok(()),
         result => result.map(drop),
@@ -267,25 +271,48 @@ pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t
     // SAFETY: the caller's promise.
     let addr = unsafe { address::read(addr, len) }?;
     let family = handle.slot.family.load(Relaxed);
-    let v4_on_v6_datagram =
-        family == address::INET6 && u32::from(addr.family) == address::INET && !handle.is_tcp();
-    if addr.family != 0 && u32::from(addr.family) != family && !v4_on_v6_datagram {
-        return fail(libc::EAFNOSUPPORT);
+    if addr.family != 0 && !address::is_long_enough(len, family) && handle.is_tcp() {
+        return fail(libc::EINVAL);
     }
     let v6_only = handle.slot.option_bits.load(Relaxed) & option_bit::V6ONLY != 0;
-    if v6_only && address::is_mapped(&addr) {
-        return fail(libc::ENETUNREACH);
+    let takes_v4 = family == address::INET6 && !handle.is_tcp() && !v6_only;
+    let is_v4 = u32::from(addr.family) == address::INET;
+    if addr.family != 0 && u32::from(addr.family) != family && !(is_v4 && takes_v4) {
+        return fail(libc::EAFNOSUPPORT);
     }
-    let addr = match handle.kind() {
-        _ if addr.family == 0 => addr,
-        Kind::Datagram | Kind::Echo => address::sent_to(addr, family),
-        _ => address::shown(addr, family),
-    };
+    let to_datagrams = matches!(handle.kind(), Kind::Datagram | Kind::Echo);
+    let addr = if addr.family == 0 { addr } else { peer(handle.slot, addr, to_datagrams)? };
     match handle.kind() {
         Kind::Stream | Kind::Listener if addr.family == 0 => disconnect(&handle),
         Kind::Stream => connect_stream(&handle, addr),
         Kind::Listener => fail(libc::EISCONN),
         _ => handle.call(call::CONNECT, |request| request.addr = addr).map(drop),
+    }
+}
+
+/// A peer as a socket reaches it.
+///
+/// # Errors
+/// ENETUNREACH where the socket knows IPv6 alone and the peer is one of IPv4, EAFNOSUPPORT where the socket
+/// is bound to an IPv4 address and the peer is one of IPv6.
+pub(crate) fn peer(slot: &Slot, addr: RawAddr, datagrams: bool) -> Result<RawAddr> {
+    let family = slot.family.load(Relaxed);
+    if family != address::INET6 {
+        return Ok(address::shown(addr, family));
+    }
+    let is_v4 = u32::from(addr.family) == address::INET || address::is_mapped(&addr);
+    let from_v4 = address::is_mapped(&address::local(slot));
+    if is_v4 && slot.option_bits.load(Relaxed) & option_bit::V6ONLY != 0 {
+        fail(libc::ENETUNREACH)
+    } else if from_v4 && address::is_v6_host(&addr) {
+        fail(libc::EAFNOSUPPORT)
+    } else if from_v4 && !is_v4 {
+        // The any-address is this host, in the version that the socket is bound in.
+        Ok(RawAddr { ip: V4_MAPPED_LOOPBACK, ..addr })
+    } else if datagrams {
+        Ok(address::sent_to(addr, family))
+    } else {
+        Ok(address::shown(addr, family))
     }
 }
 
@@ -392,11 +419,16 @@ pub unsafe fn getpeername(
     if !connected || handle.kind() == Kind::Stream && !is_open_stream(handle.slot) {
         return fail(libc::ENOTCONN);
     }
+    let remote = address::remote(handle.slot);
+    if remote.port == 0 {
+        // As Linux, to which this is no peer, although datagrams go there.
+        return fail(libc::ENOTCONN);
+    }
     if addr.is_null() || len.is_null() {
         return fail(libc::EFAULT);
     }
     // SAFETY: the caller's promise.
-    unsafe { address::write(&address::remote(handle.slot), addr, len) }
+    unsafe { address::write(&remote, addr, len) }
 }
 
 fn is_open_stream(slot: &Slot) -> bool {

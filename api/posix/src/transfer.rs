@@ -10,7 +10,7 @@ use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, option_bit};
 use crate::errno::fail;
 use crate::message::Control;
 use crate::report::Report;
-use crate::socket::{Handle, Patience, bind_any};
+use crate::socket::{Handle, Patience, bind_any, peer};
 use crate::{Errno, Result, address, cork, interface};
 
 /// How long a first write on a fresh connection waits for memory to write into, even with
@@ -407,13 +407,10 @@ fn datagram_header(
         Some(RawAddr { port: 0, .. }) if handle.kind() == Kind::Datagram => {
             return fail(libc::EINVAL);
         }
-        Some(addr) if bits & option_bit::V6ONLY != 0 && address::is_mapped(&addr) => {
-            return fail(libc::ENETUNREACH);
-        }
         Some(addr) if bits & option_bit::BROADCAST == 0 && interface::is_broadcast(&addr) => {
             return fail(libc::EACCES);
         }
-        Some(addr) => address::sent_to(addr, family),
+        Some(addr) => peer(handle.slot, addr, true)?,
     };
     let named = control.local.family != 0 || control.ifindex != 0;
     if named && !crate::option::may_use_any_address(handle) {
@@ -421,6 +418,10 @@ fn datagram_header(
     }
     let segment_size =
         control.segment_size.unwrap_or_else(|| crate::option::segment_size(handle.socket));
+    if segment_size != 0 && bits & option_bit::NO_CHECK != 0 {
+        // As udp_send_skb: what cuts a datagram makes checksums.
+        return fail(libc::EINVAL);
+    }
     // As they are now: the engine may hear of a later setting before it sends.
     let tos = match control.tos {
         DatagramHeader::DEFAULT => class_towards(handle, &remote),

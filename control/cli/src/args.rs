@@ -29,12 +29,18 @@ pub enum Command {
     Run(RunArgs),
     /// Show the sockets of running stacks
     #[command(long_about = SS_ABOUT)]
-    Ss(SsArgs),
+    Ss(crate::ss::SsArgs),
     /// Print a completion script for a shell
     #[command(long_about = COMPLETIONS_ABOUT)]
     Completions {
-        /// The shell that shall complete
+        /// Shell to generate for
         shell: clap_complete::Shell,
+    },
+    /// Print a manual page
+    #[command(long_about = MAN_ABOUT)]
+    Man {
+        /// A command of towpath; towpath itself unless given
+        command: Option<String>,
     },
 }
 
@@ -100,33 +106,6 @@ pub struct RunArgs {
     pub program: Vec<OsString>,
 }
 
-#[derive(Debug, Args)]
-pub struct SsArgs {
-    /// Print a JSON array
-    #[arg(short, long)]
-    pub json: bool,
-    /// TCP sockets
-    #[arg(short, long)]
-    pub tcp: bool,
-    /// UDP sockets
-    #[arg(short, long)]
-    pub udp: bool,
-    /// Listening sockets only
-    #[arg(short, long)]
-    pub listening: bool,
-    /// All sockets, listening or not
-    #[arg(short, long)]
-    pub all: bool,
-    /// Do not replace port numbers by service names
-    #[arg(short, long)]
-    pub numeric: bool,
-    /// Show what TCP knows: congestion window, round-trip time, retransmissions
-    #[arg(short, long)]
-    pub info: bool,
-    /// Process id of one `towpath run`; all of this user's unless given
-    pub pid: Option<u32>,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StatsFormat {
     /// One counter a line
@@ -183,7 +162,7 @@ impl FromStr for Publish {
             None => (text, Protocol::Tcp),
             Some((ports, "tcp")) => (ports, Protocol::Tcp),
             Some((ports, "udp")) => (ports, Protocol::Udp),
-            Some((_, other)) => return Err(format!("{other:?} is no protocol: /tcp or /udp")),
+            Some((_, other)) => return Err(format!("{other:?} is not a protocol: /tcp or /udp")),
         };
         let form = "expected [HOSTADDR:]HOSTPORT:PORT, for example 8080:80";
         let (front, port) = ports.rsplit_once(':').ok_or(form)?;
@@ -199,17 +178,19 @@ impl FromStr for Publish {
 fn parse_host(text: &str) -> Result<IpAddr, String> {
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match bracketed {
-        Some(ip) => ip.parse().map(IpAddr::V6).map_err(|_| format!("{ip:?} is no IPv6 address")),
+        Some(ip) => {
+            ip.parse().map(IpAddr::V6).map_err(|_| format!("{ip:?} is not an IPv6 address"))
+        }
         None if text.contains(':') => Err(format!("an IPv6 address stands in brackets: [{text}]")),
         None => text.parse().map(IpAddr::V4).map_err(|_| {
-            format!("{text:?} is no IPv4 address (a name is not looked up: give an address)")
+            format!("{text:?} is not an IPv4 address (a name is not looked up: give an address)")
         }),
     }
 }
 
 fn parse_port(text: &str) -> Result<u16, String> {
     match text.parse() {
-        Ok(0) | Err(_) => Err(format!("{text:?} is no port: expected 1 to 65535")),
+        Ok(0) | Err(_) => Err(format!("{text:?} is not a valid port: expected 1 to 65535")),
         Ok(port) => Ok(port),
     }
 }
@@ -218,12 +199,12 @@ fn parse_cidr(text: &str) -> Result<Prefix, String> {
     let Some((ip, len)) = text.split_once('/') else {
         return Err("expected ADDRESS/LENGTH, for example 10.0.0.2/24".into());
     };
-    let ip: IpAddr = ip.parse().map_err(|_| format!("{ip:?} is no IP address"))?;
+    let ip: IpAddr = ip.parse().map_err(|_| format!("{ip:?} is not an IP address"))?;
     let bits = if ip.is_ipv4() { 32 } else { 128 };
-    let no_length = || format!("{len:?} is no prefix length: expected 1 to {bits}");
+    let no_length = || format!("{len:?} is not a prefix length: expected 1 to {bits}");
     let len = len.parse().ok().filter(|len| (1..=bits).contains(len)).ok_or_else(no_length)?;
     if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() {
-        return Err(format!("{ip} is no address that an interface can have"));
+        return Err(format!("{ip} is not an address that an interface can have"));
     }
     let prefix = Prefix::new(ip, len).ok_or_else(no_length)?;
     if ip.is_ipv4() && len < 31 && (ip == prefix.network() || ip == prefix.last()) {
@@ -304,11 +285,22 @@ Examples:
       Look at the packets in Wireshark, and at the counters";
 
 const SS_ABOUT: &str = "\
-Show the sockets of running stacks, in the columns of ss(8).
+Show the sockets of running stacks, with the options, columns and filters of ss(8).
 
-Without -l or -a, listening sockets are left out; without -t and -u, all kinds are shown. Each \
-`towpath run` of this user is asked, or the one with the given process id; root asks everybody's. A \
-run that does not answer is named on standard error. What other users' runs tell root is their word.";
+Without -l, -a or a state in the filter, sockets without a peer are left out; without -t and -u, all \
+kinds are shown. Each `towpath run` of this user is asked, or the one with the given process id; root \
+asks everybody's. A run that does not answer is named on standard error. What other users' runs tell \
+root is their word.
+
+  towpath ss -tlnp                               who listens
+  towpath ss -ti dst 10.0.2.2                    connections to the host, and what TCP knows
+  towpath ss 1234 state time-wait sport = :80    of one run";
+
+const MAN_ABOUT: &str = "\
+Print a manual page to standard output: of towpath, or of one of its commands.
+
+  towpath man ss | man -l -
+  towpath man run > ~/.local/share/man/man1/towpath-run.1";
 
 const COMPLETIONS_ABOUT: &str = "\
 Print a completion script for a shell to standard output.
@@ -348,14 +340,14 @@ mod tests {
         let bad = [
             ("8080", "HOSTPORT:PORT"),
             ("", "HOSTPORT:PORT"),
-            ("80x:80", "\"80x\" is no port"),
-            ("8080:0", "\"0\" is no port"),
-            ("8080:65536", "\"65536\" is no port"),
-            (":80", "\"\" is no port"),
-            ("8080:80/sctp", "\"sctp\" is no protocol"),
-            ("localhost:8080:80", "\"localhost\" is no IPv4 address"),
+            ("80x:80", "\"80x\" is not a valid port"),
+            ("8080:0", "\"0\" is not a valid port"),
+            ("8080:65536", "\"65536\" is not a valid port"),
+            (":80", "\"\" is not a valid port"),
+            ("8080:80/sctp", "\"sctp\" is not a protocol"),
+            ("localhost:8080:80", "\"localhost\" is not an IPv4 address"),
             ("::1:8080:80", "in brackets: [::1]"),
-            ("[10.0.0.1]:8080:80", "is no IPv6 address"),
+            ("[10.0.0.1]:8080:80", "is not an IPv6 address"),
         ];
         for (text, wanted) in bad {
             let error = text.parse::<Publish>().expect_err(text);
@@ -371,15 +363,15 @@ mod tests {
         }
         let bad = [
             ("10.0.2.15", "ADDRESS/LENGTH"),
-            ("10.0.2/24", "\"10.0.2\" is no IP address"),
-            ("10.0.2.15/33", "\"33\" is no prefix length: expected 1 to 32"),
+            ("10.0.2/24", "\"10.0.2\" is not an IP address"),
+            ("10.0.2.15/33", "\"33\" is not a prefix length: expected 1 to 32"),
             ("fd00::1/129", "expected 1 to 128"),
-            ("10.0.2.15/", "\"\" is no prefix length"),
+            ("10.0.2.15/", "\"\" is not a prefix length"),
             ("10.0.2.0/24", "network or broadcast"),
             ("10.0.2.255/24", "network or broadcast"),
-            ("127.0.0.1/8", "no address that an interface"),
-            ("ff02::1/64", "no address that an interface"),
-            ("0.0.0.0/8", "no address that an interface"),
+            ("127.0.0.1/8", "not an address that an interface"),
+            ("ff02::1/64", "not an address that an interface"),
+            ("0.0.0.0/8", "not an address that an interface"),
         ];
         for (text, wanted) in bad {
             let error = parse_cidr(text).expect_err(text);

@@ -13,6 +13,7 @@ mod child;
 mod error;
 mod folder;
 mod instance;
+mod man;
 mod messages;
 mod output;
 mod preload;
@@ -33,6 +34,7 @@ fn main() -> std::process::ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => unprivileged().and_then(|()| run::run(&args)),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
+        Command::Man { command } => man::man(command.as_deref()).map(|()| 0),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "towpath", &mut script);

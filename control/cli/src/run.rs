@@ -16,7 +16,7 @@ use crate::instance::Instance;
 use crate::messages::Messages;
 use crate::preload::{self, Library};
 use crate::signals::{self, Signals};
-use crate::ss::{Answer, Proto, Socket};
+use crate::ss::{Answer, Proto, Socket, Word};
 use crate::supervise::{Observer, asked_to_end, supervise};
 use crate::uplink::{Plan, random};
 use crate::{program, stats};
@@ -225,7 +225,12 @@ fn socket(entry: &SocketEntry) -> Option<Socket> {
         rtt_us: entry.rtt_us,
         congestion: entry.congestion.map(Into::into),
         tcp: entry.tcp.clone(),
-        holder: entry.pid,
+        holders: entry.pids.clone(),
+        recv_buffer: entry.recv_buffer,
+        send_buffer: entry.send_buffer,
+        v6_only: entry.v6_only,
+        device: entry.device.clone().and_then(|name| Word::try_from(name).ok()),
+        slot: (entry.slot != u32::MAX).then_some(entry.slot),
     })
 }
 

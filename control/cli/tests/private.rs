@@ -255,7 +255,8 @@ while True:
         elif kind == 'escapes':
             c.sendall(b'{"pid":9005,"program":["\\u009b2J\\u001b[2J"],"sockets":[{"proto":"tcp",'
                       b'"state":"ESTAB\\u001b]0;x\\u0007","recv_q":0,"send_q":0,"local":null,"remote":null,'
-                      b'"cwnd":0,"rtt_us":0,"congestion":"\\u009b2J","holder":0}]}')
+                      b'"cwnd":0,"rtt_us":0,"congestion":"\\u009b2J","holders":[],"recv_buffer":0,'
+                      b'"send_buffer":0,"v6_only":false,"device":"\\u009b2J","slot":1}]}')
     except OSError:
         pass
     c.close()

@@ -1,29 +1,19 @@
-//! Opens from this side: connect, and the choice of a local port.
+//! Opens from this side: connect.
 
 use std::net::{IpAddr, SocketAddr};
 
 use towpath_tcp::{Config, Connection, Instant, isn};
 use towpath_wire::addr;
 
-use crate::binds::{BindAddr, Binds, Holder, Sharing};
-use crate::error::{BindError, ConnectError, SendError};
+use crate::error::ConnectError;
 use crate::flow::{Flow, FlowRef};
-use crate::host::{BindOptions, Family, Host, SocketId};
-use crate::limits::TIME_WAIT_REUSE_AFTER;
+use crate::host::{Family, Host, SocketId};
 use crate::net::{IfaceId, Route};
 use crate::socket::{Bound, Kind, News, Settings, Socket, Stream};
 use crate::stack::Stack;
 use crate::timer::TimerId;
 use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
 use crate::tx::mss_for;
-
-/// Which table of binds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Table {
-    Tcp,
-    Udp,
-    Echo,
-}
 
 impl<H: Host> Stack<H> {
     /// Opens a connection from a stream socket, bound or not. The outcome is an event: `Connected` or
@@ -56,35 +46,35 @@ impl<H: Host> Stack<H> {
         if !addr::is_unicast(remote_ip) {
             return Err(ConnectError::NetUnreachable);
         }
-        if remote.port() == 0 {
-            return Err(ConnectError::Invalid);
-        }
         let source = bound.as_ref().and_then(Bound::source);
         let route = self.net.route(now, source, remote_ip, iface)?;
         if route.broadcast {
             return Err(ConnectError::NetUnreachable);
+        }
+        // Linux sends a SYN, which every host refuses: port 0 is reserved, so that nobody can listen there
+        // (RFC 6335 §6), and segments with it are malformed here.
+        if remote.port() == 0 {
+            return Err(ConnectError::Refused);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# If an application on a multihomed host does not specify the local IP address when
         //# actively opening a TCP connection, then the TCP implementation MUST ask the IP layer to
         //# select a local IP address before sending the (first) SYN (MUST-44).
         let local = source.unwrap_or(route.src);
-        let local_port = match bound {
+        let held = bound.filter(Bound::has_port);
+        let local_port = match held {
             Some(bound) => bound.port,
             None => self.choose_tcp_port(now, local, SocketAddr::new(remote_ip, remote.port()))?,
         };
         let flow = Flow { local, remote: remote_ip, local_port, remote_port: remote.port() };
         let stream = self.open_stream(now, flow, route, iface, settings, recv, send)?;
-        match bound {
+        let sharing = settings.binding.sharing();
+        match held {
             // The bind stays, but now for the address in use only.
-            Some(_) => {
-                if let Some(holder) = self.tcp_binds.holder_mut(local_port, index) {
-                    holder.addr = BindAddr::Ip(local);
-                }
-            }
-            None => self.tcp_binds.use_port(local_port, local, Sharing::default()),
+            Some(_) => self.tcp_binds.narrow(local_port, index, local),
+            None => self.tcp_binds.use_port(local_port, local, sharing),
         }
-        let uses_port = bound.is_none().then(Sharing::default);
+        let uses_port = held.is_none().then_some(sharing);
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.kind = Kind::Stream(Box::new(Stream { uses_port, ..stream }));
         }
@@ -213,84 +203,6 @@ impl<H: Host> Stack<H> {
             mss_send_max: packet.limit(mss_for(mtu_send, flow)),
             mss_default: if flow.local.is_ipv4() { 536 } else { 1220 },
             ..settings.tcp
-        }
-    }
-
-    /// A port from which the peer can be reached: not held by a bind, and not in use towards it.
-    fn choose_tcp_port(
-        &mut self,
-        now: Instant,
-        local: IpAddr,
-        remote: SocketAddr,
-    ) -> Result<u16, ConnectError> {
-        let hash = self.keys.ports.path(local, remote);
-        let mut ephemeral = self.ephemeral.clone();
-        let (port, tried) = ephemeral.choose(hash, |local_port| {
-            let flow = Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
-            !self.tcp_binds.is_held(local_port, local)
-                && match self.find_flow(self.keys.table.flow(&flow), &flow) {
-                    None => true,
-                    // The counter comes back to it after all others: when there is no other, the one that
-                    // has waited longest is met first.
-                    Some(FlowRef::TimeWait(at)) => self.is_reusable(now, at),
-                    Some(_) => false,
-                }
-        });
-        self.ephemeral = ephemeral;
-        self.counters.ports_probed += u64::from(tried);
-        port.ok_or(ConnectError::NoPort)
-    }
-
-    /// As Linux's `tcp_tw_reuse`: after a second, timestamps and an initial sequence number beyond the old
-    /// window tell the new connection's segments from late ones (RFC 6191). Without timestamps nothing
-    /// tells the peer's late ones from its new ones.
-    fn is_reusable(&self, now: Instant, at: u32) -> bool {
-        self.time_waits.get(at).is_some_and(|entry| {
-            let left = entry.state.expires().since(now);
-            entry.state.has_timestamps()
-                && left + TIME_WAIT_REUSE_AFTER <= self.config.tcp.time_wait
-        })
-    }
-
-    /// A port that nobody who conflicts with `wanted` has.
-    pub(crate) fn choose_port(&mut self, table: Table, wanted: &Holder) -> Option<u16> {
-        let hash = self.keys.ports.addr(IpAddr::from([0; 4]), wanted.socket);
-        let mut ephemeral = self.ephemeral.clone();
-        let binds = self.binds(table);
-        // Sharing is for those who name the port.
-        let alone = Holder { sharing: Sharing::default(), ..*wanted };
-        let (port, tried) = ephemeral.choose(hash, |port| !binds.conflicts(port, &alone));
-        self.ephemeral = ephemeral;
-        self.counters.ports_probed += u64::from(tried);
-        port
-    }
-
-    pub(crate) fn binds(&self, table: Table) -> &Binds {
-        match table {
-            Table::Tcp => &self.tcp_binds,
-            Table::Udp => &self.udp_binds,
-            Table::Echo => &self.echo_binds,
-        }
-    }
-
-    pub(crate) fn binds_mut(&mut self, table: Table) -> &mut Binds {
-        match table {
-            Table::Tcp => &mut self.tcp_binds,
-            Table::Udp => &mut self.udp_binds,
-            Table::Echo => &mut self.echo_binds,
-        }
-    }
-
-    /// Binds a datagram socket that sends or connects before it was bound.
-    pub(crate) fn auto_bind(&mut self, id: SocketId, family: Family) -> Result<(), SendError> {
-        let any = match family {
-            Family::V4 => IpAddr::from([0; 4]),
-            Family::V6 => IpAddr::from([0; 16]),
-        };
-        match self.bind(id, SocketAddr::new(any, 0), BindOptions::default()) {
-            Ok(_) => Ok(()),
-            Err(BindError::AddrInUse) => Err(SendError::NoPort),
-            Err(_) => Err(SendError::Invalid),
         }
     }
 }

@@ -40,6 +40,12 @@ impl BindAddr {
             (Ip(a), Ip(b)) => a == b,
         }
     }
+
+    /// Whether every packet for the other one could be for this one.
+    fn covers(self, other: BindAddr) -> bool {
+        use BindAddr::{AnyDual, Ip};
+        self == other || !matches!(self, Ip(_)) && other != AnyDual && self.overlaps(other)
+    }
 }
 
 /// What a holder allows others.
@@ -47,6 +53,24 @@ impl BindAddr {
 pub(crate) struct Sharing {
     pub reuse_addr: bool,
     pub reuse_port: bool,
+}
+
+impl Sharing {
+    fn both_reuse_addr(self, other: Self) -> bool {
+        self.reuse_addr && other.reuse_addr
+    }
+
+    fn both_reuse_port(self, other: Self) -> bool {
+        self.reuse_port && other.reuse_port
+    }
+}
+
+/// Whose table it is: Linux's rules differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Table {
+    Tcp,
+    Udp,
+    Echo,
 }
 
 /// One socket that holds a port.
@@ -59,6 +83,53 @@ pub(crate) struct Holder {
     pub listening: bool,
     /// SO_BINDTODEVICE: who is bound to another device is in nobody's way.
     pub device: Option<IfaceId>,
+}
+
+impl Holder {
+    /// Whether some packet could be for both.
+    fn meets(&self, other: &Holder) -> bool {
+        self.addr.overlaps(other.addr) && self.device.zip(other.device).is_none_or(|(a, b)| a == b)
+    }
+
+    /// Whether TCP lets this one in beside somebody: both said SO_REUSEADDR and the other does not listen,
+    /// or both said SO_REUSEPORT.
+    fn may_join(&self, theirs: Sharing, listening: bool) -> bool {
+        self.sharing.both_reuse_addr(theirs) && !listening || self.sharing.both_reuse_port(theirs)
+    }
+}
+
+/// Whom a TCP port is open to without a look at its holders: Linux remembers of each port how the last
+/// ones came in (`fastreuseport` of its bind bucket). So that one with SO_REUSEPORT alone comes in after
+/// one with both, although an earlier one has SO_REUSEADDR alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Welcome {
+    /// The last one came without SO_REUSEPORT.
+    #[default]
+    Nobody,
+    /// All have it.
+    ReusePort,
+    /// The last ones have it, and are bound so.
+    ReusePortAt(BindAddr),
+}
+
+impl Welcome {
+    fn is_for(self, wanted: &Holder) -> bool {
+        wanted.sharing.reuse_port
+            && match self {
+                Self::Nobody => false,
+                Self::ReusePort => true,
+                Self::ReusePortAt(addr) => addr.covers(wanted.addr),
+            }
+    }
+
+    fn after(self, holder: &Holder, is_first: bool) -> Self {
+        match self {
+            _ if !holder.sharing.reuse_port => Self::Nobody,
+            _ if is_first => Self::ReusePort,
+            welcome if welcome.is_for(holder) => welcome,
+            _ => Self::ReusePortAt(holder.addr),
+        }
+    }
 }
 
 /// Connections and TIME-WAITs on a port that no socket of the table holds (any more).
@@ -84,8 +155,10 @@ enum Port {
 
 #[derive(Debug, Default)]
 struct Crowd {
+    /// In the order in which they came.
     holders: Vec<Holder>,
     users: Vec<Users>,
+    welcome: Welcome,
 }
 
 const _: () = assert!(size_of::<Port>() <= 24);
@@ -95,6 +168,13 @@ impl Port {
         match self {
             Port::Users(_) => &[],
             Port::Crowd(crowd) => &crowd.holders,
+        }
+    }
+
+    fn welcome(&self) -> Welcome {
+        match self {
+            Port::Users(_) => Welcome::Nobody,
+            Port::Crowd(crowd) => crowd.welcome,
         }
     }
 
@@ -108,7 +188,7 @@ impl Port {
     /// Makes room for more than the users of one address.
     fn crowd(&mut self) -> &mut Crowd {
         if let Port::Users(users) = *self {
-            *self = Port::Crowd(Box::new(Crowd { holders: Vec::new(), users: vec![users] }));
+            *self = Port::Crowd(Box::new(Crowd { users: vec![users], ..Crowd::default() }));
         }
         match self {
             Port::Crowd(crowd) => crowd,
@@ -149,6 +229,17 @@ fn choose(members: impl DoubleEndedIterator<Item = Member> + Clone, pick: usize)
     sharing.nth(n).map(|member| member.socket)
 }
 
+/// Whether a connection, or what is left of one, is in the way of a bind.
+fn is_in_use(entry: &Port, wanted: &Holder) -> bool {
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+    //# an OPEN call that will functionally allow an application to LISTEN on a port while a
+    //# connection block with the same local port is in SYN-SENT or SYN-RECEIVED state
+    //# (MUST-42).
+    entry.users().iter().any(|users| {
+        BindAddr::Ip(users.local).overlaps(wanted.addr) && !wanted.may_join(users.sharing, false)
+    })
+}
+
 impl Group {
     #[inline]
     fn choose(&self, iface: IfaceId, pick: usize) -> Option<u32> {
@@ -166,6 +257,7 @@ impl Group {
 #[derive(Debug)]
 pub(crate) struct Binds {
     key: Key,
+    of: Table,
     ports: BTreeMap<u16, Port>,
     groups: HashTable<Group>,
     /// Groups compared so far: the work done by lookups.
@@ -174,8 +266,8 @@ pub(crate) struct Binds {
 
 impl Binds {
     /// An empty table.
-    pub fn new(key: Key) -> Self {
-        Self { key, ports: BTreeMap::new(), groups: HashTable::new(), compared: Cell::new(0) }
+    pub fn new(key: Key, of: Table) -> Self {
+        Self { key, of, ports: BTreeMap::new(), groups: HashTable::new(), compared: Cell::new(0) }
     }
 
     /// Ports in use and groups of receivers: zero when nothing is left.
@@ -183,30 +275,32 @@ impl Binds {
         self.ports.len() + self.groups.len()
     }
 
-    /// Whether a socket may hold `port` as `wanted` says (its own present hold does not count).
+    /// Whether somebody is in the way of a socket that is to hold `port` as `wanted` says (its own present
+    /// hold does not count). By Linux's rules, which are these and no others:
     ///
-    /// As Linux: overlapping addresses conflict unless both said SO_REUSEADDR and the other does not
-    /// listen, or both said SO_REUSEPORT.
+    /// * TCP: whoever [meets](Holder::meets) it and does not [share](Holder::may_join), unless the port
+    ///   is [open](Welcome) to it;
+    /// * UDP: the newest of those who meet it and do not share by SO_REUSEADDR, unless that one shares
+    ///   by SO_REUSEPORT: then older ones are not asked;
+    /// * echo: whoever has the ident, at whatever address, and does not share by SO_REUSEADDR.
     pub fn conflicts(&self, port: u16, wanted: &Holder) -> bool {
         let Some(entry) = self.ports.get(&port) else { return false };
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
-        //# an OPEN call that will functionally allow an application to LISTEN on a port while a
-        //# connection block with the same local port is in SYN-SENT or SYN-RECEIVED state
-        //# (MUST-42).
-        let may_share = |theirs: Sharing, listening: bool| {
-            (wanted.sharing.reuse_addr && theirs.reuse_addr && !listening)
-                || (wanted.sharing.reuse_port && theirs.reuse_port)
-        };
-        let by_holder = entry.holders().iter().any(|holder| {
-            holder.socket != wanted.socket
-                && holder.addr.overlaps(wanted.addr)
-                && holder.device.zip(wanted.device).is_none_or(|(a, b)| a == b)
-                && !may_share(holder.sharing, holder.listening)
-        });
-        by_holder
-            || entry.users().iter().any(|users| {
-                BindAddr::Ip(users.local).overlaps(wanted.addr) && !may_share(users.sharing, false)
-            })
+        let mut others =
+            entry.holders().iter().rev().filter(|holder| holder.socket != wanted.socket);
+        match self.of {
+            Table::Tcp => {
+                !entry.welcome().is_for(wanted)
+                    && (others.any(|holder| {
+                        holder.meets(wanted) && !wanted.may_join(holder.sharing, holder.listening)
+                    }) || is_in_use(entry, wanted))
+            }
+            Table::Udp => others
+                .find(|holder| {
+                    holder.meets(wanted) && !wanted.sharing.both_reuse_addr(holder.sharing)
+                })
+                .is_some_and(|holder| !wanted.sharing.both_reuse_port(holder.sharing)),
+            Table::Echo => others.any(|holder| !wanted.sharing.both_reuse_addr(holder.sharing)),
+        }
     }
 
     /// Whether a connect may take `port` on `local` without having bound it.
@@ -218,19 +312,43 @@ impl Binds {
 
     /// Notes that a socket holds `port`.
     pub fn hold(&mut self, port: u16, holder: Holder) {
-        let entry = self.ports.entry(port).or_insert_with(|| Port::Crowd(Box::default()));
-        entry.crowd().holders.push(holder);
+        let mut is_first = false;
+        let entry = self.ports.entry(port).or_insert_with(|| {
+            is_first = true;
+            Port::Crowd(Box::default())
+        });
+        let crowd = entry.crowd();
+        crowd.welcome = crowd.welcome.after(&holder, is_first);
+        crowd.holders.push(holder);
     }
 
-    /// The socket's hold, to be changed (it listens, or a connect fixed its address).
+    /// The socket listens from now on.
+    pub fn set_listening(&mut self, port: u16, socket: u32) {
+        let Some(Port::Crowd(crowd)) = self.ports.get_mut(&port) else { return };
+        let Some(holder) = crowd.holders.iter_mut().find(|h| h.socket == socket) else { return };
+        holder.listening = true;
+        crowd.welcome = crowd.welcome.after(holder, false);
+    }
+
+    /// The socket's hold, to be changed (a connect fixed its address, or options were set).
     pub fn holder_mut(&mut self, port: u16, socket: u32) -> Option<&mut Holder> {
         self.ports.get_mut(&port)?.crowd().holders.iter_mut().find(|holder| holder.socket == socket)
+    }
+
+    /// The socket is connected from `local`: its hold is for that address alone.
+    pub fn narrow(&mut self, port: u16, socket: u32, local: IpAddr) {
+        if let Some(holder) = self.holder_mut(port, socket) {
+            holder.addr = BindAddr::Ip(local);
+        }
     }
 
     /// Ends the socket's hold.
     pub fn release(&mut self, port: u16, socket: u32) {
         if let Some(Port::Crowd(entry)) = self.ports.get_mut(&port) {
             entry.holders.retain(|holder| holder.socket != socket);
+            if entry.holders.is_empty() {
+                entry.welcome = Welcome::Nobody;
+            }
         }
         self.forget_if_unused(port);
     }
@@ -400,7 +518,7 @@ mod tests {
         for (n, (addr, sharing, listening, wanted, theirs, conflict)) in
             rows.into_iter().enumerate()
         {
-            let mut binds = Binds::new(Key(0, 0));
+            let mut binds = Binds::new(Key(0, 0), Table::Tcp);
             binds.hold(80, Holder { socket: 1, addr, sharing, listening, device: None });
             let wanted =
                 Holder { socket: 2, addr: wanted, sharing: theirs, listening: false, device: None };
@@ -413,7 +531,7 @@ mod tests {
 
     #[test]
     fn what_is_left_of_connections_blocks_unless_both_reuse() {
-        let mut binds = Binds::new(Key(0, 0));
+        let mut binds = Binds::new(Key(0, 0), Table::Tcp);
         let local = IpAddr::from([10, 0, 0, 1]);
         binds.use_port(80, local, ADDR);
         let wanted =
@@ -427,7 +545,7 @@ mod tests {
 
     #[test]
     fn the_most_specific_bind_receives() {
-        let mut binds = Binds::new(Key(0, 0));
+        let mut binds = Binds::new(Key(0, 0), Table::Tcp);
         let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), "2001:db8::1".parse().unwrap());
         binds.receive(AnyDual, 53, 1, None, PLAIN);
         assert_eq!(binds.receiver(v4, 53, ETH, 7), Some(1));
@@ -444,7 +562,7 @@ mod tests {
 
     #[test]
     fn the_last_one_bound_takes_what_comes_unless_it_shares() {
-        let mut binds = Binds::new(Key(0, 0));
+        let mut binds = Binds::new(Key(0, 0), Table::Udp);
         let v4 = IpAddr::from([10, 0, 0, 1]);
         let taker = |binds: &Binds, pick| binds.receiver(v4, 53, ETH, pick);
         for socket in 1..=3 {
@@ -464,7 +582,7 @@ mod tests {
 
     #[test]
     fn devices_keep_to_themselves() {
-        let mut binds = Binds::new(Key(0, 0));
+        let mut binds = Binds::new(Key(0, 0), Table::Tcp);
         let v4 = IpAddr::from([10, 0, 0, 1]);
         let holder = |socket, device| Holder {
             socket,

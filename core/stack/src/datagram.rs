@@ -7,11 +7,13 @@ use towpath_ring::Payload;
 use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, addr, ipv4, ipv6, udp};
 
-use crate::active::{Table, canonical, loopback_if_unspecified, on_device, scope_of};
+use crate::active::{canonical, loopback_if_unspecified, on_device, scope_of};
+use crate::binds::Table;
 use crate::error::{ConnectError, SendError};
 use crate::flow::{Flow, FlowRef};
 use crate::host::{
-    DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Host, SocketError, SocketId,
+    BindOptions, DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Host, SocketError,
+    SocketId,
 };
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
 use crate::net::{self, EchoOut, Fragmenting, IfaceId, Ip, Route};
@@ -23,6 +25,8 @@ use crate::stack::Stack;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
 const ECHO_HEADER_LEN: u32 = 8;
+/// Where the checksum is in the header of UDP.
+const UDP_CHECKSUM_AT: u16 = 6;
 const ECHO_REQUEST_V4: u8 = 8;
 const ECHO_REQUEST_V6: u8 = 128;
 
@@ -41,12 +45,15 @@ impl Datagram {
             hops: HopLimits::default(),
             classes: Classes::default(),
             device: None,
+            // Linux's ping sockets share idents unless they are told not to (INET_PROTOSW_REUSE).
+            binding: BindOptions { reuse_addr: echo, ..BindOptions::default() },
             multicast_ttl: MULTICAST_TTL_DEFAULT,
             multicast_hops: MULTICAST_TTL_DEFAULT,
             multicast_v4: MulticastOut::default(),
             multicast_v6: MulticastOut::default(),
             multicast_all: true,
             broadcast: false,
+            no_checksum: false,
             recv_errors: false,
             recv_errors_v6: false,
             mtu_discovery: MtuDiscovery::default(),
@@ -110,6 +117,8 @@ struct Target {
     route: Route,
     ip: Ip,
     looped: bool,
+    /// Whether it is to have one. Over IPv6 it always is (RFC 8200 §8.1).
+    checksum: bool,
 }
 
 impl<H: Host> Stack<H> {
@@ -122,6 +131,8 @@ impl<H: Host> Stack<H> {
         remote: SocketAddr,
     ) -> Result<(), ConnectError> {
         let index = self.index(id).ok_or(ConnectError::Invalid)?;
+        // Before anything else, as on Linux: where the connect fails the socket is bound all the same.
+        self.auto_bind(id).map_err(|_| ConnectError::NoPort)?;
         let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
         let Kind::Datagram(datagram) = &socket.kind else { return Err(ConnectError::Invalid) };
         let (family, bound, echo) =
@@ -139,10 +150,7 @@ impl<H: Host> Stack<H> {
         if route.broadcast && !may_broadcast {
             return Err(ConnectError::Forbidden);
         }
-        if bound.is_none() {
-            self.auto_bind(id, family).map_err(|_| ConnectError::NoPort)?;
-        }
-        self.disconnect(id);
+        self.forget_peer(index);
         let Some(socket) = self.sockets.get_mut(index) else { return Err(ConnectError::Invalid) };
         let (Kind::Datagram(datagram), Some(bound)) =
             (&mut socket.kind, socket.bound.as_deref().copied())
@@ -158,13 +166,23 @@ impl<H: Host> Stack<H> {
         datagram.peer = Some(flow);
         let table = datagram.table();
         self.peers.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
-        self.binds_mut(table).stop_receiving(bound.addr, bound.port, index);
+        let binds = self.binds_mut(table);
+        binds.stop_receiving(bound.addr, bound.port, index);
+        binds.narrow(bound.port, index, flow.local);
         Ok(())
     }
 
-    /// Takes the peer of a datagram socket away; its bind stays.
+    /// Takes the peer of a datagram socket away, and with it, as Linux does, SO_BINDTODEVICE and a port
+    /// that was chosen; what a bind named stays.
     pub fn disconnect(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
+        self.forget_peer(index);
+        // Every datagram socket has it.
+        let _ = self.set_device(index, None);
+        self.free_chosen_port(index);
+    }
+
+    fn forget_peer(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let (Kind::Datagram(datagram), Some(bound)) =
             (&mut socket.kind, socket.bound.as_deref().copied())
@@ -176,7 +194,11 @@ impl<H: Host> Stack<H> {
         self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
         let device = datagram.device;
         let sharing = bound.options.sharing();
-        self.binds_mut(table).receive(bound.addr, bound.port, index, device, sharing);
+        let binds = self.binds_mut(table);
+        if let Some(holder) = binds.holder_mut(bound.port, index) {
+            holder.addr = bound.addr;
+        }
+        binds.receive(bound.addr, bound.port, index, device, sharing);
     }
 
     /// Sends one datagram (or with `segment_size` several) now. Binds the socket when it is not.
@@ -303,7 +325,7 @@ impl<H: Host> Stack<H> {
             remote_port: remote.port(),
         };
         let ip = udp_ip(ttl, tos, Fragmenting::Anywhere);
-        let target = Target { flow, route, ip, looped: false };
+        let target = Target { flow, route, ip, looped: false, checksum: true };
         self.send_udp(now, &target, payload, None, pool)
     }
 
@@ -332,23 +354,23 @@ impl<H: Host> Stack<H> {
     ) -> Result<Target, SendError> {
         let Some(socket) = self.sockets.get(index) else { return Err(SendError::Invalid) };
         let family = socket.family;
-        if socket.bound.is_none() {
-            self.auto_bind(id, family)?;
-        }
+        self.auto_bind(id)?;
         let Some(socket) = self.sockets.get_mut(index) else { return Err(SendError::Invalid) };
         let bound = socket.bound.as_deref().copied().ok_or(SendError::NoPort)?;
         let Kind::Datagram(datagram) = &mut socket.kind else { return Err(SendError::Invalid) };
         let (remote, remote_port, scope) = match (out.remote, datagram.peer) {
+            (Some(remote), _) if remote.port() == 0 && !datagram.echo => {
+                return Err(SendError::Invalid);
+            }
             (Some(remote), _) => {
                 let remote = canonical(remote, family).ok_or(SendError::Invalid)?;
                 (loopback_if_unspecified(remote.ip()), remote.port(), scope_of(&remote))
             }
+            // Port 0 too: as on Linux whoever connected to it may send there, and hears that it is not
+            // reached.
             (None, Some(peer)) => (peer.remote, peer.remote_port, None),
             (None, None) => return Err(SendError::NotConnected),
         };
-        if remote_port == 0 && !datagram.echo {
-            return Err(SendError::Invalid);
-        }
         let source = out.local.or(datagram.peer.map(|peer| peer.local)).or(bound.source());
         let source = source.filter(|ip| addr::is_unicast(*ip) && !self.net.is_broadcast(*ip));
         let way = datagram.way_to(remote);
@@ -372,7 +394,8 @@ impl<H: Host> Stack<H> {
         } else {
             route.broadcast
         };
-        Ok(Target { flow, route, ip, looped })
+        let checksum = !datagram.no_checksum || remote.is_ipv6();
+        Ok(Target { flow, route, ip, looped, checksum })
     }
 
     fn send_udp(
@@ -383,7 +406,7 @@ impl<H: Host> Stack<H> {
         segment_size: Option<u16>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        let Target { flow, route, ip, .. } = target;
+        let Target { flow, route, ip, looped: _, checksum } = target;
         let len = payload.len() as usize;
         let mut packet = pool.take(udp::HEADER_LEN + len);
         let header = udp::Header {
@@ -407,7 +430,8 @@ impl<H: Host> Stack<H> {
         }
         self.counters.udp_sent += 1;
         self.looped |= route.iface == IfaceId::LOOPBACK;
-        let checksum = Some(6);
+        // Left out: 0 stands for none (RFC 768).
+        let checksum = checksum.then_some(UDP_CHECKSUM_AT);
         self.net
             .send(now, route, flow.local, flow.remote, *ip, packet, checksum, pool)
             .map_err(SendError::from)

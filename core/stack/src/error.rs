@@ -62,7 +62,9 @@ refusals! {
         NetUnreachable = "network unreachable",
         /// Connected already, or connecting (EISCONN).
         Connected = "already connected",
-        /// A listener, the other family, a multicast peer, port 0, or no such socket (EINVAL).
+        /// To port 0 (ECONNREFUSED).
+        Refused = "nobody listens on port 0",
+        /// A listener, the other family, a peer that is not one host, or no such socket (EINVAL).
         Invalid = "the socket cannot connect so",
         /// To a broadcast address without permission (EACCES).
         Forbidden = "broadcast not permitted",
@@ -86,7 +88,7 @@ refusals! {
         NoPort = "no free local port",
         /// The device does not keep up; the datagram is lost and counted (ENOBUFS).
         QueueFull = "output queue full",
-        /// The other family, port 0, a bad segment size, or no such socket (EINVAL).
+        /// The other family, port 0 named, a bad segment size, or no such socket (EINVAL).
         Invalid = "the datagram cannot be sent so",
     }
 }

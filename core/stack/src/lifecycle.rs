@@ -1,16 +1,13 @@
-//! The life of a socket: open, bind, listen, close, gone.
-
-use std::net::SocketAddr;
+//! The life of a socket: open, listen, close, gone.
 
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Instant, State};
 
-use crate::active::{Table, canonical};
-use crate::binds::{BindAddr, Holder};
-use crate::error::{BindError, ListenError, OpenError};
+use crate::binds::{Holder, Table};
+use crate::error::{ListenError, OpenError};
 use crate::flow::FlowRef;
 use crate::host::{BindOptions, Family, Host, Linger, SocketEvent, SocketId, SocketKind};
-use crate::socket::{Bound, Datagram, Kind, Listener, PacketSettings, Settings, Socket};
+use crate::socket::{Datagram, Kind, Listener, PacketSettings, Settings, Socket};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
@@ -64,83 +61,12 @@ impl<H: Host> Stack<H> {
 
     /// The settings of sockets on which nothing was set.
     pub(crate) fn default_settings(&self) -> Settings {
-        Settings { tcp: self.config.tcp, packet: PacketSettings::default(), device: None }
-    }
-
-    /// Gives a socket its local address by Linux's rules; port 0 chooses one. Returns the address.
-    pub fn bind(
-        &mut self,
-        id: SocketId,
-        addr: SocketAddr,
-        options: BindOptions,
-    ) -> Result<SocketAddr, BindError> {
-        let index = self.index(id).ok_or(BindError::Invalid)?;
-        let socket = self.sockets.get(index).ok_or(BindError::Invalid)?;
-        let (table, connected) = match &socket.kind {
-            Kind::Fresh(_) => (Table::Tcp, false),
-            Kind::Datagram(datagram) => (datagram.table(), datagram.peer.is_some()),
-            _ => return Err(BindError::Invalid),
-        };
-        if socket.bound.is_some() || connected || socket.orphan {
-            return Err(BindError::Invalid);
+        Settings {
+            tcp: self.config.tcp,
+            packet: PacketSettings::default(),
+            device: None,
+            binding: BindOptions::default(),
         }
-        let device = socket.device();
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
-        //# The optional "local IP address" parameter MUST be supported to allow the specification
-        //# of the local IP address (MUST-43).
-        let addr = canonical(addr, socket.family).ok_or(BindError::Invalid)?;
-        let bind_addr = self.bind_addr(addr, socket.family, table, &options)?;
-        let sharing = options.sharing();
-        let holder = Holder { socket: index, addr: bind_addr, sharing, listening: false, device };
-        let port = match addr.port() {
-            0 => self.choose_port(table, &holder).ok_or(BindError::AddrInUse)?,
-            port => port,
-        };
-        if self.binds(table).conflicts(port, &holder) {
-            return Err(BindError::AddrInUse);
-        }
-        let binds = self.binds_mut(table);
-        binds.hold(port, holder);
-        if table != Table::Tcp {
-            binds.receive(bind_addr, port, index, device, sharing);
-        }
-        let bound = Bound { addr: bind_addr, port, options };
-        if let Some(socket) = self.sockets.get_mut(index) {
-            socket.bound = Some(Box::new(bound));
-        }
-        Ok(bound.socket_addr())
-    }
-
-    fn bind_addr(
-        &self,
-        addr: SocketAddr,
-        family: Family,
-        table: Table,
-        options: &BindOptions,
-    ) -> Result<BindAddr, BindError> {
-        let ip = addr.ip();
-        if ip.is_unspecified() {
-            return Ok(match (family, ip.is_ipv4()) {
-                (_, true) => BindAddr::AnyV4,
-                (_, false) if options.v6_only => BindAddr::AnyV6,
-                (_, false) => BindAddr::AnyDual,
-            });
-        }
-        if family == Family::V6 && ip.is_ipv4() && options.v6_only {
-            return Err(BindError::Invalid);
-        }
-        // Groups and broadcast addresses are UDP's to hear. An echo socket has one address, or any.
-        let group = ip.is_multicast() || self.net.is_broadcast(ip);
-        match table {
-            Table::Udp if group => return Ok(BindAddr::Ip(ip)),
-            Table::Echo if ip.is_multicast() && ip.is_ipv6() => return Err(BindError::Invalid),
-            Table::Echo if group => return Err(BindError::AddrNotAvailable),
-            _ => {}
-        }
-        if options.free_bind || self.net.is_local(ip) {
-            return Ok(BindAddr::Ip(ip));
-        }
-        Err(BindError::AddrNotAvailable)
     }
 
     /// Makes a stream socket a listener, or changes the backlog of one. An unbound socket gets a port.
@@ -158,10 +84,8 @@ impl<H: Host> Stack<H> {
             Kind::Fresh(_) => {}
             _ => return Err(ListenError::Invalid),
         }
-        let (family, device) = (socket.family, socket.device());
-        if socket.bound.is_none() {
-            self.auto_bind(id, family).map_err(|_| ListenError::AddrInUse)?;
-        }
+        let device = socket.device();
+        self.auto_bind(id).map_err(|_| ListenError::AddrInUse)?;
         let Some(socket) = self.sockets.get_mut(index) else { return Err(ListenError::Invalid) };
         let (Kind::Fresh(settings), Some(bound)) = (&socket.kind, socket.bound.as_deref().copied())
         else {
@@ -181,31 +105,10 @@ impl<H: Host> Stack<H> {
             return Err(ListenError::AddrInUse);
         }
         socket.kind = Kind::Listener(Box::new(Listener::new(**settings, backlog)));
-        if let Some(holder) = self.tcp_binds.holder_mut(bound.port, index) {
-            holder.listening = true;
-        }
         let sharing = bound.options.sharing();
+        self.tcp_binds.set_listening(bound.port, index);
         self.tcp_binds.receive(bound.addr, bound.port, index, device, sharing);
         Ok(())
-    }
-
-    /// Gives the address that a stream socket holds to a fresh one that takes its place.
-    pub fn hand_over(&mut self, from: SocketId, to: SocketId) {
-        let (Some(from), Some(to)) = (self.index(from), self.index(to)) else { return };
-        let Some(socket) = self.sockets.get_mut(from) else { return };
-        let Some(bound) = socket.bound.take() else { return };
-        if matches!(socket.kind, Kind::Listener(_)) {
-            self.tcp_binds.stop_receiving(bound.addr, bound.port, from);
-        }
-        // The new hold before the old one goes: the port is never free.
-        let sharing = bound.options.sharing();
-        let holder =
-            Holder { socket: to, addr: bound.addr, sharing, listening: false, device: None };
-        self.tcp_binds.hold(bound.port, holder);
-        self.tcp_binds.release(bound.port, from);
-        if let Some(socket) = self.sockets.get_mut(to) {
-            socket.bound = Some(bound);
-        }
     }
 
     /// The program took a child off the accept queue: its place is free.

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAlive};
 
+use crate::binds::Table;
 use crate::error::OptionError;
-use crate::host::{Host, SocketId};
+use crate::host::{BindOptions, Host, SocketId};
 use towpath_wire::addr;
 
-use crate::active::Table;
 use crate::limits::{MEMBERSHIPS_MAX, SOURCES_MAX};
 use crate::net::{Fragmenting, IfaceId, Route};
 use crate::socket::{Datagram, Kind, Membership, PacketSettings};
 use crate::stack::Stack;
 
-/// One option and its value. Those of binding are in [`crate::BindOptions`].
+/// One option and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketOption {
@@ -51,6 +51,8 @@ pub enum SocketOption {
     TrafficClass(u8),
     /// SO_BROADCAST.
     Broadcast(bool),
+    /// SO_NO_CHECK: IPv4 datagrams go without a checksum.
+    NoChecksum(bool),
     /// IP_MTU_DISCOVER and IPV6_MTU_DISCOVER.
     MtuDiscover(MtuDiscovery),
     /// IP_MULTICAST_TTL; 0 reaches members on this host only.
@@ -69,6 +71,9 @@ pub enum SocketOption {
     RecvErrors(bool),
     /// IPV6_RECVERR: the same of IPv6 datagrams.
     RecvErrorsV6(bool),
+    /// SO_REUSEADDR and SO_REUSEPORT, which others meet from now on, and how the socket is bound when it
+    /// connects, sends or listens unbound.
+    Binding(BindOptions),
     /// SO_BINDTODEVICE and SO_BINDTOIFINDEX.
     Device(Option<IfaceId>),
     /// IP_MULTICAST_ALL: also take datagrams to groups that other sockets joined.
@@ -127,6 +132,9 @@ impl<H: Host> Stack<H> {
         if let SocketOption::Device(device) = option {
             return self.set_device(index, device);
         }
+        if let SocketOption::Binding(options) = option {
+            return self.set_binding(index, options);
+        }
         let interfaces = self.net.interfaces().len();
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         match &mut socket.kind {
@@ -151,7 +159,11 @@ impl<H: Host> Stack<H> {
     }
 
     /// The interface need not exist: then nothing comes or goes.
-    fn set_device(&mut self, index: u32, device: Option<IfaceId>) -> Result<(), OptionError> {
+    pub(crate) fn set_device(
+        &mut self,
+        index: u32,
+        device: Option<IfaceId>,
+    ) -> Result<(), OptionError> {
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         let mut receives = None;
         match &mut socket.kind {
@@ -175,15 +187,12 @@ impl<H: Host> Stack<H> {
         }
         let Some(bound) = &socket.bound else { return Ok(()) };
         let (addr, port, sharing) = (bound.addr, bound.port, bound.options.sharing());
-        let table = match &socket.kind {
-            Kind::Datagram(datagram) => datagram.table(),
-            _ => Table::Tcp,
-        };
+        let table = socket.kind.table();
         let binds = self.binds_mut(table);
         if let Some(holder) = binds.holder_mut(port, index) {
             holder.device = device;
         }
-        if receives.is_some() {
+        if receives.is_some() && port != 0 {
             binds.stop_receiving(addr, port, index);
             binds.receive(addr, port, index, device, sharing);
         }
@@ -434,6 +443,7 @@ fn set_datagram(
         SocketOption::Tos(tos) => datagram.classes.v4 = tos,
         SocketOption::TrafficClass(class) => datagram.classes.v6 = class,
         SocketOption::Broadcast(on) => datagram.broadcast = on,
+        SocketOption::NoChecksum(on) => datagram.no_checksum = on,
         SocketOption::MtuDiscover(discovery) => datagram.mtu_discovery = discovery,
         SocketOption::MulticastTtl(ttl) => datagram.multicast_ttl = ttl,
         SocketOption::MulticastHops(hops) => datagram.multicast_hops = hops,

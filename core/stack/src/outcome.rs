@@ -6,7 +6,7 @@ use towpath_tcp::{Event, Instant, State, TimeWait};
 
 use crate::drop::DropReason;
 use crate::errors::Unreached;
-use crate::flow::FlowRef;
+use crate::flow::{Flow, FlowRef};
 use crate::host::{Host, SocketError, SocketEvent};
 use crate::socket::{Kind, Stream};
 use crate::stack::{Stack, TimerOwner};
@@ -65,7 +65,8 @@ impl<H: Host> Stack<H> {
     fn end_connection(&mut self, now: Instant, index: u32, time_wait: Option<TimeWait>) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let orphan = socket.orphan;
-        let sharing = socket.bound.as_deref().map(|bound| bound.options.sharing());
+        let held = socket.bound.as_deref().filter(|bound| bound.has_port());
+        let sharing = held.map(|bound| bound.options.sharing());
         let Kind::Stream(stream) = &mut socket.kind else { return };
         stream.connection = None;
         self.wheel.cancel(&mut stream.timer);
@@ -96,8 +97,13 @@ impl<H: Host> Stack<H> {
             }
             None => {
                 self.flows.remove(hash, FlowRef::Socket(index));
+                if let Some(sharing) = stream.uses_port.take() {
+                    let Flow { local, local_port, .. } = stream.flow;
+                    self.tcp_binds.unuse_port(local_port, local, sharing);
+                }
             }
         }
+        self.free_chosen_port(index);
         if orphan {
             self.remove_socket(now, index);
         }

@@ -25,7 +25,7 @@ use std::num::NonZeroU8;
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Buffers, Config, Connection, Instant};
 
-use crate::binds::{BindAddr, Sharing};
+use crate::binds::{BindAddr, Sharing, Table};
 use crate::errors::Unreached;
 use crate::flow::Flow;
 use crate::host::{BindOptions, Family, Host};
@@ -62,6 +62,11 @@ impl<H: Host> Socket<H> {
             Kind::Promised(_) | Kind::Stream(_) => None,
         }
     }
+
+    /// Whether it holds a port by a bind.
+    pub fn has_port(&self) -> bool {
+        self.bound.as_deref().is_some_and(Bound::has_port)
+    }
 }
 
 /// The kinds and, for streams, the stages of life.
@@ -75,15 +80,35 @@ pub(crate) enum Kind<H: Host> {
     Datagram(Box<Datagram>),
 }
 
-/// A hold on a local address.
+impl<H: Host> Kind<H> {
+    /// Where its port is held.
+    pub fn table(&self) -> Table {
+        match self {
+            Kind::Datagram(datagram) => datagram.table(),
+            _ => Table::Tcp,
+        }
+    }
+}
+
+/// A local address and the hold on a port of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bound {
+    /// As it was bound. While the socket is connected its hold is for the address in use only.
     pub addr: BindAddr,
+    /// 0: none. The connection that it was chosen for is over, and the address alone was named.
     pub port: u16,
+    /// The program named the port, so that it stays until the socket is closed (Linux's
+    /// SOCK_BINDPORT_LOCK).
+    pub is_port_named: bool,
     pub options: BindOptions,
 }
 
 impl Bound {
+    /// Whether it holds one.
+    pub fn has_port(&self) -> bool {
+        self.port != 0
+    }
+
     /// As a program sees it.
     pub fn socket_addr(&self) -> SocketAddr {
         SocketAddr::new(self.ip(), self.port)
@@ -120,6 +145,8 @@ pub(crate) struct Settings {
     pub packet: PacketSettings,
     /// SO_BINDTODEVICE.
     pub device: Option<IfaceId>,
+    /// For a bind that the program does not ask for.
+    pub binding: BindOptions,
 }
 
 /// The part of them that every packet needs; the rest is the connection's once there is one.
@@ -341,6 +368,8 @@ pub(crate) struct Datagram {
     pub classes: Classes,
     /// SO_BINDTODEVICE: takes from and sends to this interface only.
     pub device: Option<IfaceId>,
+    /// For a bind that the program does not ask for.
+    pub binding: BindOptions,
     /// IP_MULTICAST_TTL; 0: groups are reached on this host only.
     pub multicast_ttl: u8,
     /// IPV6_MULTICAST_HOPS, likewise.
@@ -353,6 +382,8 @@ pub(crate) struct Datagram {
     pub multicast_all: bool,
     /// May send to broadcast addresses.
     pub broadcast: bool,
+    /// SO_NO_CHECK.
+    pub no_checksum: bool,
     /// IP_RECVERR: hears what becomes of its IPv4 datagrams.
     pub recv_errors: bool,
     /// IPV6_RECVERR: the same of its IPv6 datagrams.

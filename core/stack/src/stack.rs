@@ -9,7 +9,7 @@ use siphasher::sip::SipHasher13;
 use towpath_pool::{Batch, Pool, Port};
 use towpath_tcp::Instant;
 
-use crate::binds::Binds;
+use crate::binds::{Binds, Table};
 use crate::counters::Counters;
 use crate::drop::DropReason;
 use crate::ephemeral::Ephemeral;
@@ -153,9 +153,9 @@ impl<H: Host> Stack<H> {
             sockets: Slab::default(),
             flows: FlowTable::default(),
             peers: FlowTable::default(),
-            tcp_binds: Binds::new(keys.table),
-            udp_binds: Binds::new(keys.table),
-            echo_binds: Binds::new(keys.table),
+            tcp_binds: Binds::new(keys.table, Table::Tcp),
+            udp_binds: Binds::new(keys.table, Table::Udp),
+            echo_binds: Binds::new(keys.table, Table::Echo),
             handshakes: Handshakes::default(),
             time_waits: TimeWaits::default(),
             wheel: Wheel::new(now),

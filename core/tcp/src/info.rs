@@ -3,6 +3,7 @@
 use crate::config::TIMESTAMPS_LEN;
 use crate::congestion::CongestionKind;
 use crate::connection::Connection;
+use crate::event::TimerKind;
 use crate::recovery::Phase;
 use crate::segment::Buffers;
 use crate::state::State;
@@ -30,6 +31,10 @@ pub struct Info {
     pub snd_wscale: u8,
     pub rcv_wscale: u8,
     pub rto: Duration,
+    /// What it waits for next, and how long.
+    pub timer: Option<(TimerKind, Duration)>,
+    /// Whether ACKs go out at once just now.
+    pub quick_acks: bool,
     /// How long an ACK is delayed at most.
     pub ato: Duration,
     /// Zero before the first measurement, as are the next two.
@@ -118,6 +123,8 @@ impl Connection {
             snd_wscale: self.snd_wscale,
             rcv_wscale: self.rcv_wscale,
             rto: self.rtt.rto(),
+            timer: self.next_timeout().map(|(at, kind)| (kind, at.since(now))),
+            quick_acks: self.quick_acks > 0,
             ato: self.settings.delayed_ack(),
             rtt: self.rtt.srtt().unwrap_or_default(),
             rttvar: self.rtt.rttvar(),

@@ -387,7 +387,7 @@ fn options_and_interfaces() {
     assert!(text.lines().any(|line| line.contains("\"LISTEN\"")), "{text}");
     let list = engine.remote.sockets().unwrap();
     assert_eq!(list.len(), 3);
-    assert!(list.iter().all(|socket| socket.pid == std::process::id()));
+    assert!(list.iter().all(|socket| socket.pids == [std::process::id()]));
 }
 
 #[test]

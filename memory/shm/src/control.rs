@@ -113,6 +113,9 @@ pub mod call {
 
 /// `b` of the answer to [`call::ERROR_QUEUE`]: nobody told this host, it found out itself.
 pub const LOCAL_REPORT: u32 = 1 << 16;
+/// The same: no error, but when a datagram was sent (SOF_TIMESTAMPING_TX_SOFTWARE). `slot` = its number
+/// (SOF_TIMESTAMPING_OPT_ID), `data` = Unix time in ns, a u64.
+pub const STAMP_REPORT: u32 = 1 << 17;
 
 /// `a` of [`call::CLONE`]: who will have the channel, and what it holds.
 pub mod purpose {

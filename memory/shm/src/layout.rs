@@ -312,8 +312,6 @@ pub mod option_bit {
     pub const RECVTOS: u32 = 512;
     /// SO_TIMESTAMP.
     pub const TIMESTAMP: u32 = 1024;
-    /// TCP_QUICKACK.
-    pub const QUICKACK: u32 = 2048;
     /// IP_RECVERR as set.
     pub const RECVERR: u32 = 4096;
     /// SO_OOBINLINE.
@@ -334,7 +332,15 @@ pub mod option_bit {
     pub const RECVERR_V6: u32 = 1_048_576;
     /// IP_MTU_DISCOVER or IPV6_MTU_DISCOVER refuses datagrams that are too long (IP_PMTUDISC_DO, _PROBE and
     /// _INTERFACE).
-    pub const REFUSE_LONG: u32 = 1 << 30;
+    pub const REFUSE_LONG: u32 = 1 << 31;
+    /// SO_NO_CHECK.
+    pub const NO_CHECK: u32 = 1 << 27;
+    /// IP_RECVORIGDSTADDR.
+    pub const ORIGDSTADDR: u32 = 1 << 28;
+    /// IPV6_RECVORIGDSTADDR.
+    pub const ORIGDSTADDR_V6: u32 = 1 << 29;
+    /// SO_TIMESTAMPING with SOF_TIMESTAMPING_RX_SOFTWARE and SOF_TIMESTAMPING_SOFTWARE.
+    pub const TIMESTAMPING_RX: u32 = 1 << 30;
 }
 
 /// Set in a lock word when somebody sleeps on it.
@@ -466,6 +472,12 @@ pub mod setting {
     pub const MULTICAST_LOOP_V6: u32 = 27;
     /// IPV6_RECVERR, b = 0/1.
     pub const RECVERR_V6: u32 = 28;
+    /// TCP_WINDOW_CLAMP, b = bytes, 0: none.
+    pub const WINDOW_CLAMP: u32 = 40;
+    /// SO_NO_CHECK, b = 0/1.
+    pub const NO_CHECK: u32 = 41;
+    /// SO_TIMESTAMPING, b = its flags as far as sending is concerned.
+    pub const TIMESTAMPING: u32 = 42;
 }
 
 /// One finished connection, as it lies in a listener's receive FIFO: 64 bytes.

@@ -118,6 +118,9 @@ const TCP_INFO_NOTE: &str = "read only; the structure of Linux 6.1. Not measured
     tcpi_delivery_rate, tcpi_delivered_ce, tcpi_rcv_rtt, tcpi_dsack_dups, tcpi_reord_seen. There is \
     no pacing: both pacing rates are the largest number";
 
+const NO_STREAM_TIMES: &str = "of datagrams; on streams ENOPROTOOPT, for good: bytes of a stream are kept \
+    without the times of their segments";
+
 const SOCKET: i32 = libc::SOL_SOCKET;
 const TCP: i32 = libc::IPPROTO_TCP;
 const IP: i32 = libc::IPPROTO_IP;
@@ -139,7 +142,13 @@ pub static OPTIONS: &[SocketOption] = &[
     opt(SOCKET, libc::SO_ERROR, "SO_ERROR", Special, "read only"),
     opt(SOCKET, libc::SO_DONTROUTE, "SO_DONTROUTE", only(0), ""),
     opt(SOCKET, libc::SO_BROADCAST, "SO_BROADCAST", flag(bit::BROADCAST, setting::BROADCAST), ""),
-    opt(SOCKET, libc::SO_SNDBUF, "SO_SNDBUF", Special, "doubled, as on Linux"),
+    opt(
+        SOCKET,
+        libc::SO_SNDBUF,
+        "SO_SNDBUF",
+        Special,
+        "doubled, as on Linux; of a connection on which it was not set, the size in use",
+    ),
     opt(SOCKET, libc::SO_RCVBUF, "SO_RCVBUF", Special, "doubled, as on Linux"),
     opt(SOCKET, libc::SO_KEEPALIVE, "SO_KEEPALIVE", flag(bit::KEEPALIVE, setting::KEEPALIVE), ""),
     opt(
@@ -149,7 +158,13 @@ pub static OPTIONS: &[SocketOption] = &[
         flag(bit::OOBINLINE, 0),
         "urgent data is in line in any case",
     ),
-    opt(SOCKET, libc::SO_NO_CHECK, "SO_NO_CHECK", only(0), ""),
+    opt(
+        SOCKET,
+        libc::SO_NO_CHECK,
+        "SO_NO_CHECK",
+        flag(bit::NO_CHECK, setting::NO_CHECK),
+        "of UDP over IPv4, as on Linux; not together with UDP_SEGMENT",
+    ),
     opt(
         SOCKET,
         libc::SO_PRIORITY,
@@ -197,28 +212,37 @@ pub static OPTIONS: &[SocketOption] = &[
         SOCKET,
         libc::SO_DETACH_FILTER,
         "SO_DETACH_FILTER",
-        refused(libc::ENOENT),
-        "there never is one",
+        Special,
+        "setting: ENOENT, there never is a filter",
     ),
-    opt(SOCKET, libc::SO_ATTACH_FILTER, "SO_ATTACH_FILTER", refused(libc::ENOPROTOOPT), ""),
-    opt(SOCKET, libc::SO_TIMESTAMP, "SO_TIMESTAMP", Special, "datagrams"),
-    opt(SOCKET, libc::SO_TIMESTAMPNS, "SO_TIMESTAMPNS", Special, "datagrams"),
-    opt(SOCKET, libc::SO_TIMESTAMPING, "SO_TIMESTAMPING", only(0), ""),
+    opt(
+        SOCKET,
+        libc::SO_ATTACH_FILTER,
+        "SO_ATTACH_FILTER",
+        Special,
+        "reads none; setting: ENOPROTOOPT, for good: filters would run in the engine, which executes no \
+         code of programs",
+    ),
+    opt(SOCKET, libc::SO_TIMESTAMP, "SO_TIMESTAMP", Special, NO_STREAM_TIMES),
+    opt(SOCKET, libc::SO_TIMESTAMPNS, "SO_TIMESTAMPNS", Special, NO_STREAM_TIMES),
+    opt(
+        SOCKET,
+        libc::SO_TIMESTAMPING,
+        "SO_TIMESTAMPING",
+        Special,
+        "of datagrams, in software: RX_SOFTWARE; TX_SOFTWARE, with OPT_ID, in the error queue and always \
+         without the packet (OPT_TSONLY). The flags of hardware time stamps mean nothing, as for a device \
+         that has none; others, and streams: ENOPROTOOPT",
+    ),
     opt(SOCKET, libc::SO_ACCEPTCONN, "SO_ACCEPTCONN", Special, "read only"),
     opt(
         SOCKET,
         libc::SO_SNDBUFFORCE,
         "SO_SNDBUFFORCE",
-        refused(libc::EPERM),
-        "needs a privilege on Linux",
+        Special,
+        "with CAP_NET_ADMIN, up to 16 MiB; else EPERM",
     ),
-    opt(
-        SOCKET,
-        libc::SO_RCVBUFFORCE,
-        "SO_RCVBUFFORCE",
-        refused(libc::EPERM),
-        "needs a privilege on Linux",
-    ),
+    opt(SOCKET, libc::SO_RCVBUFFORCE, "SO_RCVBUFFORCE", Special, "as SO_SNDBUFFORCE"),
     opt(SOCKET, libc::SO_MARK, "SO_MARK", Special, "reads 0; setting needs a privilege on Linux"),
     opt(SOCKET, libc::SO_PROTOCOL, "SO_PROTOCOL", Special, "read only"),
     opt(SOCKET, libc::SO_DOMAIN, "SO_DOMAIN", Special, "read only"),
@@ -248,7 +272,13 @@ pub static OPTIONS: &[SocketOption] = &[
     opt(TCP, libc::TCP_KEEPIDLE, "TCP_KEEPIDLE", Special, ""),
     opt(TCP, libc::TCP_KEEPINTVL, "TCP_KEEPINTVL", Special, ""),
     opt(TCP, libc::TCP_KEEPCNT, "TCP_KEEPCNT", Special, ""),
-    opt(TCP, libc::TCP_SYNCNT, "TCP_SYNCNT", told(setting::SYNCNT, 1, 127, 7), "7 unless set"),
+    opt(
+        TCP,
+        libc::TCP_SYNCNT,
+        "TCP_SYNCNT",
+        told(setting::SYNCNT, 1, 127, 7),
+        "7 unless set, where Linux has 6: RFC 9293 asks for three minutes (MUST-23)",
+    ),
     opt(TCP, libc::TCP_LINGER2, "TCP_LINGER2", Special, "60 unless set"),
     opt(
         TCP,
@@ -257,9 +287,21 @@ pub static OPTIONS: &[SocketOption] = &[
         Special,
         "connections that wait count against the backlog",
     ),
-    opt(TCP, libc::TCP_WINDOW_CLAMP, "TCP_WINDOW_CLAMP", only(0), ""),
+    opt(
+        TCP,
+        libc::TCP_WINDOW_CLAMP,
+        "TCP_WINDOW_CLAMP",
+        Special,
+        "bounds the receive buffer, and so the window",
+    ),
     opt(TCP, libc::TCP_INFO, "TCP_INFO", Engine, TCP_INFO_NOTE),
-    opt(TCP, libc::TCP_QUICKACK, "TCP_QUICKACK", flag(bit::QUICKACK, setting::QUICKACK), ""),
+    opt(
+        TCP,
+        libc::TCP_QUICKACK,
+        "TCP_QUICKACK",
+        Special,
+        "reads whether ACKs go out at once just now",
+    ),
     opt(TCP, libc::TCP_CONGESTION, "TCP_CONGESTION", Engine, ""),
     opt(TCP, libc::TCP_THIN_LINEAR_TIMEOUTS, "TCP_THIN_LINEAR_TIMEOUTS", only(0), ""),
     opt(TCP, libc::TCP_THIN_DUPACK, "TCP_THIN_DUPACK", only(0), ""),
@@ -309,7 +351,13 @@ pub static OPTIONS: &[SocketOption] = &[
         Effect::Only { value: 0, otherwise: libc::EPERM },
         "needs a privilege on Linux",
     ),
-    opt(IP, libc::IP_RECVORIGDSTADDR, "IP_RECVORIGDSTADDR", only(0), ""),
+    opt(
+        IP,
+        libc::IP_RECVORIGDSTADDR,
+        "IP_RECVORIGDSTADDR",
+        flag(bit::ORIGDSTADDR, 0),
+        "of UDP; nothing redirects, so that it is where the datagram was sent to",
+    ),
     opt(IP, libc::IP_MINTTL, "IP_MINTTL", only(0), ""),
     opt(
         IP,
@@ -372,6 +420,13 @@ pub static OPTIONS: &[SocketOption] = &[
     opt(V6, libc::IPV6_RECVHOPLIMIT, "IPV6_RECVHOPLIMIT", flag(bit::RECVHOPLIMIT, 0), ""),
     opt(V6, libc::IPV6_RECVTCLASS, "IPV6_RECVTCLASS", flag(bit::RECVTCLASS, 0), ""),
     opt(V6, libc::IPV6_TCLASS, "IPV6_TCLASS", Special, ""),
+    opt(
+        V6,
+        libc::IPV6_RECVORIGDSTADDR,
+        "IPV6_RECVORIGDSTADDR",
+        flag(bit::ORIGDSTADDR_V6, 0),
+        "as IP_RECVORIGDSTADDR",
+    ),
     opt(V6, libc::IPV6_DONTFRAG, "IPV6_DONTFRAG", only(0), ""),
     opt(V6, libc::IPV6_FREEBIND, "IPV6_FREEBIND", asked(0), ""),
     opt(

@@ -14,8 +14,13 @@ use crate::{Errno, Result, interface, transfer};
 
 /// net.core.rmem_max and wmem_max, which SO_RCVBUF and SO_SNDBUF are cut to before they are doubled.
 const BUFFER_MAX: i32 = 4 << 20;
-/// SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF, in round numbers.
-const BUFFER_MIN: i32 = 2304;
+/// What SO_SNDBUFFORCE and SO_RCVBUFFORCE are cut to: half of the longest FIFO.
+const BUFFER_FORCED_MAX: u32 = 8 << 20;
+/// SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF.
+const SNDBUF_MIN: u32 = 4608;
+const RCVBUF_MIN: u32 = 2304;
+/// The least that TCP_WINDOW_CLAMP bounds a window to: SOCK_MIN_RCVBUF / 2.
+const CLAMP_MIN: i32 = 1152;
 /// What getsockopt gives before the option was set: net.ipv4.tcp_wmem and tcp_rmem, rmem_default.
 const TCP_SNDBUF_DEFAULT: u32 = 16384;
 const TCP_RCVBUF_DEFAULT: u32 = 131_072;
@@ -33,6 +38,15 @@ const SO_COOKIE: i32 = 57;
 const RTO_MAX_S: i32 = 120;
 /// Most repetitions that TCP_DEFER_ACCEPT counts.
 const REPETITIONS_MAX: u32 = 255;
+/// SOF_TIMESTAMPING_TX_SOFTWARE, _RX_SOFTWARE and _SOFTWARE (which asks for what the others make), and
+/// _OPT_ID, by which a program knows of which of its datagrams a time is.
+const STAMP_TX: u32 = 1 << 1;
+const STAMP_RX: u32 = 1 << 3;
+const STAMP_SOFTWARE: u32 = 1 << 4;
+const STAMP_ID: u32 = 1 << 7;
+/// _TX_HARDWARE, _RX_HARDWARE, _SYS_HARDWARE and _RAW_HARDWARE; _OPT_CMSG and _OPT_TSONLY, which say how it
+/// is done in any case; and _OPT_TX_SWHW, which allows both kinds at once.
+const STAMP_NEEDLESS: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6 | 1 << 10 | 1 << 11 | 1 << 14;
 /// SO_PRIORITY that everybody may set.
 const PRIORITY_MAX: i32 = 6;
 /// Stands for a negative SO_RCVTIMEO, which reads back as 0.
@@ -46,6 +60,18 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         (libc::SOL_SOCKET, _) => return get_socket_level(handle, name),
         (libc::IPPROTO_UDP, libc::UDP_CORK) => bit(option_bit::UDP_CORK),
         (libc::IPPROTO_TCP, TCP_ULP) => Vec::new(),
+        (libc::IPPROTO_TCP, libc::TCP_QUICKACK) if handle.is_connected() => {
+            engine_get(handle, level, name)?
+        }
+        (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => set_before(1),
+        (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => {
+            match remembered(handle.socket, level, name) {
+                Some(asked @ 1..) => int(asked),
+                // Not bounded: what there is.
+                _ if handle.is_connected() => engine_get(handle, level, name)?,
+                _ => int(0),
+            }
+        }
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => match remembered(handle.socket, level, name) {
             // Without a connection it is what was asked for.
             Some(asked @ 1..) if !handle.is_connected() => int(asked),
@@ -84,15 +110,18 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
     Ok(match name {
         libc::SO_TYPE => int(if tcp { libc::SOCK_STREAM } else { libc::SOCK_DGRAM }),
         libc::SO_ERROR => int(pending_error(handle)),
-        libc::SO_SNDBUF => {
-            or(&slot.sndbuf, if tcp { TCP_SNDBUF_DEFAULT } else { DATAGRAM_BUFFER_DEFAULT })
-        }
+        libc::SO_SNDBUF if tcp => or(&slot.sndbuf, sndbuf_in_use(handle)),
+        libc::SO_SNDBUF => or(&slot.sndbuf, DATAGRAM_BUFFER_DEFAULT),
         libc::SO_RCVBUF => {
             or(&slot.rcvbuf, if tcp { TCP_RCVBUF_DEFAULT } else { DATAGRAM_BUFFER_DEFAULT })
         }
         libc::SO_LINGER => {
-            let linger = slot.linger.load(Relaxed);
-            [int(i32::from(linger != 0)), int(linger.saturating_sub(1) as i32)].concat()
+            let seconds = match slot.linger.load(Relaxed) {
+                // Switched off it keeps the time.
+                0 => remembered(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0),
+                linger => (linger - 1) as i32,
+            };
+            [int(i32::from(slot.linger.load(Relaxed) != 0)), int(seconds)].concat()
         }
         // struct ucred of nobody.
         libc::SO_PEERCRED => [int(0), int(-1), int(-1)].concat(),
@@ -101,6 +130,13 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
         libc::SO_SNDTIMEO | SNDTIMEO_NEW => timeval(slot.sndtimeo_us.load(Relaxed)),
         libc::SO_TIMESTAMP => bit(option_bit::TIMESTAMP),
         libc::SO_TIMESTAMPNS => bit(option_bit::TIMESTAMPNS),
+        libc::SO_TIMESTAMPING => {
+            let flags = remembered(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0);
+            // A struct so_timestamping, whose second half binds a clock.
+            [int(flags), int(0)].concat()
+        }
+        // No instructions.
+        libc::SO_ATTACH_FILTER => Vec::new(),
         libc::SO_PRIORITY => int(remembered(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0)),
         libc::SO_BINDTODEVICE => {
             let mut name = engine_get(handle, libc::SOL_SOCKET, name)?;
@@ -173,8 +209,15 @@ fn set_mtu_discovery(handle: &Handle, level: i32, name: i32, mode: i32) -> Resul
 fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
     let slot = handle.slot;
     match name {
-        libc::SO_SNDBUF => set_buffer(handle, &slot.sndbuf, setting::SNDBUF, bytes),
-        libc::SO_RCVBUF => set_buffer(handle, &slot.rcvbuf, setting::RCVBUF, bytes),
+        libc::SO_SNDBUF => set_buffer(handle, Side::Send, BUFFER_MAX as u32, bytes),
+        libc::SO_RCVBUF => set_buffer(handle, Side::Recv, BUFFER_MAX as u32, bytes),
+        libc::SO_SNDBUFFORCE | libc::SO_RCVBUFFORCE if !process::may(CAP_NET_ADMIN) => {
+            fail(libc::EPERM)
+        }
+        libc::SO_SNDBUFFORCE => set_buffer(handle, Side::Send, BUFFER_FORCED_MAX, bytes),
+        libc::SO_RCVBUFFORCE => set_buffer(handle, Side::Recv, BUFFER_FORCED_MAX, bytes),
+        libc::SO_DETACH_FILTER => fail(libc::ENOENT),
+        libc::SO_TIMESTAMPING => set_timestamping(handle, bytes),
         libc::SO_LINGER => set_linger(handle, bytes),
         libc::SO_RCVLOWAT => {
             let value = int_of(libc::SOL_SOCKET, bytes)?;
@@ -185,6 +228,12 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
         libc::SO_RCVTIMEO | RCVTIMEO_NEW => set_timeout(&slot.rcvtimeo_us, bytes),
         libc::SO_SNDTIMEO | SNDTIMEO_NEW => set_timeout(&slot.sndtimeo_us, bytes),
         libc::SO_MARK => fail(libc::EPERM),
+        libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS if handle.is_tcp() => {
+            match int_of(libc::SOL_SOCKET, bytes)? {
+                0 => Ok(()),
+                _ => fail(libc::ENOPROTOOPT),
+            }
+        }
         libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS => {
             let on = int_of(libc::SOL_SOCKET, bytes)? != 0;
             set_bit(handle, option_bit::TIMESTAMP, on && name == libc::SO_TIMESTAMP);
@@ -239,11 +288,27 @@ fn set_multicast_if(handle: &Handle, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn set_buffer(handle: &Handle, word: &AtomicU32, setting: u32, bytes: &[u8]) -> Result<()> {
+/// Of a connection on which SO_SNDBUF was not set: how much it takes, and what it takes for the asking.
+fn sndbuf_in_use(handle: &Handle) -> u32 {
+    let slot = handle.slot;
+    let in_use = slot.tx_limit.load(Relaxed).max(slot.tx_goal.load(Relaxed));
+    if handle.is_connected() { in_use.max(TCP_SNDBUF_DEFAULT) } else { TCP_SNDBUF_DEFAULT }
+}
+
+enum Side {
+    Send,
+    Recv,
+}
+
+fn set_buffer(handle: &Handle, side: Side, most: u32, bytes: &[u8]) -> Result<()> {
     let asked = int_of(libc::SOL_SOCKET, bytes)? as u32;
+    let (word, setting, least) = match side {
+        Side::Send => (&handle.slot.sndbuf, setting::SNDBUF, SNDBUF_MIN),
+        Side::Recv => (&handle.slot.rcvbuf, setting::RCVBUF, RCVBUF_MIN),
+    };
     // As sock_setsockopt: compared as unsigned, cut, then doubled.
-    let cut = asked.min(BUFFER_MAX as u32);
-    word.store(cut.saturating_mul(2).max(BUFFER_MIN as u32), Relaxed);
+    let cut = asked.min(most);
+    word.store(cut.saturating_mul(2).max(least), Relaxed);
     handle.client.setting(handle.socket, setting, u64::from(cut));
     Ok(())
 }
@@ -255,8 +320,26 @@ fn set_linger(handle: &Handle, bytes: &[u8]) -> Result<()> {
     let on = i32::from_ne_bytes([a, b, c, d]) != 0;
     let seconds = i32::from_ne_bytes([e, f, g, h]).max(0) as u32;
     let value = if on { seconds.saturating_add(1) } else { 0 };
+    if on {
+        remember(handle.socket, libc::SOL_SOCKET, libc::SO_LINGER, seconds as i32);
+    }
     handle.slot.linger.store(value, Relaxed);
     handle.client.setting(handle.socket, setting::LINGER, u64::from(value));
+    Ok(())
+}
+
+/// A struct so_timestamping, or its flags alone.
+fn set_timestamping(handle: &Handle, bytes: &[u8]) -> Result<()> {
+    let flags = int_of(libc::SOL_SOCKET, bytes)? as u32;
+    let known = STAMP_TX | STAMP_RX | STAMP_SOFTWARE | STAMP_ID | STAMP_NEEDLESS;
+    if flags & !known != 0 || flags != 0 && handle.is_tcp() {
+        return fail(libc::ENOPROTOOPT);
+    }
+    let has = |all: u32| flags & all == all;
+    set_bit(handle, option_bit::TIMESTAMPING_RX, has(STAMP_RX | STAMP_SOFTWARE));
+    remember(handle.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as i32);
+    let sent = if has(STAMP_TX | STAMP_SOFTWARE) { flags & (STAMP_TX | STAMP_ID) } else { 0 };
+    handle.client.setting(handle.socket, setting::TIMESTAMPING, u64::from(sent));
     Ok(())
 }
 
@@ -304,6 +387,21 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
             }
             remember(handle.socket, libc::IPPROTO_TCP, name, value);
             tell(setting::MAXSEG, value);
+            Ok(())
+        }
+        libc::TCP_QUICKACK => {
+            remember(handle.socket, libc::IPPROTO_TCP, name, i32::from(value != 0));
+            tell(setting::QUICKACK, i32::from(value != 0));
+            Ok(())
+        }
+        libc::TCP_WINDOW_CLAMP => {
+            // As Linux, which takes it back only before there is a connection.
+            if value == 0 && handle.is_connected() {
+                return fail(libc::EINVAL);
+            }
+            let value = if value == 0 { 0 } else { value.max(CLAMP_MIN) };
+            remember(handle.socket, libc::IPPROTO_TCP, name, value);
+            tell(setting::WINDOW_CLAMP, value);
             Ok(())
         }
         libc::TCP_KEEPIDLE => keepalive(&slot.keepidle, 32767),

@@ -18,8 +18,9 @@ const CASE: &str = "TOWPATH_TEST_CASE";
 /// A case prints this line when the engine shall stop.
 pub const STOP_ENGINE: &str = "stop the engine now";
 
-/// In the child: runs the case. In the parent: runs all (or those whose names contain the argument).
-pub fn main(cases: &[Case]) -> ExitCode {
+/// In the child: runs the case. In the parent: runs all (or those whose names contain the argument), and
+/// those of `linux` on the kernel as well.
+pub fn main(cases: &[Case], linux: &[Case]) -> ExitCode {
     if let Ok(name) = std::env::var(CASE) {
         let (_, case) = cases.iter().find(|(case, _)| *case == name).expect("a case of that name");
         case();
@@ -35,6 +36,11 @@ pub fn main(cases: &[Case]) -> ExitCode {
         let verdict = run(name, &library);
         println!("{name} ... {}", verdict.as_deref().unwrap_or("ok"));
         failed += usize::from(verdict.is_some());
+        if linux.iter().any(|(case, _)| case == name) {
+            let verdict = run_on_the_kernel(name);
+            println!("{name} (kernel) ... {}", verdict.as_deref().unwrap_or("ok"));
+            failed += usize::from(verdict.is_some());
+        }
     }
     println!("{failed} failed");
     ExitCode::from(u8::from(failed > 0))
@@ -56,9 +62,23 @@ fn run(name: &str, library: &Path) -> Option<String> {
             }
         }
     });
+    let verdict = wait(&mut child);
+    reader.join().expect("the reader");
+    remote.stop();
+    verdict
+}
+
+/// The same without library and engine: what the case says is true of Linux.
+fn run_on_the_kernel(name: &str) -> Option<String> {
+    let mut command = Command::new(std::env::current_exe().expect("this executable"));
+    wait(&mut command.env(CASE, name).stdin(Stdio::null()).spawn().expect("start the program"))
+}
+
+/// None: it went well.
+fn wait(child: &mut Child) -> Option<String> {
     let begin = Instant::now();
     let limit = LIMIT.max(crate::reuse::duration() + 2 * LIMIT / 3);
-    let verdict = loop {
+    loop {
         match child.try_wait().expect("wait for the child") {
             Some(status) if status.success() => break None,
             Some(status) => break Some(format!("FAILED: {status}")),
@@ -69,10 +89,7 @@ fn run(name: &str, library: &Path) -> Option<String> {
             }
             None => std::thread::sleep(Duration::from_millis(2)),
         }
-    };
-    reader.join().expect("the reader");
-    remote.stop();
-    verdict
+    }
 }
 
 fn start_engine() -> (Remote, OwnedFd) {

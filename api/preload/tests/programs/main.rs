@@ -2,7 +2,7 @@
 //!
 //! The parent starts an engine and, for each case, this same executable with the library preloaded
 //! and TOWPATH_CONTROL set; the case then runs in the child, which uses std and libc like any
-//! program.
+//! program. Cases that say what Linux does run there too, without the library.
 
 #![allow(clippy::print_stdout)] // For whoever reads the output of the tests.
 
@@ -10,11 +10,13 @@ mod descriptors;
 mod harness;
 mod hosts;
 mod polling;
+mod ports;
 mod processes;
 mod reuse;
 mod signals;
 mod sockets;
 mod transfers;
+mod values;
 
 use harness::Case;
 
@@ -28,7 +30,9 @@ fn main() -> std::process::ExitCode {
         reuse::CASES,
         descriptors::CASES,
         hosts::CASES,
+        ports::CASES,
+        values::CASES,
     ]
     .concat();
-    harness::main(&cases)
+    harness::main(&cases, &[ports::CASES, values::CASES].concat())
 }

@@ -401,6 +401,27 @@ fn unicast_limits_are_set_taken_back_and_apart_for_each_family() {
 }
 
 #[test]
+fn datagrams_go_without_a_checksum_over_ipv4_if_asked() {
+    // Where the headers of IP and UDP leave the checksum of UDP.
+    for (to, at) in [("10.0.0.2:53", 26), ("[fd00::2]:53", 46)] {
+        for no_checksum in [false, true] {
+            let mut w = World::new(LinkConfig { link: LinkType::Ip, ..LinkConfig::default() });
+            let (_, user) = bound(&mut w.b, "[::]:53");
+            let family = if to.starts_with('[') { Family::V6 } else { Family::V4 };
+            let (id, _) = w.a.open(SocketKind::Datagram, family);
+            w.a.stack.set_option(id, SocketOption::NoChecksum(no_checksum)).unwrap();
+            w.keep_seen();
+            send(&mut w.a, id, Some(to), b"query").unwrap();
+            w.run(10);
+            let seen = w.take_seen().into_iter().find(|packet| packet.ends_with(b"query"));
+            let field = seen.expect("it is on the link")[at..at + 2].to_vec();
+            assert_eq!(field == [0, 0], no_checksum && family == Family::V4, "{to}");
+            assert_eq!(received(&mut w.b, user), [b"query".to_vec()], "{to}");
+        }
+    }
+}
+
+#[test]
 fn a_full_loopback_queue_loses_the_copy_only() {
     let mut w = World::new(LinkConfig { link: LinkType::Ethernet, ..LinkConfig::default() });
     let group = "239.1.2.3".parse().unwrap();

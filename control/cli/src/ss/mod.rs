@@ -1,6 +1,11 @@
 //! `towpath ss`: the sockets of running stacks, in the columns and spelling of ss(8).
 
-use std::collections::BTreeMap;
+mod args;
+mod filter;
+mod info;
+mod services;
+mod table;
+
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
@@ -9,10 +14,14 @@ use serde::{Deserialize, Serialize};
 
 use towpath_engine::TcpFigures;
 
-use crate::args::SsArgs;
 use crate::error::{ExitCode, Failure};
 use crate::instance::{self, NoAnswer};
 use crate::messages;
+
+pub use args::SsArgs;
+use filter::Filter;
+use services::Services;
+use table::{summary, table};
 
 /// What an instance answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,8 +55,17 @@ pub struct Socket {
     pub congestion: Option<Word>,
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
-    /// A process that holds it; 0: none any more.
-    pub holder: u32,
+    /// Processes that hold it; at most [`towpath_engine::HOLDERS_SHOWN`].
+    pub holders: Vec<u32>,
+    /// Bytes that its buffers may hold.
+    pub recv_buffer: u32,
+    pub send_buffer: u32,
+    /// IPV6_V6ONLY.
+    pub v6_only: bool,
+    /// SO_BINDTODEVICE.
+    pub device: Option<Word>,
+    /// None: it is half-open or in TIME-WAIT, and no socket of a program.
+    pub slot: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,28 +117,36 @@ impl TryFrom<String> for Word {
 
 /// Runs the command.
 pub fn ss(args: &SsArgs) -> Result<()> {
+    let wrong = |text: String| Failure::error(ExitCode::Usage, text);
+    if let Some(why) = args.refusal() {
+        return Err(wrong(why.to_owned()));
+    }
+    let (pid, filter) = args.pid_and_filter();
+    let services = Services::of_host();
+    let filter = Filter::new(args, filter, &services).map_err(|error| wrong(error.to_string()))?;
     let (mut answers, mut faults) = (Vec::new(), Vec::new());
-    for (pid, told) in instance::ask_all(args.pid) {
+    for (pid, told) in instance::ask_all(pid) {
         match read(pid, told) {
             Ok(answer) => answers.push(answer),
             Err(why) => faults.push(format!("the run with process id {pid} {why}")),
         }
     }
-    if let (Some(pid), true) = (args.pid, answers.is_empty()) {
+    if let (Some(pid), true) = (pid, answers.is_empty()) {
         if !faults.is_empty() {
             bail!("{}", faults.join("; "));
         }
-        return Err(Failure::error(
-            ExitCode::Usage,
-            format!("no `towpath run` of this user has process id {pid}"),
-        ));
+        return Err(wrong(format!("no `towpath run` of this user has process id {pid}")));
     }
     // One that does not answer, or answers nonsense, is no reason to show nothing of the others.
     faults.iter().for_each(|fault| messages::error(fault));
-    for answer in &mut answers {
-        answer.sockets.retain(|socket| is_wanted(args, socket));
+    if args.summary {
+        return crate::output::write(summary(&answers).as_bytes());
     }
-    let text = if args.json { json(&answers)? } else { table(args, &answers, &services(args)) };
+    for answer in &mut answers {
+        answer.sockets.retain(|socket| filter.takes(socket));
+    }
+    let names = if args.numeric { Services::default() } else { services };
+    let text = if args.json { json(&answers)? } else { table(args, &answers, &names) };
     crate::output::write(text.as_bytes())
 }
 
@@ -129,17 +155,6 @@ fn read(pid: u32, told: Result<Vec<u8>, NoAnswer>) -> Result<Answer, String> {
     let bytes = told.map_err(|why| why.to_string())?;
     let answer = serde_json::from_slice(&bytes).ok().filter(|answer: &Answer| answer.pid == pid);
     answer.ok_or_else(|| "gave no readable answer; is it another version?".to_owned())
-}
-
-fn is_wanted(args: &SsArgs, socket: &Socket) -> bool {
-    let any_kind = !args.tcp && !args.udp;
-    let kind = match socket.proto {
-        Proto::Tcp => args.tcp || any_kind,
-        Proto::Udp => args.udp || any_kind,
-        Proto::Icmp => any_kind,
-    };
-    let waiting = matches!(socket.state.as_str(), "LISTEN" | "UNCONN");
-    kind && (args.all || waiting == args.listening)
 }
 
 fn json(answers: &[Answer]) -> Result<String> {
@@ -173,208 +188,10 @@ fn for_a_terminal(json: &str) -> String {
     out
 }
 
-const COLUMNS: [&str; 7] =
-    ["Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process"];
-
-fn table(args: &SsArgs, answers: &[Answer], services: &Services) -> String {
-    let mut rows = vec![(COLUMNS.map(str::to_owned), None)];
-    for answer in answers {
-        for socket in &answer.sockets {
-            let info = if args.info { info_line(socket) } else { None };
-            rows.push((columns(answer, socket, services), info));
-        }
-    }
-    // As ss does: no Netid when only one kind was asked for.
-    let first = usize::from(args.tcp != args.udp);
-    let widths: Vec<_> = (0..COLUMNS.len())
-        .map(|i| rows.iter().map(|(columns, _)| columns[i].chars().count()).max().unwrap_or(0))
-        .collect();
-    let mut out = String::new();
-    for (columns, info) in &rows {
-        let padded: Vec<_> =
-            (first..COLUMNS.len()).map(|i| format!("{:w$}", columns[i], w = widths[i])).collect();
-        out += padded.join(" ").trim_end();
-        out.push('\n');
-        if let Some(info) = info {
-            let _ = writeln!(out, "\t {info}");
-        }
-    }
-    out
-}
-
-fn columns(answer: &Answer, socket: &Socket, services: &Services) -> [String; 7] {
-    let wildcard = match socket.local {
-        Some(SocketAddr::V6(_)) => "[::]:*",
-        Some(SocketAddr::V4(_)) => "0.0.0.0:*",
-        None => "*:*",
-    };
-    let show = |addr: Option<SocketAddr>| {
-        addr.map_or_else(|| wildcard.to_owned(), |addr| services.show(socket.proto, addr))
-    };
-    [
-        socket.proto.name().into(),
-        socket.state.as_str().into(),
-        socket.recv_q.to_string(),
-        socket.send_q.to_string(),
-        show(socket.local),
-        show(socket.remote),
-        process(answer, socket),
-    ]
-}
-
-/// Who holds it, in the spelling of ss, and which run that belongs to.
-fn process(answer: &Answer, socket: &Socket) -> String {
-    let run = format!("towpath={}", answer.pid);
-    if socket.holder == 0 {
-        return format!("({run})");
-    }
-    let name = std::fs::read_to_string(format!("/proc/{}/comm", socket.holder)).unwrap_or_default();
-    format!("users:(({:?},pid={})) {run}", name.trim_end(), socket.holder)
-}
-
-/// What TCP knows, in the spelling and order of `ss -i`.
-fn info_line(socket: &Socket) -> Option<String> {
-    let congestion = socket.congestion.as_ref()?;
-    let mut out = InfoLine(String::new());
-    let tcp = socket.tcp.as_ref();
-    out.flag("ts", tcp.is_some_and(|tcp| tcp.ts));
-    out.flag("sack", tcp.is_some_and(|tcp| tcp.sack));
-    out.flag(congestion.as_str(), true);
-    let Some(tcp) = tcp else { return Some(out.0) };
-    if let (Some(snd), Some(rcv)) = (tcp.snd_wscale, tcp.rcv_wscale) {
-        out.show("wscale", format_args!("{snd},{rcv}"));
-    }
-    out.show("rto", ms(tcp.rto_us));
-    out.unless_0("backoff", tcp.backoff.into());
-    if socket.rtt_us > 0 {
-        out.show("rtt", format_args!("{}/{}", ms(socket.rtt_us), ms(tcp.rttvar_us)));
-    }
-    out.show("ato", ms(tcp.ato_us));
-    out.show("mss", tcp.mss);
-    out.unless_0("pmtu", tcp.pmtu.into());
-    out.unless_0("rcvmss", tcp.rcvmss.into());
-    out.show("advmss", tcp.advmss);
-    out.show("cwnd", socket.cwnd);
-    if let Some(ssthresh) = tcp.ssthresh {
-        out.show("ssthresh", ssthresh);
-    }
-    traffic(tcp, &mut out);
-    Some(out.0)
-}
-
-fn traffic(tcp: &TcpFigures, out: &mut InfoLine) {
-    out.unless_0("bytes_sent", tcp.bytes_sent);
-    out.unless_0("bytes_retrans", tcp.bytes_retrans);
-    out.unless_0("bytes_acked", tcp.bytes_acked);
-    out.unless_0("bytes_received", tcp.bytes_received);
-    out.unless_0("segs_out", tcp.segs_out.into());
-    out.unless_0("segs_in", tcp.segs_in.into());
-    out.unless_0("data_segs_out", tcp.data_segs_out.into());
-    out.unless_0("data_segs_in", tcp.data_segs_in.into());
-    for (name, since) in
-        [("lastsnd", tcp.lastsnd_ms), ("lastrcv", tcp.lastrcv_ms), ("lastack", tcp.lastack_ms)]
-    {
-        if let Some(since) = since {
-            out.show(name, since);
-        }
-    }
-    out.unless_0("delivered", tcp.delivered.into());
-    if tcp.busy_ms > 0 {
-        out.show("busy", format_args!("{}ms", tcp.busy_ms));
-    }
-    for (name, limited) in
-        [("rwnd_limited", tcp.rwnd_limited_ms), ("sndbuf_limited", tcp.sndbuf_limited_ms)]
-    {
-        if limited > 0 {
-            let percent = limited as f64 * 100.0 / tcp.busy_ms.max(1) as f64;
-            out.show(name, format_args!("{limited}ms({percent:.1}%)"));
-        }
-    }
-    out.unless_0("unacked", tcp.unacked.into());
-    if tcp.retrans_total > 0 {
-        out.show("retrans", format_args!("{}/{}", tcp.retrans, tcp.retrans_total));
-    }
-    out.unless_0("lost", tcp.lost.into());
-    out.unless_0("sacked", tcp.sacked.into());
-    out.unless_0("notsent", tcp.notsent.into());
-    if tcp.minrtt_us > 0 {
-        out.show("minrtt", ms(tcp.minrtt_us));
-    }
-    out.unless_0("rcv_ooopack", tcp.rcv_ooopack.into());
-    out.show("snd_wnd", tcp.snd_wnd);
-    out.show("rcv_wnd", tcp.rcv_wnd);
-}
-
-fn ms(us: u32) -> f64 {
-    f64::from(us) / 1000.0
-}
-
-/// Words with a space between.
-struct InfoLine(String);
-
-impl InfoLine {
-    fn flag(&mut self, word: &str, on: bool) {
-        if on {
-            let space = if self.0.is_empty() { "" } else { " " };
-            self.0 += &format!("{space}{word}");
-        }
-    }
-
-    fn show(&mut self, name: &str, value: impl std::fmt::Display) {
-        self.flag(&format!("{name}:{value}"), true);
-    }
-
-    fn unless_0(&mut self, name: &str, value: u64) {
-        if value != 0 {
-            self.show(name, value);
-        }
-    }
-}
-
-/// Names of ports.
-#[derive(Default)]
-struct Services(BTreeMap<(u16, String), String>);
-
-fn services(args: &SsArgs) -> Services {
-    if args.numeric {
-        return Services::default();
-    }
-    Services::parse(&std::fs::read_to_string("/etc/services").unwrap_or_default())
-}
-
-impl Services {
-    /// services(5): `name port/protocol aliases # comment`.
-    fn parse(text: &str) -> Self {
-        let mut names = BTreeMap::new();
-        for line in text.lines() {
-            let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
-            let (Some(name), Some((port, protocol))) =
-                (words.next(), words.next().and_then(|w| w.split_once('/')))
-            else {
-                continue;
-            };
-            if let Ok(port) = port.parse() {
-                names.entry((port, protocol.to_owned())).or_insert_with(|| name.to_owned());
-            }
-        }
-        Self(names)
-    }
-
-    fn show(&self, proto: Proto, addr: SocketAddr) -> String {
-        let port = match self.0.get(&(addr.port(), proto.name().to_owned())) {
-            _ if addr.port() == 0 => "*",
-            Some(name) => name,
-            None => return addr.to_string(),
-        };
-        match addr {
-            SocketAddr::V4(addr) => format!("{}:{port}", addr.ip()),
-            SocketAddr::V6(addr) => format!("[{}]:{port}", addr.ip()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use towpath_engine::TcpFigures;
+
     use super::*;
 
     fn socket(proto: Proto, state: &'static str, local: &str, remote: Option<&str>) -> Socket {
@@ -389,11 +206,16 @@ mod tests {
             rtt_us: 0,
             congestion: None,
             tcp: None,
-            holder: 0,
+            holders: Vec::new(),
+            recv_buffer: 65_536,
+            send_buffer: 16_384,
+            v6_only: false,
+            device: None,
+            slot: Some(10),
         }
     }
 
-    fn answer() -> Answer {
+    pub(super) fn answer() -> Answer {
         Answer {
             pid: 42,
             program: vec!["/usr/bin/python3".into(), "x.py".into()],
@@ -412,6 +234,8 @@ mod tests {
             snd_wscale: Some(8),
             rcv_wscale: Some(7),
             rto_us: 204_500,
+            timer: Some("keepalive".into()),
+            timer_ms: 7_140_000,
             backoff: 0,
             rttvar_us: 100,
             minrtt_us: 200,
@@ -448,26 +272,12 @@ mod tests {
         }
     }
 
-    fn args(words: &[&str]) -> SsArgs {
+    pub(super) fn args(words: &[&str]) -> SsArgs {
         use clap::Parser;
         match crate::args::Cli::parse_from(["towpath", "ss"].iter().chain(words)).command {
             crate::args::Command::Ss(args) => args,
             _ => unreachable!("ss was given"),
         }
-    }
-
-    #[test]
-    fn filters() {
-        let states = |words: &[&str]| {
-            let args = args(words);
-            let sockets = answer().sockets.into_iter().filter(|s| is_wanted(&args, s));
-            sockets.map(|s| s.state.0).collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(states(&[]), "ESTAB");
-        assert_eq!(states(&["-l"]), "LISTEN UNCONN");
-        assert_eq!(states(&["-a"]), "LISTEN ESTAB UNCONN");
-        assert_eq!(states(&["-tl"]), "LISTEN");
-        assert_eq!(states(&["-ua"]), "UNCONN");
     }
 
     #[test]
@@ -493,11 +303,12 @@ udp   UNCONN 1      20     [::]:domain        [::]:*            (towpath=42)
         let connection = &mut answer.sockets[1];
         (connection.congestion, connection.rtt_us, connection.cwnd) =
             (Some("cubic".into()), 250, 10);
-        connection.holder = std::process::id();
+        // One that is gone is not named.
+        connection.holders = vec![u32::MAX, std::process::id()];
         let text = table(&args(&["-ti"]), std::slice::from_ref(&answer), &Services::default());
         assert!(text.contains("\n\t cubic\n"), "{text}");
         answer.sockets[1].tcp = Some(figures());
-        let text = table(&args(&["-ti"]), std::slice::from_ref(&answer), &Services::default());
+        let text = table(&args(&["-tip"]), std::slice::from_ref(&answer), &Services::default());
         let wanted = "\n\t ts sack cubic wscale:8,7 rto:204.5 rtt:0.25/0.1 ato:40 mss:1448 pmtu:1500 \
                       rcvmss:536 advmss:1448 cwnd:10 bytes_sent:90 bytes_acked:80 segs_out:4 \
                       lastsnd:12 busy:10ms rwnd_limited:5ms(50.0%) retrans:0/2 minrtt:0.2 \
@@ -506,6 +317,44 @@ udp   UNCONN 1      20     [::]:domain        [::]:*            (towpath=42)
         assert!(text.contains(&format!(",pid={})) towpath=42", std::process::id())), "{text}");
         let back: Answer = serde_json::from_slice(&serde_json::to_vec(&answer).unwrap()).unwrap();
         assert_eq!(back, answer);
+    }
+
+    #[test]
+    fn nobody_is_named_who_is_gone() {
+        let mut answer = answer();
+        answer.sockets[0].holders = vec![u32::MAX];
+        let text = table(&args(&["-lp"]), std::slice::from_ref(&answer), &Services::default());
+        assert!(text.contains(" (towpath=42)") && !text.contains("users"), "{text}");
+    }
+
+    #[test]
+    fn timers_memory_and_more_in_the_words_of_ss() {
+        let mut answer = answer();
+        answer.sockets[1].tcp = Some(figures());
+        answer.sockets[2].device = Some("eth0".into());
+        let services = Services::default();
+        let text = table(&args(&["-toH"]), std::slice::from_ref(&answer), &services);
+        assert!(
+            text.starts_with("LISTEN ") && text.contains(" timer:(keepalive,119min,0)\n"),
+            "{text}"
+        );
+        let text = table(&args(&["-mO"]), std::slice::from_ref(&answer), &services);
+        assert!(text.contains("(towpath=42) skmem:(r1,rb65536,w20,tb16384)\n"), "{text}");
+        let text = table(&args(&["-e"]), std::slice::from_ref(&answer), &services);
+        assert!(text.contains("(towpath=42) sk:a dev:eth0 v6only:0\n"), "{text}");
+        answer.sockets[1].tcp.as_mut().unwrap().timer = Some("\u{1b}[2J".into());
+        let text = table(&args(&["-to"]), std::slice::from_ref(&answer), &services);
+        assert!(!text.contains("timer") && !text.contains('\u{1b}'), "{text}");
+        let told = "Total: 3\nTCP:   2 (estab 1, listen 1, closed 0, orphaned 2, timewait 0)\n";
+        assert!(summary(&[answer]).starts_with(told));
+    }
+
+    #[test]
+    fn what_ss_has_and_this_has_not_is_refused_with_the_reason() {
+        for option in ["-K", "-E", "-r", "-x", "-w", "-0", "-S", "-Z"] {
+            assert!(args(&[option]).refusal().is_some(), "{option}");
+        }
+        assert_eq!(args(&["-tulanpoemis46HO"]).refusal(), None);
     }
 
     #[test]

@@ -1,0 +1,316 @@
+//! What options read and do. Each case runs on the kernel too.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, SystemTime};
+
+use crate::harness::Case;
+use crate::sockets::{errno, get, pair, set};
+
+pub const CASES: &[Case] = &[
+    ("the_send_buffer_is_told_as_it_is_used", the_send_buffer_is_told_as_it_is_used),
+    ("least_and_most_of_buffers", least_and_most_of_buffers),
+    ("quick_acks_are_told", quick_acks_are_told),
+    ("a_linger_that_is_off_keeps_its_time", a_linger_that_is_off_keeps_its_time),
+    ("a_clamped_window", a_clamped_window),
+    ("filters_that_are_not_there", filters_that_are_not_there),
+    ("no_checksums", no_checksums),
+    ("where_a_datagram_was_sent_to", where_a_datagram_was_sent_to),
+    ("when_a_datagram_arrived", when_a_datagram_arrived),
+    ("when_a_datagram_was_sent", when_a_datagram_was_sent),
+    ("what_is_asked_about_an_interface", what_is_asked_about_an_interface),
+];
+
+const SOCKET: i32 = libc::SOL_SOCKET;
+/// SOF_TIMESTAMPING_TX_SOFTWARE, _RX_SOFTWARE, _SOFTWARE, _OPT_ID and _OPT_TSONLY.
+const TX: i32 = 1 << 1;
+const RX: i32 = 1 << 3;
+const SOFTWARE: i32 = 1 << 4;
+const ID: i32 = 1 << 7;
+const TIME_ONLY: i32 = 1 << 11;
+
+fn the_send_buffer_is_told_as_it_is_used() {
+    let (mut a, b) = pair();
+    a.set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    let error = loop {
+        match a.write(&[7; 65_536]) {
+            Ok(n) => sent += n,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    let told = get(a.as_raw_fd(), SOCKET, libc::SO_SNDBUF).unwrap() as usize;
+    let theirs = get(b.as_raw_fd(), SOCKET, libc::SO_RCVBUF).unwrap() as usize;
+    assert!(told + theirs >= sent, "{sent} bytes fit, and it tells of {told} and {theirs}");
+}
+
+fn least_and_most_of_buffers() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let fd = socket.as_raw_fd();
+    for (name, least) in [(libc::SO_SNDBUF, 4608), (libc::SO_RCVBUF, 2304)] {
+        assert_eq!(set(fd, SOCKET, name, 100), Ok(()));
+        assert_eq!(get(fd, SOCKET, name), Ok(least));
+    }
+    let pairs = [
+        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, 4608),
+        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, 2304),
+    ];
+    // SAFETY: no arguments.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    for (force, name, least) in pairs {
+        if !is_root {
+            assert_eq!(set(fd, SOCKET, force, 1_000_000), Err(libc::EPERM));
+            continue;
+        }
+        for (asked, told) in [(6_000_000, 12_000_000), (0, least)] {
+            assert_eq!(set(fd, SOCKET, force, asked), Ok(()));
+            assert_eq!(get(fd, SOCKET, name), Ok(told));
+        }
+    }
+}
+
+fn quick_acks_are_told() {
+    let level = libc::IPPROTO_TCP;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    assert_eq!(get(listener.as_raw_fd(), level, libc::TCP_QUICKACK), Ok(1));
+    let (a, _b) = pair();
+    assert_eq!(get(a.as_raw_fd(), level, libc::TCP_QUICKACK), Ok(1));
+    for value in [0, 1, 0] {
+        assert_eq!(set(a.as_raw_fd(), level, libc::TCP_QUICKACK, value), Ok(()));
+        // The engine hears of it before it is asked.
+        assert_eq!(get(a.as_raw_fd(), level, libc::TCP_QUICKACK), Ok(value));
+    }
+}
+
+fn linger(fd: RawFd) -> (i32, i32) {
+    let mut value = libc::linger { l_onoff: 7, l_linger: 7 };
+    let mut len = 8;
+    // SAFETY: a struct linger and its size.
+    let result = unsafe {
+        libc::getsockopt(fd, SOCKET, libc::SO_LINGER, (&raw mut value).cast(), &raw mut len)
+    };
+    assert_eq!((result, len), (0, 8));
+    (value.l_onoff, value.l_linger)
+}
+
+fn a_linger_that_is_off_keeps_its_time() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let fd = socket.as_raw_fd();
+    assert_eq!(linger(fd), (0, 0));
+    // As the kernel here tells them: off takes no other time.
+    for (on, seconds, told) in
+        [(1, 7, (1, 7)), (0, 9, (0, 7)), (1, 0, (1, 0)), (2, 3, (1, 3)), (0, 0, (0, 3))]
+    {
+        let value = libc::linger { l_onoff: on, l_linger: seconds };
+        // SAFETY: a struct linger and its size.
+        let result =
+            unsafe { libc::setsockopt(fd, SOCKET, libc::SO_LINGER, (&raw const value).cast(), 8) };
+        assert_eq!(result, 0);
+        assert_eq!(linger(fd), told, "{on} {seconds}");
+    }
+}
+
+fn a_clamped_window() {
+    let level = libc::IPPROTO_TCP;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let fd = listener.as_raw_fd();
+    let clamp = libc::TCP_WINDOW_CLAMP;
+    assert_eq!(get(fd, level, clamp), Ok(0));
+    // SAFETY: integers only.
+    let fresh = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
+    for (value, told) in [(0, 0), (1, 1152), (70_000, 70_000), (-1, 1152), (0, 0), (5000, 5000)] {
+        assert_eq!(set(fresh, level, clamp, value), Ok(()));
+        assert_eq!(get(fresh, level, clamp), Ok(told));
+    }
+    // SAFETY: ours.
+    unsafe { libc::close(fresh) };
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let fd = client.as_raw_fd();
+    assert!(get(fd, level, clamp).unwrap() >= 65_535, "as large as the buffer");
+    assert_eq!(set(fd, level, clamp, 5000), Ok(()));
+    assert_eq!((get(fd, level, clamp), set(fd, level, clamp, 0)), (Ok(5000), Err(libc::EINVAL)));
+    // What was offered before stays offered (RFC 9293 §3.8.6): it is taken, and then no more than that.
+    server.write_all(&[7; 200_000]).unwrap();
+    let mut client = client;
+    client.read_exact(&mut vec![0; 200_000]).unwrap();
+}
+
+fn filters_that_are_not_there() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let fd = socket.as_raw_fd();
+    assert_eq!(set(fd, SOCKET, libc::SO_DETACH_FILTER, 0), Err(libc::ENOENT));
+    assert_eq!(get(fd, SOCKET, libc::SO_DETACH_FILTER), Err(libc::ENOPROTOOPT));
+    let mut len = 0;
+    // SAFETY: no room is said to be there.
+    let read = unsafe {
+        let mut nothing = 0u64;
+        let room = (&raw mut nothing).cast();
+        libc::getsockopt(fd, SOCKET, libc::SO_ATTACH_FILTER, room, &raw mut len)
+    };
+    assert_eq!((read, len), (0, 0), "of how many instructions the filter is");
+}
+
+fn no_checksums() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let fd = socket.as_raw_fd();
+    for (value, told) in [(0, 0), (5, 1)] {
+        assert_eq!(set(fd, SOCKET, libc::SO_NO_CHECK, value), Ok(()));
+        assert_eq!(get(fd, SOCKET, libc::SO_NO_CHECK), Ok(told));
+    }
+    let at = socket.local_addr().unwrap();
+    socket.send_to(b"plain", at).unwrap();
+    let mut data = [0; 16];
+    assert_eq!(socket.recv(&mut data).unwrap(), 5);
+    // What cuts makes checksums.
+    assert_eq!(set(fd, libc::IPPROTO_UDP, 103, 4), Ok(()));
+    assert_eq!(socket.send_to(b"in pieces", at).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+}
+
+/// What came with a datagram, or from the error queue: its length, and level, type and data of each.
+fn receive(fd: RawFd, flags: i32) -> (isize, Vec<(i32, i32, Vec<u8>)>) {
+    let (mut data, mut control) = ([0u8; 64], [0u64; 64]);
+    let mut buffer = libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() };
+    // SAFETY: integers and null pointers.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut buffer;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: all of it is there.
+    let len = unsafe { libc::recvmsg(fd, &raw mut message, flags) };
+    assert!(len >= 0, "{}", errno());
+    let mut found = Vec::new();
+    // SAFETY: what recvmsg wrote.
+    unsafe {
+        let mut at = libc::CMSG_FIRSTHDR(&raw const message);
+        while let Some(header) = at.as_ref() {
+            let bytes = header.cmsg_len - libc::CMSG_LEN(0) as usize;
+            let data = std::slice::from_raw_parts(libc::CMSG_DATA(at), bytes);
+            found.push((header.cmsg_level, header.cmsg_type, data.to_vec()));
+            at = libc::CMSG_NXTHDR(&raw const message, at);
+        }
+    }
+    (len, found)
+}
+
+fn where_a_datagram_was_sent_to() {
+    let (v4, v6) = ((libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR), (libc::IPPROTO_IPV6, 74));
+    // Bound to, options, sent to, whether it is told.
+    for (from, options, to, told) in [
+        ("0.0.0.0:0", &[v4][..], "127.0.0.1", Some(v4)),
+        ("[::]:0", &[v6], "::1", Some(v6)),
+        ("[::]:0", &[v6], "127.0.0.1", None),
+        ("[::]:0", &[v4, v6], "127.0.0.1", Some(v4)),
+        ("[::]:0", &[v4, v6], "::1", Some(v6)),
+        ("[::]:0", &[v4], "::1", None),
+    ] {
+        let socket = UdpSocket::bind(from).unwrap();
+        for &(level, name) in options {
+            assert_eq!(set(socket.as_raw_fd(), level, name, 1), Ok(()));
+            assert_eq!(get(socket.as_raw_fd(), level, name), Ok(1));
+        }
+        let port = socket.local_addr().unwrap().port();
+        let local = if to.contains(':') { "[::1]:0" } else { "127.0.0.1:0" };
+        UdpSocket::bind(local).unwrap().send_to(b"x", (to, port)).unwrap();
+        let (len, found) = receive(socket.as_raw_fd(), 0);
+        assert_eq!(len, 1);
+        let expected = told.map(|(level, name)| {
+            let mut name_of = vec![0; if name == 74 { 28 } else { 16 }];
+            let family = if name == 74 { libc::AF_INET6 } else { libc::AF_INET };
+            name_of[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+            name_of[2..4].copy_from_slice(&port.to_be_bytes());
+            if name == 74 {
+                name_of[23] = 1;
+            } else {
+                name_of[4..8].copy_from_slice(&[127, 0, 0, 1]);
+            }
+            (level, name, name_of)
+        });
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{from} {options:?} {to}");
+    }
+}
+
+/// That the first time of a struct scm_timestamping is about now, and that there are no others.
+fn check_time(data: &[u8]) {
+    let word = |at: usize| u64::from_ne_bytes(data[at..at + 8].try_into().unwrap());
+    let time = SystemTime::UNIX_EPOCH + Duration::new(word(0), word(8) as u32);
+    let now = SystemTime::now();
+    let apart = now.duration_since(time).unwrap_or_else(|error| error.duration());
+    assert!(apart < Duration::from_secs(20), "{apart:?}");
+    assert_eq!((data.len(), &data[16..]), (48, &[0; 32][..]));
+}
+
+fn when_a_datagram_arrived() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let fd = socket.as_raw_fd();
+    let at = socket.local_addr().unwrap();
+    assert_eq!(set(fd, SOCKET, libc::SO_TIMESTAMPING, RX | SOFTWARE), Ok(()));
+    assert_eq!(get(fd, SOCKET, libc::SO_TIMESTAMPING), Ok(RX | SOFTWARE));
+    // Linux begins to take times a while after it was first asked.
+    std::thread::sleep(Duration::from_millis(50));
+    socket.send_to(b"x", at).unwrap();
+    let (_, found) = receive(fd, 0);
+    let [(SOCKET, libc::SO_TIMESTAMPING, time)] = &found[..] else { panic!("{found:?}") };
+    check_time(time);
+    assert_eq!(set(fd, SOCKET, libc::SO_TIMESTAMPNS, 1), Ok(()));
+    socket.send_to(b"x", at).unwrap();
+    let kinds: Vec<_> = receive(fd, 0).1.into_iter().map(|(_, kind, _)| kind).collect();
+    assert_eq!(kinds, [libc::SO_TIMESTAMPNS, libc::SO_TIMESTAMPING]);
+    assert_eq!(set(fd, SOCKET, libc::SO_TIMESTAMPING, 0), Ok(()));
+    assert_eq!(set(fd, SOCKET, libc::SO_TIMESTAMPNS, 0), Ok(()));
+    socket.send_to(b"x", at).unwrap();
+    assert_eq!(receive(fd, 0).1, []);
+}
+
+fn when_a_datagram_was_sent() {
+    for (local, level, kind) in [
+        ("127.0.0.1:0", libc::IPPROTO_IP, libc::IP_RECVERR),
+        ("[::1]:0", libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    ] {
+        let socket = UdpSocket::bind(local).unwrap();
+        let to = UdpSocket::bind(local).unwrap();
+        let fd = socket.as_raw_fd();
+        assert_eq!(set(fd, SOCKET, libc::SO_TIMESTAMPING, TX | SOFTWARE | ID | TIME_ONLY), Ok(()));
+        for number in 0..3u32 {
+            socket.send_to(b"x", to.local_addr().unwrap()).unwrap();
+            let mut entry = libc::pollfd { fd, events: 0, revents: 0 };
+            // SAFETY: one entry.
+            assert_eq!(unsafe { libc::poll(&raw mut entry, 1, 5000) }, 1);
+            assert_eq!(entry.revents & libc::POLLERR, libc::POLLERR);
+            assert_eq!(get(fd, SOCKET, libc::SO_ERROR), Ok(0), "it is no error");
+            let (len, found) = receive(fd, libc::MSG_ERRQUEUE);
+            assert_eq!((len, found.len()), (0, 2));
+            assert_eq!((found[0].0, found[0].1), (SOCKET, libc::SO_TIMESTAMPING));
+            check_time(&found[0].2);
+            assert_eq!((found[1].0, found[1].1), (level, kind));
+            // ENOMSG, SO_EE_ORIGIN_TIMESTAMPING, SCM_TSTAMP_SND and the number.
+            let mut error = [42, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            error[12..].copy_from_slice(&number.to_ne_bytes());
+            assert_eq!(found[1].2[..16], error);
+        }
+        // SAFETY: no room is needed.
+        let nothing = unsafe { libc::recv(fd, std::ptr::null_mut(), 0, libc::MSG_ERRQUEUE) };
+        assert_eq!((nothing, errno()), (-1, libc::EAGAIN));
+    }
+}
+
+fn what_is_asked_about_an_interface() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let ask = |request: u64, name: &str| {
+        let mut row = [0xffu8; 40];
+        row[..16].fill(0);
+        row[..name.len()].copy_from_slice(name.as_bytes());
+        // SAFETY: a struct ifreq.
+        match unsafe { libc::ioctl(socket.as_raw_fd(), request as _, row.as_mut_ptr()) } {
+            0 => Ok(i32::from_ne_bytes([row[16], row[17], row[18], row[19]])),
+            _ => Err(errno()),
+        }
+    };
+    assert_eq!(ask(0x8942, "lo"), Ok(1000), "SIOCGIFTXQLEN");
+    assert_eq!(ask(0x891d, "lo"), Ok(0), "SIOCGIFMETRIC");
+    assert_eq!(ask(0x8970, "lo"), Ok(0), "SIOCGIFMAP");
+    assert_eq!(ask(0x8942, "lo7"), Err(libc::ENODEV));
+}

@@ -1,0 +1,46 @@
+//! `towpath man`: the manual pages, made of what `--help` says.
+
+use anyhow::{Result, bail};
+use clap::CommandFactory;
+
+use crate::args::Cli;
+use crate::output;
+
+/// Prints the page of towpath, or of one of its commands.
+pub fn man(of: Option<&str>) -> Result<()> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command(of)?).render(&mut page)?;
+    output::write(&page)
+}
+
+fn command(of: Option<&str>) -> Result<clap::Command> {
+    let mut all = Cli::command();
+    // Gives the commands the names and options that they have below towpath.
+    all.build();
+    let Some(name) = of else { return Ok(all) };
+    let Some(command) = all.find_subcommand(name) else {
+        let names: Vec<_> = all.get_subcommands().map(clap::Command::get_name).collect();
+        bail!("{name:?} is not a command of towpath: {}", names.join(", "));
+    };
+    // It is called towpath-NAME then, as git and cargo call theirs.
+    Ok(command.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_has_a_page() {
+        let page = |of: Option<&str>| {
+            let mut text = Vec::new();
+            clap_mangen::Man::new(command(of).unwrap()).render(&mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert!(page(None).contains(".TH towpath 1"));
+        let run = page(Some("run"));
+        assert!(run.contains(".TH towpath-run 1") && run.contains("no\\-host\\-loopback"), "{run}");
+        assert!(page(Some("ss")).contains("processes"));
+        assert!(command(Some("sing")).unwrap_err().to_string().contains("run, ss"));
+    }
+}

@@ -1,0 +1,117 @@
+//! The options of `towpath ss`: those of ss(8) that mean something here.
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub struct SsArgs {
+    /// Print a JSON array
+    #[arg(short, long, conflicts_with = "summary")]
+    pub json: bool,
+    /// TCP sockets
+    #[arg(short, long)]
+    pub tcp: bool,
+    /// UDP sockets
+    #[arg(short, long)]
+    pub udp: bool,
+    /// IPv4 sockets only
+    #[arg(short = '4', long)]
+    pub ipv4: bool,
+    /// IPv6 sockets only; with -4 both
+    #[arg(short = '6', long)]
+    pub ipv6: bool,
+    /// Listening sockets only
+    #[arg(short, long)]
+    pub listening: bool,
+    /// All sockets, listening or not
+    #[arg(short, long)]
+    pub all: bool,
+    /// Do not replace port numbers by service names
+    #[arg(short, long)]
+    pub numeric: bool,
+    /// Show the processes that hold a socket
+    #[arg(short, long)]
+    pub processes: bool,
+    /// Show the timer that runs, when it fires, and retransmissions
+    #[arg(short, long)]
+    pub options: bool,
+    /// Show the user of the process, the socket's number, its device, and IPV6_V6ONLY
+    #[arg(short, long)]
+    pub extended: bool,
+    /// Show what is in the buffers and what they may hold
+    #[arg(short, long)]
+    pub memory: bool,
+    /// Show what TCP knows: congestion window, round-trip time, retransmissions
+    #[arg(short, long)]
+    pub info: bool,
+    /// Show how many sockets there are in place of a list
+    #[arg(short, long)]
+    pub summary: bool,
+    /// Leave out the line of headings
+    #[arg(short = 'H', long)]
+    pub no_header: bool,
+    /// All of one socket on one line
+    #[arg(short = 'O', long)]
+    pub oneline: bool,
+
+    // What people type who know ss(8): a word why it is not there, in place of "unexpected argument".
+    #[arg(short = 'K', long, hide = true)]
+    pub kill: bool,
+    #[arg(short = 'E', long, hide = true)]
+    pub events: bool,
+    #[arg(short = 'r', long, hide = true)]
+    pub resolve: bool,
+    #[arg(short = 'x', long, hide = true)]
+    pub unix: bool,
+    #[arg(short = 'w', long, hide = true)]
+    pub raw: bool,
+    #[arg(short = '0', long, hide = true)]
+    pub packet: bool,
+    #[arg(short = 'S', long, hide = true)]
+    pub sctp: bool,
+    #[arg(short = 'Z', long, hide = true)]
+    pub context: bool,
+
+    /// Process id of one `towpath run` (all of this user's unless given), then a filter as of ss(8)
+    ///
+    /// [PID] [state STATE | exclude STATE]... [EXPRESSION]
+    ///
+    /// STATE is established, syn-sent, syn-recv, fin-wait-1, fin-wait-2, time-wait, closed, close-wait,
+    /// last-ack, listening, closing, or a group of them: all, connected, synchronized, bucket, big.
+    ///
+    /// EXPRESSION: sport OP [:]PORT, dport OP [:]PORT, src ADDRESS[/LENGTH][:PORT], dst ADDRESS..., joined by
+    /// and, or, not and parentheses (quoted, for the shell); OP is = != < > <= >= or eq ne lt gt le ge. Of
+    /// two terms with nothing between them both have to be true.
+    #[arg(value_name = "PID|FILTER")]
+    pub words: Vec<String>,
+}
+
+impl SsArgs {
+    /// Why an option of ss(8) that was given means nothing here.
+    pub fn refusal(&self) -> Option<&'static str> {
+        let kernel =
+            "a run has TCP, UDP and ping sockets; all others are the kernel's, and `ss` shows them";
+        [
+            (self.kill, "-K: sockets of a run cannot be ended from outside; end the program"),
+            (
+                self.events,
+                "-E: a run does not tell when sockets end; `towpath run --pcap` records why",
+            ),
+            (self.resolve, "-r: addresses are not resolved; the names would be the host's"),
+            (self.context, "-Z: sockets of a run have no security context"),
+            (self.unix || self.raw || self.packet || self.sctp, kernel),
+        ]
+        .into_iter()
+        .find_map(|(given, why)| given.then_some(why))
+    }
+
+    /// The process id of the run, and the words of the filter.
+    pub fn pid_and_filter(&self) -> (Option<u32>, &[String]) {
+        match self.words.split_first() {
+            Some((first, rest)) if first.bytes().all(|byte| byte.is_ascii_digit()) => {
+                // One that is no number of a process names no run.
+                (Some(first.parse().unwrap_or(u32::MAX)), rest)
+            }
+            _ => (None, &self.words),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The lines of `ss -i`, `-m` and `-o`.
+
+use towpath_engine::TcpFigures;
+
+use super::Socket;
+
+/// What TCP knows, in the spelling and order of `ss -i`.
+pub(super) fn info_line(socket: &Socket) -> Option<String> {
+    let congestion = socket.congestion.as_ref()?;
+    let mut out = InfoLine(String::new());
+    let tcp = socket.tcp.as_ref();
+    out.flag("ts", tcp.is_some_and(|tcp| tcp.ts));
+    out.flag("sack", tcp.is_some_and(|tcp| tcp.sack));
+    out.flag(congestion.as_str(), true);
+    let Some(tcp) = tcp else { return Some(out.0) };
+    if let (Some(snd), Some(rcv)) = (tcp.snd_wscale, tcp.rcv_wscale) {
+        out.show("wscale", format_args!("{snd},{rcv}"));
+    }
+    out.show("rto", ms(tcp.rto_us));
+    out.unless_0("backoff", tcp.backoff.into());
+    if socket.rtt_us > 0 {
+        out.show("rtt", format_args!("{}/{}", ms(socket.rtt_us), ms(tcp.rttvar_us)));
+    }
+    out.show("ato", ms(tcp.ato_us));
+    out.show("mss", tcp.mss);
+    out.unless_0("pmtu", tcp.pmtu.into());
+    out.unless_0("rcvmss", tcp.rcvmss.into());
+    out.show("advmss", tcp.advmss);
+    out.show("cwnd", socket.cwnd);
+    if let Some(ssthresh) = tcp.ssthresh {
+        out.show("ssthresh", ssthresh);
+    }
+    traffic(tcp, &mut out);
+    Some(out.0)
+}
+
+fn traffic(tcp: &TcpFigures, out: &mut InfoLine) {
+    out.unless_0("bytes_sent", tcp.bytes_sent);
+    out.unless_0("bytes_retrans", tcp.bytes_retrans);
+    out.unless_0("bytes_acked", tcp.bytes_acked);
+    out.unless_0("bytes_received", tcp.bytes_received);
+    out.unless_0("segs_out", tcp.segs_out.into());
+    out.unless_0("segs_in", tcp.segs_in.into());
+    out.unless_0("data_segs_out", tcp.data_segs_out.into());
+    out.unless_0("data_segs_in", tcp.data_segs_in.into());
+    for (name, since) in
+        [("lastsnd", tcp.lastsnd_ms), ("lastrcv", tcp.lastrcv_ms), ("lastack", tcp.lastack_ms)]
+    {
+        if let Some(since) = since {
+            out.show(name, since);
+        }
+    }
+    out.unless_0("delivered", tcp.delivered.into());
+    if tcp.busy_ms > 0 {
+        out.show("busy", format_args!("{}ms", tcp.busy_ms));
+    }
+    for (name, limited) in
+        [("rwnd_limited", tcp.rwnd_limited_ms), ("sndbuf_limited", tcp.sndbuf_limited_ms)]
+    {
+        if limited > 0 {
+            let percent = limited as f64 * 100.0 / tcp.busy_ms.max(1) as f64;
+            out.show(name, format_args!("{limited}ms({percent:.1}%)"));
+        }
+    }
+    out.unless_0("unacked", tcp.unacked.into());
+    if tcp.retrans_total > 0 {
+        out.show("retrans", format_args!("{}/{}", tcp.retrans, tcp.retrans_total));
+    }
+    out.unless_0("lost", tcp.lost.into());
+    out.unless_0("sacked", tcp.sacked.into());
+    out.unless_0("notsent", tcp.notsent.into());
+    if tcp.minrtt_us > 0 {
+        out.show("minrtt", ms(tcp.minrtt_us));
+    }
+    out.unless_0("rcv_ooopack", tcp.rcv_ooopack.into());
+    out.show("snd_wnd", tcp.snd_wnd);
+    out.show("rcv_wnd", tcp.rcv_wnd);
+}
+
+fn ms(us: u32) -> f64 {
+    f64::from(us) / 1000.0
+}
+
+/// Words with a space between.
+struct InfoLine(String);
+
+impl InfoLine {
+    fn flag(&mut self, word: &str, on: bool) {
+        if on {
+            let space = if self.0.is_empty() { "" } else { " " };
+            self.0 += &format!("{space}{word}");
+        }
+    }
+
+    fn show(&mut self, name: &str, value: impl std::fmt::Display) {
+        self.flag(&format!("{name}:{value}"), true);
+    }
+
+    fn unless_0(&mut self, name: &str, value: u64) {
+        if value != 0 {
+            self.show(name, value);
+        }
+    }
+}
+
+/// As `ss -m`: unread bytes, the receive buffer, bytes not acknowledged, the send buffer.
+pub(super) fn memory(socket: &Socket) -> String {
+    let is_listener = socket.state.as_str() == "LISTEN";
+    let (read, sent) = if is_listener { (0, 0) } else { (socket.recv_q, socket.send_q) };
+    format!("skmem:(r{read},rb{},w{sent},tb{})", socket.recv_buffer, socket.send_buffer)
+}
+
+/// As `ss -o`: which timer runs, when it fires, and how often it fired in vain.
+pub(super) fn timer(socket: &Socket) -> Option<String> {
+    let tcp = socket.tcp.as_ref()?;
+    // The answer may come from another user: nothing but these is shown.
+    let known = ["on", "persist", "keepalive", "timewait"];
+    let name = known.into_iter().find(|name| tcp.timer.as_deref() == Some(*name))?;
+    Some(format!("timer:({name},{},{})", left(tcp.timer_ms), tcp.backoff))
+}
+
+/// In the largest unit that says something, as ss has it: `119min`, `1.2sec`, `200ms`.
+fn left(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms}ms"),
+        1000..10_000 => format!("{}.{:03}sec", ms / 1000, ms % 1000).replace("000sec", "0sec"),
+        10_000..60_000 => format!("{}sec", ms / 1000),
+        _ => {
+            let (minutes, seconds) = (ms / 60_000, ms / 1000 % 60);
+            let rest = if seconds > 0 { format!("{seconds}sec") } else { String::new() };
+            format!("{minutes}min{rest}")
+        }
+    }
+}
+
+/// As `ss -e`: whose it is, its number, and how it is bound.
+pub(super) fn extended(socket: &Socket) -> String {
+    use std::os::unix::fs::MetadataExt;
+    let owner = |pid: &u32| std::fs::metadata(format!("/proc/{pid}")).ok().map(|it| it.uid());
+    let mut out = InfoLine(String::new());
+    if let Some(uid) = socket.holders.iter().find_map(owner) {
+        out.show("uid", uid);
+    }
+    if let Some(slot) = socket.slot {
+        out.show("sk", format_args!("{slot:x}"));
+    }
+    if let Some(device) = &socket.device {
+        out.show("dev", device.as_str());
+    }
+    if matches!(socket.local, Some(std::net::SocketAddr::V6(_))) {
+        out.show("v6only", u8::from(socket.v6_only));
+    }
+    out.0
+}

@@ -1,0 +1,123 @@
+//! The table of `towpath ss`, and the numbers of `-s`.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use super::info::{extended, info_line, memory, timer};
+use super::services::Services;
+use super::{Answer, Proto, Socket, SsArgs};
+
+const COLUMNS: [&str; 7] =
+    ["Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process"];
+
+pub(super) fn table(args: &SsArgs, answers: &[Answer], services: &Services) -> String {
+    let mut rows = Vec::new();
+    if !args.no_header {
+        rows.push((COLUMNS.map(str::to_owned), None));
+    }
+    for answer in answers {
+        for socket in &answer.sockets {
+            let mut columns = columns(answer, socket, services, args.processes);
+            let beside = [
+                args.options.then(|| timer(socket)).flatten(),
+                args.extended.then(|| extended(socket)),
+            ];
+            for more in beside.into_iter().flatten() {
+                columns[6] += &format!(" {more}");
+            }
+            let mut lines: Vec<String> = Vec::new();
+            lines.extend(args.memory.then(|| memory(socket)));
+            lines.extend(args.info.then(|| info_line(socket)).flatten());
+            let below = (!lines.is_empty()).then(|| lines.join(" "));
+            rows.push((columns, below));
+        }
+    }
+    // As ss does: no Netid when only one kind was asked for.
+    let first = usize::from(args.tcp != args.udp);
+    let widths: Vec<_> = (0..COLUMNS.len())
+        .map(|i| rows.iter().map(|(columns, _)| columns[i].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut out = String::new();
+    for (columns, below) in &rows {
+        let padded: Vec<_> =
+            (first..COLUMNS.len()).map(|i| format!("{:w$}", columns[i], w = widths[i])).collect();
+        out += padded.join(" ").trim_end();
+        if let Some(below) = below {
+            out += if args.oneline { " " } else { "\n\t " };
+            out += below;
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn columns(answer: &Answer, socket: &Socket, services: &Services, named: bool) -> [String; 7] {
+    let wildcard = match socket.local {
+        Some(SocketAddr::V6(_)) => "[::]:*",
+        Some(SocketAddr::V4(_)) => "0.0.0.0:*",
+        None => "*:*",
+    };
+    let show = |addr: Option<SocketAddr>| {
+        addr.map_or_else(|| wildcard.to_owned(), |addr| services.show(socket.proto, addr))
+    };
+    [
+        socket.proto.name().into(),
+        socket.state.as_str().into(),
+        socket.recv_q.to_string(),
+        socket.send_q.to_string(),
+        show(socket.local),
+        show(socket.remote),
+        process(answer, socket, named),
+    ]
+}
+
+/// Which run it belongs to, and with `named` who holds it, in the spelling of ss.
+fn process(answer: &Answer, socket: &Socket, named: bool) -> String {
+    let run = format!("towpath={}", answer.pid);
+    let users: Vec<String> = match named {
+        true => socket.holders.iter().filter_map(|pid| user(*pid)).collect(),
+        false => Vec::new(),
+    };
+    if users.is_empty() { format!("({run})") } else { format!("users:({}) {run}", users.join(",")) }
+}
+
+/// None: there is no such process any more, or it is out of sight.
+fn user(pid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(format!("({:?},pid={pid})", name.trim_end()))
+}
+
+/// How many there are of what.
+pub(super) fn summary(answers: &[Answer]) -> String {
+    let sockets: Vec<&Socket> = answers.iter().flat_map(|answer| &answer.sockets).collect();
+    let count =
+        |what: &dyn Fn(&Socket) -> bool| sockets.iter().filter(|socket| what(socket)).count();
+    let is_tcp = |socket: &Socket| socket.proto == Proto::Tcp;
+    let in_state =
+        |state| count(&|socket: &Socket| is_tcp(socket) && socket.state.as_str() == state);
+    let orphaned = count(&|socket: &Socket| {
+        is_tcp(socket) && socket.slot.is_some() && socket.holders.is_empty()
+    });
+    let mut out = format!("Total: {}\n", sockets.len());
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        out,
+        "TCP:   {} (estab {}, listen {}, closed {}, orphaned {orphaned}, timewait {})\n",
+        count(&is_tcp),
+        in_state("ESTAB"),
+        in_state("LISTEN"),
+        in_state("UNCONN"),
+        in_state("TIME-WAIT"),
+    );
+    let _ = writeln!(out, "{:<9} {:<9} {:<9} IPv6", "Transport", "Total", "IP");
+    for (name, proto) in [("ICMP", Proto::Icmp), ("UDP", Proto::Udp), ("TCP", Proto::Tcp)] {
+        let of = |v6: bool| {
+            count(&|socket: &Socket| {
+                socket.proto == proto && socket.local.is_some_and(|addr| addr.is_ipv6()) == v6
+            })
+        };
+        let _ =
+            writeln!(out, "{name:<9} {:<9} {:<9} {}", of(false) + of(true), of(false), of(true));
+    }
+    out
+}

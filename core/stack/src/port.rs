@@ -1,0 +1,271 @@
+//! Local ports: who gets which, and for how long. The rules of conflict are in [`crate::binds`].
+
+use std::net::{IpAddr, SocketAddr};
+
+use towpath_tcp::Instant;
+
+use crate::active::canonical;
+use crate::binds::{BindAddr, Binds, Holder, Sharing, Table};
+use crate::error::{BindError, ConnectError, OptionError, SendError};
+use crate::flow::{Flow, FlowRef};
+use crate::host::{BindOptions, Family, Host, SocketId};
+use crate::limits::TIME_WAIT_REUSE_AFTER;
+use crate::socket::{Bound, Kind};
+use crate::stack::Stack;
+
+impl<H: Host> Stack<H> {
+    /// Gives a socket its local address by Linux's rules; port 0 chooses one. Returns the address.
+    pub fn bind(
+        &mut self,
+        id: SocketId,
+        addr: SocketAddr,
+        options: BindOptions,
+    ) -> Result<SocketAddr, BindError> {
+        let index = self.index(id).ok_or(BindError::Invalid)?;
+        let socket = self.sockets.get(index).ok_or(BindError::Invalid)?;
+        let (table, connected) = match &socket.kind {
+            Kind::Fresh(_) => (Table::Tcp, false),
+            // Its connection is over, and a port that it had not named is no longer its own.
+            Kind::Stream(stream) => (Table::Tcp, stream.connection.is_some()),
+            Kind::Datagram(datagram) => (datagram.table(), datagram.peer.is_some()),
+            _ => return Err(BindError::Invalid),
+        };
+        if socket.has_port() || connected || socket.orphan {
+            return Err(BindError::Invalid);
+        }
+        let device = socket.device();
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
+        //# The optional "local IP address" parameter MUST be supported to allow the specification
+        //# of the local IP address (MUST-43).
+        let addr = canonical(addr, socket.family).ok_or(BindError::Invalid)?;
+        let bind_addr = self.bind_addr(addr, socket.family, table, &options)?;
+        let sharing = options.sharing();
+        let holder = Holder { socket: index, addr: bind_addr, sharing, listening: false, device };
+        let is_port_named = addr.port() != 0;
+        let port = match addr.port() {
+            0 => self.choose_port(table, &holder).ok_or(BindError::AddrInUse)?,
+            port => port,
+        };
+        if self.binds(table).conflicts(port, &holder) {
+            return Err(BindError::AddrInUse);
+        }
+        let binds = self.binds_mut(table);
+        binds.hold(port, holder);
+        if table != Table::Tcp {
+            binds.receive(bind_addr, port, index, device, sharing);
+        }
+        let bound = Bound { addr: bind_addr, port, is_port_named, options };
+        if let Some(socket) = self.sockets.get_mut(index) {
+            socket.bound = Some(Box::new(bound));
+        }
+        Ok(bound.socket_addr())
+    }
+
+    fn bind_addr(
+        &self,
+        addr: SocketAddr,
+        family: Family,
+        table: Table,
+        options: &BindOptions,
+    ) -> Result<BindAddr, BindError> {
+        let ip = addr.ip();
+        if ip.is_unspecified() {
+            return Ok(match (family, ip.is_ipv4()) {
+                (_, true) => BindAddr::AnyV4,
+                (_, false) if options.v6_only => BindAddr::AnyV6,
+                (_, false) => BindAddr::AnyDual,
+            });
+        }
+        if family == Family::V6 && ip.is_ipv4() && options.v6_only {
+            return Err(BindError::Invalid);
+        }
+        // Groups and broadcast addresses are UDP's to hear. An echo socket has one address, or any.
+        let group = ip.is_multicast() || self.net.is_broadcast(ip);
+        match table {
+            Table::Udp if group => return Ok(BindAddr::Ip(ip)),
+            Table::Echo if ip.is_multicast() && ip.is_ipv6() => return Err(BindError::Invalid),
+            Table::Echo if group => return Err(BindError::AddrNotAvailable),
+            _ => {}
+        }
+        if options.free_bind || self.net.is_local(ip) {
+            return Ok(BindAddr::Ip(ip));
+        }
+        Err(BindError::AddrNotAvailable)
+    }
+
+    /// Gives what a stream socket is bound to, to a fresh one that takes its place. Of a connection or
+    /// listener that ends by it a chosen port does not stay, as on Linux.
+    pub fn hand_over(&mut self, from: SocketId, to: SocketId) {
+        let (Some(from), Some(to)) = (self.index(from), self.index(to)) else { return };
+        let Some(socket) = self.sockets.get(from) else { return };
+        let ends = match &socket.kind {
+            Kind::Listener(_) => {
+                if let Some(bound) = socket.bound.as_deref() {
+                    self.tcp_binds.stop_receiving(bound.addr, bound.port, from);
+                }
+                true
+            }
+            Kind::Stream(stream) => stream.connection.is_some(),
+            _ => false,
+        };
+        if ends {
+            self.free_chosen_port(from);
+        }
+        let Some(bound) = self.sockets.get_mut(from).and_then(|socket| socket.bound.take()) else {
+            return;
+        };
+        if bound.has_port() {
+            // The new hold before the old one goes: the port is never free.
+            let sharing = bound.options.sharing();
+            let holder =
+                Holder { socket: to, addr: bound.addr, sharing, listening: false, device: None };
+            self.tcp_binds.hold(bound.port, holder);
+            self.tcp_binds.release(bound.port, from);
+        }
+        if let Some(socket) = self.sockets.get_mut(to) {
+            socket.bound = Some(bound);
+        }
+    }
+
+    /// What a socket was connected for is over: a port that the program did not name is free, as on Linux.
+    /// The address stays if that was named.
+    pub(crate) fn free_chosen_port(&mut self, index: u32) {
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        let table = socket.kind.table();
+        let Some(bound) = socket.bound.as_deref_mut().filter(|bound| !bound.is_port_named) else {
+            return;
+        };
+        let (addr, port) = (bound.addr, std::mem::take(&mut bound.port));
+        if !matches!(addr, BindAddr::Ip(_)) {
+            socket.bound = None;
+        }
+        let binds = self.binds_mut(table);
+        if table != Table::Tcp {
+            binds.stop_receiving(addr, port, index);
+        }
+        binds.release(port, index);
+    }
+
+    /// As Linux, which asks what sockets allow when somebody else binds, and not when they were bound.
+    pub(crate) fn set_binding(
+        &mut self,
+        index: u32,
+        options: BindOptions,
+    ) -> Result<(), OptionError> {
+        let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
+        let sharing = options.sharing();
+        match &mut socket.kind {
+            Kind::Fresh(settings) => settings.binding = options,
+            Kind::Listener(listener) => listener.settings.binding = options,
+            Kind::Datagram(datagram) => datagram.binding = options,
+            Kind::Stream(stream) => {
+                if let Some(before) = &mut stream.uses_port {
+                    let before = std::mem::replace(before, sharing);
+                    let Flow { local, local_port, .. } = stream.flow;
+                    self.tcp_binds.use_port(local_port, local, sharing);
+                    self.tcp_binds.unuse_port(local_port, local, before);
+                }
+            }
+            Kind::Promised(_) => return Err(OptionError::NotApplicable),
+        }
+        let table = socket.kind.table();
+        let Some(bound) = socket.bound.as_deref_mut() else { return Ok(()) };
+        bound.options.reuse_addr = options.reuse_addr;
+        bound.options.reuse_port = options.reuse_port;
+        let port = bound.port;
+        if let Some(holder) = self.binds_mut(table).holder_mut(port, index) {
+            holder.sharing = sharing;
+        }
+        Ok(())
+    }
+
+    /// A port from which the peer can be reached: not held by a bind, and not in use towards it.
+    pub(crate) fn choose_tcp_port(
+        &mut self,
+        now: Instant,
+        local: IpAddr,
+        remote: SocketAddr,
+    ) -> Result<u16, ConnectError> {
+        let hash = self.keys.ports.path(local, remote);
+        let mut ephemeral = self.ephemeral.clone();
+        let (port, tried) = ephemeral.choose(hash, |local_port| {
+            let flow = Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
+            !self.tcp_binds.is_held(local_port, local)
+                && match self.find_flow(self.keys.table.flow(&flow), &flow) {
+                    None => true,
+                    // The counter comes back to it after all others: when there is no other, the one that
+                    // has waited longest is met first.
+                    Some(FlowRef::TimeWait(at)) => self.is_reusable(now, at),
+                    Some(_) => false,
+                }
+        });
+        self.ephemeral = ephemeral;
+        self.counters.ports_probed += u64::from(tried);
+        port.ok_or(ConnectError::NoPort)
+    }
+
+    /// As Linux's `tcp_tw_reuse`: after a second, timestamps and an initial sequence number beyond the old
+    /// window tell the new connection's segments from late ones (RFC 6191). Without timestamps nothing
+    /// tells the peer's late ones from its new ones.
+    pub(crate) fn is_reusable(&self, now: Instant, at: u32) -> bool {
+        self.time_waits.get(at).is_some_and(|entry| {
+            let left = entry.state.expires().since(now);
+            entry.state.has_timestamps()
+                && left + TIME_WAIT_REUSE_AFTER <= self.config.tcp.time_wait
+        })
+    }
+
+    /// A port that nobody who conflicts with `wanted` has.
+    pub(crate) fn choose_port(&mut self, table: Table, wanted: &Holder) -> Option<u16> {
+        let hash = self.keys.ports.addr(IpAddr::from([0; 4]), wanted.socket);
+        let mut ephemeral = self.ephemeral.clone();
+        let binds = self.binds(table);
+        // Sharing is for those who name the port.
+        let alone = Holder { sharing: Sharing::default(), ..*wanted };
+        let (port, tried) = ephemeral.choose(hash, |port| !binds.conflicts(port, &alone));
+        self.ephemeral = ephemeral;
+        self.counters.ports_probed += u64::from(tried);
+        port
+    }
+
+    pub(crate) fn binds(&self, table: Table) -> &Binds {
+        match table {
+            Table::Tcp => &self.tcp_binds,
+            Table::Udp => &self.udp_binds,
+            Table::Echo => &self.echo_binds,
+        }
+    }
+
+    pub(crate) fn binds_mut(&mut self, table: Table) -> &mut Binds {
+        match table {
+            Table::Tcp => &mut self.tcp_binds,
+            Table::Udp => &mut self.udp_binds,
+            Table::Echo => &mut self.echo_binds,
+        }
+    }
+
+    /// Binds a socket that sends, connects or listens without a port: to the address that was named, or to
+    /// any.
+    pub(crate) fn auto_bind(&mut self, id: SocketId) -> Result<(), SendError> {
+        let socket = self.index(id).and_then(|index| self.sockets.get(index));
+        let socket = socket.ok_or(SendError::Invalid)?;
+        if socket.has_port() {
+            return Ok(());
+        }
+        let options = match &socket.kind {
+            Kind::Fresh(settings) => settings.binding,
+            Kind::Datagram(datagram) => datagram.binding,
+            _ => return Err(SendError::Invalid),
+        };
+        let ip = match (socket.bound.as_deref(), socket.family) {
+            (Some(bound), _) => bound.ip(),
+            (None, Family::V4) => IpAddr::from([0; 4]),
+            (None, Family::V6) => IpAddr::from([0; 16]),
+        };
+        match self.bind(id, SocketAddr::new(ip, 0), options) {
+            Ok(_) => Ok(()),
+            Err(BindError::AddrInUse) => Err(SendError::NoPort),
+            Err(_) => Err(SendError::Invalid),
+        }
+    }
+}
