@@ -58,6 +58,7 @@ pub struct Reply {
     pub data: [u8; DATA_MAX],
 }
 
+numbered! {
 /// [`Request::call`]: what each takes and gives.
 pub mod call {
     /// First message of a new process image (start, or after exec). `a` = pid, `data` = up to 126
@@ -106,10 +107,12 @@ pub mod call {
     /// its name. The engine makes it, as a program may be in a chroot without /proc, or behind a filter.
     pub const TOKEN: u32 = 15;
 }
+}
 
 /// `b` of the answer to [`call::ERROR_QUEUE`]: nobody told this host, it found out itself.
 pub const LOCAL_REPORT: u32 = 1 << 16;
 
+numbered! {
 /// `a` of [`call::CLONE`]: who will have the channel, and what it holds.
 pub mod purpose {
     /// A child of fork: what this process holds.
@@ -119,6 +122,7 @@ pub mod purpose {
     /// A program that this process spawns: what it holds, until it says HELLO. If it does not within
     /// some seconds of [`crate::layout::op::SPAWNED`]: what was told by [`crate::layout::op::LIST`].
     pub const SPAWN: u32 = 2;
+}
 }
 
 /// One interface, for SIOCGIFCONF, getifaddrs and the like.
@@ -209,3 +213,18 @@ unsafe impl Plain for Request {}
 unsafe impl Plain for Reply {}
 // SAFETY: as above.
 unsafe impl Plain for Interface {}
+
+#[cfg(test)]
+mod tests {
+    use super::{call, purpose};
+    use crate::layout::{op, setting};
+
+    /// A number that stands for two things, or a gap where one was taken out, would not be noticed by
+    /// whoever goes through the list.
+    #[test]
+    fn numbers_run_on_without_gaps() {
+        for (list, first) in [(call::ALL, 1), (purpose::ALL, 0), (op::ALL, 1), (setting::ALL, 1)] {
+            assert!(list.iter().map(|(_, number)| *number).eq(first..first + list.len() as u32));
+        }
+    }
+}

@@ -371,6 +371,7 @@ pub struct Command {
     pub c: u64,
 }
 
+numbered! {
 /// [`Command::op`]. None of them is answered; what can fail goes over [`crate::control`].
 pub mod op {
     /// New bytes (or datagrams) in the transmit FIFO.
@@ -399,7 +400,9 @@ pub mod op {
     /// A lock of the slot was given back with [`super::LOCK_ENGINE`] in its word. Of any generation.
     pub const UNLOCKED: u32 = 11;
 }
+}
 
+numbered! {
 /// `a` of [`op::SETTING`].
 pub mod setting {
     /// TCP_NODELAY, b = 0/1.
@@ -452,6 +455,7 @@ pub mod setting {
     pub const HOPS: u32 = 24;
     /// IPV6_MULTICAST_HOPS, b = hops.
     pub const MULTICAST_HOPS: u32 = 25;
+}
 }
 
 /// One finished connection, as it lies in a listener's receive FIFO: 64 bytes.

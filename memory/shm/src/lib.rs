@@ -12,6 +12,9 @@
 //! - [`futex`]: sleeping on a word of a mapping.
 //! - [`atomic`]: the words of a socket, which models replace by loom's.
 
+#[macro_use]
+mod numbers;
+
 pub mod atomic;
 pub mod control;
 mod fd;
