@@ -64,6 +64,7 @@ impl Engine {
 
     pub(crate) fn command(&mut self, now: Instant, id: ChannelId, command: &Command) {
         self.host.counters.commands += 1;
+        self.host.counters.work(1);
         let &Command { slot, generation, .. } = command;
         match command.op {
             op::LIST => return self.list(id, slot, generation),

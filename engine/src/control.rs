@@ -17,6 +17,7 @@ use crate::errno::{
 };
 use crate::host::fits;
 use crate::options::bind_options;
+use crate::report::STACK_TURN;
 use crate::slots::{AF_INET, AF_INET6, present, state};
 use crate::sys;
 use crate::wire::{self, Received, Sent};
@@ -303,6 +304,7 @@ impl Engine {
             // Over loopback Linux has shaken hands before connect(2) returns: programs that connect
             // several times count on a full accept queue being full for the next one.
             if self.stack.net.is_local(remote.ip()) {
+                self.host.counters.work(STACK_TURN);
                 self.turn(now);
             }
         }
@@ -380,6 +382,7 @@ impl Engine {
         }
         for slot in first..end {
             self.host.counters.slots_listed += 1;
+            self.host.counters.work(1);
             let Some(entry) = self.host.slots.get(slot) else { continue };
             let line = serde_json::to_vec(&self.show(slot, entry)).unwrap_or_default();
             if lines.len() + line.len() + 1 > DATA_MAX {

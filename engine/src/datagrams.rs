@@ -147,6 +147,7 @@ impl Engine {
                 }
             };
             let payload = Payload::new(&[], tx.peek(owned.tx_lent + HEADER, header.len));
+            self.host.counters.work(1);
             if owned.tx_lent == 0 {
                 self.lent.push(slot);
             }

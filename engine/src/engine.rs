@@ -15,7 +15,7 @@ use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_tcp::Instant;
 
 use crate::channels::{ChannelId, Channels, Family, Link};
-use crate::clock;
+use crate::clock::Clock;
 use crate::closer::Closer;
 use crate::config::{EngineConfig, RouteConfig};
 use crate::holds::Holds;
@@ -44,8 +44,11 @@ pub struct Engine {
     pub(crate) run: token::Run,
     pub(crate) closer: Closer,
     pub(crate) waiting: Waiting,
+    pub(crate) clock: Clock,
     pub(crate) remote: Remote,
     pub(crate) spin: Spin,
+    /// The work counter at the end of the last turn.
+    pub(crate) worked: u64,
     pub(crate) exit_when_unused: bool,
     pub(crate) stopped: bool,
     /// Set while what the last program left behind is sent.
@@ -164,7 +167,16 @@ impl Engine {
         ports: Vec<Box<dyn Port>>,
         seed: [u8; 32],
     ) -> Result<Self, EngineError> {
-        let now = clock::now();
+        Self::with_clock(config, ports, seed, Clock::System)
+    }
+
+    pub(crate) fn with_clock(
+        config: EngineConfig,
+        ports: Vec<Box<dyn Port>>,
+        seed: [u8; 32],
+        clock: Clock,
+    ) -> Result<Self, EngineError> {
+        let now = clock.now();
         let sockets_max = config.sockets_max.min(SLOTS_MAX);
         let mut stack_config = config.stack;
         // Sockets of programs and connections whose program is gone come from one table.
@@ -182,7 +194,7 @@ impl Engine {
             buffers: config.buffers,
             counters: EngineCounters::default(),
             now,
-            unix_ns: clock::unix_ns(),
+            unix_ns: clock.unix_ns(),
             sweep: VecDeque::new(),
             in_sweep: Holds::default(),
             in_telling: Holds::default(),
@@ -204,8 +216,10 @@ impl Engine {
             run: token::Run::random()?,
             closer: Closer::default(),
             waiting: Waiting::default(),
+            clock,
             remote,
             spin: Spin::new(),
+            worked: 0,
             exit_when_unused: config.exit_when_unused,
             stopped: false,
             leaving: None,

@@ -2,7 +2,8 @@
 //!
 //! It owns the ports, the stack and the region; programs attach through channels (see
 //! [`towpath_shm::layout`]). An [`Engine`] is made, then [`Engine::run`] works on the calling thread
-//! until it is stopped; everything that others want of it meanwhile goes through a [`Remote`].
+//! until it is stopped; everything that others want of it meanwhile goes through a [`Remote`]. Harnesses turn
+//! it by [`Hand`] instead.
 //!
 //! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) →
 //! `host` (what the stack tells) → `slots`, `channels` (who has what) → `lifecycle` (how sockets
@@ -19,6 +20,7 @@ mod datagrams;
 mod disconnect;
 mod engine;
 mod errno;
+mod hand;
 mod holds;
 mod host;
 mod lifecycle;
@@ -41,5 +43,6 @@ mod wire;
 
 pub use config::{Buffers, EngineConfig, RouteConfig};
 pub use engine::{DroppedPacket, Engine, EngineError};
+pub use hand::Hand;
 pub use remote::{Gone, Remote};
 pub use report::{Counters, Left, Report, SocketEntry, TcpFigures};

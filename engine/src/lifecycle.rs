@@ -11,6 +11,7 @@ use towpath_tcp::{Instant, State};
 
 use crate::channels::ChannelId;
 use crate::engine::Engine;
+use crate::report::STACK_TURN;
 use crate::slots::{Child, state};
 
 /// How long after a process died, or a listener closed, a connection may be claimed that was
@@ -35,6 +36,7 @@ impl Engine {
 
     /// A process has a descriptor for the socket.
     pub(crate) fn hold(&mut self, id: ChannelId, slot: u32) {
+        self.host.counters.work(1);
         let (Some(entry), Some(attached)) =
             (self.host.slots.get_mut(slot), self.host.channels.get_mut(id))
         else {
@@ -93,6 +95,7 @@ impl Engine {
 
     /// A process has no descriptor for it any more. The last one's close is the socket's.
     pub(crate) fn let_go(&mut self, now: Instant, id: ChannelId, slot: u32) {
+        self.host.counters.work(1);
         if let Some(attached) = self.host.channels.get_mut(id)
             && attached.holds.remove(slot)
         {
@@ -170,12 +173,14 @@ impl Engine {
 
     /// Closes what a process left in messages that broke the rules.
     fn close_parked_by(&mut self, now: Instant, id: ChannelId) {
+        self.host.counters.work(self.parked.len());
         let its = self.parked.iter().filter(|(_, by)| **by == Some(id));
         let its: Vec<u32> = its.map(|(&(_, slot), _)| slot).collect();
         its.into_iter().for_each(|slot| self.close_unadopted(now, slot));
     }
 
     fn close_unadopted(&mut self, now: Instant, slot: u32) {
+        self.host.counters.work(1);
         self.unpark(slot);
         self.close(now, slot);
     }
@@ -202,6 +207,7 @@ impl Engine {
         let send = id.and_then(|id| self.stack.send_buffer(id));
         if send.is_some_and(|send| !send.is_empty()) {
             let budget = Budget::default();
+            self.host.counters.work(STACK_TURN);
             self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
         }
     }
@@ -226,6 +232,7 @@ impl Engine {
     pub(crate) fn tell_lingering(&mut self, now: Instant) {
         for _ in 0..self.lingering.len().min(LINGERING_A_TURN) {
             let Some(slot) = self.lingering.pop_front() else { break };
+            self.host.counters.work(1);
             if self.is_still_lingering(now, slot) {
                 self.lingering.push_back(slot);
             }
@@ -254,7 +261,9 @@ impl Engine {
         self.expect_claims(now, listener);
         let entry = self.host.slots.get_mut(listener);
         let children = entry.map(|entry| std::mem::take(&mut entry.owned().children));
+        self.host.counters.work(self.host.deferred.len());
         for child in children.into_iter().flatten().filter(|child| !child.orphaned) {
+            self.host.counters.work(1);
             self.end(now, child.slot, Linger::Abort);
         }
         let is_its = |slot: &u32| {
@@ -274,6 +283,7 @@ impl Engine {
         let Some(entry) = self.host.slots.get_mut(listener) else { return };
         let Some(owned) = entry.owned.as_deref_mut() else { return };
         let Some(head) = owned.rx.as_ref().map(EngineRecv::head) else { return };
+        self.host.counters.work(owned.children.len());
         let is_popped = |child: &Child| head.wrapping_sub(child.end) < 1 << 31;
         for child in owned.children.iter_mut().filter(|child| !child.orphaned && is_popped(child)) {
             child.orphaned = true;
@@ -291,9 +301,12 @@ impl Engine {
             let Some(entry) = self.host.slots.find(slot, generation) else { continue };
             let Some((listener, listener_generation)) = entry.unclaimed else { continue };
             self.host.counters.unclaimed += 1;
+            self.host.counters.work(1);
             self.end(now, slot, Linger::Abort);
             if let Some(entry) = self.host.slots.find(listener, listener_generation) {
-                entry.owned().children.retain(|child| child.slot != slot);
+                let children = &mut entry.owned().children;
+                self.host.counters.work(children.len());
+                children.retain(|child| child.slot != slot);
                 if let Some(listener) = entry.id {
                     self.stack.accepted(listener);
                 }
@@ -342,6 +355,7 @@ impl Engine {
     /// Resets the sockets whose programs wrote impossible positions.
     pub(crate) fn reset_hostile_sockets(&mut self, now: Instant) {
         for slot in self.host.windows.take_hostile() {
+            self.host.counters.work(1);
             self.reset_socket(now, slot);
         }
     }
@@ -383,6 +397,7 @@ impl Engine {
     /// Slots of sockets that are gone are free again.
     pub(crate) fn bury(&mut self) {
         while let Some(slot) = self.host.gone.pop() {
+            self.host.counters.work(1);
             // A connection that ended in an accept queue stays there: its record names it.
             let deferred = self.host.end_deferral(slot);
             if deferred {
@@ -404,7 +419,9 @@ impl Engine {
         if let Some((listener, generation)) = unclaimed
             && let Some(entry) = self.host.slots.find(listener, generation)
         {
-            entry.owned().children.retain(|child| child.slot != slot);
+            let children = &mut entry.owned().children;
+            self.host.counters.work(children.len());
+            children.retain(|child| child.slot != slot);
         }
     }
 

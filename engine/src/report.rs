@@ -141,6 +141,11 @@ pub(crate) struct EngineCounters {
     pub turns: u64,
     /// Times it slept.
     pub sleeps: u64,
+    /// Steps of some 100 ns that programs have caused: commands, holds, events, datagrams, looks at
+    /// slots. A request counts as [`REQUEST`], a turn of the stack within another as [`STACK_TURN`].
+    pub work: u64,
+    /// Most of them in one turn.
+    pub work_turn_max: u64,
     /// Commands of programs.
     pub commands: u64,
     /// Commands that made no sense, or were about sockets that are gone.
@@ -183,12 +188,25 @@ pub(crate) struct EngineCounters {
     pub unexpected: u64,
 }
 
+/// A request in steps: to receive and to answer it are two system calls.
+pub(crate) const REQUEST: usize = 16;
+/// A turn of the stack in steps: its budget, in packets.
+pub(crate) const STACK_TURN: usize = 256;
+
 impl EngineCounters {
+    /// Counts steps of work.
+    #[inline]
+    pub fn work(&mut self, steps: usize) {
+        self.work += steps as u64;
+    }
+
     /// Names and values in a fixed order.
     pub fn list(&self) -> Vec<(&'static str, u64)> {
         let Self {
             turns,
             sleeps,
+            work,
+            work_turn_max,
             commands,
             commands_stale,
             requests,
@@ -213,6 +231,8 @@ impl EngineCounters {
         vec![
             ("turns", turns),
             ("sleeps", sleeps),
+            ("work", work),
+            ("work_turn_max", work_turn_max),
             ("commands", commands),
             ("commands_stale", commands_stale),
             ("requests", requests),

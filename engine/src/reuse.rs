@@ -29,6 +29,7 @@ impl Engine {
     /// Uses a slot and its memory again if no thread is inside any more.
     pub(crate) fn reuse(&mut self, slot: u32) {
         for _ in 0..ATTEMPTS {
+            self.host.counters.work(1);
             let (windows, place) = (self.host.windows.collect(slot), self.host.slots.collect(slot));
             let Err(number) = windows.and(place) else { return self.awaits(slot, None) };
             let owner = ChannelId::of_number(number);
@@ -59,6 +60,7 @@ impl Engine {
         let closed = std::mem::take(&mut attached.closed);
         let mut awaited = Vec::new();
         for slot in attached.holds.iter().chain(closed.iter()) {
+            self.host.counters.work(1);
             towpath_ring::release_dead(self.host.slots.shared(slot), id.number());
             if self.awaited.contains_key(&slot) {
                 awaited.push(slot);

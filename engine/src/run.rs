@@ -5,7 +5,6 @@ use std::time::Duration;
 use towpath_stack::{Budget, DropReason, SocketInfo, SocketState, Turn};
 use towpath_tcp::{Instant, State};
 
-use crate::clock;
 use crate::engine::{DroppedPacket, Engine, Leaving};
 use crate::poller::Source;
 use crate::remote::Wish;
@@ -26,19 +25,12 @@ impl Engine {
         let mut looked = Instant::ZERO;
         let mut woken = Vec::new();
         while !self.stopped {
-            self.host.counters.turns += 1;
-            let now = self.read_clocks();
-            let commands = self.drain_commands(now);
-            let turn = self.turn(now);
+            let more = self.do_turn();
             if self.stopped {
                 break;
             }
-            let untold = self.host.slots.has_news() || !self.telling.is_empty();
-            let timeout = if turn.more || commands || untold {
-                Some(Duration::ZERO)
-            } else {
-                self.time_left(now)
-            };
+            let now = self.host.now;
+            let timeout = if more { Some(Duration::ZERO) } else { self.time_left(now) };
             if timeout == Some(Duration::ZERO) {
                 if now.since(looked) >= LOOK_EVERY {
                     self.look(&mut woken);
@@ -48,10 +40,27 @@ impl Engine {
                 self.sleep(timeout, &mut woken);
                 looked = now;
             }
+            self.end_of_turn();
         }
         self.hang_up();
         self.remote.close();
         Report { counters: self.counters() }
+    }
+
+    /// What programs have said, what the stack has to do, and what follows. True: there is more to do.
+    pub(crate) fn do_turn(&mut self) -> bool {
+        self.host.counters.turns += 1;
+        let now = self.read_clocks();
+        let commands = self.drain_commands(now);
+        let turn = self.turn(now);
+        turn.more || commands || self.host.slots.has_news() || !self.telling.is_empty()
+    }
+
+    /// Notes what the turn has cost, requests included.
+    pub(crate) fn end_of_turn(&mut self) {
+        let counters = &mut self.host.counters;
+        let work = counters.work - std::mem::replace(&mut self.worked, counters.work);
+        counters.work_turn_max = counters.work_turn_max.max(work);
     }
 
     /// What is not delivered now never will be, and no peer shall take the part that it has for the whole.
@@ -77,8 +86,8 @@ impl Engine {
     }
 
     fn read_clocks(&mut self) -> Instant {
-        self.host.now = clock::now();
-        self.host.unix_ns = clock::unix_ns();
+        self.host.now = self.clock.now();
+        self.host.unix_ns = self.clock.unix_ns();
         self.host.now
     }
 
@@ -133,7 +142,7 @@ impl Engine {
     }
 
     /// Looks at the descriptors without sleeping.
-    fn look(&mut self, woken: &mut Vec<Source>) {
+    pub(crate) fn look(&mut self, woken: &mut Vec<Source>) {
         self.poll(Some(Duration::ZERO), woken);
         self.serve(woken);
     }

@@ -91,6 +91,7 @@ impl Engine {
             }
         }
         self.host.counters.events += (end - start) as u64;
+        self.host.counters.work((end - start).max(1));
         if start > 0 {
             self.telling.push_back(Telling { left: start, ..telling });
             self.host.in_telling.insert(slot);
