@@ -34,7 +34,7 @@ use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this file does. Both sides come from one build: they must agree.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -49,8 +49,9 @@ pub const FIFO_LEN: usize = 64 << 30;
 /// Length of a region.
 pub const REGION_LEN: usize = FIFO_OFFSET + FIFO_LEN;
 
-/// Commands a program can have in flight. A full ring makes the program wait for the engine.
-pub const COMMANDS_MAX: u32 = 4096;
+/// Commands a program can have in flight: some 100 µs of the engine's time, which another program's request
+/// waits for. A full ring makes the program wait for the engine.
+pub const COMMANDS_MAX: u32 = 1024;
 /// Where the commands begin.
 pub const COMMANDS_OFFSET: usize = 4096;
 /// Events in flight. When full the engine sets [`ChannelHeader::events_lost`] and the program
