@@ -42,7 +42,7 @@ pub(crate) struct Attached {
     pub link: Option<Link>,
     /// Sockets it has descriptors for.
     pub holds: Holds,
-    /// Their number.
+    /// Their number, with those in `former`.
     pub held: usize,
     /// Slots of sockets that it has closed: a thread of it may have been at one, and have its lock. Also
     /// other slots that wait for a thread that says that it is of this process.
@@ -68,6 +68,14 @@ pub(crate) struct Attached {
     pub asking: Option<Asking>,
     /// There are events to be rung for.
     pub touched: bool,
+    /// It is among those who ask.
+    pub asks: bool,
+    /// Sockets that it holds no more, and is still a holder of: it is about to be taken off them.
+    pub former: Holds,
+    /// It is among what ends.
+    pub is_ending: bool,
+    /// Its process is gone.
+    pub has_ended: bool,
 }
 
 /// What a process image and the engine tell each other by.
@@ -166,6 +174,10 @@ impl Channels {
             family,
             asking: None,
             touched: false,
+            asks: false,
+            former: Holds::default(),
+            is_ending: false,
+            has_ended: false,
         };
         let index = self.free.pop().unwrap_or(self.slab.len() as u32);
         if index as usize == self.slab.len() {
@@ -224,6 +236,27 @@ impl Channels {
             .iter()
             .flatten()
             .any(|attached| attached.link.as_ref().is_some_and(|link| link.ring.has_commands()))
+    }
+
+    /// Notes how far every process has said something. What those said that are gone is part of their end.
+    pub fn mark(&mut self) {
+        for attached in self.slab.iter_mut().flatten().filter(|attached| !attached.has_ended) {
+            if let Some(link) = &mut attached.link {
+                link.ring.mark();
+            }
+        }
+    }
+
+    /// Whether something is left of what was said before [`Self::mark`].
+    pub fn are_behind_marks(&self) -> bool {
+        let alive = self.slab.iter().flatten().filter(|attached| !attached.has_ended);
+        alive.filter_map(|it| it.link.as_ref()).any(|link| link.ring.is_behind_mark())
+    }
+
+    /// Processes of the family of one, itself included.
+    pub fn kin(&self, id: ChannelId) -> usize {
+        let family = self.get(id).and_then(|attached| attached.family);
+        family.and_then(|family| self.families.get(&family)).map_or(1, |kin| *kin as usize)
     }
 
     /// Puts an event into a process's ring. False: it broke the rules.

@@ -18,12 +18,14 @@ use crate::channels::{ChannelId, Channels, Family, Link};
 use crate::clock::Clock;
 use crate::closer::Closer;
 use crate::config::{EngineConfig, RouteConfig};
+use crate::ends::Ends;
 use crate::holds::Holds;
 use crate::host::Host;
 use crate::poller::{Poller, Source};
 use crate::remote::Remote;
 use crate::report::EngineCounters;
 use crate::room::Waiting;
+use crate::rounds::Rounds;
 use crate::run::Spin;
 use crate::slots::Slots;
 use crate::starved::Starved;
@@ -42,6 +44,8 @@ pub struct Engine {
     pub(crate) blank: OwnedFd,
     /// What tokens say of which run they are.
     pub(crate) run: token::Run,
+    pub(crate) rounds: Rounds,
+    pub(crate) ends: Ends,
     pub(crate) closer: Closer,
     pub(crate) waiting: Waiting,
     pub(crate) clock: Clock,
@@ -73,7 +77,7 @@ pub struct Engine {
     pub(crate) telling: VecDeque<Telling>,
     pub(crate) sweep_at: Instant,
     /// Datagram sockets with more to send than one turn may.
-    pub(crate) backlog: Vec<u32>,
+    pub(crate) backlog: VecDeque<u32>,
     /// Datagram sockets whose FIFO lends bytes to packets of this turn.
     pub(crate) lent: Vec<u32>,
     /// Closed sockets whose close(2) waits for the peer (SO_LINGER).
@@ -214,6 +218,8 @@ impl Engine {
             status: EngineStatus::create()?,
             blank: token::blank()?,
             run: token::Run::random()?,
+            rounds: Rounds::default(),
+            ends: Ends::default(),
             closer: Closer::default(),
             waiting: Waiting::default(),
             clock,
@@ -233,7 +239,7 @@ impl Engine {
             starved: Starved::new(now),
             telling: VecDeque::new(),
             sweep_at: now,
-            backlog: Vec::new(),
+            backlog: VecDeque::new(),
             lent: Vec::new(),
             lingering: VecDeque::new(),
             lingering_at: None,

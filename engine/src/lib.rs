@@ -6,8 +6,8 @@
 //! it by [`Hand`] instead.
 //!
 //! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) →
-//! `host` (what the stack tells) → `slots`, `channels` (who has what) → `lifecycle` (how sockets
-//! and processes end) → `processes` (how they come from each other) → `tell` (events) → `starved`, `sweep`
+//! `rounds` (who is answered when) → `host` (what the stack tells) → `slots`, `channels` (who has what) →
+//! `lifecycle` and `ends` (how sockets and processes end) → `processes` (how they come from each other) → `tell` (events) → `starved`, `sweep`
 //! (memory that is waited for, and comes back).
 
 mod channels;
@@ -18,6 +18,7 @@ mod config;
 mod control;
 mod datagrams;
 mod disconnect;
+mod ends;
 mod engine;
 mod errno;
 mod hand;
@@ -31,6 +32,7 @@ mod remote;
 mod report;
 mod reuse;
 mod room;
+mod rounds;
 mod run;
 mod show;
 mod slots;

@@ -232,14 +232,4 @@ impl Engine {
             self.keep_only(now, id, &expected.inherits);
         }
     }
-
-    /// A process holds what is listed and nothing else.
-    pub(crate) fn keep_only(&mut self, now: Instant, id: ChannelId, listed: &Holds) {
-        let Some(attached) = self.host.channels.get(id) else { return };
-        let others: Vec<u32> =
-            attached.holds.iter().filter(|slot| !listed.contains(*slot)).collect();
-        for slot in others {
-            self.let_go(now, id, slot);
-        }
-    }
 }

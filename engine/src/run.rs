@@ -9,6 +9,7 @@ use crate::engine::{DroppedPacket, Engine, Leaving};
 use crate::poller::Source;
 use crate::remote::Wish;
 use crate::report::{Left, Report};
+use crate::rounds::Asker;
 
 /// While it never sleeps, the engine looks at its descriptors this often: a system call a turn would
 /// cost a busy engine a tenth of its time.
@@ -53,7 +54,9 @@ impl Engine {
         let now = self.read_clocks();
         let commands = self.drain_commands(now);
         let turn = self.turn(now);
-        turn.more || commands || self.host.slots.has_news() || !self.telling.is_empty()
+        self.answer_askers(now);
+        let ends = !self.ends.is_empty() || !self.rounds.is_empty();
+        turn.more || commands || ends || self.host.slots.has_news() || !self.telling.is_empty()
     }
 
     /// Notes what the turn has cost, requests included.
@@ -99,6 +102,7 @@ impl Engine {
         self.reset_hostile_sockets(now);
         self.host.end_deferrals();
         self.end_lost(now);
+        self.go_on_ending(now);
         self.bury();
         self.feed_starved(now);
         self.reset_orphans(now);
@@ -154,36 +158,22 @@ impl Engine {
         polled.expect("the engine's own epoll works");
     }
 
-    /// Whoever asks may know what other processes did before: one of them has ended and was waited for, or
-    /// it closed a socket and said so. That counts for the answer, as on Linux, where it is done when the
-    /// call returns. So those who are gone come first, then what was told, then what is asked.
+    /// Notes who is gone and who asks; that comes in this order.
     fn serve(&mut self, woken: &[Source]) {
         let now = self.host.now;
         for &source in woken {
             match source {
                 Source::Gone(id) => self.detach(now, id),
+                Source::Remote => self.note_asker(Asker::Remote),
+                Source::Control(id) => self.note_asker(Asker::Process(id)),
                 // Rings and ports are looked at in every turn.
-                Source::Doorbell | Source::Port | Source::Remote | Source::Control(_) => {}
+                Source::Doorbell | Source::Port => {}
             }
         }
-        let asks = |source: &Source| matches!(source, Source::Control(_) | Source::Remote);
-        if woken.iter().any(asks) {
-            self.drain_all(now);
-        }
-        for &source in woken {
-            match source {
-                // Who looks at the sockets sees what programs have sent.
-                Source::Remote => {
-                    self.turn(now);
-                    self.grant_wishes();
-                }
-                Source::Control(id) => self.serve_control(now, id),
-                Source::Doorbell | Source::Gone(_) | Source::Port => {}
-            }
-        }
+        self.answer_askers(now);
     }
 
-    fn grant_wishes(&mut self) {
+    pub(crate) fn grant_wishes(&mut self) {
         for wish in self.remote.take() {
             // Who asked may have gone meanwhile.
             match wish {
@@ -234,7 +224,7 @@ impl Engine {
         if unsent < leaving.unsent {
             *leaving = Leaving { unsent, moved: now };
         }
-        let delivered = unsent == 0 && self.stack.net.waiting() == 0;
+        let delivered = unsent == 0 && self.stack.net.waiting() == 0 && self.backlog.is_empty();
         self.stopped |= delivered || now >= leaving.until(self.leave_stalled);
     }
 
