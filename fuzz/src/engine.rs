@@ -26,7 +26,8 @@ use towpath_shm::layout::{
 
 use crate::honest::{Honest, Waited, ask_for_all};
 use crate::input::Input;
-use crate::program::{Handle, Heard, Program, SENT_MAX};
+pub use crate::program::Handle;
+use crate::program::{Heard, Program, SENT_MAX};
 
 /// Runs one case; panics when the engine does what it may not.
 pub fn run(bytes: &[u8]) {
@@ -57,11 +58,13 @@ pub const CHANNEL_WORDS: usize = size_of::<ChannelHeader>() / 4;
 const THE_END: Duration = Duration::from_secs(3600);
 /// How long threads may take to close descriptors, none of which sleeps.
 const CLOSING_MS_MAX: u32 = 10_000;
+/// Turns in which everything is done that was asked for.
+const TURNS_MAX: u32 = 20_000;
 /// What the honest program sends at a time.
 const LEN: u32 = 2000;
 /// Most steps of work in one turn of these cases: a share of each of the few rings, of requests, events
 /// and sockets that end; see `engine/src/commands.rs`. Each is some 100 ns.
-pub const WORK_A_TURN_MAX: u64 = 16_384;
+pub const WORK_A_TURN_MAX: u64 = 4096;
 
 /// How far the hostile program goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +83,8 @@ pub struct Case {
     calm: Waited,
     reach: Reach,
     programs: Vec<Program>,
+    /// Sockets of hostile programs that there have been.
+    opened: u32,
     /// Slots with words that were written against the rules since they were opened.
     spoilt: HashSet<u32>,
     /// What can be passed in a message.
@@ -90,7 +95,7 @@ impl Case {
     /// One hostile program, which has said hello.
     pub fn new(reach: Reach) -> Self {
         let config = EngineConfig {
-            sockets_max: 4096,
+            sockets_max: 8192,
             channels_max: 64,
             memory_cap: 256 << 20,
             ..EngineConfig::default()
@@ -101,7 +106,7 @@ impl Case {
         let calm = honest.work(&mut hand, LEN);
         let descriptors = every_kind_of_descriptor();
         let (programs, spoilt) = (Vec::new(), HashSet::new());
-        let mut case = Self { hand, honest, calm, reach, programs, spoilt, descriptors };
+        let mut case = Self { hand, honest, calm, reach, programs, opened: 0, spoilt, descriptors };
         case.attach();
         case
     }
@@ -135,6 +140,106 @@ impl Case {
         (0..4).for_each(|_| self.turn(Duration::ZERO));
         self.accept(at, listener);
         self.turn(Duration::ZERO);
+    }
+
+    /// So many sockets of the last program.
+    pub fn open(&mut self, protocol: u32, count: usize) {
+        let at = self.programs.len() - 1;
+        let wanted = self.programs[at].handles.len() + count;
+        let request = Request { call: call::SOCKET, a: 2, b: protocol, ..Request::default() };
+        while self.programs[at].handles.len() < wanted {
+            self.ask(at, &request);
+        }
+    }
+
+    /// A listener of the last program's with so many connections in its queue, which the program itself
+    /// has made.
+    pub fn fill_queue(&mut self, connections: usize) -> Handle {
+        let at = self.programs.len() - 1;
+        self.open(6, 1);
+        let [listener] = self.last_handles(at);
+        let addr = RawAddr::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        self.ask(at, &Request { addr, ..Program::about(call::BIND, listener) });
+        self.ask(at, &Request { a: 4096, ..Program::about(call::LISTEN, listener) });
+        let addr = self.slot(at, listener).local.load();
+        for _ in 0..connections {
+            self.open(6, 1);
+            let [client] = self.last_handles(at);
+            self.ask(at, &Request { addr, ..Program::about(call::CONNECT, client) });
+        }
+        self.turn(Duration::ZERO);
+        listener
+    }
+
+    /// Fills the transmit FIFO of the last program's last socket with the smallest datagrams, and says
+    /// nothing of them.
+    pub fn fill_with_datagrams(&mut self) {
+        let at = self.programs.len() - 1;
+        let [handle] = self.last_handles(at);
+        let a = setting::SNDBUF;
+        self.tell(Command { a, b: 16 << 20, ..about(op::SETTING, handle) });
+        self.tell(about(op::TX_WINDOW, handle));
+        let nobody = RawAddr::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
+        let header = DatagramHeader { remote: nobody, ..DatagramHeader::default() };
+        let link = self.programs[at].link.as_ref().expect("it said hello");
+        let (slot, mut n) = (self.slot(at, handle), 0);
+        while program_fifo::write(&link.region, slot, n, header.as_bytes())
+            == size_of::<DatagramHeader>()
+        {
+            n += size_of::<DatagramHeader>() as u32;
+        }
+        let _ = program_fifo::publish(slot, n);
+        assert!(n > 15 << 20, "{n} bytes");
+    }
+
+    /// Puts a command about each of the sockets of every program into its ring, as many as fit.
+    pub fn fill_rings(&mut self, command: Command) {
+        (0..self.programs.len()).for_each(|at| self.fill_ring_of(at, command));
+    }
+
+    /// The same for the last program.
+    pub fn fill_ring(&mut self, command: Command) {
+        self.fill_ring_of(self.programs.len() - 1, command);
+    }
+
+    fn fill_ring_of(&mut self, at: usize, command: Command) {
+        let handles = self.programs[at].handles.clone();
+        let mut all = handles.iter().rev().cycle();
+        while let Some(handle) = all.next()
+            && self.say(at, Command { slot: handle.slot, generation: handle.generation, ..command })
+        {
+        }
+    }
+
+    /// Says of all sockets of the last program's that they lie in messages.
+    pub fn mark_in_flight(&mut self) {
+        let at = self.programs.len() - 1;
+        for handle in &self.programs[at].handles {
+            self.slot(at, *handle).in_flight.store(1, Relaxed);
+        }
+    }
+
+    /// The last program is killed.
+    pub fn kill(&mut self) {
+        drop(self.programs.pop());
+    }
+
+    /// Takes what waits in the queue of a listener of the last program's, and claims nothing.
+    pub fn pop_all(&mut self, listener: Handle) {
+        let at = self.programs.len() - 1;
+        let slot = self.slot(at, listener);
+        let _ = program_fifo::consume(slot, program_fifo::unread(slot));
+    }
+
+    /// Turns until the engine has done all that it was asked to.
+    pub fn turn_until(&mut self, counter: &str, value: u64) {
+        for _ in 0..TURNS_MAX {
+            if self.counter(counter) == value {
+                return;
+            }
+            self.turn(Duration::ZERO);
+        }
+        panic!("{counter} is not {value}: {:#?}", self.hand.counters().engine);
     }
 
     /// Slots of the sockets that a program has, or once had.
@@ -215,10 +320,11 @@ impl Case {
         self.turn(Duration::ZERO);
     }
 
-    /// What programs said before a request is dealt with first, in portions.
+    /// What programs said before a request, and what ended before it, is dealt with first, in portions: the
+    /// rings of those who live and of those who were killed, and as many sockets as there ever were.
     fn turns_of_others(&self) -> u32 {
-        let rings = self.programs.len() as u32 + 1;
-        rings * COMMANDS_MAX / COMMANDS_A_PORTION
+        let rings = PROGRAMS_MAX as u32 + 1;
+        rings * COMMANDS_MAX / COMMANDS_A_PORTION + self.opened / SOCKETS_A_PORTION
     }
 
     /// Everybody goes, and nothing is left.
@@ -641,6 +747,7 @@ impl Case {
                             let (slot, generation) = (reply.slot, reply.generation);
                             program.handles.push(Handle { slot, generation });
                             self.spoilt.remove(&slot);
+                            self.opened += 1;
                         }
                         call::HELLO => program.begin(&reply, descriptors),
                         call::CLONE => {
@@ -741,3 +848,5 @@ fn every_kind_of_descriptor() -> Vec<OwnedFd> {
 
 /// As in `engine/src/commands.rs`: commands of one ring in one turn.
 const COMMANDS_A_PORTION: u32 = 256;
+/// As in `engine/src/ends.rs`: sockets that end in one turn, at some eight steps of work each.
+const SOCKETS_A_PORTION: u32 = 64;

@@ -22,7 +22,7 @@ pub(crate) const SENT_MAX: usize = 253;
 
 /// A socket as a program knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Handle {
+pub struct Handle {
     pub slot: u32,
     pub generation: u32,
 }
