@@ -64,6 +64,8 @@ pub(crate) struct Attached {
     pub parent: Option<ChannelId>,
     /// What it descends from, if from a clone of a process that was attached and not cloned.
     pub family: Option<Family>,
+    /// Its family, or one of its own, for what is to be closed of it.
+    pub closes_as: Family,
     /// What it asked, and is not answered yet.
     pub asking: Option<Asking>,
     /// There are events to be rung for.
@@ -91,7 +93,7 @@ pub(crate) struct Link {
 /// A process that one of those made that were attached and not cloned (a shell, say, that the run
 /// began with), and all that descend from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Family(u64);
+pub(crate) struct Family(pub u64);
 
 /// All of them. Ids are used again.
 #[derive(Debug, Default)]
@@ -137,7 +139,7 @@ impl Channels {
         Self { max, ..Self::default() }
     }
 
-    /// The family of those that a member of `family` makes; None: of one that is of none.
+    /// The family of those that a member of `family` makes; of one that is of none: a new one.
     pub fn family_of_clones(&mut self, family: Option<Family>) -> Family {
         family.unwrap_or_else(|| {
             self.founded += 1;
@@ -172,6 +174,7 @@ impl Channels {
             unborn_until: None,
             parent: None,
             family,
+            closes_as: self.family_of_clones(family),
             asking: None,
             touched: false,
             asks: false,
@@ -215,9 +218,10 @@ impl Channels {
     }
 
     /// All of them are gone; gives what there was of descriptors.
-    pub fn end(&mut self) -> impl Iterator<Item = OwnedFd> {
+    pub fn end(&mut self) -> impl Iterator<Item = (Family, impl Iterator<Item = OwnedFd>)> {
         self.count = 0;
-        self.slab.drain(..).flatten().flat_map(|attached| attached.into_descriptors())
+        let all = self.slab.drain(..).flatten();
+        all.map(|attached| (attached.closes_as, attached.into_descriptors()))
     }
 
     /// All ids; a scan of one cache line each is what looking for commands costs. With thousands of

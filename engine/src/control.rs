@@ -57,7 +57,7 @@ impl Engine {
             Received::Nothing => {}
             Received::End => self.detach(now, id),
             Received::Descriptors(descriptors) => {
-                self.closer.close(descriptors);
+                self.closer.close(attached.closes_as, descriptors);
                 self.hostile.push(id);
             }
             Received::Request(request) => self.asked(now, id, request),
@@ -70,7 +70,7 @@ impl Engine {
         let (answer, fds) =
             self.handle(now, id, request).unwrap_or_else(|Errno(errno)| refused(errno));
         let Some(attached) = self.host.channels.get(id) else { return true };
-        let control = attached.control.as_fd();
+        let (control, whose) = (attached.control.as_fd(), attached.closes_as);
         // How many descriptors may be on their way is limited for all processes of the engine's user
         // together. A program that asks for them takes them before it asks again.
         let greedy = !fds.is_empty() && sys::has_unreceived(control);
@@ -87,7 +87,7 @@ impl Engine {
         // The program may have received, used and closed them by now: then this is the last close.
         for passed in fds {
             if let Passed::Own(fd) = passed {
-                self.closer.close([fd]);
+                self.closer.close(whose, [fd]);
             }
         }
         sent == Sent::Yes

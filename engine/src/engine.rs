@@ -294,29 +294,32 @@ impl Engine {
         let attached = self.host.channels.get_mut(id).ok_or(io::ErrorKind::NotFound)?;
         self.poller.add(link.engine_bell.as_fd(), Source::Doorbell)?;
         let old = attached.link.replace(link);
-        self.end_link(old);
+        let whose = attached.closes_as;
+        self.end_link(whose, old);
         Ok(bell)
     }
 
     /// A process image is gone, or is to be heard no more.
-    pub(crate) fn end_link(&mut self, link: Option<Link>) {
+    pub(crate) fn end_link(&mut self, whose: Family, link: Option<Link>) {
         let Some(link) = link else { return };
         self.poller.remove(link.engine_bell.as_fd());
-        self.closer.close([link.doorbell, link.engine_bell]);
+        self.closer.close(whose, [link.doorbell, link.engine_bell]);
     }
 
     /// Nothing of a channel is left but its id, which is used again.
     pub(crate) fn forget_channel(&mut self, id: ChannelId) {
         let Some(mut attached) = self.host.channels.remove(id) else { return };
-        self.end_link(attached.link.take());
-        self.closer.close(attached.into_descriptors());
+        self.end_link(attached.closes_as, attached.link.take());
+        self.closer.close(attached.closes_as, attached.into_descriptors());
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
         self.remote.close();
-        self.closer.close(self.host.channels.end());
+        for (whose, descriptors) in self.host.channels.end() {
+            self.closer.close(whose, descriptors);
+        }
     }
 }
 

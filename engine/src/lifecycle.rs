@@ -344,8 +344,8 @@ impl Engine {
         while let Some(id) = self.hostile.pop() {
             if let Some(attached) = self.host.channels.get_mut(id) {
                 self.host.counters.hostile_channels += u64::from(!attached.has_ended);
-                let link = attached.link.take();
-                self.end_link(link);
+                let (whose, link) = (attached.closes_as, attached.link.take());
+                self.end_link(whose, link);
                 self.close_parked_by(now, id);
                 self.detach(now, id);
             }
