@@ -46,6 +46,8 @@ pub use wait::{Waiter, wake};
 pub use windows::{KEPT_MAX, WINDOW_MAX, WINDOW_MIN, Windows, WindowsUse};
 
 #[cfg(all(test, loom))]
+mod loom_fifo;
+#[cfg(all(test, loom))]
 mod loom_reuse;
 #[cfg(all(test, loom))]
 mod loom_tests;
