@@ -64,9 +64,8 @@ pub fn until<T>(
         return attempt()
             .map_err(|error| if error == Error::WouldBlock { Error::Dead } else { error });
     };
-    let _counted = Waiter::new(slot);
     loop {
-        let seq = slot.event_seq.load(Ordering::Acquire);
+        let waiter = Waiter::new(slot);
         match attempt() {
             Err(Error::WouldBlock) => {}
             done => return done,
@@ -74,7 +73,8 @@ pub fn until<T>(
         if client.slot(socket).is_none() {
             return Err(Error::Dead);
         }
-        match sleep(&slot.event_seq, seq, deadline) {
+        let (word, seq) = waiter.word();
+        match sleep(word, seq, deadline) {
             Err(Error::TimedOut) => {
                 if !client.check_alive() {
                     return Err(Error::Dead);

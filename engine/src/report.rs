@@ -180,6 +180,8 @@ pub(crate) struct EngineCounters {
     pub events: u64,
     /// Most of them in one turn.
     pub events_turn_max: u64,
+    /// Times that threads asleep on a socket were woken, a system call each.
+    pub wakes: u64,
     /// Slots looked at for lists of sockets.
     pub slots_listed: u64,
     /// Reports that found a full error queue.
@@ -224,6 +226,7 @@ impl EngineCounters {
             holds_made,
             events,
             events_turn_max,
+            wakes,
             slots_listed,
             errors_lost,
             unexpected,
@@ -250,6 +253,7 @@ impl EngineCounters {
             ("holds_made", holds_made),
             ("events", events),
             ("events_turn_max", events_turn_max),
+            ("wakes", wakes),
             ("slots_listed", slots_listed),
             ("errors_lost", errors_lost),
             ("unexpected", unexpected),

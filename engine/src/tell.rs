@@ -55,7 +55,8 @@ impl Engine {
                 let (generation, left) = (entry.generation, entry.holders.len());
                 self.tell_portion(Telling { slot, generation, bits, left });
             }
-            towpath_ring::wake(self.host.slots.shared(slot));
+            let woken = towpath_ring::wake(self.host.slots.shared(slot));
+            self.host.counters.wakes += u64::from(woken);
         }
     }
 

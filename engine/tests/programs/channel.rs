@@ -469,6 +469,32 @@ fn a_late_sleeper_of_a_closed_socket_does_not_hide_the_next_ones() {
     });
 }
 
+/// Nobody takes back that it sleeps.
+#[test]
+fn a_thread_that_is_killed_in_its_sleep_is_woken_once() {
+    let engine = engine();
+    let program = engine.program();
+    let socket = program.socket(17);
+    let events = |n: u64| {
+        let before = engine.counter("events");
+        for told in 1..=n {
+            program.command(op::SHUTDOWN, socket, shut::READ);
+            engine.wait_for("events", before + told);
+        }
+    };
+    std::mem::forget(Waiter::new(program.slot(socket)));
+    let before = engine.counter("wakes");
+    events(20);
+    assert_eq!(engine.counter("wakes") - before, 1);
+    // The next socket in the slot has nothing of it.
+    std::mem::forget(Waiter::new(program.slot(socket)));
+    program.close(socket);
+    engine.wait_for("sockets", 0);
+    let next = program.socket(17);
+    assert_eq!(next.slot, socket.slot);
+    assert_eq!(program.slot(next).asleep.load(Ordering::Relaxed), 0);
+}
+
 #[test]
 fn a_sleeping_program_is_rung() {
     let engine = engine();

@@ -174,9 +174,10 @@ pub struct Slot {
     /// Set by the program before it gives up for lack of room; the engine swaps it to 0 and
     /// reports [`event::TX`] when there is room again. Swap by both.
     pub tx_wanted: AtomicU32,
-    /// Threads asleep on `event_seq`; the engine wakes only when it is not 0. It outlives the socket, as
-    /// its waiters may; those that were killed cost a needless wake-up an event.
-    pub waiters: AtomicU32,
+    /// Not 0: threads sleep on `event_seq`, or are about to. The engine swaps it to 0 when something happens,
+    /// and wakes all of them; each says so again before it sleeps on. It outlives the socket, as those
+    /// threads may. Swap.
+    pub asleep: AtomicU32,
     /// Program-side lock of the read end: 0 free, else the owner | [`LOCK_CONTENDED`]. The owner is the
     /// number of a channel, from [`LOCK_CHANNEL_SHIFT`] on, and bits of a thread id. The engine frees it
     /// when the channel's process is gone. It only ever tries it itself ([`LOCK_ENGINE`]).
