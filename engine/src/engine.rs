@@ -94,6 +94,10 @@ pub(crate) struct Leaving {
     pub unsent: u64,
     /// When it became that.
     pub moved: Instant,
+    /// When it may be counted again.
+    pub count_at: Instant,
+    /// A turn would have liked to know it before.
+    pub is_due: bool,
 }
 
 impl Leaving {

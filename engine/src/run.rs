@@ -19,6 +19,10 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// each time, while that is less than `TCP_RTO_MAX`, 120 s (`tcp_probe_timer`, `tcp_orphan_retries`).
 pub(crate) const LEAVE_STALLED: Duration = Duration::from_secs(205);
 
+/// Between two counts of what the last program left behind, for each of its sockets: a look at one takes some
+/// 100 ns, so that a twentieth of the time goes there, however many they are.
+const COUNT_AGAIN: Duration = Duration::from_micros(2);
+
 impl Engine {
     /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if the
     /// configuration says so. On the calling thread.
@@ -204,7 +208,8 @@ impl Engine {
             self.parked.first_key_value().map(|(&(until, _), _)| until),
             self.expected.front().map(|(until, _)| *until),
             self.host.deferred.first_key_value().map(|(&(until, _), _)| until),
-            self.leaving.map(|leaving| leaving.until(self.leave_stalled)),
+            self.leaving.map(|leaving| leaving.until(self.leave_stalled).max(leaving.count_at)),
+            self.leaving.filter(|leaving| leaving.is_due).map(|leaving| leaving.count_at),
             (!self.backlog.is_empty()).then_some(now),
         ];
         own.into_iter().flatten().chain(ports).min().map(|at| at.since(now))
@@ -219,10 +224,18 @@ impl Engine {
         {
             return;
         }
+        if let Some(leaving) = self.leaving.as_mut().filter(|leaving| now < leaving.count_at) {
+            leaving.is_due = true;
+            return;
+        }
         let unsent = self.unsent(now);
-        let leaving = self.leaving.get_or_insert(Leaving { unsent, moved: now });
+        self.host.counters.work(self.host.slots.len());
+        let count_at = now + COUNT_AGAIN * self.host.slots.len() as u32;
+        let first = Leaving { unsent, moved: now, count_at, is_due: false };
+        let leaving = self.leaving.get_or_insert(first);
+        (leaving.count_at, leaving.is_due) = (count_at, false);
         if unsent < leaving.unsent {
-            *leaving = Leaving { unsent, moved: now };
+            (leaving.unsent, leaving.moved) = (unsent, now);
         }
         let delivered = unsent == 0 && self.stack.net.waiting() == 0 && self.backlog.is_empty();
         self.stopped |= delivered || now >= leaving.until(self.leave_stalled);
@@ -305,5 +318,45 @@ impl Spin {
         } else {
             self.score.saturating_sub(1)
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EngineConfig;
+    use crate::clock::Clock;
+    use crate::slots::AF_INET;
+    use towpath_shm::layout::Kind;
+
+    #[test]
+    fn what_is_left_of_many_sockets_is_counted_now_and_then() {
+        const SOCKETS: u64 = 1000;
+        let config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
+        let clock = Clock::ByHand(Instant(1_000_000_000));
+        let mut engine = Engine::with_clock(config, Vec::new(), [7; 32], clock).expect("memory");
+        for _ in 0..SOCKETS {
+            engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        }
+        engine.host.counters.attached = 1;
+        // Something has not been sent yet.
+        engine.backlog.push_back(0);
+        let count = |engine: &mut Engine, passed: Duration| {
+            engine.clock.pass(passed);
+            let now = engine.read_clocks();
+            let before = engine.host.counters.work;
+            (0..100).for_each(|_| engine.leave(now));
+            engine.host.counters.work - before
+        };
+        assert_eq!(count(&mut engine, Duration::ZERO), SOCKETS);
+        assert_eq!(count(&mut engine, Duration::from_micros(100)), 0);
+        let again = COUNT_AGAIN * SOCKETS as u32;
+        // The sleep before the next count is not longer, and there is none without a reason.
+        engine.backlog.clear();
+        let due = engine.leaving.map(|leaving| (leaving.is_due, leaving.count_at));
+        assert_eq!(due, Some((true, engine.host.now + (again - Duration::from_micros(100)))));
+        assert!(engine.time_left(engine.host.now).is_some_and(|left| left <= again));
+        engine.leave(engine.host.now + again);
+        assert!(engine.leaving.is_some_and(|leaving| !leaving.is_due));
     }
 }
