@@ -2,6 +2,7 @@
 //! in it; our sockets are in the [`hub`].
 
 use towpath_client::descriptors::{self, Entry};
+use towpath_client::interrupt::{Handled, Limit};
 use towpath_client::syscall::{self, syscall};
 use towpath_client::wait::Deadline;
 use towpath_client::{Client, Socket, ready};
@@ -223,6 +224,7 @@ pub unsafe fn wait(
     deadline: Option<Deadline>,
     sigmask: *const libc::c_void,
 ) -> Result<i32> {
+    let since = Handled::so_far();
     let number = number_of(epfd)?;
     if most <= 0 || most as usize > i32::MAX as usize / size_of::<libc::epoll_event>() {
         return fail(libc::EINVAL);
@@ -251,11 +253,14 @@ pub unsafe fn wait(
         if out.len > 0 || expired {
             return Ok(out.len as i32);
         }
+        if since.is_interrupted(true) {
+            return fail(libc::EINTR);
+        }
         let Some(bed) = go_to_bed(client, number, epfd)? else {
             continue;
         };
         // SAFETY: the caller's promise about the mask.
-        let woken = unsafe { sleep(bed, deadline, sigmask) };
+        let woken = unsafe { sleep(bed, deadline, since, sigmask) };
         get_up(client, number);
         if woken? & 1 << cookie::PROGRAM != 0 {
             out.add_kernel(epfd, number, out.most);
@@ -339,24 +344,34 @@ fn get_up(client: &Client, number: u32) {
 ///
 /// # Safety
 /// `sigmask` must point to a kernel signal mask or be null.
-unsafe fn sleep(bed: i32, deadline: Option<Deadline>, sigmask: *const libc::c_void) -> Result<u32> {
+unsafe fn sleep(
+    bed: i32,
+    deadline: Option<Deadline>,
+    since: Handled,
+    sigmask: *const libc::c_void,
+) -> Result<u32> {
     const MOST: usize = 4;
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
-    let limit = deadline.map(|deadline| crate::poll::timespec(deadline.left()));
-    let limit_at = limit.as_ref().map_or(0, |limit| std::ptr::from_ref(limit) as usize);
     let at = events.as_mut_ptr() as usize;
-    let args = [bed as usize, at, MOST, limit_at, sigmask as usize, 8];
-    // SAFETY: four events fit; the limit outlives the call; the caller's promise about the mask.
-    let mut result = unsafe { syscall(libc::SYS_epoll_pwait2 as usize, args) };
-    if result == Err(libc::ENOSYS) {
-        let ms = deadline.map_or(-1, |deadline| {
-            i32::try_from(deadline.left().as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
-        });
-        let args = [bed as usize, at, MOST, ms as usize, sigmask as usize, 8];
-        // SAFETY: as above.
-        result = unsafe { syscall(libc::SYS_epoll_pwait as usize, args) };
-    }
-    let count = result.map_err(Errno)?;
+    let sleep = |limit| {
+        let args = [bed as usize, at, MOST, limit, sigmask as usize, 8];
+        // SAFETY: four events fit; the limit is a timespec; the caller's promise about the mask.
+        match unsafe { syscall(libc::SYS_epoll_pwait2 as usize, args) } {
+            // Before Linux 5.11 epoll has no time limit in memory; poll has, and an epoll set can be polled.
+            Err(libc::ENOSYS) => {
+                let mut set = libc::pollfd { fd: bed, events: libc::POLLIN, revents: 0 };
+                let args = [(&raw mut set).addr(), 1, limit, sigmask as usize, 8, 0];
+                // SAFETY: one entry; the rest as above.
+                unsafe { syscall(libc::SYS_ppoll as usize, args) }?;
+                let args = [bed as usize, at, MOST, 0, 0, 8];
+                // SAFETY: as above; a null mask changes nothing.
+                unsafe { syscall(libc::SYS_epoll_pwait as usize, args) }
+            }
+            result => result,
+        }
+    };
+    let slept = since.sleep(true, Limit::within(deadline), sleep);
+    let count = slept.unwrap_or(Err(libc::EINTR)).map_err(Errno)?;
     let mut woken = 0;
     for event in &events[..count] {
         match event.u64 {

@@ -253,13 +253,13 @@ fn wait_for_memory<T>(
     handle: &Handle,
     mut attempt: impl FnMut() -> std::result::Result<T, Error>,
 ) -> Result<T> {
-    use towpath_client::wait::Deadline;
+    use towpath_client::{interrupt::Handled, wait::Deadline};
     let connecting = handle.slot.flags.load(std::sync::atomic::Ordering::Acquire);
     if connecting & towpath_shm::layout::flags::CONNECTING != 0 {
         return fail(libc::EAGAIN);
     }
-    let patience =
-        Patience { nonblocking: false, deadline: Some(Deadline::after(MEMORY_PATIENCE)) };
+    let deadline = Some(Deadline::after(MEMORY_PATIENCE));
+    let patience = Patience { nonblocking: false, deadline, since: Handled::so_far() };
     // The answer may be that there is none.
     let mut once = || match attempt() {
         Err(Error::WouldBlock) if !stream::lacks_memory(handle.client, handle.socket) => {

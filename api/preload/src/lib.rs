@@ -4,14 +4,15 @@
 //! descriptor is one of ours: if so [`towpath_posix`] does the work, if not libc's own function.
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
-//! - [`real`]: libc's functions, found once;
+//! - [`real`]: libc's functions, found once; [`cancel`]: which of them are cancellation points;
 //! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `processes`, `stdio`,
-//!   `refusals`: the functions, by kind;
+//!   `refusals`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand.
 
 #![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
 
 mod answer;
+mod cancel;
 mod descriptors;
 mod files;
 mod interfaces;
@@ -20,6 +21,7 @@ mod positional;
 mod processes;
 mod real;
 mod refusals;
+mod signals;
 mod sockets;
 mod stdio;
 mod transfer;
@@ -29,6 +31,7 @@ mod variadic;
 extern "C" fn start() {
     real::resolve_all();
     std::panic::set_hook(Box::new(report_panic));
+    cancel::prepare();
     towpath_posix::process::attach_from_environment();
     stdio::wrap_standard_streams();
 }

@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout)] // For whoever reads the output of the tests.
 
+mod cancel;
 mod descriptors;
 mod harness;
 
@@ -27,6 +28,7 @@ fn main() -> std::process::ExitCode {
         signals::CASES,
         reuse::CASES,
         descriptors::CASES,
+        cancel::CASES,
     ]
     .concat();
     harness::main(&cases)
