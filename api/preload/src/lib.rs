@@ -7,7 +7,7 @@
 //! - [`real`]: libc's functions, found once; [`cancel`]: which of them are cancellation points;
 //! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `processes`, `stdio`,
 //!   `refusals`, `signals`: the functions, by kind;
-//! - `variadic`: those whose arguments have to be taken apart by hand.
+//! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
 
 #![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
 
@@ -24,6 +24,7 @@ mod refusals;
 mod signals;
 mod sockets;
 mod stdio;
+mod syscall;
 mod transfer;
 mod variadic;
 

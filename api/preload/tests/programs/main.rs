@@ -10,6 +10,7 @@ mod cancel;
 mod descriptors;
 mod harness;
 
+mod numbers;
 mod polling;
 mod processes;
 mod reuse;
@@ -29,6 +30,7 @@ fn main() -> std::process::ExitCode {
         reuse::CASES,
         descriptors::CASES,
         cancel::CASES,
+        numbers::CASES,
     ]
     .concat();
     harness::main(&cases)
