@@ -5,7 +5,7 @@
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
 //! - [`real`]: libc's functions, found once; [`cancel`]: which of them are cancellation points;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `processes`, `stdio`,
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `processes`, `stdio`, `streams`,
 //!   `refusals`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
 
@@ -24,6 +24,7 @@ mod refusals;
 mod signals;
 mod sockets;
 mod stdio;
+mod streams;
 mod syscall;
 mod transfer;
 mod variadic;
@@ -34,7 +35,9 @@ extern "C" fn start() {
     std::panic::set_hook(Box::new(report_panic));
     cancel::prepare();
     towpath_posix::process::attach_from_environment();
-    stdio::wrap_standard_streams();
+    if towpath_posix::process::is_active() && !streams::take_part() {
+        stdio::wrap_standard_streams();
+    }
 }
 
 /// A defect of this library. std's own hook would print by libc's functions, in whose place are ours, which

@@ -16,6 +16,7 @@ mod processes;
 mod reuse;
 mod signals;
 mod sockets;
+mod streams;
 mod transfers;
 
 use harness::Case;
@@ -31,6 +32,7 @@ fn main() -> std::process::ExitCode {
         descriptors::CASES,
         cancel::CASES,
         numbers::CASES,
+        streams::CASES,
     ]
     .concat();
     harness::main(&cases)
