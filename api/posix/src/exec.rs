@@ -22,7 +22,7 @@ static LOCK: Lock<Seat> = Lock::new(None);
 
 /// Where a program that is spawned finds its control socket once file actions may close all that is above
 /// some number: a number that those made since leave alone. Otherwise there is the blank token.
-type Seat = Option<HighFd>;
+pub(crate) type Seat = Option<HighFd>;
 /// It makes an action for each number below: not as high as the library's other numbers, and above those
 /// that small programs use.
 const SEAT_LOWEST: i32 = 900;
@@ -36,6 +36,11 @@ unsafe extern "C" {
 /// None in a signal handler on top of a call that does.
 pub(crate) fn lock() -> Option<LockGuard<'static, Seat>> {
     LOCK.lock_unless_mine()
+}
+
+/// Whether this thread has it.
+pub(crate) fn is_mine() -> bool {
+    LOCK.is_mine()
 }
 
 /// The control socket's number as the environment has it.

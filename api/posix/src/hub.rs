@@ -135,6 +135,11 @@ pub(crate) fn lock() -> Result<LockGuard<'static, Hub>> {
     Ok(hub)
 }
 
+/// Whether this thread has it.
+pub(crate) fn is_mine() -> bool {
+    HUB.is_mine()
+}
+
 /// Whoever has the hub next looks what was closed.
 pub(crate) fn defer() {
     OVERDUE.store(true, Relaxed);

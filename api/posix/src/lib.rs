@@ -6,7 +6,7 @@
 //! ([`descriptor::is_ours`]); these functions answer EBADF (or ENOTSOCK) otherwise.
 //!
 //! In reading order:
-//! - [`process`]: attaching, fork; [`exec`]: what a new process image needs;
+//! - [`process`]: attaching; [`mod@fork`]; [`exec`]: what a new process image needs;
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and recvmsg;
 //!   [`copy`]: sendfile and splice;
@@ -22,6 +22,7 @@ pub mod descriptor;
 pub mod epoll;
 mod errno;
 pub mod exec;
+pub mod fork;
 pub mod hub;
 pub mod identity;
 pub mod interface;

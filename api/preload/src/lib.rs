@@ -33,6 +33,7 @@ mod variadic;
 extern "C" fn start() {
     real::resolve_all();
     std::panic::set_hook(Box::new(report_panic));
+    processes::has_handlers();
     cancel::prepare();
     towpath_posix::process::attach_from_environment();
     if towpath_posix::process::is_active() && !streams::take_part() {

@@ -83,6 +83,11 @@ macro_rules! reals {
             }
         )*
 
+        /// glibc has it, musl has not.
+        pub fn has_register_atfork() -> bool {
+            symbols::__register_atfork.get() != 0
+        }
+
         pub fn resolve_all() {
             $(symbols::$name.resolve();)*
         }
@@ -168,6 +173,10 @@ reals! {
     if_nameindex() -> *mut libc::if_nameindex;
     if_nametoindex(name: *const c_char) -> c_uint;
     if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char;
+    __register_atfork(prepare: Option<unsafe extern "C" fn()>, parent: Option<unsafe extern "C" fn()>, child: Option<unsafe extern "C" fn()>, object: *mut c_void) -> c_int;
+    openpty(terminal: *mut c_int, side: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> c_int;
+    login_tty(fd: c_int) -> c_int;
+    forkpty(terminal: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> pid_t;
     fork() -> pid_t;
     _Fork() -> pid_t;
     daemon(nochdir: c_int, noclose: c_int) -> c_int;

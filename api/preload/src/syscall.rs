@@ -4,6 +4,7 @@
 //! the program says. libuv, for one, sends and receives many datagrams this way.
 
 use libc::{c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, pollfd, size_t, sockaddr};
+use towpath_posix::fork::fork_without_handlers;
 use towpath_posix::{descriptor, process, socket as posix};
 
 use crate::{
@@ -226,7 +227,7 @@ unsafe extern "C" fn special(
 unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, b, c, d, e, _] = args;
     // SAFETY: see `special`.
-    let fork = || process::fork(|| unsafe { kernel(number, args) } as c_int);
+    let fork = || fork_without_handlers(|| unsafe { kernel(number, args) } as c_int);
     // SAFETY: see `special`.
     unsafe {
         Some(match number {

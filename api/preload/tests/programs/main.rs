@@ -8,6 +8,7 @@
 
 mod cancel;
 mod descriptors;
+mod forks;
 mod harness;
 
 mod numbers;
@@ -33,6 +34,7 @@ fn main() -> std::process::ExitCode {
         cancel::CASES,
         numbers::CASES,
         streams::CASES,
+        forks::CASES,
     ]
     .concat();
     harness::main(&cases)
