@@ -52,7 +52,8 @@ pub(crate) fn prepare() {
 /// # Errors
 /// What `attempt` gives; `TimedOut` when the deadline passed, `Interrupted` when a signal handler
 /// ran after `since` (one that was installed with SA_RESTART does not interrupt a wait without deadline,
-/// as on Linux), `Dead` when the engine died.
+/// as on Linux), `Forked` when one has forked and this is the child, whose attachment is another one, `Dead`
+/// when the engine died.
 pub fn until<T>(
     client: &Client,
     socket: Socket,
@@ -70,7 +71,7 @@ pub fn until<T>(
         return attempt()
             .map_err(|error| if error == Error::WouldBlock { Error::Dead } else { error });
     };
-    let _counted = Waiter::new(slot);
+    let counted = Waiter::new(slot);
     loop {
         let seq = slot.event_seq.load(Ordering::Acquire);
         match attempt() {
@@ -80,7 +81,12 @@ pub fn until<T>(
         if client.slot(socket).is_none() {
             return Err(Error::Dead);
         }
-        match sleep(&slot.event_seq, seq, deadline, since) {
+        let slept = sleep(&slot.event_seq, seq, deadline, since);
+        // What has a time limit is interrupted by every handler.
+        if counted.is_parents() {
+            return Err(if deadline.is_some() { Error::Interrupted } else { Error::Forked });
+        }
+        match slept {
             Err(Error::TimedOut) => {
                 if !client.check_alive() {
                     return Err(Error::Dead);

@@ -182,6 +182,7 @@ unsafe fn sleep(
     sigmask: *const libc::c_void,
 ) -> Result<bool> {
     let count = fds.len();
+    let forks = process::fork_count();
     let kick = {
         let Ok(mut hub) = hub::lock() else {
             // SAFETY: the caller's promise.
@@ -205,6 +206,10 @@ unsafe fn sleep(
         if result.is_ok() && kernel[count + 1].revents != 0 {
             client.check_alive();
         }
+    }
+    if process::fork_count() != forks {
+        // A handler has forked, and this is the child: what was counted is its parent's.
+        return fail(libc::EINTR);
     }
     // Not on top of a call that has it: see above.
     let mut hub = hub::lock()?;

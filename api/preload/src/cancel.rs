@@ -52,7 +52,7 @@ pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
             // SAFETY: nothing is held, and there is nothing here to be dropped.
             unsafe { pthread_testcancel() };
         }
-        let result = call();
+        let result = restarted(&call);
         leave_point();
         if !take_cancellation() {
             return result;
@@ -67,6 +67,21 @@ pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
         }
         // Back to where libc looks. If it does not end the thread, that has cancellation disabled, and the
         // call goes on.
+    }
+}
+
+/// Runs a call that may wait. A signal handler that it runs on top of may fork: in the child the call begins
+/// again, on the child's own attachment.
+#[inline]
+pub fn restarted<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
+    loop {
+        let result = call();
+        // SAFETY: errno's own place in this thread.
+        let forked =
+            result == T::from(-1) && unsafe { *libc::__errno_location() } == libc::ERESTART;
+        if !forked {
+            return result;
+        }
     }
 }
 

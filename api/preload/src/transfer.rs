@@ -9,7 +9,7 @@ use towpath_posix::message::{self, Control};
 use towpath_posix::socket::Handle;
 use towpath_posix::{Result, address, copy, descriptor, process, rights, transfer};
 
-use crate::cancel::point;
+use crate::cancel::{point, restarted};
 use crate::{answer, real};
 
 fn buffer(at: *const c_void, len: size_t) -> [Buffer; 1] {
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn sendfile(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_socket(to) || descriptor::is_socket(from) {
-            return answer::size(copy::sendfile(to, from, offset.as_mut(), count));
+            return restarted(|| answer::size(copy::sendfile(to, from, offset.as_mut(), count)));
         }
         real::sendfile(to, from, offset, count)
     }

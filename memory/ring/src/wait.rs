@@ -6,6 +6,7 @@ use towpath_shm::atomic::Ordering;
 use towpath_shm::futex::{self, Woken};
 use towpath_shm::layout::Slot;
 
+use crate::lock::forks;
 use crate::protocol;
 
 /// A thread that waits for something to happen to one slot. In this order, or wake-ups get lost:
@@ -14,12 +15,18 @@ use crate::protocol;
 pub struct Waiter<'a> {
     slot: &'a Slot,
     seq: u32,
+    forks: u32,
 }
 
 impl<'a> Waiter<'a> {
     /// Counts this thread among the slot's waiters until dropped.
     pub fn new(slot: &'a Slot) -> Self {
-        Self { slot, seq: protocol::enter(&slot.event_seq, &slot.waiters) }
+        Self { slot, seq: protocol::enter(&slot.event_seq, &slot.waiters), forks: forks() }
+    }
+
+    /// Whether a signal handler has forked since [`Self::new`] and this is the child: it is not counted.
+    pub fn is_parents(&self) -> bool {
+        self.forks != forks()
     }
 
     /// Sleeps until something happened after the last `new` or `sleep`, or the time is up.
@@ -32,7 +39,9 @@ impl<'a> Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.slot.waiters.fetch_sub(1, Ordering::Relaxed);
+        if !self.is_parents() {
+            self.slot.waiters.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     ("handlers_of_fork_use_sockets", handlers_of_fork_use_sockets),
     ("a_child_on_a_terminal", a_child_on_a_terminal),
     ("a_terminal_in_the_place_of_sockets", a_terminal_in_the_place_of_sockets),
+    ("forked_in_a_handler_of_a_waiting_call", forked_in_a_handler_of_a_waiting_call),
 ];
 
 unsafe extern "C" {
@@ -127,4 +128,50 @@ fn a_terminal_in_the_place_of_sockets() {
     let mut text = String::new();
     client.read_to_string(&mut text).unwrap();
     assert_eq!(text, "", "the child's last socket was closed, and nothing written to it");
+}
+
+/// The child goes on in the call that its parent waits in, and comes to an end of it, too.
+fn forked_in_a_handler_of_a_waiting_call() {
+    static CHILD: AtomicI32 = AtomicI32::new(0);
+    extern "C" fn fork_once(_: i32) {
+        // SAFETY: fork may be called in a handler.
+        CHILD.store(unsafe { libc::fork() }, Ordering::SeqCst);
+    }
+    let (mut server, mut client) = pair();
+    let handler = fork_once as extern "C" fn(i32) as usize;
+    // SAFETY: a handler that restarts the call.
+    unsafe { libc::signal(libc::SIGUSR1, handler) };
+    // SAFETY: only asks.
+    let me = unsafe { libc::pthread_self() };
+    let feeder = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        // SAFETY: the main thread lives.
+        unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        for _ in 0..2 {
+            client.write_all(b"x").unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        client
+    });
+    // One byte for each of the two.
+    assert_eq!(server.read(&mut [0]).unwrap(), 1);
+    if CHILD.load(Ordering::SeqCst) == 0 {
+        // SAFETY: the child has no other thread.
+        unsafe { libc::_exit(0) };
+    }
+    assert_eq!(wait(CHILD.load(Ordering::SeqCst)), 0);
+    let mut client = feeder.join().unwrap();
+    // The parent is counted as waiting still, and woken at once.
+    let begin = std::time::Instant::now();
+    for _ in 0..5 {
+        let sleeper = std::thread::spawn({
+            let mut server = server.try_clone().unwrap();
+            move || server.read(&mut [0]).unwrap()
+        });
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        client.write_all(b"x").unwrap();
+        assert_eq!(sleeper.join().unwrap(), 1);
+    }
+    assert!(begin.elapsed() < std::time::Duration::from_millis(1500), "{:?}", begin.elapsed());
 }
