@@ -8,7 +8,7 @@ use towpath_client::wait::Deadline;
 use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;
-use crate::hub::{self, Bed, Hub, Nested, Set, cookie};
+use crate::hub::{self, Bed, Hub, Nested, cookie};
 use crate::{Errno, Result, process, table};
 
 /// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread
@@ -28,42 +28,22 @@ pub fn create(flags: i32) -> Result<i32> {
         syscall::close(fd);
         return fail(libc::EMFILE);
     }
-    let set = Some(Set::new());
-    let number = match hub.sets.iter().position(Option::is_none) {
-        Some(number) => {
-            hub.sets[number] = set;
-            number
-        }
-        None => {
-            hub.sets.push(set);
-            hub.sets.len() - 1
-        }
-    };
-    descriptors::set_epoll(fd, number as u32);
+    descriptors::set_epoll(fd, hub.make_set());
     Ok(fd)
 }
 
 pub(crate) fn retain(number: u32) {
-    match hub::lock() {
-        Ok(mut hub) => {
-            if let Some(set) = hub.set(number) {
-                set.refs += 1;
-            }
-        }
-        // They are counted then.
-        Err(_) => hub::defer(),
-    }
+    count(number, 1);
 }
 
 pub(crate) fn release(number: u32) {
-    let Ok(mut hub) = hub::lock() else {
-        return hub::defer();
-    };
-    if let Some(set) = hub.set(number) {
-        set.refs -= 1;
-        if set.refs == 0 {
-            hub.remove_set(number);
-        }
+    count(number, -1);
+}
+
+fn count(number: u32, descriptors: i32) {
+    match hub::lock() {
+        Ok(mut hub) => hub.count(number, descriptors),
+        Err(_) => hub::owe(number, descriptors),
     }
 }
 
@@ -234,16 +214,17 @@ pub unsafe fn wait(
     }
     let client = process::client()?;
     let mut out = Output { at: events, most: most as usize, len: 0, nested: Vec::new() };
+    let mut stay = Stay { number, id: None, slept: None, asleep: false };
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
-        match turn(number, out.len > 0)? {
-            Turn::Ours => collect(client, number, &mut out)?,
+        match stay.turn(out.len > 0)? {
+            Turn::Ours => stay.collect(client, &mut out)?,
             Turn::KernelFirst => {
                 out.add_kernel(epfd, number, (out.most / 2).max(1));
-                collect(client, number, &mut out)?;
+                stay.collect(client, &mut out)?;
             }
             Turn::OursFirst { eager } => {
-                collect(client, number, &mut out)?;
+                stay.collect(client, &mut out)?;
                 // With nothing of ours the thread sleeps, and the kernel looks then.
                 if expired || eager && out.len > 0 {
                     out.add_kernel(epfd, number, out.most);
@@ -256,12 +237,12 @@ pub unsafe fn wait(
         if since.is_interrupted(true) {
             return fail(libc::EINTR);
         }
-        let Some(bed) = go_to_bed(client, number, epfd)? else {
+        let Some(bed) = stay.go_to_bed(client, epfd)? else {
             continue;
         };
         // SAFETY: the caller's promise about the mask.
         let woken = unsafe { sleep(bed, deadline, since, sigmask) };
-        get_up(client, number);
+        stay.get_up(client);
         if woken? & 1 << cookie::PROGRAM != 0 {
             out.add_kernel(epfd, number, out.most);
         }
@@ -278,65 +259,107 @@ enum Turn {
     KernelFirst,
 }
 
-fn turn(number: u32, kernel_done: bool) -> Result<Turn> {
-    let mut hub = hub::lock()?;
-    let set = hub.set(number).ok_or(Errno(libc::EBADF))?;
-    if set.kernel == 0 || kernel_done {
-        return Ok(Turn::Ours);
-    }
-    set.calls += 1;
-    if set.calls < KERNEL_EVERY {
-        return Ok(Turn::OursFirst { eager: set.eager > 0 });
-    }
-    set.calls = 0;
-    Ok(Turn::KernelFirst)
+/// A call in a set.
+struct Stay {
+    number: u32,
+    /// Which set had the number when the call began.
+    id: Option<u64>,
+    /// It has slept, and is counted among the guests; with the forks of the process before that.
+    slept: Option<u32>,
+    /// It is counted among the sleepers.
+    asleep: bool,
 }
 
-/// Takes the events and reports what is ready of ours.
-fn collect(client: &Client, number: u32, out: &mut Output) -> Result<()> {
-    let mut hub = hub::lock()?;
-    hub.drain(client);
-    let most = out.most - out.len;
-    let push = |mask, data| out.push_nested(mask, data);
-    let nested = hub.collect_nested(client, number, most, push);
-    let left = hub.collect(client, number, most - nested, |mask, data| out.push(mask, data));
-    hub.pass_on(number, left);
-    Ok(())
-}
-
-/// Makes everything ready for sleep; None when something became ready meanwhile.
-fn go_to_bed(client: &Client, number: u32, epfd: i32) -> Result<Option<i32>> {
-    let mut hub = hub::lock()?;
-    hub.begin_sleep(client);
-    if client.is_dead() || hub.is_ready(client, number) {
-        hub.end_sleep(client);
-        // The dead have nothing more to report: their sets sleep on the kernel's descriptors.
-        let idle = client.is_dead() && !hub.is_ready(client, number);
-        return if idle { Ok(Some(epfd)) } else { Ok(None) };
+impl Stay {
+    fn turn(&mut self, kernel_done: bool) -> Result<Turn> {
+        let mut hub = hub::lock()?;
+        let set = match self.id {
+            Some(id) => hub.known(self.number, id)?,
+            None => hub.set(self.number).ok_or(Errno(libc::EBADF))?,
+        };
+        self.id = Some(set.id);
+        if set.kernel == 0 || kernel_done {
+            return Ok(Turn::Ours);
+        }
+        set.calls += 1;
+        if set.calls < KERNEL_EVERY {
+            return Ok(Turn::OursFirst { eager: set.eager > 0 });
+        }
+        set.calls = 0;
+        Ok(Turn::KernelFirst)
     }
-    let forks = process::fork_count();
-    let set = hub.set(number).ok_or(Errno(libc::EBADF))?;
-    if set.bed.as_ref().is_none_or(|bed| bed.forks != forks) {
-        set.bed = None;
-        match Bed::new(client, epfd) {
-            Ok(bed) => set.bed = Some(bed),
-            Err(errno) => {
-                hub.end_sleep(client);
-                return Err(errno);
+
+    /// Takes the events and reports what is ready of ours.
+    fn collect(&self, client: &Client, out: &mut Output) -> Result<()> {
+        let number = self.number;
+        let mut hub = hub::lock()?;
+        hub.known(number, self.id.unwrap_or_default())?;
+        hub.drain(client);
+        let most = out.most - out.len;
+        let push = |mask, data| out.push_nested(mask, data);
+        let nested = hub.collect_nested(client, number, most, push);
+        let left = hub.collect(client, number, most - nested, |mask, data| out.push(mask, data));
+        hub.pass_on(number, left);
+        Ok(())
+    }
+
+    /// Makes everything ready for sleep; None when something became ready meanwhile.
+    fn go_to_bed(&mut self, client: &Client, epfd: i32) -> Result<Option<i32>> {
+        let number = self.number;
+        let mut hub = hub::lock()?;
+        hub.known(number, self.id.unwrap_or_default())?;
+        hub.begin_sleep(client);
+        if client.is_dead() || hub.is_ready(client, number) {
+            hub.end_sleep(client);
+            // The dead have nothing more to report: their sets sleep on the kernel's descriptors.
+            let idle = client.is_dead() && !hub.is_ready(client, number);
+            return if idle { Ok(Some(epfd)) } else { Ok(None) };
+        }
+        let forks = process::fork_count();
+        let set = hub.known(number, self.id.unwrap_or_default())?;
+        if set.bed.as_ref().is_none_or(|bed| bed.forks != forks) {
+            set.bed = None;
+            match Bed::new(client, epfd) {
+                Ok(bed) => set.bed = Some(bed),
+                Err(errno) => {
+                    hub.end_sleep(client);
+                    return Err(errno);
+                }
             }
         }
+        set.sleepers += 1;
+        self.asleep = true;
+        if self.slept.is_none() {
+            self.slept = Some(forks);
+            set.guests += 1;
+        }
+        Ok(set.bed.as_ref().map(|bed| bed.epoll.get()))
     }
-    let set = hub.set(number).ok_or(Errno(libc::EBADF))?;
-    set.sleepers += 1;
-    Ok(set.bed.as_ref().map(|bed| bed.epoll.get()))
+
+    /// Awake again.
+    fn get_up(&mut self, client: &Client) {
+        // Otherwise it has slept in the program's set, or a handler has forked and this is the child, in which
+        // nobody is counted.
+        if std::mem::take(&mut self.asleep)
+            && self.slept == Some(process::fork_count())
+            // Whoever could go to bed is not on top of a call that has the hub.
+            && let Ok(mut hub) = hub::lock()
+        {
+            if let Some(set) = hub.set(self.number) {
+                set.sleepers -= 1;
+            }
+            hub.end_sleep(client);
+        }
+    }
 }
 
-fn get_up(client: &Client, number: u32) {
-    // Whoever could go to bed is not on top of a call that has the hub.
-    let Ok(mut hub) = hub::lock() else { return };
-    if let Some(set) = hub.set(number).filter(|set| set.sleepers > 0) {
-        set.sleepers -= 1;
-        hub.end_sleep(client);
+impl Drop for Stay {
+    fn drop(&mut self) {
+        if self.slept == Some(process::fork_count())
+            && let Ok(mut hub) = hub::lock()
+        {
+            hub.leave(self.number);
+        }
     }
 }
 
