@@ -27,7 +27,7 @@ struct Fork {
     client: &'static Client,
     cloned: Option<Cloned>,
     held: Option<Held>,
-    _makes_a_process: LockGuard<'static, exec::Seat>,
+    _makes_a_process: LockGuard<'static, exec::Spawns>,
 }
 
 /// What is held while the process is copied, in the order in which it is given back.
@@ -48,7 +48,7 @@ impl Fork {
     /// with it.
     fn begin(
         client: &'static Client,
-        makes_a_process: LockGuard<'static, exec::Seat>,
+        makes_a_process: LockGuard<'static, exec::Spawns>,
     ) -> Option<Self> {
         let _signals = SignalsBlocked::new();
         let nested = hub::is_mine()

@@ -5,7 +5,7 @@
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
 //! - [`real`]: libc's functions, found once; [`cancel`]: which of them are cancellation points;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `processes`, `stdio`, `streams`,
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `processes`, `pipes`, `stdio`, `streams`,
 //!   `refusals`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
 
@@ -16,6 +16,7 @@ mod cancel;
 mod descriptors;
 mod files;
 mod interfaces;
+mod pipes;
 mod polling;
 mod positional;
 mod processes;

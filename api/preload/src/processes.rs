@@ -264,15 +264,6 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE {
-    // SAFETY: see `fork`.
-    exec::with_own_environment(|| unsafe { real::popen(command, mode) }).unwrap_or_else(|errno| {
-        answer::set_errno(errno.0);
-        std::ptr::null_mut()
-    })
-}
-
 /// glibc's own would hold our environment for as long as the command runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {

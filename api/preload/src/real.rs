@@ -191,6 +191,7 @@ reals! {
     posix_spawn_file_actions_addclosefrom_np(actions: *mut posix_spawn_file_actions_t, from: c_int) -> c_int;
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
+    pclose(stream: *mut FILE) -> c_int;
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use libc::{FILE, c_int, c_void, off64_t, size_t, ssize_t};
 use towpath_client::syscall::syscall;
-use towpath_posix::descriptor;
+use towpath_posix::{descriptor, exec};
 
 use crate::{answer, descriptors, transfer};
 
@@ -203,7 +203,10 @@ unsafe extern "C" fn close(file: *mut FILE) -> c_int {
         if descriptor::is_socket(fd) {
             return descriptors::close(fd);
         }
-        std::mem::transmute::<usize, Close>(GLIBC[3].load(Relaxed))(file)
+        // As glibc has it, fclose(3) of a stream of popen(3) is pclose(3).
+        let command = exec::take_pipe(file as usize);
+        let closed = std::mem::transmute::<usize, Close>(GLIBC[3].load(Relaxed))(file);
+        command.map_or(closed, crate::pipes::wait)
     }
 }
 
