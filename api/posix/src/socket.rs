@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use towpath_client::interrupt::Handled;
 use towpath_client::wait::{self, Deadline};
-use towpath_client::{Client, Error, Socket, descriptors, listener, stream};
+use towpath_client::{Client, Error, Socket, descriptors, listener};
 use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, option_bit, shut};
 
@@ -163,7 +163,6 @@ pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<i32> {
         Request { call: call::SOCKET, a: domain as u32, b: protocol as u32, ..Request::default() };
     let reply = client.call(&request)?;
     let socket = Socket { slot: reply.slot, generation: reply.generation };
-    stream::opened(socket);
     match descriptor::open(client, socket, file_flags) {
         Ok(fd) => Ok(fd),
         Err(errno) => {

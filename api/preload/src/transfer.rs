@@ -7,7 +7,7 @@ use libc::{
 use towpath_client::Buffer;
 use towpath_posix::message::{self, Control};
 use towpath_posix::socket::Handle;
-use towpath_posix::{Result, address, copy, descriptor, process, rights, transfer};
+use towpath_posix::{Result, copy, descriptor, process, rights, transfer};
 
 use crate::cancel::{point, restarted};
 use crate::{answer, real};
@@ -159,11 +159,7 @@ pub unsafe extern "C" fn sendto(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            let to = if addr.is_null() || addr_len == 0 {
-                Ok(None)
-            } else {
-                address::read(addr, addr_len).map(Some)
-            };
+            let to = transfer::destination(fd, addr, addr_len);
             let send = |to| transfer::send(fd, &buffer(from, len), flags, to, &Control::default());
             return point(|| answer::size(to.and_then(send)));
         }

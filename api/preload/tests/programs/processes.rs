@@ -296,7 +296,7 @@ fn try_send(over: &UnixStream, fd: RawFd) -> isize {
     result
 }
 
-fn receive(over: &UnixStream) -> RawFd {
+pub fn receive(over: &UnixStream) -> RawFd {
     let mut fd = -1;
     with_message(|message, control| {
         // SAFETY: as above.
