@@ -500,6 +500,7 @@ fn reset(slot: &Slot) {
         &slot.tx_unacked,
         &slot.tx_limit,
         &slot.tx_goal,
+        &slot.more,
         &slot.rx_head,
         &slot.tx_tail,
         &slot.tx_dirty,

@@ -111,20 +111,28 @@ pub static CALLS: &[Call] = &[
         "level- and edge-triggered, EPOLLONESHOT, EPOLLEXCLUSIVE, nested, several threads, our and the kernel's descriptors together. While our sockets keep a thread busy, kernel descriptors that were not ready in its last 16 calls are looked at in every eighth. A forked child has its own copy of the part about our sockets; over exec that part is lost",
     ),
     works(
-        "fork vfork _Fork",
-        "vfork is fork. A run has 4095 processes at most, a child of its first process with all that descend from it half of them, and a process 512 children that have not begun to run: EAGAIN, here and from posix_spawn and its kin",
+        "fork vfork _Fork __register_atfork forkpty login_tty",
+        "vfork is fork. Handlers of pthread_atfork may use sockets. A run has 4095 processes at most, a child of its first process with all that descend from it half of them, and a process 512 children that have not begun to run: EAGAIN, here and from posix_spawn and its kin",
     ),
     works(
         "execve execv execvp execvpe execl execlp execle fexecve execveat",
         "the new image keeps sockets that are not close-on-exec, also where there is no /proc",
     ),
     works(
-        "posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 posix_spawn_file_actions_addclosefrom_np system popen daemon",
+        "posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 posix_spawn_file_actions_addclosefrom_np system popen pclose daemon",
         "what a static program does not inherit it keeps open for up to 5 s",
     ),
     missing(
-        "forkpty clone clone3 wordexp",
-        "the child of a fork that is made inside libc, or without it, finds its engine gone: ENETDOWN",
+        "clone clone3 wordexp",
+        "the child of a process that is made without fork finds its engine gone: ENETDOWN",
+    ),
+    works(
+        "sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt",
+        "handlers that are set so interrupt calls that wait whenever they come; one that is set by a system call without libc does while the thread sleeps",
+    ),
+    works(
+        "pthread_cancel",
+        "ends calls that wait and are cancellation points; close lingers on. A thread with PTHREAD_CANCEL_ASYNCHRONOUS is not ended within these; it must not call others, as POSIX says",
     ),
     works(
         "getifaddrs freeifaddrs if_nametoindex if_indextoname if_nameindex",
@@ -134,11 +142,14 @@ pub static CALLS: &[Call] = &[
         "getaddrinfo getnameinfo gethostbyname",
         "what libc resolves itself goes over the kernel's network",
     ),
-    works("fdopen", "a stream over our calls; fileno of it is EBADF"),
+    works(
+        "fdopen",
+        "a stream over our calls; fileno of it is EBADF. Streams that were there before work on what dup2 puts under them",
+    ),
     works("dprintf vdprintf __dprintf_chk __vdprintf_chk", "printed into memory, then sent"),
     works(
         "syscall",
-        "close and close_range; io_uring_setup is ENOSYS, so that programs use epoll. Everything else goes to the kernel unseen",
+        "by the numbers of the functions of this list, and clone without CLONE_VM and a stack; io_uring_setup is ENOSYS, so that programs use epoll. Everything else goes to the kernel unseen",
     ),
     missing("io_uring_setup aio_read aio_write", "do not see our sockets"),
 ];

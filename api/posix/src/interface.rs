@@ -108,10 +108,11 @@ pub(crate) fn is_broadcast(addr: &RawAddr) -> bool {
 }
 
 /// What datagrams were sent from and over before, which need not be asked again.
-static KNOWN: Lock<Vec<(u32, [u8; 16])>> = Lock::new(Vec::new());
+pub(crate) type Known = Vec<(u32, [u8; 16])>;
+static KNOWN: Lock<Known> = Lock::new(Vec::new());
 
 /// For fork, with signals blocked, as whoever holds it has them.
-pub(crate) fn lock() -> LockGuard<'static, impl Sized> {
+pub(crate) fn lock() -> LockGuard<'static, Known> {
     KNOWN.lock()
 }
 

@@ -2,16 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use towpath_client::descriptors::Entry;
-use towpath_client::syscall::SignalsBlocked;
-use towpath_client::{Client, Error, Region, descriptors};
+use towpath_client::{Client, Region, descriptors};
 use towpath_shm::Fd;
-use towpath_shm::control::purpose;
-use towpath_shm::layout::{Command, op};
 use towpath_shm::token::Run;
 
 use crate::errno::fail;
-use crate::{Errno, Result, exec, hub, rights, table};
+use crate::{Errno, Result, exec, rights};
 
 // Where the attachment's pointer is: a page that the kernel wipes in a child that was forked without
 // us (inside libc, or by a bare clone). Such a child would share its parent's rings.
@@ -90,7 +86,7 @@ pub fn attach(control: Fd) -> Result<()> {
     Ok(())
 }
 
-fn install(client: Client) {
+pub(crate) fn install(client: Client) {
     // SAFETY: set by `attach`, never unmapped.
     if let Some(page) = unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
         page.store(Box::into_raw(Box::new(client)), Ordering::Release);
@@ -102,72 +98,9 @@ pub fn fork_count() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// fork(2): `real` is libc's. The child gets a channel of its own, on which it holds what the
-/// parent holds.
-pub fn fork(real: impl FnOnce() -> i32) -> i32 {
-    let Ok(client) = client() else {
-        return real();
-    };
-    // A handler that ran between here and there might want the locks, or open what the child then has.
-    let _signals = SignalsBlocked::new();
-    // In a signal handler on top of a call that has a lock, or is at a FIFO: parent and child would both
-    // go on with it.
-    let refused = || {
-        // SAFETY: errno's own place in this thread.
-        unsafe { *libc::__errno_location() = libc::EAGAIN };
-        -1
-    };
-    let (Some(exec_lock), Ok(mut hub)) = (exec::lock(), hub::lock()) else {
-        return refused();
-    };
-    let cloned = match client.clone_channel(purpose::FORK) {
-        Ok(cloned) => Some(cloned),
-        Err(Error::Refused(libc::EAGAIN)) => return refused(),
-        // A dead engine cannot clone, nor is there a channel without descriptors left in this process,
-        // which fork needs none of. The child finds out for itself.
-        Err(_) => None,
-    };
-    // In the order in which others take them: who begins a datagram in parts has the first of these, looks
-    // into the others, and may ask the engine.
-    let (corked, options) = (crate::cork::lock(), crate::option::lock());
-    let known = crate::interface::lock();
-    let Some(client_locks) = client.lock_all().filter(|_| !towpath_client::is_inside()) else {
-        return refused();
-    };
-    let locks = (client_locks, known, options, corked);
-    // The child gets entries and descriptors as they are at one moment.
-    let table = table::lock();
-    if table.is_nested() {
-        return refused();
-    }
-    let pid = real();
-    if pid == 0 {
-        FORKS.fetch_add(1, Ordering::Relaxed);
-        towpath_client::forked();
-        // Otherwise the page is empty, and every call says so.
-        if let Some(Ok(own)) = cloned.map(|cloned| client.forked(cloned)) {
-            settle(&own);
-            install(own);
-        }
-        client.abandon();
-        hub.forked();
-    } else {
-        // What the child has now.
-        drop(cloned);
-    }
-    drop((table, locks, hub, exec_lock));
-    pid
-}
-
-/// In the child after fork: says what it has. Other threads of the parent may have opened and closed
-/// sockets since the channel was cloned.
-fn settle(client: &Client) {
-    for (_, entry) in descriptors::ours(0) {
-        if let Entry::Socket(socket) = entry {
-            client.socket_command(socket, op::LIST, 0, 0);
-        }
-    }
-    client.command(&Command { op: op::SETTLED, ..Command::default() });
+/// This is a child.
+pub(crate) fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
 impl From<std::io::Error> for Errno {

@@ -3,6 +3,7 @@
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use towpath_posix::{descriptor, option, socket as posix};
 
+use crate::cancel::point;
 use crate::{answer, real};
 
 #[unsafe(no_mangle)]
@@ -39,7 +40,7 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
     // SAFETY: see `socket`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::int(posix::accept4(fd, addr, len, 0));
+            return point(|| answer::int(posix::accept4(fd, addr, len, 0)));
         }
         real::accept(fd, addr, len)
     }
@@ -55,7 +56,7 @@ pub unsafe extern "C" fn accept4(
     // SAFETY: see `socket`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::int(posix::accept4(fd, addr, len, flags));
+            return point(|| answer::int(posix::accept4(fd, addr, len, flags)));
         }
         real::accept4(fd, addr, len, flags)
     }
@@ -66,7 +67,7 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
     // SAFETY: see `socket`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::zero(posix::connect(fd, addr, len));
+            return point(|| answer::zero(posix::connect(fd, addr, len)));
         }
         real::connect(fd, addr, len)
     }

@@ -7,8 +7,9 @@ use libc::{
 use towpath_client::Buffer;
 use towpath_posix::message::{self, Control};
 use towpath_posix::socket::Handle;
-use towpath_posix::{Result, address, copy, descriptor, process, rights, transfer};
+use towpath_posix::{Result, copy, descriptor, process, rights, transfer};
 
+use crate::cancel::{point, restarted};
 use crate::{answer, real};
 
 fn buffer(at: *const c_void, len: size_t) -> [Buffer; 1] {
@@ -16,15 +17,20 @@ fn buffer(at: *const c_void, len: size_t) -> [Buffer; 1] {
 }
 
 unsafe fn send_plain(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: as the program called send.
-    answer::size(unsafe {
-        transfer::send(fd, &buffer(from, len), flags, None, &Control::default())
+    point(|| {
+        // SAFETY: as the program called send.
+        answer::size(unsafe {
+            transfer::send(fd, &buffer(from, len), flags, None, &Control::default())
+        })
     })
 }
 
 unsafe fn recv_plain(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: as the program called recv.
-    answer::size(unsafe { transfer::recv(fd, &buffer(to, len), flags) }.map(|arrival| arrival.len))
+    point(|| {
+        // SAFETY: as the program called recv.
+        let arrival = unsafe { transfer::recv(fd, &buffer(to, len), flags) };
+        answer::size(arrival.map(|arrival| arrival.len))
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -82,9 +88,10 @@ pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssi
     unsafe {
         if descriptor::is_socket(fd) {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
-            let result =
-                transfer::buffers(to, count, libc::EINVAL).and_then(|to| transfer::recv(fd, to, 0));
-            return answer::size(result.map(|arrival| arrival.len));
+            let recv = |to| Ok(transfer::recv(fd, to, 0)?.len);
+            return point(|| {
+                answer::size(transfer::buffers(to, count, libc::EINVAL).and_then(recv))
+            });
         }
         real::readv(fd, to, count)
     }
@@ -96,9 +103,10 @@ pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> 
     unsafe {
         if descriptor::is_socket(fd) {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
-            let result = transfer::buffers(from, count, libc::EINVAL)
-                .and_then(|from| transfer::send(fd, from, 0, None, &Control::default()));
-            return answer::size(result);
+            let send = |from| transfer::send(fd, from, 0, None, &Control::default());
+            return point(|| {
+                answer::size(transfer::buffers(from, count, libc::EINVAL).and_then(send))
+            });
         }
         real::writev(fd, from, count)
     }
@@ -116,7 +124,7 @@ pub unsafe extern "C" fn recvfrom(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::size(recv_from(fd, &buffer(to, len), flags, addr, addr_len));
+            return point(|| answer::size(recv_from(fd, &buffer(to, len), flags, addr, addr_len)));
         }
         real::recvfrom(fd, to, len, flags, addr, addr_len)
     }
@@ -151,13 +159,9 @@ pub unsafe extern "C" fn sendto(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            let to = if addr.is_null() || addr_len == 0 {
-                Ok(None)
-            } else {
-                address::read(addr, addr_len).map(Some)
-            };
+            let to = transfer::destination(fd, addr, addr_len);
             let send = |to| transfer::send(fd, &buffer(from, len), flags, to, &Control::default());
-            return answer::size(to.and_then(send));
+            return point(|| answer::size(to.and_then(send)));
         }
         real::sendto(fd, from, len, flags, addr, addr_len)
     }
@@ -168,7 +172,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::size(message::recvmsg(fd, message, flags));
+            return point(|| answer::size(message::recvmsg(fd, message, flags)));
         }
         let result = real::recvmsg(fd, message, flags);
         if result >= 0 && process::is_active() {
@@ -183,7 +187,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::size(message::sendmsg(fd, message, flags));
+            return point(|| answer::size(message::sendmsg(fd, message, flags)));
         }
         if message.is_null() || !process::is_active() {
             return real::sendmsg(fd, message, flags);
@@ -226,7 +230,7 @@ pub unsafe extern "C" fn recvmmsg(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::int(message::recvmmsg(fd, messages, count, flags, timeout));
+            return point(|| answer::int(message::recvmmsg(fd, messages, count, flags, timeout)));
         }
         let result = real::recvmmsg(fd, messages, count, flags, timeout);
         if result > 0 && process::is_active() {
@@ -248,7 +252,7 @@ pub unsafe extern "C" fn sendmmsg(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::int(message::sendmmsg(fd, messages, count, flags));
+            return point(|| answer::int(message::sendmmsg(fd, messages, count, flags)));
         }
         if messages.is_null() || !process::is_active() {
             return real::sendmmsg(fd, messages, count, flags);
@@ -276,7 +280,7 @@ pub unsafe extern "C" fn sendfile(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_socket(to) || descriptor::is_socket(from) {
-            return answer::size(copy::sendfile(to, from, offset.as_mut(), count));
+            return restarted(|| answer::size(copy::sendfile(to, from, offset.as_mut(), count)));
         }
         real::sendfile(to, from, offset, count)
     }
@@ -305,7 +309,7 @@ pub unsafe extern "C" fn splice(
 ) -> ssize_t {
     if descriptor::is_socket(from) || descriptor::is_socket(to) {
         let offsets = (!from_offset.is_null(), !to_offset.is_null());
-        return answer::size(copy::splice(from, to, offsets, len, flags));
+        return point(|| answer::size(copy::splice(from, to, offsets, len, flags)));
     }
     // SAFETY: see `read`.
     unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }

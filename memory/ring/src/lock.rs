@@ -143,8 +143,15 @@ pub fn set_channel(number: u32) {
 /// To be called in the child after fork: its thread id is a new one. It is asked for at once, because a
 /// child that is about to forbid itself system calls (seccomp) does not expect this one.
 pub fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
     TID.set(0);
     thread_id();
+}
+
+/// Changes with each fork that led to this process. What a call has counted in shared memory is its parent's,
+/// if a handler forked while it waited.
+pub fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
 }
 
 /// For the engine, when the process on a channel is gone: what it held of a socket is free.
@@ -327,6 +334,8 @@ thread_local_cell!(WORDS: [usize; DEPTH] = [0; DEPTH]);
 
 // Of this process; 0 before it has one. Not a model's: it is no part of a slot.
 static CHANNEL: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+static FORKS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
 /// What this thread writes into a lock word. Never 0.
 fn owner() -> u32 {

@@ -34,7 +34,7 @@ use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this file does. Both sides come from one build: they must agree.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -162,7 +162,10 @@ pub struct Slot {
     pub local: SharedAddr,
     /// Up to this [`op::TX_WINDOW`] may raise `tx_limit`. Not above `tx_limit`: it raises nothing.
     pub tx_goal: AtomicU32,
-    _pad1: [AtomicU32; 3],
+    /// 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the next. Program,
+    /// under `tx_lock`: whoever sends next may be another process.
+    pub more: AtomicU32,
+    _pad1: [AtomicU32; 2],
 
     // Line 2, program: hot.
     /// Start of the unread bytes.

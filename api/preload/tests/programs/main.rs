@@ -6,14 +6,18 @@
 
 #![allow(clippy::print_stdout)] // For whoever reads the output of the tests.
 
+mod cancel;
 mod descriptors;
+mod forks;
 mod harness;
 
+mod numbers;
 mod polling;
 mod processes;
 mod reuse;
 mod signals;
 mod sockets;
+mod streams;
 mod transfers;
 
 use harness::Case;
@@ -27,6 +31,10 @@ fn main() -> std::process::ExitCode {
         signals::CASES,
         reuse::CASES,
         descriptors::CASES,
+        cancel::CASES,
+        numbers::CASES,
+        streams::CASES,
+        forks::CASES,
     ]
     .concat();
     harness::main(&cases)
