@@ -531,8 +531,7 @@ impl Case {
     }
 
     fn request_of(&self, input: &mut Input<'_>, at: usize) -> Request {
-        let calls = call::ALL.len() as u32;
-        let call = u32::from(input.u8()) % (calls + 2);
+        let call = u32::from(input.u8()) % (call::LAST + 2);
         let mut handle = self.any_handle(input, at);
         if [call::ADOPT, call::HELLO, call::COMMAND].contains(&call) && self.is_foreign(handle.slot)
         {
@@ -567,12 +566,11 @@ impl Case {
 
     fn any_command(&self, input: &mut Input<'_>, at: usize) -> Command {
         let handle = self.any_handle(input, at);
-        let ops = op::ALL.len() as u32;
         let mut command = Command {
-            a: u32::from(input.u8()) % (setting::ALL.len() as u32 + 2),
+            a: u32::from(input.u8()) % (setting::LAST + 2),
             b: u64::from(any_value(input, 1, 65_536)) << (8 * (input.u8() % 2)),
             c: input.u32().into(),
-            ..about(u32::from(input.u8()) % (ops + 2), handle)
+            ..about(u32::from(input.u8()) % (op::LAST + 2), handle)
         };
         if input.one_in(16) {
             command.generation = command.generation.wrapping_add(u32::from(input.u8()));

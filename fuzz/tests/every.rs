@@ -56,7 +56,7 @@ fn every_call_with_every_kind_of_socket() {
     let mut case = Case::new(Reach::Own);
     case.open_all();
     let handles = case.handles();
-    for number in 0..2 * call::ALL.len() as u32 {
+    for number in 0..2 * call::LAST {
         let is_listed = call::ALL.iter().any(|(_, listed)| *listed == number);
         let mut is_known = false;
         for &(slot, generation) in handles.iter().chain(&[(u32::MAX, 0), (4000, 1)]) {
@@ -110,7 +110,7 @@ fn every_call_with_every_argument() {
 /// The engine knows all commands that are listed, and no other.
 #[test]
 fn every_command_with_every_kind_of_socket() {
-    for number in 0..2 * op::ALL.len() as u32 {
+    for number in 0..2 * op::LAST {
         let is_listed = op::ALL.iter().any(|(_, listed)| *listed == number);
         let mut case = Case::new(Reach::Own);
         case.open_all();
@@ -131,7 +131,7 @@ fn every_command_with_every_kind_of_socket() {
 fn every_setting_with_every_value() {
     let mut case = Case::new(Reach::Own);
     case.open_all();
-    for number in 0..2 * setting::ALL.len() as u32 {
+    for number in 0..2 * setting::LAST {
         let is_listed = setting::ALL.iter().any(|(_, listed)| *listed == number);
         for (slot, generation) in case.handles() {
             for value in ARGUMENTS.iter().map(|value| u64::from(*value)).chain([u64::MAX, 1 << 33])

@@ -14,6 +14,8 @@ macro_rules! numbered {
             $($(#[$what])* pub const $number: u32 = $value;)*
             /// All of these, with their names.
             pub const ALL: &[(&str, u32)] = &[$((stringify!($number), $number)),*];
+            /// The largest of these.
+            pub const LAST: u32 = ALL[ALL.len() - 1].1;
         }
     };
 }
