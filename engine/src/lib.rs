@@ -9,6 +9,7 @@
 //! and processes end) → `processes` (how they come from each other) → `tell` (events) → `starved`, `sweep`
 //! (memory that is waited for, and comes back).
 
+pub mod caller;
 mod channels;
 mod clock;
 mod closer;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_wire::Prefix;
@@ -51,8 +52,8 @@ pub struct RunArgs {
     /// Use a TAP device instead of the rootless gateway
     ///
     /// Makes the device NAME (towpath0 or the next free name unless given), or takes over one
-    /// that was made for this user: sudo ip tuntap add dev NAME mode tap user $USER. The device
-    /// vanishes with the run.
+    /// that was made for this user: sudo ip tuntap add dev NAME mode tap user $USER. A device that
+    /// towpath made vanishes with the run, with its addresses and routes, also when towpath is killed.
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub tap: Option<String>,
 
@@ -81,6 +82,13 @@ pub struct RunArgs {
     /// Print the counters of the stack to standard error at the end
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub stats: Option<StatsFormat>,
+
+    /// Time for what PROGRAM leaves behind to end, in seconds, when the run is asked to end
+    ///
+    /// Once PROGRAM has ended after SIGTERM, SIGINT, SIGQUIT or SIGHUP, everything that it started gets SIGTERM,
+    /// and SIGKILL after this time. 0: SIGKILL at once.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
+    pub stop_timeout: Duration,
 
     /// Print nothing but errors
     #[arg(short, long)]
@@ -214,6 +222,15 @@ fn parse_port(text: &str) -> Result<u16, String> {
     }
 }
 
+/// A day is longer than anybody waits, and its milliseconds fit 32 bits.
+const STOP_TIMEOUT_MAX: u64 = 86_400;
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= STOP_TIMEOUT_MAX);
+    let wrong = || format!("{text:?} is not a number of seconds from 0 to {STOP_TIMEOUT_MAX}");
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
+}
+
 fn parse_cidr(text: &str) -> Result<Prefix, String> {
     let Some((ip, len)) = text.split_once('/') else {
         return Err("expected ADDRESS/LENGTH, for example 10.0.0.2/24".into());
@@ -271,8 +288,9 @@ program reaches what this user can reach, and -p lets others reach the program. 
 reaches this host's loopback, unless --no-host-loopback is given.
 
 Signals that towpath receives are passed on to PROGRAM. The run ends when PROGRAM and everything \
-else that uses the stack have ended, and what they wrote is delivered; once PROGRAM has ended, Ctrl-C \
-ends it at once.";
+that it started have ended, and what they wrote is delivered. A run that was asked to end (SIGTERM, SIGINT, \
+SIGQUIT, SIGHUP) ends with PROGRAM: what is left then gets SIGTERM, and SIGKILL after --stop-timeout. When \
+towpath is killed, everything that it started ends within a second.";
 
 const RUN_AFTER: &str = "\
 Exit status:

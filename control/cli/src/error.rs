@@ -16,6 +16,12 @@ pub enum ExitCode {
     NotFound = 127,
 }
 
+impl From<ExitCode> for std::process::ExitCode {
+    fn from(code: ExitCode) -> Self {
+        (code as u8).into()
+    }
+}
+
 /// An error that carries its exit code through `anyhow`.
 #[derive(Debug)]
 pub struct Failure {

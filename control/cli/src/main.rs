@@ -1,8 +1,9 @@
 //! `towpath`: run programs on a TCP/IP stack of their own.
 //!
 //! `run` is the whole of it: look at PROGRAM (`program`), build the stack and its uplink on a thread
-//! (`uplink`, `tap_network`), start PROGRAM with the preload library (`preload`, `child`), and stay between it and
-//! the outside until both have ended (`supervise`, `signals`). `ss` asks running instances over a
+//! (`uplink`, `tap_network`), start PROGRAM with the preload library (`preload`, `child`) below a process that ends
+//! what PROGRAM leaves behind (`guardian`), and stay between it and the outside until all have ended
+//! (`supervise`, `signals`). `ss` asks running instances over a
 //! socket (`instance`). What is kept in files lies in folders that are this user's alone (`folder`);
 //! what there is to say goes by way of `messages`, which nothing waits for.
 
@@ -12,6 +13,7 @@ mod args;
 mod child;
 mod error;
 mod folder;
+mod guardian;
 mod instance;
 mod messages;
 mod output;
@@ -30,6 +32,9 @@ use clap::{CommandFactory, Parser};
 use args::{Cli, Command};
 
 fn main() -> std::process::ExitCode {
+    if guardian::is_this() {
+        return guardian::main();
+    }
     let result = match Cli::parse().command {
         Command::Run(args) => unprivileged().and_then(|()| run::run(&args)),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),

@@ -12,12 +12,13 @@ use towpath_pcap::{CaptureFile, Direction, SNAPLEN_DEFAULT};
 
 use crate::args::RunArgs;
 use crate::child::{Child, Ended};
+use crate::guardian::Job;
 use crate::instance::Instance;
 use crate::messages::Messages;
 use crate::preload::{self, Library};
 use crate::signals::{self, Signals};
 use crate::ss::{Answer, Proto, Socket};
-use crate::supervise::{Observer, asked_to_end, supervise};
+use crate::supervise::{Observer, Run, asked_to_end};
 use crate::uplink::{Plan, random};
 use crate::{program, stats};
 
@@ -62,13 +63,26 @@ fn run_beside(
     let child = {
         // PROGRAM gets the limit that towpath was started with.
         let _own = limit.lowered();
-        let control = stack.control.as_fd();
-        Child::start(path, &args.program, library.path(), control, signals.original())?
+        let job = Job {
+            path: path.to_owned(),
+            words: args.program.clone(),
+            library: library.path().to_owned(),
+            signals: signals.at_start(),
+            output_to_error: false,
+        };
+        Child::start(&job, stack.control.as_fd())?
     };
     let name = args.program[0].to_string_lossy();
     let observer = RunObserver { remote, messages: &messages, name: &name };
     let stack = stack.handed_over();
-    let ended = supervise(&child, stack.ended.as_fd(), signals, &observer);
+    let run = Run {
+        child: &child,
+        stack: stack.ended.as_fd(),
+        signals,
+        grace: args.stop_timeout,
+        observer: &observer,
+    };
+    let ended = run.supervise();
     drop(instance);
     let report = stack.finish(&observer.remote)?;
     if let Some(format) = args.stats {
@@ -79,7 +93,11 @@ fn run_beside(
     }
     // Whoever reads slowly gets all of it; a signal says that nobody will.
     messages.finish(|| !asked_to_end(signals).unwrap_or(true));
-    Ok(match ended? {
+    let (ended, alone) = ended?;
+    if alone {
+        child.finish();
+    }
+    Ok(match ended {
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     })
@@ -178,22 +196,27 @@ struct RunObserver<'a> {
 }
 
 impl Observer for RunObserver<'_> {
-    fn lingering(&self) {
+    fn lingering(&self, alone: bool) {
         let name = self.name;
-        match self.remote.left() {
-            Ok(Left { processes: 0, unsent }) => self.messages.post(&format!(
+        if !alone {
+            self.messages.post(&format!(
+                "{name} has ended, processes that it started still run; Ctrl-C ends them"
+            ));
+        } else if let Ok(Left { unsent, .. }) = self.remote.left() {
+            self.messages.post(&format!(
                 "{name} has ended, towpath is still sending its last {unsent} bytes; Ctrl-C cuts them off"
-            )),
-            Ok(_) => self.messages.post(&format!(
-                "{name} has ended, processes that it started still use the stack; Ctrl-C ends"
-            )),
-            // It has just ended.
-            Err(_) => {}
+            ));
         }
     }
 
     fn stop(&self) {
         self.remote.stop();
+    }
+
+    fn left_behind(&self) {
+        self.messages.put_error(
+            "processes of this run cannot be ended: they are another user's, or wait for a device",
+        );
     }
 }
 
