@@ -7,7 +7,7 @@
 //! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) →
 //! `host` (what the stack tells) → `slots`, `channels` (who has what) → `lifecycle` (how sockets
 //! and processes end) → `processes` (how they come from each other) → `tell` (events) → `starved`, `sweep`
-//! (memory that is waited for, and comes back).
+//! (memory that is waited for, and comes back). Apart from these stands [`caller`]: how a program is started.
 
 pub mod caller;
 mod channels;
@@ -40,6 +40,6 @@ mod tell;
 mod wire;
 
 pub use config::{Buffers, EngineConfig, RouteConfig};
-pub use engine::{DroppedPacket, Engine, EngineError};
+pub use engine::{DroppedPacket, Engine, EngineError, Outsider};
 pub use remote::{Gone, Remote};
 pub use report::{Counters, Left, Report, SocketEntry, TcpFigures};

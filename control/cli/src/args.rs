@@ -83,6 +83,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub stats: Option<StatsFormat>,
 
+    /// Refuse programs whose sockets cannot be on the stack
+    ///
+    /// What PROGRAM executes may be statically linked, written in Go, set-user-ID, built for another C library, or
+    /// in a chroot: its sockets are then this host's. Such a program is named once on standard error; with
+    /// --strict its execution fails with EACCES ("Permission denied").
+    #[arg(long)]
+    pub strict: bool,
+
     /// Time for what PROGRAM leaves behind to end, in seconds, when the run is asked to end
     ///
     /// Once PROGRAM has ended after SIGTERM, SIGINT, SIGQUIT or SIGHUP, everything that it started gets SIGTERM,

@@ -17,6 +17,7 @@ mod guardian;
 mod instance;
 mod messages;
 mod output;
+mod outsiders;
 mod preload;
 mod program;
 mod run;

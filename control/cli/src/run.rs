@@ -12,9 +12,11 @@ use towpath_pcap::{CaptureFile, Direction, SNAPLEN_DEFAULT};
 
 use crate::args::RunArgs;
 use crate::child::{Child, Ended};
+use crate::error::ExitCode;
 use crate::guardian::Job;
 use crate::instance::Instance;
 use crate::messages::Messages;
+use crate::outsiders::Gate;
 use crate::preload::{self, Library};
 use crate::signals::{self, Signals};
 use crate::ss::{Answer, Proto, Socket};
@@ -85,6 +87,13 @@ fn run_beside(
     let ended = run.supervise();
     drop(instance);
     let report = stack.finish(&observer.remote)?;
+    let never_attached = !has_attached(&report);
+    if never_attached {
+        messages.put_error(&format!(
+            "{name} never used the stack: {} was not loaded into it, or is not Towpath's library",
+            library.path().display()
+        ));
+    }
     if let Some(format) = args.stats {
         messages.put(stats::render(format, &report.counters, &plan.port_counters())?);
     }
@@ -97,10 +106,18 @@ fn run_beside(
     if alone {
         child.finish();
     }
+    if never_attached && args.strict {
+        return Ok(ExitCode::Failed as u8);
+    }
     Ok(match ended {
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     })
+}
+
+/// Whether any process ever asked the engine for something, as the library does when it is loaded.
+fn has_attached(report: &Report) -> bool {
+    report.counters.engine.iter().any(|(name, count)| *name == "requests" && *count > 0)
 }
 
 fn open_capture(path: &Path) -> Result<CaptureFile> {
@@ -169,6 +186,8 @@ fn turn(plan: &Plan, ready: &Sender<Result<Ready>>) -> Report {
         if let Some(file) = plan.capture.clone() {
             engine.trace_drops(move |dropped| record(&file, &dropped));
         }
+        let mut gate = Gate::new(plan.messages.clone(), plan.strict);
+        engine.on_outsider(move |outsider| gate.may_pass(outsider));
         let control = engine.attach().context("the channel")?;
         let remote = engine.remote();
         Ok((engine, Ready { facts: uplink.facts, remote, control }))

@@ -31,6 +31,7 @@ pub struct Plan {
     pub congestion: Congestion,
     pub capture: Option<CaptureFile>,
     pub messages: Messages,
+    pub strict: bool,
     pub port_counters: Arc<Mutex<PortCounters>>,
 }
 
@@ -64,6 +65,7 @@ impl Plan {
             congestion: args.congestion,
             capture,
             messages,
+            strict: args.strict,
             port_counters: Arc::default(),
         })
     }

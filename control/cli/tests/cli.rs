@@ -64,6 +64,7 @@ fn mistakes_on_the_command_line() {
 fn programs_that_cannot_run() {
     refused(&["run", "no-such-program"], 127, &["no-such-program", "not found in PATH"]);
     refused(&["run", "./no/such"], 127, &["./no/such", "no such file"]);
+    refused(&["run", ""], 127, &["PROGRAM is empty"]);
     refused(&["run", "/"], 126, &["is a directory"]);
     refused(&["run", "/etc/passwd"], 126, &["/etc/passwd", "chmod +x"]);
 }
