@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_wire::Prefix;
 
 /// Run programs on a TCP/IP stack of their own.
@@ -76,8 +77,24 @@ pub struct RunArgs {
     ///
     /// Wireshark and tcpdump read it, also while it grows. A packet that the stack dropped follows
     /// once more with the reason as its comment; of the loopback only dropped packets are recorded.
+    /// Where packets come faster than they can be written, some are not recorded: the run does not wait.
+    /// "-" is standard output (towpath run --pcap - ... | tcpdump -r -); what PROGRAM writes
+    /// there then goes to standard error.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub pcap: Option<PathBuf>,
+
+    /// Most bytes of each packet in the capture, 64 to 262144
+    ///
+    /// 128 hold the headers.
+    #[arg(long, value_name = "BYTES", requires = "pcap", default_value_t = SNAPLEN_DEFAULT)]
+    #[arg(value_parser = clap::value_parser!(u32).range(64..=i64::from(SNAPLEN_DEFAULT)))]
+    pub pcap_snaplen: u32,
+
+    /// Largest size of the capture, in bytes or with K, M or G behind; 0: no limit
+    ///
+    /// When it is reached, recording stops, and the run goes on.
+    #[arg(long, value_name = "SIZE", requires = "pcap", default_value = "1G", value_parser = parse_size)]
+    pub pcap_size: u64,
 
     /// Print the counters of the stack to standard error at the end
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
@@ -239,6 +256,21 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(wrong)
 }
 
+fn parse_size(text: &str) -> Result<u64, String> {
+    let unit = |unit: char| match unit.to_ascii_uppercase() {
+        'K' => Some(1 << 10),
+        'M' => Some(1 << 20),
+        'G' => Some(1u64 << 30),
+        _ => None,
+    };
+    let (number, unit) = match text.chars().next_back().and_then(unit) {
+        Some(unit) => (&text[..text.len() - 1], unit),
+        None => (text, 1),
+    };
+    let size = number.parse().ok().and_then(|number: u64| number.checked_mul(unit));
+    size.ok_or_else(|| format!("{text:?} is not a size: expected bytes, as 5000000, or 100M"))
+}
+
 fn parse_cidr(text: &str) -> Result<Prefix, String> {
     let Some((ip, len)) = text.split_once('/') else {
         return Err("expected ADDRESS/LENGTH, for example 10.0.0.2/24".into());
@@ -327,7 +359,9 @@ Examples:
   sudo towpath run --tap -- iperf3 -s
       An address of its own, 10.77.0.2, on a device; try iperf3 -c 10.77.0.2
   towpath run --pcap out.pcapng --stats -- curl http://example.org/
-      Look at the packets in Wireshark, and at the counters";
+      Look at the packets in Wireshark, and at the counters
+  towpath run --pcap - -- curl -s http://example.org/ | tcpdump -nr -
+      Look at the packets as they come";
 
 const SS_ABOUT: &str = "\
 Show the sockets of running stacks, in the columns of ss(8).
@@ -410,6 +444,22 @@ mod tests {
         for (text, wanted) in bad {
             let error = parse_cidr(text).expect_err(text);
             assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_times() {
+        let good = [("0", 0), ("5000", 5000), ("1K", 1024), ("2m", 2 << 20), ("3G", 3 << 30)];
+        for (text, size) in good {
+            assert_eq!(parse_size(text), Ok(size), "{text}");
+        }
+        for bad in ["", "G", "-1", "1T", "17179869184G", "1 M", "1\u{e9}"] {
+            assert!(parse_size(bad).expect_err(bad).contains("is not a size"), "{bad}");
+        }
+        assert_eq!(parse_seconds("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_seconds("10"), Ok(Duration::from_secs(10)));
+        for bad in ["", "-1", "1.5", "86401", "10s"] {
+            assert!(parse_seconds(bad).expect_err(bad).contains("0 to 86400"), "{bad}");
         }
     }
 

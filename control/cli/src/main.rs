@@ -20,6 +20,7 @@ mod output;
 mod outsiders;
 mod preload;
 mod program;
+mod recording;
 mod run;
 mod signals;
 mod ss;

@@ -1,5 +1,6 @@
 //! `towpath run`, from the command line to the exit status.
 
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
@@ -8,7 +9,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_engine::{DroppedPacket, Engine, Left, Remote, Report, SocketEntry};
-use towpath_pcap::{CaptureFile, Direction, SNAPLEN_DEFAULT};
+use towpath_pcap::{CaptureFile, Direction};
 
 use crate::args::RunArgs;
 use crate::child::{Child, Ended};
@@ -22,15 +23,15 @@ use crate::signals::{self, Signals};
 use crate::ss::{Answer, Proto, Socket};
 use crate::supervise::{Observer, Run, asked_to_end};
 use crate::uplink::{Plan, random};
-use crate::{program, stats};
+use crate::{program, recording, stats};
 
 /// Runs PROGRAM; its exit status, or death by its signal.
 pub fn run(args: &RunArgs) -> Result<u8> {
     let path = program::preflight(&args.program[0])?;
     let library = preload::library()?;
-    let capture = args.pcap.as_deref().map(open_capture).transpose()?;
+    let recording = args.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;
-    let result = run_beside(args, &path, &library, capture, &signals);
+    let result = run_beside(args, &path, &library, recording, &signals);
     if result.is_err() {
         // The error is written next, and a signal must end that if nobody reads it.
         signals.unblock();
@@ -43,11 +44,13 @@ fn run_beside(
     args: &RunArgs,
     path: &Path,
     library: &Library,
-    capture: Option<CaptureFile>,
+    recording: Option<Box<dyn Write + Send>>,
     signals: &Signals,
 ) -> Result<u8> {
     let messages = Messages::start(args.quiet).context("a thread for messages")?;
     library.remarks().for_each(|remark| messages.say(&remark));
+    let start = |out| recording::start(args, out, messages.clone());
+    let capture = recording.map(start).transpose()?;
     let plan = Plan::new(args, capture.clone(), messages.clone())?;
     let limit = raise_descriptor_limit();
 
@@ -70,7 +73,7 @@ fn run_beside(
             words: args.program.clone(),
             library: library.path().to_owned(),
             signals: signals.at_start(),
-            output_to_error: false,
+            output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
         };
         Child::start(&job, stack.control.as_fd())?
     };
@@ -97,8 +100,9 @@ fn run_beside(
     if let Some(format) = args.stats {
         messages.put(stats::render(format, &report.counters, &plan.port_counters())?);
     }
-    if let Some(Err(error)) = capture.map(|capture| capture.finish()) {
-        messages.put_error(&format!("the capture is incomplete: {error}"));
+    if let Some(capture) = capture {
+        let go_on = || !asked_to_end(signals).unwrap_or(true);
+        recording::finish(&capture, &messages, go_on);
     }
     // Whoever reads slowly gets all of it; a signal says that nobody will.
     messages.finish(|| !asked_to_end(signals).unwrap_or(true));
@@ -118,12 +122,6 @@ fn run_beside(
 /// Whether any process ever asked the engine for something, as the library does when it is loaded.
 fn has_attached(report: &Report) -> bool {
     report.counters.engine.iter().any(|(name, count)| *name == "requests" && *count > 0)
-}
-
-fn open_capture(path: &Path) -> Result<CaptureFile> {
-    let context = || format!("--pcap {}", path.display());
-    let file = std::fs::File::create(path).with_context(context)?;
-    CaptureFile::new(Box::new(file), SNAPLEN_DEFAULT).with_context(context)
 }
 
 /// The thread that turns the stack, before PROGRAM has its end of the channel.

@@ -86,16 +86,17 @@ impl<O: Observer> Run<'_, O> {
             if at.alone && at.stack_ended {
                 return Ok((ended, true));
             }
-            if at.give_up_at.is_some_and(|time| time <= Instant::now()) {
+            if !at.alone && at.give_up_at.is_some_and(|time| time <= Instant::now()) {
                 self.observer.left_behind();
-                return Ok((ended, at.alone));
+                return Ok((ended, false));
             }
         }
     }
 
     fn wait(&self, at: &mut Progress) -> Result<()> {
         let program = self.child.fd();
-        let next = [at.deliver_until.filter(|_| !at.stopped), at.mention_at, at.give_up_at];
+        let deliver_until = at.deliver_until.filter(|_| at.alone && !at.stopped);
+        let next = [deliver_until, at.mention_at, at.give_up_at.filter(|_| !at.alone)];
         let left = next.into_iter().flatten().min();
         let left = left.map(|next| timespec(next.saturating_duration_since(Instant::now())));
         let mut waits = vec![PollFd::new(self.signals.fd(), PollFlags::IN)];

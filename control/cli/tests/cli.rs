@@ -184,6 +184,70 @@ fn counters_and_capture() {
 }
 
 #[test]
+fn a_capture_can_go_to_standard_output_and_is_its_owners_in_a_file() {
+    let script = "import socket\ntry: socket.create_connection(('10.0.2.2', 9))\n\
+                  except ConnectionRefusedError: print('refused')";
+    let ran = output(&["run", "--pcap", "-", "python3", "-c", script]);
+    assert_eq!(ran.stdout.get(..4), Some(&[0x0a, 0x0d, 0x0d, 0x0a][..]), "{}", stderr(&ran));
+    assert_eq!(stderr(&ran), "refused\n", "what PROGRAM prints");
+    let file = std::env::temp_dir().join(format!("towpath-mode-{}.pcapng", std::process::id()));
+    let options = ["--pcap-snaplen", "64", "--pcap-size", "600"];
+    let loud = "import socket\nwith socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n  \
+                for n in range(50): s.sendto(b'x' * 500, ('10.0.2.2', 9))";
+    let path = file.to_string_lossy().into_owned();
+    let words = [&["run"], &options[..], &["--pcap", &path, "python3", "-c", loud]].concat();
+    let ran = output(&words);
+    let metadata = std::fs::metadata(&file).expect("a capture");
+    std::fs::remove_file(&file).expect("it exists");
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    assert!(metadata.len() <= 600 && metadata.len() > 300, "{}", metadata.len());
+    assert_eq!(stderr(&ran).matches("has reached 600 bytes").count(), 1, "{}", stderr(&ran));
+    refused(&["run", "--pcap-size", "1x", "--pcap", &path, "true"], 2, &["1x", "100M"]);
+}
+
+/// As root in a network namespace of its own with tcpdump; elsewhere it says that it was skipped.
+#[test]
+fn tcpdump_reads_captures() {
+    if Command::new("tcpdump").arg("--version").output().is_err() {
+        eprintln!("skipped: needs tcpdump");
+        return;
+    }
+    let file = std::env::temp_dir().join(format!("towpath-tcpdump-{}.pcapng", std::process::id()));
+    let path = file.to_string_lossy();
+    // One on the link, and one that is dropped on the loopback.
+    let script = "import socket\nfor ip in '10.0.2.2', '127.0.0.1':\n  \
+                  try: socket.create_connection((ip, 9))\n  except ConnectionRefusedError: pass";
+    let ran = output(&["run", "--pcap", &path, "python3", "-c", script]);
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+    let read = Command::new("tcpdump").args(["-nr", &path]).output().expect("tcpdump");
+    std::fs::remove_file(&file).expect("it exists");
+    let text = String::from_utf8_lossy(&read.stdout).into_owned();
+    assert!(read.status.success(), "{}", stderr(&read));
+    assert!(text.contains("> 10.0.2.2.9: Flags [S]"), "{text}");
+    assert!(text.contains("> 127.0.0.1.9: Flags [S]"), "{text}");
+}
+
+/// A FIFO that nobody reads any more takes so much and then nothing: the run goes on, and ends.
+#[test]
+fn a_capture_that_nobody_reads_stalls_nothing() {
+    let script = r#"
+        t=$(mktemp -d); trap 'rm -r "$t"' EXIT; mkfifo "$t/fifo"
+        exec 9<>"$t/fifo"
+        "$0" run --pcap "$t/fifo" -- python3 -c '
+import socket
+server = socket.create_server(("127.0.0.1", 80))
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    for n in range(200): s.sendto(b"x" * 1400, ("10.0.2.2", 9))
+client = socket.create_connection(("127.0.0.1", 80))
+print("alive", flush=True)' & run=$!
+        sleep 2; kill -TERM $run; wait $run; echo $?"#;
+    let mut command = Command::new("bash");
+    let ran = command.args(["-c", script, env!("CARGO_BIN_EXE_towpath")]).output().expect("bash");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "alive\n0\n", "{}", stderr(&ran));
+    assert!(stderr(&ran).contains("its end was not waited for"), "{}", stderr(&ran));
+}
+
+#[test]
 fn dropped_packets_are_in_the_capture_with_their_reason() {
     let file = std::env::temp_dir().join(format!("towpath-drops-{}.pcapng", std::process::id()));
     let script = "import socket\ntry: socket.create_connection(('127.0.0.1', 9))\n\
