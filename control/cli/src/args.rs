@@ -14,11 +14,7 @@ use towpath_wire::Prefix;
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
 #[command(name = "towpath", version, about, long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
-#[command(
-    subcommand_required = true,
-    arg_required_else_help = true,
-    disable_help_subcommand = true
-)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -334,11 +330,12 @@ towpath is killed, everything that it started ends within a second.";
 
 const RUN_AFTER: &str = "\
 Exit status:
-  PROGRAM's own; when a signal killed it, towpath dies by the same signal.
-  2    an option or argument is wrong, or a port of -p is taken
-  125  towpath itself failed: the device, the file of --pcap, or a program
-       that cannot be preloaded (statically linked, set-user-ID, written in
-       Go, or built for another C library)
+  PROGRAM's own; when a signal killed it, towpath dies by the same signal
+  (a shell shows 128 and the signal's number).
+  125  towpath itself failed: an option or argument, a port of -p that is
+       taken, the device, the file of --pcap, or a program that cannot be
+       preloaded (statically linked, set-user-ID, written in Go, or built for
+       another C library)
   126  PROGRAM was found but cannot be executed
   127  PROGRAM was not found
 

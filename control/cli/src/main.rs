@@ -37,7 +37,7 @@ fn main() -> std::process::ExitCode {
     if guardian::is_this() {
         return guardian::main();
     }
-    let result = match Cli::parse().command {
+    let result = match parse().command {
         Command::Run(args) => unprivileged().and_then(|()| run::run(&args)),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
         Command::Completions { shell } => {
@@ -51,6 +51,26 @@ fn main() -> std::process::ExitCode {
         error::exit_code(&error)
     });
     code.into()
+}
+
+/// The command line; where it is wrong, that is said and this is the end.
+fn parse() -> Cli {
+    use clap::error::ErrorKind;
+    Cli::try_parse().unwrap_or_else(|error| {
+        let word = std::env::args_os().nth(1).unwrap_or_default();
+        let of_run = word == "run" && error.use_stderr();
+        let code = if of_run { error::ExitCode::Failed as i32 } else { error.exit_code() };
+        if error.kind() == ErrorKind::InvalidSubcommand && program::exists(&word) {
+            let word = word.to_string_lossy();
+            messages::error(&format!(
+                "'{word}' is not one of towpath's commands; to run the program: towpath run -- {word}"
+            ));
+        } else {
+            // A closed standard error leaves nobody to tell.
+            let _ = error.print();
+        }
+        std::process::exit(code)
+    })
 }
 
 /// `Err` when this program was given rights that its user does not have. PROGRAM and the environment

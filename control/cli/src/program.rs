@@ -21,6 +21,11 @@ pub fn preflight(program: &OsStr) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Whether a shell would find a program of that name.
+pub fn exists(program: &OsStr) -> bool {
+    find(program, std::env::var_os("PATH")).is_ok()
+}
+
 /// Scripts whose interpreter is a script: Linux follows four (BINPRM limit in fs/exec.c).
 const SCRIPT_DEPTH_MAX: u32 = 4;
 

@@ -122,7 +122,7 @@ impl Plan {
     fn tap(&self, name: Option<String>) -> Result<Uplink> {
         let tap = Tap::open(&towpath_tap::Options { name }).map_err(|error| match error {
             towpath_tap::OpenError::BadName { .. } => {
-                Failure::error(ExitCode::Usage, format!("--tap: {error}"))
+                Failure::error(ExitCode::Failed, format!("--tap: {error}"))
             }
             error => error.into(),
         })?;
@@ -236,7 +236,7 @@ fn port_taken(error: &ForwardError, publish: &[Publish]) -> anyhow::Error {
         ErrorKind::AddrNotAvailable => ": HOSTADDR is no address of this host",
         _ => "",
     };
-    Failure::error(ExitCode::Usage, format!("{which}{error}: {}{advice}", error.source))
+    Failure::error(ExitCode::Failed, format!("{which}{error}: {}{advice}", error.source))
 }
 
 /// `http://127.0.0.1:8080 -> 10.0.2.15:80`, with a scheme where the program's port has one.

@@ -50,12 +50,13 @@ fn send(child: &Child, signal: Signal) {
 #[test]
 fn mistakes_on_the_command_line() {
     refused(&["rum"], 2, &["rum", "'run'"]);
-    refused(&["run", "--pubish", "1:2", "true"], 2, &["--pubish", "--publish"]);
-    refused(&["run", "-p", "80x:80", "true"], 2, &["80x", "1 to 65535"]);
-    refused(&["run", "--address", "10.0.2.15/33", "true"], 2, &["10.0.2.15/33", "1 to 32"]);
-    refused(&["run", "--stats=xml", "true"], 2, &["xml", "text", "json"]);
-    refused(&["run"], 2, &["PROGRAM"]);
-    refused(&["run", "--tap=a/b", "true"], 2, &["a/b", "interface name"]);
+    refused(&["true"], 2, &["'true' is not one", "towpath run -- true"]);
+    refused(&["run", "--pubish", "1:2", "true"], 125, &["--pubish", "--publish"]);
+    refused(&["run", "-p", "80x:80", "true"], 125, &["80x", "1 to 65535"]);
+    refused(&["run", "--address", "10.0.2.15/33", "true"], 125, &["10.0.2.15/33", "1 to 32"]);
+    refused(&["run", "--stats=xml", "true"], 125, &["xml", "text", "json"]);
+    refused(&["run"], 125, &["PROGRAM"]);
+    refused(&["run", "--tap=a/b", "true"], 125, &["a/b", "interface name"]);
     refused(&["completions", "tcsh"], 2, &["tcsh", "bash"]);
     refused(&["ss", "4194304"], 2, &["4194304"]);
 }
@@ -75,12 +76,12 @@ fn a_port_that_is_taken() {
     let port = taken.local_addr().expect("bound").port();
     refused(
         &["run", "-p", &format!("{port}:80"), "true"],
-        2,
+        125,
         &["-p", &port.to_string(), "another HOSTPORT"],
     );
     refused(
         &["run", "-p", "192.0.2.1:8080:80", "true"],
-        2,
+        125,
         &["192.0.2.1", "no address of this host"],
     );
 }
@@ -202,7 +203,7 @@ fn a_capture_can_go_to_standard_output_and_is_its_owners_in_a_file() {
     assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
     assert!(metadata.len() <= 600 && metadata.len() > 300, "{}", metadata.len());
     assert_eq!(stderr(&ran).matches("has reached 600 bytes").count(), 1, "{}", stderr(&ran));
-    refused(&["run", "--pcap-size", "1x", "--pcap", &path, "true"], 2, &["1x", "100M"]);
+    refused(&["run", "--pcap-size", "1x", "--pcap", &path, "true"], 125, &["1x", "100M"]);
 }
 
 /// As root in a network namespace of its own with tcpdump; elsewhere it says that it was skipped.
@@ -312,6 +313,8 @@ fn help_names_exit_codes_and_examples() {
     {
         assert!(text.contains(word), "{word}");
     }
+    let again = String::from_utf8(output(&["help", "run"]).stdout).expect("text");
+    assert_eq!(again, text, "towpath help run");
     assert!(
         String::from_utf8(output(&["--version"]).stdout).expect("text").starts_with("towpath ")
     );
