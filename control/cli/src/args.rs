@@ -13,7 +13,7 @@ use towpath_wire::Prefix;
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
-#[command(name = "towpath", version, about, long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
+#[command(name = "towpath", version = env!("TOWPATH_VERSION"), about, long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]

@@ -320,6 +320,20 @@ fn help_names_exit_codes_and_examples() {
     );
 }
 
+#[test]
+fn the_version_names_the_commit_that_was_built() {
+    let git = Command::new("git").args(["rev-parse", "--short=10", "HEAD"]).output();
+    let text = String::from_utf8(output(&["--version"]).stdout).expect("text");
+    let version = format!("towpath {}", env!("CARGO_PKG_VERSION"));
+    match git {
+        Ok(git) if git.status.success() => {
+            let commit = String::from_utf8_lossy(&git.stdout).trim().to_owned();
+            assert_eq!(text, format!("{version} ({commit})\n"));
+        }
+        _ => assert_eq!(text, format!("{version}\n"), "a source archive"),
+    }
+}
+
 /// As root in a network namespace of its own; elsewhere it says that it was skipped.
 #[test]
 fn a_tap_device_for_the_time_of_the_run() {
