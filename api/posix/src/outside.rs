@@ -4,12 +4,13 @@
 //! executed and not read, a path that changes meanwhile) is executed as ever.
 
 use std::ffi::{CStr, OsStr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use towpath_client::{Client, Error};
+use towpath_shm::Fd;
 use towpath_shm::control::{DATA_MAX, Request, call};
 use towpath_shm::image::{self, Content, Outside};
 
@@ -41,7 +42,7 @@ const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 pub fn tell(program: Program<'_>) -> Result<()> {
     let Ok(client) = process::client() else { return Ok(()) };
     let Some((path, file)) = find(program) else { return Ok(()) };
-    match reason(&file, SCRIPT_DEPTH_MAX) {
+    match reason(&*file, SCRIPT_DEPTH_MAX) {
         Some(why) => tell_engine(client, &path, why),
         None => Ok(()),
     }
@@ -62,7 +63,7 @@ fn tell_engine(client: &Client, path: &Path, why: Outside) -> Result<()> {
 }
 
 /// The file, opened to look at, and its path.
-fn find(program: Program<'_>) -> Option<(PathBuf, OwnedFd)> {
+fn find(program: Program<'_>) -> Option<(PathBuf, Fd)> {
     let path = |name: &CStr| PathBuf::from(OsStr::from_bytes(name.to_bytes()));
     match program {
         Program::Name(name) if !name.to_bytes().contains(&b'/') => {
@@ -80,17 +81,17 @@ fn find(program: Program<'_>) -> Option<(PathBuf, OwnedFd)> {
             // By its link: the descriptor itself may be one that cannot be read (O_PATH).
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let link = format!("/proc/self/fd/{fd}");
-            let file = rustix::fs::open(&*link, flags, Mode::empty()).ok()?;
+            let file = rustix::fs::open(&*link, flags, Mode::empty()).map(Fd::from).ok()?;
             Some((link.into(), file))
         }
         Program::At(folder, name) => {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let file = if folder == libc::AT_FDCWD {
-                rustix::fs::openat(CWD, name, flags, Mode::empty())
+                rustix::fs::openat(CWD, name, flags, Mode::empty()).map(Fd::from)
             } else {
                 // SAFETY: the program names it; if it is not open the call says so.
                 let folder = unsafe { BorrowedFd::borrow_raw(folder) };
-                rustix::fs::openat(folder, name, flags, Mode::empty())
+                rustix::fs::openat(folder, name, flags, Mode::empty()).map(Fd::from)
             };
             Some((path(name), file.ok()?))
         }
@@ -124,7 +125,7 @@ fn reason(file: &impl AsFd, depth: u32) -> Option<Outside> {
         Content::Script(line) if depth > 0 => {
             let interpreter = image::interpreter(&line)?;
             let interpreter = image::open(Path::new(OsStr::from_bytes(interpreter))).ok()?;
-            reason(&interpreter, depth - 1)
+            reason(&*interpreter, depth - 1)
         }
         Content::Script(_) | Content::Other => None,
     }

@@ -86,7 +86,7 @@ fn check(path: &Path, program: &OsStr, depth: u32) -> Result<()> {
         // Executable but not readable: nobody can tell what is in it.
         return Ok(());
     };
-    let elf = match image::content(&file) {
+    let elf = match image::content(&*file) {
         Content::Program(elf) => elf,
         Content::Script(line) => {
             if depth == 0 {
@@ -105,7 +105,7 @@ fn check(path: &Path, program: &OsStr, depth: u32) -> Result<()> {
         }
     };
     let own = image::own();
-    let outside = elf.outside(own.as_ref()).or_else(|| image::raises(&file));
+    let outside = elf.outside(own.as_ref()).or_else(|| image::raises(&*file));
     let Some(outside) = outside else { return Ok(()) };
     let subject = if path.file_name() == Path::new(program).file_name() {
         name.into_owned()

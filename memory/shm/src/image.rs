@@ -5,11 +5,13 @@
 //! sockets are the kernel's. So a file is looked at before it is executed, by towpath (PROGRAM) and by the
 //! library (what PROGRAM executes). Nothing here goes through libc, in whose place the library is.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+
+use crate::Fd;
 
 /// Why a program's sockets would be the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,9 +88,10 @@ pub struct Elf {
 ///
 /// # Errors
 /// EACCES of a file that may be executed and not read: of that nobody can tell.
-pub fn open(path: &Path) -> Result<OwnedFd, Errno> {
+pub fn open(path: &Path) -> Result<Fd, Errno> {
     // A FIFO would wait for a writer.
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::open(path, flags, Mode::empty()).map(Fd::from)
 }
 
 /// Looks at a file.
@@ -118,7 +121,7 @@ pub fn interpreter(line: &[u8]) -> Option<&[u8]> {
 
 /// What this process is.
 pub fn own() -> Option<Elf> {
-    match content(&open(Path::new("/proc/self/exe")).ok()?) {
+    match content(&*open(Path::new("/proc/self/exe")).ok()?) {
         Content::Program(elf) => Some(elf),
         _ => None,
     }
@@ -323,11 +326,11 @@ mod tests {
         for len in (0..200).chain([1000, 4096]) {
             std::fs::File::create(&path).unwrap().write_all(&own_bytes[..len]).unwrap();
             let file = open(&path).unwrap();
-            content(&file);
+            content(&*file);
             // Every field of the headers at its largest.
             let mut wild = own_bytes[..len].to_vec();
             wild.iter_mut().skip(16).for_each(|b| *b = 0xff);
-            assert_eq!(Elf::parse(&wild, &file), None);
+            assert_eq!(Elf::parse(&wild, &*file), None);
         }
         std::fs::remove_file(&path).unwrap();
         assert!(own().is_some());
