@@ -4,15 +4,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use towpath_ring::EngineRecv;
 use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, call};
+use towpath_shm::image::Outside;
 use towpath_shm::layout::{AcceptRecord, Command, Kind, Plain, RawAddr, VERSION, event, flags};
 use towpath_shm::token;
 use towpath_stack::{Family, SocketKind};
 use towpath_tcp::Instant;
 
 use crate::channels::ChannelId;
-use crate::engine::Engine;
+use crate::engine::{Engine, Outsider};
 use crate::errno::{
-    EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, EINVAL, EISCONN, ENOBUFS, EOPNOTSUPP, EPROTO,
+    EACCES, EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, EINVAL, EISCONN, ENOBUFS, EOPNOTSUPP, EPROTO,
     EPROTONOSUPPORT, Errno,
 };
 use crate::host::fits;
@@ -123,6 +124,7 @@ impl Engine {
                 return plain(Reply::default());
             }
             call::SOCKETS => return plain(self.list_sockets(request.a)),
+            call::OUTSIDE => return plain(self.outside(id, request)?),
             _ => {}
         }
         let slot = self.named(id, request)?;
@@ -187,6 +189,16 @@ impl Engine {
             Passed::Blank,
         ];
         Ok((reply, passed))
+    }
+
+    /// A process says that it executes a program whose sockets will be the kernel's.
+    fn outside(&mut self, id: ChannelId, request: &Request) -> Result<Reply, Errno> {
+        let why = Outside::from_number(request.a).ok_or(Errno(EINVAL))?;
+        let pid = self.host.channels.get(id).map_or(0, |attached| attached.pid);
+        self.host.counters.outsiders += 1;
+        let outsider = Outsider { pid, path: request.payload(), why };
+        let allowed = self.gatekeeper.as_mut().is_none_or(|may_pass| may_pass(outsider));
+        if allowed { Ok(Reply::default()) } else { Err(Errno(EACCES)) }
     }
 
     fn region(&self) -> Answer {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use towpath_pool::{Pool, Port};
 use towpath_ring::{EngineStatus, Region, Windows};
+use towpath_shm::image::Outside;
 use towpath_shm::layout::{CHANNELS_MAX, SLOTS_MAX};
 use towpath_shm::token;
 use towpath_stack::Stack;
@@ -85,6 +86,7 @@ pub struct Engine {
     /// When those are looked at that were not in the last turn.
     pub(crate) lingering_at: Option<Instant>,
     pub(crate) drop_trace: Option<DropTrace>,
+    pub(crate) gatekeeper: Option<Gatekeeper>,
 }
 
 /// How far the sending is of what the last program left behind.
@@ -125,6 +127,19 @@ pub struct DroppedPacket<'a> {
     pub reason: &'static str,
     /// From the link header on, or from the first header that it had.
     pub bytes: &'a [u8],
+}
+
+pub(crate) type Gatekeeper = Box<dyn FnMut(Outsider<'_>) -> bool>;
+
+/// A program that a process is about to execute, whose sockets will be the kernel's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outsider<'a> {
+    /// The process, as it says.
+    pub pid: u32,
+    /// The program's file, as the process says: any bytes.
+    pub path: &'a [u8],
+    /// Why.
+    pub why: Outside,
 }
 
 /// Why an engine cannot be made.
@@ -248,6 +263,7 @@ impl Engine {
             lingering: VecDeque::new(),
             lingering_at: None,
             drop_trace: None,
+            gatekeeper: None,
         })
     }
 
@@ -262,6 +278,12 @@ impl Engine {
     pub fn trace_drops(&mut self, trace: impl FnMut(DroppedPacket<'_>) + 'static) {
         self.stack.net.set_trace_drops(true);
         self.drop_trace = Some(Box::new(trace));
+    }
+
+    /// From now on `gatekeeper` hears of every program that leaves the stack, and says whether it may be
+    /// executed. It runs on the engine's thread, and must not wait.
+    pub fn on_outsider(&mut self, gatekeeper: impl FnMut(Outsider<'_>) -> bool + 'static) {
+        self.gatekeeper = Some(Box::new(gatekeeper));
     }
 
     /// The handle for other threads.

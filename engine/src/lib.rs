@@ -8,8 +8,9 @@
 //! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) →
 //! `rounds` (who is answered when) → `host` (what the stack tells) → `slots`, `channels` (who has what) →
 //! `lifecycle` and `ends` (how sockets and processes end) → `processes` (how they come from each other) → `tell` (events) → `starved`, `sweep`
-//! (memory that is waited for, and comes back).
+//! (memory that is waited for, and comes back). Apart from these stands [`caller`]: how a program is started.
 
+pub mod caller;
 mod channels;
 mod clock;
 mod closer;
@@ -44,7 +45,7 @@ mod tell;
 mod wire;
 
 pub use config::{Buffers, EngineConfig, RouteConfig};
-pub use engine::{DroppedPacket, Engine, EngineError};
+pub use engine::{DroppedPacket, Engine, EngineError, Outsider};
 pub use hand::Hand;
 pub use remote::{Gone, Remote};
 pub use report::{Counters, Left, Report, SocketEntry, TcpFigures};

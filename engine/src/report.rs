@@ -168,6 +168,8 @@ pub(crate) struct EngineCounters {
     pub datagrams_refused: u64,
     /// Spawned programs that did not attach: static or set-user-id ones.
     pub strangers: u64,
+    /// Programs that processes said they execute, whose sockets are the kernel's.
+    pub outsiders: u64,
     /// Connections that were taken off an accept queue and never claimed.
     pub unclaimed: u64,
     /// Times that a program had to wait for transmit memory.
@@ -220,6 +222,7 @@ impl EngineCounters {
             locks_disbelieved,
             datagrams_refused,
             strangers,
+            outsiders,
             unclaimed,
             starved,
             memory_tries,
@@ -247,6 +250,7 @@ impl EngineCounters {
             ("locks_disbelieved", locks_disbelieved),
             ("datagrams_refused", datagrams_refused),
             ("strangers", strangers),
+            ("outsiders", outsiders),
             ("unclaimed", unclaimed),
             ("starved", starved),
             ("memory_tries", memory_tries),

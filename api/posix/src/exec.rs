@@ -83,6 +83,27 @@ fn remember_preload() {
     }
 }
 
+/// PATH as the program has it now.
+pub(crate) fn search_path() -> Option<&'static CStr> {
+    // SAFETY: getenv, as execvp calls it: whoever changes the environment meanwhile breaks that, too.
+    let value = unsafe { libc::getenv(c"PATH".as_ptr()) };
+    // SAFETY: a string of the environment, as long as it does not change.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+}
+
+/// Whether the loader of another program finds our library, which is the first that it is told of.
+pub(crate) fn library_is_there() -> bool {
+    let ours = OUR_PRELOAD.load(Ordering::Relaxed);
+    if ours.is_null() {
+        return true;
+    }
+    // SAFETY: leaked by `remember_preload`.
+    let ours = unsafe { CStr::from_ptr(ours) }.to_bytes();
+    let first = ours.split(|byte| matches!(byte, b':' | b' ')).find(|path| !path.is_empty());
+    let readable = |path| rustix::fs::access(path, rustix::fs::Access::READ_OK).is_ok();
+    first.is_none_or(readable)
+}
+
 /// Whether an entry is `name=...`.
 ///
 /// # Safety

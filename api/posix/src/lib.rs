@@ -29,6 +29,7 @@ pub mod interface;
 pub mod ioctl;
 pub mod message;
 pub mod option;
+pub mod outside;
 pub mod poll;
 pub mod process;
 mod report;

@@ -39,6 +39,22 @@ pub fn is_active() -> bool {
     ACTIVE.load(Ordering::Relaxed)
 }
 
+/// Lets a call wait before it tells that the engine has gone, if it has.
+///
+/// A server that logs an error of accept(2) and calls it again would otherwise fill a disk: nothing that it
+/// does can help, and nothing makes it wait. Nobody waits for a network that is not there.
+pub fn rest_when_engine_is_gone() {
+    let gone = is_active() && client().is_ok_and(|client| !client.check_alive());
+    if gone {
+        let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: REST_NS };
+        // A signal may end it early.
+        let _ = rustix::thread::nanosleep(&pause);
+    }
+}
+
+/// Ten errors per second and thread: some 100 MB of messages in a day.
+const REST_NS: i64 = 100_000_000;
+
 /// Attaches as the environment says; without TOWPATH_CONTROL, or in a set-user-id program, nothing.
 pub fn attach_from_environment() {
     // SAFETY: getauxval only looks.

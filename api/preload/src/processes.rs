@@ -1,8 +1,10 @@
 //! Making processes.
 
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+use towpath_posix::outside::{self, Program};
 use towpath_posix::{exec, fork, process};
 
 use crate::{answer, real};
@@ -161,10 +163,37 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     }
 }
 
+/// Tells of a program that leaves the stack; an error when it may not.
+unsafe fn told<'a>(
+    name: *const c_char,
+    program: impl FnOnce(&'a CStr) -> Program<'a>,
+) -> towpath_posix::Result<()> {
+    if name.is_null() {
+        return Ok(());
+    }
+    // SAFETY: a C string, as whoever executes it must give.
+    outside::tell(program(unsafe { CStr::from_ptr(name) }))
+}
+
+/// The same, as the answer of exec.
+unsafe fn refused<'a>(
+    name: *const c_char,
+    program: impl FnOnce(&'a CStr) -> Program<'a>,
+) -> Option<c_int> {
+    // SAFETY: as above.
+    let told = unsafe { told(name, program) };
+    told.is_err().then(|| answer::zero(told))
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: see `fork`.
-    unsafe { exec::exec(envp, |envp| real::execve(path, argv, envp)) }
+    unsafe {
+        if let Some(refused) = refused(path, Program::Path) {
+            return refused;
+        }
+        exec::exec(envp, |envp| real::execve(path, argv, envp))
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -176,7 +205,12 @@ pub unsafe extern "C" fn execv(path: *const c_char, argv: Strings) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: see `fork`.
-    unsafe { exec::exec(envp, |envp| real::execvpe(file, argv, envp)) }
+    unsafe {
+        if let Some(refused) = refused(file, Program::Name) {
+            return refused;
+        }
+        exec::exec(envp, |envp| real::execvpe(file, argv, envp))
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -187,6 +221,9 @@ pub unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
+    if let Err(errno) = outside::tell(Program::File(fd)) {
+        return answer::zero(Err(errno));
+    }
     // SAFETY: see `fork`.
     unsafe { exec::exec(envp, |envp| real::fexecve(fd, argv, envp)) }
 }
@@ -200,7 +237,12 @@ pub unsafe extern "C" fn execveat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: see `fork`.
-    unsafe { exec::exec(envp, |envp| real::execveat(dir, path, argv, envp, flags)) }
+    unsafe {
+        if let Some(refused) = refused(path, |path| Program::At(dir, path)) {
+            return refused;
+        }
+        exec::exec(envp, |envp| real::execveat(dir, path, argv, envp, flags))
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -214,6 +256,9 @@ pub unsafe extern "C" fn posix_spawn(
 ) -> c_int {
     // SAFETY: see `fork`.
     unsafe {
+        if let Err(errno) = told(path, Program::Path) {
+            return errno.0;
+        }
         exec::spawn(envp, |envp| real::posix_spawn(pid, path, actions, attributes, argv, envp))
             .unwrap_or_else(|errno| errno.0)
     }
@@ -230,6 +275,9 @@ pub unsafe extern "C" fn posix_spawnp(
 ) -> c_int {
     // SAFETY: see `fork`.
     unsafe {
+        if let Err(errno) = told(file, Program::Name) {
+            return errno.0;
+        }
         exec::spawn(envp, |envp| real::posix_spawnp(pid, file, actions, attributes, argv, envp))
             .unwrap_or_else(|errno| errno.0)
     }

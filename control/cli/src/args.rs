@@ -5,18 +5,16 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_wire::Prefix;
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
-#[command(name = "towpath", version, about, long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
-#[command(
-    subcommand_required = true,
-    arg_required_else_help = true,
-    disable_help_subcommand = true
-)]
+#[command(name = "towpath", version = env!("TOWPATH_VERSION"), about, long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -51,8 +49,8 @@ pub struct RunArgs {
     /// Use a TAP device instead of the rootless gateway
     ///
     /// Makes the device NAME (towpath0 or the next free name unless given), or takes over one
-    /// that was made for this user: sudo ip tuntap add dev NAME mode tap user $USER. The device
-    /// vanishes with the run.
+    /// that was made for this user: sudo ip tuntap add dev NAME mode tap user $USER. A device that
+    /// towpath made vanishes with the run, with its addresses and routes, also when towpath is killed.
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub tap: Option<String>,
 
@@ -75,12 +73,43 @@ pub struct RunArgs {
     ///
     /// Wireshark and tcpdump read it, also while it grows. A packet that the stack dropped follows
     /// once more with the reason as its comment; of the loopback only dropped packets are recorded.
+    /// Where packets come faster than they can be written, some are not recorded: the run does not wait.
+    /// "-" is standard output (towpath run --pcap - ... | tcpdump -r -); what PROGRAM writes
+    /// there then goes to standard error.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub pcap: Option<PathBuf>,
+
+    /// Most bytes of each packet in the capture, 64 to 262144
+    ///
+    /// 128 hold the headers.
+    #[arg(long, value_name = "BYTES", requires = "pcap", default_value_t = SNAPLEN_DEFAULT)]
+    #[arg(value_parser = clap::value_parser!(u32).range(64..=i64::from(SNAPLEN_DEFAULT)))]
+    pub pcap_snaplen: u32,
+
+    /// Largest size of the capture, in bytes or with K, M or G behind; 0: no limit
+    ///
+    /// When it is reached, recording stops, and the run goes on.
+    #[arg(long, value_name = "SIZE", requires = "pcap", default_value = "1G", value_parser = parse_size)]
+    pub pcap_size: u64,
 
     /// Print the counters of the stack to standard error at the end
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub stats: Option<StatsFormat>,
+
+    /// Refuse programs whose sockets cannot be on the stack
+    ///
+    /// What PROGRAM executes may be statically linked, written in Go, set-user-ID, built for another C library, or
+    /// in a chroot: its sockets are then this host's. Such a program is named once on standard error; with
+    /// --strict its execution fails with EACCES ("Permission denied").
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Time for what PROGRAM leaves behind to end, in seconds, when the run is asked to end
+    ///
+    /// Once PROGRAM has ended after SIGTERM, SIGINT, SIGQUIT or SIGHUP, everything that it started gets SIGTERM,
+    /// and SIGKILL after this time. 0: SIGKILL at once.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
+    pub stop_timeout: Duration,
 
     /// Print nothing but errors
     #[arg(short, long)]
@@ -214,6 +243,30 @@ fn parse_port(text: &str) -> Result<u16, String> {
     }
 }
 
+/// A day is longer than anybody waits, and its milliseconds fit 32 bits.
+const STOP_TIMEOUT_MAX: u64 = 86_400;
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= STOP_TIMEOUT_MAX);
+    let wrong = || format!("{text:?} is not a number of seconds from 0 to {STOP_TIMEOUT_MAX}");
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let unit = |unit: char| match unit.to_ascii_uppercase() {
+        'K' => Some(1 << 10),
+        'M' => Some(1 << 20),
+        'G' => Some(1u64 << 30),
+        _ => None,
+    };
+    let (number, unit) = match text.chars().next_back().and_then(unit) {
+        Some(unit) => (&text[..text.len() - 1], unit),
+        None => (text, 1),
+    };
+    let size = number.parse().ok().and_then(|number: u64| number.checked_mul(unit));
+    size.ok_or_else(|| format!("{text:?} is not a size: expected bytes, as 5000000, or 100M"))
+}
+
 fn parse_cidr(text: &str) -> Result<Prefix, String> {
     let Some((ip, len)) = text.split_once('/') else {
         return Err("expected ADDRESS/LENGTH, for example 10.0.0.2/24".into());
@@ -271,16 +324,18 @@ program reaches what this user can reach, and -p lets others reach the program. 
 reaches this host's loopback, unless --no-host-loopback is given.
 
 Signals that towpath receives are passed on to PROGRAM. The run ends when PROGRAM and everything \
-else that uses the stack have ended, and what they wrote is delivered; once PROGRAM has ended, Ctrl-C \
-ends it at once.";
+that it started have ended, and what they wrote is delivered. A run that was asked to end (SIGTERM, SIGINT, \
+SIGQUIT, SIGHUP) ends with PROGRAM: what is left then gets SIGTERM, and SIGKILL after --stop-timeout. When \
+towpath is killed, everything that it started ends within a second.";
 
 const RUN_AFTER: &str = "\
 Exit status:
-  PROGRAM's own; when a signal killed it, towpath dies by the same signal.
-  2    an option or argument is wrong, or a port of -p is taken
-  125  towpath itself failed: the device, the file of --pcap, or a program
-       that cannot be preloaded (statically linked, set-user-ID, written in
-       Go, or built for another C library)
+  PROGRAM's own; when a signal killed it, towpath dies by the same signal
+  (a shell shows 128 and the signal's number).
+  125  towpath itself failed: an option or argument, a port of -p that is
+       taken, the device, the file of --pcap, or a program that cannot be
+       preloaded (statically linked, set-user-ID, written in Go, or built for
+       another C library)
   126  PROGRAM was found but cannot be executed
   127  PROGRAM was not found
 
@@ -301,7 +356,9 @@ Examples:
   sudo towpath run --tap -- iperf3 -s
       An address of its own, 10.77.0.2, on a device; try iperf3 -c 10.77.0.2
   towpath run --pcap out.pcapng --stats -- curl http://example.org/
-      Look at the packets in Wireshark, and at the counters";
+      Look at the packets in Wireshark, and at the counters
+  towpath run --pcap - -- curl -s http://example.org/ | tcpdump -nr -
+      Look at the packets as they come";
 
 const SS_ABOUT: &str = "\
 Show the sockets of running stacks, in the columns of ss(8).
@@ -384,6 +441,22 @@ mod tests {
         for (text, wanted) in bad {
             let error = parse_cidr(text).expect_err(text);
             assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_times() {
+        let good = [("0", 0), ("5000", 5000), ("1K", 1024), ("2m", 2 << 20), ("3G", 3 << 30)];
+        for (text, size) in good {
+            assert_eq!(parse_size(text), Ok(size), "{text}");
+        }
+        for bad in ["", "G", "-1", "1T", "17179869184G", "1 M", "1\u{e9}"] {
+            assert!(parse_size(bad).expect_err(bad).contains("is not a size"), "{bad}");
+        }
+        assert_eq!(parse_seconds("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_seconds("10"), Ok(Duration::from_secs(10)));
+        for bad in ["", "-1", "1.5", "86401", "10s"] {
+            assert!(parse_seconds(bad).expect_err(bad).contains("0 to 86400"), "{bad}");
         }
     }
 

@@ -31,6 +31,7 @@ pub struct Plan {
     pub congestion: Congestion,
     pub capture: Option<CaptureFile>,
     pub messages: Messages,
+    pub strict: bool,
     pub port_counters: Arc<Mutex<PortCounters>>,
 }
 
@@ -64,6 +65,7 @@ impl Plan {
             congestion: args.congestion,
             capture,
             messages,
+            strict: args.strict,
             port_counters: Arc::default(),
         })
     }
@@ -120,7 +122,7 @@ impl Plan {
     fn tap(&self, name: Option<String>) -> Result<Uplink> {
         let tap = Tap::open(&towpath_tap::Options { name }).map_err(|error| match error {
             towpath_tap::OpenError::BadName { .. } => {
-                Failure::error(ExitCode::Usage, format!("--tap: {error}"))
+                Failure::error(ExitCode::Failed, format!("--tap: {error}"))
             }
             error => error.into(),
         })?;
@@ -234,7 +236,7 @@ fn port_taken(error: &ForwardError, publish: &[Publish]) -> anyhow::Error {
         ErrorKind::AddrNotAvailable => ": HOSTADDR is no address of this host",
         _ => "",
     };
-    Failure::error(ExitCode::Usage, format!("{which}{error}: {}{advice}", error.source))
+    Failure::error(ExitCode::Failed, format!("{which}{error}: {}{advice}", error.source))
 }
 
 /// `http://127.0.0.1:8080 -> 10.0.2.15:80`, with a scheme where the program's port has one.

@@ -106,6 +106,10 @@ pub mod call {
     /// The socket's descriptor is about to go to another program. Reply: descriptor: a [`crate::token`] with
     /// its name. The engine makes it, as a program may be in a chroot without /proc, or behind a filter.
     pub const TOKEN: u32 = 15;
+    /// A program is about to be executed whose sockets will be the kernel's: `a` = why, as
+    /// [`crate::image::Outside`] has it, `data` = the file's path. Refused with EACCES where such programs are not
+    /// allowed; otherwise an answer without content.
+    pub const OUTSIDE: u32 = 20;
 }
 }
 
