@@ -116,7 +116,7 @@ pub(crate) struct Way {
 /// A port of the host that leads to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forward {
-    /// Where the host listens. An unspecified address means both families; port 0 means any.
+    /// Where the host listens. An unspecified address means all of its family; port 0 means any.
     pub host: SocketAddr,
     /// Where the program listens.
     pub port: u16,

@@ -41,6 +41,8 @@ pub(crate) struct Flow {
     /// What became of the program's side.
     pub(crate) news: Option<News>,
     pub(crate) queued: bool,
+    /// A client of a published port began it.
+    pub(crate) by_client: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -119,6 +121,7 @@ impl Flow {
             progress: false,
             news: None,
             queued: false,
+            by_client: matches!(phase, Phase::ProgramConnecting { .. }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Forwarded ports: where the host listens for the program.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -41,8 +41,7 @@ struct Listener {
 }
 
 impl Listeners {
-    /// Listens on all of `forwards` or on none. Returns where, one address for each; for an
-    /// unspecified address the one of the family it was given in.
+    /// Listens on all of `forwards` or on none. Returns where, one address for each.
     pub(crate) fn add(
         &mut self,
         events: &Events,
@@ -51,10 +50,10 @@ impl Listeners {
         let mut bound = Vec::new();
         let mut sockets = Vec::new();
         for which in forwards {
-            let opened = open_all(which)
+            let (socket, addr) = open(which.host, which.protocol)
                 .map_err(|error| ForwardError { which: *which, source: io::Error::from(error) })?;
-            bound.extend(opened.first().map(|(_, addr)| *addr));
-            sockets.extend(opened.into_iter().map(|(socket, addr)| (socket, *which, addr)));
+            bound.push(addr);
+            sockets.push((socket, *which, addr));
         }
         let before = self.list.len();
         for (socket, which, host) in sockets {
@@ -126,7 +125,7 @@ impl Listener {
     fn accept(&mut self, cx: &mut Context<'_>, tcp: &mut TcpFlows) -> bool {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         for _ in 0..ACCEPTS_PER_TURN {
-            if tcp.is_full() {
+            if tcp.is_full_of_clients() {
                 cx.shared.counters.tcp_flows_full += 1;
                 return false;
             }
@@ -181,26 +180,8 @@ impl Listener {
     }
 }
 
-/// The socket of a forwarded port; for an unspecified address a second one of the other family, when
-/// the host has that family.
-fn open_all(which: &Forward) -> Result<Vec<(OwnedFd, SocketAddr)>, Errno> {
-    let (socket, addr) = open(which.host, which.protocol)?;
-    let mut all = vec![(socket, addr)];
-    if which.host.ip().is_unspecified() {
-        let other: IpAddr = if which.host.is_ipv4() {
-            Ipv6Addr::UNSPECIFIED.into()
-        } else {
-            Ipv4Addr::UNSPECIFIED.into()
-        };
-        match open(SocketAddr::new(other, addr.port()), which.protocol) {
-            Ok(second) => all.push(second),
-            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(all)
-}
-
+/// The socket of a forwarded port, of one family: who names an IPv4 address, 0.0.0.0 too, may rely on rules
+/// for IPv4 alone that keep others away.
 fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(OwnedFd, SocketAddr), Errno> {
     let kind = match protocol {
         ForwardProtocol::Tcp => SocketType::STREAM,

@@ -98,11 +98,13 @@ impl Gateway {
         // Bytes were gathered by the sender once already.
         stack_config.tcp.nodelay = true;
         stack_config.tcp.time_wait = TIME_WAIT;
+        let max = FlowsMax::new();
+        // Each has a flow, and those that will never connect must not take all.
+        stack_config.pending_max = stack_config.pending_max.min(max.tcp / 2).max(1);
         let now = Instant(now_ns);
         let mut stack = Stack::new(stack_config, config.seed, now);
         add_interface(&mut stack, &config, now);
         let link = Link::default();
-        let max = FlowsMax::new();
         let shared = Shared {
             config,
             events: Events::new()?,
@@ -151,9 +153,15 @@ impl Gateway {
         self.host.tcp.limit(max);
     }
 
+    /// Lowers the number of large FIFOs at once, which is otherwise
+    /// [`FIFOS_LARGE_MAX`](crate::limits::FIFOS_LARGE_MAX).
+    pub fn limit_fifos(&mut self, max: usize) {
+        self.host.shared.fifos.limit(max);
+    }
+
     /// What happened so far.
-    pub fn counters(&self) -> &Counters {
-        &self.host.shared.counters
+    pub fn counters(&self) -> Counters {
+        Counters { tcp_fifos_small: self.host.shared.fifos.small(), ..self.host.shared.counters }
     }
 
     /// TCP flows now.
@@ -313,6 +321,10 @@ impl Host for GatewayHost {
 
     fn syn(&mut self, pending: PendingId, local: SocketAddr, _: SocketAddr) {
         self.tcp.on_syn(pending, local);
+    }
+
+    fn syn_forgotten(&mut self, pending: PendingId) {
+        self.tcp.on_syn_forgotten(&mut self.shared, pending);
     }
 
     /// Nor datagram sockets.

@@ -18,7 +18,7 @@
 //!
 //! This is the table of flows and how they begin and end; `flow` is what goes on in one.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -34,7 +34,7 @@ use crate::events::{Interest, Readiness, Token};
 use crate::flow::{Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, reset};
 use crate::gateway::{Context, Shared};
 use crate::icmp::About;
-use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL};
+use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, TCP_FLOWS_LEFT_TO_PROGRAM};
 use crate::slab::{Key, Slab};
 use crate::sys::{self, IpOption};
 
@@ -45,6 +45,10 @@ const CLASS_MASK: u8 = 0xfc;
 #[derive(Debug)]
 pub(crate) struct TcpFlows {
     flows: Slab<Flow>,
+    /// Flows that clients of published ports began.
+    clients: usize,
+    /// Flows whose host is connecting, by what the program's SYN is called.
+    connecting: HashMap<PendingId, Key>,
     /// Flows with something to do, each once.
     due: VecDeque<Key>,
     syns: VecDeque<Syn>,
@@ -67,6 +71,8 @@ impl TcpFlows {
     pub(crate) fn new(max: usize) -> Self {
         Self {
             flows: Slab::new(),
+            clients: 0,
+            connecting: HashMap::new(),
             due: VecDeque::new(),
             syns: VecDeque::new(),
             max,
@@ -100,8 +106,13 @@ impl TcpFlows {
         self.flows.iter().map(of_flow).sum()
     }
 
-    pub(crate) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.flows.len() >= self.max
+    }
+
+    /// Whether no flow is left for a client of a published port.
+    pub(crate) fn is_full_of_clients(&self) -> bool {
+        self.is_full() || self.clients >= self.max - self.max / TCP_FLOWS_LEFT_TO_PROGRAM
     }
 
     /// Whether [`TcpFlows::serve`] has something to do.
@@ -112,6 +123,15 @@ impl TcpFlows {
     /// The program asks for a connection to `local`.
     pub(crate) fn on_syn(&mut self, pending: PendingId, local: SocketAddr) {
         self.syns.push_back(Syn { pending, local });
+    }
+
+    /// The inner stack gives up a SYN of the program that was not decided about.
+    pub(crate) fn on_syn_forgotten(&mut self, shared: &mut Shared, pending: PendingId) {
+        shared.counters.tcp_forgotten += 1;
+        // One that is not in the table yet is still among `syns`, and finds no SYN when its turn comes.
+        if let Some(key) = self.connecting.get(&pending).copied() {
+            self.remove(key);
+        }
     }
 
     /// The inner stack says something about a flow's side. A flow that goes closes its socket, and the
@@ -214,6 +234,7 @@ impl TcpFlows {
         // A flow begins with its first connection, whose id is not known before there is a key.
         let phase = Phase::ProgramConnecting { socket: SocketId(u64::MAX), second };
         let key = self.flows.insert(Flow::new(host, phase));
+        self.clients += 1;
         if self.watch(cx.shared, key).is_err() {
             self.drop_host(cx, key);
             return;
@@ -227,6 +248,10 @@ impl TcpFlows {
         if let Some(due) = flow.expires_ns {
             self.failing.remove(&(due, key));
         }
+        if let Phase::HostConnecting(pending) = flow.phase {
+            self.connecting.remove(&pending);
+        }
+        self.clients -= usize::from(flow.by_client);
         Some(flow)
     }
 
@@ -241,6 +266,10 @@ impl TcpFlows {
 
     /// Starts the host's connection that a SYN asks for.
     fn connect_host(&mut self, cx: &mut Context<'_>, syn: &Syn) {
+        if cx.stack.pending_headers(syn.pending).is_empty() {
+            // It was forgotten before its turn came.
+            return;
+        }
         let refusal = match cx.shared.config.host_addr(syn.local.ip()) {
             None => Refusal::Reset,
             Some(_) if self.is_full() => {
@@ -269,6 +298,7 @@ impl TcpFlows {
         let traced = ttl != PLAIN_TTL;
         let flow = Flow { class, traced, ..Flow::new(host, Phase::HostConnecting(syn.pending)) };
         let key = self.flows.insert(flow);
+        self.connecting.insert(syn.pending, key);
         self.watch(cx.shared, key).inspect_err(|_| {
             self.remove(key);
         })
@@ -338,6 +368,7 @@ impl TcpFlows {
         match cx.stack.accept_pending(cx.now, pending, key.short(), recv, send, cx.pool) {
             Some(socket) => {
                 flow.phase = Phase::Open(socket);
+                self.connecting.remove(&pending);
                 cx.shared.counters.tcp_connected += 1;
                 self.splice(cx, key, socket);
             }
@@ -486,7 +517,11 @@ fn report_why(cx: &mut Context<'_>, host: &OwnedFd, pending: PendingId) -> bool 
 /// tells the truth: nobody answered, or there was no descriptor and a repeated SYN may fare better.
 fn refusal_for(error: Errno) -> Refusal {
     match error {
-        Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT => Refusal::NetUnreachable,
+        // EADDRNOTAVAIL: a route, but no address of its family to come from; or no port, and a program on
+        // the kernel hears of that at once too.
+        Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => {
+            Refusal::NetUnreachable
+        }
         Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::INVAL => Refusal::HostUnreachable,
         Errno::ACCESS | Errno::PERM => Refusal::AdminProhibited,
         Errno::TIMEDOUT
@@ -495,8 +530,20 @@ fn refusal_for(error: Errno) -> Refusal {
         | Errno::NOBUFS
         | Errno::NOMEM
         | Errno::NOSPC
-        | Errno::ADDRNOTAVAIL
         | Errno::AGAIN => Refusal::Ignore,
         _ => Refusal::Reset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_host_cannot_do_is_said_at_once() {
+        let refusal = refusal_for(Errno::ADDRNOTAVAIL);
+        assert_eq!(refusal, Refusal::NetUnreachable);
+        assert_eq!(refusal_for(Errno::CONNREFUSED), Refusal::Reset);
+        assert_eq!(refusal_for(Errno::TIMEDOUT), Refusal::Ignore);
     }
 }

@@ -2,14 +2,17 @@
 
 mod world;
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
 use rustix::net::sockopt;
+use towpath_gateway::{Gateway, GatewayConfig};
+use towpath_pool::{Batch, Checksum, Pool, Port};
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
 use towpath_stack::{BindOptions, DatagramOut, Family, SocketError, SocketKind, SocketOption};
+use towpath_wire::{IpProtocol, icmpv6, ipv6};
 use world::{Sock, World, gateway_v4, gateway_v6, pattern};
 
 fn echo_server(addr: &str, times: usize) -> (u16, thread::JoinHandle<()>) {
@@ -244,6 +247,50 @@ fn ttl_and_class_of_answers_arrive() {
         let meta = world.program.metas.last().unwrap();
         assert_eq!((meta.ttl, meta.tos), marks);
     }
+}
+
+#[test]
+fn a_ping_that_cannot_be_sent_is_answered_by_an_error() {
+    let (src, dst): (Ipv6Addr, Ipv6Addr) =
+        ("fd00:2::15".parse().unwrap(), "fe80::1234".parse().unwrap());
+    let (ident, seq) = (0x1234, 5);
+    let mut pool = Pool::default();
+    let len = icmpv6::HEADER_LEN + 4;
+    let mut packet = pool.take(ipv6::HEADER_LEN + len);
+    let bytes = packet.push_back(ipv6::HEADER_LEN + len).unwrap();
+    let ip = ipv6::Header {
+        traffic_class: 0,
+        flow_label: 0,
+        payload_len: len as u16,
+        next_header: IpProtocol::ICMPV6,
+        hop_limit: 64,
+        src,
+        dst,
+    };
+    ip.emit(bytes);
+    bytes[ipv6::HEADER_LEN + icmpv6::HEADER_LEN..].copy_from_slice(b"ping");
+    icmpv6::Message::EchoRequest { ident, seq }.emit(&mut bytes[ipv6::HEADER_LEN..]);
+    packet.meta.checksum = Checksum::Verified;
+    let mut gateway = Gateway::new(GatewayConfig::default(), 1).unwrap();
+    assert_eq!(gateway.submit(2, &mut pool, &mut Batch::from([packet])), 1);
+    if gateway.counters().echo_not_permitted > 0 {
+        return;
+    }
+    assert_eq!(gateway.counters().echo_dropped, 1);
+    // Link-local, but of no link: what the kernel cannot reach, whatever the host's network.
+    let mut out = Batch::new();
+    assert_eq!(gateway.poll(3, &mut pool, &mut out, 8), 1);
+    let answer = out[0].linear();
+    let (ip, body) = ipv6::Header::parse(answer).unwrap();
+    assert_eq!((ip.dst, ip.next_header), (src, IpProtocol::ICMPV6));
+    let (message, quoted) = icmpv6::Message::parse(&answer[body.clone()]).unwrap();
+    assert_eq!(message, icmpv6::Message::DestUnreachable { code: icmpv6::UNREACHABLE_ADDRESS });
+    let quoted = &answer[body.start + quoted..];
+    let (header, at) = ipv6::Header::parse_quoted(quoted).unwrap();
+    assert_eq!((header.src, header.dst), (src, dst));
+    let (request, data) = icmpv6::Message::parse(&quoted[at..]).unwrap();
+    assert_eq!(request, icmpv6::Message::EchoRequest { ident, seq });
+    assert_eq!(&quoted[at + data..], b"ping");
 }
 
 #[test]
