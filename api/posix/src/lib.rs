@@ -10,7 +10,7 @@
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and recvmsg;
 //!   [`copy`]: sendfile and splice;
-//! - [`option`], [`ioctl`], [`interface`];
+//! - [`option`], [`ioctl`], [`interface`], [`netlink`];
 //! - [`hub`]: the events of the process; [`poll`]; [`epoll`];
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
 
@@ -27,6 +27,7 @@ pub mod identity;
 pub mod interface;
 pub mod ioctl;
 pub mod message;
+pub mod netlink;
 pub mod option;
 pub mod poll;
 pub mod process;

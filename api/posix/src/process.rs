@@ -130,7 +130,7 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
     // In the order in which others take them: who begins a datagram in parts has the first of these, looks
     // into the others, and may ask the engine.
     let (corked, options) = (crate::cork::lock(), crate::option::lock());
-    let known = crate::interface::lock();
+    let known = (crate::interface::lock(), crate::netlink::lock());
     let Some(client_locks) = client.lock_all().filter(|_| !towpath_client::is_inside()) else {
         return refused();
     };

@@ -105,6 +105,9 @@ pub mod call {
     /// The socket's descriptor is about to go to another program. Reply: descriptor: a [`crate::token`] with
     /// its name. The engine makes it, as a program may be in a chroot without /proc, or behind a filter.
     pub const TOKEN: u32 = 15;
+    /// Routing table: `a` = number of the first route to tell. Reply: `data` = [`super::Route`] structs, `a` =
+    /// number of the next one, 0 at the end.
+    pub const ROUTES: u32 = 16;
 }
 
 /// `b` of the answer to [`call::ERROR_QUEUE`]: nobody told this host, it found out itself.
@@ -141,6 +144,34 @@ pub struct Interface {
     pub reserved: u16,
     /// One address; an interface with several appears several times.
     pub addr: RawAddr,
+}
+
+/// One route, for netlink. Of those to one network the one that is used comes first.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Route {
+    /// The network.
+    pub dst: RawAddr,
+    /// The router; family 0 when the network is on the link.
+    pub gateway: RawAddr,
+    /// Length of the network's prefix.
+    pub prefix_len: u32,
+    /// Of the interface, 1-based.
+    pub index: u32,
+    /// Of equal networks, the smallest is used.
+    pub metric: u32,
+    /// [`route_origin`].
+    pub origin: u32,
+}
+
+/// [`Route::origin`]: who made it.
+pub mod route_origin {
+    /// The operator.
+    pub const STATIC: u32 = 0;
+    /// It follows from an interface's address.
+    pub const LINK: u32 = 1;
+    /// A router advertised it.
+    pub const ROUTER: u32 = 2;
 }
 
 impl Default for Request {
@@ -201,6 +232,7 @@ const _: () = {
     assert!(size_of::<Request>() == 24 + 24 + DATA_MAX);
     assert!(size_of::<Reply>() == 24 + 24 + DATA_MAX);
     assert!(size_of::<Interface>() == 64);
+    assert!(size_of::<Route>() == 64);
 };
 
 // SAFETY: integers only; the sizes above show that there is no padding.
@@ -209,3 +241,5 @@ unsafe impl Plain for Request {}
 unsafe impl Plain for Reply {}
 // SAFETY: as above.
 unsafe impl Plain for Interface {}
+// SAFETY: as above.
+unsafe impl Plain for Route {}

@@ -8,6 +8,7 @@
 
 mod descriptors;
 mod harness;
+mod netlink;
 
 mod polling;
 mod processes;
@@ -27,6 +28,7 @@ fn main() -> std::process::ExitCode {
         signals::CASES,
         reuse::CASES,
         descriptors::CASES,
+        netlink::CASES,
     ]
     .concat();
     harness::main(&cases)
