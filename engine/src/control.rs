@@ -86,6 +86,7 @@ impl Engine {
             call::SOCKET => return plain(self.socket(id, request.a, request.b)?),
             call::INTERFACES => return plain(self.interfaces()),
             call::ROUTES => return plain(self.routes(request.a)),
+            call::RESOLVER => return plain(self.resolver()),
             call::COMMAND => {
                 self.command(now, id, &Command::from_bytes(request.payload()));
                 return plain(Reply::default());
@@ -332,6 +333,14 @@ impl Engine {
         reply.a = list.len() as u32;
         reply.len = (list.len() * size_of::<Interface>()) as u32;
         reply
+    }
+
+    fn resolver(&self) -> Reply {
+        self.resolver.map_or_else(Reply::default, |resolver| Reply {
+            a: resolver.only_loopback.into(),
+            addr: RawAddr::new(SocketAddr::new(resolver.address, 0)),
+            ..Reply::default()
+        })
     }
 
     /// As many routes as fit, from `first` on.

@@ -17,7 +17,7 @@ use towpath_tcp::Instant;
 use crate::channels::{ChannelId, Channels, Family, Link};
 use crate::clock;
 use crate::closer::Closer;
-use crate::config::{EngineConfig, RouteConfig};
+use crate::config::{EngineConfig, ResolverConfig, RouteConfig};
 use crate::holds::Holds;
 use crate::host::Host;
 use crate::poller::{Poller, Source};
@@ -49,6 +49,7 @@ pub struct Engine {
     /// Set while what the last program left behind is sent.
     pub(crate) leaving: Option<Leaving>,
     pub(crate) leave_stalled: Duration,
+    pub(crate) resolver: Option<ResolverConfig>,
     /// Processes that broke the rules, to be cut off at the end of the turn.
     pub(crate) hostile: Vec<ChannelId>,
     /// Connections popped from an accept queue: reset if nobody has claimed them by then.
@@ -207,6 +208,7 @@ impl Engine {
             stopped: false,
             leaving: None,
             leave_stalled: config.leave_stalled,
+            resolver: config.resolver,
             hostile: Vec::new(),
             orphans: VecDeque::new(),
             parked: BTreeMap::new(),

@@ -38,7 +38,7 @@ mod tcp_info;
 mod tell;
 mod wire;
 
-pub use config::{Buffers, EngineConfig, RouteConfig};
+pub use config::{Buffers, EngineConfig, ResolverConfig, RouteConfig};
 pub use engine::{DroppedPacket, Engine, EngineError};
 pub use remote::{Gone, Remote};
 pub use report::{Counters, Left, Report, SocketEntry, TcpFigures};

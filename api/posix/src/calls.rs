@@ -45,7 +45,7 @@ pub static CALLS: &[Call] = &[
         "socket",
         "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: EPERM, as for a user without privileges; other protocols (SCTP, UDP-Lite, ...): EPROTONOSUPPORT. Other families are the kernel's",
     ),
-    kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init open", ""),
+    kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init", ""),
     works("bind listen getsockname getpeername shutdown", ""),
     works("accept accept4", "by any process that holds the listener"),
     works(
@@ -133,6 +133,10 @@ pub static CALLS: &[Call] = &[
     kernel(
         "getaddrinfo getnameinfo gethostbyname",
         "what libc resolves itself goes over the kernel's network; AI_ADDRCONFIG looks at the kernel's addresses",
+    ),
+    works(
+        "fopen fopen64 open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2",
+        "the kernel's; in /etc/resolv.conf nameservers on the host's loopback are read as that of the run (`towpath run --dns`)",
     ),
     works("fdopen", "a stream over our calls; fileno of it is EBADF"),
     works("dprintf vdprintf __dprintf_chk __vdprintf_chk", "printed into memory, then sent"),

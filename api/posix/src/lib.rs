@@ -10,7 +10,7 @@
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and recvmsg;
 //!   [`copy`]: sendfile and splice;
-//! - [`option`], [`ioctl`], [`interface`], [`netlink`];
+//! - [`option`], [`ioctl`], [`interface`], [`netlink`], [`resolver`];
 //! - [`hub`]: the events of the process; [`poll`]; [`epoll`];
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
 
@@ -32,6 +32,7 @@ pub mod option;
 pub mod poll;
 pub mod process;
 mod report;
+pub mod resolver;
 pub mod rights;
 pub mod socket;
 mod table;

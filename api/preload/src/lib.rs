@@ -5,7 +5,7 @@
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
 //! - [`real`]: libc's functions, found once;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `processes`, `stdio`,
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `opening`, `processes`, `stdio`,
 //!   `refusals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand.
 
@@ -15,6 +15,7 @@ mod answer;
 mod descriptors;
 mod files;
 mod interfaces;
+mod opening;
 mod polling;
 mod positional;
 mod processes;

@@ -157,7 +157,7 @@ impl EchoFlows {
             shared.errors.refused(key.about(), error, message, &mut shared.counters);
             Lost::Failed
         };
-        let Some(ip) = shared.config.host_addr(key.peer) else {
+        let Some(ip) = shared.host_addr(SocketAddr::new(key.peer, 0)).map(|to| to.ip()) else {
             return Err(refused(shared, Errno::HOSTUNREACH));
         };
         if self.flows.is_full(CLASS) && self.flows.evict(CLASS).is_some() {

@@ -1,5 +1,6 @@
 //! Forwarded ports: where the host listens for the program.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,6 +24,9 @@ use crate::udp::UdpFlows;
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     list: Vec<Listener>,
+    /// Those that have something, each once; TCP ones that accepting pauses for wait in `paused`.
+    due: VecDeque<usize>,
+    paused: Vec<usize>,
     /// Accepting pauses until then: descriptors or flows ran out.
     paused_until_ns: Option<u64>,
 }
@@ -34,7 +38,7 @@ struct Listener {
     protocol: ForwardProtocol,
     /// Where the host listens.
     host: SocketAddr,
-    /// Has connections or datagrams.
+    /// Has connections or datagrams, and is among those that are due or paused.
     ready: bool,
     /// Has reports about datagrams that were sent.
     failed: bool,
@@ -85,29 +89,34 @@ impl Listeners {
     }
 
     pub(crate) fn on_ready(&mut self, index: u32, ready: Readiness) {
-        if let Some(listener) = self.list.get_mut(index as usize) {
-            listener.ready = true;
+        let index = index as usize;
+        if let Some(listener) = self.list.get_mut(index) {
+            if !std::mem::replace(&mut listener.ready, true) {
+                self.due.push_back(index);
+            }
             listener.failed |= ready.failed;
         }
     }
 
     /// When [`Listeners::serve`] has something to do: 0 for now.
     pub(crate) fn next_timeout_ns(&self) -> Option<u64> {
-        let is_due = |listener: &Listener| match listener.protocol {
-            ForwardProtocol::Tcp => listener.ready && self.paused_until_ns.is_none(),
-            ForwardProtocol::Udp => listener.ready,
-        };
-        if self.list.iter().any(is_due) { Some(0) } else { self.paused_until_ns }
+        if self.due.is_empty() { self.paused_until_ns } else { Some(0) }
     }
 
     /// Takes what came in on forwarded ports.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_>, tcp: &mut TcpFlows, udp: &mut UdpFlows) {
         if self.paused_until_ns.is_some_and(|until| until <= cx.shared.now_ns) {
             self.paused_until_ns = None;
+            self.due.extend(self.paused.drain(..));
         }
-        for (index, listener) in self.list.iter_mut().enumerate().filter(|(_, l)| l.ready) {
+        for _ in 0..self.due.len() {
+            let Some(index) = self.due.pop_front() else { break };
+            let Some(listener) = self.list.get_mut(index) else { continue };
             match listener.protocol {
-                ForwardProtocol::Tcp if self.paused_until_ns.is_some() => {}
+                ForwardProtocol::Tcp if self.paused_until_ns.is_some() => {
+                    self.paused.push(index);
+                    continue;
+                }
                 ForwardProtocol::Tcp => {
                     if !listener.accept(cx, tcp) {
                         cx.shared.counters.accept_paused += 1;
@@ -115,6 +124,9 @@ impl Listeners {
                     }
                 }
                 ForwardProtocol::Udp => listener.receive(cx, udp, index as u32),
+            }
+            if listener.ready {
+                self.due.push_back(index);
             }
         }
     }

@@ -13,8 +13,10 @@ pub const UDP_FLOWS_MAX: usize = 4_096;
 pub const UDP_CLIENTS_MAX: usize = 4_096;
 /// Echo flows (one a `ping`) at once; the one idle for longest makes room.
 pub const ECHO_FLOWS_MAX: usize = 256;
-/// Descriptors left for the rest of the process.
+/// Descriptors left for the rest of the process, at least.
 pub const DESCRIPTORS_RESERVED: usize = 64;
+/// The part of all descriptors that is left: a fourth, because each process on the stack has three.
+pub const DESCRIPTORS_RESERVED_PART: usize = 4;
 
 /// Host socket events taken in one call; more wait for the next.
 pub const EVENTS_MAX: usize = 256;
@@ -44,6 +46,9 @@ pub const ECHO_IDLE_NS: u64 = 15_000_000_000;
 /// before are still to be taken. Those are lost then; so the time is that of a stuck program, and not
 /// that of a slow one.
 pub const FAILED_WAIT_NS: u64 = 60_000_000_000;
+/// The host's resolv.conf is read again after so long, when the program asks for something: a tenth of the time
+/// after which resolvers repeat a question (resolv.conf(5)), so that a change of networks costs one at most.
+pub const NAMESERVERS_NS: u64 = 500_000_000;
 /// Pause in accepting when descriptors or flows ran out.
 pub const ACCEPT_PAUSE_NS: u64 = 50_000_000;
 

@@ -18,12 +18,12 @@
 //!
 //! This is the table of flows and how they begin and end; `flow` is what goes on in one.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, sockopt};
+use rustix::net::{AddressFamily, getsockname, sockopt};
 use towpath_stack::{ConnectError, Host, Linger, PendingId, Refusal, SocketEvent, SocketId, Stack};
 use towpath_tcp::Instant;
 use towpath_wire::tcp::SeqNum;
@@ -35,6 +35,7 @@ use crate::flow::{Flow, HostSide, News, Outcome, Phase, ProgramSide, open_toward
 use crate::gateway::{Context, Shared};
 use crate::icmp::About;
 use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, TCP_FLOWS_LEFT_TO_PROGRAM};
+use crate::notice::Notice;
 use crate::slab::{Key, Slab};
 use crate::sys::{self, IpOption};
 
@@ -58,6 +59,8 @@ pub(crate) struct TcpFlows {
     /// Open flows whose host failed, by when they have waited for long enough. A flow that is removed is
     /// taken out, so that there are never more than flows.
     failing: BTreeSet<(u64, Key)>,
+    /// Published ports of which was said that nobody listens. As many as there are, at most.
+    hinted: HashSet<u16>,
 }
 
 /// A connection that the program asks for.
@@ -78,6 +81,7 @@ impl TcpFlows {
             max,
             classes: false,
             failing: BTreeSet::new(),
+            hinted: HashSet::new(),
         }
     }
 
@@ -232,7 +236,8 @@ impl TcpFlows {
     ) {
         let [Some(first), second] = ways else { return reset(&host) };
         // A flow begins with its first connection, whose id is not known before there is a key.
-        let phase = Phase::ProgramConnecting { socket: SocketId(u64::MAX), second };
+        let to = first.remote;
+        let phase = Phase::ProgramConnecting { socket: SocketId(u64::MAX), second, to };
         let key = self.flows.insert(Flow::new(host, phase));
         self.clients += 1;
         if self.watch(cx.shared, key).is_err() {
@@ -270,13 +275,13 @@ impl TcpFlows {
             // It was forgotten before its turn came.
             return;
         }
-        let refusal = match cx.shared.config.host_addr(syn.local.ip()) {
+        let refusal = match cx.shared.host_addr(syn.local) {
             None => Refusal::Reset,
             Some(_) if self.is_full() => {
                 cx.shared.counters.tcp_flows_full += 1;
                 Refusal::Ignore
             }
-            Some(ip) => match self.open(cx, syn, ip) {
+            Some(to) => match self.open(cx, syn, to) {
                 Ok(()) => return,
                 Err(error) => {
                     if matches!(error, Errno::MFILE | Errno::NFILE) {
@@ -290,8 +295,7 @@ impl TcpFlows {
     }
 
     /// A flow whose host connection is being made.
-    fn open(&mut self, cx: &mut Context<'_>, syn: &Syn, ip: IpAddr) -> Result<(), Errno> {
-        let to = SocketAddr::new(ip, syn.local.port());
+    fn open(&mut self, cx: &mut Context<'_>, syn: &Syn, to: SocketAddr) -> Result<(), Errno> {
         let (ttl, tos) = ttl_and_tos(cx.stack.pending_headers(syn.pending));
         let class = tos & CLASS_MASK;
         let host = open_towards(to, ttl, class)?;
@@ -318,7 +322,7 @@ impl TcpFlows {
                     self.on_host_connected(cx, key, pending);
                 }
             }
-            Phase::ProgramConnecting { socket, second } => match flow.news.take() {
+            Phase::ProgramConnecting { socket, second, .. } => match flow.news.take() {
                 Some(News::Connected) => {
                     flow.phase = Phase::Open(socket);
                     self.splice(cx, key, socket);
@@ -339,6 +343,14 @@ impl TcpFlows {
                 Some(News::Failed) if flow.program_side == ProgramSide::Ended => {
                     flow.program_side = ProgramSide::Gone;
                     self.splice(cx, key, socket);
+                }
+                // The same, and all of it was passed on: the host's kernel delivers the rest of it. A reset would
+                // take that away.
+                Some(News::Failed) if flow.program_side == ProgramSide::Passed => {
+                    cx.stack.close(cx.now, socket, Linger::Abort);
+                    cx.touched = true;
+                    cx.shared.counters.tcp_finished += 1;
+                    self.remove(key);
                 }
                 Some(News::Failed) => {
                     cx.stack.close(cx.now, socket, Linger::Abort);
@@ -383,20 +395,36 @@ impl TcpFlows {
             Some(way) => self.connect_program(cx, key, way),
             None => {
                 cx.shared.counters.tcp_accepted_refused += 1;
+                self.hint(cx.shared, key);
                 self.drop_host(cx, key);
             }
+        }
+    }
+
+    /// Says why a client is turned away, once for each published port.
+    fn hint(&mut self, shared: &Shared, key: Key) {
+        let Some(Flow { host, phase: Phase::ProgramConnecting { to, .. }, .. }) =
+            self.flows.get(key)
+        else {
+            return;
+        };
+        let published = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
+        if let Some(host) = published
+            && self.hinted.insert(host.port())
+        {
+            (shared.tell)(Notice::NobodyListens { host, program: *to });
         }
     }
 
     /// Connects a forwarded flow to the program by `way`, and failing that by the second one.
     fn connect_program(&mut self, cx: &mut Context<'_>, key: Key, way: Way) {
         let Some(flow) = self.flows.get_mut(key) else { return };
-        let Phase::ProgramConnecting { socket, second } = &mut flow.phase else { return };
-        let second = second.take_if(|second| *second != way);
+        let Phase::ProgramConnecting { socket, second, to } = &mut flow.phase else { return };
+        let (second, to) = (second.take_if(|second| *second != way), *to);
         match connect_from(cx, key, way) {
             Ok(id) => {
                 *socket = id;
-                flow.phase = Phase::ProgramConnecting { socket: id, second };
+                flow.phase = Phase::ProgramConnecting { socket: id, second, to };
             }
             Err(_) => self.on_program_refused(cx, key, second),
         }
@@ -502,8 +530,8 @@ fn refuse(cx: &mut Context<'_>, pending: PendingId, refusal: Refusal) {
 fn report_why(cx: &mut Context<'_>, host: &OwnedFd, pending: PendingId) -> bool {
     let headers = cx.stack.pending_headers(pending);
     let Some((program, peer, seq)) = ends_of_segment(headers) else { return false };
+    let Some(ip) = cx.shared.host_addr(peer).map(|to| to.ip()) else { return false };
     let Shared { errors, config, counters, .. } = &mut *cx.shared;
-    let Some(ip) = config.host_addr(peer.ip()) else { return false };
     let before = counters.icmp_errors;
     errors.hear(host.as_fd(), config, counters, |report, _| {
         let about = About::Segment { program, peer, seq };

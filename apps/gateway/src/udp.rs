@@ -280,8 +280,7 @@ impl UdpFlows {
         listeners: &Listeners,
         key: Key,
     ) -> Result<slab::Key, Errno> {
-        let ip = shared.config.host_addr(key.peer.ip()).ok_or(Errno::CONNREFUSED)?;
-        let to = SocketAddr::new(ip, key.peer.port());
+        let to = shared.host_addr(key.peer).ok_or(Errno::CONNREFUSED)?;
         let class = if key.peer.port() == DNS_PORT { CLASS_DNS } else { CLASS_PLAIN };
         self.make_room(shared, class);
         let (host, mapped) = self.open_towards(to, listeners, key)?;
@@ -390,7 +389,7 @@ impl UdpFlows {
         let Some((_, flow)) = self.flows.get(id) else { return true };
         let plain = Destination {
             segment,
-            v6: key.peer.is_ipv6(),
+            v6: flow.side.is_v6(),
             ttl: (marks.ttl != PLAIN_TTL).then_some(marks.ttl),
             tos: (marks.tos != 0).then_some(marks.tos),
             ..Destination::default()
@@ -399,8 +398,7 @@ impl UdpFlows {
             Side::Connected { host, .. } => (host.as_fd(), plain),
             Side::Client { listener, client, host } => {
                 let Some(fd) = listeners.fd(*listener) else { return true };
-                let v6 = client.is_ipv6();
-                (fd, Destination { to: Some(*client), from: *host, v6, ..plain })
+                (fd, Destination { to: Some(*client), from: *host, ..plain })
             }
         };
         let empty = Fragments::empty();
@@ -487,6 +485,14 @@ impl Key {
 }
 
 impl Side {
+    /// Of which version the host's socket is, whatever the program's is.
+    fn is_v6(&self) -> bool {
+        match self {
+            Self::Connected { to, .. } => to.is_ipv6(),
+            Self::Client { client, .. } => client.is_ipv6(),
+        }
+    }
+
     fn set_dont_fragment(&mut self, wanted: bool) {
         if let Self::Connected { host, to, dont_fragment, .. } = self
             && *dont_fragment != wanted

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 
-use towpath_gateway::{Forward, ForwardProtocol};
+use towpath_gateway::{Forward, ForwardProtocol, Notice};
 use towpath_stack::{Linger, SocketError};
 use world::{PATIENCE, World, gateway_v4, gateway_v6, pattern};
 
@@ -61,12 +61,21 @@ fn a_program_that_listens_on_ipv6_only_is_found() {
 #[test]
 fn a_client_is_refused_when_the_program_does_not_listen() {
     let mut world = World::new();
+    let (tell, told) = std::sync::mpsc::channel();
+    world.gateway.borrow_mut().on_notice(move |notice| tell.send(notice).unwrap());
     let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
-    let client = ask(addr, b"hi".to_vec());
-    world.until("the client", |_| client.is_finished().then_some(()));
-    let error = client.join().unwrap().unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    assert_eq!(world.counter("tcp_accepted_refused"), 1);
+    for _ in 0..2 {
+        let client = ask(addr, b"hi".to_vec());
+        world.until("the client", |_| client.is_finished().then_some(()));
+        let error = client.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    assert_eq!(world.counter("tcp_accepted_refused"), 2);
+    // The user is told why, once.
+    let program = "10.0.2.15:80".parse().unwrap();
+    let wanted = Notice::NobodyListens { host: addr, program };
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [wanted]);
+    assert!(wanted.to_string().contains("nothing listens on 10.0.2.15:80"));
     assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 

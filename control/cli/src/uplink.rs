@@ -98,6 +98,9 @@ impl Plan {
             gateway_v4: gateway(true, defaults.gateway_v4.map(IpAddr::V4)).and_then(v4),
             gateway_v6: gateway(false, defaults.gateway_v6.map(IpAddr::V6)).and_then(v6),
             host_loopback: self.host_loopback,
+            dns_v4: defaults.dns_v4,
+            dns_v6: defaults.dns_v6,
+            nameserver: defaults.nameserver,
             mtu: self.mtu,
             seed: random()?,
         };

@@ -108,6 +108,9 @@ pub mod call {
     /// Routing table: `a` = number of the first route to tell. Reply: `data` = [`super::Route`] structs, `a` =
     /// number of the next one, 0 at the end.
     pub const ROUTES: u32 = 16;
+    /// The nameserver for the program's /etc/resolv.conf. Reply: `addr` = where (family 0: what stands in the
+    /// file), `a` = 1 when it replaces only those on a loopback address.
+    pub const RESOLVER: u32 = 17;
 }
 
 /// `b` of the answer to [`call::ERROR_QUEUE`]: nobody told this host, it found out itself.

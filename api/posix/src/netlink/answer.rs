@@ -259,7 +259,7 @@ fn route_to(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
     let bits = len as u32 * 8;
     let source = if way.local { Some(dst) } else { source(stack, &way) };
     out.begin(libc::RTM_NEWROUTE)?;
-    put_way(&mut out.datagram, &Way { dst, prefix_len: bits, ..way }, source.as_ref());
+    put_way(&mut out.datagram, &Way { dst, prefix_len: bits, ..way }, source.as_ref(), true);
     Ok(Ok(()))
 }
 
@@ -318,13 +318,15 @@ fn put_route(to: &mut Datagram, stack: Stack<'_>, way: &Way) {
         (false, route_origin::LINK, libc::AF_INET) => source(stack, way),
         _ => None,
     };
-    put_way(to, way, source.as_ref());
+    put_way(to, way, source.as_ref(), false);
 }
 
-fn put_way(to: &mut Datagram, way: &Way, source: Option<&RawAddr>) {
+/// `looked_up`: the answer is about one address, of which the kernel says no scope.
+fn put_way(to: &mut Datagram, way: &Way, source: Option<&RawAddr>, looked_up: bool) {
     let linked = way.gateway.family == 0;
     let v4 = i32::from(way.dst.family) == libc::AF_INET;
     let scope = match (way.local, linked && v4) {
+        _ if looked_up => libc::RT_SCOPE_UNIVERSE,
         (true, _) if v4 => libc::RT_SCOPE_HOST,
         (false, true) => libc::RT_SCOPE_LINK,
         _ => libc::RT_SCOPE_UNIVERSE,
