@@ -12,6 +12,7 @@ mod args;
 mod child;
 mod error;
 mod folder;
+mod host_routes;
 mod instance;
 mod messages;
 mod output;
