@@ -1,12 +1,14 @@
 //! What programs ask over their control sockets, and the answers.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use towpath_ring::EngineRecv;
-use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, call};
+use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, Route, call, route_origin};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::{AcceptRecord, Command, Kind, Plain, RawAddr, VERSION, event, flags};
 use towpath_shm::token;
+use towpath_stack::net::Origin;
 use towpath_stack::{Family, SocketKind};
 use towpath_tcp::Instant;
 
@@ -119,6 +121,8 @@ impl Engine {
             call::CLONE => return self.clone_channel(id, request.a),
             call::SOCKET => return plain(self.socket(id, request.a, request.b)?),
             call::INTERFACES => return plain(self.interfaces()),
+            call::ROUTES => return plain(self.routes(request.a)),
+            call::RESOLVER => return plain(self.resolver()),
             call::COMMAND => {
                 self.command(now, id, &Command::from_bytes(request.payload()));
                 return plain(Reply::default());
@@ -381,6 +385,44 @@ impl Engine {
         }
         reply.a = list.len() as u32;
         reply.len = (list.len() * size_of::<Interface>()) as u32;
+        reply
+    }
+
+    fn resolver(&self) -> Reply {
+        self.resolver.map_or_else(Reply::default, |resolver| Reply {
+            a: resolver.only_loopback.into(),
+            addr: RawAddr::new(SocketAddr::new(resolver.address, 0)),
+            ..Reply::default()
+        })
+    }
+
+    /// As many routes as fit, from `first` on.
+    fn routes(&self, first: u32) -> Reply {
+        const MAX: usize = DATA_MAX / size_of::<Route>();
+        let mut reply = Reply::default();
+        let mut rest = self.stack.net.routes().skip(first as usize);
+        let mut count = 0;
+        for (to, entry) in
+            reply.data.chunks_exact_mut(size_of::<Route>()).zip(rest.by_ref().take(MAX))
+        {
+            let addr = |ip| RawAddr::new(SocketAddr::new(ip, 0));
+            let route = Route {
+                dst: addr(entry.prefix.network()),
+                gateway: entry.next_hop.map_or_else(RawAddr::default, addr),
+                prefix_len: entry.prefix.len().into(),
+                index: u32::from(entry.iface.0) + 1,
+                metric: entry.metric,
+                origin: match entry.origin {
+                    Origin::Static => route_origin::STATIC,
+                    Origin::Link => route_origin::LINK,
+                    Origin::Router => route_origin::ROUTER,
+                },
+            };
+            to.copy_from_slice(route.as_bytes());
+            count += 1;
+        }
+        reply.len = count * size_of::<Route>() as u32;
+        reply.a = if rest.next().is_some() { first + count } else { 0 };
         reply
     }
 

@@ -18,7 +18,7 @@ use towpath_tcp::Instant;
 use crate::channels::{ChannelId, Channels, Family, Link};
 use crate::clock::Clock;
 use crate::closer::Closer;
-use crate::config::{EngineConfig, RouteConfig};
+use crate::config::{EngineConfig, ResolverConfig, RouteConfig};
 use crate::ends::Ends;
 use crate::holds::Holds;
 use crate::host::Host;
@@ -59,6 +59,7 @@ pub struct Engine {
     /// Set while what the last program left behind is sent.
     pub(crate) leaving: Option<Leaving>,
     pub(crate) leave_stalled: Duration,
+    pub(crate) resolver: Option<ResolverConfig>,
     /// Processes that broke the rules, to be cut off at the end of the turn.
     pub(crate) hostile: Vec<ChannelId>,
     /// Connections popped from an accept queue: reset if nobody has claimed them by then.
@@ -249,6 +250,7 @@ impl Engine {
             stopped: false,
             leaving: None,
             leave_stalled: config.leave_stalled,
+            resolver: config.resolver,
             hostile: Vec::new(),
             orphans: VecDeque::new(),
             parked: BTreeMap::new(),

@@ -44,7 +44,7 @@ mod tcp_info;
 mod tell;
 mod wire;
 
-pub use config::{Buffers, EngineConfig, RouteConfig};
+pub use config::{Buffers, EngineConfig, ResolverConfig, RouteConfig};
 pub use engine::{DroppedPacket, Engine, EngineError, Outsider};
 pub use hand::Hand;
 pub use remote::{Gone, Remote};

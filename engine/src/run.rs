@@ -157,7 +157,7 @@ impl Engine {
 
     fn poll(&mut self, timeout: Option<Duration>, woken: &mut Vec<Source>) {
         let polled =
-            self.poller.watch_blocked(&self.ports).and_then(|()| self.poller.wait(timeout, woken));
+            self.poller.watch_ports(&self.ports).and_then(|()| self.poller.wait(timeout, woken));
         // epoll can only fail for want of a valid descriptor: nothing would ever wake us again.
         polled.expect("the engine's own epoll works");
     }

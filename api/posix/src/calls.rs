@@ -45,7 +45,7 @@ pub static CALLS: &[Call] = &[
         "socket",
         "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: EPERM, as for a user without privileges; other protocols (SCTP, UDP-Lite, ...): EPROTONOSUPPORT. Other families are the kernel's",
     ),
-    kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init open", ""),
+    kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init", ""),
     works("bind listen getsockname getpeername shutdown", ""),
     works("accept accept4", "by any process that holds the listener"),
     works(
@@ -136,11 +136,15 @@ pub static CALLS: &[Call] = &[
     ),
     works(
         "getifaddrs freeifaddrs if_nametoindex if_indextoname if_nameindex",
-        "the stack's interfaces. AF_NETLINK sockets show the kernel's",
+        "the stack's interfaces, as AF_NETLINK sockets show them",
     ),
     kernel(
         "getaddrinfo getnameinfo gethostbyname",
-        "what libc resolves itself goes over the kernel's network",
+        "what libc resolves itself goes over the kernel's network; AI_ADDRCONFIG looks at the kernel's addresses",
+    ),
+    works(
+        "fopen fopen64 open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2",
+        "the kernel's; in /etc/resolv.conf nameservers on the host's loopback are read as that of the run (`towpath run --dns`)",
     ),
     works(
         "fdopen",
@@ -168,9 +172,20 @@ needed.
   every number: what needs an open file is EBADF.
 - **missing**: fails, or does not see our sockets.
 
-Sockets of other families (AF_UNIX, AF_NETLINK, AF_PACKET, ...) are the kernel's in every respect. On
+Sockets of other families (AF_UNIX, AF_PACKET, ...) are the kernel's in every respect. On
 AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run; to a program outside it, what it
 receives is a socket that is not open (EBADF). What is in a message and in no program is kept for 30 seconds.
+
+AF_NETLINK sockets of NETLINK_ROUTE show the stack. RTM_GETLINK, RTM_GETADDR and RTM_GETROUTE are answered, for
+all entries and for one; of more than 64 routes the first. What would change something is EPERM, as for a user
+without privileges: the operator decides about the stack. Other questions (RTM_GETNEIGH, RTM_GETRULE, queueing
+disciplines, ...) are EOPNOTSUPP. Groups can be joined, and nothing is announced in them: interfaces and configured
+addresses stay as they are, and what routers of a TAP device advertise can be asked for. A duplicate of the
+descriptor, and one that another program gets by exec or SCM_RIGHTS, can be read, but not asked (ECONNREFUSED).
+The answers are there when the call returns, and ENOBUFS means that too many were not read. In a network namespace
+that the process has entered itself (`unshare -n`, bubblewrap) these sockets are the kernel's, which is how it is
+set up; before Linux 5.14 they show the stack there too. The other netlink protocols are the kernel's everywhere:
+NETLINK_SOCK_DIAG (`ss`; `towpath ss` shows the stack's sockets), uevents, netfilter, generic netlink.
 
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the

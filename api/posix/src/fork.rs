@@ -18,7 +18,7 @@ use towpath_shm::layout::{Command, op};
 
 use crate::hub::Hub;
 use crate::process::{self, client};
-use crate::{cork, exec, hub, interface, option, signal, table};
+use crate::{cork, exec, hub, interface, netlink, option, signal, table};
 
 /// The fork that is under way in this process: of the thread that has the lock of [`exec`].
 static UNDER_WAY: AtomicPtr<Fork> = AtomicPtr::new(std::ptr::null_mut());
@@ -35,6 +35,7 @@ struct Held {
     /// The child gets entries and descriptors as they are at one moment.
     _table: table::Guard,
     _handlers: Option<LockGuard<'static, ()>>,
+    _netlink: LockGuard<'static, ()>,
     _interfaces: LockGuard<'static, interface::Known>,
     _options: LockGuard<'static, option::Remembered>,
     _corked: LockGuard<'static, cork::Map>,
@@ -89,10 +90,12 @@ impl Held {
         let corked = cork::lock();
         let options = option::lock();
         let interfaces = interface::lock();
+        let netlink = netlink::lock();
         let handlers = signal::lock();
         Some(Self {
             _table: table::lock(),
             _handlers: handlers,
+            _netlink: netlink,
             _interfaces: interfaces,
             _options: options,
             _corked: corked,

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use towpath_client::syscall::SignalsBlocked;
 use towpath_client::{Lock, LockGuard};
-use towpath_shm::control::{Interface, Request, call};
+use towpath_shm::control::{Interface, Reply, Request, call};
 use towpath_shm::layout::{Plain, RawAddr};
 
 use crate::errno::fail;
@@ -13,10 +13,19 @@ use crate::{Result, address, process};
 
 /// All of them; one with several addresses appears several times.
 pub fn list() -> Result<Vec<Interface>> {
+    Ok(entries(&ask()?).collect())
+}
+
+/// The engine's answer, for those who must not allocate.
+pub(crate) fn ask() -> Result<Reply> {
     let request = Request { call: call::INTERFACES, ..Request::default() };
-    let reply = process::client()?.call(&request)?;
+    Ok(process::client()?.call(&request)?)
+}
+
+/// The interfaces in an answer.
+pub(crate) fn entries(reply: &Reply) -> impl Iterator<Item = Interface> {
     let entries = reply.payload().chunks_exact(size_of::<Interface>());
-    Ok(entries.take(reply.a as usize).map(Interface::from_bytes).collect())
+    entries.take(reply.a as usize).map(Interface::from_bytes)
 }
 
 /// The name without its padding.

@@ -10,7 +10,7 @@
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and recvmsg;
 //!   [`copy`]: sendfile and splice;
-//! - [`option`], [`ioctl`], [`interface`]; [`signal`]: handlers that interrupt calls;
+//! - [`option`], [`ioctl`], [`interface`], [`netlink`], [`resolver`]; [`signal`]: handlers that interrupt calls;
 //! - [`hub`]: the events of the process; [`poll`]; [`epoll`];
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
 
@@ -28,11 +28,13 @@ pub mod identity;
 pub mod interface;
 pub mod ioctl;
 pub mod message;
+pub mod netlink;
 pub mod option;
 pub mod outside;
 pub mod poll;
 pub mod process;
 mod report;
+pub mod resolver;
 pub mod rights;
 pub mod signal;
 pub mod socket;

@@ -5,8 +5,8 @@
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
 //! - [`real`]: libc's functions, found once; [`cancel`]: which of them are cancellation points;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `processes`, `pipes`, `stdio`, `streams`,
-//!   `refusals`, `signals`: the functions, by kind;
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `opening`, `processes`, `pipes`, `stdio`,
+//!   `streams`, `refusals`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
 
 #![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
@@ -16,6 +16,7 @@ mod cancel;
 mod descriptors;
 mod files;
 mod interfaces;
+mod opening;
 mod pipes;
 mod polling;
 mod positional;

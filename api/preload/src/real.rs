@@ -155,6 +155,16 @@ reals! {
     readlinkat(dir: c_int, path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t;
     __readlink_chk(path: *const c_char, to: *mut c_char, len: size_t, room: size_t) -> ssize_t;
     __readlinkat_chk(dir: c_int, path: *const c_char, to: *mut c_char, len: size_t, room: size_t) -> ssize_t;
+    open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    __open_2(path: *const c_char, flags: c_int) -> c_int;
+    __open64_2(path: *const c_char, flags: c_int) -> c_int;
+    __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
     poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int;

@@ -5,7 +5,7 @@
 
 use libc::{c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, pollfd, size_t, sockaddr};
 use towpath_posix::fork::fork_without_handlers;
-use towpath_posix::{descriptor, process, socket as posix};
+use towpath_posix::{descriptor, netlink, process, socket as posix};
 
 use crate::{
     answer, descriptors, files, polling, positional, processes, refusals, sockets, transfer,
@@ -316,7 +316,9 @@ unsafe fn of_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<c_
     // SAFETY: see `special`.
     unsafe {
         Some(c_long::from(match number {
-            libc::SYS_socket if posix::is_ours(fd) => sockets::socket(fd, b as c_int, c as c_int),
+            libc::SYS_socket if posix::is_ours(fd) || netlink::is_wanted(fd, c as c_int) => {
+                sockets::socket(fd, b as c_int, c as c_int)
+            }
             libc::SYS_close if is_ours() => descriptors::close(fd),
             libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int),
             libc::SYS_dup if is_ours() => descriptors::dup(fd),
@@ -357,7 +359,8 @@ unsafe fn of_sockets(number: c_long, args: [usize; 6]) -> Option<c_long> {
         libc::SYS_splice | libc::SYS_copy_file_range => c,
         _ => a,
     };
-    if !descriptor::is_ours(a as c_int) && !descriptor::is_ours(second as c_int) {
+    let ours = [a, second].iter().any(|fd| descriptor::is_ours(*fd as c_int));
+    if !ours && !netlink::is_ours(a as c_int) {
         return None;
     }
     // SAFETY: see `special`.

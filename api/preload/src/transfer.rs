@@ -7,7 +7,7 @@ use libc::{
 use towpath_client::Buffer;
 use towpath_posix::message::{self, Control};
 use towpath_posix::socket::Handle;
-use towpath_posix::{Result, copy, descriptor, process, rights, transfer};
+use towpath_posix::{Result, copy, descriptor, netlink, process, rights, transfer};
 
 use crate::cancel::{point, restarted};
 use crate::{answer, real};
@@ -33,6 +33,28 @@ unsafe fn recv_plain(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> s
     })
 }
 
+/// To a netlink socket that shows the stack.
+unsafe fn send_netlink(
+    fd: c_int,
+    from: &[Buffer],
+    to: *const sockaddr,
+    to_len: socklen_t,
+) -> ssize_t {
+    // SAFETY: as the program called sendto.
+    answer::size(unsafe { netlink::send(fd, from, to, to_len) })
+}
+
+/// The same by sendmsg.
+unsafe fn send_netlink_message(fd: c_int, message: *const msghdr) -> ssize_t {
+    // SAFETY: as the program called sendmsg.
+    unsafe {
+        let message = &*message;
+        let sent = transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)
+            .and_then(|from| netlink::send(fd, from, message.msg_name.cast(), message.msg_namelen));
+        answer::size(sent)
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: as called, here and in every function of this file.
@@ -50,6 +72,9 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> s
     unsafe {
         if descriptor::is_socket(fd) {
             return send_plain(fd, from, len, 0);
+        }
+        if netlink::is_ours(fd) {
+            return send_netlink(fd, &buffer(from, len), std::ptr::null(), 0);
         }
         real::write(fd, from, len)
     }
@@ -77,6 +102,9 @@ pub unsafe extern "C" fn send(
     unsafe {
         if descriptor::is_ours(fd) {
             return send_plain(fd, from, len, flags);
+        }
+        if netlink::is_ours(fd) {
+            return send_netlink(fd, &buffer(from, len), std::ptr::null(), 0);
         }
         real::send(fd, from, len, flags)
     }
@@ -108,6 +136,12 @@ pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> 
                 answer::size(transfer::buffers(from, count, libc::EINVAL).and_then(send))
             });
         }
+        if netlink::is_ours(fd) {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            let result = transfer::buffers(from, count, libc::EINVAL)
+                .and_then(|from| netlink::send(fd, from, std::ptr::null(), 0));
+            return answer::size(result);
+        }
         real::writev(fd, from, count)
     }
 }
@@ -126,7 +160,11 @@ pub unsafe extern "C" fn recvfrom(
         if descriptor::is_ours(fd) {
             return point(|| answer::size(recv_from(fd, &buffer(to, len), flags, addr, addr_len)));
         }
-        real::recvfrom(fd, to, len, flags, addr, addr_len)
+        let result = real::recvfrom(fd, to, len, flags, addr, addr_len);
+        if result >= 0 && !addr.is_null() && netlink::is_ours(fd) {
+            netlink::show_kernel(addr.cast(), *addr_len as usize);
+        }
+        result
     }
 }
 
@@ -163,6 +201,9 @@ pub unsafe extern "C" fn sendto(
             let send = |to| transfer::send(fd, &buffer(from, len), flags, to, &Control::default());
             return point(|| answer::size(to.and_then(send)));
         }
+        if netlink::is_ours(fd) {
+            return send_netlink(fd, &buffer(from, len), addr, addr_len);
+        }
         real::sendto(fd, from, len, flags, addr, addr_len)
     }
 }
@@ -176,6 +217,9 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
         }
         let result = real::recvmsg(fd, message, flags);
         if result >= 0 && process::is_active() {
+            if netlink::is_ours(fd) {
+                netlink::show_kernel((*message).msg_name, (*message).msg_namelen as usize);
+            }
             each_right(message, rights::received);
         }
         result
@@ -191,6 +235,9 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         }
         if message.is_null() || !process::is_active() {
             return real::sendmsg(fd, message, flags);
+        }
+        if netlink::is_ours(fd) {
+            return send_netlink_message(fd, message);
         }
         each_right(message, rights::sent);
         let result = real::sendmsg(fd, message, flags);
@@ -234,8 +281,13 @@ pub unsafe extern "C" fn recvmmsg(
         }
         let result = real::recvmmsg(fd, messages, count, flags, timeout);
         if result > 0 && process::is_active() {
+            let netlink = netlink::is_ours(fd);
             for n in 0..result as usize {
-                each_right(&raw const (*messages.add(n)).msg_hdr, rights::received);
+                let message = &raw const (*messages.add(n)).msg_hdr;
+                if netlink {
+                    netlink::show_kernel((*message).msg_name, (*message).msg_namelen as usize);
+                }
+                each_right(message, rights::received);
             }
         }
         result
@@ -257,6 +309,9 @@ pub unsafe extern "C" fn sendmmsg(
         if messages.is_null() || !process::is_active() {
             return real::sendmmsg(fd, messages, count, flags);
         }
+        if netlink::is_ours(fd) {
+            return send_netlink_messages(fd, messages, count);
+        }
         // As many as the kernel looks at (UIO_MAXIOV).
         let count = count.min(1024);
         for n in 0..count as usize {
@@ -268,6 +323,22 @@ pub unsafe extern "C" fn sendmmsg(
         }
         result
     }
+}
+
+/// sendmmsg on a netlink socket that shows the stack: an error counts when nothing was sent before it.
+unsafe fn send_netlink_messages(fd: c_int, messages: *mut mmsghdr, count: c_uint) -> c_int {
+    for n in 0..count as usize {
+        // SAFETY: as the program called sendmmsg.
+        unsafe {
+            let message = messages.add(n);
+            match send_netlink_message(fd, &raw const (*message).msg_hdr) {
+                sent @ 0.. => (*message).msg_len = sent as c_uint,
+                _ if n == 0 => return -1,
+                _ => return n as c_int,
+            }
+        }
+    }
+    count as c_int
 }
 
 #[unsafe(no_mangle)]

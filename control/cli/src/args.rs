@@ -40,11 +40,12 @@ pub enum Command {
 pub struct RunArgs {
     /// Forward a port of this host to the program: [HOSTADDR:]HOSTPORT:PORT[/tcp|/udp]
     ///
-    /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 or [::]
-    /// offers the port to other machines. May be given several times. Not with --tap, where the
+    /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 offers the
+    /// port to other machines over IPv4, [::] over IPv6. Ranges of one length may stand for both
+    /// ports: 8000-8010:9000-9010. May be given several times. Not with --tap, where the
     /// stack has an address of its own that the host reaches directly.
     #[arg(short, long, value_name = "PORTS", conflicts_with = "tap")]
-    pub publish: Vec<Publish>,
+    pub publish: Vec<Ports>,
 
     /// Use a TAP device instead of the rootless gateway
     ///
@@ -65,7 +66,7 @@ pub struct RunArgs {
 
     /// Largest IP packet on the link, in bytes: 1280 to 65535
     ///
-    /// Unless given: 16384, or with --tap 1500.
+    /// Unless given: 16384, or with --tap 1500. With --tap at most 65521.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     pub mtu: Option<u32>,
 
@@ -118,6 +119,15 @@ pub struct RunArgs {
     /// Do not let the program reach services of this host through the gateway address
     #[arg(long, conflicts_with = "tap")]
     pub no_host_loopback: bool,
+
+    /// Nameserver for the program: an address, or `none`
+    ///
+    /// Without --tap, the program asks at 10.0.2.3 (and fd00:2::3), and what it asks goes to
+    /// this nameserver; unless given, to the first one in this host's /etc/resolv.conf, also when
+    /// that is on this host's loopback. In /etc/resolv.conf the program finds it in the place of
+    /// nameservers on a loopback address, or of all when one is given here.
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
+    pub dns: Option<Dns>,
 
     /// Congestion control of TCP connections, unless the program chooses another
     #[arg(long, value_name = "NAME", default_value = "cubic")]
@@ -172,7 +182,20 @@ pub enum Congestion {
     Newreno,
 }
 
-/// One `-p`.
+/// `--dns`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dns {
+    /// This nameserver.
+    At(IpAddr),
+    /// The program is left with what it finds.
+    None,
+}
+
+/// One `-p`: a port, or as many as stand in a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ports(pub Vec<Publish>);
+
+/// One port of `-p`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Publish {
     pub protocol: Protocol,
@@ -204,7 +227,7 @@ impl Protocol {
     }
 }
 
-impl FromStr for Publish {
+impl FromStr for Ports {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -220,8 +243,26 @@ impl FromStr for Publish {
             None => (IpAddr::V4(Ipv4Addr::LOCALHOST), front),
             Some((host, host_port)) => (parse_host(host)?, host_port),
         };
-        let host = SocketAddr::new(host, parse_port(host_port)?);
-        Ok(Self { protocol, host, port: parse_port(port)? })
+        let (outside, inside) = (parse_range(host_port)?, parse_range(port)?);
+        if outside.len() != inside.len() {
+            let (outside, inside) = (outside.len(), inside.len());
+            return Err(format!(
+                "{host_port} is {outside} ports and {port} is {inside}: both must be as many"
+            ));
+        }
+        let publish =
+            |(outside, port)| Publish { protocol, host: SocketAddr::new(host, outside), port };
+        Ok(Self(outside.zip(inside).map(publish).collect()))
+    }
+}
+
+impl Publish {
+    /// Whether both are the same port of this host.
+    pub fn collides(&self, other: &Self) -> bool {
+        let (a, b) = (self.host.ip(), other.host.ip());
+        let overlaps =
+            a == b || a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified());
+        overlaps && (self.protocol, self.host.port()) == (other.protocol, other.host.port())
     }
 }
 
@@ -265,6 +306,37 @@ fn parse_size(text: &str) -> Result<u64, String> {
     };
     let size = number.parse().ok().and_then(|number: u64| number.checked_mul(unit));
     size.ok_or_else(|| format!("{text:?} is not a size: expected bytes, as 5000000, or 100M"))
+}
+
+/// `8000` or `8000-8010`.
+fn parse_range(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
+    let Some((first, last)) = text.split_once('-') else {
+        return parse_port(text).map(|port| port..=port);
+    };
+    let (first, last) = (parse_port(first)?, parse_port(last)?);
+    if first > last {
+        return Err(format!("{text:?} is not a range: the first port must be the lower one"));
+    }
+    if usize::from(last - first) >= RANGE_MAX {
+        return Err(format!("{text:?} is too many ports: at most {RANGE_MAX} in a range"));
+    }
+    Ok(first..=last)
+}
+
+/// Ports in a range: each has a descriptor, and most users may have 1024.
+const RANGE_MAX: usize = 512;
+
+fn parse_dns(text: &str) -> Result<Dns, String> {
+    if text == "none" {
+        return Ok(Dns::None);
+    }
+    let ip: IpAddr = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not an IP address: expected one, or none"))?;
+    if ip.is_unspecified() || ip.is_multicast() {
+        return Err(format!("{ip} cannot be the address of a nameserver"));
+    }
+    Ok(Dns::At(ip))
 }
 
 fn parse_cidr(text: &str) -> Result<Prefix, String> {
@@ -320,8 +392,8 @@ resolution by the C library, Unix sockets and everything else stay with the kern
 
 Without --tap, a gateway in this process turns each flow into an ordinary socket of the host: the \
 program reaches what this user can reach, and -p lets others reach the program. The stack is \
-10.0.2.15 and fd00:2::15, the gateway 10.0.2.2 and fd00:2::2; a connection to the gateway's address \
-reaches this host's loopback, unless --no-host-loopback is given.
+10.0.2.15 and fd00:2::15, the gateway 10.0.2.2 and fd00:2::2, DNS at 10.0.2.3 and fd00:2::3; a \
+connection to the gateway's address reaches this host's loopback, unless --no-host-loopback is given.
 
 Signals that towpath receives are passed on to PROGRAM. The run ends when PROGRAM and everything \
 that it started have ended, and what they wrote is delivered. A run that was asked to end (SIGTERM, SIGINT, \
@@ -400,9 +472,17 @@ mod tests {
             ("[::]:53:53/udp", Publish { protocol: Protocol::Udp, ..tcp("[::]:53", 53) }),
         ];
         for (text, wanted) in good {
-            assert_eq!(text.parse(), Ok(wanted), "{text}");
+            assert_eq!(text.parse(), Ok(Ports(vec![wanted])), "{text}");
         }
+        let range = "127.0.0.2:8000-8002:80-82".parse::<Ports>().unwrap();
+        let wanted = [(8000, 80), (8001, 81), (8002, 82)]
+            .map(|(outside, port)| tcp(&format!("127.0.0.2:{outside}"), port));
+        assert_eq!(range.0, wanted);
         let bad = [
+            ("8000-8002:80", "8000-8002 is 3 ports and 80 is 1"),
+            ("8002-8000:80-82", "\"8002-8000\" is not a range"),
+            ("1-9999:1-9999", "at most 512"),
+            ("8000-:80-81", "\"\" is no port"),
             ("8080", "HOSTPORT:PORT"),
             ("", "HOSTPORT:PORT"),
             ("80x:80", "\"80x\" is no port"),
@@ -415,8 +495,28 @@ mod tests {
             ("[10.0.0.1]:8080:80", "is no IPv6 address"),
         ];
         for (text, wanted) in bad {
-            let error = text.parse::<Publish>().expect_err(text);
+            let error = text.parse::<Ports>().expect_err(text);
             assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_same_port_twice() {
+        let port = |text: &str| text.parse::<Ports>().unwrap().0[0];
+        let same = |a: &str, b: &str| port(a).collides(&port(b));
+        assert!(same("8080:80", "8080:81") && same("0.0.0.0:8080:80", "8080:80"));
+        assert!(same("[::1]:8080:80", "[::]:8080:80"));
+        assert!(!same("8080:80", "8081:80") && !same("8080:80", "8080:80/udp"));
+        assert!(!same("0.0.0.0:8080:80", "[::]:8080:80"));
+        assert!(!same("127.0.0.1:8080:80", "127.0.0.2:8080:80"));
+    }
+
+    #[test]
+    fn dns() {
+        assert_eq!(parse_dns("none"), Ok(Dns::None));
+        assert_eq!(parse_dns("9.9.9.9"), Ok(Dns::At([9, 9, 9, 9].into())));
+        for bad in ["", "localhost", "0.0.0.0", "9.9.9.9:53"] {
+            assert!(parse_dns(bad).is_err(), "{bad}");
         }
     }
 

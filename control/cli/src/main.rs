@@ -14,6 +14,7 @@ mod child;
 mod error;
 mod folder;
 mod guardian;
+mod host_routes;
 mod instance;
 mod messages;
 mod output;

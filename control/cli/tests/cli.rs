@@ -57,6 +57,14 @@ fn mistakes_on_the_command_line() {
     refused(&["run", "--stats=xml", "true"], 125, &["xml", "text", "json"]);
     refused(&["run"], 125, &["PROGRAM"]);
     refused(&["run", "--tap=a/b", "true"], 125, &["a/b", "interface name"]);
+    // What the device cannot have is refused before there is one.
+    refused(&["run", "--tap", "--mtu", "65522", "true"], 125, &["--mtu 65522", "at most 65521"]);
+    refused(&["run", "--dns", "localhost", "true"], 125, &["localhost", "not an IP address"]);
+    refused(
+        &["run", "-p", "8080:80", "-p", "8079-8081:1-3", "true"],
+        125,
+        &["127.0.0.1:8080:80", "127.0.0.1:8080:2", "the same port"],
+    );
     refused(&["completions", "tcsh"], 2, &["tcsh", "bash"]);
     refused(&["ss", "4194304"], 2, &["4194304"]);
 }
@@ -385,6 +393,57 @@ fn several_tap_devices_have_networks_of_their_own() {
         message.contains("10.77.1.9/24") && message.contains("10.77.1.1 is on tp"),
         "{message}"
     );
+}
+
+/// As root in a network namespace of its own; elsewhere it says that it was skipped.
+#[test]
+fn a_network_that_the_host_uses_is_left_to_it() {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        eprintln!("skipped: needs root and /dev/net/tun");
+        return;
+    }
+    let script = r#"
+        ip link set lo up; ip link add lan type veth peer name far; ip link set lan up; ip link set far up
+        ip addr add 192.0.2.2/24 dev lan; ip route add default via 192.0.2.1
+        "$0" run -q --tap=tpa --address 192.0.2.50/24 -- true; echo "status $?"
+        ip route get 192.0.2.1 | grep -q 'dev lan' && echo "the router is where it was"
+        ip route add 10.0.0.0/8 via 192.0.2.1
+        "$0" run --tap=tpb -- true
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-n", "bash", "-c", script, env!("CARGO_BIN_EXE_towpath")]);
+    let output = command.output().expect("unshare");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text, "status 125\nthe router is where it was\n", "{}", stderr(&output));
+    let message = stderr(&output);
+    assert!(message.contains("192.0.2.50/24: 192.0.2.2 is on lan"), "{message}");
+    assert!(message.contains("172.31.0.2 and fd00:77:100::2 on tpb"), "{message}");
+}
+
+/// As root in a network namespace of its own; elsewhere it says that it was skipped.
+#[test]
+fn a_deleted_device_is_told_of_and_costs_nothing() {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        eprintln!("skipped: needs root and /dev/net/tun");
+        return;
+    }
+    // The time that the engine's process has used, in hundredths of a second.
+    let script = r#"
+        "$0" run --tap=tpd -- sleep 30 & run=$!
+        trap 'kill $run; wait' EXIT
+        until ip addr show tpd 2>/dev/null | grep -q 10.77; do sleep 0.05; done
+        ip link delete tpd
+        used() { read -r line < /proc/$run/stat; set -- ${line##*) }; echo $(( ${12} + ${13} )); }
+        sleep 0.5; before=$(used); sleep 2; echo "used $(( $(used) - before ))"
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-n", "bash", "-c", script, env!("CARGO_BIN_EXE_towpath")]);
+    let output = command.output().expect("unshare");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let used: u32 = text.trim().strip_prefix("used ").and_then(|n| n.parse().ok()).expect(&text);
+    // A thread that turns all the time has used nearly 200, on a busy machine some less.
+    assert!(used < 20, "{text}");
+    assert!(stderr(&output).contains("tpd was deleted"), "{}", stderr(&output));
 }
 
 #[test]

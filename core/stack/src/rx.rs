@@ -93,7 +93,7 @@ impl<H: Host> Stack<H> {
             Some(FlowRef::TimeWait(index)) => {
                 self.on_time_wait_segment(now, host, index, incoming, pool)
             }
-            Some(FlowRef::Pending(index)) => self.on_pending_segment(index, incoming, pool),
+            Some(FlowRef::Pending(index)) => self.on_pending_segment(now, index, incoming, pool),
             None if is_opening(&incoming.segment) => self.on_syn(now, host, incoming, None, pool),
             None => self.refuse_segment(now, incoming, DropReason::TcpNoSocket, pool),
         }

@@ -293,7 +293,7 @@ impl<H: Host> Stack<H> {
             }
         }
         self.expire_time_waits(now);
-        self.expire_pending(now);
+        self.expire_pending(now, host);
         self.tell(host);
     }
 

@@ -344,6 +344,10 @@ impl<P: Port> Port for Capture<P> {
         self.port.blocked()
     }
 
+    fn is_gone(&self) -> bool {
+        self.port.is_gone()
+    }
+
     fn next_timeout_ns(&self) -> Option<u64> {
         let shared = self.file.lock();
         let flush = if shared.dirty {

@@ -110,6 +110,12 @@ pub mod call {
     /// [`crate::image::Outside`] has it, `data` = the file's path. Refused with EACCES where such programs are not
     /// allowed; otherwise an answer without content.
     pub const OUTSIDE: u32 = 20;
+    /// Routing table: `a` = number of the first route to tell. Reply: `data` = [`super::Route`] structs, `a` =
+    /// number of the next one, 0 at the end.
+    pub const ROUTES: u32 = 21;
+    /// The nameserver for the program's /etc/resolv.conf. Reply: `addr` = where (family 0: what stands in the
+    /// file), `a` = 1 when it replaces only those on a loopback address.
+    pub const RESOLVER: u32 = 22;
 }
 }
 
@@ -149,6 +155,34 @@ pub struct Interface {
     pub reserved: u16,
     /// One address; an interface with several appears several times.
     pub addr: RawAddr,
+}
+
+/// One route, for netlink. Of those to one network the one that is used comes first.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Route {
+    /// The network.
+    pub dst: RawAddr,
+    /// The router; family 0 when the network is on the link.
+    pub gateway: RawAddr,
+    /// Length of the network's prefix.
+    pub prefix_len: u32,
+    /// Of the interface, 1-based.
+    pub index: u32,
+    /// Of equal networks, the smallest is used.
+    pub metric: u32,
+    /// [`route_origin`].
+    pub origin: u32,
+}
+
+/// [`Route::origin`]: who made it.
+pub mod route_origin {
+    /// The operator.
+    pub const STATIC: u32 = 0;
+    /// It follows from an interface's address.
+    pub const LINK: u32 = 1;
+    /// A router advertised it.
+    pub const ROUTER: u32 = 2;
 }
 
 impl Default for Request {
@@ -209,6 +243,7 @@ const _: () = {
     assert!(size_of::<Request>() == 24 + 24 + DATA_MAX);
     assert!(size_of::<Reply>() == 24 + 24 + DATA_MAX);
     assert!(size_of::<Interface>() == 64);
+    assert!(size_of::<Route>() == 64);
 };
 
 // SAFETY: integers only; the sizes above show that there is no padding.
@@ -217,6 +252,8 @@ unsafe impl Plain for Request {}
 unsafe impl Plain for Reply {}
 // SAFETY: as above.
 unsafe impl Plain for Interface {}
+// SAFETY: as above.
+unsafe impl Plain for Route {}
 
 #[cfg(test)]
 mod tests {

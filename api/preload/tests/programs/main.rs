@@ -10,6 +10,7 @@ mod cancel;
 mod descriptors;
 mod forks;
 mod harness;
+mod netlink;
 
 mod numbers;
 mod polling;
@@ -35,6 +36,7 @@ fn main() -> std::process::ExitCode {
         numbers::CASES,
         streams::CASES,
         forks::CASES,
+        netlink::CASES,
     ]
     .concat();
     harness::main(&cases)

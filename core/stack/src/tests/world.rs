@@ -199,6 +199,7 @@ pub struct Programs {
     pub accepted: VecDeque<Conn>,
     pub datagrams: Vec<(u32, DatagramMeta, Vec<u8>)>,
     pub syns: Vec<(PendingId, SocketAddr, SocketAddr)>,
+    pub forgotten: Vec<PendingId>,
     pub strays: Vec<(DatagramMeta, Vec<u8>)>,
     pub echoes: Vec<(EchoMeta, Vec<u8>)>,
     /// Refuse children and datagrams.
@@ -266,6 +267,10 @@ impl Host for Programs {
 
     fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
         self.syns.push((pending, local, remote));
+    }
+
+    fn syn_forgotten(&mut self, pending: PendingId) {
+        self.forgotten.push(pending);
     }
 
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool {
