@@ -312,11 +312,10 @@ impl Client {
         !gone
     }
 
-    /// For whoever forks, with signals blocked: both sides drop the guards. None in a signal handler on top
-    /// of a call that has one of them.
-    pub fn lock_all(&self) -> Option<impl Drop + '_> {
-        let commands = self.commands.lock_unless_mine()?;
-        Some(Locked { _calls: self.calls.lock(), _commands: commands })
+    /// Whether this thread is in the midst of a command or a call: this is a signal handler, and the interrupted
+    /// call would go on with both in a child, too, as if they were its own.
+    pub fn is_in_midst(&self) -> bool {
+        self.commands.is_mine() || self.calls.is_mine()
     }
 
     /// In the child after fork: gives up the parent's control socket and doorbells. Otherwise the
@@ -331,16 +330,6 @@ impl Client {
     fn set_dead(&self) {
         self.dead.store(true, Ordering::Relaxed);
     }
-}
-
-struct Locked<'a> {
-    _calls: crate::LockGuard<'a, ()>,
-    _commands: crate::LockGuard<'a, ()>,
-}
-
-impl Drop for Locked<'_> {
-    // The guards do it; this makes the type one that is held for its drop.
-    fn drop(&mut self) {}
 }
 
 /// What answers a protocol that is not ours.

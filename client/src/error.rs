@@ -12,6 +12,8 @@ pub enum Error {
     Interrupting,
     /// A signal handler ran while it waited.
     Interrupted,
+    /// A signal handler forked while it waited, and this is the child: it is to be begun again.
+    Forked,
     /// The time to wait was up.
     TimedOut,
     /// The socket is not connected.
@@ -33,6 +35,7 @@ impl std::fmt::Display for Error {
             Self::WouldBlock => f.write_str("it would block"),
             Self::Interrupting => f.write_str("the interrupted call is in the way"),
             Self::Interrupted => f.write_str("interrupted by a signal"),
+            Self::Forked => f.write_str("begun by the process that forked this one"),
             Self::TimedOut => f.write_str("timed out"),
             Self::NotConnected => f.write_str("not connected"),
             Self::NotListening => f.write_str("not listening"),

@@ -6,7 +6,7 @@
 //! - [`Client`]: the attachment, its calls (answered) and commands (not answered);
 //! - [`Socket`]: a socket by slot and generation, and what state it is in ([`Socket::readiness`]);
 //! - [`stream`], [`datagram`], [`listener`]: moving bytes, datagrams and connections;
-//! - [`wait`]: sleeping until one of them can go on;
+//! - [`wait`]: sleeping until one of them can go on; [`interrupt`]: what ends that before;
 //! - [`in_flight`]: sockets on their way to another process.
 //!
 //! No function here calls into libc for a system call: the calls of this process may be interposed
@@ -21,6 +21,7 @@ mod socket;
 pub mod datagram;
 pub mod descriptors;
 pub mod in_flight;
+pub mod interrupt;
 pub mod listener;
 pub mod stream;
 pub mod syscall;
@@ -31,4 +32,4 @@ pub use error::Error;
 pub use high_fd::HighFd;
 pub use lock::{Lock, LockGuard};
 pub use socket::{Buffer, Socket, ready};
-pub use towpath_ring::{Region, forked, is_inside};
+pub use towpath_ring::{Region, forked, is_inside, thread_id};

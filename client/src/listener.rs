@@ -43,7 +43,6 @@ pub fn accept<T>(
     };
     drop(guard);
     let socket = Socket { slot: record.slot, generation: record.generation };
-    crate::stream::opened(socket);
     client.socket_command(socket, op::ACCEPTED, 0, 0);
     if tell {
         client.socket_command(listener, op::RX_SPACE, 0, 0);

@@ -55,6 +55,11 @@ impl<T> Lock<T> {
         Some(LockGuard(self))
     }
 
+    /// Whether this thread has it: then this is a signal handler, or code that whoever has it calls.
+    pub fn is_mine(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & !CONTENDED == towpath_ring::thread_id()
+    }
+
     #[cold]
     fn lock_slowly(&self, me: u32) {
         for _ in 0..100 {
@@ -125,7 +130,7 @@ mod tests {
         });
         assert_eq!(*lock.lock(), 200_000);
         let guard = lock.lock_unless_mine().unwrap();
-        assert!(lock.lock_unless_mine().is_none());
+        assert!(lock.is_mine() && lock.lock_unless_mine().is_none());
         drop(guard);
         assert!(lock.lock_unless_mine().is_some());
     }

@@ -1,18 +1,14 @@
 //! Bytes of a connection.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use towpath_ring::{Appended, Wanted, append, program_fifo};
-use towpath_shm::layout::{SLOTS_MAX, Slot, flags, op, setting};
+use towpath_shm::layout::{Slot, flags, op, setting};
 
 use crate::socket::{
     Entrance, lock_input, may_have_more, no_more_input, no_more_output, take_error,
 };
 use crate::{Buffer, Client, Error, Socket};
-
-// 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the next.
-static MORE: [AtomicU8; SLOTS_MAX as usize] = [const { AtomicU8::new(0) }; SLOTS_MAX as usize];
 
 /// Reads what is there into `buffers`; with `keep` it stays unread. 0: end of file (or no room in
 /// `buffers`). One attempt.
@@ -135,6 +131,17 @@ pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error
     Ok(n as usize)
 }
 
+/// How many of `n` bytes could be read now, which stay (MSG_PEEK with MSG_TRUNC on a stream). One attempt.
+pub fn measure(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
+    let slot = client.slot(socket).ok_or(Error::Dead)?;
+    let _guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
+    let end = End::of(slot);
+    match n.min(program_fifo::unread(slot) as usize) {
+        0 => why_nothing(slot, end),
+        n => Ok(n),
+    }
+}
+
 /// Unread bytes (FIONREAD).
 pub fn unread(client: &Client, socket: Socket) -> usize {
     client.slot(socket).map_or(0, |slot| program_fifo::unread(slot) as usize)
@@ -166,7 +173,8 @@ pub unsafe fn send(
         // SAFETY: the caller's promise.
         unsafe { fill(client, slot, buffers, skip, at, n) };
         // Before the engine sees the bytes.
-        if more != (MORE[socket.slot as usize].swap(u8::from(more), Relaxed) != 0) {
+        if more != (slot.more.load(Relaxed) != 0) {
+            slot.more.store(u32::from(more), Relaxed);
             client.setting(socket, setting::MORE, u64::from(more));
         }
     };
@@ -202,11 +210,6 @@ pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
         let queued = program_fifo::queued(slot);
         (queued, queued.saturating_sub(slot.tx_unacked.load(Relaxed)))
     })
-}
-
-/// Forgets what a former socket of this slot left behind.
-pub fn opened(socket: Socket) {
-    MORE[socket.slot as usize].store(0, Ordering::Relaxed);
 }
 
 fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Error> {

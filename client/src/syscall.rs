@@ -67,6 +67,7 @@ pub mod nr {
         pub const RECVFROM: usize = 45;
         pub const RECVMSG: usize = 47;
         pub const FCNTL: usize = 72;
+        pub const FUTEX: usize = 202;
         pub const DUP3: usize = 292;
         pub const PRLIMIT64: usize = 302;
     }
@@ -78,10 +79,12 @@ pub mod nr {
         pub const RECVFROM: usize = 207;
         pub const RECVMSG: usize = 212;
         pub const FCNTL: usize = 25;
+        pub const FUTEX: usize = 98;
         pub const DUP3: usize = 24;
         pub const PRLIMIT64: usize = 261;
     }
     pub use arch::*;
+    pub const FUTEX_WAITV: usize = 449;
 }
 
 /// close(2); the result does not matter for descriptors of ours.

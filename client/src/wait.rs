@@ -6,11 +6,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::io::Errno;
-use rustix::thread::futex::{self, Timespec, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::time::{ClockId, clock_gettime};
-use towpath_ring::Waiter;
+use towpath_ring::{Waiter, forks};
 
+use crate::interrupt::{Handled, Limit};
+use crate::syscall::{nr, syscall};
 use crate::{Client, Error, Socket};
 
 /// Between two looks whether the engine lives.
@@ -33,6 +33,11 @@ impl Deadline {
     pub fn left(self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(now_ns()))
     }
+
+    /// Seconds, and ns.
+    pub(crate) fn parts(self) -> (i64, i64) {
+        ((self.0 / 1_000_000_000) as i64, (self.0 % 1_000_000_000) as i64)
+    }
 }
 
 /// Asks the system what waiting needs to know once. A program may forbid system calls later (seccomp),
@@ -46,12 +51,14 @@ pub(crate) fn prepare() {
 ///
 /// # Errors
 /// What `attempt` gives; `TimedOut` when the deadline passed, `Interrupted` when a signal handler
-/// ran (one that was installed with SA_RESTART does not interrupt a wait without deadline, as on
-/// Linux), `Dead` when the engine died.
+/// ran after `since` (one that was installed with SA_RESTART does not interrupt a wait without deadline,
+/// as on Linux), `Forked` when one has forked and this is the child, whose attachment is another one, `Dead`
+/// when the engine died.
 pub fn until<T>(
     client: &Client,
     socket: Socket,
     deadline: Option<Deadline>,
+    since: Handled,
     mut attempt: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
     for _ in 0..spins() {
@@ -64,9 +71,10 @@ pub fn until<T>(
         return attempt()
             .map_err(|error| if error == Error::WouldBlock { Error::Dead } else { error });
     };
-    let _counted = Waiter::new(slot);
+    // In a child that a handler forks, what follows would be on its parent's attachment.
+    let began = forks();
     loop {
-        let seq = slot.event_seq.load(Ordering::Acquire);
+        let waiter = Waiter::new(slot);
         match attempt() {
             Err(Error::WouldBlock) => {}
             done => return done,
@@ -74,7 +82,13 @@ pub fn until<T>(
         if client.slot(socket).is_none() {
             return Err(Error::Dead);
         }
-        match sleep(&slot.event_seq, seq, deadline) {
+        let (word, seq) = waiter.word();
+        let slept = sleep(word, seq, deadline, since);
+        // What has a time limit is interrupted by every handler.
+        if forks() != began {
+            return Err(if deadline.is_some() { Error::Interrupted } else { Error::Forked });
+        }
+        match slept {
             Err(Error::TimedOut) => {
                 if !client.check_alive() {
                     return Err(Error::Dead);
@@ -88,41 +102,61 @@ pub fn until<T>(
     }
 }
 
-fn sleep(word: &AtomicU32, expected: u32, deadline: Option<Deadline>) -> Result<(), Error> {
+fn sleep(
+    word: &AtomicU32,
+    expected: u32,
+    deadline: Option<Deadline>,
+    since: Handled,
+) -> Result<(), Error> {
     let slice = Deadline::after(LIVENESS_SLICE);
-    let until = deadline.map_or(slice, |deadline| deadline.min(slice));
-    let at = Timespec {
-        tv_sec: (until.0 / 1_000_000_000) as i64,
-        tv_nsec: (until.0 % 1_000_000_000) as i64,
-    };
+    let limit = Limit::until(deadline.map_or(slice, |deadline| deadline.min(slice)));
     // futex_waitv is restarted by the kernel after a handler with SA_RESTART, with its time limit;
     // FUTEX_WAIT with a time limit never is. Linux restarts recv exactly when it has no SO_RCVTIMEO.
-    let result = match deadline {
-        None => match wait_restartable(word, expected, &at) {
-            Err(Errno::NOSYS) => wait_interruptible(word, expected, &at),
+    let slept = since.sleep(deadline.is_some(), limit, |limit| match deadline {
+        None => match wait_restartable(word, expected, limit) {
+            Err(ENOSYS) => wait_interruptible(word, expected, limit),
             result => result,
         },
-        Some(_) => wait_interruptible(word, expected, &at),
-    };
-    match result {
-        Ok(()) | Err(Errno::AGAIN) => Ok(()),
-        Err(Errno::TIMEDOUT) => Err(Error::TimedOut),
-        Err(Errno::INTR) => Err(Error::Interrupted),
-        Err(errno) => Err(errno.into()),
+        Some(_) => wait_interruptible(word, expected, limit),
+    });
+    match slept {
+        Some(Ok(_) | Err(EAGAIN)) => Ok(()),
+        Some(Err(ETIMEDOUT)) => Err(Error::TimedOut),
+        None | Some(Err(EINTR)) => Err(Error::Interrupted),
+        Some(Err(errno)) => Err(Error::Refused(errno)),
     }
 }
 
-fn wait_restartable(word: &AtomicU32, expected: u32, until: &Timespec) -> Result<(), Errno> {
-    let mut wait = Wait::new();
-    wait.val = u64::from(expected);
-    wait.uaddr = WaitPtr::new(word.as_ptr().cast());
-    wait.flags = WaitFlags::SIZE_U32;
-    futex::waitv(&[wait], WaitvFlags::empty(), Some(until), ClockId::Monotonic).map(drop)
+const EINTR: i32 = 4;
+const EAGAIN: i32 = 11;
+const ENOSYS: i32 = 38;
+const ETIMEDOUT: i32 = 110;
+
+fn wait_restartable(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
+    /// struct futex_waitv.
+    #[repr(C)]
+    struct Wait {
+        expected: u64,
+        word: u64,
+        flags: u32,
+        reserved: u32,
+    }
+    const FUTEX2_SIZE_U32: u32 = 2;
+    const CLOCK_MONOTONIC: usize = 1;
+    let word = word.as_ptr().addr() as u64;
+    let one = Wait { expected: u64::from(expected), word, flags: FUTEX2_SIZE_U32, reserved: 0 };
+    let args = [(&raw const one).addr(), 1, 0, until, CLOCK_MONOTONIC, 0];
+    // SAFETY: one structure of one word, and a time limit: all outlive the call.
+    unsafe { syscall(nr::FUTEX_WAITV, args) }
 }
 
-fn wait_interruptible(word: &AtomicU32, expected: u32, until: &Timespec) -> Result<(), Errno> {
-    let any = std::num::NonZeroU32::MAX;
-    futex::wait_bitset(word, futex::Flags::empty(), expected, Some(until), any)
+fn wait_interruptible(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
+    // Unlike FUTEX_WAIT it takes a point in time, of CLOCK_MONOTONIC.
+    const FUTEX_WAIT_BITSET: usize = 9;
+    const ANY: usize = u32::MAX as usize;
+    let args = [word.as_ptr().addr(), FUTEX_WAIT_BITSET, expected as usize, until, 0, ANY];
+    // SAFETY: a word and a time limit, which outlive the call.
+    unsafe { syscall(nr::FUTEX, args) }
 }
 
 /// 0 on a machine where a spinning thread keeps the engine from its processor.

@@ -20,6 +20,40 @@ fn main() {
     bytes.hash(&mut hasher);
     println!("cargo:rustc-env=TOWPATH_PRELOAD_LIBRARY={}", library.display());
     println!("cargo:rustc-env=TOWPATH_PRELOAD_HASH={:016x}", hasher.finish());
+    println!("cargo:rustc-env=TOWPATH_VERSION={}", version());
+}
+
+/// The version, with the commit where there is one: a source archive has none.
+fn version() -> String {
+    let version = variable("CARGO_PKG_VERSION");
+    match commit() {
+        Some(commit) => format!("{version} ({commit})"),
+        None => version,
+    }
+}
+
+fn commit() -> Option<String> {
+    let root = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../..").canonicalize().ok()?;
+    let git = |words: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(&root).args(words).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        (output.status.success() && !text.is_empty()).then_some(text)
+    };
+    // An archive that lies within somebody's repository is not of that repository.
+    let top = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
+    if top.canonicalize().ok()? != root {
+        return None;
+    }
+    // The log of HEAD grows with each commit and each checkout; without logs it is the file of the branch
+    // that changes, or the file of all branches. A file that is not there would mean a build each time.
+    let branch = git(&["symbolic-ref", "--quiet", "HEAD"]).unwrap_or_else(|| "HEAD".into());
+    for name in ["HEAD", "logs/HEAD", &branch, "packed-refs"] {
+        let path = git(&["rev-parse", "--git-path", name]).map(|path| root.join(path));
+        if let Some(path) = path.filter(|path| path.exists()) {
+            println!("cargo:rerun-if-changed={}", path.display());
+        }
+    }
+    git(&["rev-parse", "--short=10", "HEAD"])
 }
 
 fn build() -> PathBuf {

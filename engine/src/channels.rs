@@ -42,7 +42,7 @@ pub(crate) struct Attached {
     pub link: Option<Link>,
     /// Sockets it has descriptors for.
     pub holds: Holds,
-    /// Their number.
+    /// Their number, with those in `former`.
     pub held: usize,
     /// Slots of sockets that it has closed: a thread of it may have been at one, and have its lock. Also
     /// other slots that wait for a thread that says that it is of this process.
@@ -64,10 +64,20 @@ pub(crate) struct Attached {
     pub parent: Option<ChannelId>,
     /// What it descends from, if from a clone of a process that was attached and not cloned.
     pub family: Option<Family>,
+    /// Its family, or one of its own, for what is to be closed of it.
+    pub closes_as: Family,
     /// What it asked, and is not answered yet.
     pub asking: Option<Asking>,
     /// There are events to be rung for.
     pub touched: bool,
+    /// It is among those who ask.
+    pub asks: bool,
+    /// Sockets that it holds no more, and is still a holder of: it is about to be taken off them.
+    pub former: Holds,
+    /// It is among what ends.
+    pub is_ending: bool,
+    /// Its process is gone.
+    pub has_ended: bool,
 }
 
 /// What a process image and the engine tell each other by.
@@ -83,7 +93,7 @@ pub(crate) struct Link {
 /// A process that one of those made that were attached and not cloned (a shell, say, that the run
 /// began with), and all that descend from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Family(u64);
+pub(crate) struct Family(pub u64);
 
 /// All of them. Ids are used again.
 #[derive(Debug, Default)]
@@ -129,7 +139,7 @@ impl Channels {
         Self { max, ..Self::default() }
     }
 
-    /// The family of those that a member of `family` makes; None: of one that is of none.
+    /// The family of those that a member of `family` makes; of one that is of none: a new one.
     pub fn family_of_clones(&mut self, family: Option<Family>) -> Family {
         family.unwrap_or_else(|| {
             self.founded += 1;
@@ -164,8 +174,13 @@ impl Channels {
             unborn_until: None,
             parent: None,
             family,
+            closes_as: self.family_of_clones(family),
             asking: None,
             touched: false,
+            asks: false,
+            former: Holds::default(),
+            is_ending: false,
+            has_ended: false,
         };
         let index = self.free.pop().unwrap_or(self.slab.len() as u32);
         if index as usize == self.slab.len() {
@@ -203,9 +218,10 @@ impl Channels {
     }
 
     /// All of them are gone; gives what there was of descriptors.
-    pub fn end(&mut self) -> impl Iterator<Item = OwnedFd> {
+    pub fn end(&mut self) -> impl Iterator<Item = (Family, impl Iterator<Item = OwnedFd>)> {
         self.count = 0;
-        self.slab.drain(..).flatten().flat_map(|attached| attached.into_descriptors())
+        let all = self.slab.drain(..).flatten();
+        all.map(|attached| (attached.closes_as, attached.into_descriptors()))
     }
 
     /// All ids; a scan of one cache line each is what looking for commands costs. With thousands of
@@ -224,6 +240,27 @@ impl Channels {
             .iter()
             .flatten()
             .any(|attached| attached.link.as_ref().is_some_and(|link| link.ring.has_commands()))
+    }
+
+    /// Notes how far every process has said something. What those said that are gone is part of their end.
+    pub fn mark(&mut self) {
+        for attached in self.slab.iter_mut().flatten().filter(|attached| !attached.has_ended) {
+            if let Some(link) = &mut attached.link {
+                link.ring.mark();
+            }
+        }
+    }
+
+    /// Whether something is left of what was said before [`Self::mark`].
+    pub fn are_behind_marks(&self) -> bool {
+        let alive = self.slab.iter().flatten().filter(|attached| !attached.has_ended);
+        alive.filter_map(|it| it.link.as_ref()).any(|link| link.ring.is_behind_mark())
+    }
+
+    /// Processes of the family of one, itself included.
+    pub fn kin(&self, id: ChannelId) -> usize {
+        let family = self.get(id).and_then(|attached| attached.family);
+        family.and_then(|family| self.families.get(&family)).map_or(1, |kin| *kin as usize)
     }
 
     /// Puts an event into a process's ring. False: it broke the rules.

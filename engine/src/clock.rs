@@ -1,16 +1,42 @@
 //! Clocks, read once a turn.
 
+use std::time::Duration;
+
 use rustix::time::{ClockId, clock_gettime};
 use towpath_tcp::Instant;
 
-/// CLOCK_MONOTONIC, the clock of ports and stack.
-pub(crate) fn now() -> Instant {
-    Instant(read(ClockId::Monotonic))
+/// What an engine takes for the time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Clock {
+    /// CLOCK_MONOTONIC, the clock of ports, and CLOCK_REALTIME.
+    System,
+    /// Whoever turns the engine says how much time passes: see [`crate::Hand`].
+    ByHand(Instant),
 }
 
-/// Unix time in ns.
-pub(crate) fn unix_ns() -> u64 {
-    read(ClockId::Realtime)
+impl Clock {
+    /// The stack's time.
+    pub fn now(&self) -> Instant {
+        match self {
+            Self::System => Instant(read(ClockId::Monotonic)),
+            Self::ByHand(now) => *now,
+        }
+    }
+
+    /// Unix time in ns.
+    pub fn unix_ns(&self) -> u64 {
+        match self {
+            Self::System => read(ClockId::Realtime),
+            Self::ByHand(now) => now.0,
+        }
+    }
+
+    /// Lets time pass, if it is by hand.
+    pub fn pass(&mut self, time: Duration) {
+        if let Self::ByHand(now) = self {
+            *now += time;
+        }
+    }
 }
 
 fn read(clock: ClockId) -> u64 {

@@ -5,14 +5,26 @@
 //! holds while its epoll_wait(2) writes to memory that is slow to be there (userfaultfd, FUSE). Whether a
 //! close is the last depends on programs. So the engine closes itself only what no program can have,
 //! and can have put nothing into.
+//!
+//! A family of processes has one thread at a time: what it made to sleep is in the way of its own
+//! descriptors only. A family in whose way a descriptor has been for long, and that has given more of them
+//! to be closed than one message takes, gets no new processes ([`Closer::is_clogged`]), so that it cannot
+//! use up the engine's numbers for descriptors.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-/// Threads that close, at most. One as a rule, for closes that do not sleep; with so many asleep,
-/// descriptors wait, and when there are none left new processes are refused.
-const THREADS_MAX: usize = 8;
+use crate::channels::Family;
+use crate::wire::SENT_MAX;
+
+/// Threads that close, at most: one as a rule, for closes that do not sleep, and one more for each family
+/// that makes them sleep. With so many asleep, descriptors of other families wait too; each costs the
+/// kernel's stack of a thread and some pages.
+const THREADS_MAX: usize = 64;
+/// A close that takes longer has been made to. Others take microseconds.
+const CLOGGED_AFTER: Duration = Duration::from_secs(1);
 
 /// Where descriptors are brought that others may have.
 #[derive(Debug, Default)]
@@ -28,24 +40,37 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<OwnedFd>,
+    /// Families that have given descriptors which are not closed yet.
+    families: HashMap<Family, Waiting>,
+    /// Those of them that no thread is at.
+    ready: VecDeque<Family>,
+    waiting: usize,
     threads: usize,
-    /// Of them, those that sleep until there is more.
+    /// Of them, those that sleep until there is more, or have not begun.
     idle: usize,
     ended: bool,
 }
 
+/// What a family has given.
+#[derive(Debug, Default)]
+struct Waiting {
+    descriptors: VecDeque<OwnedFd>,
+    /// When a thread began with the one that it is at.
+    since: Option<Instant>,
+}
+
 impl Closer {
-    /// Closes them some time.
-    pub fn close(&self, descriptors: impl IntoIterator<Item = OwnedFd>) {
+    /// Closes descriptors some time that processes of a family may have.
+    pub fn close(&self, whose: Family, descriptors: impl IntoIterator<Item = OwnedFd>) {
         let mut queue = self.shared.lock();
-        queue.waiting.extend(descriptors);
-        if queue.waiting.len() > queue.idle && queue.threads < THREADS_MAX {
+        queue.push(whose, descriptors);
+        if queue.ready.len() > queue.idle && queue.threads < THREADS_MAX {
             let shared = Arc::clone(&self.shared);
             let builder = std::thread::Builder::new().name("towpath-close".into());
             // Without another thread they wait for those that are there, or for the next try.
             if builder.spawn(move || shared.work()).is_ok() {
                 queue.threads += 1;
+                queue.idle += 1;
             }
         }
         drop(queue);
@@ -54,13 +79,21 @@ impl Closer {
 
     /// Whether there are any that are not closed yet.
     pub fn is_busy(&self) -> bool {
+        !self.shared.lock().families.is_empty()
+    }
+
+    /// Whether a family keeps descriptors from being closed, and has more of them than a message holds.
+    pub fn is_clogged(&self, by: Family) -> bool {
         let queue = self.shared.lock();
-        !queue.waiting.is_empty() || queue.threads > queue.idle
+        queue.families.get(&by).is_some_and(|waiting| {
+            let is_long = |since: Instant| since.elapsed() >= CLOGGED_AFTER;
+            waiting.descriptors.len() > SENT_MAX && waiting.since.is_some_and(is_long)
+        })
     }
 
     /// Descriptors that wait for a thread.
     pub fn waiting(&self) -> usize {
-        self.shared.lock().waiting.len()
+        self.shared.lock().waiting
     }
 }
 
@@ -72,15 +105,55 @@ impl Drop for Closer {
     }
 }
 
+impl Queue {
+    fn push(&mut self, whose: Family, descriptors: impl IntoIterator<Item = OwnedFd>) {
+        let waiting = self.families.entry(whose).or_default();
+        let before = waiting.descriptors.len();
+        waiting.descriptors.extend(descriptors);
+        let now = waiting.descriptors.len();
+        self.waiting += now - before;
+        if waiting.since.is_some() {
+            return;
+        }
+        if now == 0 {
+            self.families.remove(&whose);
+        } else if before == 0 {
+            self.ready.push_back(whose);
+        }
+    }
+
+    /// The next descriptor, of a family that no thread is at.
+    fn pop(&mut self) -> Option<(Family, OwnedFd)> {
+        let whose = self.ready.pop_front()?;
+        let waiting = self.families.get_mut(&whose)?;
+        waiting.since = Some(Instant::now());
+        self.waiting -= 1;
+        Some((whose, waiting.descriptors.pop_front()?))
+    }
+
+    /// A descriptor is closed.
+    fn closed(&mut self, whose: Family) {
+        let Some(waiting) = self.families.get_mut(&whose) else { return };
+        waiting.since = None;
+        if waiting.descriptors.is_empty() {
+            self.families.remove(&whose);
+        } else {
+            self.ready.push_back(whose);
+        }
+    }
+}
+
 impl Shared {
     fn work(&self) {
         let mut queue = self.lock();
+        queue.idle -= 1;
         loop {
-            if let Some(descriptor) = queue.waiting.pop_front() {
+            if let Some((whose, descriptor)) = queue.pop() {
                 drop(queue);
                 drop(descriptor);
                 queue = self.lock();
-            } else if queue.ended {
+                queue.closed(whose);
+            } else if queue.ended && queue.waiting == 0 {
                 return;
             } else {
                 queue.idle += 1;
@@ -102,6 +175,9 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::time::Duration;
 
+    const FIRST: Family = Family(1);
+    const SECOND: Family = Family(2);
+
     /// A kernel socket whose last close sleeps for an hour, or until its peer has gone.
     fn lingering() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -119,13 +195,54 @@ mod tests {
     fn a_close_that_sleeps_holds_up_nobody() {
         let closer = Closer::default();
         let (stream, peer) = lingering();
-        closer.close([stream.into()]);
+        closer.close(FIRST, [stream.into()]);
         for _ in 0..3 {
             let (mut end, other) = std::io::pipe().expect("a pipe");
-            closer.close([other.into()]);
+            closer.close(SECOND, [other.into()]);
             // The end of the pipe, once the other end is closed.
             assert_eq!(end.read(&mut [0]).expect("open"), 0);
         }
         drop((closer, peer));
+    }
+
+    /// As many as a program likes.
+    #[test]
+    fn closes_that_sleep_hold_up_no_other_family() {
+        let closer = Closer::default();
+        let mut peers = Vec::new();
+        for _ in 0..2 * SENT_MAX / 25 {
+            let (stream, peer) = lingering();
+            closer.close(FIRST, [stream.into()]);
+            peers.push(peer);
+        }
+        let (mut end, other) = std::io::pipe().expect("a pipe");
+        closer.close(SECOND, [other.into()]);
+        assert_eq!(end.read(&mut [0]).expect("open"), 0);
+        assert!(!closer.is_clogged(FIRST) && closer.is_busy());
+        assert_eq!(closer.waiting(), peers.len() - 1);
+        assert_eq!(closer.shared.lock().threads, 2);
+        drop(peers);
+        while closer.is_busy() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_family_that_makes_many_closes_sleep_is_known() {
+        let closer = Closer::default();
+        let (stream, peer) = lingering();
+        let (_end, other) = std::io::pipe().expect("a pipe");
+        let others = || (0..=SENT_MAX).map(|_| OwnedFd::from(other.try_clone().expect("a number")));
+        closer.close(FIRST, [stream.into()]);
+        closer.close(FIRST, others());
+        closer.close(SECOND, others());
+        assert!(!closer.is_clogged(FIRST), "it is not known yet");
+        std::thread::sleep(CLOGGED_AFTER);
+        assert!(closer.is_clogged(FIRST) && !closer.is_clogged(SECOND));
+        drop(peer);
+        while closer.is_busy() {
+            std::thread::yield_now();
+        }
+        assert!(!closer.is_clogged(FIRST));
     }
 }

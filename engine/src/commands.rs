@@ -1,38 +1,50 @@
 //! What programs tell through their command rings.
 
 use towpath_ring::Attach;
-use towpath_shm::layout::{COMMANDS_MAX, Command, Kind, event, flags, op, shut};
+use towpath_shm::layout::{Command, Kind, event, flags, op, shut};
 use towpath_tcp::Instant;
 
 use crate::channels::ChannelId;
 use crate::engine::Engine;
 
-/// Commands taken from one ring before the others have their turn.
-const COMMANDS_A_TURN: usize = 1024;
-/// Work for one ring before the others have their turn: a command, or a process that comes to hold a
-/// socket by one. A process with clones gives each of them what it opens.
-const WORK_A_TURN: u64 = 2048;
+/// Commands taken from the rings of one family of processes before the others have their turn: some 25 µs,
+/// as long as it takes to wake a program.
+pub(crate) const COMMANDS_A_TURN: usize = 256;
+/// Steps of work for the same. A command is one or more: a process with clones gives each of them what it
+/// opens.
+const WORK_A_TURN: u64 = 512;
 
 impl Engine {
     /// Takes commands from all rings. True: there are more.
     pub(crate) fn drain_commands(&mut self, now: Instant) -> bool {
         let mut more = false;
         for id in self.host.channels.ids() {
-            more |= self.drain_ring(now, id, COMMANDS_A_TURN, WORK_A_TURN);
+            more |= self.drain_share(now, id);
         }
         self.send_backlog(now);
         more
     }
 
-    /// Takes all that the rings can hold.
-    pub(crate) fn drain_all(&mut self, now: Instant) {
+    /// Takes some of what was said before [`crate::channels::Channels::mark`], which is all as a rule.
+    pub(crate) fn drain_marked(&mut self, now: Instant) {
         for id in self.host.channels.ids() {
-            self.drain_ring(now, id, COMMANDS_MAX as usize, u64::MAX);
+            let link = self.host.channels.get(id).and_then(|attached| attached.link.as_ref());
+            if link.is_some_and(|link| link.ring.is_behind_mark()) {
+                self.drain_share(now, id);
+            }
         }
     }
 
-    /// Takes up to `max` commands of one program, and begins none after so much `work`. True: there are
-    /// more.
+    /// Takes a process's share. However many processes a program makes, it gets no more of the engine: who
+    /// has a hundred kin has a hundredth, and at least one command.
+    fn drain_share(&mut self, now: Instant, id: ChannelId) -> bool {
+        let kin = self.host.channels.kin(id);
+        let commands = (COMMANDS_A_TURN / kin).max(1);
+        self.drain_ring(now, id, commands, (WORK_A_TURN / kin as u64).max(1))
+    }
+
+    /// Takes up to `max` commands of one program, and begins none after so many steps of `work`. True: there
+    /// are more.
     pub(crate) fn drain_ring(
         &mut self,
         now: Instant,
@@ -40,9 +52,9 @@ impl Engine {
         max: usize,
         work: u64,
     ) -> bool {
-        let before = self.host.counters.holds_made;
-        for done in 0..max {
-            if done as u64 + self.host.counters.holds_made - before >= work {
+        let before = self.host.counters.work;
+        for _ in 0..max {
+            if self.host.counters.work - before >= work {
                 break;
             }
             let Some(link) =
@@ -64,6 +76,7 @@ impl Engine {
 
     pub(crate) fn command(&mut self, now: Instant, id: ChannelId, command: &Command) {
         self.host.counters.commands += 1;
+        self.host.counters.work(1);
         let &Command { slot, generation, .. } = command;
         match command.op {
             op::LIST => return self.list(id, slot, generation),

@@ -26,11 +26,22 @@ pub struct EngineConfig {
     pub channels_max: u32,
     /// Sizes of FIFOs.
     pub buffers: Buffers,
+    /// What programs read of nameservers; None: what stands in the file.
+    pub resolver: Option<ResolverConfig>,
     /// [`crate::Engine::run`] returns when the last program has gone, after what it left behind
     /// was sent.
     pub exit_when_unused: bool,
     /// Or after nobody took a byte of that for so long; its peers then see a reset.
     pub leave_stalled: Duration,
+}
+
+/// The nameserver that programs find in /etc/resolv.conf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResolverConfig {
+    /// Where it is.
+    pub address: IpAddr,
+    /// It stands in the place of nameservers on the host's loopback only, which is not the stack's.
+    pub only_loopback: bool,
 }
 
 /// A route.
@@ -85,6 +96,7 @@ impl Default for EngineConfig {
             sockets_max: towpath_shm::layout::SLOTS_MAX,
             channels_max: towpath_shm::layout::CHANNELS_MAX,
             buffers: Buffers::default(),
+            resolver: None,
             exit_when_unused: false,
             leave_stalled: LEAVE_STALLED,
         }

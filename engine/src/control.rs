@@ -1,24 +1,28 @@
 //! What programs ask over their control sockets, and the answers.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use towpath_ring::EngineRecv;
-use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, call};
+use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, Route, call, route_origin};
+use towpath_shm::image::Outside;
 use towpath_shm::layout::{
     AcceptRecord, Command, Kind, Plain, RawAddr, VERSION, event, flags, option_bit,
 };
 use towpath_shm::token;
+use towpath_stack::net::Origin;
 use towpath_stack::{ConnectError, Family, SocketKind};
 use towpath_tcp::Instant;
 
 use crate::channels::ChannelId;
-use crate::engine::Engine;
+use crate::engine::{Engine, Outsider};
 use crate::errno::{
-    EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, EINVAL, EISCONN, ENOBUFS, EOPNOTSUPP, EPROTO,
+    EACCES, EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, EINVAL, EISCONN, ENOBUFS, EOPNOTSUPP, EPROTO,
     EPROTONOSUPPORT, Errno,
 };
 use crate::host::fits;
 use crate::options::bind_options;
+use crate::report::STACK_TURN;
 use crate::slots::{AF_INET, AF_INET6, present, state};
 use crate::sys;
 use crate::wire::{self, Received, Sent};
@@ -58,7 +62,7 @@ impl Engine {
             Received::Nothing => {}
             Received::End => self.detach(now, id),
             Received::Descriptors(descriptors) => {
-                self.closer.close(descriptors);
+                self.closer.close(attached.closes_as, descriptors);
                 self.hostile.push(id);
             }
             Received::Request(request) => self.asked(now, id, request),
@@ -71,7 +75,7 @@ impl Engine {
         let (answer, fds) =
             self.handle(now, id, request).unwrap_or_else(|Errno(errno)| refused(errno));
         let Some(attached) = self.host.channels.get(id) else { return true };
-        let control = attached.control.as_fd();
+        let (control, whose) = (attached.control.as_fd(), attached.closes_as);
         // How many descriptors may be on their way is limited for all processes of the engine's user
         // together. A program that asks for them takes them before it asks again.
         let greedy = !fds.is_empty() && sys::has_unreceived(control);
@@ -88,7 +92,7 @@ impl Engine {
         // The program may have received, used and closed them by now: then this is the last close.
         for passed in fds {
             if let Passed::Own(fd) = passed {
-                self.closer.close([fd]);
+                self.closer.close(whose, [fd]);
             }
         }
         sent == Sent::Yes
@@ -119,11 +123,14 @@ impl Engine {
             call::CLONE => return self.clone_channel(id, request.a),
             call::SOCKET => return plain(self.socket(id, request.a, request.b)?),
             call::INTERFACES => return plain(self.interfaces()),
+            call::ROUTES => return plain(self.routes(request.a)),
+            call::RESOLVER => return plain(self.resolver()),
             call::COMMAND => {
                 self.command(now, id, &Command::from_bytes(request.payload()));
                 return plain(Reply::default());
             }
             call::SOCKETS => return plain(self.list_sockets(request.a)),
+            call::OUTSIDE => return plain(self.outside(id, request)?),
             _ => {}
         }
         let slot = self.named(id, request)?;
@@ -189,6 +196,16 @@ impl Engine {
             Passed::Blank,
         ];
         Ok((reply, passed))
+    }
+
+    /// A process says that it executes a program whose sockets will be the kernel's.
+    fn outside(&mut self, id: ChannelId, request: &Request) -> Result<Reply, Errno> {
+        let why = Outside::from_number(request.a).ok_or(Errno(EINVAL))?;
+        let pid = self.host.channels.get(id).map_or(0, |attached| attached.pid);
+        self.host.counters.outsiders += 1;
+        let outsider = Outsider { pid, path: request.payload(), why };
+        let allowed = self.gatekeeper.as_mut().is_none_or(|may_pass| may_pass(outsider));
+        if allowed { Ok(Reply::default()) } else { Err(Errno(EACCES)) }
     }
 
     fn region(&self) -> Answer {
@@ -327,6 +344,7 @@ impl Engine {
             // Over loopback Linux has shaken hands before connect(2) returns: programs that connect
             // several times count on a full accept queue being full for the next one.
             if self.stack.net.is_local(remote.ip()) {
+                self.host.counters.work(STACK_TURN);
                 self.turn(now);
             }
         }
@@ -397,6 +415,44 @@ impl Engine {
         reply
     }
 
+    fn resolver(&self) -> Reply {
+        self.resolver.map_or_else(Reply::default, |resolver| Reply {
+            a: resolver.only_loopback.into(),
+            addr: RawAddr::new(SocketAddr::new(resolver.address, 0)),
+            ..Reply::default()
+        })
+    }
+
+    /// As many routes as fit, from `first` on.
+    fn routes(&self, first: u32) -> Reply {
+        const MAX: usize = DATA_MAX / size_of::<Route>();
+        let mut reply = Reply::default();
+        let mut rest = self.stack.net.routes().skip(first as usize);
+        let mut count = 0;
+        for (to, entry) in
+            reply.data.chunks_exact_mut(size_of::<Route>()).zip(rest.by_ref().take(MAX))
+        {
+            let addr = |ip| RawAddr::new(SocketAddr::new(ip, 0));
+            let route = Route {
+                dst: addr(entry.prefix.network()),
+                gateway: entry.next_hop.map_or_else(RawAddr::default, addr),
+                prefix_len: entry.prefix.len().into(),
+                index: u32::from(entry.iface.0) + 1,
+                metric: entry.metric,
+                origin: match entry.origin {
+                    Origin::Static => route_origin::STATIC,
+                    Origin::Link => route_origin::LINK,
+                    Origin::Router => route_origin::ROUTER,
+                },
+            };
+            to.copy_from_slice(route.as_bytes());
+            count += 1;
+        }
+        reply.len = count * size_of::<Route>() as u32;
+        reply.a = if rest.next().is_some() { first + count } else { 0 };
+        reply
+    }
+
     /// As many sockets as fit, from `first` on. Where there are few it may be none, with more beyond.
     fn list_sockets(&mut self, first: u32) -> Reply {
         let mut reply = Reply::default();
@@ -407,6 +463,7 @@ impl Engine {
         }
         for slot in first..end {
             self.host.counters.slots_listed += 1;
+            self.host.counters.work(1);
             let Some(entry) = self.host.slots.get(slot) else { continue };
             let mut shown = self.show(slot, entry);
             // A message has room for a line with one.

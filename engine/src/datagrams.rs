@@ -7,7 +7,7 @@ use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
 use towpath_shm::control::{LOCAL_REPORT, Reply, Request, STAMP_REPORT};
 use towpath_shm::layout::{DatagramHeader, Plain, RawAddr, event, flags};
 use towpath_stack::net::IfaceId;
-use towpath_stack::{DatagramOut, SendError, SocketError, SocketId};
+use towpath_stack::{DatagramOut, Linger, SendError, SocketError, SocketId};
 use towpath_tcp::Instant;
 
 use crate::engine::Engine;
@@ -18,6 +18,8 @@ use crate::slots::{SentAt, present};
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 /// Datagrams of one socket before the others have their turn.
 const DATAGRAMS_A_TURN: u32 = 64;
+/// Sockets with so many that go on in one turn; together they send as many packets as connections may.
+const BACKLOG_A_TURN: usize = 4;
 /// Bytes of the address at the front of a report.
 const REPORTER: usize = 16;
 
@@ -25,10 +27,10 @@ impl Engine {
     /// The program queued datagrams.
     pub(crate) fn send_datagrams(&mut self, now: Instant, slot: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
-        let Some(tx) = entry.owned.as_deref_mut().and_then(|owned| owned.tx.as_mut()) else {
-            return;
-        };
-        if tx.pull() && self.send_some(now, slot) {
+        let Some(owned) = entry.owned.as_deref_mut() else { return };
+        let Some(tx) = &mut owned.tx else { return };
+        // Who is put off sends in his turn, however often he says that there is more.
+        if tx.pull() && !owned.backlogged && self.send_some(now, slot) {
             self.put_off(slot);
         }
     }
@@ -38,7 +40,7 @@ impl Engine {
     fn put_off(&mut self, slot: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         if !std::mem::replace(&mut entry.owned().backlogged, true) {
-            self.backlog.push(slot);
+            self.backlog.push_back(slot);
         }
     }
 
@@ -47,26 +49,26 @@ impl Engine {
         Some(&mut owned.backlogged).filter(|backlogged| **backlogged)
     }
 
-    /// Goes on with sockets that had more to send than a turn allowed.
+    /// Goes on with sockets that had more to send than a turn allowed, in their order.
     pub(crate) fn send_backlog(&mut self, now: Instant) {
-        for slot in std::mem::take(&mut self.backlog) {
+        for _ in 0..self.backlog.len().min(BACKLOG_A_TURN) {
+            let Some(slot) = self.backlog.pop_front() else { return };
             // Another socket may have the slot.
             let Some(backlogged) = self.is_put_off(slot) else { continue };
             *backlogged = false;
             if self.send_some(now, slot) {
                 self.put_off(slot);
+            } else if self.host.slots.get(slot).is_some_and(|entry| entry.closing) {
+                self.end_of_closing(now, slot, Linger::Default);
             }
         }
     }
 
-    /// All that a socket has queued, before it is closed.
-    pub(crate) fn flush_datagrams(&mut self, now: Instant, slot: u32) {
+    /// Sends what a socket has queued, before it is closed. False: the rest goes in later turns, and the
+    /// socket with the last of it.
+    pub(crate) fn flush_datagrams(&mut self, now: Instant, slot: u32) -> bool {
         self.send_datagrams(now, slot);
-        while self.send_some(now, slot) {}
-        if let Some(backlogged) = self.is_put_off(slot) {
-            *backlogged = false;
-            self.backlog.retain(|&waiting| waiting != slot);
-        }
+        self.is_put_off(slot).is_none()
     }
 
     /// Whether a datagram would be refused for its length: send(2) tells so itself, as the program waits for
@@ -224,6 +226,7 @@ impl Engine {
                 }
             };
             let payload = Payload::new(&[], tx.peek(owned.tx_lent + HEADER, header.len));
+            self.host.counters.work(1);
             if owned.tx_lent == 0 {
                 self.lent.push(slot);
             }
@@ -330,10 +333,16 @@ mod tests {
         let slot = engine.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
         (0..3).for_each(|_| engine.put_off(slot));
         assert_eq!(engine.backlog, [slot]);
-        engine.flush_datagrams(now, slot);
-        assert!(engine.backlog.is_empty() && engine.is_put_off(slot).is_none());
-        engine.put_off(slot);
         engine.send_backlog(now);
         assert!(engine.backlog.is_empty() && engine.is_put_off(slot).is_none());
+        assert!(engine.flush_datagrams(now, slot));
+        // Who is put off when it is closed ends with the last that it has to send.
+        engine.put_off(slot);
+        assert!(!engine.flush_datagrams(now, slot));
+        engine.host.slots.get_mut(slot).expect("it is there").closing = true;
+        assert!(engine.host.gone.is_empty());
+        engine.send_backlog(now);
+        assert!(engine.backlog.is_empty() && engine.is_put_off(slot).is_none());
+        assert_eq!(engine.host.gone, [slot]);
     }
 }

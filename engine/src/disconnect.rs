@@ -10,6 +10,7 @@ use towpath_tcp::{Instant, State};
 
 use crate::engine::Engine;
 use crate::errno::{EBADF, ECONNRESET, EINVAL, Errno};
+use crate::report::STACK_TURN;
 use crate::slots::{AF_INET6, present, state};
 
 impl Engine {
@@ -33,6 +34,7 @@ impl Engine {
         self.replace(now, slot, id)?;
         // The reset goes out now, so that the peer is free for the program's next connect.
         let budget = Budget::default();
+        self.host.counters.work(STACK_TURN);
         self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
         self.host.slots.shared(slot).error.store(errno, Release);
         let bits = event::RX | event::TX | event::HUP;

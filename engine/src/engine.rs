@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use towpath_pool::{Pool, Port};
 use towpath_ring::{EngineStatus, Region, Windows};
+use towpath_shm::image::Outside;
 use towpath_shm::layout::{CHANNELS_MAX, SLOTS_MAX};
 use towpath_shm::token;
 use towpath_stack::Stack;
@@ -15,15 +16,17 @@ use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_tcp::Instant;
 
 use crate::channels::{ChannelId, Channels, Family, Link};
-use crate::clock;
+use crate::clock::Clock;
 use crate::closer::Closer;
-use crate::config::{EngineConfig, RouteConfig};
+use crate::config::{EngineConfig, ResolverConfig, RouteConfig};
+use crate::ends::Ends;
 use crate::holds::Holds;
 use crate::host::Host;
 use crate::poller::{Poller, Source};
 use crate::remote::Remote;
 use crate::report::EngineCounters;
 use crate::room::Waiting;
+use crate::rounds::Rounds;
 use crate::run::Spin;
 use crate::slots::Slots;
 use crate::starved::Starved;
@@ -42,15 +45,21 @@ pub struct Engine {
     pub(crate) blank: OwnedFd,
     /// What tokens say of which run they are.
     pub(crate) run: token::Run,
+    pub(crate) rounds: Rounds,
+    pub(crate) ends: Ends,
     pub(crate) closer: Closer,
     pub(crate) waiting: Waiting,
+    pub(crate) clock: Clock,
     pub(crate) remote: Remote,
     pub(crate) spin: Spin,
+    /// The work counter at the end of the last turn.
+    pub(crate) worked: u64,
     pub(crate) exit_when_unused: bool,
     pub(crate) stopped: bool,
     /// Set while what the last program left behind is sent.
     pub(crate) leaving: Option<Leaving>,
     pub(crate) leave_stalled: Duration,
+    pub(crate) resolver: Option<ResolverConfig>,
     /// Processes that broke the rules, to be cut off at the end of the turn.
     pub(crate) hostile: Vec<ChannelId>,
     /// Connections popped from an accept queue: reset if nobody has claimed them by then.
@@ -70,7 +79,7 @@ pub struct Engine {
     pub(crate) telling: VecDeque<Telling>,
     pub(crate) sweep_at: Instant,
     /// Datagram sockets with more to send than one turn may.
-    pub(crate) backlog: Vec<u32>,
+    pub(crate) backlog: VecDeque<u32>,
     /// Datagram sockets whose FIFO lends bytes to packets of this turn.
     pub(crate) lent: Vec<u32>,
     /// Closed sockets whose close(2) waits for the peer (SO_LINGER).
@@ -78,6 +87,7 @@ pub struct Engine {
     /// When those are looked at that were not in the last turn.
     pub(crate) lingering_at: Option<Instant>,
     pub(crate) drop_trace: Option<DropTrace>,
+    pub(crate) gatekeeper: Option<Gatekeeper>,
 }
 
 /// How far the sending is of what the last program left behind.
@@ -87,6 +97,10 @@ pub(crate) struct Leaving {
     pub unsent: u64,
     /// When it became that.
     pub moved: Instant,
+    /// When it may be counted again.
+    pub count_at: Instant,
+    /// A turn would have liked to know it before.
+    pub is_due: bool,
 }
 
 impl Leaving {
@@ -114,6 +128,19 @@ pub struct DroppedPacket<'a> {
     pub reason: &'static str,
     /// From the link header on, or from the first header that it had.
     pub bytes: &'a [u8],
+}
+
+pub(crate) type Gatekeeper = Box<dyn FnMut(Outsider<'_>) -> bool>;
+
+/// A program that a process is about to execute, whose sockets will be the kernel's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outsider<'a> {
+    /// The process, as it says.
+    pub pid: u32,
+    /// The program's file, as the process says: any bytes.
+    pub path: &'a [u8],
+    /// Why.
+    pub why: Outside,
 }
 
 /// Why an engine cannot be made.
@@ -164,7 +191,16 @@ impl Engine {
         ports: Vec<Box<dyn Port>>,
         seed: [u8; 32],
     ) -> Result<Self, EngineError> {
-        let now = clock::now();
+        Self::with_clock(config, ports, seed, Clock::System)
+    }
+
+    pub(crate) fn with_clock(
+        config: EngineConfig,
+        ports: Vec<Box<dyn Port>>,
+        seed: [u8; 32],
+        clock: Clock,
+    ) -> Result<Self, EngineError> {
+        let now = clock.now();
         let sockets_max = config.sockets_max.min(SLOTS_MAX);
         let mut stack_config = config.stack;
         // Sockets of programs and connections whose program is gone come from one table.
@@ -182,7 +218,7 @@ impl Engine {
             buffers: config.buffers,
             counters: EngineCounters::default(),
             now,
-            unix_ns: clock::unix_ns(),
+            unix_ns: clock.unix_ns(),
             sweep: VecDeque::new(),
             in_sweep: Holds::default(),
             in_telling: Holds::default(),
@@ -202,14 +238,19 @@ impl Engine {
             status: EngineStatus::create()?,
             blank: token::blank()?,
             run: token::Run::random()?,
+            rounds: Rounds::default(),
+            ends: Ends::default(),
             closer: Closer::default(),
             waiting: Waiting::default(),
+            clock,
             remote,
             spin: Spin::new(),
+            worked: 0,
             exit_when_unused: config.exit_when_unused,
             stopped: false,
             leaving: None,
             leave_stalled: config.leave_stalled,
+            resolver: config.resolver,
             hostile: Vec::new(),
             orphans: VecDeque::new(),
             parked: BTreeMap::new(),
@@ -219,11 +260,12 @@ impl Engine {
             starved: Starved::new(now),
             telling: VecDeque::new(),
             sweep_at: now,
-            backlog: Vec::new(),
+            backlog: VecDeque::new(),
             lent: Vec::new(),
             lingering: VecDeque::new(),
             lingering_at: None,
             drop_trace: None,
+            gatekeeper: None,
         })
     }
 
@@ -238,6 +280,12 @@ impl Engine {
     pub fn trace_drops(&mut self, trace: impl FnMut(DroppedPacket<'_>) + 'static) {
         self.stack.net.set_trace_drops(true);
         self.drop_trace = Some(Box::new(trace));
+    }
+
+    /// From now on `gatekeeper` hears of every program that leaves the stack, and says whether it may be
+    /// executed. It runs on the engine's thread, and must not wait.
+    pub fn on_outsider(&mut self, gatekeeper: impl FnMut(Outsider<'_>) -> bool + 'static) {
+        self.gatekeeper = Some(Box::new(gatekeeper));
     }
 
     /// The handle for other threads.
@@ -274,29 +322,32 @@ impl Engine {
         let attached = self.host.channels.get_mut(id).ok_or(io::ErrorKind::NotFound)?;
         self.poller.add(link.engine_bell.as_fd(), Source::Doorbell)?;
         let old = attached.link.replace(link);
-        self.end_link(old);
+        let whose = attached.closes_as;
+        self.end_link(whose, old);
         Ok(bell)
     }
 
     /// A process image is gone, or is to be heard no more.
-    pub(crate) fn end_link(&mut self, link: Option<Link>) {
+    pub(crate) fn end_link(&mut self, whose: Family, link: Option<Link>) {
         let Some(link) = link else { return };
         self.poller.remove(link.engine_bell.as_fd());
-        self.closer.close([link.doorbell, link.engine_bell]);
+        self.closer.close(whose, [link.doorbell, link.engine_bell]);
     }
 
     /// Nothing of a channel is left but its id, which is used again.
     pub(crate) fn forget_channel(&mut self, id: ChannelId) {
         let Some(mut attached) = self.host.channels.remove(id) else { return };
-        self.end_link(attached.link.take());
-        self.closer.close(attached.into_descriptors());
+        self.end_link(attached.closes_as, attached.link.take());
+        self.closer.close(attached.closes_as, attached.into_descriptors());
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
         self.remote.close();
-        self.closer.close(self.host.channels.end());
+        for (whose, descriptors) in self.host.channels.end() {
+            self.closer.close(whose, descriptors);
+        }
     }
 }
 

@@ -53,6 +53,31 @@ impl Holds {
         page.is_some_and(|page| page.words[word] & bit != 0)
     }
 
+    /// The first one.
+    pub fn first(&self) -> Option<u32> {
+        self.iter().next()
+    }
+
+    /// Moves all that are not in `kept` to another set.
+    pub fn move_others(&mut self, kept: &Self, to: &mut Self) {
+        to.pages.resize_with(to.pages.len().max(self.pages.len()), || None);
+        for (at, (page, to)) in self.pages.iter_mut().zip(&mut to.pages).enumerate() {
+            let Some(own) = page.as_deref_mut() else { continue };
+            let kept = kept.pages.get(at).and_then(Option::as_deref);
+            let to = to.get_or_insert_with(|| Box::new(Page { words: [0; WORDS], count: 0 }));
+            for (word, (own, to)) in own.words.iter_mut().zip(&mut to.words).enumerate() {
+                let stay = *own & kept.map_or(0, |page| page.words[word]);
+                *to |= *own & !stay;
+                *own = stay;
+            }
+            to.recount();
+            own.recount();
+            if own.count == 0 {
+                *page = None;
+            }
+        }
+    }
+
     /// All of them in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         let pages = self.pages.iter().zip(0u32..);
@@ -62,6 +87,12 @@ impl Holds {
                 Bits(*word).map(move |bit| first + bit)
             })
         })
+    }
+}
+
+impl Page {
+    fn recount(&mut self) {
+        self.count = self.words.iter().map(|word| word.count_ones()).sum();
     }
 }
 
@@ -100,7 +131,23 @@ mod tests {
         for slot in slots {
             assert!(holds.remove(slot) && !holds.remove(slot));
         }
-        assert_eq!(holds.iter().count(), 0);
+        assert_eq!((holds.iter().count(), holds.first()), (0, None));
+        assert!(holds.pages.iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn others_move() {
+        let set = |slots: &[u32]| {
+            let mut holds = Holds::default();
+            slots.iter().for_each(|slot| assert!(holds.insert(*slot)));
+            holds
+        };
+        let (mut holds, mut moved) = (set(&[1, 2, 64, 5000, 70_000]), set(&[3]));
+        holds.move_others(&set(&[2, 4, 70_000]), &mut moved);
+        assert_eq!(holds.iter().collect::<Vec<_>>(), [2, 70_000]);
+        assert_eq!(moved.iter().collect::<Vec<_>>(), [1, 3, 64, 5000]);
+        assert!(holds.remove(2) && holds.pages[0].is_none());
+        assert!(holds.remove(70_000) && moved.remove(5000));
         assert!(holds.pages.iter().all(Option::is_none));
     }
 }

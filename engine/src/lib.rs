@@ -2,13 +2,15 @@
 //!
 //! It owns the ports, the stack and the region; programs attach through channels (see
 //! [`towpath_shm::layout`]). An [`Engine`] is made, then [`Engine::run`] works on the calling thread
-//! until it is stopped; everything that others want of it meanwhile goes through a [`Remote`].
+//! until it is stopped; everything that others want of it meanwhile goes through a [`Remote`]. Harnesses turn
+//! it by [`Hand`] instead.
 //!
 //! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) →
-//! `host` (what the stack tells) → `slots`, `channels` (who has what) → `lifecycle` (how sockets
-//! and processes end) → `processes` (how they come from each other) → `tell` (events) → `starved`, `sweep`
-//! (memory that is waited for, and comes back).
+//! `rounds` (who is answered when) → `host` (what the stack tells) → `slots`, `channels` (who has what) →
+//! `lifecycle` and `ends` (how sockets and processes end) → `processes` (how they come from each other) → `tell` (events) → `starved`, `sweep`
+//! (memory that is waited for, and comes back). Apart from these stands [`caller`]: how a program is started.
 
+pub mod caller;
 mod channels;
 mod clock;
 mod closer;
@@ -17,8 +19,10 @@ mod config;
 mod control;
 mod datagrams;
 mod disconnect;
+mod ends;
 mod engine;
 mod errno;
+mod hand;
 mod holds;
 mod host;
 mod lifecycle;
@@ -29,6 +33,7 @@ mod remote;
 mod report;
 mod reuse;
 mod room;
+mod rounds;
 mod run;
 mod show;
 mod slots;
@@ -39,7 +44,8 @@ mod tcp_info;
 mod tell;
 mod wire;
 
-pub use config::{Buffers, EngineConfig, RouteConfig};
-pub use engine::{DroppedPacket, Engine, EngineError};
+pub use config::{Buffers, EngineConfig, ResolverConfig, RouteConfig};
+pub use engine::{DroppedPacket, Engine, EngineError, Outsider};
+pub use hand::Hand;
 pub use remote::{Gone, Remote};
 pub use report::{Counters, HOLDERS_SHOWN, Left, Report, SocketEntry, TcpFigures};

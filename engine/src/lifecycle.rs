@@ -1,16 +1,16 @@
 //! How sockets are shared, let go of and end; how processes end.
 
-use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use towpath_ring::{EngineRecv, SendBuffer};
-use towpath_shm::layout::{COMMANDS_MAX, Kind, event, option_bit};
+use towpath_shm::layout::{Kind, event, option_bit};
 use towpath_stack::{Budget, Linger, SocketOption, SocketState};
 use towpath_tcp::{Instant, State};
 
 use crate::channels::ChannelId;
 use crate::engine::Engine;
+use crate::report::STACK_TURN;
 use crate::slots::{Child, state};
 
 /// How long after a process died, or a listener closed, a connection may be claimed that was
@@ -19,8 +19,16 @@ const CLAIM_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long a socket is kept that lies in a message and is held by no process.
 const ADOPT_WITHIN: Duration = Duration::from_secs(30);
-/// Most of these; beyond, the last close is the last.
+/// The end of a socket in steps of work: the stack lets go of it, tells the peer, and its slot is used again.
+const END: usize = 4;
+/// Most sockets in messages; beyond, the last close is the last.
 const PARKED_MAX: usize = 4096;
+
+/// Of these, closed in one turn when their time is up.
+const PARKED_A_TURN: usize = 64;
+/// Connections that nobody claimed, reset in one turn: each is looked for in its listener's queue, which takes
+/// some microseconds.
+const ORPHANS_A_TURN: usize = 16;
 
 /// Sockets that linger and are looked at in one turn; each costs some 100 ns.
 const LINGERING_A_TURN: usize = 256;
@@ -35,12 +43,15 @@ impl Engine {
 
     /// A process has a descriptor for the socket.
     pub(crate) fn hold(&mut self, id: ChannelId, slot: u32) {
+        self.host.counters.work(1);
         let (Some(entry), Some(attached)) =
             (self.host.slots.get_mut(slot), self.host.channels.get_mut(id))
         else {
             return;
         };
-        if attached.holds.insert(slot) {
+        let is_new = attached.holds.insert(slot);
+        // Who was about to be taken off it stays.
+        if is_new && !attached.former.remove(slot) {
             entry.holders.push(id);
             attached.held += 1;
             self.host.holds += 1;
@@ -93,8 +104,9 @@ impl Engine {
 
     /// A process has no descriptor for it any more. The last one's close is the socket's.
     pub(crate) fn let_go(&mut self, now: Instant, id: ChannelId, slot: u32) {
+        self.host.counters.work(1);
         if let Some(attached) = self.host.channels.get_mut(id)
-            && attached.holds.remove(slot)
+            && (attached.holds.remove(slot) || attached.former.remove(slot))
         {
             attached.held -= 1;
             self.host.holds -= 1;
@@ -158,7 +170,8 @@ impl Engine {
 
     /// Closes what was in messages that nobody received in time, or can receive any more.
     pub(crate) fn close_parked(&mut self, now: Instant) {
-        while let Some(first) = self.parked.first_entry() {
+        for _ in 0..PARKED_A_TURN {
+            let Some(first) = self.parked.first_entry() else { return };
             let (until, slot) = *first.key();
             if until > now && self.host.channels.len() > 0 {
                 return;
@@ -170,12 +183,14 @@ impl Engine {
 
     /// Closes what a process left in messages that broke the rules.
     fn close_parked_by(&mut self, now: Instant, id: ChannelId) {
+        self.host.counters.work(self.parked.len() / 64);
         let its = self.parked.iter().filter(|(_, by)| **by == Some(id));
         let its: Vec<u32> = its.map(|(&(_, slot), _)| slot).collect();
         its.into_iter().for_each(|slot| self.close_unadopted(now, slot));
     }
 
     fn close_unadopted(&mut self, now: Instant, slot: u32) {
+        self.host.counters.work(1);
         self.unpark(slot);
         self.close(now, slot);
     }
@@ -185,7 +200,15 @@ impl Engine {
         let Some(kind) = self.host.slots.get(slot).map(|entry| entry.kind) else { return };
         match kind {
             Kind::Listener => self.close_queue(now, slot),
-            Kind::Datagram | Kind::Echo => self.flush_datagrams(now, slot),
+            Kind::Datagram | Kind::Echo => {
+                if !self.flush_datagrams(now, slot) {
+                    // Its handles are not valid any more.
+                    if let Some(entry) = self.host.slots.get_mut(slot) {
+                        entry.closing = true;
+                    }
+                    return;
+                }
+            }
             _ => self.transmit(now, slot),
         }
         // SO_LINGER with zero seconds; a longer wait is the program's to do.
@@ -202,15 +225,22 @@ impl Engine {
         let send = id.and_then(|id| self.stack.send_buffer(id));
         if send.is_some_and(|send| !send.is_empty()) {
             let budget = Budget::default();
+            self.host.counters.work(STACK_TURN);
             self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
         }
     }
 
-    fn end(&mut self, now: Instant, slot: u32, linger: Linger) {
+    pub(crate) fn end(&mut self, now: Instant, slot: u32, linger: Linger) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
-        if std::mem::replace(&mut entry.closing, true) {
-            return;
+        if !std::mem::replace(&mut entry.closing, true) {
+            self.end_of_closing(now, slot, linger);
         }
+    }
+
+    /// A socket that is closing has nothing more to do.
+    pub(crate) fn end_of_closing(&mut self, now: Instant, slot: u32, linger: Linger) {
+        let Some(entry) = self.host.slots.get_mut(slot) else { return };
+        self.host.counters.work(END);
         match entry.id {
             Some(id) => {
                 self.stack.close(now, id, linger);
@@ -226,6 +256,7 @@ impl Engine {
     pub(crate) fn tell_lingering(&mut self, now: Instant) {
         for _ in 0..self.lingering.len().min(LINGERING_A_TURN) {
             let Some(slot) = self.lingering.pop_front() else { break };
+            self.host.counters.work(1);
             if self.is_still_lingering(now, slot) {
                 self.lingering.push_back(slot);
             }
@@ -255,8 +286,9 @@ impl Engine {
         let entry = self.host.slots.get_mut(listener);
         let children = entry.map(|entry| std::mem::take(&mut entry.owned().children));
         for child in children.into_iter().flatten().filter(|child| !child.orphaned) {
-            self.end(now, child.slot, Linger::Abort);
+            self.end_unaccepted(child.slot, child.generation);
         }
+        self.host.counters.work(self.host.deferred.len() / 64);
         let is_its = |slot: &u32| {
             let unclaimed = self.host.slots.get(*slot).and_then(|entry| entry.unclaimed);
             unclaimed.is_some_and(|(parent, _)| parent == listener)
@@ -264,7 +296,8 @@ impl Engine {
         let deferred = self.host.deferred.keys().map(|(_, slot)| *slot).filter(is_its);
         for slot in deferred.collect::<Vec<_>>() {
             self.host.end_deferral(slot);
-            self.end(now, slot, Linger::Abort);
+            let generation = self.host.slots.get(slot).map_or(0, |entry| entry.generation);
+            self.end_unaccepted(slot, generation);
         }
     }
 
@@ -274,6 +307,7 @@ impl Engine {
         let Some(entry) = self.host.slots.get_mut(listener) else { return };
         let Some(owned) = entry.owned.as_deref_mut() else { return };
         let Some(head) = owned.rx.as_ref().map(EngineRecv::head) else { return };
+        self.host.counters.work(owned.children.len() / 64);
         let is_popped = |child: &Child| head.wrapping_sub(child.end) < 1 << 31;
         for child in owned.children.iter_mut().filter(|child| !child.orphaned && is_popped(child)) {
             child.orphaned = true;
@@ -283,7 +317,8 @@ impl Engine {
 
     /// Connections that were popped and are not claimed in time are reset.
     pub(crate) fn reset_orphans(&mut self, now: Instant) {
-        while let Some(&(due, slot, generation)) = self.orphans.front() {
+        for _ in 0..ORPHANS_A_TURN {
+            let Some(&(due, slot, generation)) = self.orphans.front() else { return };
             if due > now {
                 return;
             }
@@ -291,9 +326,12 @@ impl Engine {
             let Some(entry) = self.host.slots.find(slot, generation) else { continue };
             let Some((listener, listener_generation)) = entry.unclaimed else { continue };
             self.host.counters.unclaimed += 1;
+            self.host.counters.work(1);
             self.end(now, slot, Linger::Abort);
             if let Some(entry) = self.host.slots.find(listener, listener_generation) {
-                entry.owned().children.retain(|child| child.slot != slot);
+                let children = &mut entry.owned().children;
+                self.host.counters.work(children.len() / 64);
+                children.retain(|child| child.slot != slot);
                 if let Some(listener) = entry.id {
                     self.stack.accepted(listener);
                 }
@@ -301,38 +339,13 @@ impl Engine {
         }
     }
 
-    /// A process is gone, or has to go: what only it held is closed, as the kernel does with a
-    /// process that is killed.
-    pub(crate) fn detach(&mut self, now: Instant, id: ChannelId) {
-        // What it said before it died counts, except in a ring that makes no sense.
-        self.drain_ring(now, id, COMMANDS_MAX as usize, u64::MAX);
-        self.release_locks(id);
-        let Some(attached) = self.host.channels.get(id) else { return };
-        let held: Vec<u32> = attached.holds.iter().collect();
-        for slot in held {
-            self.let_go(now, id, slot);
-        }
-        self.spawned(now, id);
-        self.orphan_clones(id);
-        self.no_more_a_clone(id);
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        let closed = std::mem::take(&mut attached.closed);
-        self.poller.remove(attached.control.as_fd());
-        self.forget_channel(id);
-        self.await_no_more(id, &closed);
-        for by in self.parked.values_mut().filter(|by| **by == Some(id)) {
-            *by = None;
-        }
-        self.hostile.retain(|hostile| *hostile != id);
-    }
-
     /// Cuts off the processes that broke the rules of the channel.
     pub(crate) fn cut_off_hostile(&mut self, now: Instant) {
         while let Some(id) = self.hostile.pop() {
-            if self.host.channels.get(id).is_some() {
-                self.host.counters.hostile_channels += 1;
-                let link = self.host.channels.get_mut(id).and_then(|attached| attached.link.take());
-                self.end_link(link);
+            if let Some(attached) = self.host.channels.get_mut(id) {
+                self.host.counters.hostile_channels += u64::from(!attached.has_ended);
+                let (whose, link) = (attached.closes_as, attached.link.take());
+                self.end_link(whose, link);
                 self.close_parked_by(now, id);
                 self.detach(now, id);
             }
@@ -342,6 +355,7 @@ impl Engine {
     /// Resets the sockets whose programs wrote impossible positions.
     pub(crate) fn reset_hostile_sockets(&mut self, now: Instant) {
         for slot in self.host.windows.take_hostile() {
+            self.host.counters.work(1);
             self.reset_socket(now, slot);
         }
     }
@@ -383,6 +397,7 @@ impl Engine {
     /// Slots of sockets that are gone are free again.
     pub(crate) fn bury(&mut self) {
         while let Some(slot) = self.host.gone.pop() {
+            self.host.counters.work(1);
             // A connection that ended in an accept queue stays there: its record names it.
             let deferred = self.host.end_deferral(slot);
             if deferred {
@@ -404,7 +419,9 @@ impl Engine {
         if let Some((listener, generation)) = unclaimed
             && let Some(entry) = self.host.slots.find(listener, generation)
         {
-            entry.owned().children.retain(|child| child.slot != slot);
+            let children = &mut entry.owned().children;
+            self.host.counters.work(children.len() / 64);
+            children.retain(|child| child.slot != slot);
         }
     }
 

@@ -32,8 +32,19 @@ pub(crate) struct Poller {
     events: Vec<epoll::Event>,
     /// Descriptors in it.
     watched: usize,
-    /// Which ports are watched for room too.
-    blocked: Vec<bool>,
+    /// How each port is watched.
+    ports: Vec<Watch>,
+}
+
+/// What of a port is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watch {
+    /// Packets.
+    Packets,
+    /// Packets, and room for those that it refused.
+    Room,
+    /// Nothing: its device has gone, or it has no descriptor.
+    Nothing,
 }
 
 const KIND: u64 = 1 << 32;
@@ -67,10 +78,12 @@ impl Poller {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             events: Vec::new(),
             watched: 0,
-            blocked: vec![false; ports.len()],
+            ports: Vec::new(),
         };
         for port in ports {
-            if let Some(fd) = port.wake_fd() {
+            let fd = port.wake_fd();
+            poller.ports.push(if fd.is_some() { Watch::Packets } else { Watch::Nothing });
+            if let Some(fd) = fd {
                 poller.add(fd, Source::Port)?;
             }
         }
@@ -94,17 +107,30 @@ impl Poller {
         self.watched -= 1;
     }
 
-    /// Watches ports for room as long as they refuse packets.
-    pub fn watch_blocked(&mut self, ports: &[Box<dyn Port>]) -> io::Result<()> {
-        for (port, was) in ports.iter().zip(&mut self.blocked) {
-            let is = port.blocked();
-            if is != *was
-                && let Some(fd) = port.wake_fd()
-            {
-                let flags = if is { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-                epoll::modify(&self.epoll, fd, Source::Port.token(), flags)?;
-                *was = is;
+    /// Watches ports for room as long as they refuse packets, and for nothing when their device has gone: it
+    /// would be reported for ever.
+    pub fn watch_ports(&mut self, ports: &[Box<dyn Port>]) -> io::Result<()> {
+        for (port, watch) in ports.iter().zip(&mut self.ports) {
+            let wanted = match () {
+                () if *watch == Watch::Nothing || port.is_gone() => Watch::Nothing,
+                () if port.blocked() => Watch::Room,
+                () => Watch::Packets,
+            };
+            if wanted == *watch {
+                continue;
             }
+            let Some(fd) = port.wake_fd() else { continue };
+            *watch = wanted;
+            let flags = match wanted {
+                Watch::Packets => EventFlags::IN,
+                Watch::Room => EventFlags::IN | EventFlags::OUT,
+                Watch::Nothing => {
+                    epoll::delete(&self.epoll, fd)?;
+                    self.watched -= 1;
+                    continue;
+                }
+            };
+            epoll::modify(&self.epoll, fd, Source::Port.token(), flags)?;
         }
         Ok(())
     }
@@ -130,5 +156,62 @@ impl Poller {
         }
         woken.extend(self.events.iter().map(Source::of));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::rc::Rc;
+
+    use towpath_pool::{Batch, LinkType, Offloads, Pool};
+
+    use super::*;
+
+    /// What a deleted device leaves: a file that has something for ever.
+    struct Deleted {
+        fd: OwnedFd,
+        known: Rc<Cell<bool>>,
+    }
+
+    impl Port for Deleted {
+        fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+            0
+        }
+        fn submit(&mut self, _: u64, _: &mut Pool, _: &mut Batch) -> usize {
+            0
+        }
+        fn offloads(&self) -> Offloads {
+            Offloads::default()
+        }
+        fn link_type(&self) -> LinkType {
+            LinkType::Ip
+        }
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.fd.as_fd())
+        }
+        fn is_gone(&self) -> bool {
+            self.known.get()
+        }
+    }
+
+    #[test]
+    fn a_device_that_has_gone_does_not_wake_the_engine_for_ever() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        drop(write);
+        let known = Rc::new(Cell::new(false));
+        let ports: [Box<dyn Port>; 1] = [Box::new(Deleted { fd: read, known: known.clone() })];
+        let mut poller = Poller::new(&ports).unwrap();
+        let look = |poller: &mut Poller| {
+            let mut woken = Vec::new();
+            poller.watch_ports(&ports).unwrap();
+            poller.wait(Some(Duration::ZERO), &mut woken).unwrap();
+            woken
+        };
+        assert_eq!(look(&mut poller), [Source::Port]);
+        known.set(true);
+        assert_eq!(look(&mut poller), []);
+        assert_eq!(look(&mut poller), []);
     }
 }

@@ -82,7 +82,8 @@ impl Engine {
         let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
         // Whoever has not begun has nothing to fork: it says what it has first.
         let unborn = attached.parent.is_some() || attached.expected.is_some();
-        if unborn || attached.clones.len() >= CLONES_MAX || held + attached.held > HOLDS_MAX {
+        let is_full = attached.clones.len() >= CLONES_MAX || held + attached.held > HOLDS_MAX;
+        if unborn || is_full || self.closer.is_clogged(attached.closes_as) {
             self.host.counters.channels_refused += 1;
             return Err(Errno(EAGAIN));
         }
@@ -112,7 +113,8 @@ impl Engine {
         let (clone, control) = self.open_channel(family).map_err(|_| Errno(EAGAIN))?;
         // The child inherits epoll sets whose events went to its parent: it looks at everything.
         let Ok(bell) = self.link(clone, true) else {
-            self.closer.close([control]);
+            let whose = self.host.channels.get(clone).map_or(Family(0), |it| it.closes_as);
+            self.closer.close(whose, [control]);
             self.host.counters.channels_refused += 1;
             self.detach(self.host.now, clone);
             return Err(Errno(EAGAIN));
@@ -230,16 +232,6 @@ impl Engine {
             };
             self.host.counters.strangers += 1;
             self.keep_only(now, id, &expected.inherits);
-        }
-    }
-
-    /// A process holds what is listed and nothing else.
-    pub(crate) fn keep_only(&mut self, now: Instant, id: ChannelId, listed: &Holds) {
-        let Some(attached) = self.host.channels.get(id) else { return };
-        let others: Vec<u32> =
-            attached.holds.iter().filter(|slot| !listed.contains(*slot)).collect();
-        for slot in others {
-            self.let_go(now, id, slot);
         }
     }
 }

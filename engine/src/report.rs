@@ -158,6 +158,11 @@ pub(crate) struct EngineCounters {
     pub turns: u64,
     /// Times it slept.
     pub sleeps: u64,
+    /// Steps of some 100 ns that programs have caused: commands, holds, events, datagrams, looks at
+    /// slots. A request counts as [`REQUEST`], a turn of the stack within another as [`STACK_TURN`].
+    pub work: u64,
+    /// Most of them in one turn.
+    pub work_turn_max: u64,
     /// Commands of programs.
     pub commands: u64,
     /// Commands that made no sense, or were about sockets that are gone.
@@ -180,6 +185,8 @@ pub(crate) struct EngineCounters {
     pub datagrams_refused: u64,
     /// Spawned programs that did not attach: static or set-user-id ones.
     pub strangers: u64,
+    /// Programs that processes said they execute, whose sockets are the kernel's.
+    pub outsiders: u64,
     /// Connections that were taken off an accept queue and never claimed.
     pub unclaimed: u64,
     /// Times that a program had to wait for transmit memory.
@@ -192,6 +199,8 @@ pub(crate) struct EngineCounters {
     pub events: u64,
     /// Most of them in one turn.
     pub events_turn_max: u64,
+    /// Times that threads asleep on a socket were woken, a system call each.
+    pub wakes: u64,
     /// Slots looked at for lists of sockets.
     pub slots_listed: u64,
     /// Reports that found a full error queue.
@@ -200,12 +209,25 @@ pub(crate) struct EngineCounters {
     pub unexpected: u64,
 }
 
+/// A request in steps: to receive and to answer it are two system calls.
+pub(crate) const REQUEST: usize = 16;
+/// A turn of the stack in steps: its budget, in packets.
+pub(crate) const STACK_TURN: usize = 256;
+
 impl EngineCounters {
+    /// Counts steps of work.
+    #[inline]
+    pub fn work(&mut self, steps: usize) {
+        self.work += steps as u64;
+    }
+
     /// Names and values in a fixed order.
     pub fn list(&self) -> Vec<(&'static str, u64)> {
         let Self {
             turns,
             sleeps,
+            work,
+            work_turn_max,
             commands,
             commands_stale,
             requests,
@@ -217,12 +239,14 @@ impl EngineCounters {
             locks_disbelieved,
             datagrams_refused,
             strangers,
+            outsiders,
             unclaimed,
             starved,
             memory_tries,
             holds_made,
             events,
             events_turn_max,
+            wakes,
             slots_listed,
             errors_lost,
             unexpected,
@@ -230,6 +254,8 @@ impl EngineCounters {
         vec![
             ("turns", turns),
             ("sleeps", sleeps),
+            ("work", work),
+            ("work_turn_max", work_turn_max),
             ("commands", commands),
             ("commands_stale", commands_stale),
             ("requests", requests),
@@ -241,12 +267,14 @@ impl EngineCounters {
             ("locks_disbelieved", locks_disbelieved),
             ("datagrams_refused", datagrams_refused),
             ("strangers", strangers),
+            ("outsiders", outsiders),
             ("unclaimed", unclaimed),
             ("starved", starved),
             ("memory_tries", memory_tries),
             ("holds_made", holds_made),
             ("events", events),
             ("events_turn_max", events_turn_max),
+            ("wakes", wakes),
             ("slots_listed", slots_listed),
             ("errors_lost", errors_lost),
             ("unexpected", unexpected),

@@ -6,7 +6,6 @@
 
 use crate::channels::ChannelId;
 use crate::engine::Engine;
-use crate::holds::Holds;
 
 /// Slots that one process may keep from being used again. A thread keeps one, for the time of a copy, if
 /// another one closes its socket meanwhile; a process that is stopped keeps as many as it had threads at
@@ -29,12 +28,13 @@ impl Engine {
     /// Uses a slot and its memory again if no thread is inside any more.
     pub(crate) fn reuse(&mut self, slot: u32) {
         for _ in 0..ATTEMPTS {
+            self.host.counters.work(1);
             let (windows, place) = (self.host.windows.collect(slot), self.host.slots.collect(slot));
             let Err(number) = windows.and(place) else { return self.awaits(slot, None) };
             let owner = ChannelId::of_number(number);
             let attached = owner.and_then(|id| Some((id, self.host.channels.get(id)?)));
             // Otherwise the thread's process is gone, or never was.
-            if let Some((id, attached)) = attached {
+            if let Some((id, attached)) = attached.filter(|(_, attached)| !attached.has_ended) {
                 if attached.inside < INSIDE_MAX || self.awaited.get(&slot) == Some(&id) {
                     return self.awaits(slot, Some(id));
                 }
@@ -59,6 +59,7 @@ impl Engine {
         let closed = std::mem::take(&mut attached.closed);
         let mut awaited = Vec::new();
         for slot in attached.holds.iter().chain(closed.iter()) {
+            self.host.counters.work(1);
             towpath_ring::release_dead(self.host.slots.shared(slot), id.number());
             if self.awaited.contains_key(&slot) {
                 awaited.push(slot);
@@ -67,12 +68,11 @@ impl Engine {
         awaited.into_iter().for_each(|slot| self.reuse(slot));
     }
 
-    /// A channel is gone whose number was in the locks of these slots.
-    pub(crate) fn await_no_more(&mut self, id: ChannelId, slots: &Holds) {
-        for slot in slots.iter() {
-            if self.awaited.get(&slot) == Some(&id) {
-                self.reuse(slot);
-            }
+    /// The threads that a process had are gone: what they were at is free, if this is it.
+    pub(crate) fn release_locks_of(&mut self, id: ChannelId, slot: u32) {
+        towpath_ring::release_dead(self.host.slots.shared(slot), id.number());
+        if self.awaited.contains_key(&slot) {
+            self.reuse(slot);
         }
     }
 

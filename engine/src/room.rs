@@ -13,6 +13,7 @@ use towpath_tcp::Instant;
 
 use crate::channels::ChannelId;
 use crate::engine::Engine;
+use crate::report::REQUEST;
 
 /// Descriptors of a process image: its memory, both ends of the bell that we ring, the one that it rings.
 const IMAGE: usize = 4;
@@ -67,6 +68,7 @@ impl Engine {
     /// A process asks for something.
     pub(crate) fn asked(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
         self.host.counters.requests += 1;
+        self.host.counters.work(REQUEST);
         let Some(attached) = self.host.channels.get(id) else { return };
         if attached.asking.is_some() {
             // It does not wait for its answer.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use towpath_stack::{Budget, DropReason, SocketInfo, SocketState, Turn};
 use towpath_tcp::{Instant, State};
 
-use crate::clock;
 use crate::engine::{DroppedPacket, Engine, Leaving};
 use crate::poller::Source;
 use crate::remote::Wish;
 use crate::report::{Left, Report};
+use crate::rounds::Asker;
 
 /// While it never sleeps, the engine looks at its descriptors this often: a system call a turn would
 /// cost a busy engine a tenth of its time.
@@ -19,6 +19,10 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// each time, while that is less than `TCP_RTO_MAX`, 120 s (`tcp_probe_timer`, `tcp_orphan_retries`).
 pub(crate) const LEAVE_STALLED: Duration = Duration::from_secs(205);
 
+/// Between two counts of what the last program left behind, for each of its sockets: a look at one takes some
+/// 100 ns, so that a twentieth of the time goes there, however many they are.
+const COUNT_AGAIN: Duration = Duration::from_micros(2);
+
 impl Engine {
     /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if the
     /// configuration says so. On the calling thread.
@@ -26,19 +30,12 @@ impl Engine {
         let mut looked = Instant::ZERO;
         let mut woken = Vec::new();
         while !self.stopped {
-            self.host.counters.turns += 1;
-            let now = self.read_clocks();
-            let commands = self.drain_commands(now);
-            let turn = self.turn(now);
+            let more = self.do_turn();
             if self.stopped {
                 break;
             }
-            let untold = self.host.slots.has_news() || !self.telling.is_empty();
-            let timeout = if turn.more || commands || untold {
-                Some(Duration::ZERO)
-            } else {
-                self.time_left(now)
-            };
+            let now = self.host.now;
+            let timeout = if more { Some(Duration::ZERO) } else { self.time_left(now) };
             if timeout == Some(Duration::ZERO) {
                 if now.since(looked) >= LOOK_EVERY {
                     self.look(&mut woken);
@@ -48,10 +45,29 @@ impl Engine {
                 self.sleep(timeout, &mut woken);
                 looked = now;
             }
+            self.end_of_turn();
         }
         self.hang_up();
         self.remote.close();
         Report { counters: self.counters() }
+    }
+
+    /// What programs have said, what the stack has to do, and what follows. True: there is more to do.
+    pub(crate) fn do_turn(&mut self) -> bool {
+        self.host.counters.turns += 1;
+        let now = self.read_clocks();
+        let commands = self.drain_commands(now);
+        let turn = self.turn(now);
+        self.answer_askers(now);
+        let ends = !self.ends.is_empty() || !self.rounds.is_empty();
+        turn.more || commands || ends || self.host.slots.has_news() || !self.telling.is_empty()
+    }
+
+    /// Notes what the turn has cost, requests included.
+    pub(crate) fn end_of_turn(&mut self) {
+        let counters = &mut self.host.counters;
+        let work = counters.work - std::mem::replace(&mut self.worked, counters.work);
+        counters.work_turn_max = counters.work_turn_max.max(work);
     }
 
     /// What is not delivered now never will be, and no peer shall take the part that it has for the whole.
@@ -77,8 +93,8 @@ impl Engine {
     }
 
     fn read_clocks(&mut self) -> Instant {
-        self.host.now = clock::now();
-        self.host.unix_ns = clock::unix_ns();
+        self.host.now = self.clock.now();
+        self.host.unix_ns = self.clock.unix_ns();
         self.host.now
     }
 
@@ -91,6 +107,7 @@ impl Engine {
         self.reset_hostile_sockets(now);
         self.host.end_deferrals();
         self.end_lost(now);
+        self.go_on_ending(now);
         self.bury();
         self.feed_starved(now);
         self.reset_orphans(now);
@@ -134,48 +151,34 @@ impl Engine {
     }
 
     /// Looks at the descriptors without sleeping.
-    fn look(&mut self, woken: &mut Vec<Source>) {
+    pub(crate) fn look(&mut self, woken: &mut Vec<Source>) {
         self.poll(Some(Duration::ZERO), woken);
         self.serve(woken);
     }
 
     fn poll(&mut self, timeout: Option<Duration>, woken: &mut Vec<Source>) {
         let polled =
-            self.poller.watch_blocked(&self.ports).and_then(|()| self.poller.wait(timeout, woken));
+            self.poller.watch_ports(&self.ports).and_then(|()| self.poller.wait(timeout, woken));
         // epoll can only fail for want of a valid descriptor: nothing would ever wake us again.
         polled.expect("the engine's own epoll works");
     }
 
-    /// Whoever asks may know what other processes did before: one of them has ended and was waited for, or
-    /// it closed a socket and said so. That counts for the answer, as on Linux, where it is done when the
-    /// call returns. So those who are gone come first, then what was told, then what is asked.
+    /// Notes who is gone and who asks; that comes in this order.
     fn serve(&mut self, woken: &[Source]) {
         let now = self.host.now;
         for &source in woken {
             match source {
                 Source::Gone(id) => self.detach(now, id),
+                Source::Remote => self.note_asker(Asker::Remote),
+                Source::Control(id) => self.note_asker(Asker::Process(id)),
                 // Rings and ports are looked at in every turn.
-                Source::Doorbell | Source::Port | Source::Remote | Source::Control(_) => {}
+                Source::Doorbell | Source::Port => {}
             }
         }
-        let asks = |source: &Source| matches!(source, Source::Control(_) | Source::Remote);
-        if woken.iter().any(asks) {
-            self.drain_all(now);
-        }
-        for &source in woken {
-            match source {
-                // Who looks at the sockets sees what programs have sent.
-                Source::Remote => {
-                    self.turn(now);
-                    self.grant_wishes();
-                }
-                Source::Control(id) => self.serve_control(now, id),
-                Source::Doorbell | Source::Gone(_) | Source::Port => {}
-            }
-        }
+        self.answer_askers(now);
     }
 
-    fn grant_wishes(&mut self) {
+    pub(crate) fn grant_wishes(&mut self) {
         for wish in self.remote.take() {
             // Who asked may have gone meanwhile.
             match wish {
@@ -206,7 +209,8 @@ impl Engine {
             self.parked.first_key_value().map(|(&(until, _), _)| until),
             self.expected.front().map(|(until, _)| *until),
             self.host.deferred.first_key_value().map(|(&(until, _), _)| until),
-            self.leaving.map(|leaving| leaving.until(self.leave_stalled)),
+            self.leaving.map(|leaving| leaving.until(self.leave_stalled).max(leaving.count_at)),
+            self.leaving.filter(|leaving| leaving.is_due).map(|leaving| leaving.count_at),
             (!self.backlog.is_empty()).then_some(now),
         ];
         own.into_iter().flatten().chain(ports).min().map(|at| at.since(now))
@@ -221,12 +225,20 @@ impl Engine {
         {
             return;
         }
-        let unsent = self.unsent(now);
-        let leaving = self.leaving.get_or_insert(Leaving { unsent, moved: now });
-        if unsent < leaving.unsent {
-            *leaving = Leaving { unsent, moved: now };
+        if let Some(leaving) = self.leaving.as_mut().filter(|leaving| now < leaving.count_at) {
+            leaving.is_due = true;
+            return;
         }
-        let delivered = unsent == 0 && self.stack.net.waiting() == 0;
+        let unsent = self.unsent(now);
+        self.host.counters.work(self.host.slots.len());
+        let count_at = now + COUNT_AGAIN * self.host.slots.len() as u32;
+        let first = Leaving { unsent, moved: now, count_at, is_due: false };
+        let leaving = self.leaving.get_or_insert(first);
+        (leaving.count_at, leaving.is_due) = (count_at, false);
+        if unsent < leaving.unsent {
+            (leaving.unsent, leaving.moved) = (unsent, now);
+        }
+        let delivered = unsent == 0 && self.stack.net.waiting() == 0 && self.backlog.is_empty();
         self.stopped |= delivered || now >= leaving.until(self.leave_stalled);
     }
 
@@ -307,5 +319,45 @@ impl Spin {
         } else {
             self.score.saturating_sub(1)
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EngineConfig;
+    use crate::clock::Clock;
+    use crate::slots::AF_INET;
+    use towpath_shm::layout::Kind;
+
+    #[test]
+    fn what_is_left_of_many_sockets_is_counted_now_and_then() {
+        const SOCKETS: u64 = 1000;
+        let config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
+        let clock = Clock::ByHand(Instant(1_000_000_000));
+        let mut engine = Engine::with_clock(config, Vec::new(), [7; 32], clock).expect("memory");
+        for _ in 0..SOCKETS {
+            engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        }
+        engine.host.counters.attached = 1;
+        // Something has not been sent yet.
+        engine.backlog.push_back(0);
+        let count = |engine: &mut Engine, passed: Duration| {
+            engine.clock.pass(passed);
+            let now = engine.read_clocks();
+            let before = engine.host.counters.work;
+            (0..100).for_each(|_| engine.leave(now));
+            engine.host.counters.work - before
+        };
+        assert_eq!(count(&mut engine, Duration::ZERO), SOCKETS);
+        assert_eq!(count(&mut engine, Duration::from_micros(100)), 0);
+        let again = COUNT_AGAIN * SOCKETS as u32;
+        // The sleep before the next count is not longer, and there is none without a reason.
+        engine.backlog.clear();
+        let due = engine.leaving.map(|leaving| (leaving.is_due, leaving.count_at));
+        assert_eq!(due, Some((true, engine.host.now + (again - Duration::from_micros(100)))));
+        assert!(engine.time_left(engine.host.now).is_some_and(|left| left <= again));
+        engine.leave(engine.host.now + again);
+        assert!(engine.leaving.is_some_and(|leaving| !leaving.is_due));
     }
 }

@@ -9,7 +9,6 @@ use towpath_shm::layout::{Kind, option_bit};
 use towpath_stack::{SocketInfo, SocketState};
 use towpath_tcp::{CongestionKind, Info, TimerKind};
 
-use crate::clock;
 use crate::engine::Engine;
 use crate::lifecycle::state_number;
 use crate::options::has_bit;
@@ -42,7 +41,7 @@ impl Engine {
     }
 
     pub(crate) fn show(&self, slot: u32, entry: &Entry) -> SocketEntry {
-        let info = entry.id.and_then(|id| self.stack.info(clock::now(), id));
+        let info = entry.id.and_then(|id| self.stack.info(self.clock.now(), id));
         let state = info.map_or(crate::slots::state::CLOSE, |info| state_number(info.state));
         let tcp = info.and_then(|info| info.tcp);
         let (recv_q, send_q) = queues(entry, info.as_ref());

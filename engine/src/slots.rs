@@ -522,8 +522,8 @@ pub(crate) fn present(family: u32, addr: SocketAddr) -> RawAddr {
 }
 
 /// Everything as a fresh socket has it on Linux. Not the FIFOs: their ends start with them. Nor the locks:
-/// late threads take them, find the generation changed, and give them back. Nor the count of waiters: who
-/// slept on the socket before takes itself off it when it comes to run.
+/// late threads take them, find the generation changed, and give them back. Nor the word that threads sleep: who
+/// slept on the socket before is woken with the next one's first event, and finds the generation changed.
 fn reset(slot: &Slot) {
     for word in [
         &slot.flags,
@@ -537,6 +537,7 @@ fn reset(slot: &Slot) {
         &slot.tx_unacked,
         &slot.tx_limit,
         &slot.tx_goal,
+        &slot.more,
         &slot.rx_head,
         &slot.tx_tail,
         &slot.tx_dirty,

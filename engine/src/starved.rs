@@ -87,6 +87,7 @@ impl Engine {
     /// Tries it; who cannot have it is the last in its queue.
     fn try_memory(&mut self, slot: u32) -> Attach {
         self.host.counters.memory_tries += 1;
+        self.host.counters.work(1);
         let attached = self.attach_send(slot);
         let queue = match attached {
             Attach::Done => return attached,

@@ -31,6 +31,7 @@ impl Engine {
         let left = self.host.sweep.len().saturating_sub(SOCKETS_A_TURN);
         for _ in left..self.host.sweep.len() {
             let Some(mut swept) = self.host.sweep.pop_front() else { break };
+            self.host.counters.work(1);
             if self.collect(now, &mut swept, tight) {
                 if let Some(entry) = self.host.slots.get_mut(swept.slot) {
                     entry.swept = false;

@@ -55,7 +55,8 @@ impl Engine {
                 let (generation, left) = (entry.generation, entry.holders.len());
                 self.tell_portion(Telling { slot, generation, bits, left });
             }
-            towpath_ring::wake(self.host.slots.shared(slot));
+            let woken = towpath_ring::wake(self.host.slots.shared(slot));
+            self.host.counters.wakes += u64::from(woken);
         }
     }
 
@@ -91,6 +92,7 @@ impl Engine {
             }
         }
         self.host.counters.events += (end - start) as u64;
+        self.host.counters.work((end - start).max(1));
         if start > 0 {
             self.telling.push_back(Telling { left: start, ..telling });
             self.host.in_telling.insert(slot);

@@ -15,7 +15,7 @@ use towpath_shm::layout::Plain;
 /// Descriptors of one reply, at most.
 pub(crate) const DESCRIPTORS_MAX: usize = 6;
 /// Descriptors of one message, at most (the kernel's SCM_MAX_FD).
-const SENT_MAX: usize = 253;
+pub(crate) const SENT_MAX: usize = 253;
 
 /// What was on the socket.
 #[derive(Debug)]

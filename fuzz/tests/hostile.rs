@@ -24,6 +24,11 @@ fn a_stack_with_a_hostile_peer() {
     run_cases(1_000, towpath_fuzz::stack::run);
 }
 
+#[test]
+fn an_engine_with_a_hostile_program() {
+    run_cases(400, towpath_fuzz::engine::run);
+}
+
 /// Names the case that failed.
 struct Running(u64);
 

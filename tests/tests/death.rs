@@ -37,7 +37,8 @@ fn the_program_is_killed_in_mid_transfer() {
         let client =
             ns.spawn(&["curl", "-sS", "-m", "60", "--limit-rate", "50M", "-o", &copy, &url]);
         wait_for_bytes(&copy);
-        let pid = child_of(&ns, server.id()).expect("the program");
+        let guardian = child_of(&ns, server.id()).expect("the guardian");
+        let pid = child_of(&ns, guardian).expect("the program");
         ns.run(&["kill", "-9", &pid.to_string()]).ok();
         let started = Instant::now();
         let out = client.wait(Duration::from_secs(20));
@@ -48,7 +49,7 @@ fn the_program_is_killed_in_mid_transfer() {
     }
 }
 
-/// `kill -9` of the engine: the program gets errors, not a hang.
+/// `kill -9` of the engine: the program gets errors, not a hang. The guardian, which would end it, is killed first.
 #[test]
 fn the_engine_is_killed_in_mid_transfer() {
     for &mode in Mode::all() {
@@ -66,6 +67,10 @@ fn the_engine_is_killed_in_mid_transfer() {
         let line = format!("curl -sS -m 60 --limit-rate 50M -o {copy} {url}; echo $? > {code}");
         let client = start(&ns, mode, &[], &["bash", "-c", &line]);
         wait_for_bytes(&copy);
+        // Stopped, it does not notice.
+        client.signal(Signal::STOP);
+        let guardian = child_of(&ns, client.id()).expect("the guardian");
+        ns.run(&["kill", "-9", &guardian.to_string()]).ok();
         client.signal(Signal::KILL);
         let path = std::path::Path::new(&code);
         eventually("curl gives up", || {

@@ -117,6 +117,80 @@ fn names_resolve_as_on_the_host() {
     assert_eq!(ours.stdout, theirs.stdout);
 }
 
+/// A nameserver with one answer, 192.0.2.7, by UDP and TCP.
+const NAMESERVER: &str = "import socket,struct,sys,threading\n\
+    at=(sys.argv[1],53)\n\
+    def answer(q):\n\
+    \x20 end=q.index(b'\\0',12)+5\n\
+    \x20 head=q[:2]+struct.pack('>HHHHH',0x8180,1,1,0,0)\n\
+    \x20 return head+q[12:end]+b'\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\x3c\\0\\4'+bytes([192,0,2,7])\n\
+    u=socket.socket(type=socket.SOCK_DGRAM); u.bind(at)\n\
+    t=socket.create_server(at)\n\
+    def tcp():\n\
+    \x20 while True:\n\
+    \x20  c,_=t.accept(); q=c.recv(4096)[2:]\n\
+    \x20  if q: a=answer(q); c.sendall(struct.pack('>H',len(a))+a)\n\
+    threading.Thread(target=tcp,daemon=True).start()\n\
+    while True:\n\
+    \x20 q,a=u.recvfrom(4096); u.sendto(answer(q),a)";
+
+/// A host with systemd-resolved names a nameserver on its loopback. Node.js asks it by itself, and so does
+/// this program, by TCP.
+#[test]
+fn a_nameserver_on_the_hosts_loopback_answers() {
+    const BY_TCP: &str = "import socket,struct\n\
+        lines=[l.split() for l in open('/etc/resolv.conf')]\n\
+        at=[l[1] for l in lines if l and l[0]=='nameserver'][0]\n\
+        q=b'\\0\\7\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0\\4name\\7example\\0\\0\\1\\0\\1'\n\
+        s=socket.create_connection((at,53),5); s.sendall(struct.pack('>H',len(q))+q)\n\
+        print('.'.join(map(str,s.recv(4096)[-4:])))";
+    const BY_NODE: &str =
+        "require('dns').resolve4('name.example', (e, a) => console.log(e || a[0]))";
+    let ns = Namespace::new();
+    if ns.name().is_none() {
+        return;
+    }
+    let folder = Scratch::new();
+    folder.write("resolv.conf", "# a stub\nnameserver 127.0.0.53\noptions edns0\n");
+    let _server = ns.spawn(&["python3", "-c", NAMESERVER, "127.0.0.53"]);
+    wait_for_port(&ns, "127.0.0.53", 53);
+    let (file, towpath) = (folder.file("resolv.conf"), towpath());
+    let mount = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+    let node = "node".to_owned();
+    for question in [&["python3", "-c", BY_TCP][..], &[&node, "-e", BY_NODE]] {
+        for dns in [None, Some("127.0.0.53")] {
+            let mut line = vec!["unshare", "-m", "sh", "-c", mount, &file, &towpath, "run"];
+            line.extend(["-q", "--no-host-loopback"]);
+            line.extend(dns.iter().flat_map(|at| ["--dns", at]));
+            line.push("--");
+            line.extend(question);
+            assert_eq!(ns.run(&line).ok().stdout, "192.0.2.7\n", "{line:?}");
+        }
+    }
+}
+
+/// `ip` and others ask over netlink.
+#[test]
+fn netlink_shows_the_stack() {
+    for &mode in Mode::all() {
+        let ns = Namespace::new();
+        let own = if mode == Mode::Tap { "10.77.0.2" } else { "10.0.2.15" };
+        let show = |line: &[&str]| run(&ns, mode, &[], line).ok().stdout;
+        let addresses = show(&["ip", "-o", "address"]);
+        assert!(addresses.contains(&format!("eth0    inet {own}/24")), "{addresses}");
+        assert!(addresses.contains("lo    inet 127.0.0.1/8"), "{addresses}");
+        assert!(!addresses.contains("towpath0"), "{addresses}");
+        let links = show(&["ip", "link", "show", "dev", "eth0"]);
+        assert!(links.contains("eth0:") && links.contains("mtu"), "{links}");
+        let routes = show(&["ip", "route"]);
+        assert!(routes.contains("default") && routes.contains(&format!("src {own}")), "{routes}");
+        let way = show(&["ip", "route", "get", "192.0.2.1"]);
+        assert!(way.contains(&format!("dev eth0 src {own}")), "{way}");
+        let change = run(&ns, mode, &[], &["ip", "link", "set", "lo", "down"]);
+        assert!(change.stderr.contains("Operation not permitted"), "{}", change.stderr);
+    }
+}
+
 /// The capture shows a handshake and data that tshark finds no fault with.
 #[test]
 fn captures_are_sound() {

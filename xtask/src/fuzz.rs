@@ -25,6 +25,8 @@ pub struct Options {
 enum Target {
     /// A TCP connection whose peer, program and clock are the input.
     Connection,
+    /// An engine with a program that has attached and does anything, beside an honest one.
+    Engine,
     /// A whole stack with one connection, its FIFOs in shared memory.
     Stack,
 }
@@ -33,6 +35,7 @@ impl Target {
     fn name(self) -> &'static str {
         match self {
             Target::Connection => "connection",
+            Target::Engine => "engine",
             Target::Stack => "stack",
         }
     }

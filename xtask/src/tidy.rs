@@ -21,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("apps/gateway", &["core/", "memory/"]),
     ("control/cli", &["engine", "core/", "memory/", "devices/", "apps/gateway"]),
     ("tests", &[]),
-    ("fuzz", &["core/", "memory/"]),
+    ("fuzz", &["engine", "core/", "memory/"]),
     ("xtask", &[]),
 ];
 

@@ -45,7 +45,7 @@ pub static CALLS: &[Call] = &[
         "socket",
         "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: EPERM, as for a user without privileges, also as root; other protocols (SCTP, UDP-Lite, ...): EPROTONOSUPPORT. Other families are the kernel's",
     ),
-    kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init open", ""),
+    kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init", ""),
     works("bind listen getsockname getpeername shutdown", ""),
     works("accept accept4", "by any process that holds the listener"),
     works(
@@ -111,34 +111,49 @@ pub static CALLS: &[Call] = &[
         "level- and edge-triggered, EPOLLONESHOT, EPOLLEXCLUSIVE, nested, several threads, our and the kernel's descriptors together. While our sockets keep a thread busy, kernel descriptors that were not ready in its last 16 calls are looked at in every eighth. A forked child has its own copy of the part about our sockets; over exec that part is lost",
     ),
     works(
-        "fork vfork _Fork",
-        "vfork is fork. A run has 4095 processes at most, a child of its first process with all that descend from it half of them, and a process 512 children that have not begun to run: EAGAIN, here and from posix_spawn and its kin",
+        "fork vfork _Fork __register_atfork forkpty login_tty",
+        "vfork is fork. Handlers of pthread_atfork may use sockets. A run has 4095 processes at most, a child of its first process with all that descend from it half of them, and a process 512 children that have not begun to run: EAGAIN, here and from posix_spawn and its kin",
     ),
     works(
         "execve execv execvp execvpe execl execlp execle fexecve execveat",
         "the new image keeps sockets that are not close-on-exec, also where there is no /proc",
     ),
     works(
-        "posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 posix_spawn_file_actions_addclosefrom_np system popen daemon",
+        "posix_spawn posix_spawnp posix_spawn_file_actions_adddup2 posix_spawn_file_actions_addclosefrom_np system popen pclose daemon",
         "what a static program does not inherit it keeps open for up to 5 s",
     ),
     missing(
-        "forkpty clone clone3 wordexp",
-        "the child of a fork that is made inside libc, or without it, finds its engine gone: ENETDOWN",
+        "clone clone3 wordexp",
+        "the child of a process that is made without fork finds its engine gone: ENETDOWN",
+    ),
+    works(
+        "sigaction __sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt",
+        "handlers that are set so interrupt calls that wait whenever they come; one that is set by a system call without libc does while the thread sleeps",
+    ),
+    works(
+        "pthread_cancel",
+        "ends calls that wait and are cancellation points; close lingers on. A thread with PTHREAD_CANCEL_ASYNCHRONOUS is not ended within these; it must not call others, as POSIX says",
     ),
     works(
         "getifaddrs freeifaddrs if_nametoindex if_indextoname if_nameindex",
-        "the stack's interfaces. AF_NETLINK sockets show the kernel's",
+        "the stack's interfaces, as AF_NETLINK sockets show them",
     ),
     kernel(
         "getaddrinfo getnameinfo gethostbyname",
-        "what libc resolves itself goes over the kernel's network",
+        "what libc resolves itself goes over the kernel's network; AI_ADDRCONFIG looks at the kernel's addresses",
     ),
-    works("fdopen", "a stream over our calls; fileno of it is EBADF"),
+    works(
+        "fopen fopen64 open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2",
+        "the kernel's; in /etc/resolv.conf nameservers on the host's loopback are read as that of the run (`towpath run --dns`)",
+    ),
+    works(
+        "fdopen",
+        "a stream over our calls; fileno of it is EBADF. Streams that were there before work on what dup2 puts under them",
+    ),
     works("dprintf vdprintf __dprintf_chk __vdprintf_chk", "printed into memory, then sent"),
     works(
         "syscall",
-        "close and close_range; io_uring_setup is ENOSYS, so that programs use epoll. Everything else goes to the kernel unseen",
+        "by the numbers of the functions of this list, and clone without CLONE_VM and a stack; io_uring_setup is ENOSYS, so that programs use epoll. Everything else goes to the kernel unseen",
     ),
     missing("io_uring_setup aio_read aio_write", "do not see our sockets"),
 ];
@@ -157,9 +172,20 @@ needed.
   every number: what needs an open file is EBADF.
 - **missing**: fails, or does not see our sockets.
 
-Sockets of other families (AF_UNIX, AF_NETLINK, AF_PACKET, ...) are the kernel's in every respect. On
+Sockets of other families (AF_UNIX, AF_PACKET, ...) are the kernel's in every respect. On
 AF_UNIX sockets, SCM_RIGHTS passes our sockets to other programs of the same run; to a program outside it, what it
 receives is a socket that is not open (EBADF). What is in a message and in no program is kept for 30 seconds.
+
+AF_NETLINK sockets of NETLINK_ROUTE show the stack. RTM_GETLINK, RTM_GETADDR and RTM_GETROUTE are answered, for
+all entries and for one; of more than 64 routes the first. What would change something is EPERM, as for a user
+without privileges: the operator decides about the stack. Other questions (RTM_GETNEIGH, RTM_GETRULE, queueing
+disciplines, ...) are EOPNOTSUPP. Groups can be joined, and nothing is announced in them: interfaces and configured
+addresses stay as they are, and what routers of a TAP device advertise can be asked for. A duplicate of the
+descriptor, and one that another program gets by exec or SCM_RIGHTS, can be read, but not asked (ECONNREFUSED).
+The answers are there when the call returns, and ENOBUFS means that too many were not read. In a network namespace
+that the process has entered itself (`unshare -n`, bubblewrap) these sockets are the kernel's, which is how it is
+set up; before Linux 5.14 they show the stack there too. The other netlink protocols are the kernel's everywhere:
+NETLINK_SOCK_DIAG (`ss`; `towpath ss` shows the stack's sockets), uevents, netfilter, generic netlink.
 
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the

@@ -1,12 +1,13 @@
 //! sendfile and splice with a socket of ours at one end, through a bounded buffer.
 
+use towpath_client::interrupt::Handled;
 use towpath_client::syscall::syscall;
 use towpath_client::{Buffer, descriptors, stream};
 use towpath_shm::layout::Kind;
 
 use crate::errno::fail;
 use crate::message::Control;
-use crate::socket::Handle;
+use crate::socket::{Handle, Patience};
 use crate::{Errno, Result, transfer};
 
 /// Bytes under way at a time: below malloc's threshold for a mapping of its own.
@@ -152,7 +153,7 @@ fn to_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
         match unsafe { transfer::send(to, &[rest], more, None, &Control::default()) } {
             Ok(sent) => done += sent,
             Err(Errno(libc::EAGAIN)) => handle.blocking(
-                crate::socket::Patience { nonblocking: false, deadline: None },
+                Patience { nonblocking: false, deadline: None, since: Handled::so_far() },
                 writable,
             )?,
             Err(errno) => return Err(errno),

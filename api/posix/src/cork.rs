@@ -23,7 +23,7 @@ pub struct Corked {
     pub bytes: Vec<u8>,
 }
 
-type Map = BTreeMap<u32, Corked>;
+pub(crate) type Map = BTreeMap<u32, Corked>;
 static CORKED: Lock<Map> = Lock::new(BTreeMap::new());
 /// So that those who never cork take no lock.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -83,6 +83,6 @@ pub(crate) fn forget(socket: Socket) {
 }
 
 /// For fork, with signals blocked, as whoever holds it has them.
-pub(crate) fn lock() -> LockGuard<'static, impl Sized> {
+pub(crate) fn lock() -> LockGuard<'static, Map> {
     CORKED.lock()
 }

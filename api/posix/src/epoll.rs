@@ -2,12 +2,13 @@
 //! in it; our sockets are in the [`hub`].
 
 use towpath_client::descriptors::{self, Entry};
+use towpath_client::interrupt::{Handled, Limit};
 use towpath_client::syscall::{self, syscall};
 use towpath_client::wait::Deadline;
 use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;
-use crate::hub::{self, Bed, Hub, Nested, Set, cookie};
+use crate::hub::{self, Bed, Hub, Nested, cookie};
 use crate::{Errno, Result, process, table};
 
 /// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread
@@ -27,42 +28,22 @@ pub fn create(flags: i32) -> Result<i32> {
         syscall::close(fd);
         return fail(libc::EMFILE);
     }
-    let set = Some(Set::new());
-    let number = match hub.sets.iter().position(Option::is_none) {
-        Some(number) => {
-            hub.sets[number] = set;
-            number
-        }
-        None => {
-            hub.sets.push(set);
-            hub.sets.len() - 1
-        }
-    };
-    descriptors::set_epoll(fd, number as u32);
+    descriptors::set_epoll(fd, hub.make_set());
     Ok(fd)
 }
 
 pub(crate) fn retain(number: u32) {
-    match hub::lock() {
-        Ok(mut hub) => {
-            if let Some(set) = hub.set(number) {
-                set.refs += 1;
-            }
-        }
-        // They are counted then.
-        Err(_) => hub::defer(),
-    }
+    count(number, 1);
 }
 
 pub(crate) fn release(number: u32) {
-    let Ok(mut hub) = hub::lock() else {
-        return hub::defer();
-    };
-    if let Some(set) = hub.set(number) {
-        set.refs -= 1;
-        if set.refs == 0 {
-            hub.remove_set(number);
-        }
+    count(number, -1);
+}
+
+fn count(number: u32, descriptors: i32) {
+    match hub::lock() {
+        Ok(mut hub) => hub.count(number, descriptors),
+        Err(_) => hub::owe(number, descriptors),
     }
 }
 
@@ -223,6 +204,7 @@ pub unsafe fn wait(
     deadline: Option<Deadline>,
     sigmask: *const libc::c_void,
 ) -> Result<i32> {
+    let since = Handled::so_far();
     let number = number_of(epfd)?;
     if most <= 0 || most as usize > i32::MAX as usize / size_of::<libc::epoll_event>() {
         return fail(libc::EINVAL);
@@ -232,16 +214,17 @@ pub unsafe fn wait(
     }
     let client = process::client()?;
     let mut out = Output { at: events, most: most as usize, len: 0, nested: Vec::new() };
+    let mut stay = Stay { number, id: None, slept: None, asleep: false };
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
-        match turn(number, out.len > 0)? {
-            Turn::Ours => collect(client, number, &mut out)?,
+        match stay.turn(out.len > 0)? {
+            Turn::Ours => stay.collect(client, &mut out)?,
             Turn::KernelFirst => {
                 out.add_kernel(epfd, number, (out.most / 2).max(1));
-                collect(client, number, &mut out)?;
+                stay.collect(client, &mut out)?;
             }
             Turn::OursFirst { eager } => {
-                collect(client, number, &mut out)?;
+                stay.collect(client, &mut out)?;
                 // With nothing of ours the thread sleeps, and the kernel looks then.
                 if expired || eager && out.len > 0 {
                     out.add_kernel(epfd, number, out.most);
@@ -251,12 +234,15 @@ pub unsafe fn wait(
         if out.len > 0 || expired {
             return Ok(out.len as i32);
         }
-        let Some(bed) = go_to_bed(client, number, epfd)? else {
+        if since.is_interrupted(true) {
+            return fail(libc::EINTR);
+        }
+        let Some(bed) = stay.go_to_bed(client, epfd)? else {
             continue;
         };
         // SAFETY: the caller's promise about the mask.
-        let woken = unsafe { sleep(bed, deadline, sigmask) };
-        get_up(client, number);
+        let woken = unsafe { sleep(bed, deadline, since, sigmask) };
+        stay.get_up(client);
         if woken? & 1 << cookie::PROGRAM != 0 {
             out.add_kernel(epfd, number, out.most);
         }
@@ -273,65 +259,107 @@ enum Turn {
     KernelFirst,
 }
 
-fn turn(number: u32, kernel_done: bool) -> Result<Turn> {
-    let mut hub = hub::lock()?;
-    let set = hub.set(number).ok_or(Errno(libc::EBADF))?;
-    if set.kernel == 0 || kernel_done {
-        return Ok(Turn::Ours);
-    }
-    set.calls += 1;
-    if set.calls < KERNEL_EVERY {
-        return Ok(Turn::OursFirst { eager: set.eager > 0 });
-    }
-    set.calls = 0;
-    Ok(Turn::KernelFirst)
+/// A call in a set.
+struct Stay {
+    number: u32,
+    /// Which set had the number when the call began.
+    id: Option<u64>,
+    /// It has slept, and is counted among the guests; with the forks of the process before that.
+    slept: Option<u32>,
+    /// It is counted among the sleepers.
+    asleep: bool,
 }
 
-/// Takes the events and reports what is ready of ours.
-fn collect(client: &Client, number: u32, out: &mut Output) -> Result<()> {
-    let mut hub = hub::lock()?;
-    hub.drain(client);
-    let most = out.most - out.len;
-    let push = |mask, data| out.push_nested(mask, data);
-    let nested = hub.collect_nested(client, number, most, push);
-    let left = hub.collect(client, number, most - nested, |mask, data| out.push(mask, data));
-    hub.pass_on(number, left);
-    Ok(())
-}
-
-/// Makes everything ready for sleep; None when something became ready meanwhile.
-fn go_to_bed(client: &Client, number: u32, epfd: i32) -> Result<Option<i32>> {
-    let mut hub = hub::lock()?;
-    hub.begin_sleep(client);
-    if client.is_dead() || hub.is_ready(client, number) {
-        hub.end_sleep(client);
-        // The dead have nothing more to report: their sets sleep on the kernel's descriptors.
-        let idle = client.is_dead() && !hub.is_ready(client, number);
-        return if idle { Ok(Some(epfd)) } else { Ok(None) };
+impl Stay {
+    fn turn(&mut self, kernel_done: bool) -> Result<Turn> {
+        let mut hub = hub::lock()?;
+        let set = match self.id {
+            Some(id) => hub.known(self.number, id)?,
+            None => hub.set(self.number).ok_or(Errno(libc::EBADF))?,
+        };
+        self.id = Some(set.id);
+        if set.kernel == 0 || kernel_done {
+            return Ok(Turn::Ours);
+        }
+        set.calls += 1;
+        if set.calls < KERNEL_EVERY {
+            return Ok(Turn::OursFirst { eager: set.eager > 0 });
+        }
+        set.calls = 0;
+        Ok(Turn::KernelFirst)
     }
-    let forks = process::fork_count();
-    let set = hub.set(number).ok_or(Errno(libc::EBADF))?;
-    if set.bed.as_ref().is_none_or(|bed| bed.forks != forks) {
-        set.bed = None;
-        match Bed::new(client, epfd) {
-            Ok(bed) => set.bed = Some(bed),
-            Err(errno) => {
-                hub.end_sleep(client);
-                return Err(errno);
+
+    /// Takes the events and reports what is ready of ours.
+    fn collect(&self, client: &Client, out: &mut Output) -> Result<()> {
+        let number = self.number;
+        let mut hub = hub::lock()?;
+        hub.known(number, self.id.unwrap_or_default())?;
+        hub.drain(client);
+        let most = out.most - out.len;
+        let push = |mask, data| out.push_nested(mask, data);
+        let nested = hub.collect_nested(client, number, most, push);
+        let left = hub.collect(client, number, most - nested, |mask, data| out.push(mask, data));
+        hub.pass_on(number, left);
+        Ok(())
+    }
+
+    /// Makes everything ready for sleep; None when something became ready meanwhile.
+    fn go_to_bed(&mut self, client: &Client, epfd: i32) -> Result<Option<i32>> {
+        let number = self.number;
+        let mut hub = hub::lock()?;
+        hub.known(number, self.id.unwrap_or_default())?;
+        hub.begin_sleep(client);
+        if client.is_dead() || hub.is_ready(client, number) {
+            hub.end_sleep(client);
+            // The dead have nothing more to report: their sets sleep on the kernel's descriptors.
+            let idle = client.is_dead() && !hub.is_ready(client, number);
+            return if idle { Ok(Some(epfd)) } else { Ok(None) };
+        }
+        let forks = process::fork_count();
+        let set = hub.known(number, self.id.unwrap_or_default())?;
+        if set.bed.as_ref().is_none_or(|bed| bed.forks != forks) {
+            set.bed = None;
+            match Bed::new(client, epfd) {
+                Ok(bed) => set.bed = Some(bed),
+                Err(errno) => {
+                    hub.end_sleep(client);
+                    return Err(errno);
+                }
             }
         }
+        set.sleepers += 1;
+        self.asleep = true;
+        if self.slept.is_none() {
+            self.slept = Some(forks);
+            set.guests += 1;
+        }
+        Ok(set.bed.as_ref().map(|bed| bed.epoll.get()))
     }
-    let set = hub.set(number).ok_or(Errno(libc::EBADF))?;
-    set.sleepers += 1;
-    Ok(set.bed.as_ref().map(|bed| bed.epoll.get()))
+
+    /// Awake again.
+    fn get_up(&mut self, client: &Client) {
+        // Otherwise it has slept in the program's set, or a handler has forked and this is the child, in which
+        // nobody is counted.
+        if std::mem::take(&mut self.asleep)
+            && self.slept == Some(process::fork_count())
+            // Whoever could go to bed is not on top of a call that has the hub.
+            && let Ok(mut hub) = hub::lock()
+        {
+            if let Some(set) = hub.set(self.number) {
+                set.sleepers -= 1;
+            }
+            hub.end_sleep(client);
+        }
+    }
 }
 
-fn get_up(client: &Client, number: u32) {
-    // Whoever could go to bed is not on top of a call that has the hub.
-    let Ok(mut hub) = hub::lock() else { return };
-    if let Some(set) = hub.set(number).filter(|set| set.sleepers > 0) {
-        set.sleepers -= 1;
-        hub.end_sleep(client);
+impl Drop for Stay {
+    fn drop(&mut self) {
+        if self.slept == Some(process::fork_count())
+            && let Ok(mut hub) = hub::lock()
+        {
+            hub.leave(self.number);
+        }
     }
 }
 
@@ -339,24 +367,34 @@ fn get_up(client: &Client, number: u32) {
 ///
 /// # Safety
 /// `sigmask` must point to a kernel signal mask or be null.
-unsafe fn sleep(bed: i32, deadline: Option<Deadline>, sigmask: *const libc::c_void) -> Result<u32> {
+unsafe fn sleep(
+    bed: i32,
+    deadline: Option<Deadline>,
+    since: Handled,
+    sigmask: *const libc::c_void,
+) -> Result<u32> {
     const MOST: usize = 4;
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
-    let limit = deadline.map(|deadline| crate::poll::timespec(deadline.left()));
-    let limit_at = limit.as_ref().map_or(0, |limit| std::ptr::from_ref(limit) as usize);
     let at = events.as_mut_ptr() as usize;
-    let args = [bed as usize, at, MOST, limit_at, sigmask as usize, 8];
-    // SAFETY: four events fit; the limit outlives the call; the caller's promise about the mask.
-    let mut result = unsafe { syscall(libc::SYS_epoll_pwait2 as usize, args) };
-    if result == Err(libc::ENOSYS) {
-        let ms = deadline.map_or(-1, |deadline| {
-            i32::try_from(deadline.left().as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
-        });
-        let args = [bed as usize, at, MOST, ms as usize, sigmask as usize, 8];
-        // SAFETY: as above.
-        result = unsafe { syscall(libc::SYS_epoll_pwait as usize, args) };
-    }
-    let count = result.map_err(Errno)?;
+    let sleep = |limit| {
+        let args = [bed as usize, at, MOST, limit, sigmask as usize, 8];
+        // SAFETY: four events fit; the limit is a timespec; the caller's promise about the mask.
+        match unsafe { syscall(libc::SYS_epoll_pwait2 as usize, args) } {
+            // Before Linux 5.11 epoll has no time limit in memory; poll has, and an epoll set can be polled.
+            Err(libc::ENOSYS) => {
+                let mut set = libc::pollfd { fd: bed, events: libc::POLLIN, revents: 0 };
+                let args = [(&raw mut set).addr(), 1, limit, sigmask as usize, 8, 0];
+                // SAFETY: one entry; the rest as above.
+                unsafe { syscall(libc::SYS_ppoll as usize, args) }?;
+                let args = [bed as usize, at, MOST, 0, 0, 8];
+                // SAFETY: as above; a null mask changes nothing.
+                unsafe { syscall(libc::SYS_epoll_pwait as usize, args) }
+            }
+            result => result,
+        }
+    };
+    let slept = since.sleep(true, Limit::within(deadline), sleep);
+    let count = slept.unwrap_or(Err(libc::EINTR)).map_err(Errno)?;
     let mut woken = 0;
     for event in &events[..count] {
         match event.u64 {

@@ -14,6 +14,7 @@ impl From<Error> for Errno {
         Self(match error {
             Error::WouldBlock | Error::Interrupting | Error::TimedOut => libc::EAGAIN,
             Error::Interrupted => libc::EINTR,
+            Error::Forked => libc::ERESTART,
             Error::NotConnected => libc::ENOTCONN,
             Error::NotListening => libc::EINVAL,
             Error::Closed => libc::EPIPE,

@@ -2,7 +2,7 @@
 //! environment, and the library that this is in LD_PRELOAD.
 
 use std::ffi::{CStr, CString, c_char};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use towpath_client::descriptors::{self, DESCRIPTORS_MAX, Entry};
 use towpath_client::{Client, Cloned, Error, HighFd, Lock, LockGuard, syscall};
@@ -18,11 +18,30 @@ const PRELOAD: &str = "LD_PRELOAD";
 
 // What LD_PRELOAD was when this image started; leaked, null when there was none.
 static OUR_PRELOAD: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
-static LOCK: Lock<Seat> = Lock::new(None);
+static LOCK: Lock<Spawns> = Lock::new(Spawns { seat: None, pipes: Vec::new() });
+// How many there are, so that those who close other streams take no lock.
+static PIPES: AtomicUsize = AtomicUsize::new(0);
 
-/// Where a program that is spawned finds its control socket once file actions may close all that is above
-/// some number: a number that those made since leave alone. Otherwise there is the blank token.
-type Seat = Option<HighFd>;
+/// What is known of programs that this one starts.
+#[derive(Debug)]
+pub(crate) struct Spawns {
+    /// Where a program finds its control socket once file actions may close all that is above some number: a
+    /// number that those made since leave alone. Otherwise there is the blank token.
+    seat: Option<HighFd>,
+    pipes: Vec<Pipe>,
+}
+
+/// A stream of popen(3).
+#[derive(Debug, Clone, Copy)]
+pub struct Pipe {
+    /// Its address.
+    pub stream: usize,
+    /// Its descriptor.
+    pub fd: i32,
+    /// The process of the command.
+    pub command: i32,
+}
+
 /// It makes an action for each number below: not as high as the library's other numbers, and above those
 /// that small programs use.
 const SEAT_LOWEST: i32 = 900;
@@ -34,8 +53,13 @@ unsafe extern "C" {
 /// Held by whoever makes a process or changes the environment.
 ///
 /// None in a signal handler on top of a call that does.
-pub(crate) fn lock() -> Option<LockGuard<'static, Seat>> {
+pub(crate) fn lock() -> Option<LockGuard<'static, Spawns>> {
     LOCK.lock_unless_mine()
+}
+
+/// Whether this thread has it.
+pub(crate) fn is_mine() -> bool {
+    LOCK.is_mine()
 }
 
 /// The control socket's number as the environment has it.
@@ -57,6 +81,27 @@ fn remember_preload() {
     if let Some(value) = variable(PRELOAD) {
         OUR_PRELOAD.store(value.to_owned().into_raw(), Ordering::Relaxed);
     }
+}
+
+/// PATH as the program has it now.
+pub(crate) fn search_path() -> Option<&'static CStr> {
+    // SAFETY: getenv, as execvp calls it: whoever changes the environment meanwhile breaks that, too.
+    let value = unsafe { libc::getenv(c"PATH".as_ptr()) };
+    // SAFETY: a string of the environment, as long as it does not change.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+}
+
+/// Whether the loader of another program finds our library, which is the first that it is told of.
+pub(crate) fn library_is_there() -> bool {
+    let ours = OUR_PRELOAD.load(Ordering::Relaxed);
+    if ours.is_null() {
+        return true;
+    }
+    // SAFETY: leaked by `remember_preload`.
+    let ours = unsafe { CStr::from_ptr(ours) }.to_bytes();
+    let first = ours.split(|byte| matches!(byte, b':' | b' ')).find(|path| !path.is_empty());
+    let readable = |path| rustix::fs::access(path, rustix::fs::Access::READ_OK).is_ok();
+    first.is_none_or(readable)
 }
 
 /// Whether an entry is `name=...`.
@@ -213,12 +258,12 @@ pub fn close_from(
 
 fn seat() -> Option<i32> {
     let client = process::client().ok()?;
-    let mut seat = lock()?;
-    if seat.is_none() {
+    let mut spawns = lock()?;
+    if spawns.seat.is_none() {
         let blank = client.blank();
-        *seat = blank.duplicate_above(SEAT_LOWEST).or_else(|_| blank.duplicate()).ok();
+        spawns.seat = blank.duplicate_above(SEAT_LOWEST).or_else(|_| blank.duplicate()).ok();
     }
-    seat.as_ref().map(HighFd::get)
+    spawns.seat.as_ref().map(HighFd::get)
 }
 
 /// A channel for a program to be spawned, under the lock.
@@ -227,7 +272,7 @@ struct Spawning {
     control: HighFd,
     // The control socket's in the program.
     number: i32,
-    lock: Option<LockGuard<'static, Seat>>,
+    lock: Option<LockGuard<'static, Spawns>>,
 }
 
 impl Spawning {
@@ -243,7 +288,7 @@ impl Spawning {
             Err(Error::Refused(libc::EAGAIN)) => return fail(libc::EAGAIN),
             Err(_) => return Ok(None),
         };
-        let seat = lock.as_ref().and_then(|seat| seat.as_ref());
+        let seat = lock.as_ref().and_then(|spawns| spawns.seat.as_ref());
         let number = match seat {
             Some(seat) if seat.become_duplicate(&control, true).is_ok() => seat.get(),
             // Nobody asked for it; or the limit is below it by now, and no other number is left alone.
@@ -258,7 +303,7 @@ impl Spawning {
 
 impl Drop for Spawning {
     fn drop(&mut self) {
-        if let Some(seat) = self.lock.as_ref().and_then(|seat| seat.as_ref()) {
+        if let Some(seat) = self.lock.as_ref().and_then(|spawns| spawns.seat.as_ref()) {
             // It fails only where it did before.
             let _ = seat.become_duplicate(self.client.blank(), false);
         }
@@ -286,24 +331,28 @@ pub unsafe fn spawn<T>(
     Ok(real(environment.as_ptr()))
 }
 
-/// For functions of libc that make a process out of `environ` at once, as popen does.
-///
-/// # Errors
-/// As for [`spawn`].
-pub fn with_own_environment<T>(real: impl FnOnce() -> T) -> Result<T> {
-    let Some(spawning) = Spawning::new()? else {
-        return Ok(real());
-    };
-    // SAFETY: environ is a null-terminated array of strings. Whoever reads it meanwhile finds the
-    // same strings in ours, which stands until the old one is back.
-    unsafe {
-        let before = environ;
-        let environment = Environment::new(before.cast_const().cast(), spawning.number);
-        environ = environment.as_ptr().cast_mut().cast();
-        let result = real();
-        environ = before;
-        Ok(result)
+/// popen(3) has made a stream, whose command is a process.
+pub fn note_pipe(pipe: Pipe) {
+    if let Some(mut spawns) = lock() {
+        spawns.pipes.push(pipe);
+        PIPES.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// The descriptors that commands of popen(3) do not inherit: those of the streams before.
+pub fn pipe_descriptors() -> Vec<i32> {
+    lock().map(|spawns| spawns.pipes.iter().map(|pipe| pipe.fd).collect()).unwrap_or_default()
+}
+
+/// A stream is closed: its command, if popen(3) has made it.
+pub fn take_pipe(stream: usize) -> Option<i32> {
+    if PIPES.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let mut spawns = lock()?;
+    let at = spawns.pipes.iter().position(|pipe| pipe.stream == stream)?;
+    PIPES.fetch_sub(1, Ordering::Relaxed);
+    Some(spawns.pipes.swap_remove(at).command)
 }
 
 #[cfg(test)]

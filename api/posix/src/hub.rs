@@ -9,15 +9,20 @@
 //! - whoever empties the ring while others sleep asks for the doorbell again ([`Hub::drain`]), and
 //!   kicks those whose sets became ready.
 
+mod bed;
+mod sets;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-use towpath_client::descriptors::{self, Entry};
-use towpath_client::syscall::syscall;
 use towpath_client::{Client, HighFd, Lock, LockGuard, Socket, ready};
 use towpath_shm::layout::{SLOTS_MAX, event};
 
-use crate::{Errno, Result, process};
+use crate::{Errno, Result};
+
+pub(crate) use bed::{Bed, clear, cookie};
+use bed::{kick, new_kick};
+pub(crate) use sets::owe;
 
 static HUB: Lock<Hub> = Lock::new(Hub::new());
 // One more than the index of a slot's first watch; only touched under the hub's lock.
@@ -44,6 +49,8 @@ pub(crate) struct Hub {
     spare_kicks: Vec<HighFd>,
     /// Death was told to all sets.
     dead: bool,
+    /// Sets that were made.
+    made: u64,
 }
 
 /// One socket in one epoll set.
@@ -83,6 +90,10 @@ pub(crate) struct Set {
     pub eager: u32,
     /// Threads asleep in it.
     pub sleepers: u32,
+    /// Calls that have slept in it. As in the kernel it is there, with its number, until they end.
+    pub guests: u32,
+    /// Which of all sets that this process ever made: numbers are given again.
+    pub id: u64,
     /// A kick is under way.
     kicked: bool,
     /// What its threads sleep on.
@@ -98,24 +109,6 @@ pub(crate) struct Nested {
     pub data: u64,
     /// Something became ready in it since it was reported.
     pub fresh: bool,
-}
-
-/// A kernel epoll set of our own that holds the program's one, the doorbell, the control socket and
-/// a kick. The program's set itself is shared with forked children, and must not hold our things.
-#[derive(Debug)]
-pub(crate) struct Bed {
-    pub epoll: HighFd,
-    pub kick: HighFd,
-    /// Forks of this process before it was made.
-    pub forks: u32,
-}
-
-/// What wakes a [`Bed`].
-pub(crate) mod cookie {
-    pub const PROGRAM: u64 = 1;
-    pub const BELL: u64 = 2;
-    pub const CONTROL: u64 = 3;
-    pub const KICK: u64 = 4;
 }
 
 // A signal handler has closed a descriptor while its thread held the hub's lock: whoever locks it next
@@ -136,8 +129,13 @@ pub(crate) fn lock() -> Result<LockGuard<'static, Hub>> {
     Ok(hub)
 }
 
+/// Whether this thread has it.
+pub(crate) fn is_mine() -> bool {
+    HUB.is_mine()
+}
+
 /// Whoever has the hub next looks what was closed.
-pub(crate) fn defer() {
+fn defer() {
     OVERDUE.store(true, Relaxed);
 }
 
@@ -168,31 +166,7 @@ impl Hub {
             poll_sleepers: Vec::new(),
             spare_kicks: Vec::new(),
             dead: false,
-        }
-    }
-
-    /// Takes out what has no descriptor any more.
-    fn forget_closed(&mut self) {
-        for index in 0..self.watches.len() {
-            let watch = &self.watches[index];
-            if !watch.gone && !descriptors::is_held(watch.socket) {
-                self.remove_watch(index as u32);
-            }
-        }
-        let mut refs = vec![0; self.sets.len()];
-        for (_, entry) in descriptors::ours(0) {
-            if let Entry::Epoll(number) = entry
-                && let Some(count) = refs.get_mut(number as usize)
-            {
-                *count += 1;
-            }
-        }
-        for (number, count) in refs.into_iter().enumerate() {
-            match self.set(number as u32) {
-                Some(_) if count == 0 => self.remove_set(number as u32),
-                Some(set) => set.refs = count,
-                None => {}
-            }
+            made: 0,
         }
     }
 
@@ -202,8 +176,11 @@ impl Hub {
         self.poll_sleepers.clear();
         self.spare_kicks.clear();
         for set in self.sets.iter_mut().flatten() {
-            set.sleepers = 0;
+            (set.sleepers, set.guests) = (0, 0);
             set.bed = None;
+        }
+        for number in 0..self.sets.len() as u32 {
+            self.remove_unused(number);
         }
         self.queue_all();
     }
@@ -345,11 +322,6 @@ impl Hub {
         }
     }
 
-    /// A set by its number.
-    pub fn set(&mut self, number: u32) -> Option<&mut Set> {
-        self.sets.get_mut(number as usize)?.as_mut()
-    }
-
     /// EPOLL_CTL_ADD of one of our sockets.
     pub fn add(
         &mut self,
@@ -421,23 +393,6 @@ impl Hub {
         let index = self.index(number, fd, socket)?;
         self.remove_watch(index);
         Ok(())
-    }
-
-    /// The program closed its last descriptor of a set.
-    pub fn remove_set(&mut self, number: u32) {
-        let Some(set) = self.set(number) else {
-            return;
-        };
-        let watches: Vec<u32> = set.by_fd.values().copied().collect();
-        for index in watches {
-            self.remove_watch(index);
-        }
-        let ready = self.set(number).map(|set| std::mem::take(&mut set.ready)).unwrap_or_default();
-        self.free.extend(ready);
-        self.sets[number as usize] = None;
-        for outer in self.sets.iter_mut().flatten() {
-            outer.nested.retain(|nested| nested.set != number);
-        }
     }
 
     /// Reports what is ready in a set, at most `most` entries; returns how many may be ready still:
@@ -578,13 +533,6 @@ impl Hub {
     }
 }
 
-impl Set {
-    /// An empty one, with one descriptor.
-    pub fn new() -> Self {
-        Self { refs: 1, ..Self::default() }
-    }
-}
-
 impl Watch {
     /// What epoll_wait says of it: 0 for nothing.
     fn report(&self, client: &Client) -> u32 {
@@ -625,53 +573,4 @@ fn mask_of(bits: u8) -> u32 {
         mask |= ready::HUP | ready::IN | ready::OUT | ready::RDHUP;
     }
     mask
-}
-
-/// An eventfd that wakes one thread.
-pub(crate) fn new_kick() -> Result<HighFd> {
-    use rustix::event::{EventfdFlags, eventfd};
-    Ok(HighFd::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?.into()))
-}
-
-fn kick(fd: i32) {
-    let one = 1u64;
-    // SAFETY: eight bytes, as an eventfd wants.
-    let _ = unsafe {
-        syscall(libc::SYS_write as usize, [fd as usize, &raw const one as usize, 8, 0, 0, 0])
-    };
-}
-
-/// Takes the count out of a kick, or the rings out of the doorbell, so that it is not readable any more.
-pub(crate) fn clear(fd: i32) {
-    // An eventfd gives eight bytes, the doorbell one a ring: there is seldom more than one.
-    let mut bytes = [0u8; 64];
-    let at = bytes.as_mut_ptr() as usize;
-    // SAFETY: as many bytes as there is room for.
-    let _ = unsafe { syscall(libc::SYS_read as usize, [fd as usize, at, bytes.len(), 0, 0, 0]) };
-}
-
-impl Bed {
-    /// For the program's set `epfd`.
-    pub fn new(client: &Client, epfd: i32) -> Result<Self> {
-        let epoll = HighFd::new(
-            rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?.into(),
-        );
-        let kick = new_kick()?;
-        let bed = Self { epoll, kick, forks: process::fork_count() };
-        bed.put(epfd, libc::EPOLLIN as u32, cookie::PROGRAM)?;
-        // Edge-triggered: each ring wakes a thread of each set. Whoever comes first takes it.
-        bed.put(client.bell().get(), libc::EPOLLIN as u32 | EPOLLET, cookie::BELL)?;
-        bed.put(bed.kick.get(), libc::EPOLLIN as u32 | EPOLLET, cookie::KICK)?;
-        // Its replies are for the threads that asked; only its end is of interest.
-        bed.put(client.control().get(), ready::RDHUP | EPOLLET, cookie::CONTROL)?;
-        Ok(bed)
-    }
-
-    fn put(&self, fd: i32, events: u32, cookie: u64) -> Result<()> {
-        let event = libc::epoll_event { events, u64: cookie };
-        let at = &raw const event as usize;
-        let args = [self.epoll.get() as usize, libc::EPOLL_CTL_ADD as usize, fd as usize, at, 0, 0];
-        // SAFETY: the event outlives the call.
-        unsafe { syscall(libc::SYS_epoll_ctl as usize, args) }.map(drop).map_err(Errno)
-    }
 }

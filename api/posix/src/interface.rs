@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use towpath_client::syscall::SignalsBlocked;
 use towpath_client::{Lock, LockGuard};
-use towpath_shm::control::{Interface, Request, call};
+use towpath_shm::control::{Interface, Reply, Request, call};
 use towpath_shm::layout::{Plain, RawAddr};
 
 use crate::errno::fail;
@@ -13,10 +13,19 @@ use crate::{Result, address, process};
 
 /// All of them; one with several addresses appears several times.
 pub fn list() -> Result<Vec<Interface>> {
+    Ok(entries(&ask()?).collect())
+}
+
+/// The engine's answer, for those who must not allocate.
+pub(crate) fn ask() -> Result<Reply> {
     let request = Request { call: call::INTERFACES, ..Request::default() };
-    let reply = process::client()?.call(&request)?;
+    Ok(process::client()?.call(&request)?)
+}
+
+/// The interfaces in an answer.
+pub(crate) fn entries(reply: &Reply) -> impl Iterator<Item = Interface> {
     let entries = reply.payload().chunks_exact(size_of::<Interface>());
-    Ok(entries.take(reply.a as usize).map(Interface::from_bytes).collect())
+    entries.take(reply.a as usize).map(Interface::from_bytes)
 }
 
 /// The name without its padding.
@@ -108,10 +117,11 @@ pub(crate) fn is_broadcast(addr: &RawAddr) -> bool {
 }
 
 /// What datagrams were sent from and over before, which need not be asked again.
-static KNOWN: Lock<Vec<(u32, [u8; 16])>> = Lock::new(Vec::new());
+pub(crate) type Known = Vec<(u32, [u8; 16])>;
+static KNOWN: Lock<Known> = Lock::new(Vec::new());
 
 /// For fork, with signals blocked, as whoever holds it has them.
-pub(crate) fn lock() -> LockGuard<'static, impl Sized> {
+pub(crate) fn lock() -> LockGuard<'static, Known> {
     KNOWN.lock()
 }
 

@@ -6,11 +6,11 @@
 //! ([`descriptor::is_ours`]); these functions answer EBADF (or ENOTSOCK) otherwise.
 //!
 //! In reading order:
-//! - [`process`]: attaching, fork; [`exec`]: what a new process image needs;
+//! - [`process`]: attaching; [`mod@fork`]; [`exec`]: what a new process image needs;
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and recvmsg;
 //!   [`copy`]: sendfile and splice;
-//! - [`option`], [`ioctl`], [`interface`];
+//! - [`option`], [`ioctl`], [`interface`], [`netlink`], [`resolver`]; [`signal`]: handlers that interrupt calls;
 //! - [`hub`]: the events of the process; [`poll`]; [`epoll`];
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
 
@@ -22,16 +22,21 @@ pub mod descriptor;
 pub mod epoll;
 mod errno;
 pub mod exec;
+pub mod fork;
 pub mod hub;
 pub mod identity;
 pub mod interface;
 pub mod ioctl;
 pub mod message;
+pub mod netlink;
 pub mod option;
+pub mod outside;
 pub mod poll;
 pub mod process;
 mod report;
+pub mod resolver;
 pub mod rights;
+pub mod signal;
 pub mod socket;
 mod table;
 pub mod transfer;

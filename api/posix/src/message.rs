@@ -54,11 +54,11 @@ pub unsafe fn sendmsg(fd: i32, message: *const libc::msghdr, flags: i32) -> Resu
     let buffers =
         // SAFETY: as above.
         unsafe { transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE) }?;
-    let to = if message.msg_name.is_null() || message.msg_namelen == 0 {
+    let to = if message.msg_namelen == 0 {
         None
     } else {
         // SAFETY: as above.
-        Some(unsafe { address::read(message.msg_name.cast(), message.msg_namelen) }?)
+        unsafe { transfer::destination(fd, message.msg_name.cast(), message.msg_namelen) }?
     };
     let handle = Handle::new(fd)?;
     let control = if message.msg_control.is_null() {

@@ -20,7 +20,7 @@ pub use table::{Effect, OPTIONS, SocketOption};
 use value::{get_special, set_special};
 
 // Values that only getsockopt asks for, and that no other process needs: (slot, level, name).
-type Remembered = BTreeMap<(u32, i32, i32), (u32, i32)>;
+pub(crate) type Remembered = BTreeMap<(u32, i32, i32), (u32, i32)>;
 static REMEMBERED: Lock<Remembered> = Lock::new(BTreeMap::new());
 // So that those who never set such an option take no lock: any at all, and those that sends and receives ask
 // for.
@@ -197,7 +197,7 @@ pub(crate) fn may_use_any_address(handle: &Handle) -> bool {
 }
 
 /// For fork, with signals blocked, as whoever holds it has them.
-pub(crate) fn lock() -> LockGuard<'static, impl Sized> {
+pub(crate) fn lock() -> LockGuard<'static, Remembered> {
     REMEMBERED.lock()
 }
 

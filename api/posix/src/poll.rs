@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use towpath_client::descriptors::{self, Entry};
+use towpath_client::interrupt::{Handled, Limit};
 use towpath_client::syscall::syscall;
 use towpath_client::wait::{self, Deadline};
 use towpath_client::{Client, Error, Socket, ready};
@@ -24,14 +25,6 @@ pub fn duration(limit: &libc::timespec) -> Result<Duration> {
     Ok(Duration::new(limit.tv_sec as u64, limit.tv_nsec as u32))
 }
 
-/// And as the kernel wants it.
-pub fn timespec(limit: Duration) -> libc::timespec {
-    libc::timespec {
-        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    }
-}
-
 /// Whether any of them is a socket or epoll set of ours.
 pub fn any_ours(fds: &[libc::pollfd]) -> bool {
     fds.iter().any(|entry| entry.fd >= 0 && descriptors::lookup(entry.fd) != Entry::Kernel)
@@ -46,6 +39,7 @@ pub unsafe fn poll(
     deadline: Option<Deadline>,
     sigmask: *const libc::c_void,
 ) -> Result<i32> {
+    let since = Handled::so_far();
     let client = process::client()?;
     let mut small = [EMPTY; SMALL + OWN];
     let mut large = Vec::new();
@@ -63,19 +57,23 @@ pub unsafe fn poll(
         if ours > 0 || expired {
             if any_kernel {
                 let list = &mut kernel[..fds.len()];
+                let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
                 // SAFETY: a null mask.
-                unsafe { kernel_poll(list, Some(Duration::ZERO), std::ptr::null()) }?;
+                unsafe { kernel_poll(list, (&raw const now).addr(), std::ptr::null()) }?;
             }
             return Ok(merge(fds, kernel));
         }
+        if since.is_interrupted(true) {
+            return fail(libc::EINTR);
+        }
         if let Some(socket) = alone {
-            if !sleep_alone(client, socket, fds, deadline)? {
+            if !sleep_alone(client, socket, fds, deadline, since)? {
                 alone = None;
             }
             continue;
         }
         // SAFETY: the caller's promise.
-        if unsafe { sleep(client, fds, kernel, deadline, sigmask) }? {
+        if unsafe { sleep(client, fds, kernel, deadline, since, sigmask) }? {
             look(client, fds, false);
             return Ok(merge(fds, kernel));
         }
@@ -144,6 +142,7 @@ fn sleep_alone(
     socket: Socket,
     fds: &mut [libc::pollfd],
     deadline: Option<Deadline>,
+    since: Handled,
 ) -> Result<bool> {
     // A handler with SA_RESTART interrupts only what has a deadline, but it interrupts every poll.
     let deadline = deadline.unwrap_or_else(|| Deadline::after(Duration::MAX));
@@ -151,7 +150,7 @@ fn sleep_alone(
         0 => Err(Error::WouldBlock),
         _ => Ok(()),
     };
-    match wait::until(client, socket, Some(deadline), attempt) {
+    match wait::until(client, socket, Some(deadline), since, attempt) {
         Ok(()) | Err(Error::TimedOut) => Ok(true),
         Err(Error::Dead) => Ok(false),
         Err(error) => Err(error.into()),
@@ -179,13 +178,15 @@ unsafe fn sleep(
     fds: &mut [libc::pollfd],
     kernel: &mut [libc::pollfd],
     deadline: Option<Deadline>,
+    since: Handled,
     sigmask: *const libc::c_void,
 ) -> Result<bool> {
     let count = fds.len();
+    let forks = process::fork_count();
     let kick = {
         let Ok(mut hub) = hub::lock() else {
             // SAFETY: the caller's promise.
-            return unsafe { nap(&mut kernel[..count], deadline, sigmask) };
+            return unsafe { nap(&mut kernel[..count], deadline, since, sigmask) };
         };
         let kick = hub.join_poll()?;
         hub.begin_sleep(client);
@@ -198,13 +199,17 @@ unsafe fn sleep(
         kernel[count + 1] = own(client.control().get(), ready::RDHUP as i16);
         kernel[count + 2] = own(kick.get(), libc::POLLIN);
         // SAFETY: the caller's promise.
-        result = unsafe { kernel_poll(kernel, deadline.map(Deadline::left), sigmask) };
+        result = unsafe { kernel_sleep(kernel, deadline, since, sigmask) };
         if result.is_ok() && kernel[count].revents != 0 {
             hub::clear(client.bell().get());
         }
         if result.is_ok() && kernel[count + 1].revents != 0 {
             client.check_alive();
         }
+    }
+    if process::fork_count() != forks {
+        // A handler has forked, and this is the child: what was counted is its parent's.
+        return fail(libc::EINTR);
     }
     // Not on top of a call that has it: see above.
     let mut hub = hub::lock()?;
@@ -225,24 +230,39 @@ const NAP: Duration = Duration::from_millis(1);
 unsafe fn nap(
     kernel: &mut [libc::pollfd],
     deadline: Option<Deadline>,
+    since: Handled,
     sigmask: *const libc::c_void,
 ) -> Result<bool> {
-    let limit = deadline.map_or(NAP, |deadline| deadline.left().min(NAP));
+    let nap = Deadline::after(NAP);
+    let limit = deadline.map_or(nap, |deadline| deadline.min(nap));
     // SAFETY: the caller's promise.
-    Ok(unsafe { kernel_poll(kernel, Some(limit), sigmask) }? > 0)
+    Ok(unsafe { kernel_sleep(kernel, Some(limit), since, sigmask) }? > 0)
+}
+
+/// Waits in the kernel, unless a handler has interrupted the call.
+///
+/// # Safety
+/// `sigmask` must point to a kernel signal mask or be null.
+unsafe fn kernel_sleep(
+    list: &mut [libc::pollfd],
+    deadline: Option<Deadline>,
+    since: Handled,
+    sigmask: *const libc::c_void,
+) -> Result<usize> {
+    // SAFETY: the caller's promise about the mask, and that of `sleep` about the limit.
+    let sleep = |limit| unsafe { kernel_poll(list, limit, sigmask) };
+    since.sleep(true, Limit::within(deadline), sleep).unwrap_or(fail(libc::EINTR))
 }
 
 /// # Safety
-/// `sigmask` must point to a kernel signal mask or be null.
+/// `limit` must be the address of a timespec, and `sigmask` point to a kernel signal mask or be null.
 unsafe fn kernel_poll(
     list: &mut [libc::pollfd],
-    limit: Option<Duration>,
+    limit: usize,
     sigmask: *const libc::c_void,
 ) -> Result<usize> {
-    let mut limit = limit.map(timespec);
-    let limit_at = limit.as_mut().map_or(0, |limit| std::ptr::from_mut(limit) as usize);
-    let args = [list.as_mut_ptr() as usize, list.len(), limit_at, sigmask as usize, 8, 0];
-    // SAFETY: the list and the limit outlive the call; the caller's promise about the mask.
+    let args = [list.as_mut_ptr() as usize, list.len(), limit, sigmask as usize, 8, 0];
+    // SAFETY: the list outlives the call; the caller's promise about the rest.
     unsafe { syscall(libc::SYS_ppoll as usize, args) }.map_err(Errno)
 }
 

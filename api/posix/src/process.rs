@@ -2,16 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use towpath_client::descriptors::Entry;
-use towpath_client::syscall::SignalsBlocked;
-use towpath_client::{Client, Error, Region, descriptors};
+use towpath_client::{Client, Region, descriptors};
 use towpath_shm::Fd;
-use towpath_shm::control::purpose;
-use towpath_shm::layout::{Command, op};
 use towpath_shm::token::Run;
 
 use crate::errno::fail;
-use crate::{Errno, Result, exec, hub, rights, table};
+use crate::{Errno, Result, exec, rights};
 
 // Where the attachment's pointer is: a page that the kernel wipes in a child that was forked without
 // us (inside libc, or by a bare clone). Such a child would share its parent's rings.
@@ -42,6 +38,22 @@ pub fn client() -> Result<&'static Client> {
 pub fn is_active() -> bool {
     ACTIVE.load(Ordering::Relaxed)
 }
+
+/// Lets a call wait before it tells that the engine has gone, if it has.
+///
+/// A server that logs an error of accept(2) and calls it again would otherwise fill a disk: nothing that it
+/// does can help, and nothing makes it wait. Nobody waits for a network that is not there.
+pub fn rest_when_engine_is_gone() {
+    let gone = is_active() && client().is_ok_and(|client| !client.check_alive());
+    if gone {
+        let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: REST_NS };
+        // A signal may end it early.
+        let _ = rustix::thread::nanosleep(&pause);
+    }
+}
+
+/// Ten errors per second and thread: some 100 MB of messages in a day.
+const REST_NS: i64 = 100_000_000;
 
 /// Attaches as the environment says; without TOWPATH_CONTROL, or in a set-user-id program, nothing.
 pub fn attach_from_environment() {
@@ -90,7 +102,7 @@ pub fn attach(control: Fd) -> Result<()> {
     Ok(())
 }
 
-fn install(client: Client) {
+pub(crate) fn install(client: Client) {
     // SAFETY: set by `attach`, never unmapped.
     if let Some(page) = unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
         page.store(Box::into_raw(Box::new(client)), Ordering::Release);
@@ -102,72 +114,9 @@ pub fn fork_count() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// fork(2): `real` is libc's. The child gets a channel of its own, on which it holds what the
-/// parent holds.
-pub fn fork(real: impl FnOnce() -> i32) -> i32 {
-    let Ok(client) = client() else {
-        return real();
-    };
-    // A handler that ran between here and there might want the locks, or open what the child then has.
-    let _signals = SignalsBlocked::new();
-    // In a signal handler on top of a call that has a lock, or is at a FIFO: parent and child would both
-    // go on with it.
-    let refused = || {
-        // SAFETY: errno's own place in this thread.
-        unsafe { *libc::__errno_location() = libc::EAGAIN };
-        -1
-    };
-    let (Some(exec_lock), Ok(mut hub)) = (exec::lock(), hub::lock()) else {
-        return refused();
-    };
-    let cloned = match client.clone_channel(purpose::FORK) {
-        Ok(cloned) => Some(cloned),
-        Err(Error::Refused(libc::EAGAIN)) => return refused(),
-        // A dead engine cannot clone, nor is there a channel without descriptors left in this process,
-        // which fork needs none of. The child finds out for itself.
-        Err(_) => None,
-    };
-    // In the order in which others take them: who begins a datagram in parts has the first of these, looks
-    // into the others, and may ask the engine.
-    let (corked, options) = (crate::cork::lock(), crate::option::lock());
-    let known = crate::interface::lock();
-    let Some(client_locks) = client.lock_all().filter(|_| !towpath_client::is_inside()) else {
-        return refused();
-    };
-    let locks = (client_locks, known, options, corked);
-    // The child gets entries and descriptors as they are at one moment.
-    let table = table::lock();
-    if table.is_nested() {
-        return refused();
-    }
-    let pid = real();
-    if pid == 0 {
-        FORKS.fetch_add(1, Ordering::Relaxed);
-        towpath_client::forked();
-        // Otherwise the page is empty, and every call says so.
-        if let Some(Ok(own)) = cloned.map(|cloned| client.forked(cloned)) {
-            settle(&own);
-            install(own);
-        }
-        client.abandon();
-        hub.forked();
-    } else {
-        // What the child has now.
-        drop(cloned);
-    }
-    drop((table, locks, hub, exec_lock));
-    pid
-}
-
-/// In the child after fork: says what it has. Other threads of the parent may have opened and closed
-/// sockets since the channel was cloned.
-fn settle(client: &Client) {
-    for (_, entry) in descriptors::ours(0) {
-        if let Entry::Socket(socket) = entry {
-            client.socket_command(socket, op::LIST, 0, 0);
-        }
-    }
-    client.command(&Command { op: op::SETTLED, ..Command::default() });
+/// This is a child.
+pub(crate) fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
 impl From<std::io::Error> for Errno {

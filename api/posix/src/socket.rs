@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
+use towpath_client::interrupt::Handled;
 use towpath_client::wait::{self, Deadline};
-use towpath_client::{Client, Error, Socket, descriptors, listener, stream};
+use towpath_client::{Client, Error, Socket, descriptors, listener};
 use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, option_bit, shut};
 
@@ -34,6 +35,8 @@ pub struct Patience {
     pub nonblocking: bool,
     /// Until then; None: for ever.
     pub deadline: Option<Deadline>,
+    /// No longer than until a signal handler has run that is not among these.
+    pub since: Handled,
 }
 
 impl Handle {
@@ -95,6 +98,7 @@ impl Handle {
         Patience {
             nonblocking: dontwait || self.nonblocking(),
             deadline: limit.map(Deadline::after),
+            since: Handled::so_far(),
         }
     }
 
@@ -107,7 +111,8 @@ impl Handle {
     ) -> Result<T> {
         match attempt() {
             Err(Error::WouldBlock) if !patience.nonblocking => {
-                Ok(wait::until(self.client, self.socket, patience.deadline, attempt)?)
+                let Patience { deadline, since, .. } = patience;
+                Ok(wait::until(self.client, self.socket, deadline, since, attempt)?)
             }
             result => Ok(result?),
         }
@@ -160,7 +165,6 @@ pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<i32> {
         Request { call: call::SOCKET, a: domain as u32, b: protocol as u32, ..Request::default() };
     let reply = client.call(&request)?;
     let socket = Socket { slot: reply.slot, generation: reply.generation };
-    stream::opened(socket);
     match descriptor::open(client, socket, file_flags) {
         Ok(fd) => Ok(fd),
         Err(errno) => {
@@ -469,5 +473,6 @@ fn wait_for_end(client: &Client, socket: Socket, limit: Duration) {
         _ => Ok(()),
     };
     // Whatever it is, the socket is closed.
-    let _ = wait::until(client, socket, Some(Deadline::after(limit)), ended);
+    let deadline = Some(Deadline::after(limit));
+    let _ = wait::until(client, socket, deadline, Handled::so_far(), ended);
 }

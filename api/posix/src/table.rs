@@ -32,20 +32,22 @@ static LOCK: Lock<()> = Lock::new(());
 
 /// The right to change descriptors of ours, until dropped.
 #[derive(Debug)]
-pub(crate) struct Guard(Option<LockGuard<'static, ()>>);
+pub(crate) struct Guard {
+    _lock: Option<LockGuard<'static, ()>>,
+}
 
 /// Waits for the lock.
 pub(crate) fn lock() -> Guard {
     // In a child that was made without us whoever had it may be no more; there, nobody else is.
-    Guard(process::client().ok().and_then(|_| LOCK.lock_unless_mine()))
+    Guard { _lock: process::client().ok().and_then(|_| LOCK.lock_unless_mine()) }
+}
+
+/// Whether this thread has the lock: this is a signal handler, on top of a change.
+pub(crate) fn is_mine() -> bool {
+    LOCK.is_mine()
 }
 
 impl Guard {
-    /// This is a signal handler, on top of a change.
-    pub fn is_nested(&self) -> bool {
-        self.0.is_none() && process::client().is_ok()
-    }
-
     /// A descriptor for a socket.
     pub fn open(&self, client: &Client, socket: Socket, cloexec: bool) -> Result<i32> {
         let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };

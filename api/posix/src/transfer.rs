@@ -88,7 +88,7 @@ pub unsafe fn recv(fd: i32, buffers: &[Buffer], flags: i32) -> Result<Arrival> {
         return unsafe { crate::report::recv(&handle, buffers) };
     }
     // A stream is cut off (MSG_TRUNC) without a look at the buffer.
-    if flags & libc::MSG_TRUNC == 0 || flags & libc::MSG_PEEK != 0 || !handle.is_tcp() {
+    if flags & libc::MSG_TRUNC == 0 || !handle.is_tcp() {
         check_pointers(buffers)?;
     }
     let patience = handle.recv_patience(flags & libc::MSG_DONTWAIT != 0);
@@ -116,21 +116,28 @@ unsafe fn recv_stream(
     let keep = flags & libc::MSG_PEEK != 0;
     let wanted = Buffer::total(buffers);
     let all = flags & libc::MSG_WAITALL != 0;
-    if flags & libc::MSG_TRUNC != 0 && !keep {
+    let truncate = flags & libc::MSG_TRUNC != 0;
+    if truncate && !keep {
         let len = handle.blocking(patience, || stream::discard(client, socket, wanted))?;
         return Ok(Arrival { len, ..Arrival::default() });
     }
+    if truncate && !all {
+        let len = handle.blocking(patience, || stream::measure(client, socket, wanted))?;
+        return Ok(Arrival { len, ..Arrival::default() });
+    }
     if all && keep {
-        let len = handle.blocking(patience, || {
+        let look = || match truncate {
+            true => stream::measure(client, socket, wanted),
             // SAFETY: as for this function.
-            match unsafe { stream::recv(client, socket, buffers, true) } {
-                Ok(n) if n < wanted && !ended(handle) => Err(Error::WouldBlock),
-                result => result,
-            }
+            false => unsafe { stream::recv(client, socket, buffers, true) },
+        };
+        let len = handle.blocking(patience, || match look() {
+            Ok(n) if n < wanted && !ended(handle) => Err(Error::WouldBlock),
+            result => result,
         });
         let len = match len {
-            // SAFETY: as above. Time is up: what there is.
-            Err(Errno(libc::EAGAIN)) => unsafe { stream::recv(client, socket, buffers, true) }?,
+            // Time is up: what there is.
+            Err(Errno(libc::EAGAIN)) => look()?,
             len => len?,
         };
         return Ok(Arrival { len, ..Arrival::default() });
@@ -175,6 +182,45 @@ unsafe fn recv_datagram(
     let len = if flags & libc::MSG_TRUNC != 0 { whole } else { received.copied };
     let flags = if truncated { libc::MSG_TRUNC } else { 0 };
     Ok(Arrival { len, header: Some(received.header), flags, report: None })
+}
+
+/// Where a message is to go, as sendto(2) and sendmsg(2) are told. A stream knows.
+///
+/// # Errors
+/// EINVAL for what is too short or too long for the socket, EAFNOSUPPORT for another family than its own.
+///
+/// # Safety
+/// `at` must point to `len` readable bytes (or be null: there is no address).
+pub unsafe fn destination(
+    fd: i32,
+    at: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> Result<Option<RawAddr>> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    let handle = Handle::new(fd)?;
+    if len as usize > size_of::<libc::sockaddr_storage>() {
+        return fail(libc::EINVAL);
+    }
+    if handle.is_tcp() {
+        return Ok(None);
+    }
+    let family = handle.slot.family.load(Relaxed);
+    // An IPv6 socket looks at the family first, which may be that of a shorter address.
+    if family == address::INET && !address::is_long_enough(len, family) {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    match unsafe { address::read(at, len) } {
+        // udpv6_sendmsg has one word for what it does not know.
+        Err(Errno(libc::EAFNOSUPPORT))
+            if family == address::INET6 && handle.kind() == Kind::Datagram =>
+        {
+            fail(libc::EINVAL)
+        }
+        to => to.map(Some),
+    }
 }
 
 /// send(2) and all that is like it. `to` is None without an address.
@@ -256,13 +302,13 @@ fn wait_for_memory<T>(
     handle: &Handle,
     mut attempt: impl FnMut() -> std::result::Result<T, Error>,
 ) -> Result<T> {
-    use towpath_client::wait::Deadline;
+    use towpath_client::{interrupt::Handled, wait::Deadline};
     let connecting = handle.slot.flags.load(std::sync::atomic::Ordering::Acquire);
     if connecting & towpath_shm::layout::flags::CONNECTING != 0 {
         return fail(libc::EAGAIN);
     }
-    let patience =
-        Patience { nonblocking: false, deadline: Some(Deadline::after(MEMORY_PATIENCE)) };
+    let deadline = Some(Deadline::after(MEMORY_PATIENCE));
+    let patience = Patience { nonblocking: false, deadline, since: Handled::so_far() };
     // The answer may be that there is none. Memory that comes after an attempt that lacked it is for the next
     // attempt.
     let mut once = || {

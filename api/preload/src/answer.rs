@@ -9,8 +9,15 @@ pub fn set_errno(errno: i32) {
 }
 
 fn minus_one<T: From<i8>>(Errno(errno): Errno) -> T {
-    set_errno(errno);
+    fail(errno);
     T::from(-1)
+}
+
+fn fail(errno: c_int) {
+    if errno == libc::ENETDOWN {
+        towpath_posix::process::rest_when_engine_is_gone();
+    }
+    set_errno(errno);
 }
 
 pub fn int(result: Result<c_int>) -> c_int {
@@ -27,6 +34,6 @@ pub fn size(result: Result<usize>) -> ssize_t {
 }
 
 fn minus_one_size(Errno(errno): Errno) -> ssize_t {
-    set_errno(errno);
+    fail(errno);
     -1
 }

@@ -4,24 +4,30 @@
 //! descriptor is one of ours: if so [`towpath_posix`] does the work, if not libc's own function.
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
-//! - [`real`]: libc's functions, found once;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `processes`, `stdio`,
-//!   `refusals`: the functions, by kind;
-//! - `variadic`: those whose arguments have to be taken apart by hand.
+//! - [`real`]: libc's functions, found once; [`cancel`]: which of them are cancellation points;
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `opening`, `processes`, `pipes`, `stdio`,
+//!   `streams`, `refusals`, `signals`: the functions, by kind;
+//! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
 
 #![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
 
 mod answer;
+mod cancel;
 mod descriptors;
 mod files;
 mod interfaces;
+mod opening;
+mod pipes;
 mod polling;
 mod positional;
 mod processes;
 mod real;
 mod refusals;
+mod signals;
 mod sockets;
 mod stdio;
+mod streams;
+mod syscall;
 mod transfer;
 mod variadic;
 
@@ -29,8 +35,12 @@ mod variadic;
 extern "C" fn start() {
     real::resolve_all();
     std::panic::set_hook(Box::new(report_panic));
+    processes::has_handlers();
+    cancel::prepare();
     towpath_posix::process::attach_from_environment();
-    stdio::wrap_standard_streams();
+    if towpath_posix::process::is_active() && !streams::take_part() {
+        stdio::wrap_standard_streams();
+    }
 }
 
 /// A defect of this library. std's own hook would print by libc's functions, in whose place are ours, which

@@ -10,6 +10,7 @@ use towpath_client::wait::Deadline;
 use towpath_posix::poll::{self as posix, Sets};
 use towpath_posix::{Errno, Result, epoll, process};
 
+use crate::cancel::point;
 use crate::{answer, real};
 
 /// Milliseconds, negative for ever.
@@ -37,6 +38,12 @@ fn too_many(count: nfds_t) -> bool {
         && count > limit.rlim_cur
 }
 
+/// Whether poll is ours to do.
+pub unsafe fn any_ours(fds: *mut pollfd, count: nfds_t) -> bool {
+    // SAFETY: as the program called.
+    process::is_active() && !too_many(count) && unsafe { posix::any_ours(list(fds, count)) }
+}
+
 unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
     if fds.is_null() || count == 0 {
         return &mut [];
@@ -49,8 +56,10 @@ unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
 pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: as called, here and in every function of this file.
     unsafe {
-        if process::is_active() && !too_many(count) && posix::any_ours(list(fds, count)) {
-            return answer::int(posix::poll(list(fds, count), after_ms(timeout), std::ptr::null()));
+        if any_ours(fds, count) {
+            let deadline = after_ms(timeout);
+            let poll = || posix::poll(list(fds, count), deadline, std::ptr::null());
+            return point(|| answer::int(poll()));
         }
         real::poll(fds, count, timeout)
     }
@@ -65,9 +74,10 @@ pub unsafe extern "C" fn ppoll(
 ) -> c_int {
     // SAFETY: see `poll`.
     unsafe {
-        if process::is_active() && !too_many(count) && posix::any_ours(list(fds, count)) {
+        if any_ours(fds, count) {
             let poll = |deadline| posix::poll(list(fds, count), deadline, mask.cast());
-            return answer::int(after(timeout).and_then(poll));
+            let deadline = after(timeout);
+            return point(|| answer::int(deadline.and_then(poll)));
         }
         real::ppoll(fds, count, timeout, mask)
     }
@@ -106,7 +116,7 @@ pub unsafe extern "C" fn __ppoll_chk(
     }
 }
 
-fn sets(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> Sets {
+pub fn sets(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> Sets {
     let count = usize::try_from(count).unwrap_or(0).min(descriptors::DESCRIPTORS_MAX);
     Sets { at: [read.cast(), write.cast(), except.cast()], count }
 }
@@ -136,14 +146,14 @@ pub unsafe extern "C" fn select(
             }
             None => None,
         };
-        let result = sets.select(deadline, std::ptr::null());
+        let result = point(|| answer::int(sets.select(deadline, std::ptr::null())));
         // Linux says how much of the time is left.
         if let (Some(deadline), Some(timeout)) = (deadline, timeout.as_mut()) {
             let left = deadline.left();
             timeout.tv_sec = left.as_secs() as libc::time_t;
             timeout.tv_usec = libc::suseconds_t::from(left.subsec_micros());
         }
-        answer::int(result)
+        result
     }
 }
 
@@ -162,7 +172,9 @@ pub unsafe extern "C" fn pselect(
         if !process::is_active() || !sets.any_ours() {
             return real::pselect(count, read, write, except, timeout, mask);
         }
-        answer::int(after(timeout).and_then(|deadline| sets.select(deadline, mask.cast())))
+        let deadline = after(timeout);
+        let select = |deadline| sets.select(deadline, mask.cast());
+        point(|| answer::int(deadline.and_then(select)))
     }
 }
 
@@ -214,13 +226,9 @@ pub unsafe extern "C" fn epoll_wait(
     // SAFETY: see `poll`.
     unsafe {
         if is_ours(epfd) {
-            return answer::int(epoll::wait(
-                epfd,
-                events,
-                most,
-                after_ms(timeout),
-                std::ptr::null(),
-            ));
+            let deadline = after_ms(timeout);
+            let wait = || epoll::wait(epfd, events, most, deadline, std::ptr::null());
+            return point(|| answer::int(wait()));
         }
         real::epoll_wait(epfd, events, most, timeout)
     }
@@ -237,13 +245,9 @@ pub unsafe extern "C" fn epoll_pwait(
     // SAFETY: see `poll`.
     unsafe {
         if is_ours(epfd) {
-            return answer::int(epoll::wait(
-                epfd,
-                events,
-                most,
-                after_ms(timeout),
-                mask.cast::<c_void>(),
-            ));
+            let deadline = after_ms(timeout);
+            let wait = || epoll::wait(epfd, events, most, deadline, mask.cast::<c_void>());
+            return point(|| answer::int(wait()));
         }
         real::epoll_pwait(epfd, events, most, timeout, mask)
     }
@@ -261,7 +265,8 @@ pub unsafe extern "C" fn epoll_pwait2(
     unsafe {
         if is_ours(epfd) {
             let wait = |deadline| epoll::wait(epfd, events, most, deadline, mask.cast());
-            return answer::int(after(timeout).and_then(wait));
+            let deadline = after(timeout);
+            return point(|| answer::int(deadline.and_then(wait)));
         }
         real::epoll_pwait2(epfd, events, most, timeout, mask)
     }

@@ -4,6 +4,7 @@ use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 use towpath_posix::message::Control;
 use towpath_posix::{Errno, Result, descriptor, transfer};
 
+use crate::cancel::point;
 use crate::{answer, real};
 
 /// What every position but -1 of preadv2 and pwritev2 gives.
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn preadv2(
     // SAFETY: see `lseek`.
     unsafe {
         if descriptor::is_socket(fd) {
-            return answer::size(read_vector(fd, to, count, offset, flags));
+            return point(|| answer::size(read_vector(fd, to, count, offset, flags)));
         }
         real::preadv2(fd, to, count, offset, flags)
     }
@@ -148,7 +149,7 @@ pub unsafe extern "C" fn pwritev2(
     // SAFETY: see `lseek`.
     unsafe {
         if descriptor::is_socket(fd) {
-            return answer::size(write_vector(fd, from, count, offset, flags));
+            return point(|| answer::size(write_vector(fd, from, count, offset, flags)));
         }
         real::pwritev2(fd, from, count, offset, flags)
     }

@@ -1,16 +1,57 @@
 //! Making processes.
 
-use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
-use towpath_posix::{exec, process};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+use towpath_posix::outside::{self, Program};
+use towpath_posix::{exec, fork, process};
 
 use crate::{answer, real};
 
 type Strings = *const *const c_char;
 
+static HANDLERS: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const THERE: u8 = 1;
+const NONE: u8 = 2;
+
+/// Whether libc runs our handlers when it forks. It is told of them before it is told of any other, which may
+/// be in the constructor of a library that is begun before this one.
+pub fn has_handlers() -> bool {
+    if HANDLERS.load(Relaxed) == UNKNOWN {
+        // Of musl there is no such function: fork is done without handlers there.
+        let done = real::has_register_atfork() && {
+            let (prepare, parent, child) =
+                (Some(fork::prepare as Handler), Some(fork::parent as _), Some(fork::child as _));
+            // SAFETY: functions that are there as long as this library, which is never unloaded.
+            0 == unsafe { real::__register_atfork(prepare, parent, child, std::ptr::null_mut()) }
+        };
+        HANDLERS.store(if done { THERE } else { NONE }, Relaxed);
+    }
+    HANDLERS.load(Relaxed) == THERE
+}
+
+type Handler = unsafe extern "C" fn();
+
+/// What pthread_atfork(3) is a part of the program for: `object` is whose it is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __register_atfork(
+    prepare: Option<Handler>,
+    parent: Option<Handler>,
+    child: Option<Handler>,
+    object: *mut c_void,
+) -> c_int {
+    has_handlers();
+    // SAFETY: as called, here and in every function of this file.
+    unsafe { real::__register_atfork(prepare, parent, child, object) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fork() -> pid_t {
-    // SAFETY: as called, here and in every function of this file.
-    process::fork(|| unsafe { real::fork() })
+    // SAFETY: see `__register_atfork`.
+    let real = || unsafe { real::fork() };
+    if has_handlers() { fork::fork(real) } else { fork::fork_without_handlers(real) }
 }
 
 /// As fork: the child may then do more than it could after vfork, and nothing less.
@@ -23,7 +64,68 @@ pub unsafe extern "C" fn vfork() -> pid_t {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> pid_t {
     // SAFETY: see `fork`.
-    process::fork(|| unsafe { real::_Fork() })
+    fork::fork_without_handlers(|| unsafe { real::_Fork() })
+}
+
+/// glibc's own would put the terminal into the place of sockets without us noticing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
+    // SAFETY: see `fork`.
+    unsafe {
+        if !process::is_active() {
+            return real::login_tty(fd);
+        }
+        // It fails where the process leads a session already.
+        libc::setsid();
+        if libc::ioctl(fd, libc::TIOCSCTTY, 0) == -1 {
+            return -1;
+        }
+        for standard in 0..3 {
+            crate::descriptors::dup2(fd, standard);
+        }
+        if fd > 2 {
+            crate::descriptors::close(fd);
+        }
+        0
+    }
+}
+
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkpty(
+    terminal: *mut c_int,
+    name: *mut c_char,
+    settings: *const libc::termios,
+    size: *const libc::winsize,
+) -> pid_t {
+    // SAFETY: see `fork`.
+    unsafe {
+        if !process::is_active() {
+            return real::forkpty(terminal, name, settings, size);
+        }
+        let (mut ours, mut childs) = (-1, -1);
+        if real::openpty(&raw mut ours, &raw mut childs, name, settings, size) == -1 {
+            return -1;
+        }
+        let pid = fork();
+        match pid {
+            0 => {
+                crate::descriptors::close(ours);
+                if login_tty(childs) == -1 {
+                    libc::_exit(1);
+                }
+                return 0;
+            }
+            -1 => {
+                let errno = *libc::__errno_location();
+                crate::descriptors::close(ours);
+                answer::set_errno(errno);
+            }
+            _ => *terminal = ours,
+        }
+        crate::descriptors::close(childs);
+        pid
+    }
 }
 
 /// glibc's own would fork without us noticing.
@@ -61,10 +163,37 @@ pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     }
 }
 
+/// Tells of a program that leaves the stack; an error when it may not.
+unsafe fn told<'a>(
+    name: *const c_char,
+    program: impl FnOnce(&'a CStr) -> Program<'a>,
+) -> towpath_posix::Result<()> {
+    if name.is_null() {
+        return Ok(());
+    }
+    // SAFETY: a C string, as whoever executes it must give.
+    outside::tell(program(unsafe { CStr::from_ptr(name) }))
+}
+
+/// The same, as the answer of exec.
+unsafe fn refused<'a>(
+    name: *const c_char,
+    program: impl FnOnce(&'a CStr) -> Program<'a>,
+) -> Option<c_int> {
+    // SAFETY: as above.
+    let told = unsafe { told(name, program) };
+    told.is_err().then(|| answer::zero(told))
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: see `fork`.
-    unsafe { exec::exec(envp, |envp| real::execve(path, argv, envp)) }
+    unsafe {
+        if let Some(refused) = refused(path, Program::Path) {
+            return refused;
+        }
+        exec::exec(envp, |envp| real::execve(path, argv, envp))
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -76,7 +205,12 @@ pub unsafe extern "C" fn execv(path: *const c_char, argv: Strings) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strings) -> c_int {
     // SAFETY: see `fork`.
-    unsafe { exec::exec(envp, |envp| real::execvpe(file, argv, envp)) }
+    unsafe {
+        if let Some(refused) = refused(file, Program::Name) {
+            return refused;
+        }
+        exec::exec(envp, |envp| real::execvpe(file, argv, envp))
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -87,6 +221,9 @@ pub unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
+    if let Err(errno) = outside::tell(Program::File(fd)) {
+        return answer::zero(Err(errno));
+    }
     // SAFETY: see `fork`.
     unsafe { exec::exec(envp, |envp| real::fexecve(fd, argv, envp)) }
 }
@@ -100,7 +237,12 @@ pub unsafe extern "C" fn execveat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: see `fork`.
-    unsafe { exec::exec(envp, |envp| real::execveat(dir, path, argv, envp, flags)) }
+    unsafe {
+        if let Some(refused) = refused(path, |path| Program::At(dir, path)) {
+            return refused;
+        }
+        exec::exec(envp, |envp| real::execveat(dir, path, argv, envp, flags))
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -114,6 +256,9 @@ pub unsafe extern "C" fn posix_spawn(
 ) -> c_int {
     // SAFETY: see `fork`.
     unsafe {
+        if let Err(errno) = told(path, Program::Path) {
+            return errno.0;
+        }
         exec::spawn(envp, |envp| real::posix_spawn(pid, path, actions, attributes, argv, envp))
             .unwrap_or_else(|errno| errno.0)
     }
@@ -130,6 +275,9 @@ pub unsafe extern "C" fn posix_spawnp(
 ) -> c_int {
     // SAFETY: see `fork`.
     unsafe {
+        if let Err(errno) = told(file, Program::Name) {
+            return errno.0;
+        }
         exec::spawn(envp, |envp| real::posix_spawnp(pid, file, actions, attributes, argv, envp))
             .unwrap_or_else(|errno| errno.0)
     }
@@ -162,15 +310,6 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
             |from| real::posix_spawn_file_actions_addclosefrom_np(actions, from),
         )
     }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE {
-    // SAFETY: see `fork`.
-    exec::with_own_environment(|| unsafe { real::popen(command, mode) }).unwrap_or_else(|errno| {
-        answer::set_errno(errno.0);
-        std::ptr::null_mut()
-    })
 }
 
 /// glibc's own would hold our environment for as long as the command runs.

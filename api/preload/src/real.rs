@@ -83,6 +83,11 @@ macro_rules! reals {
             }
         )*
 
+        /// glibc has it, musl has not.
+        pub fn has_register_atfork() -> bool {
+            symbols::__register_atfork.get() != 0
+        }
+
         pub fn resolve_all() {
             $(symbols::$name.resolve();)*
         }
@@ -150,6 +155,16 @@ reals! {
     readlinkat(dir: c_int, path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t;
     __readlink_chk(path: *const c_char, to: *mut c_char, len: size_t, room: size_t) -> ssize_t;
     __readlinkat_chk(dir: c_int, path: *const c_char, to: *mut c_char, len: size_t, room: size_t) -> ssize_t;
+    open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    __open_2(path: *const c_char, flags: c_int) -> c_int;
+    __open64_2(path: *const c_char, flags: c_int) -> c_int;
+    __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
     poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int;
@@ -162,10 +177,16 @@ reals! {
     epoll_wait(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int;
     epoll_pwait(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
+    pthread_cancel(thread: pthread_t) -> c_int;
     getifaddrs(to: *mut *mut ifaddrs) -> c_int;
     if_nameindex() -> *mut libc::if_nameindex;
     if_nametoindex(name: *const c_char) -> c_uint;
     if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char;
+    __register_atfork(prepare: Option<unsafe extern "C" fn()>, parent: Option<unsafe extern "C" fn()>, child: Option<unsafe extern "C" fn()>, object: *mut c_void) -> c_int;
+    openpty(terminal: *mut c_int, side: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> c_int;
+    login_tty(fd: c_int) -> c_int;
+    forkpty(terminal: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> pid_t;
     fork() -> pid_t;
     _Fork() -> pid_t;
     daemon(nochdir: c_int, noclose: c_int) -> c_int;
@@ -180,6 +201,7 @@ reals! {
     posix_spawn_file_actions_addclosefrom_np(actions: *mut posix_spawn_file_actions_t, from: c_int) -> c_int;
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
+    pclose(stream: *mut FILE) -> c_int;
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;

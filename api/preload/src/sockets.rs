@@ -1,14 +1,20 @@
 //! Making, naming and connecting sockets, and their options.
 
 use libc::{c_int, c_void, sockaddr, socklen_t};
-use towpath_posix::{descriptor, option, socket as posix};
+use towpath_posix::{descriptor, netlink, option, socket as posix};
 
+use crate::cancel::point;
 use crate::{answer, real};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if posix::is_ours(domain) {
         return answer::int(posix::socket(domain, kind, protocol));
+    }
+    if netlink::is_wanted(domain, protocol)
+        && let Some(made) = netlink::socket(kind).transpose()
+    {
+        return answer::int(made);
     }
     // SAFETY: as called, here and in every function of this file.
     unsafe { real::socket(domain, kind, protocol) }
@@ -20,6 +26,9 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
     unsafe {
         if descriptor::is_ours(fd) {
             return answer::zero(posix::bind(fd, addr, len));
+        }
+        if netlink::is_ours(fd) {
+            return answer::zero(netlink::bind(fd, addr, len));
         }
         real::bind(fd, addr, len)
     }
@@ -39,7 +48,7 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
     // SAFETY: see `socket`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::int(posix::accept4(fd, addr, len, 0));
+            return point(|| answer::int(posix::accept4(fd, addr, len, 0)));
         }
         real::accept(fd, addr, len)
     }
@@ -55,7 +64,7 @@ pub unsafe extern "C" fn accept4(
     // SAFETY: see `socket`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::int(posix::accept4(fd, addr, len, flags));
+            return point(|| answer::int(posix::accept4(fd, addr, len, flags)));
         }
         real::accept4(fd, addr, len, flags)
     }
@@ -66,7 +75,10 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
     // SAFETY: see `socket`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::zero(posix::connect(fd, addr, len));
+            return point(|| answer::zero(posix::connect(fd, addr, len)));
+        }
+        if netlink::is_ours(fd) {
+            return answer::zero(netlink::connect(addr, len));
         }
         real::connect(fd, addr, len)
     }
@@ -99,7 +111,11 @@ pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut s
         if descriptor::is_ours(fd) {
             return answer::zero(posix::getpeername(fd, addr, len));
         }
-        real::getpeername(fd, addr, len)
+        let result = real::getpeername(fd, addr, len);
+        if result == 0 && netlink::is_ours(fd) {
+            netlink::show_kernel(addr.cast(), *len as usize);
+        }
+        result
     }
 }
 
@@ -116,7 +132,12 @@ pub unsafe extern "C" fn getsockopt(
         if descriptor::is_ours(fd) {
             return answer::zero(option::getsockopt(fd, level, name, value, len));
         }
-        real::getsockopt(fd, level, name, value, len)
+        let result = real::getsockopt(fd, level, name, value, len);
+        let protocol = (level, name) == (libc::SOL_SOCKET, libc::SO_PROTOCOL);
+        if protocol && result == 0 && *len as usize == size_of::<c_int>() && netlink::is_ours(fd) {
+            value.cast::<c_int>().write_unaligned(netlink::PROTOCOL);
+        }
+        result
     }
 }
 
@@ -132,6 +153,11 @@ pub unsafe extern "C" fn setsockopt(
     unsafe {
         if descriptor::is_ours(fd) {
             return answer::zero(option::setsockopt(fd, level, name, value, len));
+        }
+        if netlink::is_ours(fd)
+            && let Some(done) = netlink::set_option(level, name)
+        {
+            return answer::zero(done);
         }
         real::setsockopt(fd, level, name, value, len)
     }

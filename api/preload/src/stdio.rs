@@ -1,4 +1,5 @@
-//! FILE streams on sockets of ours: glibc's own use calls inside libc that nobody can interpose.
+//! FILE streams that programs open on sockets of ours, and printing to a descriptor. libc's own functions look
+//! at the file behind the number first, by calls that nobody can interpose, and refuse it.
 
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use towpath_posix::descriptor;
@@ -64,8 +65,8 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     }
 }
 
-/// A program that was started with a socket as standard input or output (as inetd does) gets streams
-/// that work on it.
+/// Where libc's own streams cannot be made to work on sockets ([`crate::streams`]): a program that was started
+/// with a socket as standard input or output (as inetd does) gets streams that do.
 pub fn wrap_standard_streams() {
     // SAFETY: in the constructor nobody else uses them yet; programs read these variables when they
     // use a stream.

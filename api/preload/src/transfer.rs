@@ -7,8 +7,9 @@ use libc::{
 use towpath_client::Buffer;
 use towpath_posix::message::{self, Control};
 use towpath_posix::socket::Handle;
-use towpath_posix::{Result, address, copy, descriptor, process, rights, transfer};
+use towpath_posix::{Result, copy, descriptor, netlink, process, rights, transfer};
 
+use crate::cancel::{point, restarted};
 use crate::{answer, real};
 
 fn buffer(at: *const c_void, len: size_t) -> [Buffer; 1] {
@@ -16,15 +17,42 @@ fn buffer(at: *const c_void, len: size_t) -> [Buffer; 1] {
 }
 
 unsafe fn send_plain(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: as the program called send.
-    answer::size(unsafe {
-        transfer::send(fd, &buffer(from, len), flags, None, &Control::default())
+    point(|| {
+        // SAFETY: as the program called send.
+        answer::size(unsafe {
+            transfer::send(fd, &buffer(from, len), flags, None, &Control::default())
+        })
     })
 }
 
 unsafe fn recv_plain(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: as the program called recv.
-    answer::size(unsafe { transfer::recv(fd, &buffer(to, len), flags) }.map(|arrival| arrival.len))
+    point(|| {
+        // SAFETY: as the program called recv.
+        let arrival = unsafe { transfer::recv(fd, &buffer(to, len), flags) };
+        answer::size(arrival.map(|arrival| arrival.len))
+    })
+}
+
+/// To a netlink socket that shows the stack.
+unsafe fn send_netlink(
+    fd: c_int,
+    from: &[Buffer],
+    to: *const sockaddr,
+    to_len: socklen_t,
+) -> ssize_t {
+    // SAFETY: as the program called sendto.
+    answer::size(unsafe { netlink::send(fd, from, to, to_len) })
+}
+
+/// The same by sendmsg.
+unsafe fn send_netlink_message(fd: c_int, message: *const msghdr) -> ssize_t {
+    // SAFETY: as the program called sendmsg.
+    unsafe {
+        let message = &*message;
+        let sent = transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)
+            .and_then(|from| netlink::send(fd, from, message.msg_name.cast(), message.msg_namelen));
+        answer::size(sent)
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -44,6 +72,9 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> s
     unsafe {
         if descriptor::is_socket(fd) {
             return send_plain(fd, from, len, 0);
+        }
+        if netlink::is_ours(fd) {
+            return send_netlink(fd, &buffer(from, len), std::ptr::null(), 0);
         }
         real::write(fd, from, len)
     }
@@ -72,6 +103,9 @@ pub unsafe extern "C" fn send(
         if descriptor::is_ours(fd) {
             return send_plain(fd, from, len, flags);
         }
+        if netlink::is_ours(fd) {
+            return send_netlink(fd, &buffer(from, len), std::ptr::null(), 0);
+        }
         real::send(fd, from, len, flags)
     }
 }
@@ -82,9 +116,10 @@ pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssi
     unsafe {
         if descriptor::is_socket(fd) {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
-            let result =
-                transfer::buffers(to, count, libc::EINVAL).and_then(|to| transfer::recv(fd, to, 0));
-            return answer::size(result.map(|arrival| arrival.len));
+            let recv = |to| Ok(transfer::recv(fd, to, 0)?.len);
+            return point(|| {
+                answer::size(transfer::buffers(to, count, libc::EINVAL).and_then(recv))
+            });
         }
         real::readv(fd, to, count)
     }
@@ -96,8 +131,15 @@ pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> 
     unsafe {
         if descriptor::is_socket(fd) {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
+            let send = |from| transfer::send(fd, from, 0, None, &Control::default());
+            return point(|| {
+                answer::size(transfer::buffers(from, count, libc::EINVAL).and_then(send))
+            });
+        }
+        if netlink::is_ours(fd) {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
             let result = transfer::buffers(from, count, libc::EINVAL)
-                .and_then(|from| transfer::send(fd, from, 0, None, &Control::default()));
+                .and_then(|from| netlink::send(fd, from, std::ptr::null(), 0));
             return answer::size(result);
         }
         real::writev(fd, from, count)
@@ -116,9 +158,13 @@ pub unsafe extern "C" fn recvfrom(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::size(recv_from(fd, &buffer(to, len), flags, addr, addr_len));
+            return point(|| answer::size(recv_from(fd, &buffer(to, len), flags, addr, addr_len)));
         }
-        real::recvfrom(fd, to, len, flags, addr, addr_len)
+        let result = real::recvfrom(fd, to, len, flags, addr, addr_len);
+        if result >= 0 && !addr.is_null() && netlink::is_ours(fd) {
+            netlink::show_kernel(addr.cast(), *addr_len as usize);
+        }
+        result
     }
 }
 
@@ -151,13 +197,12 @@ pub unsafe extern "C" fn sendto(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            let to = if addr.is_null() || addr_len == 0 {
-                Ok(None)
-            } else {
-                address::read(addr, addr_len).map(Some)
-            };
+            let to = transfer::destination(fd, addr, addr_len);
             let send = |to| transfer::send(fd, &buffer(from, len), flags, to, &Control::default());
-            return answer::size(to.and_then(send));
+            return point(|| answer::size(to.and_then(send)));
+        }
+        if netlink::is_ours(fd) {
+            return send_netlink(fd, &buffer(from, len), addr, addr_len);
         }
         real::sendto(fd, from, len, flags, addr, addr_len)
     }
@@ -168,10 +213,13 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::size(message::recvmsg(fd, message, flags));
+            return point(|| answer::size(message::recvmsg(fd, message, flags)));
         }
         let result = real::recvmsg(fd, message, flags);
         if result >= 0 && process::is_active() {
+            if netlink::is_ours(fd) {
+                netlink::show_kernel((*message).msg_name, (*message).msg_namelen as usize);
+            }
             each_right(message, rights::received);
         }
         result
@@ -183,10 +231,13 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::size(message::sendmsg(fd, message, flags));
+            return point(|| answer::size(message::sendmsg(fd, message, flags)));
         }
         if message.is_null() || !process::is_active() {
             return real::sendmsg(fd, message, flags);
+        }
+        if netlink::is_ours(fd) {
+            return send_netlink_message(fd, message);
         }
         each_right(message, rights::sent);
         let result = real::sendmsg(fd, message, flags);
@@ -226,12 +277,17 @@ pub unsafe extern "C" fn recvmmsg(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::int(message::recvmmsg(fd, messages, count, flags, timeout));
+            return point(|| answer::int(message::recvmmsg(fd, messages, count, flags, timeout)));
         }
         let result = real::recvmmsg(fd, messages, count, flags, timeout);
         if result > 0 && process::is_active() {
+            let netlink = netlink::is_ours(fd);
             for n in 0..result as usize {
-                each_right(&raw const (*messages.add(n)).msg_hdr, rights::received);
+                let message = &raw const (*messages.add(n)).msg_hdr;
+                if netlink {
+                    netlink::show_kernel((*message).msg_name, (*message).msg_namelen as usize);
+                }
+                each_right(message, rights::received);
             }
         }
         result
@@ -248,10 +304,13 @@ pub unsafe extern "C" fn sendmmsg(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_ours(fd) {
-            return answer::int(message::sendmmsg(fd, messages, count, flags));
+            return point(|| answer::int(message::sendmmsg(fd, messages, count, flags)));
         }
         if messages.is_null() || !process::is_active() {
             return real::sendmmsg(fd, messages, count, flags);
+        }
+        if netlink::is_ours(fd) {
+            return send_netlink_messages(fd, messages, count);
         }
         // As many as the kernel looks at (UIO_MAXIOV).
         let count = count.min(1024);
@@ -266,6 +325,22 @@ pub unsafe extern "C" fn sendmmsg(
     }
 }
 
+/// sendmmsg on a netlink socket that shows the stack: an error counts when nothing was sent before it.
+unsafe fn send_netlink_messages(fd: c_int, messages: *mut mmsghdr, count: c_uint) -> c_int {
+    for n in 0..count as usize {
+        // SAFETY: as the program called sendmmsg.
+        unsafe {
+            let message = messages.add(n);
+            match send_netlink_message(fd, &raw const (*message).msg_hdr) {
+                sent @ 0.. => (*message).msg_len = sent as c_uint,
+                _ if n == 0 => return -1,
+                _ => return n as c_int,
+            }
+        }
+    }
+    count as c_int
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendfile(
     to: c_int,
@@ -276,7 +351,7 @@ pub unsafe extern "C" fn sendfile(
     // SAFETY: see `read`.
     unsafe {
         if descriptor::is_socket(to) || descriptor::is_socket(from) {
-            return answer::size(copy::sendfile(to, from, offset.as_mut(), count));
+            return restarted(|| answer::size(copy::sendfile(to, from, offset.as_mut(), count)));
         }
         real::sendfile(to, from, offset, count)
     }
@@ -305,7 +380,7 @@ pub unsafe extern "C" fn splice(
 ) -> ssize_t {
     if descriptor::is_socket(from) || descriptor::is_socket(to) {
         let offsets = (!from_offset.is_null(), !to_offset.is_null());
-        return answer::size(copy::splice(from, to, offsets, len, flags));
+        return point(|| answer::size(copy::splice(from, to, offsets, len, flags)));
     }
     // SAFETY: see `read`.
     unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }

@@ -1,7 +1,7 @@
-//! execl and its kin, dprintf, and syscall: functions whose arguments are a matter of registers and stack.
+//! execl and its kin, and dprintf: functions whose arguments are a matter of registers and stack.
 
-use libc::{c_char, c_int, c_long, ssize_t};
-use towpath_posix::{Errno, descriptor, process};
+use libc::{c_char, c_int, ssize_t};
+use towpath_posix::Errno;
 
 use crate::answer;
 
@@ -262,98 +262,6 @@ pub unsafe extern "C" fn __dprintf_chk() -> c_int {
         "ret",
         to = sym crate::stdio::__vdprintf_chk,
     );
-}
-
-/// syscall(2). No stack is used on the way to the kernel: some calls come back on another one.
-/// Looked at are only io_uring_setup (see [`refuse_io_uring`]), close and close_range.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
-    #[cfg(target_arch = "x86_64")]
-    std::arch::naked_asm!(
-        "cmp rdi, {setup}",
-        "je 3f",
-        "cmp rdi, {close}",
-        "je 3f",
-        "cmp rdi, {close_range}",
-        "je 3f",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
-        "syscall",
-        "cmp rax, -4095",
-        "jae 2f",
-        "ret",
-        "2: mov rdi, rax",
-        "jmp {fail}",
-        "3: jmp {special}",
-        setup = const libc::SYS_io_uring_setup,
-        close = const libc::SYS_close,
-        close_range = const libc::SYS_close_range,
-        fail = sym fail,
-        special = sym special,
-    );
-    #[cfg(target_arch = "aarch64")]
-    std::arch::naked_asm!(
-        "cmp x0, #{setup}",
-        "b.eq 3f",
-        "cmp x0, #{close}",
-        "b.eq 3f",
-        "cmp x0, #{close_range}",
-        "b.eq 3f",
-        "mov x8, x0",
-        "mov x0, x1",
-        "mov x1, x2",
-        "mov x2, x3",
-        "mov x3, x4",
-        "mov x4, x5",
-        "mov x5, x6",
-        "svc 0",
-        "cmn x0, #4095",
-        "b.cs 2f",
-        "ret",
-        "2: b {fail}",
-        "3: b {special}",
-        setup = const libc::SYS_io_uring_setup,
-        close = const libc::SYS_close,
-        close_range = const libc::SYS_close_range,
-        fail = sym fail,
-        special = sym special,
-    );
-}
-
-/// From the kernel's -errno.
-extern "C" fn fail(result: c_long) -> c_long {
-    answer::set_errno(-result as i32);
-    -1
-}
-
-unsafe extern "C" fn special(number: c_long, a: usize, b: usize, c: usize) -> c_long {
-    match number {
-        libc::SYS_io_uring_setup if process::is_active() => refuse_io_uring(),
-        libc::SYS_close if descriptor::is_ours(a as c_int) => {
-            c_long::from(answer::zero(descriptor::close(a as c_int)))
-        }
-        libc::SYS_close_range if process::is_active() => {
-            c_long::from(answer::zero(descriptor::close_range(a as u32, b as u32, c as u32)))
-        }
-        // SAFETY: as the program called; these three take no more than three arguments.
-        _ => match unsafe { towpath_client::syscall::syscall(number as usize, [a, b, c, 0, 0, 0]) }
-        {
-            Ok(value) => value as c_long,
-            Err(errno) => fail(-c_long::from(errno)),
-        },
-    }
-}
-
-/// io_uring would act on the kernel's side of our descriptors. Event loops fall back to epoll when
-/// the kernel has none.
-fn refuse_io_uring() -> c_long {
-    fail(-c_long::from(libc::ENOSYS))
 }
 
 /// write(2) without anything in between.

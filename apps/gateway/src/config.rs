@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::dns::Nameserver;
+
 /// How a gateway is made.
 #[derive(Debug, Clone)]
 pub struct GatewayConfig {
@@ -16,6 +18,12 @@ pub struct GatewayConfig {
     /// Whether the gateway's addresses stand for 127.0.0.1 and ::1 of the host, so that the program
     /// reaches services there. Otherwise connections to them are refused.
     pub host_loopback: bool,
+    /// The address whose port 53 is the `nameserver`, over IPv4; None without.
+    pub dns_v4: Option<Ipv4Addr>,
+    /// The same over IPv6.
+    pub dns_v6: Option<Ipv6Addr>,
+    /// Who answers there; also one on the host's loopback, whatever `host_loopback` says.
+    pub nameserver: Nameserver,
     /// Longest IP packet on the link to the program in bytes.
     pub mtu: u32,
     /// Secret of the inner stack: initial sequence numbers, hash keys.
@@ -23,8 +31,8 @@ pub struct GatewayConfig {
 }
 
 impl Default for GatewayConfig {
-    /// The program is 10.0.2.15 and fd00:2::15, the gateway 10.0.2.2 and fd00:2::2, the host's
-    /// loopback is reachable. The seed must be replaced by a random one.
+    /// The program is 10.0.2.15 and fd00:2::15, the gateway 10.0.2.2 and fd00:2::2, DNS at 10.0.2.3 and
+    /// fd00:2::3, the host's loopback is reachable. The seed must be replaced by a random one.
     fn default() -> Self {
         Self {
             program_v4: Some(Ipv4Addr::new(10, 0, 2, 15)),
@@ -32,6 +40,9 @@ impl Default for GatewayConfig {
             gateway_v4: Some(Ipv4Addr::new(10, 0, 2, 2)),
             gateway_v6: Some(Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 2)),
             host_loopback: true,
+            dns_v4: Some(Ipv4Addr::new(10, 0, 2, 3)),
+            dns_v6: Some(Ipv6Addr::new(0xfd00, 2, 0, 0, 0, 0, 0, 3)),
+            nameserver: Nameserver::OfHost,
             mtu: 65_520,
             seed: [0; 32],
         }
@@ -49,6 +60,14 @@ impl GatewayConfig {
             false => Some(dst),
             true if self.host_loopback => Some(loopback),
             true => None,
+        }
+    }
+
+    /// Whether this is the forwarder of DNS.
+    pub(crate) fn is_dns(&self, dst: IpAddr) -> bool {
+        match dst {
+            IpAddr::V4(dst) => self.dns_v4 == Some(dst),
+            IpAddr::V6(dst) => self.dns_v6 == Some(dst),
         }
     }
 
@@ -116,7 +135,7 @@ pub(crate) struct Way {
 /// A port of the host that leads to the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forward {
-    /// Where the host listens. An unspecified address means both families; port 0 means any.
+    /// Where the host listens. An unspecified address means all of its family; port 0 means any.
     pub host: SocketAddr,
     /// Where the program listens.
     pub port: u16,

@@ -32,6 +32,11 @@ counters! {
     tcp_reset,
     /// Flows not made because of `TCP_FLOWS_MAX` or descriptors.
     tcp_flows_full,
+    /// Directions of flows that got little memory because of `FIFOS_LARGE_MAX`.
+    tcp_fifos_small,
+    /// SYNs of the program given up before the host had connected: it did not repeat them for long, or
+    /// `pending_max` of the inner stack was reached.
+    tcp_forgotten,
     /// Bytes from the program to the host.
     tcp_bytes_to_host,
     /// Bytes from the host to the program.
@@ -42,8 +47,10 @@ counters! {
     udp_flows,
     /// UDP flows ended for being idle.
     udp_expired,
-    /// UDP flows ended to make room.
+    /// UDP flows of the program's making ended to make room.
     udp_evicted,
+    /// UDP flows of clients of published ports ended to make room.
+    udp_clients_evicted,
     /// Datagrams from the program to the host.
     udp_to_host,
     /// Datagrams from the host to the program.

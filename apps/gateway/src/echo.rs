@@ -20,7 +20,7 @@ use towpath_wire::{icmpv4, icmpv6, ipv4};
 use crate::events::{Interest, Readiness, Token, family};
 use crate::gateway::{Context, Shared};
 use crate::icmp::About;
-use crate::idle::IdleTable;
+use crate::idle::{Class, IdleTable};
 use crate::limits::{DATAGRAMS_PER_TURN, ECHO_IDLE_NS, PLAIN_TTL};
 use crate::notice::Notice;
 use crate::slab;
@@ -53,6 +53,16 @@ struct Flow {
     readable: bool,
 }
 
+/// Why a request does not go out.
+enum Lost {
+    /// The host lets this user send none.
+    NotPermitted,
+    /// Another reason, which the program is told when it is about the destination.
+    Failed,
+}
+
+/// All flows are alike.
+const CLASS: usize = 0;
 /// Both versions' headers are of one length.
 const HEADER_LEN: usize = icmpv4::HEADER_LEN;
 const _: () = assert!(HEADER_LEN == icmpv6::HEADER_LEN);
@@ -61,7 +71,8 @@ const IDENT_AT: usize = 4;
 
 impl EchoFlows {
     pub(crate) fn new(max: usize) -> Self {
-        let flows = IdleTable::new(max, &[ECHO_IDLE_NS]);
+        let class = Class { idle_ns: ECHO_IDLE_NS, owner: 0, max, worth: 0 };
+        let flows = IdleTable::new(&[class]);
         Self { flows, due: VecDeque::new(), warned: false }
     }
 
@@ -86,52 +97,36 @@ impl EchoFlows {
         payload: &Payload<'_>,
     ) {
         let key = Key { program: meta.remote, peer: meta.local, ident: meta.ident };
-        let id = match self.flows.find(&key) {
-            Some(id) => id,
-            None => match self.open(shared, key) {
-                Ok(id) => id,
-                Err(error) => return self.on_open_error(shared, error),
-            },
-        };
-        self.flows.touch(shared.now_ns, id);
-        if let Some((_, flow)) = self.flows.get_mut(id) {
-            flow.set_marks(meta.ttl, meta.tos);
-        }
         let mut scratch = std::mem::take(&mut shared.scratch);
-        let sent = match scratch.get_mut(..HEADER_LEN + payload.len() as usize) {
-            Some(message) => {
-                payload.copy_to(0, &mut message[HEADER_LEN..]);
-                emit_request(message, meta);
-                self.send(shared, id, message)
+        // Longer ones than there is room for do not exist in ICMP.
+        if let Some(message) = scratch.get_mut(..HEADER_LEN + payload.len() as usize) {
+            payload.copy_to(0, &mut message[HEADER_LEN..]);
+            emit_request(message, meta);
+            match self.pass_on(shared, key, meta, message) {
+                Ok(()) => shared.counters.echo_requests += 1,
+                Err(Lost::NotPermitted) => self.warn(shared),
+                Err(Lost::Failed) => shared.counters.echo_dropped += 1,
             }
-            None => Err(Errno::MSGSIZE),
-        };
-        shared.scratch = scratch;
-        match sent {
-            Ok(_) => shared.counters.echo_requests += 1,
-            Err(_) => shared.counters.echo_dropped += 1,
         }
+        shared.scratch = scratch;
     }
 
-    fn send(&self, shared: &mut Shared, id: slab::Key, message: &[u8]) -> Result<usize, Errno> {
-        let Some((key, flow)) = self.flows.get(id) else { return Err(Errno::NOTSOCK) };
-        let send = || {
-            let destination = Destination::default();
-            sys::send_datagram(flow.host.as_fd(), message, &Fragments::empty(), &destination)
+    /// Sends a request from the flow that it belongs to, or from a new one.
+    fn pass_on(
+        &mut self,
+        shared: &mut Shared,
+        key: Key,
+        meta: &EchoMeta,
+        message: &[u8],
+    ) -> Result<(), Lost> {
+        let id = match self.flows.find(&key) {
+            Some(id) => id,
+            None => self.open(shared, key, message)?,
         };
-        match send() {
-            Err(error) if error != Errno::AGAIN => {
-                // About an earlier request, unless there is no report; this one was not looked at.
-                if flow.hear(shared, key) > 0 && error != Errno::MSGSIZE {
-                    return send();
-                }
-                if error != Errno::MSGSIZE {
-                    shared.errors.refused(key.about(), error, &mut shared.counters);
-                }
-                Err(error)
-            }
-            result => result,
-        }
+        self.flows.touch(shared.now_ns, id);
+        let Some((_, flow)) = self.flows.get_mut(id) else { return Err(Lost::Failed) };
+        flow.set_marks(meta.ttl, meta.tos);
+        flow.send(shared, &key, message)
     }
 
     pub(crate) fn on_ready(&mut self, id: slab::Key, ready: Readiness) {
@@ -157,31 +152,37 @@ impl EchoFlows {
         }
     }
 
-    fn open(&mut self, shared: &mut Shared, key: Key) -> Result<slab::Key, Errno> {
-        let ip = shared.config.host_addr(key.peer).ok_or(Errno::HOSTUNREACH)?;
-        if self.flows.is_full() && self.flows.evict().is_some() {
+    fn open(&mut self, shared: &mut Shared, key: Key, message: &[u8]) -> Result<slab::Key, Lost> {
+        let refused = |shared: &mut Shared, error| {
+            shared.errors.refused(key.about(), error, message, &mut shared.counters);
+            Lost::Failed
+        };
+        let Some(ip) = shared.host_addr(SocketAddr::new(key.peer, 0)).map(|to| to.ip()) else {
+            return Err(refused(shared, Errno::HOSTUNREACH));
+        };
+        if self.flows.is_full(CLASS) && self.flows.evict(CLASS).is_some() {
             shared.counters.echo_evicted += 1;
         }
         let to = SocketAddr::new(ip, 0);
         let protocol = if ip.is_ipv4() { ipproto::ICMP } else { ipproto::ICMPV6 };
-        let (host, raw) = open_socket(to, protocol)?;
-        sys::enable_details(host.as_fd(), ip.is_ipv6())?;
-        connect(&host, &to)?;
+        let (host, raw) = match open_socket(to, protocol) {
+            Err(Errno::ACCESS | Errno::PERM) => return Err(Lost::NotPermitted),
+            other => other.map_err(|error| refused(shared, error))?,
+        };
+        sys::enable_details(host.as_fd(), ip.is_ipv6())
+            .and_then(|()| connect(&host, &to))
+            .map_err(|error| refused(shared, error))?;
         let flow = Flow { host, to: ip, marks: (PLAIN_TTL, 0), raw, readable: false };
-        let id = self.flows.insert(shared.now_ns, 0, key, flow);
+        let id = self.flows.insert(shared.now_ns, CLASS, key, flow);
         let Some((_, flow)) = self.flows.get(id) else { return Ok(id) };
         if let Err(error) = shared.events.watch(&flow.host, Token::Echo(id), Interest::Readable) {
             self.flows.remove(id);
-            return Err(error);
+            return Err(refused(shared, error));
         }
         Ok(id)
     }
 
-    fn on_open_error(&mut self, shared: &mut Shared, error: Errno) {
-        if !matches!(error, Errno::ACCESS | Errno::PERM) {
-            shared.counters.echo_dropped += 1;
-            return;
-        }
+    fn warn(&mut self, shared: &mut Shared) {
         shared.counters.echo_not_permitted += 1;
         if !self.warned {
             self.warned = true;
@@ -236,6 +237,25 @@ impl Key {
 }
 
 impl Flow {
+    fn send(&self, shared: &mut Shared, key: &Key, message: &[u8]) -> Result<(), Lost> {
+        let send = || {
+            let destination = Destination::default();
+            sys::send_datagram(self.host.as_fd(), message, &Fragments::empty(), &destination)
+        };
+        let mut sent = send();
+        if let Err(error) = sent
+            && error != Errno::AGAIN
+        {
+            // About an earlier request, unless there is no report; this one was not looked at.
+            if self.hear(shared, key) == 0 {
+                shared.errors.refused(key.about(), error, message, &mut shared.counters);
+            } else if error != Errno::MSGSIZE {
+                sent = send();
+            }
+        }
+        sent.map(drop).map_err(|_| Lost::Failed)
+    }
+
     /// By options of the socket: ICMPv6 sockets heed control messages since Linux 5.18 only.
     fn set_marks(&mut self, ttl: u8, tos: u8) {
         if self.marks == (ttl, tos) {

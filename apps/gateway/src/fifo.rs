@@ -3,32 +3,93 @@
 //! A flow has memory only while bytes stand in its FIFO, and most of the time they do not: the host's
 //! socket takes them at once. So a few pieces serve thousands of flows, and the one given back last,
 //! which is still in the cache, is the one taken next.
+//!
+//! A peer that does not read keeps its pieces, and anybody may be such a peer. What a window has promised
+//! must be there when it is used: so a FIFO has its length when it is made, a large one as long as there are
+//! no more than [`FIFOS_LARGE_MAX`], and a small one otherwise. All flows together thereby take
+//! `FIFOS_LARGE_MAX * FIFO_LEN + 2 * TCP_FLOWS_MAX * FIFO_LEN_SMALL` bytes at most, 768 MiB.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_ring::{Payload, RecvBuffer, SendBuffer};
 use towpath_shm::{Fragments, Mapping, Stretch};
 
-use crate::limits::{FIFO_LEN, FIFOS_KEPT_MAX};
+use crate::limits::{FIFO_LEN, FIFO_LEN_SMALL, FIFOS_KEPT_MAX, FIFOS_LARGE_MAX};
 
 /// Where FIFOs get their memory. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FifoPool {
-    free: Arc<Mutex<Vec<Arc<Mapping>>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Memory that nobody has, for large FIFOs and for small ones.
+    free: [Vec<Arc<Mapping>>; 2],
+    /// Large FIFOs now, with and without memory.
+    large: usize,
+    large_max: usize,
+    /// FIFOs that were made small since the start.
+    small: u64,
+}
+
+/// How long a FIFO is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Size {
+    Large,
+    Small,
+}
+
+impl Size {
+    fn len(self) -> u32 {
+        match self {
+            Self::Large => FIFO_LEN,
+            Self::Small => FIFO_LEN_SMALL,
+        }
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { free: [Vec::new(), Vec::new()], large: 0, large_max: FIFOS_LARGE_MAX, small: 0 }
+    }
 }
 
 impl FifoPool {
-    fn take(&self) -> Option<Arc<Mapping>> {
-        let kept = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.or_else(|| Mapping::private(FIFO_LEN as usize).ok().map(Arc::new))
+    /// Lowers the number of large FIFOs at once.
+    pub(crate) fn limit(&self, max: usize) {
+        let mut state = self.state();
+        state.large_max = state.large_max.min(max);
+    }
+
+    /// FIFOs that were made small since the start.
+    pub(crate) fn small(&self) -> u64 {
+        self.state().small
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more large FIFO, if there may be one.
+    fn enlarge(&self) -> bool {
+        let mut state = self.state();
+        let may = state.large < state.large_max;
+        state.large += usize::from(may);
+        may
+    }
+
+    fn take(&self, size: Size) -> Option<Arc<Mapping>> {
+        let kept = self.state().free[size as usize].pop();
+        kept.or_else(|| Mapping::private(size.len() as usize).ok().map(Arc::new))
     }
 
     /// Memory that packets on the link still point to is left to them.
-    fn give(&self, mapping: Arc<Mapping>) {
+    fn give(&self, size: Size, mapping: Arc<Mapping>) {
         if Arc::strong_count(&mapping) > 1 {
             return;
         }
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = &mut self.state().free[size as usize];
         if free.len() < FIFOS_KEPT_MAX {
             free.push(mapping);
         }
@@ -39,6 +100,7 @@ impl FifoPool {
 #[derive(Debug)]
 struct Fifo {
     pool: FifoPool,
+    size: Size,
     mapping: Option<Arc<Mapping>>,
     head: u32,
     tail: u32,
@@ -46,7 +108,9 @@ struct Fifo {
 
 impl Fifo {
     fn new(pool: &FifoPool) -> Self {
-        Self { pool: pool.clone(), mapping: None, head: 0, tail: 0 }
+        let size = if pool.enlarge() { Size::Large } else { Size::Small };
+        pool.state().small += u64::from(size == Size::Small);
+        Self { pool: pool.clone(), size, mapping: None, head: 0, tail: 0 }
     }
 
     fn len(&self) -> u32 {
@@ -56,23 +120,35 @@ impl Fifo {
     /// Has memory; false when there is none to be had.
     fn ensure(&mut self) -> bool {
         if self.mapping.is_none() {
-            self.mapping = self.pool.take();
+            self.mapping = self.pool.take(self.size);
         }
         self.mapping.is_some()
     }
 
+    /// A flow would use more than a small FIFO: it becomes a large one while it is empty, if there may be one.
+    fn want(&mut self, bytes: u32) {
+        let wanted = self.size == Size::Small && bytes > FIFO_LEN_SMALL && self.mapping.is_none();
+        if wanted && self.pool.enlarge() {
+            self.size = Size::Large;
+        }
+    }
+
     fn give_back(&mut self) {
         if let Some(mapping) = self.mapping.take() {
-            self.pool.give(mapping);
+            self.pool.give(self.size, mapping);
         }
+    }
+
+    fn index(&self, position: u32) -> u32 {
+        position & (self.size.len() - 1)
     }
 
     fn fragments(&self, position: u32, n: u32) -> Fragments {
         let Some(mapping) = self.mapping.as_ref().filter(|_| n > 0) else {
             return Fragments::empty();
         };
-        let start = position & (FIFO_LEN - 1);
-        let first = n.min(FIFO_LEN - start);
+        let start = self.index(position);
+        let first = n.min(self.size.len() - start);
         let second = (n > first).then(|| Stretch::new(mapping, 0, n - first));
         Fragments::new(Stretch::new(mapping, start as usize, first), second)
     }
@@ -81,6 +157,9 @@ impl Fifo {
 impl Drop for Fifo {
     fn drop(&mut self) {
         self.give_back();
+        if self.size == Size::Large {
+            self.pool.state().large -= 1;
+        }
     }
 }
 
@@ -113,7 +192,7 @@ impl FromProgram {
 
 impl RecvBuffer for FromProgram {
     fn capacity(&self) -> u32 {
-        FIFO_LEN
+        self.fifo.size.len()
     }
 
     fn unread(&self) -> u32 {
@@ -128,8 +207,8 @@ impl RecvBuffer for FromProgram {
             return false;
         }
         let Some(mapping) = &self.fifo.mapping else { return false };
-        let start = self.fifo.tail.wrapping_add(offset) & (FIFO_LEN - 1);
-        let first = data.len().min(FIFO_LEN - start);
+        let start = self.fifo.index(self.fifo.tail.wrapping_add(offset));
+        let first = data.len().min(self.fifo.size.len() - start);
         data.slice(0, first).write_to(mapping, start as usize);
         data.slice(first, data.len() - first).write_to(mapping, 0);
         self.ahead = self.ahead.max(end);
@@ -143,8 +222,9 @@ impl RecvBuffer for FromProgram {
         self.ahead -= n;
     }
 
-    /// The link is memory: there is no bandwidth-delay product to make room for.
-    fn want_capacity(&mut self, _: u32) {}
+    fn want_capacity(&mut self, bytes: u32) {
+        self.fifo.want(bytes);
+    }
 }
 
 /// Bytes of the host on their way to the program.
@@ -160,7 +240,7 @@ impl ToProgram {
 
     /// Bytes it has room for.
     pub(crate) fn room(&self) -> u32 {
-        FIFO_LEN - self.fifo.len()
+        self.fifo.size.len() - self.fifo.len()
     }
 
     /// Memory for the next bytes: all its room, or nothing when there is no memory.
@@ -190,7 +270,7 @@ impl SendBuffer for ToProgram {
     }
 
     fn capacity(&self) -> u32 {
-        FIFO_LEN
+        self.fifo.size.len()
     }
 
     fn peek(&self, offset: u32, n: u32) -> Fragments {
@@ -203,8 +283,9 @@ impl SendBuffer for ToProgram {
         self.trim();
     }
 
-    /// As for [`FromProgram`].
-    fn want_capacity(&mut self, _: u32) {}
+    fn want_capacity(&mut self, bytes: u32) {
+        self.fifo.want(bytes);
+    }
 }
 
 #[cfg(test)]
@@ -254,7 +335,7 @@ mod tests {
     #[test]
     fn memory_goes_around_unless_a_packet_points_to_it() {
         let pool = FifoPool::default();
-        let kept = || pool.free.lock().unwrap().len();
+        let kept = || pool.state().free[Size::Large as usize].len();
         let mut send = ToProgram::new(&pool);
         assert_eq!(send.spare().len(), FIFO_LEN);
         send.commit(10);
@@ -269,5 +350,37 @@ mod tests {
         send.spare();
         send.trim();
         assert_eq!(kept(), 1);
+    }
+
+    /// Peers that take nothing hold what stands in FIFOs, and there are as many of them as they like.
+    #[test]
+    fn memory_is_bounded_whatever_is_not_taken() {
+        const FLOWS: usize = 500;
+        let pool = FifoPool::default();
+        pool.limit(3);
+        let full = || {
+            let mut recv = FromProgram::new(&pool);
+            let room = recv.free();
+            assert!(recv.write_at(0, &Payload::new(&vec![1; room as usize], Fragments::empty())));
+            recv.commit(room);
+            recv
+        };
+        let mut stuck: Vec<_> = (0..FLOWS).map(|_| full()).collect();
+        let held = |recv: &FromProgram| recv.fifo.mapping.as_ref().unwrap().len();
+        let all: usize = stuck.iter().map(held).sum();
+        assert_eq!(all, 3 * FIFO_LEN as usize + (FLOWS - 3) * FIFO_LEN_SMALL as usize);
+        assert_eq!(pool.small(), FLOWS as u64 - 3);
+        // One that moves is enlarged when it is empty and another one has gone.
+        let mut quick = ToProgram::new(&pool);
+        quick.want_capacity(FIFO_LEN);
+        assert_eq!(quick.capacity(), FIFO_LEN_SMALL);
+        stuck.remove(0);
+        quick.spare();
+        quick.commit(1);
+        quick.want_capacity(FIFO_LEN);
+        assert_eq!(quick.capacity(), FIFO_LEN_SMALL);
+        quick.release(1);
+        quick.want_capacity(FIFO_LEN);
+        assert_eq!(quick.capacity(), FIFO_LEN);
     }
 }

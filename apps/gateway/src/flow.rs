@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, SocketType, connect, shutdown, socket_with, sockopt};
 use towpath_ring::{RecvBuffer, SendBuffer};
-use towpath_stack::{PendingId, SocketId};
+use towpath_stack::{PendingId, SocketId, SocketOption};
+use towpath_tcp::KeepAlive;
 
 use crate::config::Way;
 use crate::events::family;
@@ -41,6 +42,8 @@ pub(crate) struct Flow {
     /// What became of the program's side.
     pub(crate) news: Option<News>,
     pub(crate) queued: bool,
+    /// A client of a published port began it.
+    pub(crate) by_client: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +51,12 @@ pub(crate) enum Phase {
     /// The host connects, the program waits for its SYN-ACK.
     HostConnecting(PendingId),
     /// The program is being connected, the host's client waits.
-    ProgramConnecting { socket: SocketId, second: Option<Way> },
+    ProgramConnecting {
+        socket: SocketId,
+        second: Option<Way>,
+        /// Where the published port leads.
+        to: SocketAddr,
+    },
     /// Both are.
     Open(SocketId),
 }
@@ -119,6 +127,7 @@ impl Flow {
             progress: false,
             news: None,
             queued: false,
+            by_client: matches!(phase, Phase::ProgramConnecting { .. }),
         }
     }
 
@@ -265,7 +274,13 @@ impl Flow {
         }
         result?;
         if left == 0 && matches!(self.program_side, ProgramSide::Ended | ProgramSide::Gone) {
+            let gone = self.program_side == ProgramSide::Gone;
             self.program_side = ProgramSide::Passed;
+            if !gone {
+                // The socket of a program that waits for the host's end may end while it does (FIN-WAIT-2 of a
+                // socket that was closed lasts a minute), and says nothing: it is asked.
+                let _ = cx.stack.set_option(socket, SocketOption::KeepAlive(Some(ENDED_PROBES)));
+            }
             // First, so that a process which is killed in between closes in order what is whole.
             let _ = sockopt::set_socket_linger(&self.host, None);
             // It fails only when the host's connection is gone, which its socket reports as well.
@@ -274,6 +289,11 @@ impl Flow {
         Ok(self.writable && left > 0)
     }
 }
+
+/// How a program's socket is asked whether it still waits for the host's end: as long as Linux keeps one
+/// that was closed (tcp_fin_timeout), and then a few times, because the link loses nothing.
+const ENDED_PROBES: KeepAlive =
+    KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
 
 /// A socket of the host that is connecting to `addr`, with the TTL and class of the program's SYN.
 pub(crate) fn open_towards(addr: SocketAddr, ttl: u8, class: u8) -> Result<OwnedFd, Errno> {

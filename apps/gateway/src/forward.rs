@@ -1,7 +1,8 @@
 //! Forwarded ports: where the host listens for the program.
 
+use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -23,6 +24,9 @@ use crate::udp::UdpFlows;
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     list: Vec<Listener>,
+    /// Those that have something, each once; TCP ones that accepting pauses for wait in `paused`.
+    due: VecDeque<usize>,
+    paused: Vec<usize>,
     /// Accepting pauses until then: descriptors or flows ran out.
     paused_until_ns: Option<u64>,
 }
@@ -34,15 +38,14 @@ struct Listener {
     protocol: ForwardProtocol,
     /// Where the host listens.
     host: SocketAddr,
-    /// Has connections or datagrams.
+    /// Has connections or datagrams, and is among those that are due or paused.
     ready: bool,
     /// Has reports about datagrams that were sent.
     failed: bool,
 }
 
 impl Listeners {
-    /// Listens on all of `forwards` or on none. Returns where, one address for each; for an
-    /// unspecified address the one of the family it was given in.
+    /// Listens on all of `forwards` or on none. Returns where, one address for each.
     pub(crate) fn add(
         &mut self,
         events: &Events,
@@ -51,10 +54,10 @@ impl Listeners {
         let mut bound = Vec::new();
         let mut sockets = Vec::new();
         for which in forwards {
-            let opened = open_all(which)
+            let (socket, addr) = open(which.host, which.protocol)
                 .map_err(|error| ForwardError { which: *which, source: io::Error::from(error) })?;
-            bound.extend(opened.first().map(|(_, addr)| *addr));
-            sockets.extend(opened.into_iter().map(|(socket, addr)| (socket, *which, addr)));
+            bound.push(addr);
+            sockets.push((socket, *which, addr));
         }
         let before = self.list.len();
         for (socket, which, host) in sockets {
@@ -86,29 +89,34 @@ impl Listeners {
     }
 
     pub(crate) fn on_ready(&mut self, index: u32, ready: Readiness) {
-        if let Some(listener) = self.list.get_mut(index as usize) {
-            listener.ready = true;
+        let index = index as usize;
+        if let Some(listener) = self.list.get_mut(index) {
+            if !std::mem::replace(&mut listener.ready, true) {
+                self.due.push_back(index);
+            }
             listener.failed |= ready.failed;
         }
     }
 
     /// When [`Listeners::serve`] has something to do: 0 for now.
     pub(crate) fn next_timeout_ns(&self) -> Option<u64> {
-        let is_due = |listener: &Listener| match listener.protocol {
-            ForwardProtocol::Tcp => listener.ready && self.paused_until_ns.is_none(),
-            ForwardProtocol::Udp => listener.ready,
-        };
-        if self.list.iter().any(is_due) { Some(0) } else { self.paused_until_ns }
+        if self.due.is_empty() { self.paused_until_ns } else { Some(0) }
     }
 
     /// Takes what came in on forwarded ports.
     pub(crate) fn serve(&mut self, cx: &mut Context<'_>, tcp: &mut TcpFlows, udp: &mut UdpFlows) {
         if self.paused_until_ns.is_some_and(|until| until <= cx.shared.now_ns) {
             self.paused_until_ns = None;
+            self.due.extend(self.paused.drain(..));
         }
-        for (index, listener) in self.list.iter_mut().enumerate().filter(|(_, l)| l.ready) {
+        for _ in 0..self.due.len() {
+            let Some(index) = self.due.pop_front() else { break };
+            let Some(listener) = self.list.get_mut(index) else { continue };
             match listener.protocol {
-                ForwardProtocol::Tcp if self.paused_until_ns.is_some() => {}
+                ForwardProtocol::Tcp if self.paused_until_ns.is_some() => {
+                    self.paused.push(index);
+                    continue;
+                }
                 ForwardProtocol::Tcp => {
                     if !listener.accept(cx, tcp) {
                         cx.shared.counters.accept_paused += 1;
@@ -116,6 +124,9 @@ impl Listeners {
                     }
                 }
                 ForwardProtocol::Udp => listener.receive(cx, udp, index as u32),
+            }
+            if listener.ready {
+                self.due.push_back(index);
             }
         }
     }
@@ -126,7 +137,7 @@ impl Listener {
     fn accept(&mut self, cx: &mut Context<'_>, tcp: &mut TcpFlows) -> bool {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         for _ in 0..ACCEPTS_PER_TURN {
-            if tcp.is_full() {
+            if tcp.is_full_of_clients() {
                 cx.shared.counters.tcp_flows_full += 1;
                 return false;
             }
@@ -181,26 +192,8 @@ impl Listener {
     }
 }
 
-/// The socket of a forwarded port; for an unspecified address a second one of the other family, when
-/// the host has that family.
-fn open_all(which: &Forward) -> Result<Vec<(OwnedFd, SocketAddr)>, Errno> {
-    let (socket, addr) = open(which.host, which.protocol)?;
-    let mut all = vec![(socket, addr)];
-    if which.host.ip().is_unspecified() {
-        let other: IpAddr = if which.host.is_ipv4() {
-            Ipv6Addr::UNSPECIFIED.into()
-        } else {
-            Ipv4Addr::UNSPECIFIED.into()
-        };
-        match open(SocketAddr::new(other, addr.port()), which.protocol) {
-            Ok(second) => all.push(second),
-            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(all)
-}
-
+/// The socket of a forwarded port, of one family: who names an IPv4 address, 0.0.0.0 too, may rely on rules
+/// for IPv4 alone that keep others away.
 fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(OwnedFd, SocketAddr), Errno> {
     let kind = match protocol {
         ForwardProtocol::Tcp => SocketType::STREAM,

@@ -17,14 +17,15 @@ use towpath_wire::{MacAddr, Prefix};
 
 use crate::config::{Forward, ForwardError, GatewayConfig};
 use crate::counters::Counters;
+use crate::dns::{self, Nameservers};
 use crate::echo::EchoFlows;
 use crate::events::{EventList, Events, Token};
 use crate::fifo::{FifoPool, FromProgram, ToProgram};
 use crate::forward::Listeners;
 use crate::icmp::Errors;
 use crate::limits::{
-    DESCRIPTORS_RESERVED, ECHO_FLOWS_MAX, EVENTS_MAX, LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX,
-    UDP_FLOWS_MAX,
+    DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, ECHO_FLOWS_MAX, EVENTS_MAX, LINK_PACKETS_MAX,
+    ROUNDS_MAX, TCP_FLOWS_MAX, UDP_FLOWS_MAX,
 };
 use crate::link::{Link, OFFLOADS};
 use crate::notice::Notice;
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     /// What the program is yet to be told.
     pub(crate) errors: Errors,
     pub(crate) fifos: FifoPool,
+    pub(crate) nameservers: Nameservers,
     /// One datagram, or train of them, on its way.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) now_ns: u64,
@@ -98,12 +100,15 @@ impl Gateway {
         // Bytes were gathered by the sender once already.
         stack_config.tcp.nodelay = true;
         stack_config.tcp.time_wait = TIME_WAIT;
+        let max = FlowsMax::new();
+        // Each has a flow, and those that will never connect must not take all.
+        stack_config.pending_max = stack_config.pending_max.min(max.tcp / 2).max(1);
         let now = Instant(now_ns);
         let mut stack = Stack::new(stack_config, config.seed, now);
         add_interface(&mut stack, &config, now);
         let link = Link::default();
-        let max = FlowsMax::new();
         let shared = Shared {
+            nameservers: Nameservers::new(config.nameserver),
             config,
             events: Events::new()?,
             counters: Counters::default(),
@@ -151,9 +156,15 @@ impl Gateway {
         self.host.tcp.limit(max);
     }
 
+    /// Lowers the number of large FIFOs at once, which is otherwise
+    /// [`FIFOS_LARGE_MAX`](crate::limits::FIFOS_LARGE_MAX).
+    pub fn limit_fifos(&mut self, max: usize) {
+        self.host.shared.fifos.limit(max);
+    }
+
     /// What happened so far.
-    pub fn counters(&self) -> &Counters {
-        &self.host.shared.counters
+    pub fn counters(&self) -> Counters {
+        Counters { tcp_fifos_small: self.host.shared.fifos.small(), ..self.host.shared.counters }
     }
 
     /// TCP flows now.
@@ -319,6 +330,10 @@ impl Host for GatewayHost {
         self.tcp.on_syn(pending, local);
     }
 
+    fn syn_forgotten(&mut self, pending: PendingId) {
+        self.tcp.on_syn_forgotten(&mut self.shared, pending);
+    }
+
     /// Nor datagram sockets.
     fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
         false
@@ -338,6 +353,15 @@ impl Host for GatewayHost {
 }
 
 impl Shared {
+    /// Which address of the host a flow of the program to `dst` is meant for; None: refuse it.
+    pub(crate) fn host_addr(&mut self, dst: SocketAddr) -> Option<SocketAddr> {
+        if self.config.is_dns(dst.ip()) {
+            let asks = dst.port() == dns::PORT;
+            return asks.then(|| self.nameservers.get(self.now_ns, dst.is_ipv4()))?;
+        }
+        Some(SocketAddr::new(self.config.host_addr(dst.ip())?, dst.port()))
+    }
+
     /// Empty FIFOs for a flow.
     pub(crate) fn buffers(&self) -> (FromProgram, ToProgram) {
         (FromProgram::new(&self.fifos), ToProgram::new(&self.fifos))
@@ -387,11 +411,29 @@ struct FlowsMax {
 impl FlowsMax {
     fn new() -> Self {
         let descriptors = getrlimit(Resource::Nofile).current;
-        let descriptors = descriptors.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
-        let descriptors = descriptors.saturating_sub(DESCRIPTORS_RESERVED);
+        Self::of(descriptors.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX))
+    }
+
+    fn of(descriptors: usize) -> Self {
+        let reserved = (descriptors / DESCRIPTORS_RESERVED_PART).max(DESCRIPTORS_RESERVED);
+        let descriptors = descriptors.saturating_sub(reserved);
         let udp = UDP_FLOWS_MAX.min(descriptors / 4).max(1);
         let echo = ECHO_FLOWS_MAX.min(descriptors / 16).max(1);
         let tcp = TCP_FLOWS_MAX.min(descriptors.saturating_sub(udp + echo)).max(1);
         Self { tcp, udp, echo }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_left_for_the_processes_of_the_run() {
+        for descriptors in [1_024, 4_096, 20_000] {
+            let FlowsMax { tcp, udp, echo } = FlowsMax::of(descriptors);
+            assert!(tcp + udp + echo <= descriptors * 3 / 4, "{descriptors}");
+            assert!(tcp > descriptors / 4, "{descriptors}");
+        }
     }
 }

@@ -97,10 +97,18 @@ impl Errors {
         heard
     }
 
-    /// The host refused a packet at once, with an errno and without a report.
-    pub(crate) fn refused(&mut self, about: About, error: Errno, counters: &mut Counters) {
+    /// The host refused a packet at once, with an errno and without a report. `quote` is of the packet what
+    /// [`About`] says.
+    pub(crate) fn refused(
+        &mut self,
+        about: About,
+        error: Errno,
+        quote: &[u8],
+        counters: &mut Counters,
+    ) {
         if let Some(message) = Message::from_errno(error, about.is_v4()) {
-            self.push(Error { about, message, from: about.peer(), quote: Vec::new() }, counters);
+            let quote = quote.get(..QUOTE_LEN_MAX).unwrap_or(quote).to_vec();
+            self.push(Error { about, message, from: about.peer(), quote }, counters);
         }
     }
 

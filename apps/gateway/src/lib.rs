@@ -11,7 +11,7 @@
 //!
 //! - A connection is made by the host first and then answered, so that a refusal is a refusal, an
 //!   unreachable host is unreachable, and a reset is a reset.
-//! - The gateway's own address stands for the host's loopback.
+//! - The gateway's own address stands for the host's loopback, and another one for its nameserver.
 //! - Forwarded ports go the other way: the host listens, the program is connected to.
 //!
 //! [`Gateway`] is a [`towpath_pool::Port`]: whoever turns the program's stack turns it, on the same
@@ -25,6 +25,7 @@
 
 mod config;
 mod counters;
+mod dns;
 mod echo;
 mod events;
 mod fifo;
@@ -45,5 +46,6 @@ mod udp;
 
 pub use config::{Forward, ForwardError, ForwardProtocol, GatewayConfig};
 pub use counters::Counters;
+pub use dns::Nameserver;
 pub use gateway::Gateway;
 pub use notice::Notice;

@@ -2,12 +2,21 @@
 
 /// TCP flows at once, also bounded by the descriptors this process may open.
 pub const TCP_FLOWS_MAX: usize = 16_384;
-/// UDP flows at once; the one idle for longest makes room for a new one.
+/// Of these flows, the part that clients of published ports leave to the program: a fourth. Anybody can
+/// connect and then do nothing, and the program shall still reach others.
+pub const TCP_FLOWS_LEFT_TO_PROGRAM: usize = 4;
+/// UDP flows that the program began, at once, also bounded by descriptors; the one idle for longest makes
+/// room for a new one.
 pub const UDP_FLOWS_MAX: usize = 4_096;
+/// UDP flows of clients of published ports at once. They have no descriptors of their own, and anybody can
+/// make them, with forged addresses too: so they make room among themselves, unanswered ones first.
+pub const UDP_CLIENTS_MAX: usize = 4_096;
 /// Echo flows (one a `ping`) at once; the one idle for longest makes room.
 pub const ECHO_FLOWS_MAX: usize = 256;
-/// Descriptors left for the rest of the process.
+/// Descriptors left for the rest of the process, at least.
 pub const DESCRIPTORS_RESERVED: usize = 64;
+/// The part of all descriptors that is left: a fourth, because each process on the stack has three.
+pub const DESCRIPTORS_RESERVED_PART: usize = 4;
 
 /// Host socket events taken in one call; more wait for the next.
 pub const EVENTS_MAX: usize = 256;
@@ -37,6 +46,9 @@ pub const ECHO_IDLE_NS: u64 = 15_000_000_000;
 /// before are still to be taken. Those are lost then; so the time is that of a stuck program, and not
 /// that of a slow one.
 pub const FAILED_WAIT_NS: u64 = 60_000_000_000;
+/// The host's resolv.conf is read again after so long, when the program asks for something: a tenth of the time
+/// after which resolvers repeat a question (resolv.conf(5)), so that a change of networks costs one at most.
+pub const NAMESERVERS_NS: u64 = 500_000_000;
 /// Pause in accepting when descriptors or flows ran out.
 pub const ACCEPT_PAUSE_NS: u64 = 50_000_000;
 
@@ -49,7 +61,12 @@ pub const BACKLOG: i32 = 4_096;
 /// Bytes a flow holds each way, a power of two. The link's round trip is a turn, so a window of a few
 /// of its largest packets keeps it busy.
 pub const FIFO_LEN: u32 = 256 * 1024;
-/// Free FIFO memory that is kept for the next flow: 16 MiB.
+/// The same when there are [`FIFOS_LARGE_MAX`] of these: a packet of the link, which is also the least that
+/// is read from the host at once.
+pub const FIFO_LEN_SMALL: u32 = READ_ROOM_MIN;
+/// Large FIFOs at once, of which a flow has two: 256 MiB when all of them are full.
+pub const FIFOS_LARGE_MAX: usize = 1_024;
+/// Free FIFO memory that is kept for the next flow: 16 MiB, and 1 MiB of small ones.
 pub const FIFOS_KEPT_MAX: usize = 64;
 /// Bytes of datagrams sent to the host by one system call: what one IPv4 packet could carry.
 pub const TRAIN_LEN_MAX: usize = 65_507;

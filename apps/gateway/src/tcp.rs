@@ -18,12 +18,12 @@
 //!
 //! This is the table of flows and how they begin and end; `flow` is what goes on in one.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, sockopt};
+use rustix::net::{AddressFamily, getsockname, sockopt};
 use towpath_stack::{ConnectError, Host, Linger, PendingId, Refusal, SocketEvent, SocketId, Stack};
 use towpath_tcp::Instant;
 use towpath_wire::tcp::SeqNum;
@@ -34,7 +34,8 @@ use crate::events::{Interest, Readiness, Token};
 use crate::flow::{Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, reset};
 use crate::gateway::{Context, Shared};
 use crate::icmp::About;
-use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL};
+use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, TCP_FLOWS_LEFT_TO_PROGRAM};
+use crate::notice::Notice;
 use crate::slab::{Key, Slab};
 use crate::sys::{self, IpOption};
 
@@ -45,6 +46,10 @@ const CLASS_MASK: u8 = 0xfc;
 #[derive(Debug)]
 pub(crate) struct TcpFlows {
     flows: Slab<Flow>,
+    /// Flows that clients of published ports began.
+    clients: usize,
+    /// Flows whose host is connecting, by what the program's SYN is called.
+    connecting: HashMap<PendingId, Key>,
     /// Flows with something to do, each once.
     due: VecDeque<Key>,
     syns: VecDeque<Syn>,
@@ -54,6 +59,8 @@ pub(crate) struct TcpFlows {
     /// Open flows whose host failed, by when they have waited for long enough. A flow that is removed is
     /// taken out, so that there are never more than flows.
     failing: BTreeSet<(u64, Key)>,
+    /// Published ports of which was said that nobody listens. As many as there are, at most.
+    hinted: HashSet<u16>,
 }
 
 /// A connection that the program asks for.
@@ -67,11 +74,14 @@ impl TcpFlows {
     pub(crate) fn new(max: usize) -> Self {
         Self {
             flows: Slab::new(),
+            clients: 0,
+            connecting: HashMap::new(),
             due: VecDeque::new(),
             syns: VecDeque::new(),
             max,
             classes: false,
             failing: BTreeSet::new(),
+            hinted: HashSet::new(),
         }
     }
 
@@ -100,8 +110,13 @@ impl TcpFlows {
         self.flows.iter().map(of_flow).sum()
     }
 
-    pub(crate) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.flows.len() >= self.max
+    }
+
+    /// Whether no flow is left for a client of a published port.
+    pub(crate) fn is_full_of_clients(&self) -> bool {
+        self.is_full() || self.clients >= self.max - self.max / TCP_FLOWS_LEFT_TO_PROGRAM
     }
 
     /// Whether [`TcpFlows::serve`] has something to do.
@@ -112,6 +127,15 @@ impl TcpFlows {
     /// The program asks for a connection to `local`.
     pub(crate) fn on_syn(&mut self, pending: PendingId, local: SocketAddr) {
         self.syns.push_back(Syn { pending, local });
+    }
+
+    /// The inner stack gives up a SYN of the program that was not decided about.
+    pub(crate) fn on_syn_forgotten(&mut self, shared: &mut Shared, pending: PendingId) {
+        shared.counters.tcp_forgotten += 1;
+        // One that is not in the table yet is still among `syns`, and finds no SYN when its turn comes.
+        if let Some(key) = self.connecting.get(&pending).copied() {
+            self.remove(key);
+        }
     }
 
     /// The inner stack says something about a flow's side. A flow that goes closes its socket, and the
@@ -212,8 +236,10 @@ impl TcpFlows {
     ) {
         let [Some(first), second] = ways else { return reset(&host) };
         // A flow begins with its first connection, whose id is not known before there is a key.
-        let phase = Phase::ProgramConnecting { socket: SocketId(u64::MAX), second };
+        let to = first.remote;
+        let phase = Phase::ProgramConnecting { socket: SocketId(u64::MAX), second, to };
         let key = self.flows.insert(Flow::new(host, phase));
+        self.clients += 1;
         if self.watch(cx.shared, key).is_err() {
             self.drop_host(cx, key);
             return;
@@ -227,6 +253,10 @@ impl TcpFlows {
         if let Some(due) = flow.expires_ns {
             self.failing.remove(&(due, key));
         }
+        if let Phase::HostConnecting(pending) = flow.phase {
+            self.connecting.remove(&pending);
+        }
+        self.clients -= usize::from(flow.by_client);
         Some(flow)
     }
 
@@ -241,13 +271,17 @@ impl TcpFlows {
 
     /// Starts the host's connection that a SYN asks for.
     fn connect_host(&mut self, cx: &mut Context<'_>, syn: &Syn) {
-        let refusal = match cx.shared.config.host_addr(syn.local.ip()) {
+        if cx.stack.pending_headers(syn.pending).is_empty() {
+            // It was forgotten before its turn came.
+            return;
+        }
+        let refusal = match cx.shared.host_addr(syn.local) {
             None => Refusal::Reset,
             Some(_) if self.is_full() => {
                 cx.shared.counters.tcp_flows_full += 1;
                 Refusal::Ignore
             }
-            Some(ip) => match self.open(cx, syn, ip) {
+            Some(to) => match self.open(cx, syn, to) {
                 Ok(()) => return,
                 Err(error) => {
                     if matches!(error, Errno::MFILE | Errno::NFILE) {
@@ -261,14 +295,14 @@ impl TcpFlows {
     }
 
     /// A flow whose host connection is being made.
-    fn open(&mut self, cx: &mut Context<'_>, syn: &Syn, ip: IpAddr) -> Result<(), Errno> {
-        let to = SocketAddr::new(ip, syn.local.port());
+    fn open(&mut self, cx: &mut Context<'_>, syn: &Syn, to: SocketAddr) -> Result<(), Errno> {
         let (ttl, tos) = ttl_and_tos(cx.stack.pending_headers(syn.pending));
         let class = tos & CLASS_MASK;
         let host = open_towards(to, ttl, class)?;
         let traced = ttl != PLAIN_TTL;
         let flow = Flow { class, traced, ..Flow::new(host, Phase::HostConnecting(syn.pending)) };
         let key = self.flows.insert(flow);
+        self.connecting.insert(syn.pending, key);
         self.watch(cx.shared, key).inspect_err(|_| {
             self.remove(key);
         })
@@ -288,7 +322,7 @@ impl TcpFlows {
                     self.on_host_connected(cx, key, pending);
                 }
             }
-            Phase::ProgramConnecting { socket, second } => match flow.news.take() {
+            Phase::ProgramConnecting { socket, second, .. } => match flow.news.take() {
                 Some(News::Connected) => {
                     flow.phase = Phase::Open(socket);
                     self.splice(cx, key, socket);
@@ -309,6 +343,14 @@ impl TcpFlows {
                 Some(News::Failed) if flow.program_side == ProgramSide::Ended => {
                     flow.program_side = ProgramSide::Gone;
                     self.splice(cx, key, socket);
+                }
+                // The same, and all of it was passed on: the host's kernel delivers the rest of it. A reset would
+                // take that away.
+                Some(News::Failed) if flow.program_side == ProgramSide::Passed => {
+                    cx.stack.close(cx.now, socket, Linger::Abort);
+                    cx.touched = true;
+                    cx.shared.counters.tcp_finished += 1;
+                    self.remove(key);
                 }
                 Some(News::Failed) => {
                     cx.stack.close(cx.now, socket, Linger::Abort);
@@ -338,6 +380,7 @@ impl TcpFlows {
         match cx.stack.accept_pending(cx.now, pending, key.short(), recv, send, cx.pool) {
             Some(socket) => {
                 flow.phase = Phase::Open(socket);
+                self.connecting.remove(&pending);
                 cx.shared.counters.tcp_connected += 1;
                 self.splice(cx, key, socket);
             }
@@ -352,20 +395,36 @@ impl TcpFlows {
             Some(way) => self.connect_program(cx, key, way),
             None => {
                 cx.shared.counters.tcp_accepted_refused += 1;
+                self.hint(cx.shared, key);
                 self.drop_host(cx, key);
             }
+        }
+    }
+
+    /// Says why a client is turned away, once for each published port.
+    fn hint(&mut self, shared: &Shared, key: Key) {
+        let Some(Flow { host, phase: Phase::ProgramConnecting { to, .. }, .. }) =
+            self.flows.get(key)
+        else {
+            return;
+        };
+        let published = getsockname(host).ok().and_then(|addr| SocketAddr::try_from(addr).ok());
+        if let Some(host) = published
+            && self.hinted.insert(host.port())
+        {
+            (shared.tell)(Notice::NobodyListens { host, program: *to });
         }
     }
 
     /// Connects a forwarded flow to the program by `way`, and failing that by the second one.
     fn connect_program(&mut self, cx: &mut Context<'_>, key: Key, way: Way) {
         let Some(flow) = self.flows.get_mut(key) else { return };
-        let Phase::ProgramConnecting { socket, second } = &mut flow.phase else { return };
-        let second = second.take_if(|second| *second != way);
+        let Phase::ProgramConnecting { socket, second, to } = &mut flow.phase else { return };
+        let (second, to) = (second.take_if(|second| *second != way), *to);
         match connect_from(cx, key, way) {
             Ok(id) => {
                 *socket = id;
-                flow.phase = Phase::ProgramConnecting { socket: id, second };
+                flow.phase = Phase::ProgramConnecting { socket: id, second, to };
             }
             Err(_) => self.on_program_refused(cx, key, second),
         }
@@ -471,8 +530,8 @@ fn refuse(cx: &mut Context<'_>, pending: PendingId, refusal: Refusal) {
 fn report_why(cx: &mut Context<'_>, host: &OwnedFd, pending: PendingId) -> bool {
     let headers = cx.stack.pending_headers(pending);
     let Some((program, peer, seq)) = ends_of_segment(headers) else { return false };
+    let Some(ip) = cx.shared.host_addr(peer).map(|to| to.ip()) else { return false };
     let Shared { errors, config, counters, .. } = &mut *cx.shared;
-    let Some(ip) = config.host_addr(peer.ip()) else { return false };
     let before = counters.icmp_errors;
     errors.hear(host.as_fd(), config, counters, |report, _| {
         let about = About::Segment { program, peer, seq };
@@ -486,7 +545,11 @@ fn report_why(cx: &mut Context<'_>, host: &OwnedFd, pending: PendingId) -> bool 
 /// tells the truth: nobody answered, or there was no descriptor and a repeated SYN may fare better.
 fn refusal_for(error: Errno) -> Refusal {
     match error {
-        Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT => Refusal::NetUnreachable,
+        // EADDRNOTAVAIL: a route, but no address of its family to come from; or no port, and a program on
+        // the kernel hears of that at once too.
+        Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => {
+            Refusal::NetUnreachable
+        }
         Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::INVAL => Refusal::HostUnreachable,
         Errno::ACCESS | Errno::PERM => Refusal::AdminProhibited,
         Errno::TIMEDOUT
@@ -495,8 +558,20 @@ fn refusal_for(error: Errno) -> Refusal {
         | Errno::NOBUFS
         | Errno::NOMEM
         | Errno::NOSPC
-        | Errno::ADDRNOTAVAIL
         | Errno::AGAIN => Refusal::Ignore,
         _ => Refusal::Reset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_host_cannot_do_is_said_at_once() {
+        let refusal = refusal_for(Errno::ADDRNOTAVAIL);
+        assert_eq!(refusal, Refusal::NetUnreachable);
+        assert_eq!(refusal_for(Errno::CONNREFUSED), Refusal::Reset);
+        assert_eq!(refusal_for(Errno::TIMEDOUT), Refusal::Ignore);
     }
 }

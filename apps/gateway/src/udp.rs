@@ -21,10 +21,10 @@ use crate::events::{Interest, Readiness, Token, family};
 use crate::forward::Listeners;
 use crate::gateway::{Context, Shared};
 use crate::icmp::About;
-use crate::idle::IdleTable;
+use crate::idle::{Class, IdleTable};
 use crate::limits::{
     DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, TRAIN_DATAGRAMS_MAX,
-    TRAIN_LEN_MAX, UDP_IDLE_NS,
+    TRAIN_LEN_MAX, UDP_CLIENTS_MAX, UDP_IDLE_NS,
 };
 use crate::mapping::{Mappings, Port};
 use crate::slab;
@@ -94,21 +94,28 @@ enum Side {
     Client {
         listener: u32,
         client: SocketAddr,
-        /// The address of the host that the client knows.
+        /// The address of the host that the client wrote to last.
         host: Option<IpAddr>,
     },
 }
 
+/// Flows that the program began, and of these the ones to port 53.
 const CLASS_PLAIN: usize = 0;
 const CLASS_DNS: usize = 1;
+/// Flows of clients: such as the program has not answered, and the others.
+const CLASS_CLIENT_NEW: usize = 2;
+const CLASS_CLIENT: usize = 3;
 const DNS_PORT: u16 = 53;
 /// Where a local client of a forwarded port is seen when its own port is taken: the dynamic ports.
 const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 impl UdpFlows {
+    /// With at most `max` flows of the program's making.
     pub(crate) fn new(max: usize) -> Self {
+        let own = |idle_ns| Class { idle_ns, owner: 0, max, worth: 0 };
+        let clients = |worth| Class { idle_ns: UDP_IDLE_NS, owner: 1, max: UDP_CLIENTS_MAX, worth };
         Self {
-            flows: IdleTable::new(max, &[UDP_IDLE_NS, DNS_IDLE_NS]),
+            flows: IdleTable::new(&[own(UDP_IDLE_NS), own(DNS_IDLE_NS), clients(0), clients(1)]),
             clients: HashMap::new(),
             mappings: Mappings::default(),
             due: VecDeque::new(),
@@ -148,11 +155,16 @@ impl UdpFlows {
                 Ok(id) => id,
                 Err(error) => {
                     shared.counters.udp_dropped += 1;
-                    return shared.errors.refused(key.about(), error, &mut shared.counters);
+                    return shared.errors.refused(key.about(), error, &[], &mut shared.counters);
                 }
             },
         };
-        self.flows.touch(shared.now_ns, id);
+        match self.flows.get(id) {
+            Some((_, Flow { side: Side::Client { .. }, .. })) => {
+                self.flows.touch_as(shared.now_ns, id, CLASS_CLIENT);
+            }
+            _ => self.flows.touch(shared.now_ns, id),
+        }
         let DatagramMeta { ttl, tos, dont_fragment, .. } = *meta;
         let marks = Marks { ttl, tos, dont_fragment };
         if !self.train.takes(id, marks, payload.len() as usize) {
@@ -237,7 +249,12 @@ impl UdpFlows {
             }
         };
         self.flows.touch(cx.shared.now_ns, id);
-        let Some((key, _)) = self.flows.get(id) else { return };
+        let Some((key, flow)) = self.flows.get_mut(id) else { return };
+        // A client may turn to another address of this host, and expects the answer from there; the one
+        // before may be gone.
+        if let Side::Client { host, .. } = &mut flow.side {
+            *host = received.to;
+        }
         to_program(cx, key, bytes, received);
     }
 
@@ -263,11 +280,10 @@ impl UdpFlows {
         listeners: &Listeners,
         key: Key,
     ) -> Result<slab::Key, Errno> {
-        let ip = shared.config.host_addr(key.peer.ip()).ok_or(Errno::CONNREFUSED)?;
-        let to = SocketAddr::new(ip, key.peer.port());
-        self.make_room(shared);
-        let (host, mapped) = self.open_towards(to, listeners, key)?;
+        let to = shared.host_addr(key.peer).ok_or(Errno::CONNREFUSED)?;
         let class = if key.peer.port() == DNS_PORT { CLASS_DNS } else { CLASS_PLAIN };
+        self.make_room(shared, class);
+        let (host, mapped) = self.open_towards(to, listeners, key)?;
         let side = Side::Connected { host, to, readable: false, mapped, dont_fragment: false };
         let id = self.flows.insert(shared.now_ns, class, key, Flow { side, cuts: true });
         if let Some((_, flow)) = self.flows.get(id)
@@ -321,16 +337,19 @@ impl UdpFlows {
             let key = Key { program: way.remote, peer };
             self.flows.find(&key).is_none().then_some(key)
         })?;
-        self.make_room(shared);
+        self.make_room(shared, CLASS_CLIENT_NEW);
         shared.counters.udp_flows += 1;
-        Some(self.flows.insert(shared.now_ns, CLASS_PLAIN, key, Flow { side, cuts: true }))
+        Some(self.flows.insert(shared.now_ns, CLASS_CLIENT_NEW, key, Flow { side, cuts: true }))
     }
 
-    fn make_room(&mut self, shared: &mut Shared) {
-        if self.flows.is_full()
-            && let Some((key, flow)) = self.flows.evict()
+    fn make_room(&mut self, shared: &mut Shared, class: usize) {
+        if self.flows.is_full(class)
+            && let Some((key, flow)) = self.flows.evict(class)
         {
-            shared.counters.udp_evicted += 1;
+            match class {
+                CLASS_CLIENT_NEW => shared.counters.udp_clients_evicted += 1,
+                _ => shared.counters.udp_evicted += 1,
+            }
             self.forget(&key, &flow.side);
         }
     }
@@ -370,7 +389,7 @@ impl UdpFlows {
         let Some((_, flow)) = self.flows.get(id) else { return true };
         let plain = Destination {
             segment,
-            v6: key.peer.is_ipv6(),
+            v6: flow.side.is_v6(),
             ttl: (marks.ttl != PLAIN_TTL).then_some(marks.ttl),
             tos: (marks.tos != 0).then_some(marks.tos),
             ..Destination::default()
@@ -379,8 +398,7 @@ impl UdpFlows {
             Side::Connected { host, .. } => (host.as_fd(), plain),
             Side::Client { listener, client, host } => {
                 let Some(fd) = listeners.fd(*listener) else { return true };
-                let v6 = client.is_ipv6();
-                (fd, Destination { to: Some(*client), from: *host, v6, ..plain })
+                (fd, Destination { to: Some(*client), from: *host, ..plain })
             }
         };
         let empty = Fragments::empty();
@@ -399,7 +417,7 @@ impl UdpFlows {
             Err(error) => {
                 shared.counters.udp_dropped += count as u64;
                 if told == 0 {
-                    shared.errors.refused(key.about(), error, &mut shared.counters);
+                    shared.errors.refused(key.about(), error, &[], &mut shared.counters);
                 }
             }
         }
@@ -467,6 +485,14 @@ impl Key {
 }
 
 impl Side {
+    /// Of which version the host's socket is, whatever the program's is.
+    fn is_v6(&self) -> bool {
+        match self {
+            Self::Connected { to, .. } => to.is_ipv6(),
+            Self::Client { client, .. } => client.is_ipv6(),
+        }
+    }
+
     fn set_dont_fragment(&mut self, wanted: bool) {
         if let Self::Connected { host, to, dont_fragment, .. } = self
             && *dont_fragment != wanted

@@ -3,10 +3,10 @@
 mod world;
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 
-use towpath_gateway::{Forward, ForwardProtocol};
+use towpath_gateway::{Forward, ForwardProtocol, Notice};
 use towpath_stack::{Linger, SocketError};
 use world::{PATIENCE, World, gateway_v4, gateway_v6, pattern};
 
@@ -44,22 +44,6 @@ fn clients_reach_the_program() {
 }
 
 #[test]
-fn unspecified_means_both_families() {
-    let mut world = World::new();
-    let listener = world.listen("10.0.2.15:80");
-    let addr = world.forward("0.0.0.0:0", 80, ForwardProtocol::Tcp);
-    for client in ["127.0.0.1", "::1"] {
-        let client: IpAddr = client.parse().unwrap();
-        let client = ask(SocketAddr::new(client, addr.port()), b"hi".to_vec());
-        let (sock, _) = world.accept(listener);
-        assert_eq!(world.read_to_end(sock), b"hi");
-        world.close(sock, Linger::Default);
-        world.until("the client", |_| client.is_finished().then_some(()));
-        assert_eq!(client.join().unwrap().unwrap(), b"");
-    }
-}
-
-#[test]
 fn a_program_that_listens_on_ipv6_only_is_found() {
     let mut world = World::new();
     let listener = world.listen("[fd00:2::15]:80");
@@ -77,12 +61,21 @@ fn a_program_that_listens_on_ipv6_only_is_found() {
 #[test]
 fn a_client_is_refused_when_the_program_does_not_listen() {
     let mut world = World::new();
+    let (tell, told) = std::sync::mpsc::channel();
+    world.gateway.borrow_mut().on_notice(move |notice| tell.send(notice).unwrap());
     let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
-    let client = ask(addr, b"hi".to_vec());
-    world.until("the client", |_| client.is_finished().then_some(()));
-    let error = client.join().unwrap().unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    assert_eq!(world.counter("tcp_accepted_refused"), 1);
+    for _ in 0..2 {
+        let client = ask(addr, b"hi".to_vec());
+        world.until("the client", |_| client.is_finished().then_some(()));
+        let error = client.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    assert_eq!(world.counter("tcp_accepted_refused"), 2);
+    // The user is told why, once.
+    let program = "10.0.2.15:80".parse().unwrap();
+    let wanted = Notice::NobodyListens { host: addr, program };
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [wanted]);
+    assert!(wanted.to_string().contains("nothing listens on 10.0.2.15:80"));
     assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
@@ -103,6 +96,7 @@ fn datagrams_of_clients_reach_the_program_and_answers_the_clients() {
     let mut world = World::new();
     let server = world.datagram_socket("10.0.2.15:53");
     let addr = world.forward("0.0.0.0:0", 53, ForwardProtocol::Udp);
+    world.forward(&format!("[::]:{}", addr.port()), 53, ForwardProtocol::Udp);
     // 127.0.0.3 expects the answer from the address it asked.
     let clients: Vec<_> =
         [("127.0.0.1:0", "127.0.0.1"), ("127.0.0.1:0", "127.0.0.3"), ("[::1]:0", "::1")]
@@ -128,6 +122,130 @@ fn datagrams_of_clients_reach_the_program_and_answers_the_clients() {
         }
     }
     assert_eq!(world.counter("udp_flows"), 3);
+}
+
+/// A host may have rules for IPv4 alone.
+#[test]
+fn an_unspecified_address_is_of_its_own_family_only() {
+    for (protocol, reaches) in [
+        (ForwardProtocol::Tcp, (|to| TcpStream::connect(to).is_ok()) as fn(SocketAddr) -> bool),
+        (ForwardProtocol::Udp, |to| {
+            let probe = UdpSocket::bind(SocketAddr::new(to.ip(), 0)).unwrap();
+            probe.connect(to).unwrap();
+            // A port that nobody has is reported on the second call at the latest.
+            probe.send(b"?").unwrap();
+            probe.set_nonblocking(true).unwrap();
+            let error = probe.recv(&mut [0; 1]).unwrap_err();
+            error.kind() != std::io::ErrorKind::ConnectionRefused
+        }),
+    ] {
+        let mut world = World::new();
+        let v4 = world.forward("0.0.0.0:0", 80, protocol);
+        let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), v4.port());
+        assert!(reaches(at("127.0.0.1")) && !reaches(at("::1")), "{protocol:?}");
+        // So the port is free there.
+        let v6 = world.forward(&at("::1").to_string(), 80, protocol);
+        assert_eq!(v6, at("::1"));
+        assert!(reaches(v6));
+    }
+}
+
+#[test]
+fn clients_that_say_nothing_leave_flows_to_the_program() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut world = World::new();
+    world.gateway.borrow_mut().limit_tcp_flows(8);
+    world.listen("10.0.2.15:80");
+    let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
+    let _idle: Vec<_> = (0..20).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    world.until("a pause", |world| (world.counter("accept_paused") > 0).then_some(()));
+    assert_eq!(world.gateway.borrow().tcp_flows(), 6);
+    for _ in 0..2 {
+        world.connected(gateway_v4(server.local_addr().unwrap().port()));
+    }
+}
+
+#[test]
+fn flows_that_nobody_reads_leave_memory_to_the_others() {
+    const LEN: usize = 3_000_000;
+    let mut world = World::new();
+    // Both directions of one flow.
+    world.gateway.borrow_mut().limit_fifos(2);
+    let listener = world.listen("10.0.2.15:80");
+    let addr = world.forward("127.0.0.1:0", 80, ForwardProtocol::Tcp);
+    let _deaf = TcpStream::connect(addr).unwrap();
+    let (sock, _) = world.accept(listener);
+    let bytes = pattern(LEN, 3);
+    let mut written = 0;
+    world.until("the deaf one to be full", |world| {
+        let before = world.counter("tcp_bytes_to_host");
+        written += world.write(sock, &bytes[..100_000]);
+        world.run_for(std::time::Duration::from_millis(5));
+        (written > LEN && world.counter("tcp_bytes_to_host") == before).then_some(())
+    });
+    assert_eq!(world.counter("tcp_fifos_small"), 0);
+    let client = ask(addr, bytes.clone());
+    let (sock, _) = world.accept(listener);
+    assert!(world.read_to_end(sock) == bytes);
+    world.write_all(sock, &bytes);
+    world.close(sock, Linger::Default);
+    world.until("the client", |_| client.is_finished().then_some(()));
+    assert!(client.join().unwrap().unwrap() == bytes);
+    assert_eq!(world.counter("tcp_fifos_small"), 2);
+}
+
+/// Datagrams cost nothing, and whose they are can be forged.
+#[test]
+fn strangers_do_not_displace_the_programs_flows() {
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut world = World::new();
+    let sock = world.datagram_socket("10.0.2.15:5000");
+    let addr = world.forward("127.0.0.1:0", 53, ForwardProtocol::Udp);
+    world.send_to(sock, gateway_v4(peer.local_addr().unwrap().port()), b"question", None);
+    world.turn();
+    let (_, program) = peer.recv_from(&mut [0; 16]).unwrap();
+    let server = world.datagram_socket("10.0.2.15:53");
+    let known = UdpSocket::bind("127.0.0.1:0").unwrap();
+    known.send_to(b"hello", addr).unwrap();
+    let (_, from, _) = world.until("a client", |world| world.program.datagrams.pop_front());
+    world.send_to(server, from, b"hello", None);
+    let strangers = towpath_gateway::limits::UDP_CLIENTS_MAX as u64 + 100;
+    for n in 0..strangers {
+        let stranger = UdpSocket::bind(format!("127.1.{}.{}:0", n / 250, n % 250 + 1)).unwrap();
+        stranger.send_to(b"!", addr).unwrap();
+        if n % 16 == 0 {
+            world.turn();
+        }
+    }
+    world.until("strangers", |world| (world.counter("udp_clients_evicted") > 0).then_some(()));
+    world.program.datagrams.clear();
+    peer.send_to(b"answer", program).unwrap();
+    let (user, ..) = world.until("the answer", |world| world.program.datagrams.pop_front());
+    assert_eq!(user, sock.user);
+    assert_eq!(world.counter("udp_evicted"), 0);
+    // Nor clients that the program has answered.
+    let before = world.counter("udp_flows");
+    known.send_to(b"again", addr).unwrap();
+    let (_, again, _) = world.until("a client", |world| world.program.datagrams.pop_front());
+    assert_eq!((again, world.counter("udp_flows")), (from, before));
+}
+
+#[test]
+fn a_client_is_answered_from_the_address_that_it_wrote_to_last() {
+    let mut world = World::new();
+    let server = world.datagram_socket("10.0.2.15:53");
+    let addr = world.forward("0.0.0.0:0", 53, ForwardProtocol::Udp);
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    for ip in ["127.0.0.1", "127.0.0.3"] {
+        let to = SocketAddr::new(ip.parse().unwrap(), addr.port());
+        client.send_to(b"question", to).unwrap();
+        let (_, from, _) = world.until("a question", |world| world.program.datagrams.pop_front());
+        world.send_to(server, from, b"answer", None);
+        world.turn();
+        assert_eq!(client.recv_from(&mut [0; 16]).unwrap().1, to);
+    }
 }
 
 #[test]

@@ -115,6 +115,55 @@ fn what_the_gateway_holds_outlives_the_programs_socket() {
     world.until("the flow's end", |world| (world.gateway.borrow().tcp_flows() == 0).then_some(()));
 }
 
+/// The program closed its socket, which waits for the peer's end for a minute, as on Linux.
+#[test]
+fn a_flow_does_not_outlive_the_programs_socket_for_long() {
+    let (mut world, sock, _peer) = connected();
+    world.write_all(sock, b"all");
+    world.close(sock, Linger::Default);
+    world.until("bytes", |world| (world.counter("tcp_bytes_to_host") == 3).then_some(()));
+    world.run_for(Duration::from_millis(20));
+    assert_eq!((world.gateway.borrow().tcp_flows(), world.stack.usage().sockets), (1, 1));
+    for _ in 0..20 {
+        world.skip(Duration::from_secs(10));
+    }
+    assert_eq!((world.gateway.borrow().tcp_flows(), world.stack.usage().sockets), (0, 0));
+}
+
+/// And the host's kernel still has what the peer has not read.
+#[test]
+fn what_the_host_has_outlives_the_flow() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // So small a window that most of it stays in the host's socket.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
+    let mut world = World::new();
+    let sock = world.connected(gateway_v4(listener.local_addr().unwrap().port()));
+    let peer = listener.accept().unwrap().0;
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let bytes = pattern(300_000, 4);
+    world.write_all(sock, &bytes);
+    world.close(sock, Linger::Default);
+    world.until("bytes", |world| (world.counter("tcp_bytes_to_host") == 300_000).then_some(()));
+    for _ in 0..20 {
+        world.skip(Duration::from_secs(10));
+    }
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
+    assert!(read_to_end(peer) == (bytes, Ok(())));
+}
+
+/// But for as long as a program that has said all waits for an answer.
+#[test]
+fn a_flow_lasts_as_long_as_the_program_waits_for_an_answer() {
+    let (mut world, sock, mut peer) = connected();
+    world.write_all(sock, b"question");
+    world.stack.shutdown_send(sock.id);
+    for _ in 0..100 {
+        world.skip(Duration::from_secs(10));
+    }
+    std::io::Write::write_all(&mut peer, b"answer").unwrap();
+    assert_eq!(world.read_exact(sock, 6), b"answer");
+}
+
 #[test]
 fn an_answer_to_a_client_is_held_too() {
     let mut world = World::new();

@@ -224,6 +224,31 @@ fn syn_packet(pool: &mut Pool, src: Ipv6Addr, dst: Ipv6Addr) -> Packet {
     packet
 }
 
+/// A listener whose queue is full: the kernel drops what comes, and who connects goes on trying.
+fn full_listener() -> (TcpListener, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // One connection more than the backlog is taken.
+    listen(&listener, 0).unwrap();
+    let first = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (listener, first)
+}
+
+/// A connect that the program gives up says nothing, to the gateway neither.
+#[test]
+fn connects_that_are_abandoned_are_forgotten_with_their_sockets() {
+    let (listener, _first) = full_listener();
+    let to = gateway_v4(listener.local_addr().unwrap().port());
+    let mut world = World::new();
+    let (abandoned, goes_on) = (world.connect(to), world.connect(to));
+    world.until("both", |world| (world.gateway.borrow().tcp_flows() == 2).then_some(()));
+    world.close(abandoned, Linger::Abort);
+    for _ in 0..4 {
+        world.skip(Duration::from_secs(20));
+    }
+    assert_eq!((world.gateway.borrow().tcp_flows(), world.counter("tcp_forgotten")), (1, 1));
+    assert_eq!(world.error(goes_on), None);
+}
+
 #[test]
 fn a_reset_of_the_host_reaches_the_program() {
     let (port, server) = serve("127.0.0.1:0", |mut stream| {

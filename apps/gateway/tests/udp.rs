@@ -2,14 +2,17 @@
 
 mod world;
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
 use rustix::net::sockopt;
+use towpath_gateway::{Gateway, GatewayConfig, Nameserver};
+use towpath_pool::{Batch, Checksum, Pool, Port};
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
 use towpath_stack::{BindOptions, DatagramOut, Family, SocketError, SocketKind, SocketOption};
+use towpath_wire::{IpProtocol, icmpv6, ipv6};
 use world::{Sock, World, gateway_v4, gateway_v6, pattern};
 
 fn echo_server(addr: &str, times: usize) -> (u16, thread::JoinHandle<()>) {
@@ -40,6 +43,41 @@ fn datagrams_keep_their_bounds() {
     }
     server.join().unwrap();
     assert_eq!(world.counter("udp_flows"), 1);
+}
+
+/// The nameserver may be on the host's loopback, where the program has its own.
+#[test]
+fn questions_to_the_forwarder_reach_the_nameserver() {
+    for server in ["127.0.0.1:0", "[::1]:0"] {
+        let tcp = TcpListener::bind(server).unwrap();
+        let at = tcp.local_addr().unwrap();
+        let udp = UdpSocket::bind(at).unwrap();
+        udp.set_read_timeout(Some(world::PATIENCE)).unwrap();
+        let nameserver = Nameserver::At(at);
+        let config = GatewayConfig { nameserver, host_loopback: false, ..GatewayConfig::default() };
+        let mut world = World::with(config);
+        for (own, forwarder) in
+            [("10.0.2.15:0", "10.0.2.3:53"), ("[fd00:2::15]:0", "[fd00:2::3]:53")]
+        {
+            let forwarder: SocketAddr = forwarder.parse().unwrap();
+            let sock = world.datagram_socket(own);
+            world.send_to(sock, forwarder, b"question", None);
+            world.turn();
+            let mut question = [0; 16];
+            let (n, from) = udp.recv_from(&mut question).unwrap();
+            assert_eq!(&question[..n], b"question");
+            udp.send_to(b"answer", from).unwrap();
+            let got = world.until("an answer", |world| world.program.datagrams.pop_front());
+            assert_eq!(got, (sock.user, forwarder, b"answer".to_vec()));
+            // Answers that are too long for a datagram are asked for by TCP.
+            world.connected(forwarder);
+            tcp.accept().unwrap();
+            // It is nothing but a nameserver.
+            let elsewhere = world.connect(SocketAddr::new(forwarder.ip(), 80));
+            let error = world.until("an error", |world| world.error(elsewhere));
+            assert_eq!(error, SocketError::Refused);
+        }
+    }
 }
 
 #[test]
@@ -244,6 +282,50 @@ fn ttl_and_class_of_answers_arrive() {
         let meta = world.program.metas.last().unwrap();
         assert_eq!((meta.ttl, meta.tos), marks);
     }
+}
+
+#[test]
+fn a_ping_that_cannot_be_sent_is_answered_by_an_error() {
+    let (src, dst): (Ipv6Addr, Ipv6Addr) =
+        ("fd00:2::15".parse().unwrap(), "fe80::1234".parse().unwrap());
+    let (ident, seq) = (0x1234, 5);
+    let mut pool = Pool::default();
+    let len = icmpv6::HEADER_LEN + 4;
+    let mut packet = pool.take(ipv6::HEADER_LEN + len);
+    let bytes = packet.push_back(ipv6::HEADER_LEN + len).unwrap();
+    let ip = ipv6::Header {
+        traffic_class: 0,
+        flow_label: 0,
+        payload_len: len as u16,
+        next_header: IpProtocol::ICMPV6,
+        hop_limit: 64,
+        src,
+        dst,
+    };
+    ip.emit(bytes);
+    bytes[ipv6::HEADER_LEN + icmpv6::HEADER_LEN..].copy_from_slice(b"ping");
+    icmpv6::Message::EchoRequest { ident, seq }.emit(&mut bytes[ipv6::HEADER_LEN..]);
+    packet.meta.checksum = Checksum::Verified;
+    let mut gateway = Gateway::new(GatewayConfig::default(), 1).unwrap();
+    assert_eq!(gateway.submit(2, &mut pool, &mut Batch::from([packet])), 1);
+    if gateway.counters().echo_not_permitted > 0 {
+        return;
+    }
+    assert_eq!(gateway.counters().echo_dropped, 1);
+    // Link-local, but of no link: what the kernel cannot reach, whatever the host's network.
+    let mut out = Batch::new();
+    assert_eq!(gateway.poll(3, &mut pool, &mut out, 8), 1);
+    let answer = out[0].linear();
+    let (ip, body) = ipv6::Header::parse(answer).unwrap();
+    assert_eq!((ip.dst, ip.next_header), (src, IpProtocol::ICMPV6));
+    let (message, quoted) = icmpv6::Message::parse(&answer[body.clone()]).unwrap();
+    assert_eq!(message, icmpv6::Message::DestUnreachable { code: icmpv6::UNREACHABLE_ADDRESS });
+    let quoted = &answer[body.start + quoted..];
+    let (header, at) = ipv6::Header::parse_quoted(quoted).unwrap();
+    assert_eq!((header.src, header.dst), (src, dst));
+    let (request, data) = icmpv6::Message::parse(&quoted[at..]).unwrap();
+    assert_eq!(request, icmpv6::Message::EchoRequest { ident, seq });
+    assert_eq!(&quoted[at + data..], b"ping");
 }
 
 #[test]

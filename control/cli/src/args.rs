@@ -5,18 +5,16 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_wire::Prefix;
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
-#[command(name = "towpath", version, about, long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
-#[command(
-    subcommand_required = true,
-    arg_required_else_help = true,
-    disable_help_subcommand = true
-)]
+#[command(name = "towpath", version = env!("TOWPATH_VERSION"), about, long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -48,17 +46,18 @@ pub enum Command {
 pub struct RunArgs {
     /// Forward a port of this host to the program: [HOSTADDR:]HOSTPORT:PORT[/tcp|/udp]
     ///
-    /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 or [::]
-    /// offers the port to other machines. May be given several times. Not with --tap, where the
+    /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 offers the
+    /// port to other machines over IPv4, [::] over IPv6. Ranges of one length may stand for both
+    /// ports: 8000-8010:9000-9010. May be given several times. Not with --tap, where the
     /// stack has an address of its own that the host reaches directly.
     #[arg(short, long, value_name = "PORTS", conflicts_with = "tap")]
-    pub publish: Vec<Publish>,
+    pub publish: Vec<Ports>,
 
     /// Use a TAP device instead of the rootless gateway
     ///
     /// Makes the device NAME (towpath0 or the next free name unless given), or takes over one
-    /// that was made for this user: sudo ip tuntap add dev NAME mode tap user $USER. The device
-    /// vanishes with the run.
+    /// that was made for this user: sudo ip tuntap add dev NAME mode tap user $USER. A device that
+    /// towpath made vanishes with the run, with its addresses and routes, also when towpath is killed.
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub tap: Option<String>,
 
@@ -73,7 +72,7 @@ pub struct RunArgs {
 
     /// Largest IP packet on the link, in bytes: 1280 to 65535
     ///
-    /// Unless given: 16384, or with --tap 1500.
+    /// Unless given: 16384, or with --tap 1500. With --tap at most 65521.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     pub mtu: Option<u32>,
 
@@ -81,12 +80,43 @@ pub struct RunArgs {
     ///
     /// Wireshark and tcpdump read it, also while it grows. A packet that the stack dropped follows
     /// once more with the reason as its comment; of the loopback only dropped packets are recorded.
+    /// Where packets come faster than they can be written, some are not recorded: the run does not wait.
+    /// "-" is standard output (towpath run --pcap - ... | tcpdump -r -); what PROGRAM writes
+    /// there then goes to standard error.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub pcap: Option<PathBuf>,
+
+    /// Most bytes of each packet in the capture, 64 to 262144
+    ///
+    /// 128 hold the headers.
+    #[arg(long, value_name = "BYTES", requires = "pcap", default_value_t = SNAPLEN_DEFAULT)]
+    #[arg(value_parser = clap::value_parser!(u32).range(64..=i64::from(SNAPLEN_DEFAULT)))]
+    pub pcap_snaplen: u32,
+
+    /// Largest size of the capture, in bytes or with K, M or G behind; 0: no limit
+    ///
+    /// When it is reached, recording stops, and the run goes on.
+    #[arg(long, value_name = "SIZE", requires = "pcap", default_value = "1G", value_parser = parse_size)]
+    pub pcap_size: u64,
 
     /// Print the counters of the stack to standard error at the end
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub stats: Option<StatsFormat>,
+
+    /// Refuse programs whose sockets cannot be on the stack
+    ///
+    /// What PROGRAM executes may be statically linked, written in Go, set-user-ID, built for another C library, or
+    /// in a chroot: its sockets are then this host's. Such a program is named once on standard error; with
+    /// --strict its execution fails with EACCES ("Permission denied").
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Time for what PROGRAM leaves behind to end, in seconds, when the run is asked to end
+    ///
+    /// Once PROGRAM has ended after SIGTERM, SIGINT, SIGQUIT or SIGHUP, everything that it started gets SIGTERM,
+    /// and SIGKILL after this time. 0: SIGKILL at once.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
+    pub stop_timeout: Duration,
 
     /// Print nothing but errors
     #[arg(short, long)]
@@ -95,6 +125,15 @@ pub struct RunArgs {
     /// Do not let the program reach services of this host through the gateway address
     #[arg(long, conflicts_with = "tap")]
     pub no_host_loopback: bool,
+
+    /// Nameserver for the program: an address, or `none`
+    ///
+    /// Without --tap, the program asks at 10.0.2.3 (and fd00:2::3), and what it asks goes to
+    /// this nameserver; unless given, to the first one in this host's /etc/resolv.conf, also when
+    /// that is on this host's loopback. In /etc/resolv.conf the program finds it in the place of
+    /// nameservers on a loopback address, or of all when one is given here.
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
+    pub dns: Option<Dns>,
 
     /// Congestion control of TCP connections, unless the program chooses another
     #[arg(long, value_name = "NAME", default_value = "cubic")]
@@ -122,7 +161,20 @@ pub enum Congestion {
     Newreno,
 }
 
-/// One `-p`.
+/// `--dns`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dns {
+    /// This nameserver.
+    At(IpAddr),
+    /// The program is left with what it finds.
+    None,
+}
+
+/// One `-p`: a port, or as many as stand in a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ports(pub Vec<Publish>);
+
+/// One port of `-p`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Publish {
     pub protocol: Protocol,
@@ -154,7 +206,7 @@ impl Protocol {
     }
 }
 
-impl FromStr for Publish {
+impl FromStr for Ports {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -170,8 +222,26 @@ impl FromStr for Publish {
             None => (IpAddr::V4(Ipv4Addr::LOCALHOST), front),
             Some((host, host_port)) => (parse_host(host)?, host_port),
         };
-        let host = SocketAddr::new(host, parse_port(host_port)?);
-        Ok(Self { protocol, host, port: parse_port(port)? })
+        let (outside, inside) = (parse_range(host_port)?, parse_range(port)?);
+        if outside.len() != inside.len() {
+            let (outside, inside) = (outside.len(), inside.len());
+            return Err(format!(
+                "{host_port} is {outside} ports and {port} is {inside}: both must be as many"
+            ));
+        }
+        let publish =
+            |(outside, port)| Publish { protocol, host: SocketAddr::new(host, outside), port };
+        Ok(Self(outside.zip(inside).map(publish).collect()))
+    }
+}
+
+impl Publish {
+    /// Whether both are the same port of this host.
+    pub fn collides(&self, other: &Self) -> bool {
+        let (a, b) = (self.host.ip(), other.host.ip());
+        let overlaps =
+            a == b || a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified());
+        overlaps && (self.protocol, self.host.port()) == (other.protocol, other.host.port())
     }
 }
 
@@ -193,6 +263,61 @@ fn parse_port(text: &str) -> Result<u16, String> {
         Ok(0) | Err(_) => Err(format!("{text:?} is not a valid port: expected 1 to 65535")),
         Ok(port) => Ok(port),
     }
+}
+
+/// A day is longer than anybody waits, and its milliseconds fit 32 bits.
+const STOP_TIMEOUT_MAX: u64 = 86_400;
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= STOP_TIMEOUT_MAX);
+    let wrong = || format!("{text:?} is not a number of seconds from 0 to {STOP_TIMEOUT_MAX}");
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let unit = |unit: char| match unit.to_ascii_uppercase() {
+        'K' => Some(1 << 10),
+        'M' => Some(1 << 20),
+        'G' => Some(1u64 << 30),
+        _ => None,
+    };
+    let (number, unit) = match text.chars().next_back().and_then(unit) {
+        Some(unit) => (&text[..text.len() - 1], unit),
+        None => (text, 1),
+    };
+    let size = number.parse().ok().and_then(|number: u64| number.checked_mul(unit));
+    size.ok_or_else(|| format!("{text:?} is not a size: expected bytes, as 5000000, or 100M"))
+}
+
+/// `8000` or `8000-8010`.
+fn parse_range(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
+    let Some((first, last)) = text.split_once('-') else {
+        return parse_port(text).map(|port| port..=port);
+    };
+    let (first, last) = (parse_port(first)?, parse_port(last)?);
+    if first > last {
+        return Err(format!("{text:?} is not a range: the first port must be the lower one"));
+    }
+    if usize::from(last - first) >= RANGE_MAX {
+        return Err(format!("{text:?} is too many ports: at most {RANGE_MAX} in a range"));
+    }
+    Ok(first..=last)
+}
+
+/// Ports in a range: each has a descriptor, and most users may have 1024.
+const RANGE_MAX: usize = 512;
+
+fn parse_dns(text: &str) -> Result<Dns, String> {
+    if text == "none" {
+        return Ok(Dns::None);
+    }
+    let ip: IpAddr = text
+        .parse()
+        .map_err(|_| format!("{text:?} is not an IP address: expected one, or none"))?;
+    if ip.is_unspecified() || ip.is_multicast() {
+        return Err(format!("{ip} cannot be the address of a nameserver"));
+    }
+    Ok(Dns::At(ip))
 }
 
 fn parse_cidr(text: &str) -> Result<Prefix, String> {
@@ -248,20 +373,22 @@ resolution by the C library, Unix sockets and everything else stay with the kern
 
 Without --tap, a gateway in this process turns each flow into an ordinary socket of the host: the \
 program reaches what this user can reach, and -p lets others reach the program. The stack is \
-10.0.2.15 and fd00:2::15, the gateway 10.0.2.2 and fd00:2::2; a connection to the gateway's address \
-reaches this host's loopback, unless --no-host-loopback is given.
+10.0.2.15 and fd00:2::15, the gateway 10.0.2.2 and fd00:2::2, DNS at 10.0.2.3 and fd00:2::3; a \
+connection to the gateway's address reaches this host's loopback, unless --no-host-loopback is given.
 
 Signals that towpath receives are passed on to PROGRAM. The run ends when PROGRAM and everything \
-else that uses the stack have ended, and what they wrote is delivered; once PROGRAM has ended, Ctrl-C \
-ends it at once.";
+that it started have ended, and what they wrote is delivered. A run that was asked to end (SIGTERM, SIGINT, \
+SIGQUIT, SIGHUP) ends with PROGRAM: what is left then gets SIGTERM, and SIGKILL after --stop-timeout. When \
+towpath is killed, everything that it started ends within a second.";
 
 const RUN_AFTER: &str = "\
 Exit status:
-  PROGRAM's own; when a signal killed it, towpath dies by the same signal.
-  2    an option or argument is wrong, or a port of -p is taken
-  125  towpath itself failed: the device, the file of --pcap, or a program
-       that cannot be preloaded (statically linked, set-user-ID, written in
-       Go, or built for another C library)
+  PROGRAM's own; when a signal killed it, towpath dies by the same signal
+  (a shell shows 128 and the signal's number).
+  125  towpath itself failed: an option or argument, a port of -p that is
+       taken, the device, the file of --pcap, or a program that cannot be
+       preloaded (statically linked, set-user-ID, written in Go, or built for
+       another C library)
   126  PROGRAM was found but cannot be executed
   127  PROGRAM was not found
 
@@ -282,7 +409,9 @@ Examples:
   sudo towpath run --tap -- iperf3 -s
       An address of its own, 10.77.0.2, on a device; try iperf3 -c 10.77.0.2
   towpath run --pcap out.pcapng --stats -- curl http://example.org/
-      Look at the packets in Wireshark, and at the counters";
+      Look at the packets in Wireshark, and at the counters
+  towpath run --pcap - -- curl -s http://example.org/ | tcpdump -nr -
+      Look at the packets as they come";
 
 const SS_ABOUT: &str = "\
 Show the sockets of running stacks, with the options, columns and filters of ss(8).
@@ -335,9 +464,17 @@ mod tests {
             ("[::]:53:53/udp", Publish { protocol: Protocol::Udp, ..tcp("[::]:53", 53) }),
         ];
         for (text, wanted) in good {
-            assert_eq!(text.parse(), Ok(wanted), "{text}");
+            assert_eq!(text.parse(), Ok(Ports(vec![wanted])), "{text}");
         }
+        let range = "127.0.0.2:8000-8002:80-82".parse::<Ports>().unwrap();
+        let wanted = [(8000, 80), (8001, 81), (8002, 82)]
+            .map(|(outside, port)| tcp(&format!("127.0.0.2:{outside}"), port));
+        assert_eq!(range.0, wanted);
         let bad = [
+            ("8000-8002:80", "8000-8002 is 3 ports and 80 is 1"),
+            ("8002-8000:80-82", "\"8002-8000\" is not a range"),
+            ("1-9999:1-9999", "at most 512"),
+            ("8000-:80-81", "\"\" is no port"),
             ("8080", "HOSTPORT:PORT"),
             ("", "HOSTPORT:PORT"),
             ("80x:80", "\"80x\" is not a valid port"),
@@ -350,8 +487,28 @@ mod tests {
             ("[10.0.0.1]:8080:80", "is not an IPv6 address"),
         ];
         for (text, wanted) in bad {
-            let error = text.parse::<Publish>().expect_err(text);
+            let error = text.parse::<Ports>().expect_err(text);
             assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_same_port_twice() {
+        let port = |text: &str| text.parse::<Ports>().unwrap().0[0];
+        let same = |a: &str, b: &str| port(a).collides(&port(b));
+        assert!(same("8080:80", "8080:81") && same("0.0.0.0:8080:80", "8080:80"));
+        assert!(same("[::1]:8080:80", "[::]:8080:80"));
+        assert!(!same("8080:80", "8081:80") && !same("8080:80", "8080:80/udp"));
+        assert!(!same("0.0.0.0:8080:80", "[::]:8080:80"));
+        assert!(!same("127.0.0.1:8080:80", "127.0.0.2:8080:80"));
+    }
+
+    #[test]
+    fn dns() {
+        assert_eq!(parse_dns("none"), Ok(Dns::None));
+        assert_eq!(parse_dns("9.9.9.9"), Ok(Dns::At([9, 9, 9, 9].into())));
+        for bad in ["", "localhost", "0.0.0.0", "9.9.9.9:53"] {
+            assert!(parse_dns(bad).is_err(), "{bad}");
         }
     }
 
@@ -376,6 +533,22 @@ mod tests {
         for (text, wanted) in bad {
             let error = parse_cidr(text).expect_err(text);
             assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_times() {
+        let good = [("0", 0), ("5000", 5000), ("1K", 1024), ("2m", 2 << 20), ("3G", 3 << 30)];
+        for (text, size) in good {
+            assert_eq!(parse_size(text), Ok(size), "{text}");
+        }
+        for bad in ["", "G", "-1", "1T", "17179869184G", "1 M", "1\u{e9}"] {
+            assert!(parse_size(bad).expect_err(bad).contains("is not a size"), "{bad}");
+        }
+        assert_eq!(parse_seconds("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_seconds("10"), Ok(Duration::from_secs(10)));
+        for bad in ["", "-1", "1.5", "86401", "10s"] {
+            assert!(parse_seconds(bad).expect_err(bad).contains("0 to 86400"), "{bad}");
         }
     }
 

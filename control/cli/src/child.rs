@@ -1,121 +1,151 @@
-//! PROGRAM as a process: started with the control socket, signalled, waited for.
+//! PROGRAM and everything that it starts, by way of the guardian: started, signalled, ended.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
-use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
-use nix::sys::signal::{SigSet, Signal};
-use rustix::process::{Pid, PidfdFlags, Resource, WaitOptions};
-use towpath_shm::control::ENV_CONTROL;
+use anyhow::{Context, Result, bail};
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, posix_spawn};
+use nix::sys::signal::Signal;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, WaitOptions, waitpid};
+use towpath_engine::caller;
 
 use crate::error::{ExitCode, Failure};
-use crate::preload;
+use crate::guardian::{self, Job, KILL_PATIENCE, Link, News, Order, link::Received};
 
-/// A running PROGRAM.
+/// A running PROGRAM, and what it started.
 pub struct Child {
-    pid: Pid,
-    pidfd: OwnedFd,
+    guardian: Pid,
+    link: Link,
 }
 
-/// How it ended.
+/// How PROGRAM ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     Exited(u8),
     Killed(i32),
 }
 
+/// What has happened to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// PROGRAM has ended.
+    Ended(Ended),
+    /// Nothing that it started lives any more.
+    Alone,
+}
+
 impl Child {
-    /// Starts `words` (PROGRAM and its arguments) from the file `path` on the stack behind `control`.
-    pub fn start(
-        path: &Path,
-        words: &[OsString],
-        library: &Path,
-        control: BorrowedFd<'_>,
-        mask: &SigSet,
-    ) -> Result<Self> {
-        let number = control_number();
-        let mut actions = PosixSpawnFileActions::init()?;
-        actions.add_dup2(control.as_raw_fd(), number)?;
-        let mut attributes = PosixSpawnAttr::init()?;
-        attributes.set_flags(
-            PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF,
-        )?;
-        attributes.set_sigmask(mask)?;
-        // The Rust runtime ignores it; programs expect to die of it.
-        attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
-        let arguments = words.iter().map(|word| c_string(word)).collect::<Result<Vec<_>>>()?;
-        let environment = environment(library, number)?;
-        let file = c_string(path.as_os_str())?;
-        let spawned = posix_spawn(file.as_c_str(), &actions, &attributes, &arguments, &environment);
-        let pid = spawned.map_err(|error| {
-            Failure::error(
-                ExitCode::NotExecutable,
-                format!("{}: {}", words[0].to_string_lossy(), error.desc()),
-            )
-        })?;
-        let pid = Pid::from_raw(pid.as_raw()).context("a process id is positive")?;
-        // Not waited for yet, so the number still stands for this process.
-        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).context("pidfd_open")?;
-        Ok(Self { pid, pidfd })
-    }
-
-    /// Becomes readable when it has ended.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_fd()
-    }
-
-    /// Sends it a signal; one that ended meanwhile needs none.
-    pub fn send(&self, signal: Signal) {
-        if let Some(signal) = rustix::process::Signal::from_named_raw(signal as i32) {
-            let _ = rustix::process::pidfd_send_signal(&self.pidfd, signal);
+    /// Starts PROGRAM on the stack behind `control`.
+    pub fn start(job: &Job, control: BorrowedFd<'_>) -> Result<Self> {
+        caller::expect_children();
+        // For what the guardian leaves behind if somebody kills it.
+        let own = Some(rustix::process::getpid());
+        rustix::process::set_child_subreaper(own).context("PR_SET_CHILD_SUBREAPER")?;
+        let child = start_guardian().context("the guardian of the run")?;
+        job.send(child.link.fd(), control).context("the guardian of the run")?;
+        match child.first_news()? {
+            News::Started(_) => Ok(child),
+            News::Refused(errno) => {
+                let name = job.words.first().map(|name| name.to_string_lossy());
+                let name = name.unwrap_or_default();
+                let error = std::io::Error::from_raw_os_error(errno);
+                let code = match Errno::from_raw_os_error(errno) {
+                    Errno::NOENT => ExitCode::NotFound,
+                    _ => ExitCode::NotExecutable,
+                };
+                Err(Failure::error(code, format!("{name}: {error}")))
+            }
+            _ => bail!("internal error: PROGRAM ended before it began"),
         }
     }
 
-    /// How it ended, if it has.
-    pub fn try_wait(&self) -> Result<Option<Ended>> {
-        let waited =
-            rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG).context("waitpid")?;
-        Ok(waited.and_then(|(_, status)| {
-            match (status.exit_status(), status.terminating_signal()) {
-                (Some(code), _) => Some(Ended::Exited(code as u8)),
-                (_, Some(signal)) => Some(Ended::Killed(signal)),
-                _ => None,
+    /// Waits for it; the guardian ends or answers.
+    fn first_news(&self) -> Result<News> {
+        loop {
+            crate::supervise::wait_for(self.link.fd())?;
+            match self.link.news()? {
+                Received::Message(news) => return Ok(news),
+                Received::Nothing => {}
+                Received::End => return Err(self.guardian_has_gone()),
             }
+        }
+    }
+
+    /// Becomes readable when there is an event.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.link.fd()
+    }
+
+    /// Sends PROGRAM a signal; one that ended meanwhile needs none.
+    pub fn send(&self, signal: Signal) {
+        self.link.order(Order::Signal(signal as i32));
+    }
+
+    /// Ends what is left of the run: SIGTERM, and after the grace SIGKILL.
+    pub fn end(&self, grace: Duration) {
+        let grace_ms = u32::try_from(grace.as_millis()).unwrap_or(u32::MAX);
+        self.link.order(Order::End { grace_ms });
+    }
+
+    /// The next event, if there is one.
+    ///
+    /// # Errors
+    /// Somebody has killed the guardian: then what it guarded has been ended here.
+    pub fn next(&self) -> Result<Option<Event>> {
+        let news = match self.link.news()? {
+            Received::Nothing => return Ok(None),
+            Received::End => return Err(self.guardian_has_gone()),
+            Received::Message(news) => news,
+        };
+        Ok(Some(match news {
+            News::Exited(code) => Event::Ended(Ended::Exited(code)),
+            News::Killed(signal) => Event::Ended(Ended::Killed(signal)),
+            News::Alone => Event::Alone,
+            News::Started(_) | News::Refused(_) => bail!("internal error: PROGRAM began twice"),
         }))
+    }
+
+    /// Lets the guardian go, which has nothing left to guard.
+    pub fn finish(self) {
+        let Self { guardian, link } = self;
+        drop(link);
+        while let Err(Errno::INTR) = waitpid(Some(guardian), WaitOptions::empty()) {}
+    }
+
+    /// Does the guardian's last duty for it.
+    fn guardian_has_gone(&self) -> anyhow::Error {
+        let left =
+            if guardian::end_children(KILL_PATIENCE) { "has been ended" } else { "may live on" };
+        let guardian = self.guardian.as_raw_pid();
+        anyhow::anyhow!(
+            "process {guardian}, which guards the run, was killed: what PROGRAM started {left}"
+        )
     }
 }
 
-/// Where PROGRAM finds the control socket: high, where no program expects a number to be free, and
-/// below its limit.
-fn control_number() -> i32 {
-    const PREFERRED: u64 = 1000;
-    /// Room above it for the descriptors that the preload library opens itself.
-    const ABOVE: u64 = 16;
-    let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    PREFERRED.min(limit.saturating_sub(ABOVE).max(3)) as i32
-}
-
-fn environment(library: &Path, control: i32) -> Result<Vec<CString>> {
-    let replaced: [(&str, OsString); 3] = [
-        ("LD_PRELOAD", preload::environment(library, std::env::var_os("LD_PRELOAD"))),
-        (ENV_CONTROL, control.to_string().into()),
-        // libuv's io_uring would take file and socket calls past the C library.
-        ("UV_USE_IO_URING", "0".into()),
-    ];
-    let kept = std::env::vars_os().filter(|(name, _)| replaced.iter().all(|(new, _)| name != new));
-    let kept = kept.map(|(name, value)| assignment(name, &value));
-    kept.chain(replaced.iter().map(|(name, value)| assignment((*name).into(), value))).collect()
+fn start_guardian() -> Result<Child> {
+    let flags = SocketFlags::CLOEXEC;
+    let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let mut actions = PosixSpawnFileActions::init()?;
+    actions.add_dup2(its.as_fd().as_raw_fd(), rustix::stdio::raw_stdin())?;
+    // Signals that PROGRAM may not have stay blocked until the guardian has blocked all of them.
+    let attributes = PosixSpawnAttr::init()?;
+    let name = CString::new(guardian::name(std::process::id()))?;
+    let environment: Vec<CString> =
+        std::env::vars_os().map(|(name, value)| assignment(name, &value)).collect::<Result<_>>()?;
+    // Not by its path: somebody may replace the file while this one runs.
+    let file = c"/proc/self/exe";
+    let pid = posix_spawn(file, &actions, &attributes, &[name], &environment)?;
+    let guardian = Pid::from_raw(pid.as_raw()).context("a process id is positive")?;
+    Ok(Child { guardian, link: Link::new(own) })
 }
 
 fn assignment(mut name: OsString, value: &OsStr) -> Result<CString> {
     name.push("=");
     name.push(value);
     Ok(CString::new(name.into_vec())?)
-}
-
-fn c_string(text: &OsStr) -> Result<CString> {
-    CString::new(text.as_bytes()).context("a NUL byte in an argument")
 }

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-/// What `towpath` exits with when it is not PROGRAM's own status.
+/// What `towpath` exits with when it is not PROGRAM's own status. `run` has 125, 126 and 127 as env(1),
+/// timeout(1) and docker have them, and no other: PROGRAM may well exit with 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Something on the command line is wrong.
+    /// Something on the command line is wrong, of all commands but `run`.
     Usage = 2,
     /// Towpath itself failed.
     Failed = 125,
@@ -14,6 +15,12 @@ pub enum ExitCode {
     NotExecutable = 126,
     /// PROGRAM was not found.
     NotFound = 127,
+}
+
+impl From<ExitCode> for std::process::ExitCode {
+    fn from(code: ExitCode) -> Self {
+        (code as u8).into()
+    }
 }
 
 /// An error that carries its exit code through `anyhow`.

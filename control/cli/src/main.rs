@@ -1,8 +1,9 @@
 //! `towpath`: run programs on a TCP/IP stack of their own.
 //!
 //! `run` is the whole of it: look at PROGRAM (`program`), build the stack and its uplink on a thread
-//! (`uplink`, `tap_network`), start PROGRAM with the preload library (`preload`, `child`), and stay between it and
-//! the outside until both have ended (`supervise`, `signals`). `ss` asks running instances over a
+//! (`uplink`, `tap_network`), start PROGRAM with the preload library (`preload`, `child`) below a process that ends
+//! what PROGRAM leaves behind (`guardian`), and stay between it and the outside until all have ended
+//! (`supervise`, `signals`). `ss` asks running instances over a
 //! socket (`instance`). What is kept in files lies in folders that are this user's alone (`folder`);
 //! what there is to say goes by way of `messages`, which nothing waits for.
 
@@ -12,12 +13,16 @@ mod args;
 mod child;
 mod error;
 mod folder;
+mod guardian;
+mod host_routes;
 mod instance;
 mod man;
 mod messages;
 mod output;
+mod outsiders;
 mod preload;
 mod program;
+mod recording;
 mod run;
 mod signals;
 mod ss;
@@ -31,7 +36,10 @@ use clap::{CommandFactory, Parser};
 use args::{Cli, Command};
 
 fn main() -> std::process::ExitCode {
-    let result = match Cli::parse().command {
+    if guardian::is_this() {
+        return guardian::main();
+    }
+    let result = match parse().command {
         Command::Run(args) => unprivileged().and_then(|()| run::run(&args)),
         Command::Ss(args) => unprivileged().and_then(|()| ss::ss(&args)).map(|()| 0),
         Command::Man { command } => man::man(command.as_deref()).map(|()| 0),
@@ -46,6 +54,26 @@ fn main() -> std::process::ExitCode {
         error::exit_code(&error)
     });
     code.into()
+}
+
+/// The command line; where it is wrong, that is said and this is the end.
+fn parse() -> Cli {
+    use clap::error::ErrorKind;
+    Cli::try_parse().unwrap_or_else(|error| {
+        let word = std::env::args_os().nth(1).unwrap_or_default();
+        let of_run = word == "run" && error.use_stderr();
+        let code = if of_run { error::ExitCode::Failed as i32 } else { error.exit_code() };
+        if error.kind() == ErrorKind::InvalidSubcommand && program::exists(&word) {
+            let word = word.to_string_lossy();
+            messages::error(&format!(
+                "'{word}' is not one of towpath's commands; to run the program: towpath run -- {word}"
+            ));
+        } else {
+            // A closed standard error leaves nobody to tell.
+            let _ = error.print();
+        }
+        std::process::exit(code)
+    })
 }
 
 /// `Err` when this program was given rights that its user does not have. PROGRAM and the environment

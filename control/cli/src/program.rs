@@ -4,13 +4,13 @@
 //! would run on the kernel's sockets and nobody would notice. So it is checked beforehand.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
-use std::io::Read;
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use towpath_shm::image::{self, Content, Elf, Outside};
 
 use crate::error::{ExitCode, Failure};
 
@@ -21,11 +21,19 @@ pub fn preflight(program: &OsStr) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Whether a shell would find a program of that name.
+pub fn exists(program: &OsStr) -> bool {
+    find(program, std::env::var_os("PATH")).is_ok()
+}
+
 /// Scripts whose interpreter is a script: Linux follows four (BINPRM limit in fs/exec.c).
 const SCRIPT_DEPTH_MAX: u32 = 4;
 
 fn find(program: &OsStr, search_path: Option<OsString>) -> Result<PathBuf> {
     let name = program.to_string_lossy();
+    if program.is_empty() {
+        return Err(Failure::error(ExitCode::NotFound, "PROGRAM is empty: nothing to run"));
+    }
     if program.as_bytes().contains(&b'/') {
         let path = PathBuf::from(program);
         return match std::fs::metadata(&path) {
@@ -74,209 +82,95 @@ fn executable(path: &Path, metadata: &Metadata) -> Result<()> {
 /// Follows scripts to their interpreter and checks the program there.
 fn check(path: &Path, program: &OsStr, depth: u32) -> Result<()> {
     let name = program.to_string_lossy();
-    let Ok(file) = File::open(path) else {
-        // Executable but not readable: also the loader will not tell, so neither can we.
+    let Ok(file) = image::open(path) else {
+        // Executable but not readable: nobody can tell what is in it.
         return Ok(());
     };
-    let mut start = Vec::new();
-    (&file).take(HEAD_LEN).read_to_end(&mut start)?;
-    if let Some(line) = start.strip_prefix(b"#!") {
-        if depth == 0 {
-            let why = format!("{name}: more than {SCRIPT_DEPTH_MAX} scripts interpret each other");
+    let elf = match image::content(&*file) {
+        Content::Program(elf) => elf,
+        Content::Script(line) => {
+            if depth == 0 {
+                let why =
+                    format!("{name}: more than {SCRIPT_DEPTH_MAX} scripts interpret each other");
+                return Err(Failure::error(ExitCode::NotExecutable, why));
+            }
+            return check(&interpreter(&line, &name)?, program, depth - 1);
+        }
+        Content::Other => {
+            let why = format!(
+                "{name}: not a program ({} is neither ELF nor a script that begins with #!)",
+                path.display()
+            );
             return Err(Failure::error(ExitCode::NotExecutable, why));
         }
-        let interpreter = interpreter(line, &name)?;
-        return check(&interpreter, program, depth - 1);
-    }
-    let metadata = file.metadata()?;
-    let elf = Elf::parse(&start, &file).ok_or_else(|| {
-        let why = format!(
-            "{name}: not a program ({} is neither ELF nor a script that begins with #!)",
-            path.display()
-        );
-        Failure::error(ExitCode::NotExecutable, why)
-    })?;
-    let own = own_elf();
-    preloadable(&elf, own.as_ref(), &Privileges::of(path, &metadata)).map_err(|why| {
-        let subject = if path.file_name() == Path::new(program).file_name() {
-            name.into_owned()
-        } else {
-            format!("{name} ({})", path.display())
-        };
-        Failure::error(ExitCode::Failed, format!("{subject} {why}"))
-    })
+    };
+    let own = image::own();
+    let outside = elf.outside(own.as_ref()).or_else(|| image::raises(&*file));
+    let Some(outside) = outside else { return Ok(()) };
+    let subject = if path.file_name() == Path::new(program).file_name() {
+        name.into_owned()
+    } else {
+        format!("{name} ({})", path.display())
+    };
+    let why = format!("{subject} {outside}{}", advice(outside, &elf, own.as_ref()));
+    Err(Failure::error(ExitCode::Failed, why))
 }
-
-/// Enough for a `#!` line (the kernel reads 256 bytes) and for the program headers of any linker.
-const HEAD_LEN: u64 = 4096;
 
 /// The interpreter of a script; `env NAME` is looked up like a command.
 fn interpreter(line: &[u8], script: &str) -> Result<PathBuf> {
-    let line = line.split(|b| *b == b'\n').next().unwrap_or_default();
-    let mut words =
-        line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty()).map(OsStr::from_bytes);
-    let missing = |what: &OsStr| {
-        let why = format!("{script}: its interpreter {} was not found", what.to_string_lossy());
+    let missing = |what: &[u8]| {
+        let hint = if what.ends_with(b"\r") {
+            "; the script's lines end with CR LF, as on Windows: dos2unix or sed -i 's/\\r$//' helps"
+        } else {
+            ""
+        };
+        let what = what.escape_ascii();
+        let why = format!("{script}: its interpreter {what} was not found{hint}");
         Failure::error(ExitCode::NotFound, why)
     };
-    let path = PathBuf::from(words.next().ok_or_else(|| missing(OsStr::new("(empty #! line)")))?);
+    let path = image::interpreter(line).ok_or_else(|| missing(b"(empty #! line)"))?;
+    let path = Path::new(OsStr::from_bytes(path));
     if path.file_name() == Some(OsStr::new("env")) {
-        let is_command =
-            |w: &&OsStr| !w.as_bytes().starts_with(b"-") && !w.as_bytes().contains(&b'=');
-        if let Some(command) = words.find(is_command) {
-            return find(command, std::env::var_os("PATH")).map_err(|_| missing(command));
+        let words = line.split(|byte| matches!(byte, b' ' | b'\t'));
+        let words = words.filter(|word| !word.is_empty()).skip(1);
+        let is_command = |word: &&[u8]| !word.starts_with(b"-") && !word.contains(&b'=');
+        if let Some(command) = words.into_iter().find(is_command) {
+            let found = find(OsStr::from_bytes(command), std::env::var_os("PATH"));
+            return found.map_err(|_| missing(command));
         }
     }
-    if path.exists() { Ok(path) } else { Err(missing(path.as_os_str())) }
+    if path.exists() { Ok(path.to_owned()) } else { Err(missing(path.as_os_str().as_bytes())) }
 }
 
-/// What of an ELF file decides whether a library can be preloaded.
-#[derive(Debug, PartialEq, Eq)]
-struct Elf {
-    class: u8,
-    machine: u16,
-    /// The dynamic loader it asks for.
-    loader: Option<Vec<u8>>,
-    /// It carries a Go build id.
-    go: bool,
-}
-
-impl Elf {
-    /// None when it is no ELF file, or a broken one.
-    fn parse(start: &[u8], file: &impl FileExt) -> Option<Self> {
-        const PT_INTERP: u32 = 3;
-        const PT_NOTE: u32 = 4;
-        if start.get(..4)? != b"\x7fELF" {
-            return None;
+/// What helps, behind the reason why a program's sockets cannot be taken over.
+fn advice(outside: Outside, elf: &Elf, own: Option<&Elf>) -> String {
+    let text = match outside {
+        Outside::OtherMachine => " than towpath: use a build for this one",
+        Outside::Static => {
+            ", so its sockets cannot be taken over: use a dynamically linked build of it"
         }
-        let (class, data) = (*start.get(4)?, *start.get(5)?);
-        let reader = Reader { bytes: start, little: data == 1 };
-        let machine = reader.number(18, 2)? as u16;
-        let (table, entry_len, entries) = match class {
-            1 => (reader.number(28, 4)?, reader.number(42, 2)?, reader.number(44, 2)?),
-            2 => (reader.number(32, 8)?, reader.number(54, 2)?, reader.number(56, 2)?),
-            _ => return None,
-        };
-        let mut elf = Self { class, machine, loader: None, go: false };
-        let headers = read_at(file, table, entry_len.checked_mul(entries)?)?;
-        for entry in headers.chunks_exact(usize::try_from(entry_len).ok().filter(|n| *n > 0)?) {
-            let reader = Reader { bytes: entry, little: data == 1 };
-            let kind = reader.number(0, 4)? as u32;
-            let (offset, len) = match class {
-                1 => (reader.number(4, 4)?, reader.number(16, 4)?),
-                _ => (reader.number(8, 8)?, reader.number(32, 8)?),
+        Outside::Go => ", so its sockets cannot be taken over (a build by gccgo works)",
+        Outside::OtherLibrary => {
+            let name = |elf: Option<&Elf>| {
+                String::from_utf8_lossy(elf.and_then(Elf::loader).unwrap_or_default()).into_owned()
             };
-            match kind {
-                PT_INTERP => {
-                    let mut path = read_at(file, offset, len)?;
-                    path.retain(|b| *b != 0);
-                    elf.loader = Some(path);
-                }
-                PT_NOTE => elf.go |= read_at(file, offset, len).is_some_and(|n| is_go_note(&n)),
-                _ => {}
-            }
+            return format!(
+                " ({}) than towpath ({}): use a build of either that matches the other",
+                name(Some(elf)),
+                name(own)
+            );
         }
-        Some(elf)
-    }
-}
-
-/// A note of the Go linker: name length 4, any length, type 4 (build id), name "Go".
-fn is_go_note(note: &[u8]) -> bool {
-    note.get(12..16) == Some(b"Go\0\0")
-}
-
-/// Reads `len` bytes at `offset`; None when the file does not have them or they are absurdly many.
-fn read_at(file: &impl FileExt, offset: u64, len: u64) -> Option<Vec<u8>> {
-    const LEN_MAX: u64 = 1 << 20;
-    let len = usize::try_from(len).ok().filter(|n| *n as u64 <= LEN_MAX)?;
-    let mut bytes = vec![0; len];
-    file.read_exact_at(&mut bytes, offset).ok()?;
-    Some(bytes)
-}
-
-struct Reader<'a> {
-    bytes: &'a [u8],
-    little: bool,
-}
-
-impl Reader<'_> {
-    fn number(&self, at: usize, len: usize) -> Option<u64> {
-        let bytes = self.bytes.get(at..at.checked_add(len)?)?;
-        let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-        Some(if self.little { bytes.iter().rev().fold(0, add) } else { bytes.iter().fold(0, add) })
-    }
-}
-
-fn own_elf() -> Option<Elf> {
-    let file = File::open("/proc/self/exe").ok()?;
-    let mut start = Vec::new();
-    (&file).take(HEAD_LEN).read_to_end(&mut start).ok()?;
-    Elf::parse(&start, &file)
-}
-
-/// Whether execution raises privileges, which makes the loader ignore LD_PRELOAD.
-#[derive(Debug, Default)]
-struct Privileges {
-    set_id: bool,
-    capabilities: bool,
-}
-
-impl Privileges {
-    fn of(path: &Path, metadata: &Metadata) -> Self {
-        let mode = metadata.mode();
-        let set_user = mode & 0o4000 != 0 && metadata.uid() != rustix::process::geteuid().as_raw();
-        let set_group = mode & 0o2000 != 0 && metadata.gid() != rustix::process::getegid().as_raw();
-        let mut value = [0; 64];
-        let xattr = rustix::fs::getxattr(path, "security.capability", &mut value);
-        // Root has the capabilities already: nothing is raised.
-        let capabilities = xattr.is_ok() && !rustix::process::geteuid().is_root();
-        Self { set_id: set_user || set_group, capabilities }
-    }
-}
-
-/// `Err`: the rest of a sentence that begins with the program's name.
-fn preloadable(elf: &Elf, own: Option<&Elf>, privileges: &Privileges) -> Result<(), String> {
-    if own.is_some_and(|own| (elf.class, elf.machine) != (own.class, own.machine)) {
-        return Err(
-            "is built for another processor type than towpath: use a build for this one".into()
-        );
-    }
-    let Some(loader) = &elf.loader else {
-        return Err("is statically linked, so its sockets cannot be taken over: \
-                    use a dynamically linked build of it"
-            .into());
+        Outside::SetId => {
+            ", so the system lets no library into it: run towpath as that user, or use a copy of the \
+             program without the bit"
+        }
+        Outside::Capabilities => {
+            ", so the system lets no library into it: run towpath as root, or use a copy of the program \
+             (copying drops them; low ports and ping need none here)"
+        }
+        Outside::NoLibrary => "",
     };
-    if elf.go {
-        return Err(
-            "is a Go program: Go calls the kernel without the C library, so its sockets cannot be \
-                    taken over (a build by gccgo works)"
-                .into(),
-        );
-    }
-    if let Some(own) = own.and_then(|own| own.loader.as_ref())
-        && file_name(own) != file_name(loader)
-    {
-        return Err(format!(
-            "uses another C library ({}) than towpath ({}): use a build of either that matches the other",
-            String::from_utf8_lossy(file_name(loader)),
-            String::from_utf8_lossy(file_name(own)),
-        ));
-    }
-    if privileges.set_id {
-        return Err("is set-user-ID or set-group-ID, so the system lets no library into it: \
-                    run towpath as that user, or use a copy of the program without the bit"
-            .into());
-    }
-    if privileges.capabilities {
-        return Err("has file capabilities, so the system lets no library into it: run towpath as root, or \
-                    use a copy of the program (copying drops them; low ports and ping need none here)"
-            .into());
-    }
-    Ok(())
-}
-
-fn file_name(path: &[u8]) -> &[u8] {
-    path.rsplit(|b| *b == b'/').next().unwrap_or(path)
+    text.into()
 }
 
 #[cfg(test)]
@@ -348,6 +242,11 @@ mod tests {
         assert!(missing.1.contains("/no/such/interpreter"), "{}", missing.1);
         let missing = refusal(&folder.file("unknown", 0o755, b"#!/usr/bin/env no-such-command\n"));
         assert!(missing.1.contains("no-such-command"), "{}", missing.1);
+        let windows = refusal(&folder.file("windows", 0o755, b"#!/bin/sh\r\nexit 0\r\n"));
+        assert_eq!(windows.0, 127);
+        assert!(windows.1.contains("/bin/sh\\r was not found") && windows.1.contains("CR LF"));
+        let windows = refusal(&folder.file("env-windows", 0o755, b"#!/usr/bin/env sh\r\n"));
+        assert!(windows.0 == 127 && windows.1.contains("sh\\r was not found"), "{}", windows.1);
         let itself = folder.0.join("loop");
         let line = format!("#!{}\n", itself.display());
         folder.file("loop", 0o755, line.as_bytes());
@@ -376,10 +275,10 @@ mod tests {
     fn what_cannot_be_preloaded_is_told() {
         let folder = Folder::new("elf");
         let musl = changed(|_| {});
-        let loader = own_elf().unwrap().loader.unwrap();
+        let loader = [image::own().unwrap().loader().unwrap(), &[0]].concat();
         let at = musl.windows(loader.len()).position(|w| w == loader).unwrap();
         let mut musl_bytes = musl.clone();
-        let other = b"/lib/ld-musl-x.so";
+        let other = b"ld-musl-x.so";
         musl_bytes[at..at + other.len()].copy_from_slice(other);
         musl_bytes[at + other.len()..at + loader.len()].fill(0);
         let mut foreign = musl.clone();
@@ -394,6 +293,7 @@ mod tests {
             (folder.file("mode", 0o644, &musl), 126, "not executable"),
             (folder.0.clone(), 126, "is a directory"),
             (folder.0.join("none"), 127, "no such file"),
+            (PathBuf::new(), 127, "PROGRAM is empty"),
         ];
         for (path, code, wanted) in cases {
             let (got, why) = refusal(&path);
@@ -412,37 +312,5 @@ mod tests {
             (code, why.as_str()),
             (127, "no-such-command-anywhere: command not found in PATH")
         );
-    }
-
-    #[test]
-    fn go_programs_are_recognised_by_their_note() {
-        let mut note = vec![4, 0, 0, 0, 83, 0, 0, 0, 4, 0, 0, 0];
-        note.extend(b"Go\0\0and a build id");
-        assert!(is_go_note(&note));
-        assert!(!is_go_note(b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0"));
-        let elf = Elf { class: 2, machine: 62, loader: Some(b"/lib/ld.so".to_vec()), go: true };
-        assert!(
-            preloadable(&elf, None, &Privileges::default()).unwrap_err().contains("Go program")
-        );
-        let capable = Privileges { capabilities: true, ..Privileges::default() };
-        let elf = Elf { go: false, ..elf };
-        assert!(preloadable(&elf, None, &capable).unwrap_err().contains("file capabilities"));
-        assert_eq!(preloadable(&elf, None, &Privileges::default()), Ok(()));
-    }
-
-    #[test]
-    fn torn_files_never_panic() {
-        let own = std::fs::read("/proc/self/exe").unwrap();
-        let folder = Folder::new("torn");
-        for len in (0..200).chain([1000, 4096]) {
-            let path = folder.file("torn", 0o755, &own[..len]);
-            let file = File::open(&path).unwrap();
-            let start = &own[..len.min(HEAD_LEN as usize)];
-            let _ = Elf::parse(start, &file);
-            // Every field of the headers at its largest.
-            let mut wild = start.to_vec();
-            wild.iter_mut().skip(16).for_each(|b| *b = 0xff);
-            assert_eq!(Elf::parse(&wild, &file), None);
-        }
     }
 }

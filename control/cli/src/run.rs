@@ -1,5 +1,6 @@
 //! `towpath run`, from the command line to the exit status.
 
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
@@ -8,26 +9,29 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_engine::{DroppedPacket, Engine, Left, Remote, Report, SocketEntry};
-use towpath_pcap::{CaptureFile, Direction, SNAPLEN_DEFAULT};
+use towpath_pcap::{CaptureFile, Direction};
 
 use crate::args::RunArgs;
 use crate::child::{Child, Ended};
+use crate::error::ExitCode;
+use crate::guardian::Job;
 use crate::instance::Instance;
 use crate::messages::Messages;
+use crate::outsiders::Gate;
 use crate::preload::{self, Library};
 use crate::signals::{self, Signals};
 use crate::ss::{Answer, Proto, Socket, Word};
-use crate::supervise::{Observer, asked_to_end, supervise};
+use crate::supervise::{Observer, Run, asked_to_end};
 use crate::uplink::{Plan, random};
-use crate::{program, stats};
+use crate::{program, recording, stats};
 
 /// Runs PROGRAM; its exit status, or death by its signal.
 pub fn run(args: &RunArgs) -> Result<u8> {
     let path = program::preflight(&args.program[0])?;
     let library = preload::library()?;
-    let capture = args.pcap.as_deref().map(open_capture).transpose()?;
+    let recording = args.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;
-    let result = run_beside(args, &path, &library, capture, &signals);
+    let result = run_beside(args, &path, &library, recording, &signals);
     if result.is_err() {
         // The error is written next, and a signal must end that if nobody reads it.
         signals.unblock();
@@ -40,11 +44,13 @@ fn run_beside(
     args: &RunArgs,
     path: &Path,
     library: &Library,
-    capture: Option<CaptureFile>,
+    recording: Option<Box<dyn Write + Send>>,
     signals: &Signals,
 ) -> Result<u8> {
     let messages = Messages::start(args.quiet).context("a thread for messages")?;
     library.remarks().for_each(|remark| messages.say(&remark));
+    let start = |out| recording::start(args, out, messages.clone());
+    let capture = recording.map(start).transpose()?;
     let plan = Plan::new(args, capture.clone(), messages.clone())?;
     let limit = raise_descriptor_limit();
 
@@ -62,33 +68,60 @@ fn run_beside(
     let child = {
         // PROGRAM gets the limit that towpath was started with.
         let _own = limit.lowered();
-        let control = stack.control.as_fd();
-        Child::start(path, &args.program, library.path(), control, signals.original())?
+        let job = Job {
+            path: path.to_owned(),
+            words: args.program.clone(),
+            library: library.path().to_owned(),
+            signals: signals.at_start(),
+            output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
+        };
+        Child::start(&job, stack.control.as_fd())?
     };
     let name = args.program[0].to_string_lossy();
     let observer = RunObserver { remote, messages: &messages, name: &name };
     let stack = stack.handed_over();
-    let ended = supervise(&child, stack.ended.as_fd(), signals, &observer);
+    let run = Run {
+        child: &child,
+        stack: stack.ended.as_fd(),
+        signals,
+        grace: args.stop_timeout,
+        observer: &observer,
+    };
+    let ended = run.supervise();
     drop(instance);
     let report = stack.finish(&observer.remote)?;
+    let never_attached = !has_attached(&report);
+    if never_attached {
+        messages.put_error(&format!(
+            "{name} never used the stack: {} was not loaded into it, or is not Towpath's library",
+            library.path().display()
+        ));
+    }
     if let Some(format) = args.stats {
         messages.put(stats::render(format, &report.counters, &plan.port_counters())?);
     }
-    if let Some(Err(error)) = capture.map(|capture| capture.finish()) {
-        messages.put_error(&format!("the capture is incomplete: {error}"));
+    if let Some(capture) = capture {
+        let go_on = || !asked_to_end(signals).unwrap_or(true);
+        recording::finish(&capture, &messages, go_on);
     }
     // Whoever reads slowly gets all of it; a signal says that nobody will.
     messages.finish(|| !asked_to_end(signals).unwrap_or(true));
-    Ok(match ended? {
+    let (ended, alone) = ended?;
+    if alone {
+        child.finish();
+    }
+    if never_attached && args.strict {
+        return Ok(ExitCode::Failed as u8);
+    }
+    Ok(match ended {
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     })
 }
 
-fn open_capture(path: &Path) -> Result<CaptureFile> {
-    let context = || format!("--pcap {}", path.display());
-    let file = std::fs::File::create(path).with_context(context)?;
-    CaptureFile::new(Box::new(file), SNAPLEN_DEFAULT).with_context(context)
+/// Whether any process ever asked the engine for something, as the library does when it is loaded.
+fn has_attached(report: &Report) -> bool {
+    report.counters.engine.iter().any(|(name, count)| *name == "requests" && *count > 0)
 }
 
 /// The thread that turns the stack, before PROGRAM has its end of the channel.
@@ -151,6 +184,8 @@ fn turn(plan: &Plan, ready: &Sender<Result<Ready>>) -> Report {
         if let Some(file) = plan.capture.clone() {
             engine.trace_drops(move |dropped| record(&file, &dropped));
         }
+        let mut gate = Gate::new(plan.messages.clone(), plan.strict);
+        engine.on_outsider(move |outsider| gate.may_pass(outsider));
         let control = engine.attach().context("the channel")?;
         let remote = engine.remote();
         Ok((engine, Ready { facts: uplink.facts, remote, control }))
@@ -178,22 +213,27 @@ struct RunObserver<'a> {
 }
 
 impl Observer for RunObserver<'_> {
-    fn lingering(&self) {
+    fn lingering(&self, alone: bool) {
         let name = self.name;
-        match self.remote.left() {
-            Ok(Left { processes: 0, unsent }) => self.messages.post(&format!(
+        if !alone {
+            self.messages.post(&format!(
+                "{name} has ended, processes that it started still run; Ctrl-C ends them"
+            ));
+        } else if let Ok(Left { unsent, .. }) = self.remote.left() {
+            self.messages.post(&format!(
                 "{name} has ended, towpath is still sending its last {unsent} bytes; Ctrl-C cuts them off"
-            )),
-            Ok(_) => self.messages.post(&format!(
-                "{name} has ended, processes that it started still use the stack; Ctrl-C ends"
-            )),
-            // It has just ended.
-            Err(_) => {}
+            ));
         }
     }
 
     fn stop(&self) {
         self.remote.stop();
+    }
+
+    fn left_behind(&self) {
+        self.messages.put_error(
+            "processes of this run cannot be ended: they are another user's, or wait for a device",
+        );
     }
 }
 

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{Resource, Rlimit};
+use towpath_engine::caller::SignalState;
 
 /// What is passed on. PROGRAM gets everything else by itself or not at all.
 const FORWARDED: [Signal; 9] = [
@@ -22,7 +23,7 @@ const FORWARDED: [Signal; 9] = [
 pub struct Signals {
     fd: SignalFd,
     original: SigSet,
-    ignored: u64,
+    at_start: SignalState,
 }
 
 /// One that arrived.
@@ -38,10 +39,9 @@ impl Signals {
     pub fn block() -> Result<Self> {
         let set: SigSet = FORWARDED.into_iter().collect();
         let original = SigSet::thread_get_mask()?;
-        let ignored = ignored();
         set.thread_block()?;
         let fd = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        Ok(Self { fd, original, ignored })
+        Ok(Self { fd, original, at_start: SignalState::at_start() })
     }
 
     /// Ends the blocking: they do again what they did before.
@@ -50,9 +50,9 @@ impl Signals {
         let _ = self.original.thread_set_mask();
     }
 
-    /// The mask before, which PROGRAM gets.
-    pub fn original(&self) -> &SigSet {
-        &self.original
+    /// What PROGRAM gets.
+    pub fn at_start(&self) -> SignalState {
+        self.at_start
     }
 
     /// Becomes readable when one arrives.
@@ -73,15 +73,8 @@ impl Signals {
 
     /// Whether it was set to be ignored when towpath started, as nohup does with SIGHUP.
     pub fn is_ignored(&self, signal: Signal) -> bool {
-        self.ignored >> (signal as i32 - 1) & 1 != 0
+        self.at_start.ignores(signal as i32)
     }
-}
-
-/// Bit n - 1 for each ignored signal n.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Does what `signal` does by default, now: stops this process when it says so and nothing forbids it

@@ -78,6 +78,10 @@ impl<P: Port + Counted> Port for Counting<P> {
         self.port.blocked()
     }
 
+    fn is_gone(&self) -> bool {
+        self.port.is_gone()
+    }
+
     fn next_timeout_ns(&self) -> Option<u64> {
         self.port.next_timeout_ns()
     }

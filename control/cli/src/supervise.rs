@@ -1,113 +1,206 @@
-//! Between PROGRAM and the outside: passes signals on, and waits for PROGRAM and for the stack.
+//! Between PROGRAM and the outside: passes signals on, and waits until the run has ended.
+//!
+//! ```text
+//!             TERM, INT, HUP, QUIT: asked          PROGRAM has ended
+//!   running ─────────────────────────► running ───────────────────► ending: SIGTERM for what is left,
+//!      │                                                             SIGKILL after the grace; then what was
+//!      │ PROGRAM has ended                  asked                    written has the rest of the grace
+//!      └──────────────────► lingering ─────────────────────────────► ending: the same, and what was written
+//!                              │                                     is cut off when nothing is left
+//!                              └──► nothing left, all delivered: the end
+//! ```
+//!
+//! Whoever asks once more while the run is ending does not want to wait: SIGKILL, and all is cut off.
 
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::child::{Child, Ended};
+use crate::child::{Child, Ended, Event};
+use crate::guardian::KILL_PATIENCE;
 use crate::signals::{Arrived, Signals, act};
 
-/// How long background processes, or bytes not yet delivered, may keep the stack after PROGRAM's end
+/// How long background processes, or bytes not yet delivered, may keep the run after PROGRAM's end
 /// before it is mentioned.
-const MENTION_AFTER: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+const MENTION_AFTER: Duration = Duration::from_secs(2);
 
 /// What is told while waiting.
 pub trait Observer {
-    /// PROGRAM ended some time ago, and the stack is in use still.
-    fn lingering(&self);
-    /// The user wants the stack to end now.
+    /// PROGRAM ended some time ago, and the run goes on; `alone`: for bytes that are not delivered yet.
+    fn lingering(&self, alone: bool);
+    /// The stack shall end now.
     fn stop(&self);
+    /// Processes of the run cannot be ended.
+    fn left_behind(&self);
 }
 
-/// Waits until PROGRAM has ended and `stack` (a descriptor that hangs up at the end of the stack) too.
-pub fn supervise(
-    child: &Child,
-    stack: BorrowedFd<'_>,
-    signals: &Signals,
-    observer: &impl Observer,
-) -> Result<Ended> {
-    let ended = wait_for_program(child, signals)?;
-    wait_for_stack(stack, signals, observer)?;
-    Ok(ended)
+/// What there is to wait for.
+pub struct Run<'a, O> {
+    pub child: &'a Child,
+    /// Hangs up at the end of the stack.
+    pub stack: BorrowedFd<'a>,
+    pub signals: &'a Signals,
+    /// Between SIGTERM and SIGKILL.
+    pub grace: Duration,
+    pub observer: &'a O,
 }
 
-fn wait_for_program(child: &Child, signals: &Signals) -> Result<Ended> {
-    loop {
-        let program = child.fd();
-        wait(
-            &mut [PollFd::new(signals.fd(), PollFlags::IN), PollFd::new(&program, PollFlags::IN)],
-            None,
-        )?;
-        // Its end first: a Ctrl-C that ended PROGRAM is not to end what it left in the background.
-        let ended = child.try_wait()?;
-        while let Some(arrived) = signals.next()? {
-            pass_on(child, arrived)?;
-        }
-        if let Some(ended) = ended {
-            return Ok(ended);
+/// How far it is.
+#[derive(Debug, Default)]
+struct Progress {
+    ended: Option<Ended>,
+    /// Nothing that PROGRAM started lives.
+    alone: bool,
+    stack_ended: bool,
+    /// Somebody wants the run to end.
+    asked: bool,
+    /// What is not delivered by then is cut off.
+    deliver_until: Option<Instant>,
+    mention_at: Option<Instant>,
+    /// What lives then cannot be ended.
+    give_up_at: Option<Instant>,
+    stopped: bool,
+}
+
+impl<O: Observer> Run<'_, O> {
+    /// Waits until PROGRAM has ended, and all that it started, and the stack. False: something is left that
+    /// cannot be ended.
+    pub fn supervise(&self) -> Result<(Ended, bool)> {
+        let mut at = Progress::default();
+        loop {
+            self.wait(&mut at)?;
+            // Before the news: a Ctrl-C that ended PROGRAM was for the run.
+            while let Some(arrived) = self.signals.next()? {
+                self.heed(&mut at, arrived)?;
+            }
+            while !at.alone
+                && let Some(event) = self.child.next()?
+            {
+                self.note(&mut at, event);
+            }
+            self.advance(&mut at, Instant::now());
+            let Some(ended) = at.ended else { continue };
+            if at.alone && at.stack_ended {
+                return Ok((ended, true));
+            }
+            if !at.alone && at.give_up_at.is_some_and(|time| time <= Instant::now()) {
+                self.observer.left_behind();
+                return Ok((ended, false));
+            }
         }
     }
-}
 
-fn pass_on(child: &Child, Arrived { signal, from_terminal }: Arrived) -> Result<()> {
-    if !from_terminal {
-        child.send(signal);
-    }
-    if signal == Signal::SIGTSTP {
-        act(signal)?;
-    }
-    Ok(())
-}
-
-fn wait_for_stack(
-    stack: BorrowedFd<'_>,
-    signals: &Signals,
-    observer: &impl Observer,
-) -> Result<()> {
-    let mut patience = Some(&MENTION_AFTER);
-    let mut stopping = false;
-    loop {
-        let mut waits =
-            [PollFd::new(signals.fd(), PollFlags::IN), PollFd::new(&stack, PollFlags::IN)];
-        if wait(&mut waits, patience)? == 0 {
-            patience = None;
-            observer.lingering();
-            continue;
+    fn wait(&self, at: &mut Progress) -> Result<()> {
+        let program = self.child.fd();
+        let deliver_until = at.deliver_until.filter(|_| at.alone && !at.stopped);
+        let next = [deliver_until, at.mention_at, at.give_up_at.filter(|_| !at.alone)];
+        let left = next.into_iter().flatten().min();
+        let left = left.map(|next| timespec(next.saturating_duration_since(Instant::now())));
+        let mut waits = vec![PollFd::new(self.signals.fd(), PollFlags::IN)];
+        if !at.alone {
+            waits.push(PollFd::new(&program, PollFlags::IN));
         }
-        if !waits[1].revents().is_empty() {
+        // While PROGRAM runs it is of no interest: a program without sockets needs no stack.
+        let with_stack = at.ended.is_some() && !at.stack_ended;
+        if with_stack {
+            waits.push(PollFd::new(&self.stack, PollFlags::IN));
+        }
+        match poll(&mut waits, left.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let hung_up = waits.last().is_some_and(|last| !last.revents().is_empty());
+        at.stack_ended |= with_stack && hung_up;
+        Ok(())
+    }
+
+    fn heed(&self, at: &mut Progress, arrived: Arrived) -> Result<()> {
+        let Arrived { signal, from_terminal } = arrived;
+        if at.ended.is_none() && !from_terminal {
+            self.child.send(signal);
+        }
+        if signal == Signal::SIGTSTP {
+            return act(signal);
+        }
+        if !asks_to_end(self.signals, signal) {
             return Ok(());
         }
-        while asked_to_end(signals)? {
-            // Whoever asks twice does not want to wait for the stack's own end.
-            if std::mem::replace(&mut stopping, true) {
-                return Ok(());
+        let again = std::mem::replace(&mut at.asked, true);
+        if at.ended.is_some() {
+            let now = Instant::now();
+            self.end(at, now, if again { Duration::ZERO } else { self.grace });
+            // Who asks now knows that bytes are all that the run may wait for.
+            at.deliver_until = Some(now);
+        }
+        Ok(())
+    }
+
+    fn note(&self, at: &mut Progress, event: Event) {
+        match event {
+            Event::Alone => at.alone = true,
+            Event::Ended(ended) => {
+                let now = Instant::now();
+                at.ended = Some(ended);
+                at.mention_at = Some(now + MENTION_AFTER);
+                if at.asked {
+                    self.end(at, now, self.grace);
+                    at.deliver_until = Some(now + self.grace);
+                }
             }
-            observer.stop();
+        }
+    }
+
+    fn end(&self, at: &mut Progress, now: Instant, grace: Duration) {
+        self.child.end(grace);
+        at.give_up_at = Some(now + grace + KILL_PATIENCE);
+    }
+
+    fn advance(&self, at: &mut Progress, now: Instant) {
+        if at.mention_at.is_some_and(|time| time <= now) {
+            at.mention_at = None;
+            self.observer.lingering(at.alone);
+        }
+        // Processes need the stack until they have ended; after that nobody writes any more.
+        let due = at.deliver_until.is_some_and(|time| time <= now);
+        if at.alone && due && !std::mem::replace(&mut at.stopped, true) {
+            self.observer.stop();
         }
     }
 }
 
-/// Whether a signal has arrived that ends towpath, now that PROGRAM has ended; the first of several.
+/// Whether a signal ends towpath, unless it was ignored when towpath started, as nohup does with SIGHUP.
+fn asks_to_end(signals: &Signals, signal: Signal) -> bool {
+    let ends =
+        matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP);
+    ends && !signals.is_ignored(signal)
+}
+
+/// Whether a signal has arrived that ends towpath, now that the run has ended; the first of several.
 pub fn asked_to_end(signals: &Signals) -> Result<bool> {
     while let Some(Arrived { signal, .. }) = signals.next()? {
-        match signal {
-            Signal::SIGTSTP => act(signal)?,
-            Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP
-                if !signals.is_ignored(signal) =>
-            {
-                return Ok(true);
-            }
-            _ => {}
+        if signal == Signal::SIGTSTP {
+            act(signal)?;
+        }
+        if asks_to_end(signals, signal) {
+            return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn wait(fds: &mut [PollFd<'_>], patience: Option<&Timespec>) -> Result<usize> {
-    match poll(fds, patience) {
-        Err(rustix::io::Errno::INTR) => Ok(fds.len()),
-        other => Ok(other?),
+/// Waits until there is something to read.
+pub fn wait_for(fd: BorrowedFd<'_>) -> Result<()> {
+    match poll(&mut [PollFd::new(&fd, PollFlags::IN)], None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// For poll(2).
+pub fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }

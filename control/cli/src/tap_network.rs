@@ -9,10 +9,16 @@ use anyhow::{Context, Result};
 use towpath_wire::Prefix;
 
 use crate::error::{ExitCode, Failure};
-use crate::uplink::other_host;
+use crate::host_routes::{self, HostRoute};
 
-/// An address of this host, and the interface that has it.
-type Held = (String, IpAddr);
+/// A network that this host is in, or has a route to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Held {
+    interface: String,
+    network: Prefix,
+    /// The address of this host in it; None when it is a route.
+    own: Option<IpAddr>,
+}
 
 /// How long the run that is choosing may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -44,66 +50,103 @@ impl Choosing {
         let held = held_by_host()?;
         if asked.is_empty() {
             return choose(&held, device).map(Vec::from).ok_or_else(|| {
-                let message =
-                    "this host is in all of 10.77.0.0/24 to 10.77.255.0/24: give an --address";
+                let message = "this host has routes to all of 10.77.0.0/16, 172.31.0.0/16 and \
+                               192.168.0.0/16: give an --address";
                 Failure::error(ExitCode::Failed, message)
             });
         }
         match asked.iter().find_map(|own| Some((own, collision(&held, device, own)?))) {
             None => Ok(asked.to_vec()),
-            Some((own, (interface, ip))) => {
-                let network = format!("{}/{}", own.addr(), own.len());
-                let message = format!(
-                    "--address {network}: {ip} is on {interface} already; choose another network"
-                );
+            Some((own, held)) => {
+                let (interface, network) = (&held.interface, held.network.trunc());
+                let why = match held.own {
+                    Some(ip) => format!("{ip} is on {interface} already"),
+                    None => format!("{network} is reached by {interface} already"),
+                };
+                let message = format!("--address {own}: {why}; choose another network");
                 Err(Failure::error(ExitCode::Failed, message))
             }
         }
     }
 }
 
-/// The stack's addresses in the network of number `n`: the host has the first of each.
-fn network(n: u8) -> [Prefix; 2] {
-    let v4 = Ipv4Addr::new(10, 77, n, 2);
-    let v6 = Ipv6Addr::new(0xfd00, 0x77, n.into(), 0, 0, 0, 0, 2);
+/// The private blocks (RFC 1918) in which networks are looked for, one after the other.
+const BLOCKS: [[u8; 2]; 3] = [[10, 77], [172, 31], [192, 168]];
+
+/// The stack's addresses in the networks of number `n` of a block: the host has the first of each.
+fn networks() -> impl Iterator<Item = [Prefix; 2]> {
     let prefix = |ip: IpAddr, len| Prefix::new(ip, len).expect("shorter than an address");
-    [prefix(v4.into(), 24), prefix(v6.into(), 64)]
+    let all = BLOCKS.into_iter().flat_map(|block| (0..=u8::MAX).map(move |n| (block, n)));
+    all.zip(0u16..).map(move |(([a, b], n), number)| {
+        let v4 = Ipv4Addr::new(a, b, n, 2);
+        let v6 = Ipv6Addr::new(0xfd00, 0x77, number, 0, 0, 0, 0, 2);
+        [prefix(v4.into(), 24), prefix(v6.into(), 64)]
+    })
 }
 
-/// A network that an administrator gave the device already, or the first that is free.
+/// Networks that an administrator gave the device already, or the first that are free.
 fn choose(held: &[Held], device: &str) -> Option<[Prefix; 2]> {
-    let is_in = |networks: &[Prefix; 2], own: bool| {
-        let of_interest = held.iter().filter(|(interface, _)| (interface == device) == own);
-        of_interest.into_iter().any(|(_, ip)| networks.iter().any(|network| network.contains(*ip)))
+    let (ours, others): (Vec<_>, Vec<_>) = held.iter().partition(|held| held.interface == device);
+    let meets = |held: &[&Held], networks: &[Prefix; 2]| {
+        held.iter().any(|held| networks.iter().any(|network| overlap(network, &held.network)))
     };
-    let free = || (0..=u8::MAX).map(network).filter(|networks| !is_in(networks, false));
-    free().find(|networks| is_in(networks, true)).or_else(|| free().next())
+    let free = || networks().filter(|networks| !meets(&others, networks));
+    free().find(|networks| meets(&ours, networks)).or_else(|| free().next())
 }
 
-/// Who else has the host's address beside `own`, or `own` itself.
-fn collision<'a>(held: &'a [Held], device: &str, own: &Prefix) -> Option<&'a Held> {
-    let host = other_host(own);
-    let is_taken = |ip: IpAddr| ip == own.addr() || Some(ip) == host;
-    held.iter().find(|(interface, ip)| interface != device && is_taken(*ip))
+/// What of this host a network that was asked for would take away: its own networks, and routes that are not
+/// to a larger network. To be a part of one that lies behind a router may be what is wanted.
+fn collision<'a>(held: &'a [Held], device: &str, asked: &Prefix) -> Option<&'a Held> {
+    held.iter().find(|held| {
+        let taken = held.own.is_some() || held.network.len() >= asked.len();
+        held.interface != device && taken && overlap(asked, &held.network)
+    })
 }
 
+fn overlap(a: &Prefix, b: &Prefix) -> bool {
+    a.contains(b.network()) || b.contains(a.network())
+}
+
+/// The networks of this host's interfaces, and its routes but the default ones.
 fn held_by_host() -> Result<Vec<Held>> {
     let all = nix::ifaddrs::getifaddrs().context("the addresses of this host")?;
-    let held = all.filter_map(|entry| {
-        let address = entry.address?;
+    let ip = |address: nix::sys::socket::SockaddrStorage| {
         let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
-        let v6 = || address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip()));
-        Some((entry.interface_name, v4.or_else(v6)?))
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    };
+    let of_interface = all.filter_map(|entry| {
+        let (own, mask) = (ip(entry.address?)?, ip(entry.netmask?)?);
+        let len = match mask {
+            IpAddr::V4(mask) => mask.to_bits().leading_ones(),
+            IpAddr::V6(mask) => mask.to_bits().leading_ones(),
+        };
+        let network = Prefix::new(own, len as u8)?;
+        Some(Held { interface: entry.interface_name, network, own: Some(own) })
     });
-    Ok(held.collect())
+    let routes = host_routes::all().into_iter().filter(|route| route.prefix.len() > 0);
+    let routes = routes.map(|route| {
+        let HostRoute { interface, prefix: network, .. } = route;
+        Held { interface, network, own: None }
+    });
+    Ok(of_interface.chain(routes).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Addresses with the lengths of their networks; those that begin with `via` are routes.
     fn held(list: &[(&str, &str)]) -> Vec<Held> {
-        list.iter().map(|(name, ip)| ((*name).to_owned(), ip.parse().unwrap())).collect()
+        let entry = |(name, text): &(&str, &str)| {
+            let (route, text) = match text.strip_prefix("via ") {
+                Some(text) => (true, text),
+                None => (false, *text),
+            };
+            let network: Prefix = text.parse().unwrap();
+            let own = (!route).then_some(network.addr());
+            Held { interface: (*name).to_owned(), network, own }
+        };
+        list.iter().map(entry).collect()
     }
 
     #[test]
@@ -112,23 +155,42 @@ mod tests {
             let [v4, v6] = choose(&held(list), "tp1").unwrap();
             format!("{} {}", v4.addr(), v6.addr())
         };
-        assert_eq!(first(&[("lo", "127.0.0.1"), ("lo", "::1")]), "10.77.0.2 fd00:77::2");
-        assert_eq!(first(&[("tp0", "10.77.0.1")]), "10.77.1.2 fd00:77:1::2");
-        assert_eq!(first(&[("a", "10.77.0.9"), ("b", "fd00:77:1::1")]), "10.77.2.2 fd00:77:2::2");
+        assert_eq!(first(&[("lo", "127.0.0.1/8"), ("lo", "::1/128")]), "10.77.0.2 fd00:77::2");
+        assert_eq!(first(&[("tp0", "10.77.0.1/24")]), "10.77.1.2 fd00:77:1::2");
+        let both = [("a", "10.77.0.9/32"), ("b", "fd00:77:1::1/64")];
+        assert_eq!(first(&both), "10.77.2.2 fd00:77:2::2");
         // Prepared by an administrator.
-        assert_eq!(first(&[("tp1", "10.77.0.1")]), "10.77.0.2 fd00:77::2");
-        assert_eq!(first(&[("tp0", "10.77.0.1"), ("tp1", "10.77.9.1")]), "10.77.9.2 fd00:77:9::2");
-        let all: Vec<_> = (0..=255).map(|n| ("tp0".to_owned(), [10, 77, n, 1].into())).collect();
-        assert!(choose(&all, "tp1").is_none());
+        assert_eq!(first(&[("tp1", "10.77.0.1/24")]), "10.77.0.2 fd00:77::2");
+        let prepared = [("tp0", "10.77.0.1/24"), ("tp1", "10.77.9.1/24")];
+        assert_eq!(first(&prepared), "10.77.9.2 fd00:77:9::2");
+        // Networks that are reached through others are in use, too.
+        assert_eq!(first(&[("vpn", "via 10.77.0.0/22")]), "10.77.4.2 fd00:77:4::2");
+        assert_eq!(first(&[("vpn", "via 10.0.0.0/8")]), "172.31.0.2 fd00:77:100::2");
+        assert_eq!(
+            first(&[("vpn", "via 10.77.1.7/32"), ("vpn", "via 10.77.0.3/32")]),
+            "10.77.2.2 fd00:77:2::2"
+        );
+        let all = [("a", "10.0.0.1/8"), ("b", "via 172.16.0.0/12"), ("c", "192.168.0.1/16")];
+        assert!(choose(&held(&all), "tp1").is_none());
     }
 
     #[test]
     fn what_was_asked_for_may_be_taken() {
-        let held = held(&[("eth0", "192.168.5.1"), ("tp1", "192.168.6.1")]);
+        let held = held(&[
+            ("eth0", "192.168.5.1/25"),
+            ("tp1", "192.168.6.1/24"),
+            ("vpn", "via 10.0.0.0/8"),
+            ("eth0", "via 172.16.9.0/28"),
+        ]);
         let taken = |own: &str| collision(&held, "tp1", &own.parse().unwrap()).is_some();
         assert!(taken("192.168.5.2/24"));
         assert!(taken("192.168.5.1/24"));
+        // The network that the host is in: the host's end would take its router's address.
+        assert!(taken("192.168.5.50/25") && taken("192.168.5.50/28"));
         assert!(!taken("192.168.5.130/25"));
         assert!(!taken("192.168.6.2/24"));
+        // A part of what lies behind a router, and a whole that has one in it.
+        assert!(!taken("10.9.0.2/24"));
+        assert!(taken("172.16.9.2/24") && taken("10.0.0.2/8"));
     }
 }

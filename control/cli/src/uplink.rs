@@ -4,16 +4,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use towpath_engine::{EngineConfig, RouteConfig};
-use towpath_gateway::{Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig};
+use towpath_engine::{EngineConfig, ResolverConfig, RouteConfig};
+use towpath_gateway::{Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver};
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
 use towpath_stack::net::InterfaceConfig;
 use towpath_tap::Tap;
 use towpath_wire::{MacAddr, Prefix};
 
-use crate::args::{Congestion, Protocol, Publish, RunArgs};
+use crate::args::{Congestion, Dns, Protocol, Publish, RunArgs};
 use crate::error::{ExitCode, Failure};
+use crate::host_routes::{self, HostRoute};
 use crate::messages::Messages;
 use crate::stats::{Counted, PortCounters};
 use crate::tap_network::Choosing;
@@ -28,9 +29,11 @@ pub struct Plan {
     pub addresses: Vec<Prefix>,
     pub mtu: u32,
     pub host_loopback: bool,
+    pub dns: Option<Dns>,
     pub congestion: Congestion,
     pub capture: Option<CaptureFile>,
     pub messages: Messages,
+    pub strict: bool,
     pub port_counters: Arc<Mutex<PortCounters>>,
 }
 
@@ -41,11 +44,22 @@ pub struct Uplink {
     pub facts: String,
 }
 
+/// What the stack has on its link.
+struct Link<'a> {
+    mac: MacAddr,
+    addresses: &'a [Prefix],
+    resolver: Option<ResolverConfig>,
+}
+
+/// Published ports that are told one by one.
+const FACTS_MAX: usize = 8;
 /// Longest packet through the gateway. Memory has no limit of its own, and large segments save work;
 /// but a fresh receive window (64 KiB) should hold several, or the sender waits for window updates.
 const MTU_ROOTLESS: u32 = 16_384;
 /// Longest packet of an Ethernet.
 const MTU_TAP: u32 = 1500;
+/// The longest that a TAP device takes: what the kernel's IP can have, less an Ethernet header.
+const MTU_TAP_MAX: u32 = 65_535 - 14;
 /// Where other rootless networks have theirs.
 const ADDRESSES_ROOTLESS: [&str; 2] = ["10.0.2.15/24", "fd00:2::15/64"];
 /// The name that programs see; what they expect on a machine with one network.
@@ -55,15 +69,28 @@ impl Plan {
     pub fn new(args: &RunArgs, capture: Option<CaptureFile>, messages: Messages) -> Result<Self> {
         let tap = args.tap.clone().map(|name| Some(name).filter(|name| !name.is_empty()));
         let mtu = args.mtu.unwrap_or(if tap.is_some() { MTU_TAP } else { MTU_ROOTLESS });
+        if tap.is_some() && mtu > MTU_TAP_MAX {
+            let message = format!("--mtu {mtu}: a TAP device takes at most {MTU_TAP_MAX}");
+            return Err(Failure::error(ExitCode::Usage, message));
+        }
+        let publish: Vec<_> = args.publish.iter().flat_map(|ports| ports.0.clone()).collect();
+        if let Some((one, other)) = given_twice(&publish) {
+            let message = format!(
+                "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for one"
+            );
+            return Err(Failure::error(ExitCode::Usage, message));
+        }
         Ok(Self {
-            publish: args.publish.clone(),
+            publish,
             tap,
             addresses: args.address.clone(),
             mtu,
             host_loopback: !args.no_host_loopback,
+            dns: args.dns,
             congestion: args.congestion,
             capture,
             messages,
+            strict: args.strict,
             port_counters: Arc::default(),
         })
     }
@@ -92,15 +119,34 @@ impl Plan {
         };
         let v4 = |ip: IpAddr| if let IpAddr::V4(ip) = ip { Some(ip) } else { None };
         let v6 = |ip: IpAddr| if let IpAddr::V6(ip) = ip { Some(ip) } else { None };
-        let config = GatewayConfig {
+        let mut config = GatewayConfig {
             program_v4: own(true).and_then(|prefix| v4(prefix.addr())),
             program_v6: own(false).and_then(|prefix| v6(prefix.addr())),
             gateway_v4: gateway(true, defaults.gateway_v4.map(IpAddr::V4)).and_then(v4),
             gateway_v6: gateway(false, defaults.gateway_v6.map(IpAddr::V6)).and_then(v6),
             host_loopback: self.host_loopback,
+            dns_v4: None,
+            dns_v6: None,
+            nameserver: match self.dns {
+                Some(Dns::At(ip)) => Nameserver::At(SocketAddr::new(ip, 53)),
+                _ => Nameserver::OfHost,
+            },
             mtu: self.mtu,
             seed: random()?,
         };
+        if self.dns != Some(Dns::None) {
+            let beside = |v4: bool, gateway: Option<IpAddr>, default: Option<IpAddr>| {
+                forwarder(own(v4)?, gateway?, default)
+            };
+            let (gateway_v4, gateway_v6) =
+                (config.gateway_v4.map(IpAddr::V4), config.gateway_v6.map(IpAddr::V6));
+            config.dns_v4 = beside(true, gateway_v4, defaults.dns_v4.map(IpAddr::V4)).and_then(v4);
+            config.dns_v6 = beside(false, gateway_v6, defaults.dns_v6.map(IpAddr::V6)).and_then(v6);
+        }
+        self.warn_of_routers(&config);
+        let dns = config.dns_v4.map(IpAddr::V4).or(config.dns_v6.map(IpAddr::V6));
+        let only_loopback = self.dns.is_none();
+        let resolver = dns.map(|address| ResolverConfig { address, only_loopback });
         let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
         let program = program.context("an address is given or there is a default")?;
         let mut gateway = Gateway::new(config, now_ns()).context("the gateway")?;
@@ -110,20 +156,49 @@ impl Plan {
         let bound = gateway.listen(&forwards).map_err(|error| port_taken(&error, &self.publish))?;
         let lines: Vec<_> =
             self.publish.iter().zip(bound).map(|(p, at)| published(p, at, program)).collect();
-        let mut facts = lines.join(", ");
+        // A range is told by its ends.
+        let mut facts = match &lines[..] {
+            [first, .., last] if lines.len() > FACTS_MAX => {
+                format!("{first} to {last}, {} ports", lines.len())
+            }
+            lines => lines.join(", "),
+        };
         if !facts.is_empty() {
             facts += " (rootless)";
         }
-        self.finish(gateway, MacAddr([0; 6]), &addresses, |_| None, facts)
+        let link = Link { mac: MacAddr([0; 6]), addresses: &addresses, resolver };
+        self.finish(gateway, &link, |_| None, facts)
+    }
+
+    /// An address of the gateway that is a router of this host's network as well hides that from the program.
+    fn warn_of_routers(&self, config: &GatewayConfig) {
+        let ours = [
+            config.gateway_v4.map(IpAddr::V4),
+            config.gateway_v6.map(IpAddr::V6),
+            config.dns_v4.map(IpAddr::V4),
+            config.dns_v6.map(IpAddr::V6),
+        ];
+        for ip in hidden_routers(&host_routes::all(), &ours) {
+            self.messages.say(&format!(
+                "{ip} is a router of this host's network: the program reaches towpath's gateway there, and \
+                 not the router; choose another network by --address"
+            ));
+        }
     }
 
     fn tap(&self, name: Option<String>) -> Result<Uplink> {
-        let tap = Tap::open(&towpath_tap::Options { name }).map_err(|error| match error {
+        let mut tap = Tap::open(&towpath_tap::Options { name }).map_err(|error| match error {
             towpath_tap::OpenError::BadName { .. } => {
-                Failure::error(ExitCode::Usage, format!("--tap: {error}"))
+                Failure::error(ExitCode::Failed, format!("--tap: {error}"))
             }
             error => error.into(),
         })?;
+        let (messages, gone) = (self.messages.clone(), tap.name().to_owned());
+        tap.on_gone(move || {
+            messages.post(&format!(
+                "the TAP device {gone} was deleted: the program has no network any more"
+            ));
+        });
         let choosing = Choosing::begin()?;
         let addresses = choosing.addresses(tap.name(), &self.addresses)?;
         let hosts: Vec<_> =
@@ -137,20 +212,28 @@ impl Plan {
         let facts = format!("{own} on {} (this host is {host})", tap.name());
         let [a, b, c, d, e, ..] = random()?;
         // 02: locally administered, unicast.
-        self.finish(tap, MacAddr([0x02, a, b, c, d, e]), &addresses, other_host, facts)
+        let mac = MacAddr([0x02, a, b, c, d, e]);
+        // There is no forwarder: the nameserver is reached as other hosts are.
+        let resolver = match self.dns {
+            Some(Dns::At(address)) => Some(ResolverConfig { address, only_loopback: false }),
+            _ => None,
+        };
+        let link = Link { mac, addresses: &addresses, resolver };
+        self.finish(tap, &link, other_host, facts)
     }
 
     /// One interface with default routes by way of `router`; None: the link delivers everything.
     fn finish<P: Port + Counted + 'static>(
         &self,
         port: P,
-        mac: MacAddr,
-        addresses: &[Prefix],
+        link: &Link<'_>,
         router: impl Fn(&Prefix) -> Option<IpAddr>,
         facts: String,
     ) -> Result<Uplink> {
+        let Link { mac, addresses, resolver } = *link;
         let on_ip_link = port.link_type() == LinkType::Ip;
         let mut config = EngineConfig { exit_when_unused: true, ..EngineConfig::default() };
+        config.resolver = resolver;
         config.stack.tcp.congestion = match self.congestion {
             Congestion::Cubic => towpath_tcp::CongestionKind::Cubic,
             Congestion::Newreno => towpath_tcp::CongestionKind::NewReno,
@@ -205,6 +288,11 @@ pub fn random() -> Result<[u8; 32]> {
 
 /// The first host of the network that is not `own` itself; None when there is no other.
 pub fn other_host(own: &Prefix) -> Option<IpAddr> {
+    hosts(own).take(2).find(|ip| *ip != own.addr())
+}
+
+/// The hosts of a network from the first one on.
+fn hosts(own: &Prefix) -> impl Iterator<Item = IpAddr> + '_ {
     let next = |ip: IpAddr, n: u8| match ip {
         IpAddr::V4(ip) => ip.to_bits().checked_add(n.into()).map(|bits| IpAddr::V4(bits.into())),
         IpAddr::V6(ip) => ip.to_bits().checked_add(n.into()).map(|bits| IpAddr::V6(bits.into())),
@@ -212,10 +300,36 @@ pub fn other_host(own: &Prefix) -> Option<IpAddr> {
     let bits = if own.addr().is_ipv4() { 32 } else { 128 };
     // In a network of two both are hosts (RFC 3021, RFC 6164); otherwise the first is the network's.
     let first = u8::from(own.len() != bits - 1);
-    let is_broadcast = |ip: IpAddr| ip.is_ipv4() && own.len() < 31 && ip == own.last();
-    (first..first + 2)
-        .filter_map(|n| next(own.network(), n))
-        .find(|ip| *ip != own.addr() && own.contains(*ip) && !is_broadcast(*ip))
+    let is_host = move |ip: &IpAddr| {
+        let broadcast = ip.is_ipv4() && own.len() < 31 && *ip == own.last();
+        own.contains(*ip) && !broadcast
+    };
+    (first..=u8::MAX).map_while(move |n| next(own.network(), n)).take_while(is_host)
+}
+
+/// Where the forwarder of DNS is in a network: the default address if it fits, else the first that nobody has.
+fn forwarder(own: &Prefix, gateway: IpAddr, default: Option<IpAddr>) -> Option<IpAddr> {
+    let free = |ip: &IpAddr| own.contains(*ip) && *ip != own.addr() && *ip != gateway;
+    default.filter(free).or_else(|| hosts(own).take(3).find(free))
+}
+
+/// Two of `-p` that are one port of this host.
+fn given_twice(publish: &[Publish]) -> Option<(Publish, Publish)> {
+    let mut by_port = std::collections::HashMap::<_, Vec<&Publish>>::new();
+    for one in publish {
+        let same = by_port.entry((one.host.port(), one.protocol == Protocol::Tcp)).or_default();
+        if let Some(other) = same.iter().find(|other| other.collides(one)) {
+            return Some((**other, *one));
+        }
+        same.push(one);
+    }
+    None
+}
+
+/// Which of `ours` are routers of this host.
+fn hidden_routers(routes: &[HostRoute], ours: &[Option<IpAddr>]) -> Vec<IpAddr> {
+    let routers: Vec<_> = routes.iter().filter_map(|route| route.gateway).collect();
+    ours.iter().flatten().copied().filter(|ip| routers.contains(ip)).collect()
 }
 
 fn forward(publish: &Publish) -> Forward {
@@ -236,7 +350,7 @@ fn port_taken(error: &ForwardError, publish: &[Publish]) -> anyhow::Error {
         ErrorKind::AddrNotAvailable => ": HOSTADDR is no address of this host",
         _ => "",
     };
-    Failure::error(ExitCode::Usage, format!("{which}{error}: {}{advice}", error.source))
+    Failure::error(ExitCode::Failed, format!("{which}{error}: {}{advice}", error.source))
 }
 
 /// `http://127.0.0.1:8080 -> 10.0.2.15:80`, with a scheme where the program's port has one.
@@ -276,9 +390,34 @@ mod tests {
     }
 
     #[test]
+    fn the_forwarder_is_beside_the_gateway() {
+        let at = |own: &str, gateway: &str| {
+            let default = Some(IpAddr::from([10, 0, 2, 3]));
+            let ip = forwarder(&own.parse().unwrap(), gateway.parse().unwrap(), default)?;
+            Some(ip.to_string())
+        };
+        assert_eq!(at("10.0.2.15/24", "10.0.2.2").as_deref(), Some("10.0.2.3"));
+        assert_eq!(at("10.0.2.3/24", "10.0.2.2").as_deref(), Some("10.0.2.1"));
+        assert_eq!(at("192.168.7.1/24", "192.168.7.2").as_deref(), Some("192.168.7.3"));
+        assert_eq!(at("192.168.7.1/30", "192.168.7.2"), None);
+    }
+
+    #[test]
+    fn routers_behind_our_addresses_are_named() {
+        let route = |gateway: &str| HostRoute {
+            interface: "eth0".into(),
+            prefix: Prefix::ALL_V4,
+            gateway: Some(gateway.parse().unwrap()),
+        };
+        let ours = [Some(IpAddr::from([10, 0, 2, 2])), None, Some(IpAddr::from([10, 0, 2, 3]))];
+        let hidden = hidden_routers(&[route("10.0.2.2"), route("192.0.2.1")], &ours);
+        assert_eq!(hidden, [IpAddr::from([10, 0, 2, 2])]);
+    }
+
+    #[test]
     fn facts() {
         let text = |word: &str| {
-            let publish: Publish = word.parse().unwrap();
+            let publish = word.parse::<crate::args::Ports>().unwrap().0[0];
             published(&publish, publish.host, "10.0.2.15".parse().unwrap())
         };
         assert_eq!(text("8080:80"), "http://127.0.0.1:8080 -> 10.0.2.15:80");

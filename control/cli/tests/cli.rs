@@ -50,12 +50,21 @@ fn send(child: &Child, signal: Signal) {
 #[test]
 fn mistakes_on_the_command_line() {
     refused(&["rum"], 2, &["rum", "'run'"]);
-    refused(&["run", "--pubish", "1:2", "true"], 2, &["--pubish", "--publish"]);
-    refused(&["run", "-p", "80x:80", "true"], 2, &["80x", "1 to 65535"]);
-    refused(&["run", "--address", "10.0.2.15/33", "true"], 2, &["10.0.2.15/33", "1 to 32"]);
-    refused(&["run", "--stats=xml", "true"], 2, &["xml", "text", "json"]);
-    refused(&["run"], 2, &["PROGRAM"]);
-    refused(&["run", "--tap=a/b", "true"], 2, &["a/b", "interface name"]);
+    refused(&["true"], 2, &["'true' is not one", "towpath run -- true"]);
+    refused(&["run", "--pubish", "1:2", "true"], 125, &["--pubish", "--publish"]);
+    refused(&["run", "-p", "80x:80", "true"], 125, &["80x", "1 to 65535"]);
+    refused(&["run", "--address", "10.0.2.15/33", "true"], 125, &["10.0.2.15/33", "1 to 32"]);
+    refused(&["run", "--stats=xml", "true"], 125, &["xml", "text", "json"]);
+    refused(&["run"], 125, &["PROGRAM"]);
+    refused(&["run", "--tap=a/b", "true"], 125, &["a/b", "interface name"]);
+    // What the device cannot have is refused before there is one.
+    refused(&["run", "--tap", "--mtu", "65522", "true"], 125, &["--mtu 65522", "at most 65521"]);
+    refused(&["run", "--dns", "localhost", "true"], 125, &["localhost", "not an IP address"]);
+    refused(
+        &["run", "-p", "8080:80", "-p", "8079-8081:1-3", "true"],
+        125,
+        &["127.0.0.1:8080:80", "127.0.0.1:8080:2", "the same port"],
+    );
     refused(&["completions", "tcsh"], 2, &["tcsh", "bash"]);
     refused(&["ss", "4194304"], 2, &["4194304"]);
 }
@@ -64,6 +73,7 @@ fn mistakes_on_the_command_line() {
 fn programs_that_cannot_run() {
     refused(&["run", "no-such-program"], 127, &["no-such-program", "not found in PATH"]);
     refused(&["run", "./no/such"], 127, &["./no/such", "no such file"]);
+    refused(&["run", ""], 127, &["PROGRAM is empty"]);
     refused(&["run", "/"], 126, &["is a directory"]);
     refused(&["run", "/etc/passwd"], 126, &["/etc/passwd", "chmod +x"]);
 }
@@ -74,12 +84,12 @@ fn a_port_that_is_taken() {
     let port = taken.local_addr().expect("bound").port();
     refused(
         &["run", "-p", &format!("{port}:80"), "true"],
-        2,
+        125,
         &["-p", &port.to_string(), "another HOSTPORT"],
     );
     refused(
         &["run", "-p", "192.0.2.1:8080:80", "true"],
-        2,
+        125,
         &["192.0.2.1", "no address of this host"],
     );
 }
@@ -183,6 +193,70 @@ fn counters_and_capture() {
 }
 
 #[test]
+fn a_capture_can_go_to_standard_output_and_is_its_owners_in_a_file() {
+    let script = "import socket\ntry: socket.create_connection(('10.0.2.2', 9))\n\
+                  except ConnectionRefusedError: print('refused')";
+    let ran = output(&["run", "--pcap", "-", "python3", "-c", script]);
+    assert_eq!(ran.stdout.get(..4), Some(&[0x0a, 0x0d, 0x0d, 0x0a][..]), "{}", stderr(&ran));
+    assert_eq!(stderr(&ran), "refused\n", "what PROGRAM prints");
+    let file = std::env::temp_dir().join(format!("towpath-mode-{}.pcapng", std::process::id()));
+    let options = ["--pcap-snaplen", "64", "--pcap-size", "600"];
+    let loud = "import socket\nwith socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n  \
+                for n in range(50): s.sendto(b'x' * 500, ('10.0.2.2', 9))";
+    let path = file.to_string_lossy().into_owned();
+    let words = [&["run"], &options[..], &["--pcap", &path, "python3", "-c", loud]].concat();
+    let ran = output(&words);
+    let metadata = std::fs::metadata(&file).expect("a capture");
+    std::fs::remove_file(&file).expect("it exists");
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    assert!(metadata.len() <= 600 && metadata.len() > 300, "{}", metadata.len());
+    assert_eq!(stderr(&ran).matches("has reached 600 bytes").count(), 1, "{}", stderr(&ran));
+    refused(&["run", "--pcap-size", "1x", "--pcap", &path, "true"], 125, &["1x", "100M"]);
+}
+
+/// As root in a network namespace of its own with tcpdump; elsewhere it says that it was skipped.
+#[test]
+fn tcpdump_reads_captures() {
+    if Command::new("tcpdump").arg("--version").output().is_err() {
+        eprintln!("skipped: needs tcpdump");
+        return;
+    }
+    let file = std::env::temp_dir().join(format!("towpath-tcpdump-{}.pcapng", std::process::id()));
+    let path = file.to_string_lossy();
+    // One on the link, and one that is dropped on the loopback.
+    let script = "import socket\nfor ip in '10.0.2.2', '127.0.0.1':\n  \
+                  try: socket.create_connection((ip, 9))\n  except ConnectionRefusedError: pass";
+    let ran = output(&["run", "--pcap", &path, "python3", "-c", script]);
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+    let read = Command::new("tcpdump").args(["-nr", &path]).output().expect("tcpdump");
+    std::fs::remove_file(&file).expect("it exists");
+    let text = String::from_utf8_lossy(&read.stdout).into_owned();
+    assert!(read.status.success(), "{}", stderr(&read));
+    assert!(text.contains("> 10.0.2.2.9: Flags [S]"), "{text}");
+    assert!(text.contains("> 127.0.0.1.9: Flags [S]"), "{text}");
+}
+
+/// A FIFO that nobody reads any more takes so much and then nothing: the run goes on, and ends.
+#[test]
+fn a_capture_that_nobody_reads_stalls_nothing() {
+    let script = r#"
+        t=$(mktemp -d); trap 'rm -r "$t"' EXIT; mkfifo "$t/fifo"
+        exec 9<>"$t/fifo"
+        "$0" run --pcap "$t/fifo" -- python3 -c '
+import socket
+server = socket.create_server(("127.0.0.1", 80))
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    for n in range(200): s.sendto(b"x" * 1400, ("10.0.2.2", 9))
+client = socket.create_connection(("127.0.0.1", 80))
+print("alive", flush=True)' & run=$!
+        sleep 2; kill -TERM $run; wait $run; echo $?"#;
+    let mut command = Command::new("bash");
+    let ran = command.args(["-c", script, env!("CARGO_BIN_EXE_towpath")]).output().expect("bash");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "alive\n0\n", "{}", stderr(&ran));
+    assert!(stderr(&ran).contains("its end was not waited for"), "{}", stderr(&ran));
+}
+
+#[test]
 fn dropped_packets_are_in_the_capture_with_their_reason() {
     let file = std::env::temp_dir().join(format!("towpath-drops-{}.pcapng", std::process::id()));
     let script = "import socket\ntry: socket.create_connection(('127.0.0.1', 9))\n\
@@ -228,7 +302,7 @@ fn background_processes_keep_the_stack() {
     assert!(child.try_wait().expect("wait").is_none(), "the stack lives on");
     send(&child, Signal::SIGINT);
     assert_eq!(child.wait().expect("ended").code(), Some(0), "PROGRAM's status");
-    kill(Pid::from_raw(sleeper), Signal::SIGKILL).expect("it runs still");
+    kill(Pid::from_raw(sleeper), None).expect_err("it has ended with the run");
 }
 
 #[test]
@@ -247,9 +321,25 @@ fn help_names_exit_codes_and_examples() {
     {
         assert!(text.contains(word), "{word}");
     }
+    let again = String::from_utf8(output(&["help", "run"]).stdout).expect("text");
+    assert_eq!(again, text, "towpath help run");
     assert!(
         String::from_utf8(output(&["--version"]).stdout).expect("text").starts_with("towpath ")
     );
+}
+
+#[test]
+fn the_version_names_the_commit_that_was_built() {
+    let git = Command::new("git").args(["rev-parse", "--short=10", "HEAD"]).output();
+    let text = String::from_utf8(output(&["--version"]).stdout).expect("text");
+    let version = format!("towpath {}", env!("CARGO_PKG_VERSION"));
+    match git {
+        Ok(git) if git.status.success() => {
+            let commit = String::from_utf8_lossy(&git.stdout).trim().to_owned();
+            assert_eq!(text, format!("{version} ({commit})\n"));
+        }
+        _ => assert_eq!(text, format!("{version}\n"), "a source archive"),
+    }
 }
 
 /// As root in a network namespace of its own; elsewhere it says that it was skipped.
@@ -303,6 +393,57 @@ fn several_tap_devices_have_networks_of_their_own() {
         message.contains("10.77.1.9/24") && message.contains("10.77.1.1 is on tp"),
         "{message}"
     );
+}
+
+/// As root in a network namespace of its own; elsewhere it says that it was skipped.
+#[test]
+fn a_network_that_the_host_uses_is_left_to_it() {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        eprintln!("skipped: needs root and /dev/net/tun");
+        return;
+    }
+    let script = r#"
+        ip link set lo up; ip link add lan type veth peer name far; ip link set lan up; ip link set far up
+        ip addr add 192.0.2.2/24 dev lan; ip route add default via 192.0.2.1
+        "$0" run -q --tap=tpa --address 192.0.2.50/24 -- true; echo "status $?"
+        ip route get 192.0.2.1 | grep -q 'dev lan' && echo "the router is where it was"
+        ip route add 10.0.0.0/8 via 192.0.2.1
+        "$0" run --tap=tpb -- true
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-n", "bash", "-c", script, env!("CARGO_BIN_EXE_towpath")]);
+    let output = command.output().expect("unshare");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text, "status 125\nthe router is where it was\n", "{}", stderr(&output));
+    let message = stderr(&output);
+    assert!(message.contains("192.0.2.50/24: 192.0.2.2 is on lan"), "{message}");
+    assert!(message.contains("172.31.0.2 and fd00:77:100::2 on tpb"), "{message}");
+}
+
+/// As root in a network namespace of its own; elsewhere it says that it was skipped.
+#[test]
+fn a_deleted_device_is_told_of_and_costs_nothing() {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        eprintln!("skipped: needs root and /dev/net/tun");
+        return;
+    }
+    // The time that the engine's process has used, in hundredths of a second.
+    let script = r#"
+        "$0" run --tap=tpd -- sleep 30 & run=$!
+        trap 'kill $run; wait' EXIT
+        until ip addr show tpd 2>/dev/null | grep -q 10.77; do sleep 0.05; done
+        ip link delete tpd
+        used() { read -r line < /proc/$run/stat; set -- ${line##*) }; echo $(( ${12} + ${13} )); }
+        sleep 0.5; before=$(used); sleep 2; echo "used $(( $(used) - before ))"
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-n", "bash", "-c", script, env!("CARGO_BIN_EXE_towpath")]);
+    let output = command.output().expect("unshare");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let used: u32 = text.trim().strip_prefix("used ").and_then(|n| n.parse().ok()).expect(&text);
+    // A thread that turns all the time has used nearly 200, on a busy machine some less.
+    assert!(used < 20, "{text}");
+    assert!(stderr(&output).contains("tpd was deleted"), "{}", stderr(&output));
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn a_closed_standard_error_changes_no_exit_status() {
     let cases = [
         ("run --stats -- sh -c 'exit 3'", "3"),
         ("run --stats=json -- true", "0"),
-        ("run -p 127.0.0.1:0:80 -- true", "2"),
+        ("run -p 127.0.0.1:0:80 -- true", "125"),
         ("run -- no-such-program", "127"),
         ("juggle", "2"),
         // The line about what is left behind comes after two seconds.

@@ -76,7 +76,7 @@ drop_reasons! {
     TcpBadFlags = "tcp_bad_flags",
     /// A TIME-WAIT entry displaced by a newer one.
     TimeWaitFull = "time_wait_full",
-    /// A SYN on an any-address interface while too many wait for a decision.
+    /// A SYN on an any-address interface that waited for a decision, displaced by a newer one.
     PendingFull = "pending_full",
     /// A repeated SYN whose decision is pending.
     PendingDuplicate = "pending_duplicate",

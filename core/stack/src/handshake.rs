@@ -53,7 +53,8 @@ pub(crate) struct Handshakes {
     /// Half-open connections of promised sockets.
     pub promised: Line,
     pub pending: Queue<PendingSyn>,
-    /// All pending ones; all wait equally long, so the front expires first.
+    /// All pending ones, by when their SYN came last: all wait equally long from then on, so the front
+    /// expires first.
     pub pending_line: Line,
 }
 

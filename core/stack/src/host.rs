@@ -44,8 +44,15 @@ pub trait Host {
     ) -> Option<(u32, Self::Recv, Self::Send)>;
 
     /// A SYN came in on an any-address interface and no listener is there. Nothing is answered until
-    /// the owner decides; undecided ones are forgotten after 75 s.
+    /// the owner decides.
     fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr);
+
+    /// A SYN is given up that the owner has not decided about: its sender has not repeated it for
+    /// [`PENDING_TIMEOUT`](crate::limits::PENDING_TIMEOUT), or it was the one not repeated for longest when
+    /// there were too many. The id is dead, and what was begun for it is in vain.
+    fn syn_forgotten(&mut self, pending: PendingId) {
+        let _ = pending;
+    }
 
     /// A datagram (or, on an echo socket, an ICMP message from its header on). False when there is no
     /// room for it: it is dropped and counted.

@@ -28,10 +28,11 @@ pub const TIME_WAIT_MAX: usize = 65_536;
 /// A connect may take a port that has been in TIME-WAIT for so long: Linux's `tcp_tw_reuse`.
 pub const TIME_WAIT_REUSE_AFTER: Duration = Duration::from_secs(1);
 
-/// SYNs on any-address interfaces that wait for a decision; more are dropped and come again.
+/// SYNs on any-address interfaces that wait for a decision; the one not repeated for longest makes room.
 pub const PENDING_MAX: usize = 4_096;
 
-/// How long a decision may take: RFC 9293 leaves it open, 75 s is what connects usually last at most.
+/// After how long without a repeated SYN nobody waits for a decision any more: Linux repeats its last one
+/// after 32 s and waits 64 s for the answer.
 pub const PENDING_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Connections whose program is gone: Linux's `tcp_max_orphans` on a small machine. Beyond, closing

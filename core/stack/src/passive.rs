@@ -463,8 +463,13 @@ impl<H: Host> Stack<H> {
 
     /// A SYN on an any-address interface that no listener takes: the owner decides.
     fn on_stray_syn(&mut self, now: Instant, host: &mut H, incoming: Incoming, pool: &mut Pool) {
-        if self.handshakes.pending.len() >= self.config.pending_max {
-            return self.drop_local(incoming.local, DropReason::PendingFull, pool);
+        // A connect that was given up says nothing, and one that goes on repeats its SYN: who has been silent
+        // for longest makes room.
+        if self.handshakes.pending.len() >= self.config.pending_max
+            && let Some(oldest) = self.handshakes.pending_line.front()
+        {
+            self.count_drop(DropReason::PendingFull);
+            self.forget_pending(host, oldest);
         }
         let Incoming { flow, hash, segment, .. } = incoming;
         let pending = PendingSyn {
@@ -481,18 +486,27 @@ impl<H: Host> Stack<H> {
     }
 
     /// The peer repeats itself, or gives up, before the owner has decided.
-    pub(crate) fn on_pending_segment(&mut self, at: u32, incoming: Incoming, pool: &mut Pool) {
+    pub(crate) fn on_pending_segment(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        at: u32,
+        incoming: Incoming,
+        pool: &mut Pool,
+    ) {
         if is_opening(&incoming.segment) {
             let Some(pending) = self.handshakes.pending.get_mut(at) else { return };
             // A new SYN from the same port stands for a new attempt.
             pending.syn = incoming.segment;
+            pending.expires = now + limits::PENDING_TIMEOUT;
+            self.handshakes.pending.renew(&mut self.handshakes.pending_line, at);
             return self.drop_local(incoming.local, DropReason::PendingDuplicate, pool);
         }
         let Some(pending) = self.handshakes.pending.get(at) else { return };
         let Segment { flags, seq, .. } = incoming.segment;
         // The peer gave up: nobody needs to decide any more. Only this number follows its SYN.
         if flags.contains(Flags::RST) && seq == pending.syn.seq + 1 {
-            self.take_pending(at);
+            self.forget_pending(host, at);
             return pool.give(incoming.local.packet);
         }
         self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
@@ -592,12 +606,19 @@ impl<H: Host> Stack<H> {
         pool.give(quoted.packet);
     }
 
-    pub(crate) fn expire_pending(&mut self, now: Instant) {
+    fn forget_pending(&mut self, host: &mut H, at: u32) {
+        let pending = PendingId(self.handshakes.pending.id(at));
+        if self.take_pending(at).is_some() {
+            host.syn_forgotten(pending);
+        }
+    }
+
+    pub(crate) fn expire_pending(&mut self, now: Instant, host: &mut H) {
         while let Some(at) = self.handshakes.pending_line.front() {
             if self.handshakes.pending.get(at).is_none_or(|pending| pending.expires > now) {
                 break;
             }
-            self.take_pending(at);
+            self.forget_pending(host, at);
         }
     }
 }

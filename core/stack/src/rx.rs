@@ -93,7 +93,9 @@ impl<H: Host> Stack<H> {
             Some(FlowRef::TimeWait(index)) => {
                 self.on_time_wait_segment(now, host, index, incoming, pool)
             }
-            Some(FlowRef::Pending(index)) => self.on_pending_segment(index, incoming, pool),
+            Some(FlowRef::Pending(index)) => {
+                self.on_pending_segment(now, host, index, incoming, pool)
+            }
             None if is_opening(&incoming.segment) => self.on_syn(now, host, incoming, pool),
             None => self.on_stray_segment(now, incoming, pool),
         }

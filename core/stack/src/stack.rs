@@ -301,7 +301,7 @@ impl<H: Host> Stack<H> {
             }
         }
         self.expire_time_waits(now);
-        self.expire_pending(now);
+        self.expire_pending(now, host);
         self.forget_old_mtus(now);
         self.tell(host);
     }

@@ -7,7 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use towpath_pool::{Batch, Offloads, Packet, Pool, Port};
 
-use crate::{Direction, Interface, LinkType, Writer};
+use crate::spool::{Progress, Spool};
+use crate::{Direction, Interface, LinkType, SNAPLEN_DEFAULT, Writer};
 
 /// Longest time that a recorded packet waits in memory, so that a reader can follow a running capture.
 const FLUSH_INTERVAL_NS: u64 = 1_000_000_000;
@@ -16,17 +17,54 @@ const FLUSH_INTERVAL_NS: u64 = 1_000_000_000;
 ///
 /// Interface 0 is the stack's own loopback, of which only dropped packets are recorded; the ports
 /// follow in the order of [`CaptureFile::capture`], as the stack numbers its interfaces.
+///
+/// All interfaces are Ethernet: libpcap, which tcpdump reads with, takes no file whose interfaces differ in
+/// type, and no second one of LINKTYPE_RAW. A packet without a link header gets one of no stations, as on
+/// Linux's own loopback.
 #[derive(Debug, Clone)]
 pub struct CaptureFile {
     shared: Arc<Mutex<Shared>>,
+    progress: Progress,
 }
 
+/// How much is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes of a packet.
+    pub snaplen: u32,
+    /// Most bytes of the file; None: as many as there are.
+    pub size: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { snaplen: SNAPLEN_DEFAULT, size: None }
+    }
+}
+
+/// What a user of a capture should know at once. Each is told once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// The file is not written as fast as packets come: some are not recorded.
+    Slow,
+    /// [`Limits::size`] is reached: nothing more is recorded.
+    Full,
+    /// Nothing more can be written.
+    Failed(String),
+}
+
+type Teller = Arc<dyn Fn(Trouble) + Send + Sync>;
+
 struct Shared {
-    /// None after an error: what follows a torn block cannot be read.
-    writer: Option<Writer<Box<dyn Write + Send>>>,
-    error: Option<io::Error>,
-    /// Of each interface.
-    links: Vec<LinkType>,
+    /// None after an error: what follows a torn block cannot be read. And when the file is full.
+    writer: Option<Writer<Spool>>,
+    tell: Teller,
+    size_max: u64,
+    /// Packets that were not recorded for want of time.
+    lost: u64,
+    /// Of each port: whether its packets begin with a link header.
+    framed: Vec<bool>,
     /// Unix time minus the engine's clock.
     unix_offset_ns: u64,
     last_flush_ns: Option<u64>,
@@ -37,37 +75,46 @@ struct Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("Shared").field("lost", &self.lost).finish_non_exhaustive()
     }
 }
 
 impl CaptureFile {
-    /// Starts a capture that keeps at most `snaplen` bytes of each packet.
-    pub fn new(out: Box<dyn Write + Send>, snaplen: u32) -> io::Result<Self> {
-        let loopback = Interface { name: "lo", link_type: LinkType::Raw };
+    /// Starts a capture, and the thread that writes it. `tell` hears of troubles on that thread and on those
+    /// that record, and must not wait.
+    pub fn new(
+        out: Box<dyn Write + Send>,
+        limits: Limits,
+        tell: impl Fn(Trouble) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let tell: Teller = Arc::new(tell);
+        let of_thread = Arc::clone(&tell);
+        let failed = move |error: &io::Error| of_thread(Trouble::Failed(error.to_string()));
+        let spool = Spool::start(out, failed)?;
+        let progress = spool.progress();
+        let loopback = Interface { name: "lo", link_type: LinkType::Ethernet };
         let shared = Shared {
-            writer: Some(Writer::with_snaplen(out, &[loopback], snaplen)?),
-            error: None,
-            links: vec![loopback.link_type],
+            writer: Some(Writer::with_snaplen(spool, &[loopback], limits.snaplen)?),
+            tell,
+            size_max: limits.size.unwrap_or(u64::MAX),
+            lost: 0,
+            framed: vec![false],
             unix_offset_ns: 0,
             last_flush_ns: None,
             dirty: true,
             tail: Vec::new(),
         };
-        Ok(Self { shared: Arc::new(Mutex::new(shared)) })
+        Ok(Self { shared: Arc::new(Mutex::new(shared)), progress })
     }
 
     /// Records `port` under `name` from now on.
     pub fn capture<P: Port>(&self, name: &str, port: P) -> io::Result<Capture<P>> {
-        let link_type = match port.link_type() {
-            towpath_pool::LinkType::Ethernet => LinkType::Ethernet,
-            towpath_pool::LinkType::Ip => LinkType::Raw,
-        };
+        let framed = port.link_type() == towpath_pool::LinkType::Ethernet;
         let mut shared = self.lock();
         let writer =
             shared.writer.as_mut().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        let iface = writer.add_interface(&Interface { name, link_type })?;
-        shared.links.push(link_type);
+        let iface = writer.add_interface(&Interface { name, link_type: LinkType::Ethernet })?;
+        shared.framed.push(framed);
         drop(shared);
         Ok(Capture { file: self.clone(), iface, port, before: 0 })
     }
@@ -87,21 +134,29 @@ impl CaptureFile {
     ) {
         let mut shared = self.lock();
         shared.tick(now_ns);
-        let time_ns = now_ns.wrapping_add(shared.unix_offset_ns);
         let comment = format!("drop: {reason}");
-        let link = shared.links.get(iface as usize).copied().unwrap_or(LinkType::Raw);
-        let header = missing_header(link, direction, bytes);
+        let framed = shared.framed.get(iface as usize).copied().unwrap_or(false);
+        let header = if framed { missing_header(direction, bytes) } else { Some(frame(bytes)) };
+        let header = header.as_ref().map_or(&[][..], |header| &header[..]);
         let len = u32::try_from(header.len() + bytes.len()).unwrap_or(u32::MAX);
-        shared.write(|writer, _| {
-            writer.packet(iface, time_ns, direction, Some(&comment), &[&header, bytes], len)
+        shared.record(iface, now_ns, direction, Some(&comment), len, |_, write| {
+            write(&[header, bytes])
         });
     }
 
-    /// Writes out what is still in memory, and tells the first error of the whole capture.
-    pub fn finish(&self) -> io::Result<()> {
-        let mut shared = self.lock();
-        shared.flush();
-        shared.error.take().map_or(Ok(()), Err)
+    /// Waits until all that was recorded is written, as long as `go_on` says so; tells the first error of the
+    /// whole capture.
+    ///
+    /// # Errors
+    /// `TimedOut` when `go_on` ended it, otherwise what the output says.
+    pub fn finish(&self, go_on: impl FnMut() -> bool) -> io::Result<()> {
+        self.lock().flush();
+        self.progress.finish(go_on)
+    }
+
+    /// Packets that were not recorded because the file was written too slowly.
+    pub fn lost(&self) -> u64 {
+        self.lock().lost
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -112,24 +167,50 @@ impl CaptureFile {
 
 impl Shared {
     fn packet(&mut self, iface: u32, time_ns: u64, direction: Direction, packet: &Packet) {
-        let time_ns = time_ns.wrapping_add(self.unix_offset_ns);
-        self.write(|writer, tail| {
+        let framed = self.framed.get(iface as usize).copied().unwrap_or(false);
+        let header = if framed { None } else { Some(frame(packet.linear())) };
+        let header = header.as_ref().map_or(&[][..], |header| &header[..]);
+        let len = u32::try_from(header.len() + packet.len()).unwrap_or(u32::MAX);
+        self.record(iface, time_ns, direction, None, len, |tail, write| {
             tail.resize(packet.tail.len() as usize, 0);
             packet.tail.copy_to(0, tail);
-            let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-            writer.packet(iface, time_ns, direction, None, &[packet.linear(), tail], len)
+            write(&[header, packet.linear(), tail])
         });
     }
 
-    fn write<F>(&mut self, f: F)
-    where
-        F: FnOnce(&mut Writer<Box<dyn Write + Send>>, &mut Vec<u8>) -> io::Result<()>,
-    {
-        if let Some(writer) = &mut self.writer {
-            let result = f(writer, &mut self.tail);
-            self.dirty = true;
+    /// Records a packet of `len` bytes, whose pieces `give` hands over, unless there is no room for it.
+    fn record(
+        &mut self,
+        iface: u32,
+        time_ns: u64,
+        direction: Direction,
+        comment: Option<&str>,
+        len: u32,
+        give: impl FnOnce(&mut Vec<u8>, &mut dyn FnMut(&[&[u8]]) -> io::Result<()>) -> io::Result<()>,
+    ) {
+        let Some(writer) = &mut self.writer else { return };
+        let time_ns = time_ns.wrapping_add(self.unix_offset_ns);
+        if writer.len() + writer.packet_len_max(len, comment) > self.size_max {
+            // What is in memory still is part of the file.
+            let result = writer.flush();
+            (self.tell)(Trouble::Full);
             self.check(result);
+            self.writer = None;
+            return;
         }
+        if !writer.output().has_room() {
+            if self.lost == 0 {
+                (self.tell)(Trouble::Slow);
+            }
+            self.lost += 1;
+            let result = writer.note_lost(iface, 1);
+            return self.check(result);
+        }
+        let result = give(&mut self.tail, &mut |pieces| {
+            writer.packet(iface, time_ns, direction, comment, pieces, len)
+        });
+        self.dirty = true;
+        self.check(result);
     }
 
     /// Once a second: flushes, and follows a clock that was set.
@@ -150,10 +231,10 @@ impl Shared {
         }
     }
 
+    /// What went wrong was told by the thread that writes.
     fn check(&mut self, result: io::Result<()>) {
-        if let Err(error) = result {
+        if result.is_err() {
             self.writer = None;
-            self.error.get_or_insert(error);
         }
     }
 }
@@ -164,19 +245,36 @@ impl Drop for Shared {
     }
 }
 
-/// The Ethernet header, of no stations, that a reader needs in front of a packet without one.
-fn missing_header(link: LinkType, direction: Direction, bytes: &[u8]) -> Vec<u8> {
-    let ethertype: u16 = match (link, ip_version(bytes), direction) {
-        (LinkType::Raw, ..) => return Vec::new(),
-        (_, Some(4), _) => 0x0800,
-        (_, Some(_), _) => 0x86dd,
-        // It came with its own.
-        (_, None, Direction::Inbound) => return Vec::new(),
-        // Local experimental (IEEE 802): readers show bytes.
-        (_, None, Direction::Outbound) => 0x88b5,
-    };
-    [&[0; 12], &ethertype.to_be_bytes()[..]].concat()
+/// The Ethernet header, of no stations, that a reader needs in front of a packet of a link without one.
+fn frame(bytes: &[u8]) -> [u8; 14] {
+    header(match bytes.first().map(|byte| byte >> 4) {
+        Some(4) => ETHERTYPE_IPV4,
+        Some(6) => ETHERTYPE_IPV6,
+        _ => ETHERTYPE_LOCAL,
+    })
 }
+
+/// The same for a packet of an Ethernet, if it was dropped before it had its own.
+fn missing_header(direction: Direction, bytes: &[u8]) -> Option<[u8; 14]> {
+    match (ip_version(bytes), direction) {
+        (Some(4), _) => Some(header(ETHERTYPE_IPV4)),
+        (Some(_), _) => Some(header(ETHERTYPE_IPV6)),
+        // It came with its own.
+        (None, Direction::Inbound) => None,
+        (None, Direction::Outbound) => Some(header(ETHERTYPE_LOCAL)),
+    }
+}
+
+fn header(ethertype: u16) -> [u8; 14] {
+    let mut header = [0; 14];
+    header[12..].copy_from_slice(&ethertype.to_be_bytes());
+    header
+}
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+/// Local experimental (IEEE 802): readers show bytes.
+const ETHERTYPE_LOCAL: u16 = 0x88b5;
 
 /// Whether these bytes are a whole IP packet: a link header in this place would have to state their
 /// length.
@@ -244,6 +342,10 @@ impl<P: Port> Port for Capture<P> {
 
     fn blocked(&self) -> bool {
         self.port.blocked()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.port.is_gone()
     }
 
     fn next_timeout_ns(&self) -> Option<u64> {
@@ -343,6 +445,24 @@ mod tests {
         out
     }
 
+    type Told = Arc<Mutex<Vec<Trouble>>>;
+
+    fn started(out: impl Write + Send + 'static, limits: Limits) -> (CaptureFile, Told) {
+        let told = Told::default();
+        let tell = Arc::clone(&told);
+        let tell = move |trouble| tell.lock().unwrap().push(trouble);
+        (CaptureFile::new(Box::new(out), limits, tell).unwrap(), told)
+    }
+
+    /// The thread that writes takes its time.
+    fn eventually(condition: impl Fn() -> bool) {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !condition() {
+            assert!(std::time::Instant::now() < until, "timed out");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
     fn packet(pool: &mut Pool, bytes: &[u8]) -> Packet {
         let mut packet = pool.take(bytes.len());
         packet.push_back(bytes.len()).unwrap().copy_from_slice(bytes);
@@ -352,7 +472,7 @@ mod tests {
     #[test]
     fn both_directions_with_tails_and_each_packet_once() {
         let disk = Disk::new(usize::MAX);
-        let file = CaptureFile::new(Box::new(disk.clone()), 1 << 16).unwrap();
+        let file = started(disk.clone(), Limits::default()).0;
         let mut port = file.capture("up", Echo { queue: Batch::new(), room: 1 }).unwrap();
         let mut pool = Pool::default();
         let memory = Arc::new(Mapping::private(4096).unwrap());
@@ -366,10 +486,12 @@ mod tests {
         let mut out = Batch::new();
         assert_eq!(port.poll(30, &mut pool, &mut out, 1), 1);
         file.dropped(40, 1, Direction::Inbound, "bad checksum", b"lost");
-        file.finish().unwrap();
+        file.finish(|| true).unwrap();
 
         let seen = packets(&disk.bytes());
-        let data: Vec<_> = seen.iter().map(|p| (p.0, &p.2[..])).collect();
+        // Behind the link header that none of them had.
+        assert!(seen.iter().all(|p| p.2[..12] == [0; 12]));
+        let data: Vec<_> = seen.iter().map(|p| (p.0, &p.2[14..])).collect();
         assert_eq!(data, [(1, &b"head tail"[..]), (1, b"second"), (1, b"head tail"), (1, b"lost")]);
         assert!(seen[3].3.windows(18).any(|w| w == b"drop: bad checksum"));
         assert_eq!(seen[3].1 - seen[0].1, 30, "the engine's clock, as Unix time");
@@ -380,21 +502,26 @@ mod tests {
     fn dropped_packets_get_the_header_that_they_miss() {
         let v4 = [&[0x45, 0, 0, 20][..], &[1; 16]].concat();
         let v6 = [&[0x60, 0, 0, 0, 0, 1][..], &[1; 35]].concat();
-        let frame = [&[0x45; 12][..], &[8, 0], &v4].concat();
+        let frame_of_v4 = [&[0x45; 12][..], &[8, 0], &v4].concat();
         let (inbound, outbound) = (Direction::Inbound, Direction::Outbound);
-        let ether = LinkType::Ethernet;
-        assert_eq!(missing_header(ether, outbound, &v4)[12..], [8, 0]);
-        assert_eq!(missing_header(ether, inbound, &v6)[12..], [0x86, 0xdd]);
-        assert_eq!(missing_header(ether, outbound, &v4[1..])[12..], [0x88, 0xb5]);
-        assert!(missing_header(ether, inbound, &frame).is_empty());
-        assert!(missing_header(ether, inbound, &[]).is_empty());
-        assert!(missing_header(LinkType::Raw, outbound, &v4).is_empty());
+        let ethertype = |header: [u8; 14]| [header[12], header[13]];
+        let missing = |direction, bytes: &[u8]| missing_header(direction, bytes).map(ethertype);
+        assert_eq!(missing(outbound, &v4), Some([8, 0]));
+        assert_eq!(missing(inbound, &v6), Some([0x86, 0xdd]));
+        assert_eq!(missing(outbound, &v4[1..]), Some([0x88, 0xb5]));
+        assert_eq!(missing(inbound, &frame_of_v4), None);
+        assert_eq!(missing(inbound, &[]), None);
+        // On a link without headers there is none to miss: all get one.
+        assert_eq!(
+            [&v4, &v6, &vec![1]].map(|p| ethertype(frame(p))),
+            [[8, 0], [0x86, 0xdd], [0x88, 0xb5]]
+        );
     }
 
     #[test]
     fn flushes_within_a_second_and_when_dropped() {
         let disk = Disk::new(usize::MAX);
-        let file = CaptureFile::new(Box::new(disk.clone()), 1 << 16).unwrap();
+        let file = started(disk.clone(), Limits::default()).0;
         let mut port = file.capture("up", Echo { queue: Batch::new(), room: 9 }).unwrap();
         let mut pool = Pool::default();
         let mut batch = Batch::from([packet(&mut pool, b"one"), packet(&mut pool, b"two")]);
@@ -404,24 +531,88 @@ mod tests {
         let due = port.next_timeout_ns().expect("something is in memory");
         assert_eq!(due, 5 + FLUSH_INTERVAL_NS);
         port.poll(due, &mut pool, &mut Batch::new(), 0);
-        assert_eq!(packets(&disk.bytes()).len(), 1);
+        eventually(|| packets(&disk.bytes()).len() == 1);
         assert_eq!(port.next_timeout_ns(), None);
         batch = second;
         port.submit(due + 1, &mut pool, &mut batch);
         drop((port, file));
-        assert_eq!(packets(&disk.bytes()).len(), 2);
+        eventually(|| packets(&disk.bytes()).len() == 2);
     }
 
     #[test]
     fn a_full_disk_stops_the_capture_and_not_the_traffic() {
         let disk = Disk::new(300);
-        let file = CaptureFile::new(Box::new(disk), 1 << 16).unwrap();
+        let file = started(disk, Limits::default()).0;
         let mut port = file.capture("up", Echo { queue: Batch::new(), room: 9 }).unwrap();
         let mut pool = Pool::default();
         for turn in 0..4 {
             let mut batch = Batch::from([packet(&mut pool, &[7; 200])]);
             assert_eq!(port.submit(turn * FLUSH_INTERVAL_NS, &mut pool, &mut batch), 1);
         }
-        assert_eq!(file.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(file.finish(|| true).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+
+    /// A FIFO that nobody reads, until it is opened.
+    #[derive(Clone, Default)]
+    struct Stuck(Arc<(Mutex<bool>, std::sync::Condvar)>, Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Stuck {
+        fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+            let (open, changed) = &*self.0;
+            drop(changed.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+            self.1.lock().unwrap().extend_from_slice(data);
+            Ok(data.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_output_that_takes_nothing_stops_no_traffic_and_what_is_lost_is_told() {
+        let stuck = Stuck::default();
+        let (file, told) = started(stuck.clone(), Limits::default());
+        let mut port = file.capture("up", Echo { queue: Batch::new(), room: 9 }).unwrap();
+        let mut pool = Pool::default();
+        let mut sent = 0;
+        while file.lost() < 3 {
+            let mut batch = Batch::from([packet(&mut pool, &[7; 60_000])]);
+            assert_eq!(port.submit(sent, &mut pool, &mut batch), 1);
+            port.poll(sent, &mut pool, &mut Batch::new(), 0);
+            port.port.queue.drain(..).for_each(|packet| pool.give(packet));
+            sent += 1;
+            assert!(sent < 10_000, "memory is limited");
+        }
+        assert_eq!(*told.lock().unwrap(), [Trouble::Slow]);
+        assert_eq!(file.finish(|| false).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        *stuck.0.0.lock().unwrap() = true;
+        stuck.0.1.notify_all();
+        file.finish(|| true).unwrap();
+        // The first one that is recorded again says how many are missing (epb_dropcount).
+        let mut batch = Batch::from([packet(&mut pool, b"again")]);
+        port.submit(sent, &mut pool, &mut batch);
+        file.finish(|| true).unwrap();
+        let seen = packets(&stuck.1.lock().unwrap());
+        assert_eq!(seen.len() as u64, sent - 3 + 1);
+        let dropcount = [&[4, 0, 8, 0][..], &3u64.to_le_bytes()].concat();
+        assert!(seen.last().unwrap().3.windows(12).any(|part| part == dropcount));
+    }
+
+    #[test]
+    fn a_file_does_not_grow_beyond_its_size() {
+        let disk = Disk::new(usize::MAX);
+        let (file, told) = started(disk.clone(), Limits { snaplen: 100, size: Some(1000) });
+        let mut port = file.capture("up", Echo { queue: Batch::new(), room: 9 }).unwrap();
+        let mut pool = Pool::default();
+        for turn in 0..20 {
+            let mut batch = Batch::from([packet(&mut pool, &[7; 500])]);
+            assert_eq!(port.submit(turn, &mut pool, &mut batch), 1);
+        }
+        file.finish(|| true).unwrap();
+        let bytes = disk.bytes();
+        assert!(bytes.len() <= 1000 && bytes.len() > 800, "{}", bytes.len());
+        let seen = packets(&bytes);
+        assert!(seen.iter().all(|p| p.2.len() == 100), "whole packets, cut to the snap length");
+        assert_eq!(*told.lock().unwrap(), [Trouble::Full], "once");
     }
 }

@@ -18,7 +18,8 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod spool;
 mod writer;
 
-pub use capture::{Capture, CaptureFile};
+pub use capture::{Capture, CaptureFile, Limits, Trouble};
 pub use writer::{Direction, Interface, LinkType, SNAPLEN_DEFAULT, Writer};

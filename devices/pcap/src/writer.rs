@@ -22,6 +22,8 @@ pub const SNAPLEN_DEFAULT: u32 = 262_144;
 pub struct Writer<W: Write> {
     out: BufWriter<W>,
     snaplen: u32,
+    /// Bytes of all blocks so far.
+    len: u64,
     /// For each interface, the packets lost since the last one written.
     lost: Vec<u64>,
 }
@@ -62,7 +64,7 @@ impl<W: Write> Writer<W> {
     /// Starts a capture that keeps at most `snaplen` bytes of a packet.
     pub fn with_snaplen(out: W, interfaces: &[Interface<'_>], snaplen: u32) -> io::Result<Self> {
         let out = BufWriter::with_capacity(BUFFER_LEN, out);
-        let mut writer = Self { out, snaplen, lost: Vec::with_capacity(interfaces.len()) };
+        let mut writer = Self { out, snaplen, len: 0, lost: Vec::with_capacity(interfaces.len()) };
         writer.section_header()?;
         for interface in interfaces {
             writer.add_interface(interface)?;
@@ -156,6 +158,27 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
+    /// Bytes written so far, those in the buffer included.
+    #[allow(clippy::len_without_is_empty)] // A file without its section header is none.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Most bytes that a packet of `len` bytes with this comment takes in the file.
+    pub fn packet_len_max(&self, len: u32, comment: Option<&str>) -> u64 {
+        let options = comment.map_or(0, |text| option_len(clip(text).len()))
+            + option_len(4)
+            + option_len(8)
+            + OPTION_END_LEN;
+        let captured = u64::from(len.min(self.snaplen)).next_multiple_of(4);
+        captured + u64::from(BLOCK_OVERHEAD + 20 + options)
+    }
+
+    /// Where it is written to.
+    pub fn output(&self) -> &W {
+        self.out.get_ref()
+    }
+
     /// Hands everything written so far to the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
@@ -179,6 +202,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn block_start(&mut self, kind: u32, total: u32) -> io::Result<()> {
+        self.len += u64::from(total);
         self.u32(kind)?;
         self.u32(total)
     }

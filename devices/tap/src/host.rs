@@ -30,7 +30,7 @@ pub enum HostError {
         name: String,
     },
     /// The kernel refused.
-    #[error("cannot {step} on {name}: {source}")]
+    #[error("cannot {step} on {name}")]
     Io {
         /// The device.
         name: String,

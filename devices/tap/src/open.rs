@@ -18,7 +18,17 @@ pub struct Tap {
     pub(crate) spare: Option<Packet>,
     pub(crate) blocked: bool,
     pub(crate) gone: bool,
+    on_gone: OnGone,
     pub(crate) counters: Counters,
+}
+
+/// Who hears that the device has gone.
+struct OnGone(Option<Box<dyn FnOnce()>>);
+
+impl std::fmt::Debug for OnGone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("OnGone").field(&self.0.is_some()).finish()
+    }
 }
 
 /// How to open one.
@@ -109,7 +119,7 @@ pub enum OpenError {
         name: String,
     },
     /// Anything else.
-    #[error("cannot set up the TAP device {name}: {step}: {source}")]
+    #[error("cannot set up the TAP device {name}: {step}")]
     Io {
         /// The device asked for.
         name: String,
@@ -147,6 +157,7 @@ impl Tap {
             spare: None,
             blocked: false,
             gone: false,
+            on_gone: OnGone(None),
             counters: Counters::default(),
         })
     }
@@ -154,6 +165,19 @@ impl Tap {
     /// Its interface name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Calls `tell` once when the device is found deleted, on the thread that drives it.
+    pub fn on_gone(&mut self, tell: impl FnOnce() + 'static) {
+        self.on_gone.0 = Some(Box::new(tell));
+    }
+
+    /// The device was deleted under us, for good.
+    pub(crate) fn vanish(&mut self) {
+        self.gone = true;
+        if let Some(tell) = self.on_gone.0.take() {
+            tell();
+        }
     }
 
     /// What happened so far.
@@ -207,8 +231,11 @@ impl Port for Tap {
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        // The file of a deleted device reports an error forever: nothing to wait for.
-        (!self.gone).then(|| self.fd.as_fd())
+        Some(self.fd.as_fd())
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone
     }
 
     fn blocked(&self) -> bool {

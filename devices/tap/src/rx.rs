@@ -89,8 +89,7 @@ impl Tap {
     fn read_failed(&mut self, error: Errno) {
         match error {
             Errno::AGAIN | Errno::INTR => {}
-            // The device was deleted under us, for good.
-            Errno::BADFD => self.gone = true,
+            Errno::BADFD => self.vanish(),
             _ => self.counters.rx_errors += 1,
         }
     }

@@ -57,7 +57,7 @@ impl Tap {
             match error.raw_os_error() {
                 Some(libc::EINTR) => continue,
                 Some(libc::EAGAIN) => return Sent::Later,
-                Some(libc::EBADFD) => self.gone = true,
+                Some(libc::EBADFD) => self.vanish(),
                 // EIO: the link is down. ENOBUFS, ENOMEM: no room. EINVAL: the kernel disagrees with
                 // the headers. None of them is cured by waiting on this frame.
                 _ => {}

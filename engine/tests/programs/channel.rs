@@ -451,14 +451,14 @@ fn a_late_sleeper_of_a_closed_socket_does_not_hide_the_next_ones() {
     let engine = engine();
     let program = engine.program();
     let closed = program.socket(17);
-    let late = Waiter::new(program.slot(closed));
+    let mut late = Waiter::new(program.slot(closed));
     program.close(closed);
     engine.wait_for("sockets", 0);
     let socket = program.socket(17);
     assert_eq!(socket.slot, closed.slot);
     let addr = program.bind(socket, "127.0.0.1:0").unwrap();
     let mut waiter = Waiter::new(program.slot(socket));
-    drop(late);
+    assert_ne!(late.sleep(Some(PATIENCE)), Woken::TimedOut);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // When the other thread sleeps; should it not yet, the test is only weaker.
@@ -467,6 +467,32 @@ fn a_late_sleeper_of_a_closed_socket_does_not_hide_the_next_ones() {
         });
         assert_ne!(waiter.sleep(Some(PATIENCE)), Woken::TimedOut);
     });
+}
+
+/// Nobody takes back that it sleeps.
+#[test]
+fn a_thread_that_is_killed_in_its_sleep_is_woken_once() {
+    let engine = engine();
+    let program = engine.program();
+    let socket = program.socket(17);
+    let events = |n: u64| {
+        let before = engine.counter("events");
+        for told in 1..=n {
+            program.command(op::SHUTDOWN, socket, shut::READ);
+            engine.wait_for("events", before + told);
+        }
+    };
+    let _killed = Waiter::new(program.slot(socket));
+    let before = engine.counter("wakes");
+    events(20);
+    assert_eq!(engine.counter("wakes") - before, 1);
+    // The next socket in the slot has nothing of it.
+    let _killed = Waiter::new(program.slot(socket));
+    program.close(socket);
+    engine.wait_for("sockets", 0);
+    let next = program.socket(17);
+    assert_eq!(next.slot, socket.slot);
+    assert_eq!(program.slot(next).asleep.load(Ordering::Relaxed), 0);
 }
 
 #[test]

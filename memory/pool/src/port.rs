@@ -49,6 +49,11 @@ pub trait Port {
         false
     }
 
+    /// Whether the device has gone for good. `wake_fd` would wake for ever then, and is not waited for any more.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
     /// When `poll` wants to be called even if nothing arrives.
     fn next_timeout_ns(&self) -> Option<u64> {
         None

@@ -33,7 +33,7 @@ pub use engine_recv::EngineRecv;
 pub use engine_send::{Attach, EngineSend, take_tx_wanted};
 pub use heap::{HeapRecv, HeapSend};
 pub use lock::{
-    Door, Guard, are_out, end_generation, forked, is_inside, lock_rx, lock_tx, release_dead,
+    Door, Guard, are_out, end_generation, forked, forks, is_inside, lock_rx, lock_tx, release_dead,
     set_channel, thread_id,
 };
 pub use region::{Channel, Region};
@@ -45,6 +45,8 @@ pub use status::{EngineStatus, Rung, Status, ring_engine};
 pub use wait::{Waiter, wake};
 pub use windows::{KEPT_MAX, WINDOW_MAX, WINDOW_MIN, Windows, WindowsUse};
 
+#[cfg(all(test, loom))]
+mod loom_fifo;
 #[cfg(all(test, loom))]
 mod loom_reuse;
 #[cfg(all(test, loom))]

@@ -20,6 +20,7 @@
 //! order. A thread that locked before the engine looked is seen by it; one that locks later sees what the
 //! engine wrote before.
 
+use std::ptr;
 use std::time::Duration;
 
 use towpath_shm::atomic::{AtomicU32, Ordering, compiler_fence};
@@ -40,6 +41,9 @@ const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 
 /// The bits of a lock word that say who has it.
 const OWNER: u32 = !(LOCK_CONTENDED | LOCK_ENGINE);
+/// Locks of one thread that are known by their place. It has two when it moves bytes from one socket to
+/// another, and a handler on top of it may have as many.
+const DEPTH: usize = 4;
 /// Looks at a word that somebody else changes all the time. Honest threads change it once or twice a call.
 const LOOKS: u32 = 1000;
 
@@ -139,8 +143,15 @@ pub fn set_channel(number: u32) {
 /// To be called in the child after fork: its thread id is a new one. It is asked for at once, because a
 /// child that is about to forbid itself system calls (seccomp) does not expect this one.
 pub fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
     TID.set(0);
     thread_id();
+}
+
+/// Changes with each fork that led to this process. What a call has counted in shared memory is its parent's,
+/// if a handler forked while it waited.
+pub fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
 }
 
 /// For the engine, when the process on a channel is gone: what it held of a socket is free.
@@ -171,15 +182,15 @@ fn is_owned_by(held: u32, channel: u32) -> bool {
 
 fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
     let me = owner();
-    let outer = enter();
+    let is_ours = enter(word);
     match word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
-        // Thread ids are cut off in the word: another thread's might look like ours, if we had any.
-        Err(held) if outer > 0 && held & OWNER == me => {
-            leave();
+        // Thread ids are cut off in the word: that of another thread may look like ours.
+        Err(held) if is_ours && held & OWNER == me => {
+            leave(word);
             Some(Guard { word, owner: me, nested: true, door })
         }
         Err(_) if !lock_slowly(word, me, &door) => {
-            leave();
+            leave(word);
             None
         }
         _ => Some(Guard { word, owner: me, nested: false, door }),
@@ -191,17 +202,37 @@ pub fn is_inside() -> bool {
     HELD.get() > 0
 }
 
-// Counted before the lock is taken and until after it is given back, as a handler sees it.
-fn enter() -> u32 {
-    let outer = HELD.get();
-    HELD.set(outer + 1);
+// Noted before the lock is taken and until after it is given back, as a handler sees it. True: it was noted
+// before, by a call that this one interrupts.
+fn enter(word: &AtomicU32) -> bool {
+    let (at, word) = (HELD.get() as usize, ptr::from_ref(word).addr());
+    HELD.set(at as u32 + 1);
     compiler_fence(Ordering::SeqCst);
-    outer
+    // A handler that strikes in here notes its own behind this place, and takes them away.
+    let mut words = WORDS.get();
+    let (outer, own) = words.split_at_mut(at.min(DEPTH));
+    let is_ours = outer.contains(&word);
+    if let Some(own) = own.first_mut() {
+        *own = word;
+        WORDS.set(words);
+    }
+    compiler_fence(Ordering::SeqCst);
+    // Beyond, the owner in the word has to do.
+    is_ours || at > DEPTH
 }
 
-fn leave() {
+// In whatever order they were taken.
+fn leave(word: &AtomicU32) {
     compiler_fence(Ordering::SeqCst);
-    HELD.set(HELD.get() - 1);
+    let (last, word) = (HELD.get() as usize - 1, ptr::from_ref(word).addr());
+    let mut words = WORDS.get();
+    if let Some(at) = words.iter().position(|own| *own == word) {
+        let last = last.min(DEPTH - 1);
+        words.swap(at, last);
+        words[last] = 0;
+        WORDS.set(words);
+    }
+    HELD.set(last as u32);
 }
 
 #[cold]
@@ -260,7 +291,7 @@ impl<D: Door> Drop for Guard<'_, D> {
         }
         // Where it is not ours any more it is not ours to give back: the engine took this process for dead.
         let held = unlock(self.word, |held| held & OWNER == self.owner);
-        leave();
+        leave(self.word);
         if held.is_some_and(|held| held & LOCK_ENGINE != 0) {
             self.door.tell_unlocked();
         }
@@ -298,9 +329,13 @@ fn unlock(word: &AtomicU32, is_ours: impl Fn(u32) -> bool) -> Option<u32> {
 thread_local_cell!(TID: u32 = 0);
 // Locks that this thread has, or is about to take.
 thread_local_cell!(HELD: u32 = 0);
+// Where these are.
+thread_local_cell!(WORDS: [usize; DEPTH] = [0; DEPTH]);
 
 // Of this process; 0 before it has one. Not a model's: it is no part of a slot.
 static CHANNEL: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+static FORKS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
 
 /// What this thread writes into a lock word. Never 0.
 fn owner() -> u32 {
@@ -356,6 +391,27 @@ mod tests {
         });
         assert_eq!(count.into_inner(), 80_000);
         assert_eq!(word.load(Ordering::Relaxed), 0);
+    }
+
+    /// In a signal handler, or with another socket's lock.
+    #[test]
+    fn a_thread_whose_id_looks_the_same_is_another() {
+        let (own, others) = (AtomicU32::new(0), AtomicU32::new(0));
+        let guard = lock(&own, || true).expect("it is free");
+        others.store(owner(), Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                others.store(0, Ordering::Release);
+                futex::wake(&others, 1);
+            });
+            let other = lock(&others, || true).expect("it is given back");
+            assert!(!other.is_nested());
+        });
+        let nested = lock(&own, || true).expect("it is ours");
+        assert!(nested.is_nested());
+        drop((nested, guard));
+        assert!(!is_inside());
     }
 
     #[test]

@@ -20,12 +20,12 @@ use crate::region::Region;
 use crate::windows::{WINDOW_MIN, Windows};
 
 /// The socket that a thread is in, and the slot's next one.
-const OLD: u32 = 1;
+pub(crate) const OLD: u32 = 1;
 const NEXT: u32 = 3;
 
 /// Every interleaving with two switches that nothing asks for: a thread is stopped where it must not be,
 /// and so is the one that runs instead.
-fn model(run: impl Fn() + Sync + Send + 'static) {
+pub(crate) fn model(run: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(run);
@@ -33,10 +33,10 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
 
 /// The door of a program's thread: counts what it told.
 #[derive(Clone)]
-struct Told(Arc<AtomicU32>);
+pub(crate) struct Told(Arc<AtomicU32>);
 
 impl Told {
-    fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         Self(Arc::new(AtomicU32::new(0)))
     }
 
@@ -55,20 +55,20 @@ impl Door for &Told {
     }
 }
 
-fn world() -> (Region, Windows) {
+pub(crate) fn world() -> (Region, Windows) {
     let region = Region::create().unwrap();
     let windows = Windows::new(&region, 1 << 30);
     region.slot(0).unwrap().generation.store(OLD, Ordering::Relaxed);
     (region, windows)
 }
 
-fn receive(recv: &mut EngineRecv, byte: u8) {
+pub(crate) fn receive(recv: &mut EngineRecv, byte: u8) {
     assert!(recv.write_at(0, &Payload::new(&[byte], Fragments::empty())));
     recv.commit(1);
 }
 
 /// What recv(2) does: one attempt.
-fn read(region: &Region, generation: u32, door: &Told) -> Option<u8> {
+pub(crate) fn read(region: &Region, generation: u32, door: &Told) -> Option<u8> {
     let slot = region.slot(0).unwrap();
     let _guard = lock_rx(slot, generation, door)?;
     let (start, mut byte) = (program_fifo::start(slot), [0]);
@@ -141,14 +141,20 @@ fn loom_a_slot_used_again_at_once_loses_bytes() {
 }
 
 /// What send(2) does: one attempt with one byte.
-fn write(region: &Region, index: u32, generation: u32, byte: u8, door: &Told) -> Appended {
+pub(crate) fn write(
+    region: &Region,
+    index: u32,
+    generation: u32,
+    byte: u8,
+    door: &Told,
+) -> Appended {
     let slot = region.slot(index).unwrap();
     append(slot, generation, door, Wanted::All(1), |at, _| {
         program_fifo::write_at(region, slot, at, &[byte]);
     })
 }
 
-fn sent(send: &mut EngineSend) -> Vec<u8> {
+pub(crate) fn sent(send: &mut EngineSend) -> Vec<u8> {
     assert!(send.pull());
     let mut bytes = vec![0; send.len() as usize];
     send.peek(0, send.len()).copy_to(0, &mut bytes);

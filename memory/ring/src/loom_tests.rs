@@ -237,28 +237,78 @@ fn loom_a_thread_that_does_not_ring_was_rung_for() {
     });
 }
 
-/// Threads blocked on one socket: a waiter that saw nothing sleeps on a sequence that has moved on,
-/// or is counted by the engine and woken.
+/// What threads blocked on one socket share with the engine, and the kernel's half of a sleep: a thread is
+/// not put to sleep on a sequence that has moved on, and who sleeps stays until somebody wakes all.
+struct Sleepers {
+    state: AtomicU32,
+    seq: AtomicU32,
+    asleep: AtomicU32,
+    /// Sequences that were current when all sleepers were woken: one bit each.
+    woken: AtomicU32,
+}
+
+impl Sleepers {
+    fn new() -> Self {
+        let word = || AtomicU32::new(0);
+        Self { state: word(), seq: word(), asleep: word(), woken: word() }
+    }
+
+    /// The engine publishes something.
+    fn publish(&self) {
+        self.state.fetch_add(1, Ordering::Release);
+        if signal(&self.seq, &self.asleep) {
+            self.woken.fetch_or((1 << self.seq.load(Ordering::SeqCst)) - 1, Ordering::SeqCst);
+        }
+    }
+
+    /// The sequence that a thread sleeps on which waits for `state` things; None: it has seen them.
+    fn sleep_until(&self, state: u32) -> Option<u32> {
+        loop {
+            let seq = enter(&self.seq, &self.asleep);
+            if self.state.load(Ordering::Acquire) >= state {
+                return None;
+            }
+            // The kernel compares the word once more before it lets a thread sleep.
+            if self.seq.load(Ordering::SeqCst) == seq {
+                return Some(seq);
+            }
+        }
+    }
+
+    /// Who sleeps still when everything has been published was forgotten.
+    fn is_woken(&self, seq: Option<u32>) -> bool {
+        seq.is_none_or(|seq| self.woken.load(Ordering::SeqCst) & (1 << seq) != 0)
+    }
+}
+
+/// A thread blocked on one socket that waits for the second thing, while another one has said that it sleeps:
+/// the first thing wakes both, and nobody is forgotten then.
 #[test]
 fn loom_a_waiter_is_woken_or_does_not_sleep() {
-    loom::model(|| {
-        let state = Arc::new(AtomicU32::new(0));
-        let seq = Arc::new(AtomicU32::new(0));
-        let waiters = Arc::new(AtomicU32::new(0));
+    let mut builder = loom::model::Builder::new();
+    // More switches that nothing asks for find nothing more, and take minutes.
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let sleepers = Arc::new(Sleepers::new());
+        sleepers.asleep.store(1, Ordering::Relaxed);
         let engine = {
-            let (state, seq, waiters) =
-                (Arc::clone(&state), Arc::clone(&seq), Arc::clone(&waiters));
-            thread::spawn(move || {
-                state.store(1, Ordering::Release);
-                signal(&*seq, &*waiters)
-            })
+            let sleepers = Arc::clone(&sleepers);
+            thread::spawn(move || (0..2).for_each(|_| sleepers.publish()))
         };
-        let expected = enter(&*seq, &*waiters);
-        let saw = state.load(Ordering::Acquire) == 1;
-        // The kernel compares the word once more before it lets us sleep.
-        let sleeps = seq.load(Ordering::Relaxed) == expected;
-        let woke = engine.join().unwrap();
-        assert!(saw || woke || !sleeps);
+        let slept = sleepers.sleep_until(2);
+        engine.join().unwrap();
+        assert!(sleepers.is_woken(slept));
+    });
+}
+
+/// A thread that was killed in its sleep is woken once, and no more system calls are made for it.
+#[test]
+fn loom_a_waiter_that_was_killed_costs_one_wake_up() {
+    loom::model(|| {
+        let (seq, asleep) = (AtomicU32::new(0), AtomicU32::new(0));
+        enter(&seq, &asleep);
+        let wakes = (0..3).filter(|_| signal(&seq, &asleep)).count();
+        assert_eq!(wakes, 1);
     });
 }
 

@@ -126,19 +126,30 @@ pub(crate) fn unrung<N: Number>(epoch: &N, rung: &N) -> Option<u64> {
     (sleep % 2 == 1 && rung.load(Ordering::Relaxed) != sleep).then_some(sleep)
 }
 
-/// After something was published: moves the sequence on. True: somebody sleeps on it.
-pub(crate) fn signal<W: Word>(seq: &W, waiters: &W) -> bool {
-    seq.fetch_add(1, Ordering::Release);
+/// After something was published: moves the sequence on. True: somebody may sleep on it, and all are to be
+/// woken; those who want to sleep on say so again. So whoever said that he sleeps, and was killed, costs one
+/// needless wake-up.
+pub(crate) fn signal<W: Word>(seq: &W, asleep: &W) -> bool {
     W::fence();
-    waiters.load(Ordering::Relaxed) != 0
+    // Taken before the sequence moves on, so that whoever sees the new sequence sees that nobody has said
+    // that he sleeps on it.
+    let wake = asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::AcqRel) != 0;
+    seq.fetch_add(1, Ordering::Release);
+    wake
 }
 
 /// The sleeper's first half against [`signal`]: returns the sequence to sleep on. What it waits for
 /// must be looked at between this call and the sleep.
-pub(crate) fn enter<W: Word>(seq: &W, waiters: &W) -> u32 {
-    waiters.fetch_add(1, Ordering::Relaxed);
-    W::fence();
-    seq.load(Ordering::Acquire)
+pub(crate) fn enter<W: Word>(seq: &W, asleep: &W) -> u32 {
+    loop {
+        asleep.store(1, Ordering::Relaxed);
+        W::fence();
+        let at = seq.load(Ordering::Acquire);
+        // Otherwise it was taken for what led to this sequence, and nothing would be told of the next.
+        if asleep.load(Ordering::Relaxed) != 0 {
+            return at;
+        }
+    }
 }
 
 /// Adds bits. True: they were none, so the other side must be told.

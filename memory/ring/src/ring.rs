@@ -94,12 +94,14 @@ pub struct EngineChannel {
     command_head: u32,
     event_tail: u32,
     lost: u64,
+    /// See [`EngineChannel::mark`].
+    mark: u32,
 }
 
 impl EngineChannel {
     /// Of a channel just created.
     pub fn new(channel: Channel) -> Self {
-        Self { channel, command_head: 0, event_tail: 0, lost: 0 }
+        Self { channel, command_head: 0, event_tail: 0, lost: 0, mark: 0 }
     }
 
     /// The memory behind.
@@ -110,6 +112,18 @@ impl EngineChannel {
     /// Whether there are commands (or nonsense, which [`EngineChannel::pop_command`] tells).
     pub fn has_commands(&self) -> bool {
         self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
+    }
+
+    /// Notes where the commands end now.
+    pub fn mark(&mut self) {
+        self.mark = self.channel.header().command_tail.load(Ordering::Acquire);
+    }
+
+    /// Whether some of the commands are left that were there at the last [`EngineChannel::mark`]. Of a ring
+    /// whose end makes no sense, [`EngineChannel::pop_command`] tells.
+    pub fn is_behind_mark(&self) -> bool {
+        let left = self.mark.wrapping_sub(self.command_head);
+        left != 0 && left <= COMMANDS_MAX
     }
 
     /// Takes the next command, a copy of it.

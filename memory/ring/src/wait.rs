@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use towpath_shm::atomic::Ordering;
+use towpath_shm::atomic::AtomicU32;
 use towpath_shm::futex::{self, Woken};
 use towpath_shm::layout::Slot;
 
@@ -17,28 +17,31 @@ pub struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    /// Counts this thread among the slot's waiters until dropped.
+    /// Says that this thread is about to sleep.
     pub fn new(slot: &'a Slot) -> Self {
-        Self { slot, seq: protocol::enter(&slot.event_seq, &slot.waiters) }
+        Self { slot, seq: protocol::enter(&slot.event_seq, &slot.asleep) }
+    }
+
+    /// For those who sleep otherwise: the word to sleep on, and what it has to be then. Before another look
+    /// and sleep: [`Waiter::new`].
+    pub fn word(&self) -> (&'a AtomicU32, u32) {
+        (&self.slot.event_seq, self.seq)
     }
 
     /// Sleeps until something happened after the last `new` or `sleep`, or the time is up.
     pub fn sleep(&mut self, timeout: Option<Duration>) -> Woken {
         let woken = futex::wait(&self.slot.event_seq, self.seq, timeout);
-        self.seq = self.slot.event_seq.load(Ordering::Acquire);
+        *self = Self::new(self.slot);
         woken
     }
 }
 
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.slot.waiters.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Engine: something about the slot was published; wakes who waits for it.
-pub fn wake(slot: &Slot) {
-    if protocol::signal(&slot.event_seq, &slot.waiters) {
+/// Engine: something about the slot was published; wakes who waits for it. True: somebody did, or was killed
+/// while he did.
+pub fn wake(slot: &Slot) -> bool {
+    let wake = protocol::signal(&slot.event_seq, &slot.asleep);
+    if wake {
         futex::wake(&slot.event_seq, u32::MAX >> 1);
     }
+    wake
 }

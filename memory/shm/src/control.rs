@@ -58,6 +58,7 @@ pub struct Reply {
     pub data: [u8; DATA_MAX],
 }
 
+numbered! {
 /// [`Request::call`]: what each takes and gives.
 pub mod call {
     /// First message of a new process image (start, or after exec). `a` = pid, `data` = up to 126
@@ -109,6 +110,17 @@ pub mod call {
     /// included. EMSGSIZE: it may not, and the error queue, if the program asked for one, says how long it
     /// may be.
     pub const CHECK_LENGTH: u32 = 16;
+    /// A program is about to be executed whose sockets will be the kernel's: `a` = why, as
+    /// [`crate::image::Outside`] has it, `data` = the file's path. Refused with EACCES where such programs are not
+    /// allowed; otherwise an answer without content.
+    pub const OUTSIDE: u32 = 20;
+    /// Routing table: `a` = number of the first route to tell. Reply: `data` = [`super::Route`] structs, `a` =
+    /// number of the next one, 0 at the end.
+    pub const ROUTES: u32 = 21;
+    /// The nameserver for the program's /etc/resolv.conf. Reply: `addr` = where (family 0: what stands in the
+    /// file), `a` = 1 when it replaces only those on a loopback address.
+    pub const RESOLVER: u32 = 22;
+}
 }
 
 /// `b` of the answer to [`call::ERROR_QUEUE`]: nobody told this host, it found out itself.
@@ -117,6 +129,7 @@ pub const LOCAL_REPORT: u32 = 1 << 16;
 /// (SOF_TIMESTAMPING_OPT_ID), `data` = Unix time in ns, a u64.
 pub const STAMP_REPORT: u32 = 1 << 17;
 
+numbered! {
 /// `a` of [`call::CLONE`]: who will have the channel, and what it holds.
 pub mod purpose {
     /// A child of fork: what this process holds.
@@ -126,6 +139,7 @@ pub mod purpose {
     /// A program that this process spawns: what it holds, until it says HELLO. If it does not within
     /// some seconds of [`crate::layout::op::SPAWNED`]: what was told by [`crate::layout::op::LIST`].
     pub const SPAWN: u32 = 2;
+}
 }
 
 /// One interface, for SIOCGIFCONF, getifaddrs and the like.
@@ -148,6 +162,34 @@ pub struct Interface {
     pub reserved: u16,
     /// One address; an interface with several appears several times.
     pub addr: RawAddr,
+}
+
+/// One route, for netlink. Of those to one network the one that is used comes first.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Route {
+    /// The network.
+    pub dst: RawAddr,
+    /// The router; family 0 when the network is on the link.
+    pub gateway: RawAddr,
+    /// Length of the network's prefix.
+    pub prefix_len: u32,
+    /// Of the interface, 1-based.
+    pub index: u32,
+    /// Of equal networks, the smallest is used.
+    pub metric: u32,
+    /// [`route_origin`].
+    pub origin: u32,
+}
+
+/// [`Route::origin`]: who made it.
+pub mod route_origin {
+    /// The operator.
+    pub const STATIC: u32 = 0;
+    /// It follows from an interface's address.
+    pub const LINK: u32 = 1;
+    /// A router advertised it.
+    pub const ROUTER: u32 = 2;
 }
 
 impl Default for Request {
@@ -208,6 +250,7 @@ const _: () = {
     assert!(size_of::<Request>() == 24 + 24 + DATA_MAX);
     assert!(size_of::<Reply>() == 24 + 24 + DATA_MAX);
     assert!(size_of::<Interface>() == 64);
+    assert!(size_of::<Route>() == 64);
 };
 
 // SAFETY: integers only; the sizes above show that there is no padding.
@@ -216,3 +259,21 @@ unsafe impl Plain for Request {}
 unsafe impl Plain for Reply {}
 // SAFETY: as above.
 unsafe impl Plain for Interface {}
+// SAFETY: as above.
+unsafe impl Plain for Route {}
+
+#[cfg(test)]
+mod tests {
+    use super::{call, purpose};
+    use crate::layout::{op, setting};
+
+    /// A number that stands for two things would not be noticed by whoever goes through the list, nor one beyond
+    /// the last.
+    #[test]
+    fn numbers_stand_for_one_thing_and_ascend() {
+        for (list, first) in [(call::ALL, 1), (purpose::ALL, 0), (op::ALL, 1), (setting::ALL, 1)] {
+            assert_eq!(list[0].1, first);
+            assert!(list.is_sorted_by(|(_, one), (_, next)| one < next));
+        }
+    }
+}

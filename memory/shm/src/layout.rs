@@ -34,7 +34,7 @@ use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this file does. Both sides come from one build: they must agree.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -49,8 +49,9 @@ pub const FIFO_LEN: usize = 64 << 30;
 /// Length of a region.
 pub const REGION_LEN: usize = FIFO_OFFSET + FIFO_LEN;
 
-/// Commands a program can have in flight. A full ring makes the program wait for the engine.
-pub const COMMANDS_MAX: u32 = 4096;
+/// Commands a program can have in flight: some 100 µs of the engine's time, which another program's request
+/// waits for. A full ring makes the program wait for the engine.
+pub const COMMANDS_MAX: u32 = 1024;
 /// Where the commands begin.
 pub const COMMANDS_OFFSET: usize = 4096;
 /// Events in flight. When full the engine sets [`ChannelHeader::events_lost`] and the program
@@ -164,7 +165,10 @@ pub struct Slot {
     pub local: SharedAddr,
     /// Up to this [`op::TX_WINDOW`] may raise `tx_limit`. Not above `tx_limit`: it raises nothing.
     pub tx_goal: AtomicU32,
-    _pad1: [AtomicU32; 3],
+    /// 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the next. Program,
+    /// under `tx_lock`: whoever sends next may be another process.
+    pub more: AtomicU32,
+    _pad1: [AtomicU32; 2],
 
     // Line 2, program: hot.
     /// Start of the unread bytes.
@@ -176,9 +180,10 @@ pub struct Slot {
     /// Set by the program before it gives up for lack of room; the engine swaps it to 0 and
     /// reports [`event::TX`] when there is room again. Swap by both.
     pub tx_wanted: AtomicU32,
-    /// Threads asleep on `event_seq`; the engine wakes only when it is not 0. It outlives the socket, as
-    /// its waiters may; those that were killed cost a needless wake-up an event.
-    pub waiters: AtomicU32,
+    /// Not 0: threads sleep on `event_seq`, or are about to. The engine swaps it to 0 when something happens,
+    /// and wakes all of them; each says so again before it sleeps on. It outlives the socket, as those
+    /// threads may. Swap.
+    pub asleep: AtomicU32,
     /// Program-side lock of the read end: 0 free, else the owner | [`LOCK_CONTENDED`]. The owner is the
     /// number of a channel, from [`LOCK_CHANNEL_SHIFT`] on, and bits of a thread id. The engine frees it
     /// when the channel's process is gone. It only ever tries it itself ([`LOCK_ENGINE`]).
@@ -385,6 +390,7 @@ pub struct Command {
     pub c: u64,
 }
 
+numbered! {
 /// [`Command::op`]. None of them is answered; what can fail goes over [`crate::control`].
 pub mod op {
     /// New bytes (or datagrams) in the transmit FIFO.
@@ -413,7 +419,9 @@ pub mod op {
     /// A lock of the slot was given back with [`super::LOCK_ENGINE`] in its word. Of any generation.
     pub const UNLOCKED: u32 = 11;
 }
+}
 
+numbered! {
 /// `a` of [`op::SETTING`].
 pub mod setting {
     /// TCP_NODELAY, b = 0/1.
@@ -478,6 +486,7 @@ pub mod setting {
     pub const NO_CHECK: u32 = 41;
     /// SO_TIMESTAMPING, b = its flags as far as sending is concerned.
     pub const TIMESTAMPING: u32 = 42;
+}
 }
 
 /// One finished connection, as it lies in a listener's receive FIFO: 64 bytes.

@@ -9,13 +9,18 @@
 //! - [`layout`]: the region (slots and byte FIFOs) and the channel (command and event rings).
 //! - [`control`]: the requests and replies on the Unix socket beside them.
 //! - [`token`]: what the kernel has behind a program's socket descriptors.
+//! - [`image`]: which program files can be on the stack.
 //! - [`futex`]: sleeping on a word of a mapping.
 //! - [`atomic`]: the words of a socket, which models replace by loom's.
+
+#[macro_use]
+mod numbers;
 
 pub mod atomic;
 pub mod control;
 mod fd;
 pub mod futex;
+pub mod image;
 pub mod layout;
 mod mapping;
 pub mod token;

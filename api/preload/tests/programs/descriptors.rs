@@ -31,11 +31,14 @@ pub const CASES: &[Case] = &[
     ("kernel_calls_on_sockets", kernel_calls_on_sockets),
 ];
 
-/// A system call on a descriptor that the library does not see.
-fn raw(number: libc::c_long, fd: RawFd, buffer: &mut [u8]) -> (libc::c_long, i32) {
+/// A system call on a descriptor that the library does not see. -1 and the errno, or the result and 0.
+pub fn raw(number: libc::c_long, fd: RawFd, buffer: &mut [u8]) -> (isize, i32) {
+    let args = [fd as usize, buffer.as_mut_ptr().addr(), buffer.len(), 0, 0, 0];
     // SAFETY: a buffer and its length, for read and write.
-    let result = unsafe { libc::syscall(number, fd, buffer.as_mut_ptr(), buffer.len()) };
-    (result, errno())
+    match unsafe { towpath_client::syscall::syscall(number as usize, args) } {
+        Ok(result) => (result as isize, 0),
+        Err(errno) => (-1, errno),
+    }
 }
 
 /// A thread that opens and closes sockets until the scope's work is done.
@@ -99,7 +102,9 @@ fn the_kernel_has_nothing_to_read() {
         let mut stat: libc::stat = std::mem::zeroed();
         let empty = c"".as_ptr();
         let flags = libc::AT_EMPTY_PATH;
-        assert_eq!(libc::syscall(libc::SYS_newfstatat, fd, empty, &raw mut stat, flags), 0);
+        let args = [fd as usize, empty.addr(), (&raw mut stat).addr(), flags as usize, 0, 0];
+        let number = libc::SYS_newfstatat as usize;
+        assert_eq!(towpath_client::syscall::syscall(number, args), Ok(0));
         assert_eq!(stat.st_mode & libc::S_IFMT, libc::S_IFSOCK);
     }
 }
@@ -370,7 +375,9 @@ fn sent_to_somebody_outside() {
     with_message(|message, control| {
         // SAFETY: a message with room for one descriptor. The library does not see this call.
         unsafe {
-            assert_eq!(libc::syscall(libc::SYS_recvmsg, right.as_raw_fd(), message, 0), 1);
+            let args = [right.as_raw_fd() as usize, message.addr(), 0, 0, 0, 0];
+            let number = libc::SYS_recvmsg as usize;
+            assert_eq!(towpath_client::syscall::syscall(number, args), Ok(1));
             outside = libc::CMSG_DATA(control).cast::<RawFd>().read_unaligned();
         }
     });

@@ -6,15 +6,20 @@
 
 #![allow(clippy::print_stdout)] // For whoever reads the output of the tests.
 
+mod cancel;
 mod descriptors;
+mod forks;
 mod harness;
 mod hosts;
+mod netlink;
+mod numbers;
 mod polling;
 mod ports;
 mod processes;
 mod reuse;
 mod signals;
 mod sockets;
+mod streams;
 mod transfers;
 mod values;
 
@@ -32,6 +37,11 @@ fn main() -> std::process::ExitCode {
         hosts::CASES,
         ports::CASES,
         values::CASES,
+        cancel::CASES,
+        numbers::CASES,
+        streams::CASES,
+        forks::CASES,
+        netlink::CASES,
     ]
     .concat();
     harness::main(&cases, &[ports::CASES, values::CASES].concat())

@@ -9,6 +9,7 @@ use crate::harness::Case;
 use crate::sockets::{errno, pair, set};
 
 pub const CASES: &[Case] = &[
+    ("a_set_that_is_closed_under_a_call", a_set_that_is_closed_under_a_call),
     ("level_triggered", level_triggered),
     ("edge_triggered", edge_triggered),
     ("oneshot", oneshot),
@@ -402,4 +403,51 @@ fn threads_in_poll() {
             });
         }
     });
+}
+
+/// As in the kernel, where the call has the set: it goes on in it, and does not come into the next one, which
+/// gets the same numbers.
+fn a_set_that_is_closed_under_a_call() {
+    let (first, mut to_first) = pair();
+    let (second, mut to_second) = pair();
+    let set_of = |stream: &TcpStream, data| {
+        // SAFETY: an event that lives here.
+        unsafe {
+            let set = libc::epoll_create1(0);
+            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: data };
+            let fd = stream.as_raw_fd();
+            assert_eq!(libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, &raw mut event), 0);
+            set
+        }
+    };
+    let wait_in = |set: i32| {
+        std::thread::spawn(move || {
+            let mut event = libc::epoll_event { events: 0, u64: 0 };
+            // SAFETY: room for one.
+            let count = unsafe { libc::epoll_wait(set, &raw mut event, 1, 5000) };
+            (count, { event.u64 })
+        })
+    };
+    let pause = || std::thread::sleep(Duration::from_millis(50));
+    let old = set_of(&first, 1);
+    let in_old = wait_in(old);
+    pause();
+    // SAFETY: the call above is in it, and goes on.
+    assert_eq!(unsafe { libc::close(old) }, 0);
+    let new = set_of(&second, 2);
+    assert_eq!(new, old, "the number is free");
+    let in_new = wait_in(new);
+    pause();
+    to_second.write_all(b"x").unwrap();
+    assert_eq!(in_new.join().unwrap(), (1, 2));
+    pause();
+    assert!(!in_old.is_finished(), "nothing has happened in that set");
+    to_first.write_all(b"x").unwrap();
+    assert_eq!(in_old.join().unwrap(), (1, 1));
+    // The new set is as if nothing had been.
+    (&second).read_exact(&mut [0]).unwrap();
+    let in_new = wait_in(new);
+    pause();
+    to_second.write_all(b"x").unwrap();
+    assert_eq!(in_new.join().unwrap(), (1, 2));
 }

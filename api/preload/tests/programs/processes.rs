@@ -19,6 +19,7 @@ pub const CASES: &[Case] = &[
     ("close_on_exec", close_on_exec),
     ("a_program_that_is_not_there_changes_nothing", a_program_that_is_not_there_changes_nothing),
     ("commands", commands),
+    ("commands_in_pipes", commands_in_pipes),
     ("sent_over_a_unix_socket", sent_over_a_unix_socket),
     ("sent_and_gone", sent_and_gone),
     ("forked_while_another_thread_sends", forked_while_another_thread_sends),
@@ -180,6 +181,52 @@ fn commands() {
     }
 }
 
+unsafe extern "C" {
+    static mut environ: *mut *mut libc::c_char;
+}
+
+/// The environment is the program's, and other threads look at it and change it.
+fn commands_in_pipes() {
+    // SAFETY: strings, and a variable that only this function changes.
+    unsafe {
+        libc::setenv(c"GIVEN".as_ptr(), c"7".as_ptr(), 1);
+        let before = (&raw const environ).read_volatile() as usize;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let mut looks = 0;
+                while !over.load(Ordering::Relaxed) {
+                    assert_eq!((&raw const environ).read_volatile() as usize, before);
+                    looks += 1;
+                }
+                looks
+            });
+            for _ in 0..20 {
+                let stream = libc::popen(c"exit $GIVEN".as_ptr(), c"re".as_ptr());
+                assert_eq!(libc::pclose(stream), 7 << 8);
+            }
+            over.store(true, Ordering::Relaxed);
+            assert!(watcher.join().unwrap() > 0);
+        });
+        // What is written arrives, the command finds its engine, and closing waits for it.
+        let (server, mut client) = pair();
+        let command = format!("cat >&{}\0", server.as_raw_fd());
+        keep_on_exec(server.as_raw_fd());
+        let stream = libc::popen(command.as_ptr().cast(), c"w".as_ptr());
+        drop(server);
+        // The next command does not have the end that would keep this one from its end.
+        let other = libc::popen(c"cat >/dev/null".as_ptr(), c"w".as_ptr());
+        assert!(libc::fputs(c"written".as_ptr(), stream) >= 0);
+        assert_eq!(libc::fclose(stream), 0);
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "written");
+        assert!(libc::popen(c"true".as_ptr(), c"rw".as_ptr()).is_null());
+        assert_eq!(errno(), libc::EINVAL);
+        assert_eq!(libc::pclose(other), 0);
+    }
+}
+
 fn sent_over_a_unix_socket() {
     let (left, right) = UnixStream::pair().unwrap();
     let (server, mut client) = pair();
@@ -249,7 +296,7 @@ fn try_send(over: &UnixStream, fd: RawFd) -> isize {
     result
 }
 
-fn receive(over: &UnixStream) -> RawFd {
+pub fn receive(over: &UnixStream) -> RawFd {
     let mut fd = -1;
     with_message(|message, control| {
         // SAFETY: as above.
@@ -311,18 +358,14 @@ fn forked_while_another_thread_sends() {
     });
 }
 
-/// A child that libc makes by itself must not touch its parent's rings.
+/// A child that is made without libc must not touch its parent's rings.
 fn forked_without_us() {
     let (server, client) = pair();
-    let mut terminal = -1;
-    // SAFETY: nulls are allowed; the child exits.
+    // SAFETY: as fork: the child has a copy of this stack. It exits.
     unsafe {
-        let pid = libc::forkpty(
-            &raw mut terminal,
-            std::ptr::null_mut(),
-            std::ptr::null(),
-            std::ptr::null(),
-        );
+        let args = [libc::SIGCHLD as usize, 0, 0, 0, 0, 0];
+        let number = libc::SYS_clone as usize;
+        let pid = towpath_client::syscall::syscall(number, args).unwrap() as i32;
         if pid == 0 {
             let failed = libc::write(server.as_raw_fd(), b"x".as_ptr().cast(), 1) == -1
                 && errno() == libc::ENETDOWN;

@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::harness::Case;
 use crate::sockets::{errno, pair};
@@ -17,6 +17,11 @@ pub const CASES: &[Case] = &[
     ("polling_is_always_interrupted", polling_is_always_interrupted),
     ("the_mask_of_pwait", the_mask_of_pwait),
     ("sigpipe", sigpipe),
+    ("no_signal_is_lost_in_read", no_signal_is_lost_in_read),
+    ("no_signal_is_lost_in_poll", no_signal_is_lost_in_poll),
+    ("no_signal_is_lost_in_epoll", no_signal_is_lost_in_epoll),
+    ("handlers_are_told_as_they_were_set", handlers_are_told_as_they_were_set),
+    ("a_handler_gets_what_the_kernel_gives", a_handler_gets_what_the_kernel_gives),
 ];
 
 static SEEN: AtomicU32 = AtomicU32::new(0);
@@ -159,4 +164,166 @@ fn sigpipe() {
         assert_eq!((errno(), SEEN.load(Ordering::SeqCst)), (libc::EPIPE, 1));
     }
     drop(client);
+}
+
+/// A thread waits again and again, and each time a signal comes just after `disturb` has woken it for
+/// nothing. `wait` gives the errno of the call.
+fn is_interrupted_each_time(wait: impl Fn() -> i32 + Sync, disturb: impl Fn()) {
+    const ROUNDS: u32 = 60;
+    const LIMIT: Duration = Duration::from_millis(700);
+    install(libc::SIGUSR1, 0);
+    let (thread, begun, ended) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: only asks.
+            thread.store(unsafe { libc::pthread_self() }, Ordering::SeqCst);
+            for round in 1..=ROUNDS {
+                begun.store(round, Ordering::SeqCst);
+                assert_eq!(wait(), libc::EINTR);
+                ended.store(round, Ordering::SeqCst);
+            }
+        });
+        // SAFETY: the thread lives: it has not ended its last round.
+        let kill = || unsafe { libc::pthread_kill(thread.load(Ordering::SeqCst), libc::SIGUSR1) };
+        let mut lost = 0;
+        for round in 1..=ROUNDS {
+            while begun.load(Ordering::SeqCst) < round {
+                std::thread::yield_now();
+            }
+            // Long enough for it to fall asleep. A signal before the call interrupts nothing.
+            std::thread::sleep(Duration::from_millis(3));
+            disturb();
+            for _ in 0..round * 50 {
+                std::hint::spin_loop();
+            }
+            kill();
+            let begin = Instant::now();
+            while ended.load(Ordering::SeqCst) < round && begin.elapsed() < LIMIT {
+                std::thread::yield_now();
+            }
+            if ended.load(Ordering::SeqCst) < round {
+                lost += 1;
+            }
+            while ended.load(Ordering::SeqCst) < round {
+                kill();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        assert_eq!(lost, 0, "signals of {ROUNDS} did not interrupt the call");
+    });
+}
+
+fn result(result: impl Into<i64>) -> i32 {
+    if result.into() == -1 { errno() } else { 0 }
+}
+
+fn no_signal_is_lost_in_read() {
+    let (server, _client) = pair();
+    let fd = server.as_raw_fd();
+    let disturb = || {
+        // SAFETY: integers only. The reader has nothing to do with it, and is woken.
+        unsafe { libc::shutdown(fd, libc::SHUT_WR) };
+    };
+    // SAFETY: room for a byte.
+    let read = || result(unsafe { libc::read(fd, [0u8].as_mut_ptr().cast(), 1) } as i64);
+    is_interrupted_each_time(read, disturb);
+}
+
+fn no_signal_is_lost_in_poll() {
+    let (server, _client) = pair();
+    let (other, sender) = pair();
+    let fds = [server.as_raw_fd(), other.as_raw_fd()];
+    let poll = || {
+        let entry = |fd| libc::pollfd { fd, events: libc::POLLPRI, revents: 0 };
+        // SAFETY: two entries.
+        result(unsafe { libc::poll(fds.map(entry).as_mut_ptr(), 2, -1) })
+    };
+    is_interrupted_each_time(poll, || (&sender).write_all(b"x").unwrap());
+}
+
+fn no_signal_is_lost_in_epoll() {
+    let (server, _client) = pair();
+    let (_other, sender) = pair();
+    let add = |epoll, fd| {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: an event.
+        assert_eq!(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) }, 0);
+    };
+    // SAFETY: an integer.
+    let epoll = unsafe { libc::epoll_create1(0) };
+    add(epoll, server.as_raw_fd());
+    let wait = || {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one.
+        result(unsafe { libc::epoll_wait(epoll, &raw mut event, 1, -1) })
+    };
+    // What arrives at another socket wakes whoever sleeps in this process.
+    is_interrupted_each_time(wait, || (&sender).write_all(b"x").unwrap());
+}
+
+/// What is done to signals behind the program's back is nothing that it can see.
+fn handlers_are_told_as_they_were_set() {
+    extern "C" fn another(_: i32) {}
+    let one = handler as extern "C" fn(i32) as usize;
+    let two = another as extern "C" fn(i32) as usize;
+    // SAFETY: plain structures, and handlers that do next to nothing.
+    unsafe {
+        let mut set: libc::sigaction = std::mem::zeroed();
+        let mut told: libc::sigaction = std::mem::zeroed();
+        set.sa_sigaction = one;
+        set.sa_flags = libc::SA_RESTART | libc::SA_NODEFER;
+        libc::sigaddset(&raw mut set.sa_mask, libc::SIGUSR2);
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const set, &raw mut told), 0);
+        assert_eq!(told.sa_sigaction, libc::SIG_DFL);
+        let ask = |told: &mut libc::sigaction| {
+            // What libc itself sets, and tells.
+            const SA_RESTORER: i32 = 0x0400_0000;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, std::ptr::null(), &raw mut *told), 0);
+            (told.sa_sigaction, told.sa_flags & !SA_RESTORER)
+        };
+        assert_eq!(ask(&mut told), (one, set.sa_flags));
+        assert_eq!(libc::sigismember(&raw const told.sa_mask, libc::SIGUSR2), 1);
+        // BSD's meaning of signal(2), as glibc has it.
+        assert_eq!(libc::signal(libc::SIGUSR1, two), one);
+        assert_eq!(ask(&mut told), (two, libc::SA_RESTART));
+        assert_eq!(siginterrupt(libc::SIGUSR1, 1), 0);
+        assert_eq!(ask(&mut told), (two, 0));
+        assert_eq!(libc::signal(libc::SIGUSR1, libc::SIG_IGN), two);
+        assert_eq!(libc::signal(libc::SIGUSR1, libc::SIG_DFL), libc::SIG_IGN);
+        assert_eq!((libc::signal(libc::SIGKILL, one), errno()), (libc::SIG_ERR, libc::EINVAL));
+        // Once only, as it was asked for.
+        set.sa_flags = libc::SA_RESETHAND;
+        libc::sigaction(libc::SIGUSR1, &raw const set, std::ptr::null_mut());
+        libc::raise(libc::SIGUSR1);
+        assert_eq!(SEEN.load(Ordering::SeqCst), 1);
+        libc::sigaction(libc::SIGUSR1, std::ptr::null(), &raw mut told);
+        assert_eq!(told.sa_sigaction, libc::SIG_DFL);
+    }
+}
+
+unsafe extern "C" {
+    fn siginterrupt(signal: i32, flag: i32) -> i32;
+}
+
+fn a_handler_gets_what_the_kernel_gives() {
+    static SENDER: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn with_information(
+        signal: i32,
+        information: *mut libc::siginfo_t,
+        context: *mut libc::c_void,
+    ) {
+        // SAFETY: the kernel's structure.
+        let sender = unsafe { (*information).si_pid() };
+        assert!(signal == libc::SIGUSR1 && !context.is_null());
+        SENDER.store(sender as u32, Ordering::SeqCst);
+    }
+    // SAFETY: a handler that only stores.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = with_information as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
+        libc::kill(libc::getpid(), libc::SIGUSR1);
+    }
+    assert_eq!(SENDER.load(Ordering::SeqCst), std::process::id());
 }

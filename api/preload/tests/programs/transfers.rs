@@ -9,6 +9,10 @@ use crate::harness::Case;
 use crate::sockets::{errno, get, pair, set};
 
 pub const CASES: &[Case] = &[
+    ("what_is_peeked_at_and_cut_is_not_copied", what_is_peeked_at_and_cut_is_not_copied),
+    ("streams_know_where_they_go", streams_know_where_they_go),
+    ("names_that_are_too_short", names_that_are_too_short),
+    ("more_to_come_from_another_process", more_to_come_from_another_process),
     ("echo", echo),
     ("bulk_both_ways", bulk_both_ways),
     ("peek_and_waitall", peek_and_waitall),
@@ -403,4 +407,102 @@ fn streams() {
     }
     drop(a);
     assert_eq!(b.read(&mut [0]).unwrap(), 0);
+}
+
+fn what_is_peeked_at_and_cut_is_not_copied() {
+    let (server, mut client) = pair();
+    client.write_all(b"abcd").unwrap();
+    let fd = server.as_raw_fd();
+    let mut got = [b'-'; 8];
+    let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
+    // SAFETY: room for what is asked for; the third time for nothing, which is not looked at.
+    unsafe {
+        let at = got.as_mut_ptr().cast();
+        assert_eq!(libc::recv(fd, at, 3, flags | libc::MSG_WAITALL), 3);
+        assert_eq!(libc::recv(fd, at, 8, flags), 4);
+        assert_eq!(libc::recv(fd, 8 as *mut libc::c_void, 8, flags), 4);
+        assert_eq!(&got, b"--------");
+        assert_eq!(libc::recv(fd, at, 8, 0), 4);
+        let failed = libc::recv(fd, at, 8, flags | libc::MSG_DONTWAIT);
+        assert_eq!((failed, errno()), (-1, libc::EAGAIN));
+    }
+    assert_eq!(&got, b"abcd----");
+}
+
+/// What is in the address of sendto is not looked at.
+fn streams_know_where_they_go() {
+    let (mut server, client) = pair();
+    let rubbish = [0xee_u8; 28];
+    // SAFETY: a byte, and an address that lives here.
+    unsafe {
+        for len in [1, 16, 28] {
+            let (byte, at) = (b"x".as_ptr().cast(), rubbish.as_ptr().cast());
+            assert_eq!(libc::sendto(client.as_raw_fd(), byte, 1, 0, at, len), 1);
+        }
+        let (byte, at) = (b"x".as_ptr().cast(), rubbish.as_ptr().cast());
+        let failed = libc::sendto(client.as_raw_fd(), byte, 1, 0, at, 1 << 10);
+        assert_eq!((failed, errno()), (-1, libc::EINVAL));
+    }
+    server.read_exact(&mut [0; 3]).unwrap();
+}
+
+fn names_that_are_too_short() {
+    let v4 = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let v6 = UdpSocket::bind("[::1]:0").unwrap();
+    let refusal = |socket: &UdpSocket, family: u16, len: u32| {
+        let mut name = [0u8; 32];
+        name[..2].copy_from_slice(&family.to_ne_bytes());
+        name[3] = 9;
+        let mut part = libc::iovec { iov_base: b"x".as_ptr().cast_mut().cast(), iov_len: 1 };
+        // SAFETY: zeroes are a valid msghdr, which then has one part and a name.
+        unsafe {
+            let mut message: libc::msghdr = std::mem::zeroed();
+            message.msg_iov = &raw mut part;
+            message.msg_iovlen = 1;
+            message.msg_name = name.as_mut_ptr().cast();
+            message.msg_namelen = len;
+            assert_eq!(libc::sendmsg(socket.as_raw_fd(), &raw const message, 0), -1);
+        }
+        errno()
+    };
+    let (inet, inet6, other) = (libc::AF_INET as u16, libc::AF_INET6 as u16, 77);
+    for (family, len) in [(inet, 1), (inet, 15), (other, 15), (0, 8), (inet6, 15)] {
+        assert_eq!(refusal(&v4, family, len), libc::EINVAL, "{family} {len}");
+    }
+    assert_eq!(refusal(&v4, other, 16), libc::EAFNOSUPPORT);
+    for (family, len) in [(inet6, 23), (inet, 15), (other, 28), (other, 2)] {
+        assert_eq!(refusal(&v6, family, len), libc::EINVAL, "{family} {len}");
+    }
+}
+
+/// That more follows is said of each send, whoever sends: what comes without it goes out at once.
+fn more_to_come_from_another_process() {
+    use crate::processes::{fork, receive, send, wait};
+    const ROUNDS: u32 = 10;
+    let (left, right) = std::os::unix::net::UnixStream::pair().unwrap();
+    let other = fork(|| {
+        for _ in 0..ROUNDS {
+            let fd = receive(&right);
+            // SAFETY: received just now; a byte.
+            unsafe {
+                assert_eq!(libc::send(fd, b"b".as_ptr().cast(), 1, 0), 1);
+                libc::close(fd);
+            }
+        }
+    });
+    let mut took = std::time::Duration::ZERO;
+    for _ in 0..ROUNDS {
+        let (mut server, client) = pair();
+        // SAFETY: a byte.
+        let sent =
+            unsafe { libc::send(client.as_raw_fd(), b"a".as_ptr().cast(), 1, libc::MSG_MORE) };
+        assert_eq!(sent, 1);
+        let begin = std::time::Instant::now();
+        send(&left, client.as_raw_fd());
+        server.read_exact(&mut [0; 2]).unwrap();
+        took += begin.elapsed();
+    }
+    assert_eq!(wait(other), 0);
+    // Held back, each would have waited for 200 ms.
+    assert!(took < std::time::Duration::from_millis(1000), "{took:?}");
 }

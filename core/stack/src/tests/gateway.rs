@@ -118,13 +118,41 @@ fn undecided_syns_expire_and_are_bounded() {
     let mut w = World::with(LinkConfig::default(), config, true);
     let clients: Vec<_> = (0..3).map(|_| w.a.connect("93.184.216.34:80")).collect();
     w.run(50);
-    assert_eq!(w.b.host.syns.len(), 2);
-    assert!(w.b.drops(DropReason::PendingFull) > 0);
+    let asked: Vec<_> = w.b.host.syns.iter().map(|syn| syn.0).collect();
+    assert_eq!((asked.len(), w.b.stack.handshakes.pending.len()), (3, 2));
+    assert_eq!(w.b.host.forgotten, [asked[0]]);
+    assert_eq!(w.b.drops(DropReason::PendingFull), 1);
     for client in clients {
         w.a.abort(client.id);
     }
     w.run(80_000);
+    assert_eq!(w.b.host.forgotten, asked, "each is given up, and the owner is told");
     assert_eq!(w.b.stack.handshakes.pending.len(), 0);
+    w.assert_ends_empty();
+}
+
+/// A connect that was given up says nothing: it is recognised by its silence.
+#[test]
+fn abandoned_syns_make_room_before_those_that_are_repeated() {
+    let config = StackConfig { pending_max: 12, ..StackConfig::default() };
+    let mut w = World::with(LinkConfig::default(), config, true);
+    let patient = w.a.connect("93.184.216.34:80");
+    w.run(50);
+    let (pending, ..) = w.b.host.syns[0];
+    for _ in 0..20 {
+        let client = w.a.connect("93.184.216.34:80");
+        w.run(400);
+        w.a.abort(client.id);
+    }
+    assert_eq!(w.b.drops(DropReason::PendingFull), 21 - 12);
+    assert!(!w.b.host.forgotten.contains(&pending));
+    // And it lasts for as long as it is repeated.
+    w.run(95_000);
+    let (recv, send) = (Recv::new(65536, 65536), Send::new(65536));
+    let id = w.b.stack.accept_pending(w.b.now, pending, 5, recv, send, &mut w.b.pool).unwrap();
+    w.wait(5000, "handshake", |w| w.a.host.has(patient.user, SocketEvent::Connected));
+    w.b.abort(id);
+    w.a.close(patient.id);
     w.assert_ends_empty();
 }
 

@@ -213,6 +213,7 @@ pub struct Programs {
     pub datagrams: Vec<(u32, DatagramMeta, Vec<u8>)>,
     pub reports: Vec<DatagramError>,
     pub syns: Vec<(PendingId, SocketAddr, SocketAddr)>,
+    pub forgotten: Vec<PendingId>,
     pub strays: Vec<(DatagramMeta, Vec<u8>)>,
     pub echoes: Vec<(EchoMeta, Vec<u8>)>,
     /// Refuse children and datagrams.
@@ -284,6 +285,10 @@ impl Host for Programs {
 
     fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
         self.syns.push((pending, local, remote));
+    }
+
+    fn syn_forgotten(&mut self, pending: PendingId) {
+        self.forgotten.push(pending);
     }
 
     fn datagram(&mut self, user: u32, meta: &DatagramMeta, payload: &Payload<'_>) -> bool {

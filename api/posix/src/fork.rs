@@ -1,0 +1,193 @@
+//! fork(2): the child gets a channel of its own, on which it holds what the parent holds.
+//!
+//! The locks of the library are held while the process is copied, so that the child's copies of what they
+//! protect are whole. But the handlers of pthread_atfork(3), which libc runs before and after, may use sockets,
+//! and would wait for those locks for ever. So the locks are taken and given back by such handlers, too
+//! ([`prepare`], [`parent`], [`child`]), which are the first that libc is told of: it runs the first ones
+//! innermost. What can make fork fail is done before any ([`fork`]). Where libc forks by itself it is done in
+//! [`prepare`], and a child that cannot have a channel finds that there is none.
+
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use towpath_client::descriptors::{self, Entry};
+use towpath_client::syscall::SignalsBlocked;
+use towpath_client::{Client, Cloned, Error, LockGuard};
+use towpath_shm::control::purpose;
+use towpath_shm::layout::{Command, op};
+
+use crate::hub::Hub;
+use crate::process::{self, client};
+use crate::{cork, exec, hub, interface, netlink, option, signal, table};
+
+/// The fork that is under way in this process: of the thread that has the lock of [`exec`].
+static UNDER_WAY: AtomicPtr<Fork> = AtomicPtr::new(std::ptr::null_mut());
+
+struct Fork {
+    client: &'static Client,
+    cloned: Option<Cloned>,
+    held: Option<Held>,
+    _makes_a_process: LockGuard<'static, exec::Spawns>,
+}
+
+/// What is held while the process is copied, in the order in which it is given back.
+struct Held {
+    /// The child gets entries and descriptors as they are at one moment.
+    _table: table::Guard,
+    _handlers: Option<LockGuard<'static, ()>>,
+    _netlink: LockGuard<'static, ()>,
+    _interfaces: LockGuard<'static, interface::Known>,
+    _options: LockGuard<'static, option::Remembered>,
+    _corked: LockGuard<'static, cork::Map>,
+    hub: LockGuard<'static, Hub>,
+    _signals: SignalsBlocked,
+}
+
+impl Fork {
+    /// The clone. None: there can be no child, as the run has as many processes as it can have, or as this is
+    /// a signal handler on top of a call that has a lock or is at a FIFO: parent and child would both go on
+    /// with it.
+    fn begin(
+        client: &'static Client,
+        makes_a_process: LockGuard<'static, exec::Spawns>,
+    ) -> Option<Self> {
+        let _signals = SignalsBlocked::new();
+        let nested = hub::is_mine()
+            || table::is_mine()
+            || client.is_in_midst()
+            || towpath_client::is_inside();
+        if nested {
+            return None;
+        }
+        let cloned = match client.clone_channel(purpose::FORK) {
+            Ok(cloned) => Some(cloned),
+            Err(Error::Refused(libc::EAGAIN)) => return None,
+            // A dead engine cannot clone, nor is there a channel without descriptors left in this process,
+            // which fork needs none of. The child finds out for itself.
+            Err(_) => None,
+        };
+        Some(Self { client, cloned, held: None, _makes_a_process: makes_a_process })
+    }
+
+    fn announce(self) {
+        UNDER_WAY.store(Box::into_raw(Box::new(self)), Release);
+    }
+
+    /// That of this thread, at the end.
+    fn take() -> Option<Box<Self>> {
+        let fork = UNDER_WAY.swap(std::ptr::null_mut(), AcqRel);
+        // SAFETY: from `announce`. Only the thread that has the lock of exec announces and takes.
+        (!fork.is_null()).then(|| unsafe { Box::from_raw(fork) })
+    }
+}
+
+impl Held {
+    /// In the order in which others take them: who begins a datagram in parts has the lock of those, looks into
+    /// options and interfaces, and may ask the engine.
+    fn new() -> Option<Self> {
+        let signals = SignalsBlocked::new();
+        let hub = hub::lock().ok()?;
+        let corked = cork::lock();
+        let options = option::lock();
+        let interfaces = interface::lock();
+        let netlink = netlink::lock();
+        let handlers = signal::lock();
+        Some(Self {
+            _table: table::lock(),
+            _handlers: handlers,
+            _netlink: netlink,
+            _interfaces: interfaces,
+            _options: options,
+            _corked: corked,
+            hub,
+            _signals: signals,
+        })
+    }
+}
+
+/// fork(2). `real` is libc's, and runs the handlers.
+pub fn fork(real: impl FnOnce() -> i32) -> i32 {
+    let Ok(client) = client() else {
+        return real();
+    };
+    let Some(fork) = exec::lock().and_then(|lock| Fork::begin(client, lock)) else {
+        // SAFETY: errno's own place in this thread.
+        unsafe { *libc::__errno_location() = libc::EAGAIN };
+        return -1;
+    };
+    fork.announce();
+    real()
+}
+
+/// The same where `real` runs no handlers.
+pub fn fork_without_handlers(real: impl FnOnce() -> i32) -> i32 {
+    fork(|| {
+        prepare();
+        let pid = real();
+        if pid == 0 {
+            child()
+        } else {
+            parent()
+        }
+        pid
+    })
+}
+
+/// Before the process is copied, after all other handlers.
+pub extern "C" fn prepare() {
+    let Ok(client) = client() else { return };
+    if let Some(lock) = exec::lock() {
+        // libc forks by itself: nothing has been announced on this thread.
+        match Fork::begin(client, lock) {
+            Some(fork) => fork.announce(),
+            None => return,
+        }
+    }
+    // SAFETY: announced by this thread, which has the lock of exec.
+    if let Some(fork) = unsafe { UNDER_WAY.load(Acquire).as_mut() } {
+        fork.held = Held::new();
+    }
+}
+
+/// In the parent, before all other handlers.
+pub extern "C" fn parent() {
+    if client().is_ok() && exec::is_mine() {
+        // The clone is what the child has now.
+        drop(Fork::take());
+    }
+}
+
+/// In the child, before all other handlers.
+pub extern "C" fn child() {
+    if !process::is_active() {
+        return;
+    }
+    process::forked();
+    // As this thread was known before: it has another number now.
+    if !exec::is_mine() {
+        towpath_client::forked();
+        return;
+    }
+    let mut fork = Fork::take();
+    towpath_client::forked();
+    let Some(fork) = fork.as_mut() else { return };
+    let Some(held) = fork.held.as_mut() else { return };
+    // Otherwise there is no attachment, and every call says so.
+    if let Some(Ok(own)) = fork.cloned.take().map(|cloned| fork.client.forked(cloned)) {
+        settle(&own);
+        process::install(own);
+    }
+    fork.client.abandon();
+    held.hub.forked();
+}
+
+/// In the child after fork: says what it has. Other threads of the parent may have opened and closed
+/// sockets since the channel was cloned.
+fn settle(client: &Client) {
+    for (_, entry) in descriptors::ours(0) {
+        if let Entry::Socket(socket) = entry {
+            client.socket_command(socket, op::LIST, 0, 0);
+        }
+    }
+    client.command(&Command { op: op::SETTLED, ..Command::default() });
+}

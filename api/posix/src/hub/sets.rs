@@ -1,0 +1,102 @@
+//! The lives of epoll sets.
+
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+use towpath_client::descriptors::{self, DESCRIPTORS_MAX};
+
+use super::{Hub, Set, defer};
+use crate::{Errno, Result};
+
+// By how much the descriptors of each set, by its number, are more than the hub knows. A process has no more
+// sets than descriptors, but for those that calls are in.
+static OWED: [AtomicI32; DESCRIPTORS_MAX] = [const { AtomicI32::new(0) }; DESCRIPTORS_MAX];
+
+/// Whoever has the hub next counts so many more descriptors of a set.
+pub(crate) fn owe(number: u32, descriptors: i32) {
+    if let Some(owed) = OWED.get(number as usize) {
+        owed.fetch_add(descriptors, Relaxed);
+    }
+    defer();
+}
+
+impl Hub {
+    /// A new set, with one descriptor; gives its number.
+    pub fn make_set(&mut self) -> u32 {
+        self.made += 1;
+        let set = Some(Set { refs: 1, id: self.made, ..Set::default() });
+        match self.sets.iter().position(Option::is_none) {
+            Some(number) => {
+                self.sets[number] = set;
+                number as u32
+            }
+            None => {
+                self.sets.push(set);
+                self.sets.len() as u32 - 1
+            }
+        }
+    }
+
+    /// A set by its number.
+    pub fn set(&mut self, number: u32) -> Option<&mut Set> {
+        self.sets.get_mut(number as usize)?.as_mut()
+    }
+
+    /// Takes out what has no descriptor any more.
+    pub(super) fn forget_closed(&mut self) {
+        for index in 0..self.watches.len() {
+            let watch = &self.watches[index];
+            if !watch.gone && !descriptors::is_held(watch.socket) {
+                self.remove_watch(index as u32);
+            }
+        }
+        for (number, owed) in (0..self.sets.len() as u32).zip(&OWED) {
+            if owed.load(Relaxed) != 0 {
+                self.count(number, owed.swap(0, Relaxed));
+            }
+        }
+    }
+
+    /// A set has so many more descriptors.
+    pub fn count(&mut self, number: u32, descriptors: i32) {
+        if let Some(set) = self.set(number) {
+            set.refs = set.refs.saturating_add_signed(descriptors);
+            self.remove_unused(number);
+        }
+    }
+
+    /// A call that has slept in a set ends.
+    pub fn leave(&mut self, number: u32) {
+        if let Some(set) = self.set(number) {
+            set.guests -= 1;
+            self.remove_unused(number);
+        }
+    }
+
+    pub(super) fn remove_unused(&mut self, number: u32) {
+        if self.set(number).is_some_and(|set| set.refs == 0 && set.guests == 0) {
+            self.remove_set(number);
+        }
+    }
+
+    /// The set of that number, if it is that one.
+    pub fn known(&mut self, number: u32, id: u64) -> Result<&mut Set> {
+        self.set(number).filter(|set| set.id == id).ok_or(Errno(libc::EBADF))
+    }
+
+    /// The program closed its last descriptor of a set, and no call is in it.
+    fn remove_set(&mut self, number: u32) {
+        let Some(set) = self.set(number) else {
+            return;
+        };
+        let watches: Vec<u32> = set.by_fd.values().copied().collect();
+        for index in watches {
+            self.remove_watch(index);
+        }
+        let ready = self.set(number).map(|set| std::mem::take(&mut set.ready)).unwrap_or_default();
+        self.free.extend(ready);
+        self.sets[number as usize] = None;
+        for outer in self.sets.iter_mut().flatten() {
+            outer.nested.retain(|nested| nested.set != number);
+        }
+    }
+}

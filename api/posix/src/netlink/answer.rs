@@ -1,0 +1,433 @@
+//! What is answered to which request.
+//!
+//! The stack can be looked at, not changed: RTM_NEW, DEL and SET are EPERM, as for a user without
+//! privileges. Of what can be asked of the kernel the interfaces, addresses and routes are here; EOPNOTSUPP
+//! says that there is no answer to the rest (neighbours, rules, queueing disciplines, ...), as of a kernel
+//! without that part.
+
+use std::net::IpAddr;
+
+use towpath_shm::control::{Interface, Route, route_origin};
+use towpath_shm::layout::RawAddr;
+
+use super::codec::{Datagram, Request, attribute, requests, u32_at};
+use crate::Result;
+use crate::interface::{broadcast_address, name};
+
+/// What requests are about.
+#[derive(Clone, Copy)]
+pub(super) struct Stack<'a> {
+    /// One with several addresses appears several times.
+    pub(super) interfaces: &'a [Interface],
+    pub(super) routes: &'a [Route],
+}
+
+/// Answers all requests in `bytes`, which came from the socket with this port id.
+pub(super) fn answer(
+    bytes: &[u8],
+    port: u32,
+    stack: Stack<'_>,
+    send: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    for request in requests(bytes) {
+        let mut out = Out { send, datagram: Datagram::new(), request, port };
+        let kind = i32::from(request.kind);
+        if kind < NLMSG_MIN_TYPE {
+            // Control messages ask for nothing; an acknowledgement all the same.
+            out.end(Ok(()))?;
+            continue;
+        }
+        let outcome = match request.kind {
+            libc::RTM_GETLINK => links(&mut out, stack)?,
+            libc::RTM_GETADDR => addresses(&mut out, stack)?,
+            libc::RTM_GETROUTE if out.is_dump() => routes(&mut out, stack)?,
+            libc::RTM_GETROUTE => route_to(&mut out, stack)?,
+            // The two lowest bits say what is done: 2 is to get.
+            kind if kind & 3 == 2 => Err(libc::EOPNOTSUPP),
+            _ => Err(libc::EPERM),
+        };
+        out.end(outcome)?;
+    }
+    Ok(())
+}
+
+/// What becomes of one request: done, or refused with this errno.
+type Outcome = std::result::Result<(), i32>;
+
+struct Out<'a> {
+    send: &'a mut dyn FnMut(&[u8]) -> Result<()>,
+    datagram: Datagram,
+    request: Request<'a>,
+    port: u32,
+}
+
+impl Out<'_> {
+    fn is_dump(&self) -> bool {
+        i32::from(self.request.flags) & libc::NLM_F_DUMP != 0
+    }
+
+    /// The number at `at` of the request's fixed part; 0 when the request is shorter, as those for one
+    /// family may be.
+    fn number(&self, at: usize) -> u32 {
+        u32_at(self.request.body, at).unwrap_or(0)
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        self.request.body.get(at).copied().unwrap_or(0)
+    }
+
+    /// The family asked for, in the first byte; None for all.
+    fn family(&self) -> Option<i32> {
+        Some(i32::from(self.byte(0))).filter(|family| *family != libc::AF_UNSPEC)
+    }
+
+    fn attribute(&self, fixed: usize, kind: u16) -> Option<&[u8]> {
+        attribute(self.request.body.get(fixed..)?, kind)
+    }
+
+    fn begin(&mut self, kind: u16) -> Result<()> {
+        if self.datagram.is_full() {
+            self.flush()?;
+        }
+        let flags = if self.is_dump() { libc::NLM_F_MULTI as u16 } else { 0 };
+        self.datagram.begin(kind, flags, self.request.sequence, self.port);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if !self.datagram.bytes().is_empty() {
+            (self.send)(self.datagram.bytes())?;
+            self.datagram.clear();
+        }
+        Ok(())
+    }
+
+    /// What comes last: the end of a dump, an error, or an acknowledgement that was asked for.
+    fn end(mut self, outcome: Outcome) -> Result<()> {
+        let wants_ack = i32::from(self.request.flags) & libc::NLM_F_ACK != 0;
+        match outcome {
+            Ok(()) if self.is_dump() => {
+                self.begin(libc::NLMSG_DONE as u16)?;
+                self.datagram.put(&[0; 4]);
+                self.datagram.end();
+            }
+            Ok(()) if !wants_ack => {}
+            outcome => {
+                let errno = outcome.err().unwrap_or(0);
+                if self.datagram.is_full() {
+                    self.flush()?;
+                }
+                let Request { sequence, header, .. } = self.request;
+                self.datagram.begin(libc::NLMSG_ERROR as u16, NLM_F_CAPPED, sequence, self.port);
+                self.datagram.put(&(-errno).to_ne_bytes());
+                self.datagram.put(header);
+                self.datagram.end();
+            }
+        }
+        self.flush()
+    }
+}
+
+/// RTM_GETLINK: all interfaces, or one by index or name.
+fn links(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
+    let wanted = out.number(4);
+    let named = [libc::IFLA_IFNAME, IFLA_ALT_IFNAME]
+        .iter()
+        .find_map(|kind| out.attribute(IFINFO_LEN, *kind))
+        .map(|text| text.split(|byte| *byte == 0).next().unwrap_or_default().to_owned_name());
+    let dump = out.is_dump();
+    let mut found = dump;
+    let mut last = 0;
+    for interface in stack.interfaces {
+        let fits = (wanted == 0 || interface.index == wanted)
+            && named.is_none_or(|named| interface.name == named)
+            && (dump || wanted != 0 || named.is_some());
+        // Entries of one interface follow each other.
+        if !fits || interface.index == last {
+            continue;
+        }
+        (last, found) = (interface.index, true);
+        out.begin(libc::RTM_NEWLINK)?;
+        put_link(&mut out.datagram, interface);
+    }
+    Ok(if found { Ok(()) } else { Err(libc::ENODEV) })
+}
+
+fn put_link(to: &mut Datagram, interface: &Interface) {
+    let loopback = is_loopback(interface);
+    let kind = if loopback { libc::ARPHRD_LOOPBACK } else { libc::ARPHRD_ETHER };
+    let operstate = if loopback { IF_OPER_UNKNOWN } else { IF_OPER_UP };
+    // struct ifinfomsg: family and padding, type, index, flags, change mask.
+    to.put(&[libc::AF_UNSPEC as u8, 0]);
+    to.put(&kind.to_ne_bytes());
+    to.put(&interface.index.to_ne_bytes());
+    to.put(&(interface.flags | IFF_LOWER_UP).to_ne_bytes());
+    to.put(&[0; 4]);
+    to.text(libc::IFLA_IFNAME, name(interface));
+    to.number(libc::IFLA_TXQLEN, 1000);
+    to.attribute(libc::IFLA_OPERSTATE, &[operstate]);
+    to.attribute(libc::IFLA_LINKMODE, &[0]);
+    to.number(libc::IFLA_MTU, interface.mtu);
+    to.number(libc::IFLA_GROUP, 0);
+    to.text(libc::IFLA_QDISC, b"noqueue");
+    to.attribute(libc::IFLA_ADDRESS, &interface.mac);
+    if interface.flags & libc::IFF_BROADCAST as u32 != 0 {
+        to.attribute(libc::IFLA_BROADCAST, &[0xff; 6]);
+    }
+    to.end();
+}
+
+/// RTM_GETADDR: all addresses, of one family or interface if asked.
+fn addresses(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
+    if !out.is_dump() {
+        return Ok(Err(libc::EOPNOTSUPP));
+    }
+    let (family, index) = (out.family(), out.number(4));
+    for interface in stack.interfaces.iter().filter(|interface| interface.addr.family != 0) {
+        let fits = family.is_none_or(|family| family == i32::from(interface.addr.family))
+            && (index == 0 || index == interface.index);
+        if fits {
+            out.begin(libc::RTM_NEWADDR)?;
+            put_address(&mut out.datagram, interface);
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn put_address(to: &mut Datagram, interface: &Interface) {
+    let addr = &interface.addr;
+    let v4 = i32::from(addr.family) == libc::AF_INET;
+    // struct ifaddrmsg: family, prefix length, flags, scope, index.
+    to.put(&[addr.family as u8, interface.prefix_len as u8, IFA_F_PERMANENT, scope(addr)]);
+    to.put(&interface.index.to_ne_bytes());
+    to.attribute(libc::IFA_ADDRESS, octets(addr));
+    if v4 {
+        to.attribute(libc::IFA_LOCAL, octets(addr));
+        if interface.flags & libc::IFF_BROADCAST as u32 != 0 && interface.prefix_len < 31 {
+            to.attribute(libc::IFA_BROADCAST, octets(&broadcast_address(interface)));
+        }
+        to.text(libc::IFA_LABEL, name(interface));
+    }
+    // struct ifa_cacheinfo: preferred and valid for ever, made and changed at the start.
+    let mut lifetimes = [0; 16];
+    lifetimes[..8].fill(0xff);
+    to.attribute(libc::IFA_CACHEINFO, &lifetimes);
+    to.number(IFA_FLAGS, IFA_F_PERMANENT.into());
+    to.end();
+}
+
+/// RTM_GETROUTE, all: of one family, table or interface if asked.
+fn routes(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
+    let family = out.family();
+    let table = out.attribute(RTMSG_LEN, libc::RTA_TABLE).and_then(|value| u32_at(value, 0));
+    let table = table.unwrap_or(out.byte(4).into());
+    let index = out.attribute(RTMSG_LEN, libc::RTA_OIF).and_then(|value| u32_at(value, 0));
+    let fits = |way: &Way| {
+        family.is_none_or(|family| family == i32::from(way.dst.family))
+            && (table == 0 || table == way.table())
+            && index.is_none_or(|index| index == way.index)
+    };
+    for way in ways(stack).filter(fits) {
+        out.begin(libc::RTM_NEWROUTE)?;
+        put_route(&mut out.datagram, stack, &way);
+    }
+    Ok(Ok(()))
+}
+
+/// RTM_GETROUTE, one: the way to an address.
+fn route_to(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
+    let Some(family) = out.family() else { return Ok(Err(libc::EAFNOSUPPORT)) };
+    let mut dst = RawAddr { family: family as u16, ..RawAddr::default() };
+    let len = octets(&dst).len();
+    match out.attribute(RTMSG_LEN, libc::RTA_DST) {
+        Some(value) if value.len() == len => dst.ip[..len].copy_from_slice(value),
+        _ => return Ok(Err(libc::EINVAL)),
+    }
+    let index = out.attribute(RTMSG_LEN, libc::RTA_OIF).and_then(|value| u32_at(value, 0));
+    let leads = |way: &Way| {
+        let fits = index.is_none_or(|index| index == way.index) || way.local;
+        fits && way.dst.family == dst.family && covers(&way.dst, way.prefix_len, &dst)
+    };
+    // The longest prefix, and the first of equal ones: the stack tells them in the order of preference.
+    let best = |best: Option<Way>, way: Way| match best {
+        Some(best) if (best.local, best.prefix_len) >= (way.local, way.prefix_len) => Some(best),
+        _ => Some(way),
+    };
+    let Some(way) = ways(stack).filter(leads).fold(None, best) else {
+        return Ok(Err(libc::ENETUNREACH));
+    };
+    let bits = len as u32 * 8;
+    let source = if way.local { Some(dst) } else { source(stack, &way) };
+    out.begin(libc::RTM_NEWROUTE)?;
+    put_way(&mut out.datagram, &Way { dst, prefix_len: bits, ..way }, source.as_ref(), true);
+    Ok(Ok(()))
+}
+
+/// A route, or an address of this host as one.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    dst: RawAddr,
+    prefix_len: u32,
+    gateway: RawAddr,
+    index: u32,
+    metric: u32,
+    origin: u32,
+    local: bool,
+}
+
+impl Way {
+    fn table(&self) -> u32 {
+        u32::from(if self.local { libc::RT_TABLE_LOCAL } else { libc::RT_TABLE_MAIN })
+    }
+}
+
+fn ways(stack: Stack<'_>) -> impl Iterator<Item = Way> {
+    let (v4, v6) = (libc::AF_INET as u16, libc::AF_INET6 as u16);
+    // The kernel has those of the loopback's network in the table of local addresses too.
+    let routed = stack.routes.iter().filter(move |route| {
+        let loopback =
+            |interface: &&Interface| interface.index == route.index && is_loopback(interface);
+        !stack.interfaces.iter().any(|interface| loopback(&interface))
+    });
+    let routed = routed.map(|route| {
+        let Route { dst, prefix_len, gateway, index, metric, origin, .. } = *route;
+        Way { dst, prefix_len, gateway, index, metric, origin, local: false }
+    });
+    let has_address = move |interface: &&Interface| [v4, v6].contains(&interface.addr.family);
+    let local = stack.interfaces.iter().filter(has_address).map(move |interface| {
+        let bits = if interface.addr.family == v4 { 32 } else { 128 };
+        // All of 127/8 is this host.
+        let whole = is_loopback(interface) && interface.addr.family == v4;
+        let prefix_len = if whole { interface.prefix_len } else { bits };
+        let mut dst = interface.addr;
+        (dst.port, dst.scope) = (0, 0);
+        if whole {
+            dst.ip[1..].fill(0);
+        }
+        let gateway = RawAddr::default();
+        let (index, origin) = (interface.index, route_origin::LINK);
+        Way { dst, prefix_len, gateway, index, metric: 0, origin, local: true }
+    });
+    routed.chain(local)
+}
+
+fn put_route(to: &mut Datagram, stack: Stack<'_>, way: &Way) {
+    // As the kernel does: routes that follow from an address name it.
+    let source = match (way.local, way.origin, i32::from(way.dst.family)) {
+        (true, _, libc::AF_INET) => source(stack, way),
+        (false, route_origin::LINK, libc::AF_INET) => source(stack, way),
+        _ => None,
+    };
+    put_way(to, way, source.as_ref(), false);
+}
+
+/// `looked_up`: the answer is about one address, of which the kernel says no scope.
+fn put_way(to: &mut Datagram, way: &Way, source: Option<&RawAddr>, looked_up: bool) {
+    let linked = way.gateway.family == 0;
+    let v4 = i32::from(way.dst.family) == libc::AF_INET;
+    let scope = match (way.local, linked && v4) {
+        _ if looked_up => libc::RT_SCOPE_UNIVERSE,
+        (true, _) if v4 => libc::RT_SCOPE_HOST,
+        (false, true) => libc::RT_SCOPE_LINK,
+        _ => libc::RT_SCOPE_UNIVERSE,
+    };
+    let protocol = match way.origin {
+        route_origin::LINK => libc::RTPROT_KERNEL,
+        route_origin::ROUTER => RTPROT_RA,
+        _ => libc::RTPROT_BOOT,
+    };
+    let kind = if way.local { libc::RTN_LOCAL } else { libc::RTN_UNICAST };
+    // struct rtmsg: family, lengths of destination and source, TOS, table, protocol, scope, type, flags.
+    let (family, bits, table) = (way.dst.family as u8, way.prefix_len as u8, way.table());
+    to.put(&[family, bits, 0, 0, table as u8, protocol, scope, kind]);
+    to.put(&[0; 4]);
+    to.number(libc::RTA_TABLE, table);
+    if way.prefix_len > 0 {
+        to.attribute(libc::RTA_DST, octets(&way.dst));
+    }
+    if !linked {
+        to.attribute(libc::RTA_GATEWAY, octets(&way.gateway));
+    }
+    if let Some(source) = source {
+        to.attribute(libc::RTA_PREFSRC, octets(source));
+    }
+    to.number(libc::RTA_OIF, way.index);
+    if way.metric > 0 {
+        to.number(libc::RTA_PRIORITY, way.metric);
+    }
+    to.end();
+}
+
+/// The address that packets this way come from: one of the network that they go to, or the interface's first.
+fn source(stack: Stack<'_>, way: &Way) -> Option<RawAddr> {
+    let near = if way.gateway.family == 0 { way.dst } else { way.gateway };
+    let of_way = |interface: &&Interface| {
+        interface.index == way.index && interface.addr.family == way.dst.family
+    };
+    let all = || stack.interfaces.iter().filter(of_way);
+    let in_network = |interface: &&Interface| covers(&interface.addr, interface.prefix_len, &near);
+    all().find(in_network).or_else(|| all().next()).map(|interface| interface.addr)
+}
+
+/// Whether `ip` is in the network of `prefix`.
+fn covers(prefix: &RawAddr, len: u32, ip: &RawAddr) -> bool {
+    let whole = len as usize / 8;
+    let rest = (!(0xffu16 >> (len % 8)) & 0xff) as u8;
+    let (a, b) = (&prefix.ip, &ip.ip);
+    a.get(..whole) == b.get(..whole)
+        && (rest == 0
+            || a.get(whole).map(|byte| byte & rest) == b.get(whole).map(|byte| byte & rest))
+}
+
+fn octets(addr: &RawAddr) -> &[u8] {
+    if i32::from(addr.family) == libc::AF_INET { &addr.ip[..4] } else { &addr.ip }
+}
+
+fn scope(addr: &RawAddr) -> u8 {
+    let ip: IpAddr = match octets(addr).first_chunk::<4>() {
+        Some(v4) if i32::from(addr.family) == libc::AF_INET => (*v4).into(),
+        _ => addr.ip.into(),
+    };
+    match ip {
+        _ if ip.is_loopback() => libc::RT_SCOPE_HOST,
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => libc::RT_SCOPE_LINK,
+        _ => libc::RT_SCOPE_UNIVERSE,
+    }
+}
+
+fn is_loopback(interface: &Interface) -> bool {
+    interface.flags & libc::IFF_LOOPBACK as u32 != 0
+}
+
+/// A name as [`Interface`] has it.
+trait ToName {
+    fn to_owned_name(&self) -> [u8; 16];
+}
+
+impl ToName for [u8] {
+    fn to_owned_name(&self) -> [u8; 16] {
+        let mut name = [0; 16];
+        // A longer one is nobody's: it stays what no interface is called.
+        let len = self.len().min(name.len());
+        name[..len].copy_from_slice(&self[..len]);
+        name
+    }
+}
+
+// From linux/netlink.h, rtnetlink.h, if_link.h, if_addr.h and if.h, where the libc crate has them not.
+const NLMSG_MIN_TYPE: i32 = 0x10;
+/// The error quotes the header of the request alone.
+const NLM_F_CAPPED: u16 = 0x100;
+const IFLA_ALT_IFNAME: u16 = 53;
+const IFF_LOWER_UP: u32 = 1 << 16;
+const IF_OPER_UNKNOWN: u8 = 0;
+const IF_OPER_UP: u8 = 6;
+const IFA_FLAGS: u16 = 8;
+const IFA_F_PERMANENT: u8 = 0x80;
+const RTPROT_RA: u8 = 9;
+/// `struct ifinfomsg` and `struct rtmsg`.
+const IFINFO_LEN: usize = 16;
+const RTMSG_LEN: usize = 12;
+
+#[cfg(test)]
+mod tests;

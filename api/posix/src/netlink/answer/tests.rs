@@ -1,0 +1,241 @@
+use towpath_shm::control::{Interface, Route, route_origin};
+use towpath_shm::layout::RawAddr;
+
+use super::super::codec::{Datagram, attribute, requests, u16_at, u32_at};
+use super::{IFINFO_LEN, RTMSG_LEN, Stack, answer};
+
+const DUMP: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+const ONE: u16 = libc::NLM_F_REQUEST as u16;
+const SEQUENCE: u32 = 77;
+const PORT: u32 = 4711;
+
+fn addr(ip: &str) -> RawAddr {
+    RawAddr::new(std::net::SocketAddr::new(ip.parse().unwrap(), 0))
+}
+
+fn interface(name: &str, index: u32, flags: i32, cidr: (&str, u32)) -> Interface {
+    let mut padded = [0; 16];
+    padded[..name.len()].copy_from_slice(name.as_bytes());
+    let (mtu, flags) = (1400 + index, flags as u32);
+    Interface {
+        name: padded,
+        index,
+        mtu,
+        flags,
+        addr: addr(cidr.0),
+        prefix_len: cidr.1,
+        ..Interface::default()
+    }
+}
+
+fn interfaces() -> Vec<Interface> {
+    let up = libc::IFF_UP | libc::IFF_RUNNING;
+    let ethernet = up | libc::IFF_BROADCAST | libc::IFF_MULTICAST;
+    vec![
+        interface("lo", 1, up | libc::IFF_LOOPBACK, ("127.0.0.1", 8)),
+        interface("lo", 1, up | libc::IFF_LOOPBACK, ("::1", 128)),
+        interface("eth0", 2, ethernet, ("10.77.0.2", 24)),
+        interface("eth0", 2, ethernet, ("fd00:77::2", 64)),
+        interface("eth0", 2, ethernet, ("fe80::2", 64)),
+    ]
+}
+
+fn routes() -> Vec<Route> {
+    let via = |dst: &str, prefix_len, gateway: RawAddr, metric, origin| Route {
+        dst: addr(dst),
+        gateway,
+        prefix_len,
+        index: 2,
+        metric,
+        origin,
+    };
+    let direct = RawAddr::default();
+    vec![
+        via("10.77.0.0", 24, direct, 0, route_origin::LINK),
+        via("fe80::", 64, direct, 0, route_origin::LINK),
+        via("0.0.0.0", 0, addr("10.77.0.1"), 0, route_origin::STATIC),
+        via("::", 0, addr("fe80::1"), 1024, route_origin::ROUTER),
+    ]
+}
+
+/// An answer: type, flags, and what follows the header.
+type Message = (u16, u16, Vec<u8>);
+
+fn ask(kind: u16, flags: u16, body: impl FnOnce(&mut Datagram)) -> Vec<Message> {
+    let mut request = Datagram::new();
+    request.begin(kind, flags, SEQUENCE, 0);
+    body(&mut request);
+    request.end();
+    let (interfaces, routes) = (interfaces(), routes());
+    let stack = Stack { interfaces: &interfaces, routes: &routes };
+    let mut all = Vec::new();
+    answer(request.bytes(), PORT, stack, &mut |datagram| {
+        for message in requests(datagram) {
+            assert_eq!((message.sequence, u32_at(message.header, 12)), (SEQUENCE, Some(PORT)));
+            all.push((message.kind, message.flags, message.body.to_vec()));
+        }
+        Ok(())
+    })
+    .unwrap();
+    all
+}
+
+/// A dump without its end.
+fn dump(kind: u16, body: impl FnOnce(&mut Datagram)) -> Vec<Vec<u8>> {
+    let mut all = ask(kind, DUMP, body);
+    let (last, ..) = all.pop().unwrap();
+    assert_eq!(i32::from(last), libc::NLMSG_DONE);
+    assert!(all.iter().all(|message| message.1 == libc::NLM_F_MULTI as u16));
+    all.into_iter().map(|message| message.2).collect()
+}
+
+fn error(messages: &[Message]) -> i32 {
+    let [(kind, _, body)] = messages else { panic!("{messages:?}") };
+    assert_eq!(i32::from(*kind), libc::NLMSG_ERROR);
+    -(u32_at(body, 0).unwrap() as i32)
+}
+
+fn text(body: &[u8], kind: u16) -> String {
+    let value = attribute(&body[IFINFO_LEN..], kind).unwrap();
+    String::from_utf8(value[..value.len() - 1].to_vec()).unwrap()
+}
+
+#[test]
+fn links_are_the_stacks() {
+    for all in [dump(libc::RTM_GETLINK, |_| {}), dump(libc::RTM_GETLINK, |to| to.put(&[0; 16]))] {
+        let names: Vec<_> = all.iter().map(|body| text(body, libc::IFLA_IFNAME)).collect();
+        assert_eq!(names, ["lo", "eth0"]);
+        assert_eq!(u32_at(&all[1], 4), Some(2));
+        assert_eq!(u16_at(&all[1], 2), Some(libc::ARPHRD_ETHER));
+        let mtu = attribute(&all[1][IFINFO_LEN..], libc::IFLA_MTU).unwrap();
+        assert_eq!(mtu, 1402u32.to_ne_bytes());
+    }
+}
+
+#[test]
+fn one_link_is_found_by_index_and_by_name() {
+    let by_index = |index: u32| {
+        ask(libc::RTM_GETLINK, ONE, |to| {
+            to.put(&[0; 4]);
+            to.put(&index.to_ne_bytes());
+            to.put(&[0; 8]);
+        })
+    };
+    let by_name = |name: &[u8]| {
+        ask(libc::RTM_GETLINK, ONE, |to| {
+            to.put(&[0; IFINFO_LEN]);
+            to.text(libc::IFLA_IFNAME, name);
+        })
+    };
+    for found in [by_index(2), by_name(b"eth0")] {
+        assert_eq!((found.len(), found[0].0, found[0].1), (1, libc::RTM_NEWLINK, 0));
+        assert_eq!(text(&found[0].2, libc::IFLA_IFNAME), "eth0");
+    }
+    assert_eq!(error(&by_index(3)), libc::ENODEV);
+    assert_eq!(error(&by_name(b"eth1")), libc::ENODEV);
+}
+
+#[test]
+fn addresses_are_those_of_the_family_asked_for() {
+    let of = |family: i32| dump(libc::RTM_GETADDR, |to| to.put(&[family as u8, 0, 0, 0]));
+    assert_eq!(of(libc::AF_UNSPEC).len(), 5);
+    let v4 = of(libc::AF_INET);
+    let octets: Vec<_> =
+        v4.iter().map(|body| attribute(&body[8..], libc::IFA_LOCAL).unwrap()).collect();
+    assert_eq!(octets, [[127, 0, 0, 1], [10, 77, 0, 2]]);
+    assert_eq!(attribute(&v4[1][8..], libc::IFA_BROADCAST), Some(&[10, 77, 0, 255][..]));
+    assert_eq!(attribute(&v4[0][8..], libc::IFA_BROADCAST), None);
+    let scopes: Vec<_> = of(libc::AF_INET6).iter().map(|body| body[3]).collect();
+    assert_eq!(scopes, [libc::RT_SCOPE_HOST, libc::RT_SCOPE_UNIVERSE, libc::RT_SCOPE_LINK]);
+}
+
+fn table(body: &[u8]) -> u8 {
+    body[4]
+}
+
+#[test]
+fn routes_are_in_the_main_table_and_own_addresses_in_the_local_one() {
+    let all = dump(libc::RTM_GETROUTE, |to| to.put(&[libc::AF_INET as u8, 0, 0, 0]));
+    let main: Vec<_> = all.iter().filter(|body| table(body) == libc::RT_TABLE_MAIN).collect();
+    assert_eq!((main.len(), all.len()), (2, 4));
+    let link = &main[0][RTMSG_LEN..];
+    assert_eq!(attribute(link, libc::RTA_DST), Some(&[10, 77, 0, 0][..]));
+    assert_eq!(attribute(link, libc::RTA_PREFSRC), Some(&[10, 77, 0, 2][..]));
+    assert_eq!((main[0][1], main[0][6]), (24, libc::RT_SCOPE_LINK));
+    let default = &main[1][RTMSG_LEN..];
+    assert_eq!((main[1][1], attribute(default, libc::RTA_DST)), (0, None));
+    assert_eq!(attribute(default, libc::RTA_GATEWAY), Some(&[10, 77, 0, 1][..]));
+    assert_eq!(attribute(default, libc::RTA_OIF), Some(&2u32.to_ne_bytes()[..]));
+    let local = all.iter().find(|body| table(body) == libc::RT_TABLE_LOCAL).unwrap();
+    assert_eq!((local[1], local[7]), (8, libc::RTN_LOCAL));
+    let v6 = dump(libc::RTM_GETROUTE, |to| {
+        to.put(&[libc::AF_INET6 as u8, 0, 0, 0, libc::RT_TABLE_MAIN, 0, 0, 0, 0, 0, 0, 0]);
+    });
+    assert_eq!(v6.len(), 2);
+    assert_eq!(
+        attribute(&v6[1][RTMSG_LEN..], libc::RTA_PRIORITY),
+        Some(&1024u32.to_ne_bytes()[..])
+    );
+}
+
+#[test]
+fn the_way_to_an_address_is_told() {
+    let to = |ip: &str| {
+        let dst = addr(ip);
+        let bytes = super::octets(&dst).to_vec();
+        ask(libc::RTM_GETROUTE, ONE, |to| {
+            to.put(&[dst.family as u8, bytes.len() as u8 * 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            to.attribute(libc::RTA_DST, &bytes);
+        })
+    };
+    let way = |ip: &str| {
+        let [(kind, 0, body)] = &to(ip)[..] else { panic!("{ip}") };
+        assert_eq!(*kind, libc::RTM_NEWROUTE);
+        let value = |kind| attribute(&body[RTMSG_LEN..], kind).map(<[u8]>::to_vec);
+        let index = u32_at(&value(libc::RTA_OIF).unwrap(), 0).unwrap();
+        (index, body[7], value(libc::RTA_GATEWAY), value(libc::RTA_PREFSRC))
+    };
+    let own = Some(vec![10, 77, 0, 2]);
+    assert_eq!(way("192.0.2.1"), (2, libc::RTN_UNICAST, Some(vec![10, 77, 0, 1]), own.clone()));
+    assert_eq!(way("10.77.0.9"), (2, libc::RTN_UNICAST, None, own.clone()));
+    assert_eq!(way("10.77.0.2"), (2, libc::RTN_LOCAL, None, own));
+    assert_eq!(way("127.0.0.9"), (1, libc::RTN_LOCAL, None, Some(vec![127, 0, 0, 9])));
+    let (index, _, gateway, source) = way("2001:db8::1");
+    assert_eq!(
+        (index, gateway.unwrap()[15], source.unwrap()[..2].to_vec()),
+        (2, 1, vec![0xfe, 0x80])
+    );
+}
+
+#[test]
+fn the_stack_can_be_looked_at_but_not_changed() {
+    for kind in [libc::RTM_NEWADDR, libc::RTM_DELLINK, libc::RTM_SETLINK, libc::RTM_NEWROUTE] {
+        assert_eq!(error(&ask(kind, ONE, |to| to.put(&[0; 16]))), libc::EPERM, "{kind}");
+    }
+    for kind in [libc::RTM_GETNEIGH, libc::RTM_GETRULE, libc::RTM_GETQDISC] {
+        assert_eq!(error(&ask(kind, DUMP, |to| to.put(&[0; 16]))), libc::EOPNOTSUPP, "{kind}");
+    }
+    // An acknowledgement where it is asked for.
+    let flags = ONE | libc::NLM_F_ACK as u16;
+    let all = ask(libc::RTM_GETLINK, flags, |to| {
+        to.put(&[0; 4]);
+        to.put(&1u32.to_ne_bytes());
+        to.put(&[0; 8]);
+    });
+    assert_eq!((all.len(), all[0].0), (2, libc::RTM_NEWLINK));
+    assert_eq!(error(&all[1..]), 0);
+}
+
+/// Whatever a program sends, this process must go on.
+#[test]
+fn odd_requests_do_no_harm() {
+    for kind in 0..120 {
+        for len in [0, 1, 3, 4, 8, 12, 16, 40] {
+            for byte in [0, 1, 0x7f, 0xff] {
+                for flags in [0, ONE, DUMP, 0xffff] {
+                    ask(kind, flags, |to| to.put(&vec![byte; len]));
+                }
+            }
+        }
+    }
+}

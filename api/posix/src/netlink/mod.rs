@@ -1,0 +1,267 @@
+//! Netlink sockets that show the stack: those of NETLINK_ROUTE (rtnetlink(7)), over which `ip`, libnl and
+//! others ask for interfaces, addresses and routes.
+//!
+//! Such a socket is one of the kernel's, of NETLINK_USERSOCK, the netlink protocol by which processes write
+//! to each other: waiting, flags, buffers, names and the length of what waits are the kernel's affair. What
+//! the program sends, [`answer`] answers at once, before the call returns:
+//!
+//! ```text
+//!   program ── sendmsg ──► this library ─ answer ─► a socket that lives for the call
+//!   program ◄─ recvmsg ─── the program's socket ◄────── datagrams ──┘
+//! ```
+//!
+//! A netlink socket that is connected takes datagrams of its peer alone. So the program's is connected to the
+//! answering one for as long as that lives, and to itself otherwise: no other process can write to it.
+//!
+//! A process that has entered a network namespace of its own (`unshare -n`, bubblewrap) sets that one up by
+//! netlink: there these sockets are the kernel's in every respect, as are those of other netlink protocols.
+
+mod answer;
+mod codec;
+
+use std::mem::size_of;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
+use towpath_client::descriptors::DESCRIPTORS_MAX;
+use towpath_client::syscall::{self, SignalsBlocked};
+use towpath_client::{Buffer, Lock, LockGuard};
+use towpath_shm::Fd;
+use towpath_shm::control::{Interface, Reply, Request, Route, call};
+use towpath_shm::layout::Plain;
+
+use crate::errno::fail;
+use crate::{Errno, Result, interface, process};
+use answer::Stack;
+
+/// Numbers that were given to sockets of this kind. The kernel says whether they still are.
+static MARKS: [AtomicU64; DESCRIPTORS_MAX / 64] =
+    [const { AtomicU64::new(0) }; DESCRIPTORS_MAX / 64];
+
+/// One answer at a time: a socket has one peer.
+static ANSWERING: Lock<()> = Lock::new(());
+
+/// Longest request that is looked at; those that have an answer are a tenth of it.
+const REQUEST_MAX: usize = codec::DATAGRAM_MAX;
+/// Routes told; the rest is left out.
+const ROUTES_MAX: usize = 64;
+/// getsockopt(2): which network namespace a socket is of (Linux 5.14).
+const SO_NETNS_COOKIE: i32 = 71;
+const SOL_NETLINK: i32 = 270;
+
+/// For fork, with signals blocked, as whoever holds it has them.
+pub(crate) fn lock() -> LockGuard<'static, ()> {
+    ANSWERING.lock()
+}
+
+/// Whether socket(2) is asked for one of these.
+pub fn is_wanted(domain: i32, protocol: i32) -> bool {
+    (domain, protocol) == (libc::AF_NETLINK, libc::NETLINK_ROUTE) && process::is_active()
+}
+
+/// socket(2); None: the kernel's own is wanted, because this process is in another network namespace than
+/// the run.
+pub fn socket(kind: i32) -> Result<Option<i32>> {
+    let client = process::client()?;
+    let args = [libc::AF_NETLINK as usize, kind as usize, libc::NETLINK_USERSOCK as usize, 0, 0, 0];
+    // SAFETY: socket(2) takes numbers.
+    let fd = unsafe { syscall::syscall(libc::SYS_socket as usize, args) }.map_err(Errno)? as i32;
+    let namespaces = (cookie(fd), cookie(client.control().get()));
+    if matches!(namespaces, (Some(here), Some(of_run)) if here != of_run) {
+        syscall::close(fd);
+        return Ok(None);
+    }
+    let Some(word) = MARKS.get(fd as usize / 64) else {
+        syscall::close(fd);
+        return fail(libc::EMFILE);
+    };
+    word.fetch_or(1 << (fd % 64), Ordering::Relaxed);
+    Ok(Some(fd))
+}
+
+/// Whether `fd` is such a socket. A duplicate of one is not known.
+#[inline]
+pub fn is_ours(fd: i32) -> bool {
+    match MARKS.get(fd as usize / 64) {
+        Some(word) => word.load(Ordering::Relaxed) & 1 << (fd % 64) != 0 && is_still_ours(fd, word),
+        None => false,
+    }
+}
+
+/// The number may be another file's by now: its close is not looked at.
+#[cold]
+fn is_still_ours(fd: i32, word: &AtomicU64) -> bool {
+    // SAFETY: the number is used in this call only; whatever it names, it is just asked what it is.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let ours = sockopt::socket_domain(socket) == Ok(AddressFamily::NETLINK)
+        && sockopt::socket_protocol(socket) == Ok(Some(netlink::USERSOCK));
+    if !ours {
+        word.fetch_and(!(1 << (fd % 64)), Ordering::Relaxed);
+    }
+    ours
+}
+
+/// bind(2). Groups may be joined as on the kernel, which announces changes in them: here nothing changes.
+///
+/// # Safety
+/// As bind(2).
+pub unsafe fn bind(fd: i32, addr: *const libc::sockaddr, len: u32) -> Result<()> {
+    // SAFETY: as called.
+    let port = unsafe { read_addr(addr, len) }?.nl_pid;
+    Ok(rustix::net::bind(borrow(fd), &SocketAddrNetlink::new(port, 0))?)
+}
+
+/// connect(2): to the kernel, which is where everything goes.
+///
+/// # Safety
+/// As connect(2).
+pub unsafe fn connect(addr: *const libc::sockaddr, len: u32) -> Result<()> {
+    // SAFETY: as called.
+    match unsafe { read_addr(addr, len) }?.nl_pid {
+        0 => Ok(()),
+        // To other processes for the privileged only.
+        _ => fail(libc::EPERM),
+    }
+}
+
+/// What setsockopt(2) is to do by itself; None: what the kernel does.
+pub fn set_option(level: i32, name: i32) -> Option<Result<()>> {
+    let membership = matches!(name, libc::NETLINK_ADD_MEMBERSHIP | libc::NETLINK_DROP_MEMBERSHIP);
+    // See `bind`.
+    (level == SOL_NETLINK && membership).then_some(Ok(()))
+}
+
+/// The number that getsockopt(2) gives for SO_PROTOCOL.
+pub const PROTOCOL: i32 = libc::NETLINK_ROUTE;
+
+/// Shows the kernel, whose port is 0, in a name that the kernel has just filled in.
+///
+/// # Safety
+/// `len` bytes at `addr` may be written.
+pub unsafe fn show_kernel(addr: *mut libc::c_void, len: usize) {
+    if !addr.is_null() && len >= size_of::<libc::sockaddr_nl>() {
+        // SAFETY: the caller's; it may not be aligned.
+        unsafe {
+            let mut name = addr.cast::<libc::sockaddr_nl>().read_unaligned();
+            (name.nl_pid, name.nl_groups) = (0, 0);
+            addr.cast::<libc::sockaddr_nl>().write_unaligned(name);
+        }
+    }
+}
+
+/// send(2) and its kin: takes the requests in `from` and answers them.
+///
+/// # Safety
+/// The buffers, and the name, are the program's, as it passed them.
+pub unsafe fn send(
+    fd: i32,
+    from: &[Buffer],
+    to: *const libc::sockaddr,
+    to_len: u32,
+) -> Result<usize> {
+    // SAFETY: as called.
+    if !to.is_null() && to_len > 0 && unsafe { read_addr(to, to_len) }?.nl_pid != 0 {
+        return fail(libc::EPERM);
+    }
+    let mut bytes = [0; REQUEST_MAX];
+    let mut len = 0;
+    for buffer in from {
+        let Some(room) = bytes.get_mut(len..).and_then(|rest| rest.get_mut(..buffer.len)) else {
+            return fail(libc::EMSGSIZE);
+        };
+        // SAFETY: the program's buffer, of that length.
+        unsafe { room.as_mut_ptr().copy_from(buffer.at, room.len()) };
+        len += room.len();
+    }
+    let interfaces = interface::ask()?;
+    let mut listed = [Interface::default(); MAX_INTERFACES];
+    let mut count = 0;
+    for (to, from) in listed.iter_mut().zip(interface::entries(&interfaces)) {
+        *to = from;
+        count += 1;
+    }
+    let mut routes = [Route::default(); ROUTES_MAX];
+    let routed = ask_routes(&mut routes)?;
+    let stack = Stack { interfaces: &listed[..count], routes: &routes[..routed] };
+    respond(fd, &bytes[..len], stack)?;
+    Ok(len)
+}
+
+/// As many as one answer of the engine has.
+const MAX_INTERFACES: usize = towpath_shm::control::DATA_MAX / size_of::<Interface>();
+
+fn ask_routes(to: &mut [Route]) -> Result<usize> {
+    let (mut count, mut next) = (0, 0);
+    loop {
+        let request = Request { call: call::ROUTES, a: next, ..Request::default() };
+        let reply: Reply = process::client()?.call(&request)?;
+        for bytes in reply.payload().chunks_exact(size_of::<Route>()) {
+            let Some(to) = to.get_mut(count) else { return Ok(count) };
+            *to = Route::from_bytes(bytes);
+            count += 1;
+        }
+        next = reply.a;
+        if next == 0 {
+            return Ok(count);
+        }
+    }
+}
+
+fn respond(fd: i32, requests: &[u8], stack: Stack<'_>) -> Result<()> {
+    let socket = borrow(fd);
+    let _signals = SignalsBlocked::new();
+    let _one = ANSWERING.lock();
+    let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
+    let helper: Fd =
+        rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::USERSOCK))?.into();
+    // The kernel chooses a port id: for the helper here, and for the program's socket when it connects.
+    rustix::net::bind(helper.as_fd(), &SocketAddrNetlink::new(0, 0))?;
+    rustix::net::connect(socket, &port_of(helper.as_fd())?)?;
+    let own = port_of(socket)?;
+    let result = answer::answer(requests, own.pid(), stack, &mut |datagram| {
+        match rustix::net::sendto(helper.as_fd(), datagram, SendFlags::DONTWAIT, &own) {
+            Ok(_) => Ok(()),
+            // The program does not read: as the kernel says of messages that it could not queue.
+            Err(rustix::io::Errno::AGAIN) => fail(libc::ENOBUFS),
+            Err(errno) => Err(errno.into()),
+        }
+    });
+    rustix::net::connect(socket, &own)?;
+    result
+}
+
+fn port_of(socket: BorrowedFd<'_>) -> Result<SocketAddrNetlink> {
+    let name = rustix::net::getsockname(socket)?;
+    SocketAddrNetlink::try_from(name).map_err(Errno::from)
+}
+
+fn borrow(fd: i32) -> BorrowedFd<'static> {
+    // SAFETY: the program's descriptor, which it must not close during a call; if it does, the kernel says
+    // EBADF or acts on what took its place, as it would for the program itself.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// The network namespace that a socket is of; None: this kernel does not say.
+fn cookie(fd: i32) -> Option<u64> {
+    let (mut value, mut len) = (0u64, size_of::<u64>() as u32);
+    let (at, at_len) = (&raw mut value as usize, &raw mut len as usize);
+    let args = [fd as usize, libc::SOL_SOCKET as usize, SO_NETNS_COOKIE as usize, at, at_len, 0];
+    // SAFETY: getsockopt(2) writes at most eight bytes, which are there.
+    unsafe { syscall::syscall(libc::SYS_getsockopt as usize, args) }.ok().map(|_| value)
+}
+
+/// # Safety
+/// `len` bytes at `addr` can be read.
+unsafe fn read_addr(addr: *const libc::sockaddr, len: u32) -> Result<libc::sockaddr_nl> {
+    if addr.is_null() || (len as usize) < size_of::<libc::sockaddr_nl>() {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: the caller's; it may not be aligned.
+    let name = unsafe { addr.cast::<libc::sockaddr_nl>().read_unaligned() };
+    if i32::from(name.nl_family) != libc::AF_NETLINK {
+        return fail(libc::EINVAL);
+    }
+    Ok(name)
+}

@@ -1,0 +1,132 @@
+//! Programs that leave the stack: noticed before they are executed, because afterwards nobody is there to.
+//!
+//! The engine is told, which tells the user, and may not allow it. What cannot be looked at (a file that may be
+//! executed and not read, a path that changes meanwhile) is executed as ever.
+
+use std::ffi::{CStr, OsStr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
+use towpath_client::{Client, Error};
+use towpath_shm::Fd;
+use towpath_shm::control::{DATA_MAX, Request, call};
+use towpath_shm::image::{self, Content, Outside};
+
+use crate::errno::fail;
+use crate::{Result, exec, process};
+
+/// What is about to be executed.
+#[derive(Debug, Clone, Copy)]
+pub enum Program<'a> {
+    /// A path.
+    Path(&'a CStr),
+    /// A name, for which execvp(3) looks into the folders of PATH unless it has a slash.
+    Name(&'a CStr),
+    /// An open file.
+    File(i32),
+    /// A path from a folder on, or with AT_EMPTY_PATH the descriptor itself.
+    At(i32, &'a CStr),
+}
+
+/// Scripts whose interpreter is a script: Linux follows four (BINPRM limit in fs/exec.c).
+const SCRIPT_DEPTH_MAX: u32 = 4;
+/// PATH of programs that have none, as glibc has it (confstr(3), _CS_PATH).
+const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
+
+/// Tells the engine if the program's sockets will be the kernel's.
+///
+/// # Errors
+/// EACCES when the user does not allow such programs.
+pub fn tell(program: Program<'_>) -> Result<()> {
+    let Ok(client) = process::client() else { return Ok(()) };
+    let Some((path, file)) = find(program) else { return Ok(()) };
+    match reason(&*file, SCRIPT_DEPTH_MAX) {
+        Some(why) => tell_engine(client, &path, why),
+        None => Ok(()),
+    }
+}
+
+fn tell_engine(client: &Client, path: &Path, why: Outside) -> Result<()> {
+    let path = path.as_os_str().as_bytes();
+    let len = path.len().min(DATA_MAX);
+    let mut request =
+        Request { call: call::OUTSIDE, a: why.number(), len: len as u32, ..Request::default() };
+    // Of a long path the end says more.
+    request.data[..len].copy_from_slice(&path[path.len() - len..]);
+    match client.call(&request) {
+        Err(Error::Refused(libc::EACCES)) => fail(libc::EACCES),
+        // An engine that has gone has nothing to say about it.
+        _ => Ok(()),
+    }
+}
+
+/// The file, opened to look at, and its path.
+fn find(program: Program<'_>) -> Option<(PathBuf, Fd)> {
+    let path = |name: &CStr| PathBuf::from(OsStr::from_bytes(name.to_bytes()));
+    match program {
+        Program::Name(name) if !name.to_bytes().contains(&b'/') => {
+            let path = in_search_path(name)?;
+            let file = image::open(&path).ok()?;
+            Some((path, file))
+        }
+        Program::Path(name) | Program::Name(name) => {
+            let path = path(name);
+            let file = image::open(&path).ok()?;
+            Some((path, file))
+        }
+        Program::At(fd, path) if path.is_empty() => find(Program::File(fd)),
+        Program::File(fd) => {
+            // By its link: the descriptor itself may be one that cannot be read (O_PATH).
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            let link = format!("/proc/self/fd/{fd}");
+            let file = rustix::fs::open(&*link, flags, Mode::empty()).map(Fd::from).ok()?;
+            Some((link.into(), file))
+        }
+        Program::At(folder, name) => {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+            let file = if folder == libc::AT_FDCWD {
+                rustix::fs::openat(CWD, name, flags, Mode::empty()).map(Fd::from)
+            } else {
+                // SAFETY: the program names it; if it is not open the call says so.
+                let folder = unsafe { BorrowedFd::borrow_raw(folder) };
+                rustix::fs::openat(folder, name, flags, Mode::empty()).map(Fd::from)
+            };
+            Some((path(name), file.ok()?))
+        }
+    }
+}
+
+/// The first file of that name in PATH that may be executed.
+fn in_search_path(name: &CStr) -> Option<PathBuf> {
+    let folders = exec::search_path().map_or(PATH_DEFAULT, CStr::to_bytes);
+    let mut paths = folders.split(|byte| *byte == b':').map(|folder| {
+        // An empty entry is the current folder.
+        let folder = if folder.is_empty() { b"." } else { folder };
+        Path::new(OsStr::from_bytes(folder)).join(OsStr::from_bytes(name.to_bytes()))
+    });
+    paths.find(|path| {
+        let is_file = rustix::fs::stat(path.as_path()).is_ok_and(|stat| {
+            rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
+        });
+        is_file
+            && rustix::fs::accessat(CWD, path.as_path(), Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+    })
+}
+
+fn reason(file: &impl AsFd, depth: u32) -> Option<Outside> {
+    match image::content(file) {
+        Content::Program(elf) => {
+            // This process has the library: what can be preloaded is like it.
+            let outside = elf.outside(image::own().as_ref()).or_else(|| image::raises(file));
+            outside.or_else(|| (!exec::library_is_there()).then_some(Outside::NoLibrary))
+        }
+        Content::Script(line) if depth > 0 => {
+            let interpreter = image::interpreter(&line)?;
+            let interpreter = image::open(Path::new(OsStr::from_bytes(interpreter))).ok()?;
+            reason(&*interpreter, depth - 1)
+        }
+        Content::Script(_) | Content::Other => None,
+    }
+}

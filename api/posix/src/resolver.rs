@@ -1,0 +1,200 @@
+//! The program's /etc/resolv.conf.
+//!
+//! A host with systemd-resolved, or another resolver of its own, names a nameserver on its loopback. That is
+//! not the stack's, where nobody answers: programs with a resolver of their own (c-ares in Node.js, dig, nginx
+//! and haproxy that are given the file) would resolve nothing. They read the file with the nameserver that the
+//! run has for them in its place. libc's resolver reads it past us, and asks over the kernel's network.
+
+use std::ffi::CStr;
+
+use towpath_client::syscall::{self, syscall};
+use towpath_shm::control::{Request, call};
+use towpath_shm::layout::RawAddr;
+
+use crate::{Errno, Result, process};
+
+/// What resolvers read.
+const PATH: &CStr = c"/etc/resolv.conf";
+/// Longer files are left as they are. Three nameservers and six domains of full length take half of it.
+const FILE_MAX: usize = 4096;
+
+/// open(2) of `path`: a file in memory in place of /etc/resolv.conf, when that names a nameserver that the
+/// program cannot reach; None otherwise.
+pub fn open(path: &CStr, flags: i32) -> Option<Result<i32>> {
+    if path != PATH || !process::is_active() {
+        return None;
+    }
+    let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
+    if !reads || flags & (libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT) != 0 {
+        return None;
+    }
+    let request = Request { call: call::RESOLVER, ..Request::default() };
+    // Without an engine nothing is reached by any nameserver.
+    let reply = process::client().ok()?.call(&request).ok()?;
+    let mut file = [0; FILE_MAX];
+    let len = read(&mut file)?;
+    let mut text = Text::new();
+    rewrite(&file[..len], &reply.addr, reply.a != 0, &mut text).then(|| text.into_file(flags))
+}
+
+/// Puts `text` with the nameserver into `to`; false when it stays as it is.
+fn rewrite(text: &[u8], nameserver: &RawAddr, only_loopback: bool, to: &mut Text) -> bool {
+    if nameserver.family == 0 {
+        return false;
+    }
+    let (mut named, mut put) = (false, false);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let address = address_in(line);
+        named |= address.is_some();
+        let replaced = address.is_some_and(|address| !only_loopback || is_loopback(address));
+        if !replaced {
+            to.put(line);
+        } else if !put {
+            put = true;
+            to.put_nameserver(nameserver);
+        }
+    }
+    // resolv.conf(5): without any it is the one of this machine.
+    if !named {
+        put = true;
+        to.put(b"\n");
+        to.put_nameserver(nameserver);
+    }
+    put && !to.overflowed
+}
+
+/// What stands behind `nameserver`.
+fn address_in(line: &[u8]) -> Option<&[u8]> {
+    let rest = line.strip_prefix(b"nameserver")?;
+    rest.first().is_some_and(|byte| matches!(byte, b' ' | b'\t')).then(|| rest.trim_ascii())
+}
+
+fn is_loopback(address: &[u8]) -> bool {
+    let text = std::str::from_utf8(address).unwrap_or_default();
+    match text.parse() {
+        // To the unspecified address is to this machine as well.
+        Ok(ip) => {
+            let ip: std::net::IpAddr = ip;
+            ip.is_loopback() || ip.is_unspecified()
+        }
+        Err(_) => false,
+    }
+}
+
+/// The file to be. On the stack, since a signal handler may call open and interrupt malloc.
+struct Text {
+    bytes: [u8; FILE_MAX + 64],
+    len: usize,
+    overflowed: bool,
+}
+
+impl Text {
+    fn new() -> Self {
+        Self { bytes: [0; FILE_MAX + 64], len: 0, overflowed: false }
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        match self.bytes.get_mut(self.len..).and_then(|rest| rest.get_mut(..bytes.len())) {
+            Some(to) => {
+                to.copy_from_slice(bytes);
+                self.len += bytes.len();
+            }
+            None => self.overflowed = true,
+        }
+    }
+
+    fn put_nameserver(&mut self, nameserver: &RawAddr) {
+        use std::io::Write;
+        let mut line = [0; 64];
+        let mut rest = &mut line[..];
+        // `nameserver` and the longest address have room in it.
+        let _ = match nameserver.ip.first_chunk::<4>() {
+            Some(v4) if i32::from(nameserver.family) == libc::AF_INET => {
+                writeln!(rest, "nameserver {}", std::net::Ipv4Addr::from(*v4))
+            }
+            _ => writeln!(rest, "nameserver {}", std::net::Ipv6Addr::from(nameserver.ip)),
+        };
+        let left = rest.len();
+        self.put(&line[..line.len() - left]);
+    }
+
+    fn into_file(self, flags: i32) -> Result<i32> {
+        let cloexec = if flags & libc::O_CLOEXEC != 0 { libc::MFD_CLOEXEC } else { 0 };
+        let args = [c"resolv.conf".as_ptr() as usize, cloexec as usize, 0, 0, 0, 0];
+        // SAFETY: a name that lives for ever, and flags.
+        let fd = unsafe { syscall(libc::SYS_memfd_create as usize, args) }.map_err(Errno)?;
+        let args = [fd, self.bytes.as_ptr() as usize, self.len, 0, 0, 0];
+        // SAFETY: that many bytes are there. At position 0, so that reading begins there.
+        if let Err(errno) = unsafe { syscall(libc::SYS_pwrite64 as usize, args) } {
+            syscall::close(fd as i32);
+            return Err(Errno(errno));
+        }
+        Ok(fd as i32)
+    }
+}
+
+/// The file of the host; None when it cannot be read, or is longer.
+fn read(into: &mut [u8; FILE_MAX]) -> Option<usize> {
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    let args = [libc::AT_FDCWD as usize, PATH.as_ptr() as usize, flags, 0, 0, 0];
+    // SAFETY: a path that lives for ever.
+    let fd = unsafe { syscall(libc::SYS_openat as usize, args) }.ok()?;
+    let mut len = 0;
+    let whole = loop {
+        let room = &mut into[len..];
+        let args = [fd, room.as_mut_ptr() as usize, room.len(), 0, 0, 0];
+        // SAFETY: that many bytes may be written.
+        match unsafe { syscall(libc::SYS_read as usize, args) } {
+            Ok(0) => break !room.is_empty(),
+            Ok(n) => len += n,
+            Err(libc::EINTR) => {}
+            Err(_) => break false,
+        }
+    };
+    syscall::close(fd as i32);
+    whole.then_some(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(text: &str, nameserver: &str, only_loopback: bool) -> Option<String> {
+        let at = RawAddr::new(std::net::SocketAddr::new(nameserver.parse().unwrap(), 0));
+        let mut to = Text::new();
+        let changed = rewrite(text.as_bytes(), &at, only_loopback, &mut to);
+        changed.then(|| String::from_utf8(to.bytes[..to.len].to_vec()).unwrap())
+    }
+
+    #[test]
+    fn nameservers_of_the_hosts_loopback_are_replaced() {
+        let stub =
+            "# by systemd-resolved\nnameserver 127.0.0.53\noptions edns0 trust-ad\nsearch lan\n";
+        let wanted =
+            "# by systemd-resolved\nnameserver 10.0.2.3\noptions edns0 trust-ad\nsearch lan\n";
+        assert_eq!(rewritten(stub, "10.0.2.3", true).as_deref(), Some(wanted));
+        // Others are reached as they are; what is replaced stands there once.
+        let mixed = "nameserver ::1\nnameserver\t192.0.2.1\nnameserver 127.0.0.1";
+        let wanted = "nameserver fd00:2::3\nnameserver\t192.0.2.1\n";
+        assert_eq!(rewritten(mixed, "fd00:2::3", true).as_deref(), Some(wanted));
+        assert_eq!(rewritten("nameserver 192.0.2.1\n", "10.0.2.3", true), None);
+        assert_eq!(
+            rewritten("search lan", "10.0.2.3", true).as_deref(),
+            Some("search lan\nnameserver 10.0.2.3\n")
+        );
+    }
+
+    #[test]
+    fn all_are_replaced_when_the_user_named_one() {
+        let text = "nameserver 192.0.2.1\nnameserver 192.0.2.2\noptions edns0\n";
+        let wanted = "nameserver 10.0.2.3\noptions edns0\n";
+        assert_eq!(rewritten(text, "10.0.2.3", false).as_deref(), Some(wanted));
+    }
+
+    #[test]
+    fn a_file_is_as_long_as_it_may_be() {
+        let long = "# 34567\n".repeat(FILE_MAX / 8);
+        let wanted = format!("{long}\nnameserver 10.0.2.3\n");
+        assert_eq!(rewritten(&long, "10.0.2.3", true), Some(wanted));
+    }
+}

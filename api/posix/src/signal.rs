@@ -1,0 +1,147 @@
+//! Handlers of the program's signals: each says that it runs before it does
+//! ([`towpath_client::interrupt`]), as a call that waits in user space learns of it in no other way.
+//!
+//! In the kernel an entry of ours stands for each handler of the program; which one it stands for is in a table
+//! here. The program is told what it has set. What it sets without libc goes to the kernel: such handlers run,
+//! but a call that they interrupt between two sleeps goes on.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use libc::c_int;
+use towpath_client::syscall::{SignalsBlocked, syscall};
+use towpath_client::{Lock, LockGuard, interrupt};
+
+use crate::process;
+
+/// Signals are 1 to 64.
+const SIGNALS: usize = 65;
+/// The first real-time signal, by which libcs tell a thread that it is cancelled. sigaction(3) refuses it.
+const SIGCANCEL: c_int = 32;
+
+// The program's handler of each signal: its address, and these. What was set last is left when the program
+// goes back to SIG_DFL: the kernel may have begun to deliver a signal to another thread.
+static HANDLERS: [AtomicU64; SIGNALS] = [const { AtomicU64::new(0) }; SIGNALS];
+/// SA_RESTART.
+const RESTART: u64 = 1 << 63;
+/// SA_SIGINFO. The kernel always has it, so that a handler finds the information whichever of two that are
+/// set at a time the signal was meant for; those that did not ask for it do not look.
+const INFORMED: u64 = 1 << 62;
+const ADDRESS: u64 = INFORMED - 1;
+
+// The table and the kernel change together.
+static LOCK: Lock<()> = Lock::new(());
+
+/// With signals blocked. None in a child that was made without us: whoever had it may be no more.
+pub(crate) fn lock() -> Option<LockGuard<'static, ()>> {
+    process::client().ok().map(|_| LOCK.lock())
+}
+
+/// sigaction(2). `entry` is what the kernel is to call, and `real` libc's.
+///
+/// # Safety
+/// `new` and `old` must each be null or point to a structure.
+pub unsafe fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+    entry: usize,
+    real: impl Fn(*const libc::sigaction, *mut libc::sigaction) -> c_int,
+) -> c_int {
+    let Some(handler) = usize::try_from(signal).ok().and_then(|signal| HANDLERS.get(signal)) else {
+        return real(new, old);
+    };
+    let _blocked = SignalsBlocked::new();
+    let _lock = lock();
+    // SAFETY: zeroes are a valid structure.
+    let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+    let failed = real(std::ptr::null(), &raw mut before);
+    if failed != 0 {
+        return failed;
+    }
+    let known = handler.load(Acquire);
+    // SAFETY: the caller's promise. Read before the answer is written, which may be at the same place.
+    if let Some(mut new) = unsafe { new.as_ref() }.copied() {
+        let is_handler = !matches!(new.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
+        if is_handler {
+            handler.store(word(&new, known, entry), Release);
+            new.sa_sigaction = entry;
+            new.sa_flags |= libc::SA_SIGINFO;
+        }
+        let failed = real(&raw const new, std::ptr::null_mut());
+        if failed != 0 {
+            handler.store(known, Release);
+            return failed;
+        }
+    }
+    if before.sa_sigaction == entry {
+        before.sa_sigaction = (known & ADDRESS) as usize;
+        if known & INFORMED == 0 {
+            before.sa_flags &= !libc::SA_SIGINFO;
+        }
+    }
+    // SAFETY: as above.
+    if let Some(old) = unsafe { old.as_mut() } {
+        *old = before;
+    }
+    0
+}
+
+fn word(new: &libc::sigaction, known: u64, entry: usize) -> u64 {
+    // A program that asked the kernel itself gives our entry back: it stands for what it stood for.
+    let address = match new.sa_sigaction {
+        at if at == entry => known & ADDRESS,
+        at => at as u64 & ADDRESS,
+    };
+    let bit = |flag, bit| if new.sa_flags & flag != 0 { bit } else { 0 };
+    address | bit(libc::SA_RESTART, RESTART) | bit(libc::SA_SIGINFO, INFORMED)
+}
+
+/// What the entry does: says that a handler runs, and gives its address.
+pub extern "C" fn begin(signal: c_int) -> usize {
+    extern "C" fn nothing() {}
+    // The kernel gives only such numbers.
+    let word = HANDLERS[signal as usize % SIGNALS].load(Acquire);
+    if signal == SIGCANCEL {
+        // libc's handler may end the thread at once, with the locks that it has.
+        if interrupt::cancellation_comes() {
+            return nothing as *const () as usize;
+        }
+    } else {
+        interrupt::handler_runs(word & RESTART != 0);
+    }
+    (word & ADDRESS) as usize
+}
+
+/// Puts the entry before libc's handler of cancellation, once there is one.
+pub fn hear_cancellation(entry: usize) {
+    /// The kernel's structure, whose fields stand otherwise than those of libc's.
+    #[repr(C)]
+    struct Action {
+        handler: usize,
+        flags: u64,
+        restorer: usize,
+        mask: u64,
+    }
+    let mut action = Action { handler: 0, flags: 0, restorer: 0, mask: 0 };
+    let change = |new: usize, old: usize| {
+        let args = [SIGCANCEL as usize, new, old, 8, 0, 0];
+        // SAFETY: structures that outlive the call, or null; the mask has 8 bytes.
+        unsafe { syscall(libc::SYS_rt_sigaction as usize, args) }.is_ok()
+    };
+    let _blocked = SignalsBlocked::new();
+    let _lock = lock();
+    let is_there = change(0, (&raw mut action).addr()) && action.handler > libc::SIG_IGN;
+    if is_there && action.handler != entry {
+        HANDLERS[SIGCANCEL as usize].store(action.handler as u64, Release);
+        action.handler = entry;
+        change((&raw const action).addr(), 0);
+    }
+}
+
+/// Sends a thread of this process the signal of cancellation, as libc does.
+pub fn send_cancellation(thread: u32) {
+    let args = [std::process::id() as usize, thread as usize, SIGCANCEL as usize, 0, 0, 0];
+    // SAFETY: integers only.
+    let _ = unsafe { syscall(libc::SYS_tgkill as usize, args) };
+}

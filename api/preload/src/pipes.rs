@@ -1,0 +1,129 @@
+//! popen(3): libc's own gives the command the environment of the program, in which the command would not find
+//! its engine, and which cannot be changed while other threads read it.
+
+use libc::{FILE, c_char, c_int};
+use towpath_posix::exec::{self, Pipe};
+use towpath_posix::{Errno, Result, process};
+
+use crate::{answer, processes, real};
+
+/// What a mode asks for.
+struct Mode {
+    reads: bool,
+    cloexec: bool,
+}
+
+impl Mode {
+    /// `r` or `w`, and `e` or not.
+    unsafe fn parse(mode: *const c_char) -> Result<Self> {
+        // SAFETY: a string, as popen is called.
+        let mode = unsafe { std::ffi::CStr::from_ptr(mode) }.to_bytes();
+        let has = |letter| mode.contains(&letter);
+        if has(b'r') == has(b'w') || mode.iter().any(|letter| !b"rwe".contains(letter)) {
+            return Err(Errno(libc::EINVAL));
+        }
+        Ok(Self { reads: has(b'r'), cloexec: has(b'e') })
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: as called, here and in every function of this file.
+    unsafe {
+        if !process::is_active() {
+            return real::popen(command, mode);
+        }
+        Mode::parse(mode).and_then(|mode| open(command, &mode)).unwrap_or_else(|errno| {
+            answer::set_errno(errno.0);
+            std::ptr::null_mut()
+        })
+    }
+}
+
+unsafe fn open(command: *const c_char, mode: &Mode) -> Result<*mut FILE> {
+    let mut ends = [-1; 2];
+    // SAFETY: room for two numbers.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(last());
+    }
+    let [reader, writer] = ends;
+    let (ours, its) = if mode.reads { (reader, writer) } else { (writer, reader) };
+    // SAFETY: numbers of ours.
+    unsafe {
+        let pid = spawn(command, its, c_int::from(mode.reads));
+        real::close(its);
+        let stream = pid.and_then(|pid| {
+            let name = if mode.reads { c"r" } else { c"w" };
+            let stream = real::fdopen(ours, name.as_ptr());
+            if stream.is_null() { Err(last()) } else { Ok((pid, stream)) }
+        });
+        let Ok((command, stream)) = stream else {
+            real::close(ours);
+            return stream.map(|(_, stream)| stream);
+        };
+        exec::note_pipe(Pipe { stream: stream as usize, fd: ours, command });
+        if !mode.cloexec {
+            libc::fcntl(ours, libc::F_SETFD, 0);
+        }
+        Ok(stream)
+    }
+}
+
+/// The command, with an end of the pipe at its standard input or output.
+unsafe fn spawn(command: *const c_char, end: c_int, at: c_int) -> Result<c_int> {
+    let argv = [c"sh".as_ptr(), c"-c".as_ptr(), command, std::ptr::null()];
+    // SAFETY: structures that live here, and are given back.
+    unsafe {
+        let mut actions = std::mem::zeroed();
+        libc::posix_spawn_file_actions_init(&raw mut actions);
+        for fd in exec::pipe_descriptors() {
+            real::posix_spawn_file_actions_addclose(&raw mut actions, fd);
+        }
+        // Onto itself, where the program has closed its own, it makes that survive.
+        real::posix_spawn_file_actions_adddup2(&raw mut actions, end, at);
+        let (mut pid, none) = (0, std::ptr::null());
+        let shell = c"/bin/sh".as_ptr();
+        let environment = exec::current();
+        let failed = processes::posix_spawn(
+            &raw mut pid,
+            shell,
+            &raw const actions,
+            none,
+            argv.as_ptr(),
+            environment,
+        );
+        libc::posix_spawn_file_actions_destroy(&raw mut actions);
+        if failed == 0 { Ok(pid) } else { Err(Errno(failed)) }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pclose(stream: *mut FILE) -> c_int {
+    // SAFETY: see `popen`.
+    unsafe {
+        match exec::take_pipe(stream as usize) {
+            Some(command) => {
+                libc::fclose(stream);
+                wait(command)
+            }
+            None => real::pclose(stream),
+        }
+    }
+}
+
+/// How the command ended, as waitpid(2) tells.
+pub fn wait(command: c_int) -> c_int {
+    let mut status = 0;
+    // SAFETY: room for the status.
+    while unsafe { libc::waitpid(command, &raw mut status, 0) } == -1 {
+        if last() != Errno(libc::EINTR) {
+            return -1;
+        }
+    }
+    status
+}
+
+fn last() -> Errno {
+    // SAFETY: errno's own place in this thread.
+    Errno(unsafe { *libc::__errno_location() })
+}

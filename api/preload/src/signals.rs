@@ -1,0 +1,185 @@
+//! Handlers of signals: see [`towpath_posix::signal`].
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use libc::{c_int, sighandler_t, sigset_t};
+use towpath_posix::{Errno, process, signal as posix};
+
+use crate::{answer, real};
+
+/// What the kernel calls: `begin` says which handler is meant, and that gets what the kernel gave. It comes
+/// to its end as if the kernel had called it, also if an exception leaves it.
+#[unsafe(naked)]
+unsafe extern "C" fn entry() {
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {begin}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "jmp rax",
+        begin = sym posix::begin,
+    );
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!(
+        "stp x0, x1, [sp, #-32]!",
+        "stp x2, x30, [sp, #16]",
+        "bl {begin}",
+        "mov x9, x0",
+        "ldp x2, x30, [sp, #16]",
+        "ldp x0, x1, [sp], #32",
+        "br x9",
+        begin = sym posix::begin,
+    );
+}
+
+/// [`entry`], for libc's handler of cancellation.
+pub fn entry_address() -> usize {
+    entry as *const () as usize
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: as called, here and in every function of this file.
+    let real = |new, old| unsafe { real::sigaction(signal, new, old) };
+    if !process::is_active() {
+        return real(new, old);
+    }
+    // SAFETY: as above.
+    unsafe { posix::sigaction(signal, new, old, entry_address(), real) }
+}
+
+/// glibc's other name for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: see `sigaction`.
+    unsafe { sigaction(signal, new, old) }
+}
+
+// What siginterrupt(3) has told signal(3), a bit a signal.
+static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
+
+fn bit(signal: c_int) -> u64 {
+    1u64.checked_shl(signal as u32 - 1).unwrap_or(0)
+}
+
+/// Sets a handler; gives the one before.
+unsafe fn set(
+    signal: c_int,
+    handler: sighandler_t,
+    flags: c_int,
+    blocked: Option<c_int>,
+) -> sighandler_t {
+    // SAFETY: plain structures.
+    unsafe {
+        let mut new: libc::sigaction = std::mem::zeroed();
+        let mut old: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction = handler;
+        new.sa_flags = flags;
+        if let Some(blocked) = blocked {
+            // It fails where sigaction does.
+            libc::sigaddset(&raw mut new.sa_mask, blocked);
+        }
+        if handler == libc::SIG_ERR {
+            answer::set_errno(libc::EINVAL);
+            return libc::SIG_ERR;
+        }
+        match sigaction(signal, &raw const new, &raw mut old) {
+            0 => old.sa_sigaction,
+            _ => libc::SIG_ERR,
+        }
+    }
+}
+
+/// As on BSD: the handler stays, and calls are restarted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    let interrupts = signal > 0 && INTERRUPTS.load(Relaxed) & bit(signal) != 0;
+    // SAFETY: see `sigaction`.
+    unsafe { set(signal, handler, if interrupts { 0 } else { libc::SA_RESTART }, Some(signal)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bsd_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
+    // SAFETY: see `sigaction`.
+    unsafe { signal(number, handler) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ssignal(number: c_int, handler: sighandler_t) -> sighandler_t {
+    // SAFETY: see `sigaction`.
+    unsafe { signal(number, handler) }
+}
+
+/// What signal(3) is for a program that was compiled for System V.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    // SAFETY: see `sigaction`.
+    unsafe { set(signal, handler, libc::SA_RESETHAND | libc::SA_NODEFER, None) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    // SAFETY: see `sigaction`.
+    unsafe { __sysv_signal(signal, handler) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    const SIG_HOLD: sighandler_t = 2;
+    // SAFETY: plain structures.
+    unsafe {
+        let mut one: sigset_t = std::mem::zeroed();
+        let mut blocked: sigset_t = std::mem::zeroed();
+        if libc::sigaddset(&raw mut one, signal) != 0 {
+            return libc::SIG_ERR;
+        }
+        if handler == SIG_HOLD {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const one, &raw mut blocked);
+            if libc::sigismember(&raw const blocked, signal) == 1 {
+                return SIG_HOLD;
+            }
+            let mut old: libc::sigaction = std::mem::zeroed();
+            return match sigaction(signal, std::ptr::null(), &raw mut old) {
+                0 => old.sa_sigaction,
+                _ => libc::SIG_ERR,
+            };
+        }
+        let before = set(signal, handler, 0, None);
+        if before == libc::SIG_ERR {
+            return before;
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const one, &raw mut blocked);
+        if libc::sigismember(&raw const blocked, signal) == 1 { SIG_HOLD } else { before }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siginterrupt(signal: c_int, flag: c_int) -> c_int {
+    // SAFETY: a plain structure.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if sigaction(signal, std::ptr::null(), &raw mut action) != 0 {
+            return answer::int(Err(Errno(libc::EINVAL)));
+        }
+        if flag != 0 {
+            INTERRUPTS.fetch_or(bit(signal), Relaxed);
+            action.sa_flags &= !libc::SA_RESTART;
+        } else {
+            INTERRUPTS.fetch_and(!bit(signal), Relaxed);
+            action.sa_flags |= libc::SA_RESTART;
+        }
+        sigaction(signal, &raw const action, std::ptr::null_mut())
+    }
+}

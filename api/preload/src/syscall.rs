@@ -1,0 +1,443 @@
+//! syscall(2): libc's functions by the numbers of their system calls.
+//!
+//! What concerns our descriptors goes to the function of that name here; everything else goes to the kernel, as
+//! the program says. libuv, for one, sends and receives many datagrams this way.
+
+use libc::{c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, pollfd, size_t, sockaddr};
+use towpath_posix::fork::fork_without_handlers;
+use towpath_posix::{descriptor, netlink, process, socket as posix};
+
+use crate::{
+    answer, descriptors, files, polling, positional, processes, refusals, sockets, transfer,
+};
+
+/// Higher numbers are not looked at.
+const NUMBERS: usize = 512;
+
+/// The calls that may be ours, a bit each.
+static LOOKED_AT: [u64; NUMBERS / 64] = {
+    let mut bits = [0; NUMBERS / 64];
+    let mut n = 0;
+    while n < CALLS.len() {
+        bits[CALLS[n] as usize / 64] |= 1 << (CALLS[n] % 64);
+        n += 1;
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut n = 0;
+        while n < OLD_CALLS.len() {
+            bits[OLD_CALLS[n] as usize / 64] |= 1 << (OLD_CALLS[n] % 64);
+            n += 1;
+        }
+    }
+    bits
+};
+
+const CALLS: [c_long; 57] = [
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_clone,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_connect,
+    libc::SYS_copy_file_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_fadvise64,
+    libc::SYS_fallocate,
+    libc::SYS_fcntl,
+    libc::SYS_fdatasync,
+    libc::SYS_fstat,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_io_uring_setup,
+    libc::SYS_ioctl,
+    libc::SYS_listen,
+    libc::SYS_lseek,
+    libc::SYS_newfstatat,
+    libc::SYS_ppoll,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_pselect6,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_read,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendfile,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_socket,
+    libc::SYS_splice,
+    libc::SYS_statx,
+    libc::SYS_tee,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// Those that newer machines do not have.
+#[cfg(target_arch = "x86_64")]
+const OLD_CALLS: [c_long; 10] = [
+    libc::SYS_dup2,
+    libc::SYS_epoll_create,
+    libc::SYS_epoll_wait,
+    libc::SYS_fork,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_select,
+    libc::SYS_stat,
+    libc::SYS_vfork,
+    libc::SYS_sync_file_range,
+];
+
+/// No stack is used on the way to the kernel: some calls come back on another one, as a clone that was given
+/// one, or in two processes on one, as a clone with CLONE_VM. `special` gets the arguments as they came: the
+/// seventh of a C function is where the kernel's sixth was put.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall(_number: c_long) -> c_long {
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!(
+        "cmp rdi, {numbers}",
+        "jae 4f",
+        "lea rax, [rip + {looked_at}]",
+        "bt qword ptr [rax], rdi",
+        "jnc 4f",
+        "cmp rdi, {clone}",
+        "jne 3f",
+        "test rdx, rdx",
+        "jnz 4f",
+        "test esi, {clone_vm}",
+        "jnz 4f",
+        "3: jmp {special}",
+        "4: mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 2f",
+        "ret",
+        "2: mov rdi, rax",
+        "jmp {fail}",
+        numbers = const NUMBERS,
+        looked_at = sym LOOKED_AT,
+        clone = const libc::SYS_clone,
+        clone_vm = const libc::CLONE_VM,
+        fail = sym fail,
+        special = sym special,
+    );
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!(
+        "cmp x0, #{numbers}",
+        "b.hs 4f",
+        "adrp x9, {looked_at}",
+        "add x9, x9, :lo12:{looked_at}",
+        "lsr x10, x0, #6",
+        "ldr x9, [x9, x10, lsl #3]",
+        "lsr x9, x9, x0",
+        "tbz x9, #0, 4f",
+        "cmp x0, #{clone}",
+        "b.ne 3f",
+        "cbnz x2, 4f",
+        "tbnz x1, #8, 4f",
+        "3: b {special}",
+        "4: mov x8, x0",
+        "mov x0, x1",
+        "mov x1, x2",
+        "mov x2, x3",
+        "mov x3, x4",
+        "mov x4, x5",
+        "mov x5, x6",
+        "svc 0",
+        "cmn x0, #4095",
+        "b.cs 2f",
+        "ret",
+        "2: b {fail}",
+        numbers = const NUMBERS,
+        looked_at = sym LOOKED_AT,
+        clone = const libc::SYS_clone,
+        fail = sym fail,
+        special = sym special,
+    );
+}
+
+/// From the kernel's -errno.
+extern "C" fn fail(result: c_long) -> c_long {
+    answer::set_errno(-result as i32);
+    -1
+}
+
+unsafe fn kernel(number: c_long, args: [usize; 6]) -> c_long {
+    // SAFETY: as the program called.
+    match unsafe { towpath_client::syscall::syscall(number as usize, args) } {
+        Ok(value) => value as c_long,
+        Err(errno) => fail(-c_long::from(errno)),
+    }
+}
+
+#[allow(clippy::too_many_arguments)] // As syscall(2) has them.
+unsafe extern "C" fn special(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    let args = [a, b, c, d, e, f];
+    // SAFETY: as the program called, here and in every function of this file.
+    unsafe {
+        let ours = if process::is_active() {
+            of_processes(number, args)
+                .or_else(|| of_messages(number, args))
+                .or_else(|| of_polling(number, args))
+                .or_else(|| of_descriptors(number, args))
+                .or_else(|| of_paths(number, args))
+                .or_else(|| of_sockets(number, args))
+        } else {
+            None
+        };
+        ours.unwrap_or_else(|| kernel(number, args))
+    }
+}
+
+unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
+    let [a, b, c, d, e, _] = args;
+    // SAFETY: see `special`.
+    let fork = || fork_without_handlers(|| unsafe { kernel(number, args) } as c_int);
+    // SAFETY: see `special`.
+    unsafe {
+        Some(match number {
+            // It would act on the kernel's side of our descriptors. Event loops fall back to epoll when the
+            // kernel has none.
+            libc::SYS_io_uring_setup => fail(-c_long::from(libc::ENOSYS)),
+            // With the parent's descriptors it is no process of its own.
+            libc::SYS_clone if a & libc::CLONE_FILES as usize == 0 => c_long::from(fork()),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_fork => c_long::from(fork()),
+            // The parent goes on at once, on a stack of its own.
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_vfork => c_long::from(processes::vfork()),
+            libc::SYS_execve => processes::execve(a as _, b as _, c as _).into(),
+            libc::SYS_execveat => {
+                processes::execveat(a as c_int, b as _, c as _, d as _, e as c_int).into()
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Also of AF_UNIX sockets: descriptors of ours may be in them.
+unsafe fn of_messages(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_long> {
+    let (fd, messages) = (a as c_int, b as *mut mmsghdr);
+    // SAFETY: see `special`.
+    unsafe {
+        Some(match number {
+            libc::SYS_sendmsg => transfer::sendmsg(fd, b as *const msghdr, c as c_int) as c_long,
+            libc::SYS_recvmsg => transfer::recvmsg(fd, b as *mut msghdr, c as c_int) as c_long,
+            libc::SYS_sendmmsg => transfer::sendmmsg(fd, messages, c as c_uint, d as c_int).into(),
+            libc::SYS_recvmmsg => {
+                transfer::recvmmsg(fd, messages, c as c_uint, d as c_int, e as _).into()
+            }
+            _ => return None,
+        })
+    }
+}
+
+unsafe fn of_polling(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
+    let is_ours = || descriptor::is_ours(a as c_int);
+    // SAFETY: see `special`.
+    let polled = || unsafe { polling::any_ours(a as *mut pollfd, b as u64) };
+    // SAFETY: see `special`.
+    let selected = || unsafe { polling::sets(a as c_int, b as _, c as _, d as _).any_ours() };
+    // SAFETY: see `special`.
+    unsafe {
+        Some(c_long::from(match number {
+            libc::SYS_ppoll if polled() => polling::ppoll(a as _, b as _, c as _, d as _),
+            libc::SYS_pselect6 if selected() => {
+                // The mask and its length.
+                let mask = (f as *const usize).as_ref().map_or(0, |mask| *mask);
+                polling::pselect(a as c_int, b as _, c as _, d as _, e as _, mask as _)
+            }
+            libc::SYS_epoll_create1 => polling::epoll_create1(a as c_int),
+            libc::SYS_epoll_ctl if is_ours() => {
+                polling::epoll_ctl(a as c_int, b as c_int, c as c_int, d as _)
+            }
+            libc::SYS_epoll_pwait if is_ours() => {
+                polling::epoll_pwait(a as c_int, b as _, c as c_int, d as c_int, e as _)
+            }
+            libc::SYS_epoll_pwait2 if is_ours() => {
+                polling::epoll_pwait2(a as c_int, b as _, c as c_int, d as _, e as _)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll if polled() => polling::poll(a as _, b as _, c as c_int),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_select if selected() => {
+                polling::select(a as c_int, b as _, c as _, d as _, e as _)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_create if a as c_int > 0 => polling::epoll_create1(0),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait if is_ours() => {
+                polling::epoll_wait(a as c_int, b as _, c as c_int, d as c_int)
+            }
+            _ => return None,
+        }))
+    }
+}
+
+unsafe fn of_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<c_long> {
+    let fd = a as c_int;
+    let is_ours = || descriptor::is_ours(fd);
+    let either = || is_ours() || descriptor::is_ours(b as c_int);
+    // SAFETY: see `special`.
+    unsafe {
+        Some(c_long::from(match number {
+            libc::SYS_socket if posix::is_ours(fd) || netlink::is_wanted(fd, c as c_int) => {
+                sockets::socket(fd, b as c_int, c as c_int)
+            }
+            libc::SYS_close if is_ours() => descriptors::close(fd),
+            libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int),
+            libc::SYS_dup if is_ours() => descriptors::dup(fd),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 if either() => descriptors::dup2(fd, b as c_int),
+            libc::SYS_dup3 if either() => descriptors::dup3(fd, b as c_int, c as c_int),
+            libc::SYS_fcntl if is_ours() => descriptors::fcntl(fd, b as c_int, c),
+            libc::SYS_ioctl if is_ours() => descriptors::ioctl(fd, b as _, c),
+            libc::SYS_fstat if is_ours() => files::fstat(fd, b as _),
+            _ => return None,
+        }))
+    }
+}
+
+/// What may name a socket by a path of /proc.
+unsafe fn of_paths(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_long> {
+    let fd = a as c_int;
+    // SAFETY: see `special`.
+    unsafe {
+        Some(match number {
+            libc::SYS_newfstatat => files::fstatat(fd, b as _, c as _, d as c_int).into(),
+            libc::SYS_statx => files::statx(fd, b as _, c as c_int, d as c_uint, e as _).into(),
+            libc::SYS_readlinkat => files::readlinkat(fd, b as _, c as _, d) as c_long,
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_stat => files::stat(a as _, b as _).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_readlink => files::readlink(a as _, b as _, c) as c_long,
+            _ => return None,
+        })
+    }
+}
+
+/// What is left is about one descriptor, or two.
+unsafe fn of_sockets(number: c_long, args: [usize; 6]) -> Option<c_long> {
+    let [a, _, c, ..] = args;
+    let second = match number {
+        libc::SYS_sendfile | libc::SYS_tee => args[1],
+        libc::SYS_splice | libc::SYS_copy_file_range => c,
+        _ => a,
+    };
+    let ours = [a, second].iter().any(|fd| descriptor::is_ours(*fd as c_int));
+    if !ours && !netlink::is_ours(a as c_int) {
+        return None;
+    }
+    // SAFETY: see `special`.
+    unsafe {
+        of_names(number, args).or_else(|| of_bytes(number, args)).or_else(|| of_files(number, args))
+    }
+}
+
+unsafe fn of_names(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_long> {
+    let fd = a as c_int;
+    // SAFETY: see `special`.
+    unsafe {
+        Some(c_long::from(match number {
+            libc::SYS_accept => sockets::accept(fd, b as _, c as _),
+            libc::SYS_accept4 => sockets::accept4(fd, b as _, c as _, d as c_int),
+            libc::SYS_bind => sockets::bind(fd, b as *const sockaddr, c as _),
+            libc::SYS_connect => sockets::connect(fd, b as *const sockaddr, c as _),
+            libc::SYS_listen => sockets::listen(fd, b as c_int),
+            libc::SYS_shutdown => sockets::shutdown(fd, b as c_int),
+            libc::SYS_getsockname => sockets::getsockname(fd, b as _, c as _),
+            libc::SYS_getpeername => sockets::getpeername(fd, b as _, c as _),
+            libc::SYS_getsockopt => sockets::getsockopt(fd, b as c_int, c as c_int, d as _, e as _),
+            libc::SYS_setsockopt => sockets::setsockopt(fd, b as c_int, c as c_int, d as _, e as _),
+            _ => return None,
+        }))
+    }
+}
+
+unsafe fn of_bytes(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
+    let (fd, bytes, vector) = (a as c_int, b as *mut c_void, b as *const iovec);
+    // SAFETY: see `special`.
+    unsafe {
+        Some(match number {
+            libc::SYS_read => transfer::read(fd, bytes, c),
+            libc::SYS_write => transfer::write(fd, bytes, c),
+            libc::SYS_readv => transfer::readv(fd, vector, c as c_int),
+            libc::SYS_writev => transfer::writev(fd, vector, c as c_int),
+            libc::SYS_recvfrom => transfer::recvfrom(fd, bytes, c, d as c_int, e as _, f as _),
+            libc::SYS_sendto => transfer::sendto(fd, bytes, c, d as c_int, e as _, f as _),
+            libc::SYS_sendfile => transfer::sendfile(fd, b as c_int, c as _, d),
+            libc::SYS_splice => transfer::splice(fd, b as _, c as c_int, d as _, e, f as c_uint),
+            // A position in 64 bits is in one register; the one behind it is for smaller ones.
+            libc::SYS_preadv2 => positional::preadv2(fd, vector, c as c_int, d as _, f as c_int),
+            libc::SYS_pwritev2 => positional::pwritev2(fd, vector, c as c_int, d as _, f as c_int),
+            libc::SYS_preadv => positional::preadv(fd, vector, c as c_int, d as _),
+            libc::SYS_pwritev => positional::pwritev(fd, vector, c as c_int, d as _),
+            libc::SYS_pread64 => positional::pread(fd, bytes, c as size_t, d as _),
+            libc::SYS_pwrite64 => positional::pwrite(fd, bytes, c as size_t, d as _),
+            libc::SYS_tee => refusals::tee(fd, b as c_int, c, d as c_uint),
+            libc::SYS_copy_file_range => {
+                refusals::copy_file_range(fd, b as _, c as c_int, d as _, e, f as c_uint)
+            }
+            _ => return None,
+        } as c_long)
+    }
+}
+
+unsafe fn of_files(number: c_long, [a, b, c, d, ..]: [usize; 6]) -> Option<c_long> {
+    let fd = a as c_int;
+    // SAFETY: see `special`.
+    unsafe {
+        Some(match number {
+            libc::SYS_lseek => positional::lseek(fd, b as _, c as c_int),
+            libc::SYS_fsync => refusals::fsync(fd).into(),
+            libc::SYS_fdatasync => refusals::fdatasync(fd).into(),
+            libc::SYS_ftruncate => refusals::ftruncate(fd, b as _).into(),
+            libc::SYS_fallocate => refusals::fallocate(fd, b as c_int, c as _, d as _).into(),
+            // posix_fadvise(3) gives its errno.
+            libc::SYS_fadvise64 => match refusals::posix_fadvise(fd, b as _, c as _, d as c_int) {
+                0 => 0,
+                errno => fail(-c_long::from(errno)),
+            },
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_sync_file_range => {
+                refusals::sync_file_range(fd, b as _, c as _, d as c_uint).into()
+            }
+            _ => return None,
+        })
+    }
+}

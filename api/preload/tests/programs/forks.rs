@@ -1,0 +1,177 @@
+//! fork with handlers, and functions of libc that fork.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use crate::harness::Case;
+use crate::processes::wait;
+use crate::sockets::{errno, get, pair, set};
+
+pub const CASES: &[Case] = &[
+    ("handlers_of_fork_use_sockets", handlers_of_fork_use_sockets),
+    ("a_child_on_a_terminal", a_child_on_a_terminal),
+    ("a_terminal_in_the_place_of_sockets", a_terminal_in_the_place_of_sockets),
+    ("forked_in_a_handler_of_a_waiting_call", forked_in_a_handler_of_a_waiting_call),
+];
+
+unsafe extern "C" {
+    fn pthread_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+    ) -> i32;
+}
+
+static CONNECTION: OnceLock<(TcpStream, TcpStream)> = OnceLock::new();
+static CORKED: AtomicI32 = AtomicI32::new(-1);
+static HANDLED: AtomicU32 = AtomicU32::new(0);
+
+/// What of the library has a lock of its own: the ring, calls of the engine, datagrams in parts, options,
+/// sources of datagrams, epoll sets, descriptors, handlers of signals.
+extern "C" fn use_sockets() {
+    let (server, client) = CONNECTION.get().unwrap();
+    (&mut &*client).write_all(b"x").unwrap();
+    assert_eq!((&mut &*server).read(&mut [0]).unwrap(), 1);
+    assert!(get(server.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap() > 0);
+    let corked = CORKED.swap(-1, Ordering::SeqCst);
+    if corked >= 0 {
+        // SAFETY: of `handlers_of_fork_use_sockets`.
+        assert_eq!(unsafe { libc::close(corked) }, 0);
+    }
+    CORKED.store(corked_datagram(), Ordering::SeqCst);
+    // SAFETY: integers, and events that live here.
+    unsafe {
+        let epoll = libc::epoll_create1(0);
+        let mut event = libc::epoll_event { events: libc::EPOLLOUT as u32, u64: 0 };
+        let fd = server.as_raw_fd();
+        assert_eq!(libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event), 0);
+        assert_eq!(libc::epoll_wait(epoll, &raw mut event, 1, 1000), 1);
+        assert_eq!(libc::close(epoll), 0);
+        libc::signal(libc::SIGUSR2, libc::SIG_IGN);
+    }
+    HANDLED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// A socket with a datagram that is begun, and an option that the process remembers.
+fn corked_datagram() -> i32 {
+    const UDP_SEGMENT: i32 = 103;
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(socket.local_addr().unwrap()).unwrap();
+    set(socket.as_raw_fd(), libc::IPPROTO_UDP, UDP_SEGMENT, 100).unwrap();
+    // SAFETY: a byte.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), b"x".as_ptr().cast(), 1, libc::MSG_MORE) };
+    assert_eq!(sent, 1);
+    socket.into_raw_fd()
+}
+
+fn handlers_of_fork_use_sockets() {
+    CONNECTION.set(pair()).unwrap();
+    CORKED.store(corked_datagram(), Ordering::SeqCst);
+    // SAFETY: functions that do what functions of sockets may do; the children end at once.
+    unsafe {
+        assert_eq!(pthread_atfork(Some(use_sockets), Some(use_sockets), Some(use_sockets)), 0);
+        for round in 1..=5 {
+            let pid = libc::fork();
+            if pid == 0 {
+                use_sockets();
+                libc::_exit(i32::from(HANDLED.load(Ordering::SeqCst) != 2 * round + 1));
+            }
+            assert_eq!(wait(pid), 0);
+            assert_eq!(HANDLED.load(Ordering::SeqCst), 2 * round);
+        }
+    }
+}
+
+fn a_child_on_a_terminal() {
+    let (server, mut client) = pair();
+    let mut terminal = -1;
+    let null = std::ptr::null_mut();
+    // SAFETY: nulls are allowed; the child exits.
+    unsafe {
+        let pid = libc::forkpty(&raw mut terminal, null, std::ptr::null(), std::ptr::null());
+        if pid == 0 {
+            let told = libc::write(server.as_raw_fd(), b"child".as_ptr().cast(), 5) == 5;
+            let fresh = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) >= 0;
+            libc::_exit(i32::from(!told || !fresh || libc::isatty(0) == 0));
+        }
+        assert_eq!(wait(pid), 0);
+    }
+    let mut got = [0; 5];
+    client.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"child");
+}
+
+fn a_terminal_in_the_place_of_sockets() {
+    let (server, mut client) = pair();
+    let null = std::ptr::null_mut();
+    // SAFETY: nulls are allowed; the child exits.
+    unsafe {
+        let (mut master, mut terminal) = (-1, -1);
+        let (none, size) = (std::ptr::null(), std::ptr::null());
+        assert_eq!(libc::openpty(&raw mut master, &raw mut terminal, null, none, size), 0);
+        let pid = libc::fork();
+        if pid == 0 {
+            for standard in 0..3 {
+                libc::dup2(server.as_raw_fd(), standard);
+            }
+            libc::close(server.as_raw_fd());
+            let failed = libc::login_tty(terminal) != 0;
+            let written = libc::write(1, b"to the terminal".as_ptr().cast(), 15);
+            libc::_exit(i32::from(failed || written != 15 || libc::isatty(0) == 0));
+        }
+        assert_eq!((wait(pid), errno()), (0, errno()));
+    }
+    drop(server);
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "", "the child's last socket was closed, and nothing written to it");
+}
+
+/// The child goes on in the call that its parent waits in, and comes to an end of it, too.
+fn forked_in_a_handler_of_a_waiting_call() {
+    static CHILD: AtomicI32 = AtomicI32::new(0);
+    extern "C" fn fork_once(_: i32) {
+        // SAFETY: fork may be called in a handler.
+        CHILD.store(unsafe { libc::fork() }, Ordering::SeqCst);
+    }
+    let (mut server, mut client) = pair();
+    let handler = fork_once as extern "C" fn(i32) as usize;
+    // SAFETY: a handler that restarts the call.
+    unsafe { libc::signal(libc::SIGUSR1, handler) };
+    // SAFETY: only asks.
+    let me = unsafe { libc::pthread_self() };
+    let feeder = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        // SAFETY: the main thread lives.
+        unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        for _ in 0..2 {
+            client.write_all(b"x").unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        client
+    });
+    // One byte for each of the two.
+    assert_eq!(server.read(&mut [0]).unwrap(), 1);
+    if CHILD.load(Ordering::SeqCst) == 0 {
+        // SAFETY: the child has no other thread.
+        unsafe { libc::_exit(0) };
+    }
+    assert_eq!(wait(CHILD.load(Ordering::SeqCst)), 0);
+    let mut client = feeder.join().unwrap();
+    // The parent is counted as waiting still, and woken at once.
+    let begin = std::time::Instant::now();
+    for _ in 0..5 {
+        let sleeper = std::thread::spawn({
+            let mut server = server.try_clone().unwrap();
+            move || server.read(&mut [0]).unwrap()
+        });
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        client.write_all(b"x").unwrap();
+        assert_eq!(sleeper.join().unwrap(), 1);
+    }
+    assert!(begin.elapsed() < std::time::Duration::from_millis(1500), "{:?}", begin.elapsed());
+}

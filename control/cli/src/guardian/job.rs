@@ -1,0 +1,172 @@
+//! What the guardian is to start: written by towpath into a memory file, which goes over the socket together
+//! with PROGRAM's standard input (the guardian's own is the socket) and the control socket.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut, Read, Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use rustix::fs::MemfdFlags;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use rustix::process::{Pid, Resource};
+use towpath_engine::caller::{self, SignalState};
+use towpath_shm::control::ENV_CONTROL;
+
+use crate::preload;
+
+/// A program, and what it gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// The file to execute.
+    pub path: PathBuf,
+    /// PROGRAM and its arguments as they were given.
+    pub words: Vec<OsString>,
+    /// The preload library.
+    pub library: PathBuf,
+    /// The signals as towpath's caller had them.
+    pub signals: SignalState,
+    /// Its standard output is towpath's standard error: the capture goes to standard output.
+    pub output_to_error: bool,
+}
+
+/// A job with the descriptors that belong to it.
+pub struct Received {
+    job: Job,
+    stdin: OwnedFd,
+    control: OwnedFd,
+}
+
+impl Job {
+    /// Gives it to a guardian, with PROGRAM's control socket.
+    pub fn send(&self, guardian: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Result<()> {
+        let memory =
+            rustix::fs::memfd_create("job", MemfdFlags::CLOEXEC).context("memfd_create")?;
+        let mut file = File::from(memory);
+        file.write_all(&self.encode())?;
+        let fds = [file.as_fd(), rustix::stdio::stdin(), control];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        let byte = [IoSlice::new(b"j")];
+        sendmsg(guardian, &byte, &mut ancillary, SendFlags::NOSIGNAL).context("sendmsg")?;
+        Ok(())
+    }
+
+    /// Waits for a job; None when towpath has ended before it had one.
+    pub fn receive(owner: BorrowedFd<'_>) -> Result<Option<Received>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut byte = [0];
+        let parts = &mut [IoSliceMut::new(&mut byte)];
+        let message = recvmsg(owner, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+            .context("standard input is not the socket of a run")?;
+        if message.bytes == 0 {
+            return Ok(None);
+        }
+        let mut fds = ancillary.drain().flat_map(|part| match part {
+            RecvAncillaryMessage::ScmRights(rights) => rights.collect::<Vec<OwnedFd>>(),
+            _ => Vec::new(),
+        });
+        let mut next = || fds.next().context("a descriptor is missing");
+        let (memory, stdin, control) = (next()?, next()?, next()?);
+        let mut bytes = Vec::new();
+        let mut file = File::from(memory);
+        file.rewind()?;
+        file.read_to_end(&mut bytes)?;
+        let job = Self::decode(&bytes).context("the job is not whole")?;
+        Ok(Some(Received { job, stdin, control }))
+    }
+
+    /// Strings with a NUL behind each, which none of them can contain.
+    fn encode(&self) -> Vec<u8> {
+        let numbers = [self.signals.ignored, self.signals.blocked, u64::from(self.output_to_error)];
+        let numbers = numbers.map(|number| OsString::from(number.to_string()));
+        let paths = [self.library.as_os_str(), self.path.as_os_str()];
+        let all = numbers.iter().map(OsString::as_os_str).chain(paths);
+        let all = all.chain(self.words.iter().map(OsString::as_os_str));
+        all.flat_map(|text| [text.as_bytes(), &[0]].concat()).collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.strip_suffix(&[0])?;
+        let mut parts = bytes.split(|byte| *byte == 0).map(OsStr::from_bytes);
+        let mut number = || parts.next()?.to_str()?.parse::<u64>().ok();
+        let signals = SignalState { ignored: number()?, blocked: number()? };
+        let output_to_error = number()? != 0;
+        let (library, path) = (parts.next()?.into(), parts.next()?.into());
+        let words = parts.map(OsString::from).collect();
+        Some(Self { path, words, library, signals, output_to_error })
+    }
+}
+
+impl Received {
+    /// Starts PROGRAM.
+    pub fn start(self) -> std::io::Result<Pid> {
+        let Self { job, stdin, control } = self;
+        let number = control_number();
+        // Without a slash it would be looked up in PATH; it was found in an empty entry, which is this folder.
+        let path = if job.path.as_os_str().as_bytes().contains(&b'/') {
+            job.path
+        } else {
+            Path::new(".").join(job.path)
+        };
+        let mut command = Command::new(path);
+        if let Some((name, arguments)) = job.words.split_first() {
+            command.arg0(name).args(arguments);
+        }
+        let before = std::env::var_os("LD_PRELOAD");
+        command
+            .stdin(Stdio::from(stdin))
+            .env("LD_PRELOAD", preload::environment(&job.library, before))
+            .env(ENV_CONTROL, number.to_string())
+            // libuv's io_uring would take file and socket calls past the C library.
+            .env("UV_USE_IO_URING", "0");
+        if job.output_to_error {
+            command.stdout(std::io::stderr().as_fd().try_clone_to_owned()?);
+        }
+        caller::prepare(&mut command, job.signals, control, number);
+        let child = command.spawn()?;
+        Pid::from_raw(child.id() as i32).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// Where PROGRAM finds the control socket: high, where no program expects a number to be free, and
+/// below its limit.
+fn control_number() -> i32 {
+    const PREFERRED: u64 = 1000;
+    /// Room above it for the descriptors that the preload library opens itself.
+    const ABOVE: u64 = 16;
+    let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    PREFERRED.min(limit.saturating_sub(ABOVE).max(3)) as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    #[test]
+    fn a_job_survives_the_way() {
+        let odd = OsString::from_vec(vec![0xff, b'\n', b' ']);
+        let job = Job {
+            path: "/bin/x".into(),
+            words: vec!["x".into(), "".into(), odd, "".into()],
+            library: "/run/lib.so".into(),
+            signals: SignalState { ignored: 1 << 63, blocked: 7 },
+            output_to_error: true,
+        };
+        assert_eq!(Job::decode(&job.encode()), Some(job.clone()));
+        let plain = Job { words: vec!["".into()], output_to_error: false, ..job };
+        assert_eq!(Job::decode(&plain.encode()), Some(plain));
+        assert_eq!(Job::decode(b"1\x002\0"), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! What towpath and its guardian tell each other, a packet of five bytes each.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use anyhow::{Context, Result};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send as send_packet};
+
+/// What towpath wants of its guardian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// A signal for PROGRAM, by its number.
+    Signal(i32),
+    /// Everything shall end: SIGTERM, and after the grace SIGKILL.
+    End { grace_ms: u32 },
+}
+
+/// What the guardian tells towpath.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// PROGRAM's process id. The first of all, unless it is [`Self::Refused`].
+    Started(u32),
+    /// PROGRAM could not be executed: the errno. The last of all.
+    Refused(i32),
+    /// PROGRAM has ended.
+    Exited(u8),
+    /// A signal has ended PROGRAM.
+    Killed(i32),
+    /// Nothing that PROGRAM started lives any more. The last of all.
+    Alone,
+}
+
+/// The same as a kind and a number.
+pub trait Message: Sized {
+    fn encode(self) -> (u8, u32);
+    fn decode(kind: u8, number: u32) -> Option<Self>;
+}
+
+impl Message for Order {
+    fn encode(self) -> (u8, u32) {
+        match self {
+            Self::Signal(signal) => (b's', signal as u32),
+            Self::End { grace_ms } => (b'e', grace_ms),
+        }
+    }
+
+    fn decode(kind: u8, number: u32) -> Option<Self> {
+        match kind {
+            b's' => Some(Self::Signal(number as i32)),
+            b'e' => Some(Self::End { grace_ms: number }),
+            _ => None,
+        }
+    }
+}
+
+impl Message for News {
+    fn encode(self) -> (u8, u32) {
+        match self {
+            Self::Started(pid) => (b'p', pid),
+            Self::Refused(errno) => (b'r', errno as u32),
+            Self::Exited(code) => (b'x', code.into()),
+            Self::Killed(signal) => (b'k', signal as u32),
+            Self::Alone => (b'a', 0),
+        }
+    }
+
+    fn decode(kind: u8, number: u32) -> Option<Self> {
+        match kind {
+            b'p' => Some(Self::Started(number)),
+            b'r' => Some(Self::Refused(number as i32)),
+            b'x' => Some(Self::Exited(number as u8)),
+            b'k' => Some(Self::Killed(number as i32)),
+            b'a' => Some(Self::Alone),
+            _ => None,
+        }
+    }
+}
+
+/// What comes out of the socket.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received<T> {
+    Nothing,
+    Message(T),
+    /// The other process has ended.
+    End,
+}
+
+/// Towpath's end of the socket pair.
+#[derive(Debug)]
+pub struct Link(OwnedFd);
+
+impl Link {
+    pub fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// Becomes readable when there are news, or the guardian has ended.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// A guardian that has ended is told of by [`Self::news`].
+    pub fn order(&self, order: Order) {
+        let _ = send(self.fd(), order);
+    }
+
+    pub fn news(&self) -> Result<Received<News>> {
+        receive(self.fd())
+    }
+}
+
+/// Sends one message. The pair holds hundreds of them: it waits only where the other side is stopped, and
+/// then not at all, because whoever stopped it can continue it or kill it.
+pub fn send(socket: BorrowedFd<'_>, message: impl Message) -> Result<(), Errno> {
+    let (kind, number) = message.encode();
+    let [a, b, c, d] = number.to_le_bytes();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    send_packet(socket, &[kind, a, b, c, d], flags).map(drop)
+}
+
+/// Takes one message, if there is one.
+pub fn receive<T: Message>(socket: BorrowedFd<'_>) -> Result<Received<T>> {
+    let mut packet = [0; 5];
+    loop {
+        match recv(socket, &mut packet, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) | Err(Errno::CONNRESET) => return Ok(Received::End),
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(Received::Nothing),
+            Err(error) => return Err(error).context("the socket to the guardian"),
+        }
+    }
+    let [kind, number @ ..] = packet;
+    let message = T::decode(kind, u32::from_le_bytes(number));
+    message.map(Received::Message).context("the socket to the guardian: not a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_way() {
+        let news = [
+            News::Started(u32::MAX),
+            News::Refused(2),
+            News::Exited(255),
+            News::Killed(64),
+            News::Alone,
+        ];
+        for message in news {
+            let (kind, number) = message.encode();
+            assert_eq!(News::decode(kind, number), Some(message));
+        }
+        for message in [Order::Signal(64), Order::End { grace_ms: u32::MAX }] {
+            let (kind, number) = message.encode();
+            assert_eq!(Order::decode(kind, number), Some(message));
+        }
+        assert_eq!(News::decode(0, 0), None);
+    }
+}

@@ -1,0 +1,252 @@
+//! The guardian: a small process between towpath and PROGRAM that ends whatever PROGRAM started.
+//!
+//! It is PROGRAM's parent and a child subreaper (prctl(2)): a process whose parent has ended becomes the
+//! guardian's child instead of init's, whatever session or process group it made for itself. So each process
+//! of the run is always the guardian's child, or a child of one that is, and the guardian has no child left
+//! exactly when nothing of the run lives. Only a child's own parent can make its number free for another
+//! process, so to kill a child by its number cannot hit a stranger.
+//!
+//! Towpath and the guardian watch each other over one socket pair. When towpath dies, by SIGKILL too, the
+//! kernel closes its end, and the guardian ends the run. When the guardian dies, its children become those of
+//! towpath, which is a subreaper for this case alone, and towpath ends the run.
+//!
+//! The guardian leaves the process group of towpath and PROGRAM, and it blocks all signals: neither a Ctrl-C
+//! nor a `kill -9 -- -GROUP` is for it. Its session stays theirs, or a shell that PROGRAM is would be in an
+//! orphaned process group, where the kernel allows no job control. See docs/decisions/0006-how-a-run-ends.md.
+
+mod job;
+pub mod link;
+mod tree;
+
+use std::os::fd::BorrowedFd;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, WaitOptions, WaitStatus};
+
+pub use job::Job;
+pub use link::{Link, News, Order};
+pub use tree::end_children;
+
+/// What a run whose towpath has died gets between SIGTERM and SIGKILL: within a second of that death
+/// everything has ended, on a busy machine too.
+const ORPHANED_GRACE: Duration = Duration::from_millis(500);
+/// How long a process may take to vanish after SIGKILL before it is left behind. One that waits for a disk
+/// that does not answer cannot be killed, nor may a user kill what runs as another one (sudo).
+pub const KILL_PATIENCE: Duration = Duration::from_secs(5);
+/// Between two rounds of SIGKILL: a child that a killed process forked at its end is found in the next one.
+const KILL_EVERY: Duration = Duration::from_millis(20);
+
+/// What the guardian is called: with the id of its run, and without the word "towpath", because
+/// `pkill -9 -f towpath` would kill both at once, and nobody would be left to end the run.
+pub fn name(of: u32) -> String {
+    format!("{NAME}{of}")
+}
+
+const NAME: &str = "guardian of run ";
+
+/// Whether this process was started to be a guardian.
+pub fn is_this() -> bool {
+    let mut words = std::env::args_os();
+    let name = words.next().unwrap_or_default();
+    name.as_encoded_bytes().starts_with(NAME.as_bytes()) && words.next().is_none()
+}
+
+/// What the guardian does all its life.
+pub fn main() -> ExitCode {
+    match guard() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            crate::messages::error(&format!("the guardian of the run: {error:#}"));
+            crate::error::ExitCode::Failed.into()
+        }
+    }
+}
+
+fn guard() -> Result<()> {
+    SigSet::all().thread_block()?;
+    let own = Some(rustix::process::getpid());
+    rustix::process::set_child_subreaper(own).context("PR_SET_CHILD_SUBREAPER")?;
+    let _ = rustix::thread::set_name(c"guardian");
+    let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+    let children = SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), flags)?;
+    let owner = rustix::stdio::stdin();
+    let Some(job) = Job::receive(owner)? else { return Ok(()) };
+    let program = match job.start() {
+        Ok(program) => program,
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
+            // Towpath may have died meanwhile: then there is nobody to tell.
+            let _ = link::send(owner, News::Refused(errno));
+            return Ok(());
+        }
+    };
+    // It fails for a session leader only, which a process that was just started is not.
+    let _ = rustix::process::setpgid(None, None);
+    Guardian::new(owner, children, program).run()
+}
+
+/// How far the end of the run is.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    NotYet,
+    /// SIGTERM was sent; the time of SIGKILL.
+    Asked(Instant),
+    /// SIGKILL is sent again and again, until then.
+    Forced(Instant),
+}
+
+struct Guardian {
+    owner: BorrowedFd<'static>,
+    owner_lives: bool,
+    children: SignalFd,
+    /// None: it has ended.
+    program: Option<Pid>,
+    /// There is no child left.
+    alone: bool,
+    end: End,
+}
+
+impl Guardian {
+    fn new(owner: BorrowedFd<'static>, children: SignalFd, program: Pid) -> Self {
+        let guardian = Self {
+            owner,
+            owner_lives: true,
+            children,
+            program: Some(program),
+            alone: false,
+            end: End::NotYet,
+        };
+        guardian.tell(News::Started(program.as_raw_pid().unsigned_abs()));
+        guardian
+    }
+
+    /// Until towpath has gone and nothing of the run is left.
+    fn run(mut self) -> Result<()> {
+        loop {
+            self.wait()?;
+            // Nothing is in them that wait(2) does not tell.
+            while let Ok(Some(_)) = self.children.read_signal() {}
+            self.reap()?;
+            self.obey()?;
+            self.advance();
+            let forced_in_vain = matches!(self.end, End::Forced(until) if !self.owner_lives && until <= Instant::now());
+            if !self.owner_lives && self.alone || forced_in_vain {
+                return Ok(());
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<()> {
+        let left = match self.end {
+            End::NotYet => None,
+            End::Asked(until) => Some(until.saturating_duration_since(Instant::now())),
+            End::Forced(_) => Some(KILL_EVERY),
+        };
+        let left = left.filter(|_| !self.alone).map(crate::supervise::timespec);
+        let mut waits = vec![PollFd::new(&self.children, PollFlags::IN)];
+        if self.owner_lives {
+            waits.push(PollFd::new(&self.owner, PollFlags::IN));
+        }
+        match poll(&mut waits, left.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error).context("poll"),
+        }
+    }
+
+    /// Takes note of every process that has ended.
+    fn reap(&mut self) -> Result<()> {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if Some(pid) == self.program => {
+                    if let Some(news) = ended(status) {
+                        self.program = None;
+                        self.tell(news);
+                    }
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::CHILD) => {
+                    if !std::mem::replace(&mut self.alone, true) {
+                        self.tell(News::Alone);
+                    }
+                    return Ok(());
+                }
+                Err(error) => return Err(error).context("wait"),
+            }
+        }
+    }
+
+    /// Does what towpath wants.
+    fn obey(&mut self) -> Result<()> {
+        while self.owner_lives {
+            match link::receive(self.owner)? {
+                link::Received::Nothing => return Ok(()),
+                link::Received::Message(Order::Signal(signal)) => self.signal(signal),
+                link::Received::Message(Order::End { grace_ms }) => {
+                    self.end_within(Duration::from_millis(grace_ms.into()));
+                }
+                link::Received::End => {
+                    self.owner_lives = false;
+                    self.end_within(ORPHANED_GRACE);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn signal(&self, signal: i32) {
+        if let (Some(program), Some(signal)) =
+            (self.program, rustix::process::Signal::from_named_raw(signal))
+        {
+            // PROGRAM may have made itself another user's.
+            let _ = rustix::process::kill_process(program, signal);
+        }
+    }
+
+    /// Asks everything to end, now or sooner than before.
+    fn end_within(&mut self, grace: Duration) {
+        let until = Instant::now() + grace;
+        self.end = match self.end {
+            End::NotYet if self.alone => return,
+            End::NotYet if !grace.is_zero() => {
+                tree::ask_all_to_end();
+                End::Asked(until)
+            }
+            End::NotYet => End::Asked(until),
+            End::Asked(before) => End::Asked(before.min(until)),
+            // Whoever lives still got all that there is.
+            forced => forced,
+        };
+    }
+
+    fn advance(&mut self) {
+        let now = Instant::now();
+        if let End::Asked(until) = self.end
+            && until <= now
+        {
+            self.end = End::Forced(now + KILL_PATIENCE);
+        }
+        if matches!(self.end, End::Forced(_)) && !self.alone {
+            tree::kill_children();
+        }
+    }
+
+    fn tell(&self, news: News) {
+        // Towpath may have died: its end of the socket says so next.
+        let _ = link::send(self.owner, news);
+    }
+}
+
+fn ended(status: WaitStatus) -> Option<News> {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Some(News::Exited(code as u8)),
+        (_, Some(signal)) => Some(News::Killed(signal)),
+        _ => None,
+    }
+}

@@ -1,0 +1,147 @@
+//! The processes below this one, found and ended without hitting a stranger.
+//!
+//! A process id is free for another process only when the parent has waited for its former owner. Of this
+//! process's own children that is this process itself, and it does not wait between looking and killing. All
+//! others are held by a pidfd (pidfd_open(2)), which never changes its process, and are looked at once more
+//! when it is there.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, wait,
+};
+
+/// Looks at all processes, each of which may find children that were forked during the one before. Programs
+/// that fork faster get SIGKILL without a SIGTERM.
+const PASSES_MAX: u32 = 8;
+
+/// Asks every process below this one to end, each once. A stopped one is continued, or it could not.
+pub fn ask_all_to_end() {
+    for process in descendants().into_values() {
+        // It may have ended, or be another user's.
+        let _ = pidfd_send_signal(&process, Signal::TERM);
+        let _ = pidfd_send_signal(&process, Signal::CONT);
+    }
+}
+
+/// Kills the children of this process. What they leave behind become its children, for the next round.
+pub fn kill_children() {
+    let own = rustix::process::getpid();
+    for (pid, _) in processes().into_iter().filter(|(_, parent)| *parent == own) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// Ends all that is below this process, which nobody else does any more. False: something is left after
+/// `patience`.
+pub fn end_children(patience: Duration) -> bool {
+    let until = Instant::now() + patience;
+    while Instant::now() < until {
+        kill_children();
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Err(Errno::CHILD) => return true,
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                _ => break,
+            }
+        }
+        std::thread::sleep(super::KILL_EVERY);
+    }
+    false
+}
+
+/// Every process below this one that has not ended.
+fn descendants() -> HashMap<Pid, OwnedFd> {
+    let own = rustix::process::getpid();
+    let mut found: HashMap<Pid, OwnedFd> = HashMap::new();
+    for _ in 0..PASSES_MAX {
+        let before = found.len();
+        for (pid, parent) in processes() {
+            let known = parent == own || found.contains_key(&parent);
+            if !known || found.contains_key(&pid) {
+                continue;
+            }
+            let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+            // The number may have changed hands since it was listed, and so may its parent's. A process that
+            // has not ended has its number still, so what is read before that is known is about it.
+            let still = parent_of(pid) == Some(parent);
+            let parent_lives = parent == own || found.get(&parent).is_some_and(lives);
+            if still && lives(&process) && parent_lives {
+                found.insert(pid, process);
+            }
+        }
+        if found.len() == before {
+            break;
+        }
+    }
+    found
+}
+
+fn lives(process: &OwnedFd) -> bool {
+    let mut wait = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut wait, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
+}
+
+/// All processes that can be seen, with their parents.
+fn processes() -> Vec<(Pid, Pid)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        Pid::from_raw(number)
+    });
+    pids.filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    parent_in(&stat)
+}
+
+/// The parent in proc_pid_stat(5): after the name, which is in brackets and may have brackets itself, come
+/// the state and the parent.
+fn parent_in(stat: &[u8]) -> Option<Pid> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
+    Pid::from_raw(rest.split_ascii_whitespace().nth(1)?.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parents_are_found_behind_any_name() {
+        let parent = |stat: &[u8]| parent_in(stat).map(|pid| pid.as_raw_pid());
+        assert_eq!(parent(b"12 (a b) c) S 34 12 12 0"), Some(34));
+        assert_eq!(parent(b"12 (\xff) Z 7 1"), Some(7));
+        assert_eq!(parent(b"1 (init) S 0 1 1"), None);
+        assert_eq!(parent(b"12 (torn"), None);
+        let own = rustix::process::getpid();
+        assert_eq!(parent_of(own), rustix::process::getppid());
+    }
+
+    #[test]
+    fn a_grandchild_is_below_and_a_stranger_is_not() {
+        let mut shell = std::process::Command::new("sh");
+        let mut shell = shell.args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let mut sleeper = None;
+        while sleeper.is_none() {
+            let all = processes();
+            let parent = Pid::from_child(&shell);
+            sleeper = all.into_iter().find(|(_, its)| *its == parent).map(|(pid, _)| pid);
+        }
+        let below = descendants();
+        assert!(below.contains_key(&Pid::from_child(&shell)));
+        let sleeper = &below[&sleeper.unwrap()];
+        assert!(!below.contains_key(&rustix::process::getpid()));
+        assert!(rustix::process::getppid().is_none_or(|parent| !below.contains_key(&parent)));
+        assert!(lives(sleeper));
+        pidfd_send_signal(sleeper, Signal::KILL).unwrap();
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+    }
+}

@@ -1,0 +1,69 @@
+//! Programs of the run whose sockets are the kernel's: named once each, or with `--strict` not let run.
+
+use std::collections::HashSet;
+
+use towpath_engine::Outsider;
+
+use crate::messages::Messages;
+
+/// Names that are told and kept. A run with more has said what there is to say; the counter `outsiders` goes on.
+const NAMED_MAX: usize = 64;
+
+/// Hears of all of them.
+pub struct Gate {
+    messages: Messages,
+    strict: bool,
+    named: HashSet<Vec<u8>>,
+}
+
+impl Gate {
+    pub fn new(messages: Messages, strict: bool) -> Self {
+        Self { messages, strict, named: HashSet::new() }
+    }
+
+    /// Whether it may be executed. Never waits.
+    pub fn may_pass(&mut self, outsider: Outsider<'_>) -> bool {
+        if !self.named.contains(outsider.path) && self.named.len() < NAMED_MAX {
+            self.named.insert(outsider.path.to_owned());
+            self.tell(outsider);
+        }
+        !self.strict
+    }
+
+    fn tell(&self, Outsider { pid, path, why }: Outsider<'_>) {
+        // It may contain what a terminal takes for commands.
+        let path = String::from_utf8_lossy(path);
+        let path = path.escape_debug();
+        if self.strict {
+            let text = format!("{path} {why}: refused (--strict), process {pid} cannot execute it");
+            self.messages.put_error(&text);
+        } else {
+            self.messages.post(&format!(
+                "{path} {why}: its sockets are this host's, not the stack's (process {pid} executes it; \
+                 --strict refuses such programs)"
+            ));
+        }
+        if self.named.len() == NAMED_MAX {
+            self.messages.post("further programs that leave the stack are not named");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use towpath_shm::image::Outside;
+
+    #[test]
+    fn each_is_named_once_and_not_endlessly() {
+        let mut gate = Gate::new(Messages::start(true).unwrap(), false);
+        for n in 0..3 * NAMED_MAX {
+            let path = format!("/bin/{}", n % (2 * NAMED_MAX));
+            let why = Outside::Static;
+            assert!(gate.may_pass(Outsider { pid: 1, path: path.as_bytes(), why }));
+        }
+        assert_eq!(gate.named.len(), NAMED_MAX);
+        gate.strict = true;
+        assert!(!gate.may_pass(Outsider { pid: 1, path: b"/x", why: Outside::Go }));
+    }
+}

@@ -1,0 +1,83 @@
+//! `--pcap`: where the capture goes, and what there is to say about it.
+
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use towpath_pcap::{CaptureFile, Limits, Trouble};
+
+use crate::args::RunArgs;
+use crate::error::{ExitCode, Failure};
+use crate::messages::Messages;
+
+/// Whether `--pcap` means standard output.
+pub fn is_output(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Opens what `--pcap` names. Of a FIFO it waits for the reader.
+pub fn open(path: &Path) -> Result<Box<dyn Write + Send>> {
+    if is_output(path) {
+        if rustix::termios::isatty(rustix::stdio::stdout()) {
+            let why = "--pcap -: standard output is a terminal, which cannot show packets: add | tcpdump -r -";
+            return Err(Failure::error(ExitCode::Failed, why));
+        }
+        return Ok(Box::new(Output));
+    }
+    // What a program sends and receives is nobody else's business.
+    let file =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    Ok(Box::new(file.with_context(|| format!("--pcap {}", path.display()))?))
+}
+
+/// Standard output, which may have O_NONBLOCK set.
+struct Output;
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        crate::output::write_all(rustix::stdio::stdout(), bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Starts to record.
+pub fn start(
+    args: &RunArgs,
+    out: Box<dyn Write + Send>,
+    messages: Messages,
+) -> Result<CaptureFile> {
+    let size = args.pcap_size;
+    let limits = Limits { snaplen: args.pcap_snaplen, size: Some(size).filter(|size| *size > 0) };
+    let tell = move |trouble| match trouble {
+        Trouble::Slow => messages.post(
+            "the capture is not written as fast as packets come: some are missing in it; \
+             --pcap-snaplen 128 records headers only",
+        ),
+        Trouble::Full => messages.post(&format!(
+            "the capture has reached {size} bytes, further packets are not recorded (--pcap-size)"
+        )),
+        Trouble::Failed(why) => {
+            messages.put_error(&format!("the capture is incomplete from here on: {why}"));
+        }
+        _ => {}
+    };
+    CaptureFile::new(out, limits, tell).context("--pcap")
+}
+
+/// Waits until it is written, as long as `go_on` says so, and tells what is missing.
+pub fn finish(capture: &CaptureFile, messages: &Messages, go_on: impl FnMut() -> bool) {
+    if let Err(error) = capture.finish(go_on)
+        && error.kind() == io::ErrorKind::TimedOut
+    {
+        messages.put_error("the capture is incomplete: its end was not waited for");
+    }
+    let lost = capture.lost();
+    if lost > 0 {
+        messages.put_error(&format!("{lost} packets are missing in the capture"));
+    }
+}

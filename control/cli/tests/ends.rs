@@ -1,0 +1,350 @@
+//! How a run ends: whoever dies or is asked to end, nothing of the run lives on.
+#![allow(clippy::print_stderr)] // For whoever reads why a test did nothing.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The processes of a run know each other by a variable of their environment.
+struct Run {
+    mark: String,
+    towpath: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+const MARK: &str = "TOWPATH_TEST_RUN";
+
+impl Run {
+    /// Starts `towpath run` and waits for the line "ready" from PROGRAM.
+    fn ready(options: &[&str], program: &[&str]) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mark = format!("{}-{next}", std::process::id());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+        command.arg("run").args(options).arg("--").args(program);
+        command.env(MARK, &mark).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own, as a shell gives it.
+        command.process_group(0);
+        let mut towpath = command.spawn().expect("towpath starts");
+        let lines = BufReader::new(towpath.stdout.take().expect("piped"));
+        let mut run = Self { mark, towpath, lines };
+        run.line("ready");
+        run
+    }
+
+    fn line(&mut self, wanted: &str) {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("a line");
+        assert_eq!(line.trim_end(), wanted);
+    }
+
+    fn id(&self) -> u32 {
+        self.towpath.id()
+    }
+
+    fn send(&self, signal: Signal) {
+        kill(Pid::from_raw(self.id() as i32), signal).expect("it runs");
+    }
+
+    /// Everything of the run that lives, towpath's own processes too.
+    fn alive(&self) -> BTreeSet<u32> {
+        let mark = format!("{MARK}={}\0", self.mark);
+        let has_mark = |environment: &[u8]| {
+            environment.windows(mark.len()).any(|part| part == mark.as_bytes())
+        };
+        let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        // Of one that has ended and is not waited for yet it is empty.
+        pids.filter(|pid| {
+            std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|all| has_mark(&all))
+        })
+        .collect()
+    }
+
+    fn guardian(&self) -> u32 {
+        let is_guardian = |pid: &&u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|n| n == "guardian\n")
+        };
+        *self.alive().iter().find(is_guardian).expect("a guardian")
+    }
+
+    /// Waits until nothing of it lives, and gives back how towpath ended and what it said.
+    fn gone(mut self) -> (ExitStatus, String) {
+        let until = Instant::now() + Duration::from_secs(20);
+        let status = loop {
+            let status = self.towpath.try_wait().expect("wait");
+            let alive = self.alive();
+            if let Some(status) = status.filter(|_| alive.is_empty()) {
+                break status;
+            }
+            assert!(Instant::now() < until, "{status:?}, alive: {:?}", names(&alive));
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let mut said = String::new();
+        self.towpath.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+        (status, said)
+    }
+}
+
+impl Drop for Run {
+    /// Whatever a failed test has left.
+    fn drop(&mut self) {
+        for pid in self.alive() {
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+        }
+        let _ = self.towpath.wait();
+    }
+}
+
+fn names(pids: &BTreeSet<u32>) -> Vec<String> {
+    let line = |pid| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    pids.iter().map(|pid| String::from_utf8_lossy(&line(pid)).replace('\0', " ")).collect()
+}
+
+/// A daemon (two forks and a session of its own), a session, a child whose parent has ended, and one that
+/// ignores SIGTERM; then PROGRAM waits.
+const FAMILY: &str = "
+import os, signal, sys, time
+def forever():
+    while True: time.sleep(60)
+def child(body):
+    if os.fork() == 0:
+        body()
+        os._exit(0)
+def daemon():
+    os.setsid()
+    child(forever)
+def deaf():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    forever()
+child(daemon)
+child(lambda: (os.setsid(), forever()))
+child(lambda: child(lambda: child(deaf)))
+time.sleep(.3)
+print('ready', flush=True)
+";
+
+fn family(then: &str) -> String {
+    format!("{FAMILY}{then}")
+}
+
+#[test]
+fn nothing_outlives_a_towpath_that_is_killed() {
+    let run = Run::ready(&[], &["python3", "-c", &family("forever()")]);
+    assert_eq!(run.alive().len(), 6, "towpath, the guardian and four: {:?}", names(&run.alive()));
+    run.send(Signal::SIGKILL);
+    assert_eq!(run.gone().0.signal(), Some(Signal::SIGKILL as i32));
+}
+
+/// As `kill -9 %1` does in a shell.
+#[test]
+fn nothing_outlives_a_process_group_that_is_killed() {
+    let run = Run::ready(&[], &["python3", "-c", &family("forever()")]);
+    let group = Pid::from_raw(run.id() as i32);
+    nix::sys::signal::killpg(group, Signal::SIGKILL).expect("it runs");
+    assert_eq!(run.gone().0.signal(), Some(Signal::SIGKILL as i32));
+}
+
+#[test]
+fn nothing_outlives_a_guardian_that_is_killed() {
+    let run = Run::ready(&[], &["python3", "-c", &family("forever()")]);
+    kill(Pid::from_raw(run.guardian() as i32), Signal::SIGKILL).expect("it runs");
+    let (status, said) = run.gone();
+    assert_eq!(status.code(), Some(125), "{said}");
+    assert!(said.contains("which guards the run, was killed"), "{said}");
+}
+
+/// PROGRAM ends by SIGTERM. What is left of it is asked to end, too, and made to.
+#[test]
+fn a_run_that_is_asked_to_end_ends_with_the_program() {
+    let run = Run::ready(&["--stop-timeout", "1"], &["python3", "-c", &family("forever()")]);
+    let started = Instant::now();
+    run.send(Signal::SIGTERM);
+    assert_eq!(run.gone().0.signal(), Some(Signal::SIGTERM as i32), "as PROGRAM");
+    assert!(started.elapsed() >= Duration::from_secs(1), "the deaf one has its time");
+}
+
+/// PROGRAM decides how it ends itself; its children, which do not know of that, are asked by the run.
+#[test]
+fn what_the_program_leaves_behind_gets_sigterm_and_can_end_well() {
+    let script = "
+sh -c 'trap \"echo child; exit\" TERM; echo ready; while :; do sleep 0.05; done' &
+trap 'echo program; exit 3' TERM
+while :; do sleep 0.05; done";
+    let mut run = Run::ready(&[], &["sh", "-c", script]);
+    run.send(Signal::SIGTERM);
+    run.line("program");
+    run.line("child");
+    assert_eq!(run.gone().0.code(), Some(3));
+}
+
+#[test]
+fn a_program_that_ends_by_itself_leaves_its_children_running() {
+    let mut run = Run::ready(&["--stop-timeout", "0"], &["python3", "-c", &family("sys.exit(4)")]);
+    let before = run.alive();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(run.towpath.try_wait().expect("wait").is_none(), "the run goes on");
+    assert!(run.alive().len() >= 5, "{:?} of {:?}", names(&run.alive()), names(&before));
+    // Asked now, with no time left for anybody.
+    run.send(Signal::SIGINT);
+    assert_eq!(run.gone().0.code(), Some(4), "PROGRAM's status");
+}
+
+#[test]
+fn whoever_asks_twice_does_not_wait() {
+    let run = Run::ready(&["--stop-timeout", "600"], &["python3", "-c", &family("sys.exit(4)")]);
+    let ended = Instant::now();
+    while run.alive().len() > 5 {
+        assert!(ended.elapsed() < Duration::from_secs(20), "PROGRAM ends");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    run.send(Signal::SIGTERM);
+    std::thread::sleep(Duration::from_millis(200));
+    run.send(Signal::SIGTERM);
+    assert_eq!(run.gone().0.code(), Some(4));
+}
+
+/// A stopped process cannot react to SIGTERM.
+#[test]
+fn a_stopped_child_is_continued_to_end() {
+    let script = "
+sh -c 'trap \"echo child; exit\" TERM; echo ready; kill -STOP $$; while :; do sleep 0.05; done' &
+trap 'exit 3' TERM
+while :; do sleep 0.05; done";
+    let mut run = Run::ready(&["--stop-timeout", "600"], &["sh", "-c", script]);
+    run.send(Signal::SIGTERM);
+    run.line("child");
+    assert_eq!(run.gone().0.code(), Some(3));
+}
+
+/// Whoever starts towpath may ignore SIGCHLD, so that the kernel waits for its children.
+#[test]
+fn ignored_signals_and_blocked_ones_are_the_callers() {
+    let caller = "
+import os, signal, sys
+for ignored in signal.SIGCHLD, signal.SIGPIPE, signal.SIGUSR1: signal.signal(ignored, signal.SIG_IGN)
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, [signal.SIGUSR2, signal.SIGRTMIN + 3])
+os.execv(sys.argv[1], sys.argv[1:])";
+    let show = ["sh", "-c", "grep -E '^Sig(Ign|Blk)' /proc/self/status; exit 7"];
+    let run = |first: &[&str]| {
+        let mut command = Command::new("python3");
+        command.args(["-c", caller]).args(first).args(show);
+        let output = command.output().expect("python3");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), text, String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    // sh by its path, as execv takes it.
+    let directly = run(&["/usr/bin/env"]);
+    assert_eq!(directly.0, Some(7), "{}", directly.2);
+    assert_eq!(run(&[env!("CARGO_BIN_EXE_towpath"), "run", "--"]), directly);
+}
+
+/// As root in a network namespace of its own; elsewhere it says that it was skipped.
+#[test]
+fn a_killed_towpath_leaves_no_device_and_no_route() {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
+        eprintln!("skipped: needs root and /dev/net/tun");
+        return;
+    }
+    let script = r#"
+        "$0" run -q --tap=tpdead -- sh -c 'sleep 600 & echo ready; wait' > >(exec cat >&2) & run=$!
+        until ip route | grep -q tpdead; do sleep 0.05; done
+        kill -9 $run
+        n=0
+        while ip link show tpdead 2>/dev/null || ip route | grep tpdead || ip -6 route | grep tpdead; do
+            n=$((n+1)); [ $n -lt 200 ] || exit 1; sleep 0.05
+        done >/dev/null
+        echo gone"#;
+    let mut command = Command::new("unshare");
+    command.args(["-n", "bash", "-c", script, env!("CARGO_BIN_EXE_towpath")]);
+    let output = command.output().expect("unshare");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "gone\n", "{output:?}");
+}
+
+/// In a terminal: Ctrl-Z stops the job, fg continues it, Ctrl-C ends it, and a shell has its terminal.
+#[test]
+fn job_control_works() {
+    let script = r#"
+import os, pty, select, sys, time
+towpath = sys.argv[1]
+pid, terminal = pty.fork()
+if pid == 0:
+    os.environ['PS1'] = 'outer> '
+    os.execlp('bash', 'bash', '--norc', '--noprofile', '-i')
+seen = b''
+def expect(text):
+    global seen
+    end = time.monotonic() + 20
+    while text not in seen:
+        if not select.select([terminal], [], [], max(0, end - time.monotonic()))[0]:
+            sys.exit(f'no {text!r} in {seen!r}')
+        seen += os.read(terminal, 4096)
+    seen = seen.split(text, 1)[1]
+def type(text): os.write(terminal, text)
+expect(b'outer> ')
+type(f'{towpath} run -- cat\n'.encode())
+time.sleep(1)
+type(b'hello\n'); expect(b'hello\r\nhello')
+type(b'\x1a'); expect(b'Stopped'); expect(b'outer> ')
+type(b'fg\n'); expect(b'cat'); time.sleep(.3)
+type(b'again\n'); expect(b'again\r\nagain')
+type(b'\x03'); expect(b'outer> ')
+type(b'echo status $?\n'); expect(b'status 130'); expect(b'outer> ')
+type(f"PS1='inner> ' {towpath} run -- bash --norc --noprofile -i\n".encode())
+expect(b'inner> ')
+assert b'no job control' not in seen
+type(b'tty; sleep 60\n'); expect(b'/dev/'); time.sleep(.5)
+type(b'\x1a'); expect(b'Stopped'); expect(b'inner> ')
+type(b'fg\n'); expect(b'sleep 60'); time.sleep(.3)
+type(b'\x03'); expect(b'inner> ')
+type(b'exit 5\n'); expect(b'outer> ')
+type(b'echo status $?\n'); expect(b'status 5'); expect(b'outer> ')
+type(b'exit\n')
+print('done')
+"#;
+    let mut command = Command::new("python3");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_towpath")]);
+    let output = command.output().expect("python3");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n", "{output:?}");
+}
+
+/// Where towpath and its guardian are killed at once, nobody ends the programs. Their errors come slowly.
+#[test]
+fn errors_of_a_dead_engine_come_at_a_pace() {
+    let program = "
+import select, socket, sys, time
+server = socket.create_server(('127.0.0.1', 80))
+server.setblocking(False)
+poll = select.poll()
+poll.register(server, select.POLLIN)
+print('ready', flush=True)
+errors, first = 0, None
+while True:
+    poll.poll()
+    try: server.accept()
+    except BlockingIOError: pass
+    except OSError as error:
+        errors += 1
+        if first is None: first = time.monotonic()
+        if time.monotonic() - first > 1: break
+print(errors < 30, errors, flush=True)
+while True: time.sleep(60)
+";
+    let mut run = Run::ready(&[], &["python3", "-c", program]);
+    let guardian = Pid::from_raw(run.guardian() as i32);
+    // Neither of them comes to notice the other's end.
+    run.send(Signal::SIGSTOP);
+    kill(guardian, Signal::SIGKILL).expect("it runs");
+    run.send(Signal::SIGKILL);
+    let mut line = String::new();
+    run.lines.read_line(&mut line).expect("a line");
+    assert!(line.starts_with("True"), "errors in a second: {line}");
+}

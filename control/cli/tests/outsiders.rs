@@ -1,0 +1,158 @@
+//! Programs that leave the stack are named, or refused.
+#![allow(clippy::print_stderr)] // For whoever reads why a test did nothing.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A folder with programs, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("towpath-outsiders-{}-{next}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn file(&self, name: &str, mode: u32, content: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, content).expect("written");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("changed");
+        path
+    }
+
+    /// A program whose one entry of the program header table with this type has another one.
+    fn without(&self, name: &str, kind: u8) -> PathBuf {
+        let mut bytes = std::fs::read("/bin/true").expect("true");
+        let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes);
+        let table = word(32).expect("8 bytes") as usize;
+        for at in (table..).step_by(56).take(usize::from(bytes[56])) {
+            if bytes[at..at + 4] == [kind, 0, 0, 0] {
+                bytes[at] = 0;
+            }
+        }
+        self.file(name, 0o755, &bytes)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const PT_INTERP: u8 = 3;
+
+fn run(folder: &Folder, options: &[&str], script: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+    command.arg("run").args(options).args(["--", "sh", "-c", script]);
+    command.current_dir(&folder.0).output().expect("towpath")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// How often a text is in it.
+fn count(output: &Output, text: &str) -> usize {
+    stderr(output).matches(text).count()
+}
+
+#[test]
+fn a_static_child_is_named_once() {
+    let folder = Folder::new();
+    folder.without("static", PT_INTERP);
+    folder.file("script", 0o755, b"#!./static\n");
+    // A file without a loader does not get far; that it is executed is what matters.
+    let ran = run(&folder, &[], "./static; ./static; PATH=.:$PATH; static; ./script; exit 7");
+    assert_eq!(ran.status.code(), Some(7), "{}", stderr(&ran));
+    assert_eq!(
+        count(&ran, "towpath: ./static is statically linked: its sockets are this host's"),
+        1
+    );
+    assert_eq!(count(&ran, "towpath: ./script is statically linked"), 1, "{}", stderr(&ran));
+    assert_eq!(count(&run(&folder, &["-q"], "./static; exit 0"), "statically linked"), 0);
+}
+
+#[test]
+fn strict_refuses() {
+    let folder = Folder::new();
+    folder.without("static", PT_INTERP);
+    let ran = run(&folder, &["--strict"], "./static; echo $?; /bin/true; echo $?");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "126\n0\n", "{}", stderr(&ran));
+    assert!(stderr(&ran).contains("./static is statically linked: refused (--strict)"));
+    // posix_spawn, by name.
+    let spawn = "PATH=.:$PATH exec python3 -c '
+import os
+try: os.posix_spawnp(\"static\", [\"static\"], os.environ)
+except PermissionError: print(\"refused\")'";
+    let ran = run(&folder, &["--strict"], spawn);
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "refused\n", "{}", stderr(&ran));
+}
+
+/// With cgo the system's linker puts its own notes before Go's.
+#[test]
+fn go_is_found_behind_other_notes() {
+    let folder = Folder::new();
+    let mut bytes = std::fs::read("/bin/true").expect("true");
+    // The note of the ABI (GNU, type 1) becomes a build id of Go; the build id of GNU stays where it is.
+    let abi = [4, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0, b'G', b'N', b'U', 0];
+    let at = bytes.windows(16).position(|part| part == abi).expect("the note of the ABI");
+    bytes[at + 8] = 4;
+    bytes[at + 12..at + 16].copy_from_slice(b"Go\0\0");
+    let go = folder.file("go", 0o755, &bytes);
+    let ran = run(&folder, &[], "./go; exit 7");
+    assert_eq!(ran.status.code(), Some(7));
+    assert_eq!(count(&ran, "./go is a Go program"), 1, "{}", stderr(&ran));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+    let refused = command.args(["run", "--"]).arg(&go).output().expect("towpath");
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(stderr(&refused).contains("is a Go program"), "{}", stderr(&refused));
+}
+
+/// As root; elsewhere it says that it was skipped.
+#[test]
+fn set_id_and_chroot_children_are_named() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let folder = Folder::new();
+    let bytes = std::fs::read("/bin/true").expect("true");
+    let set_id = folder.file("set-id", 0o755, &bytes);
+    std::os::unix::fs::chown(&set_id, Some(12345), None).expect("chown");
+    std::fs::set_permissions(&set_id, PermissionsExt::from_mode(0o4755)).expect("chmod");
+    let root = folder.0.join("root");
+    for part in ["bin", "lib64", "lib/x86_64-linux-gnu"] {
+        std::fs::create_dir_all(root.join(part)).expect("a folder");
+    }
+    for file in ["/bin/true", "/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"] {
+        std::fs::copy(file, root.join(file.trim_start_matches('/'))).expect("copied");
+    }
+    let ran = run(&folder, &[], "./set-id; chroot root /bin/true; exit 7");
+    assert_eq!(ran.status.code(), Some(7), "{}", stderr(&ran));
+    assert_eq!(count(&ran, "./set-id is set-user-ID"), 1, "{}", stderr(&ran));
+    assert_eq!(count(&ran, "/bin/true runs where the preload library's file is not"), 1);
+    let ran = run(&folder, &["--strict"], "./set-id; echo $?; chroot root /bin/true; echo $?");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "126\n126\n", "{}", stderr(&ran));
+}
+
+#[test]
+fn a_library_that_is_not_ours_is_told() {
+    let library = ["/lib/x86_64-linux-gnu/libm.so.6", "/usr/lib/libm.so.6"];
+    let library = library.into_iter().find(|path| Path::new(path).exists()).expect("a library");
+    let run = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+        command.arg("run").args(options).args(["--", "sh", "-c", "exit 3"]);
+        command.env("TOWPATH_PRELOAD", library).output().expect("towpath")
+    };
+    let ran = run(&[]);
+    assert_eq!(ran.status.code(), Some(3));
+    assert!(stderr(&ran).contains("sh never used the stack"), "{}", stderr(&ran));
+    assert_eq!(run(&["--strict"]).status.code(), Some(125));
+}

@@ -1,0 +1,182 @@
+//! A program's ends of a channel, and the means to use them with or without rules. Nothing here waits: the
+//! engine on the other side is turned by the same thread.
+
+use std::collections::VecDeque;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use towpath_ring::{Channel, Region, push_command};
+use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::layout::{Command, Plain, Slot};
+
+/// Descriptors of one answer, at most.
+const ANSWER_FDS: usize = 8;
+/// Descriptors of one message, at most (the kernel's SCM_MAX_FD).
+pub(crate) const SENT_MAX: usize = 253;
+
+/// A socket as a program knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handle {
+    pub slot: u32,
+    pub generation: u32,
+}
+
+/// A process, as far as an engine can tell.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub control: OwnedFd,
+    /// None before HELLO.
+    pub link: Option<Link>,
+    /// Of its channel, once it has said HELLO or was cloned.
+    pub number: u32,
+    /// Calls that were not answered yet, oldest first.
+    asked: VecDeque<u32>,
+    /// Sockets that it has, or once had.
+    pub handles: Vec<Handle>,
+    /// The engine has cut it off.
+    pub is_gone: bool,
+}
+
+/// What HELLO and CLONE give.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub region: Region,
+    pub channel: Channel,
+    pub engine_bell: OwnedFd,
+    pub bell: OwnedFd,
+}
+
+/// What came on a control socket.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// The answer to the oldest call that had none.
+    Answer(u32, Box<Reply>, Vec<OwnedFd>),
+    /// Nothing now.
+    Nothing,
+    /// The engine has cut the program off.
+    Gone,
+}
+
+impl Program {
+    /// One that has not said anything.
+    pub fn new(control: OwnedFd) -> Self {
+        Self {
+            control,
+            link: None,
+            number: 0,
+            asked: VecDeque::new(),
+            handles: Vec::new(),
+            is_gone: false,
+        }
+    }
+
+    /// What the answer to a CLONE makes of this program: another one.
+    pub fn child(&self, reply: &Reply, descriptors: Vec<OwnedFd>) -> Option<Self> {
+        let [control, channel, engine_bell, bell] = descriptors.try_into().ok()?;
+        let region = self.link.as_ref()?.region.clone();
+        let link = Link { region, channel: Channel::map(channel).ok()?, engine_bell, bell };
+        let handles = self.handles.clone();
+        Some(Self {
+            control,
+            link: Some(link),
+            number: reply.b,
+            asked: VecDeque::new(),
+            handles,
+            is_gone: false,
+        })
+    }
+
+    /// What the answer to a HELLO gives.
+    pub fn begin(&mut self, reply: &Reply, descriptors: Vec<OwnedFd>) {
+        let Ok([region, _status, channel, engine_bell, bell, _blank]) =
+            <[OwnedFd; 6]>::try_from(descriptors)
+        else {
+            return;
+        };
+        let region = Region::map(region).expect("the engine's region");
+        let channel = Channel::map(channel).expect("the engine's channel");
+        self.link = Some(Link { region, channel, engine_bell, bell });
+        self.number = reply.b;
+    }
+
+    /// Sends a request, if the socket takes it.
+    pub fn say(&mut self, request: &Request) -> bool {
+        self.say_with(request.wire(), request.call, &[])
+    }
+
+    /// Sends any bytes with any descriptors, which stand for a call if the engine answers them.
+    pub fn say_with(&mut self, bytes: &[u8], call: u32, descriptors: &[BorrowedFd<'_>]) -> bool {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = sendmsg(&self.control, &[IoSlice::new(bytes)], &mut ancillary, flags).is_ok();
+        if sent {
+            self.asked.push_back(call);
+        }
+        sent
+    }
+
+    /// Looks for an answer.
+    pub fn hear(&mut self) -> Heard {
+        let mut bytes = [0; size_of::<Reply>()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ANSWER_FDS))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let n = match recvmsg(&self.control, &mut parts, &mut ancillary, flags) {
+            Ok(message) => message.bytes,
+            Err(Errno::AGAIN) => return Heard::Nothing,
+            Err(_) => 0,
+        };
+        let mut descriptors = Vec::new();
+        for part in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = part {
+                descriptors.extend(rights);
+            }
+        }
+        if n == 0 {
+            return Heard::Gone;
+        }
+        let call = self.asked.pop_front().unwrap_or(0);
+        Heard::Answer(call, Box::new(Reply::from_bytes(&bytes[..n])), descriptors)
+    }
+
+    /// A request about a socket.
+    pub fn about(call: u32, handle: Handle) -> Request {
+        Request { call, slot: handle.slot, generation: handle.generation, ..Request::default() }
+    }
+
+    /// A HELLO that lists what the process has.
+    pub fn hello(held: &[Handle]) -> Request {
+        let mut request =
+            Request { call: call::HELLO, a: 1, len: held.len() as u32 * 8, ..Request::default() };
+        for (at, handle) in request.data.chunks_exact_mut(8).zip(held) {
+            at[..4].copy_from_slice(&handle.slot.to_ne_bytes());
+            at[4..].copy_from_slice(&handle.generation.to_ne_bytes());
+        }
+        request
+    }
+
+    /// Puts a command into the ring as the rules say. False: it is full, or there is none.
+    pub fn command(&self, command: &Command) -> bool {
+        self.link.as_ref().is_some_and(|link| push_command(&link.channel, command).is_ok())
+    }
+
+    /// The shared part of a socket.
+    pub fn slot(&self, slot: u32) -> Option<&Slot> {
+        self.link.as_ref()?.region.slot(slot)
+    }
+
+    pub fn engine_bell(&self) -> Option<BorrowedFd<'_>> {
+        self.link.as_ref().map(|link| link.engine_bell.as_fd())
+    }
+}

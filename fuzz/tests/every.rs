@@ -1,0 +1,149 @@
+//! Every word, request and command that there is, one after the other, from a program that has attached by
+//! the rules. The lists are those of the contract itself (`towpath_shm`), so nothing that is added to it is
+//! left out.
+
+use std::time::Duration;
+
+use towpath_fuzz::engine::{CHANNEL_WORDS, Case, Reach, SLOT_WORDS, VALUES};
+use towpath_shm::control::{Request, call, purpose};
+use towpath_shm::layout::{Command, op, setting};
+
+const EOPNOTSUPP: i32 = 95;
+const EBADF: i32 = 9;
+/// Arguments of a request or command.
+const ARGUMENTS: &[u32] = &[0, 1, 2, 6, 10, 17, 41, 58, 1 << 16, u32::MAX];
+
+/// A fresh engine now and then: sockets that were reset stay with the program until it goes.
+const SPOILT_MAX: usize = 64;
+
+#[test]
+fn every_word_of_a_slot() {
+    let places = (0..SLOT_WORDS).flat_map(|word| VALUES.iter().map(move |value| (word, *value)));
+    let all: Vec<_> = places.collect();
+    for some in all.chunks(SPOILT_MAX) {
+        let mut case = Case::new(Reach::Own);
+        for &(word, value) in some {
+            case.open_all();
+            // A listener, both ends of a connection, a UDP and an ICMP socket.
+            let handles = case.handles();
+            for &(slot, generation) in &handles[handles.len() - 5..] {
+                case.spoil_slot(slot, generation, word, value);
+            }
+            case.honest_works();
+        }
+        case.end();
+    }
+}
+
+#[test]
+fn every_word_of_the_header_of_a_channel() {
+    for word in 0..CHANNEL_WORDS {
+        let mut case = Case::new(Reach::Own);
+        for value in VALUES {
+            case.attach();
+            case.open_all();
+            case.spoil_channel(word, *value);
+            case.turn(Duration::ZERO);
+            case.honest_works();
+        }
+        case.end();
+    }
+}
+
+/// The engine knows all calls that are listed, and no other.
+#[test]
+fn every_call_with_every_kind_of_socket() {
+    let mut case = Case::new(Reach::Own);
+    case.open_all();
+    let handles = case.handles();
+    for number in 0..2 * call::LAST {
+        let is_listed = call::ALL.iter().any(|(_, listed)| *listed == number);
+        let mut is_known = false;
+        for &(slot, generation) in handles.iter().chain(&[(u32::MAX, 0), (4000, 1)]) {
+            let request = Request { call: number, slot, generation, ..Request::default() };
+            let errno = case.request(&request).expect("an answer");
+            is_known |= ![EOPNOTSUPP, EBADF].contains(&errno);
+            case.honest_works();
+        }
+        assert_eq!(is_known, is_listed, "call {number}");
+        // CLONE among them has made processes, which hold the sockets; HELLO has taken these away.
+        case.end();
+        case = Case::new(Reach::Own);
+        case.open_all();
+    }
+    case.end();
+}
+
+#[test]
+fn every_call_with_every_argument() {
+    for &(_, number) in call::ALL {
+        let mut case = Case::new(Reach::Own);
+        case.open_all();
+        let handles = case.handles();
+        for a in ARGUMENTS {
+            for b in ARGUMENTS {
+                for &(slot, generation) in &handles {
+                    let (a, b) = (*a, *b);
+                    let request = Request {
+                        call: number,
+                        slot,
+                        generation,
+                        a,
+                        b,
+                        len: b,
+                        ..Request::default()
+                    };
+                    if [call::CLONE, call::HELLO, call::SOCKET].contains(&number) {
+                        let _ = case.request(&request);
+                    } else {
+                        assert!(case.request(&request).is_some(), "call {number}, {a}, {b}");
+                    }
+                }
+            }
+        }
+        case.honest_works();
+        case.end();
+    }
+    assert_eq!(purpose::ALL.len(), 3, "CLONE was asked for each of them");
+}
+
+/// The engine knows all commands that are listed, and no other.
+#[test]
+fn every_command_with_every_kind_of_socket() {
+    for number in 0..2 * op::LAST {
+        let is_listed = op::ALL.iter().any(|(_, listed)| *listed == number);
+        let mut case = Case::new(Reach::Own);
+        case.open_all();
+        let mut is_known = false;
+        for (slot, generation) in case.handles() {
+            let before = case.counter("commands_stale");
+            case.tell(Command { op: number, slot, generation, a: 1, ..Command::default() });
+            is_known |= case.counter("commands_stale") == before;
+            case.honest_works();
+        }
+        // A connection is accepted once.
+        assert_eq!(is_known, is_listed && number != op::ACCEPTED, "command {number}");
+        case.end();
+    }
+}
+
+#[test]
+fn every_setting_with_every_value() {
+    let mut case = Case::new(Reach::Own);
+    case.open_all();
+    for number in 0..2 * setting::LAST {
+        let is_listed = setting::ALL.iter().any(|(_, listed)| *listed == number);
+        for (slot, generation) in case.handles() {
+            for value in ARGUMENTS.iter().map(|value| u64::from(*value)).chain([u64::MAX, 1 << 33])
+            {
+                let before = case.counter("commands_stale");
+                let command =
+                    Command { op: op::SETTING, slot, generation, a: number, b: value, c: 0 };
+                case.tell(command);
+                assert_eq!(case.counter("commands_stale") == before, is_listed, "setting {number}");
+            }
+        }
+        case.honest_works();
+    }
+    case.end();
+}

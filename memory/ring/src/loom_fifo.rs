@@ -1,0 +1,162 @@
+//! A FIFO whose two ends are at work at the same time: who waits for room or for a read is told, memory that
+//! moves takes its bytes along, and a lock is one thread's or the engine's. As in [`crate::loom_reuse`], what
+//! runs here is what runs in programs and in the engine.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::Ordering;
+use loom::thread;
+use towpath_shm::layout::Slot;
+
+use crate::append::Appended;
+use crate::buffer::{RecvBuffer, SendBuffer};
+use crate::engine_recv::EngineRecv;
+use crate::engine_send::{Attach, EngineSend, take_tx_wanted};
+use crate::lock::{lock_rx, try_lock_engine, unlock_engine};
+use crate::loom_reuse::{OLD, Told, model, read, receive, sent, world, write};
+use crate::program_fifo;
+use crate::windows::WINDOW_MIN;
+
+/// What a full FIFO holds here: the least of which a third is something.
+const FULL: u32 = 3;
+
+/// A writer finds no room while the engine makes some: it has asked to be told in time.
+#[test]
+fn loom_who_finds_no_room_is_told() {
+    model(|| {
+        let (region, windows) = world();
+        let slot = region.slot(0).unwrap();
+        let mut send = EngineSend::new(&windows, 0, FULL, FULL);
+        assert_eq!(send.attach(), Attach::Done);
+        for _ in 0..FULL {
+            let appended = write(&region, 0, OLD, b'x', &Told::nothing());
+            assert!(matches!(appended, Appended::Bytes { n: 1, .. }));
+        }
+        assert!(send.pull());
+        let writer = {
+            let region = region.clone();
+            thread::spawn(move || write(&region, 0, OLD, b'y', &Told::nothing()))
+        };
+        send.release(FULL);
+        let told = take_tx_wanted(slot);
+        match writer.join().unwrap() {
+            Appended::NoRoom => assert!(told, "it waits for ever"),
+            appended => assert!(matches!(appended, Appended::Bytes { n: 1, .. })),
+        }
+    });
+}
+
+/// The engine wants to know of the next read when its window is small: it sees the read, or is told.
+#[test]
+fn loom_a_read_that_the_window_waits_for_is_told() {
+    model(|| {
+        let (region, windows) = world();
+        let mut recv = EngineRecv::new(&windows, 0, 2, 2);
+        let reader = {
+            let region = region.clone();
+            thread::spawn(move || {
+                let slot = region.slot(0).unwrap();
+                let told = Told::nothing();
+                let _guard = lock_rx(slot, OLD, &told)?;
+                (program_fifo::unread(slot) == 2).then(|| program_fifo::consume(slot, 2))
+            })
+        };
+        assert!(recv.write_at(0, &crate::Payload::new(b"ab", towpath_shm::Fragments::empty())));
+        recv.commit(2);
+        let is_small = recv.free() < recv.capacity() / 2;
+        if let Some(told) = reader.join().unwrap() {
+            assert!(told || !is_small, "the peer waits for ever");
+        }
+    });
+}
+
+/// The engine moves a transmit FIFO to a larger window in the midst of a write, or leaves it for later.
+#[test]
+fn loom_bytes_move_with_their_memory() {
+    model(|| {
+        let (region, windows) = world();
+        let mut send = EngineSend::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
+        assert_eq!(send.attach(), Attach::Done);
+        write(&region, 0, OLD, b'a', &Told::nothing());
+        let writer = {
+            let region = region.clone();
+            thread::spawn(move || write(&region, 0, OLD, b'b', &Told::nothing()))
+        };
+        send.set_capacity(4 * WINDOW_MIN);
+        assert!(matches!(writer.join().unwrap(), Appended::Bytes { n: 1, .. }));
+        assert_eq!(sent(&mut send), b"ab");
+        assert!(windows.take_hostile().is_empty());
+    });
+}
+
+/// The memory of a receive FIFO goes, and comes again elsewhere, while a thread reads.
+#[test]
+fn loom_a_reader_finds_its_bytes_wherever_they_are() {
+    model(|| {
+        let (region, windows) = world();
+        let mut recv = EngineRecv::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
+        receive(&mut recv, b'a');
+        let reader = {
+            let region = region.clone();
+            thread::spawn(move || read(&region, OLD, &Told::nothing()))
+        };
+        recv.release_if_empty();
+        receive(&mut recv, b'b');
+        let first = reader.join().unwrap();
+        assert_eq!(first, Some(b'a'));
+        assert_eq!(read(&region, OLD, &Told::nothing()), Some(b'b'));
+        assert!(windows.take_hostile().is_empty());
+    });
+}
+
+struct Guarded {
+    region: crate::Region,
+    value: UnsafeCell<u32>,
+}
+
+// SAFETY: loom checks that no two threads are at the cell at a time, which is what the model is for.
+unsafe impl Sync for Guarded {}
+// SAFETY: as above.
+unsafe impl Send for Guarded {}
+
+impl Guarded {
+    fn slot(&self) -> &Slot {
+        self.region.slot(0).unwrap()
+    }
+
+    fn add_one(&self) {
+        // SAFETY: under the lock.
+        self.value.with_mut(|value| unsafe { *value += 1 });
+    }
+}
+
+/// A lock goes from a thread to another one that waits for it, while the engine tries it.
+#[test]
+fn loom_a_lock_is_handed_over_and_is_one_owners() {
+    model(|| {
+        let guarded = Arc::new(Guarded { region: world().0, value: UnsafeCell::new(0) });
+        let thread = {
+            let guarded = Arc::clone(&guarded);
+            thread::spawn(move || {
+                let told = Told::nothing();
+                let _guard = lock_rx(guarded.slot(), OLD, &told).unwrap();
+                guarded.add_one();
+            })
+        };
+        let word = &guarded.slot().rx_lock;
+        let mut expected = 2;
+        if try_lock_engine(word) {
+            guarded.add_one();
+            expected += 1;
+            assert!(unlock_engine(word), "nobody takes a lock from the engine so soon");
+        }
+        let told = Told::nothing();
+        let guard = lock_rx(guarded.slot(), OLD, &told).unwrap();
+        guarded.add_one();
+        drop(guard);
+        thread.join().unwrap();
+        assert_eq!(word.load(Ordering::SeqCst), 0);
+        // SAFETY: the other thread has ended.
+        assert_eq!(guarded.value.with(|value| unsafe { *value }), expected);
+    });
+}

@@ -1,0 +1,347 @@
+//! Which program files come through the door: the dynamic loader must load the preload library into them, and
+//! their system calls must go through the C library.
+//!
+//! Where that does not hold nobody says so: the loader ignores LD_PRELOAD without a word, and the program's
+//! sockets are the kernel's. So a file is looked at before it is executed, by towpath (PROGRAM) and by the
+//! library (what PROGRAM executes). Nothing here goes through libc, in whose place the library is.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::Fd;
+
+/// Why a program's sockets would be the kernel's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Outside {
+    /// Built for another processor.
+    OtherMachine = 1,
+    /// No dynamic loader.
+    Static = 2,
+    /// It calls the kernel without the C library, with cgo too.
+    Go = 3,
+    /// Another C library, which cannot load ours.
+    OtherLibrary = 4,
+    /// Set-user-ID or set-group-ID.
+    SetId = 5,
+    /// File capabilities.
+    Capabilities = 6,
+    /// The preload library's file is not there for it, as in a chroot.
+    NoLibrary = 7,
+}
+
+impl Outside {
+    /// As a number, for the wire.
+    pub fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// None for a number that is none of these.
+    pub fn from_number(number: u32) -> Option<Self> {
+        use Outside::*;
+        let all = [OtherMachine, Static, Go, OtherLibrary, SetId, Capabilities, NoLibrary];
+        all.into_iter().find(|outside| outside.number() == number)
+    }
+}
+
+/// The rest of a sentence about a program.
+impl std::fmt::Display for Outside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::OtherMachine => "is built for another processor type",
+            Self::Static => "is statically linked",
+            Self::Go => "is a Go program, which calls the kernel without the C library",
+            Self::OtherLibrary => "uses another C library",
+            Self::SetId => "is set-user-ID or set-group-ID",
+            Self::Capabilities => "has file capabilities",
+            Self::NoLibrary => "runs where the preload library's file is not, as in a chroot",
+        })
+    }
+}
+
+/// What is in a file that is to be executed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A program.
+    Program(Elf),
+    /// The line behind `#!`.
+    Script(Vec<u8>),
+    /// Neither, or a broken one.
+    Other,
+}
+
+/// What of an ELF file decides whether a library can be preloaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elf {
+    class: u8,
+    machine: u16,
+    /// The dynamic loader it asks for.
+    loader: Option<Vec<u8>>,
+    /// It carries a Go build id.
+    go: bool,
+}
+
+/// Opens a file to look at.
+///
+/// # Errors
+/// EACCES of a file that may be executed and not read: of that nobody can tell.
+pub fn open(path: &Path) -> Result<Fd, Errno> {
+    // A FIFO would wait for a writer.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::open(path, flags, Mode::empty()).map(Fd::from)
+}
+
+/// Looks at a file.
+pub fn content(file: &impl AsFd) -> Content {
+    let mut start = vec![0; HEAD_LEN];
+    let mut len = 0;
+    while let Ok(n @ 1..) = rustix::io::pread(file, &mut start[len..], len as u64) {
+        len += n;
+    }
+    start.truncate(len);
+    match start.strip_prefix(b"#!") {
+        Some(line) => {
+            Content::Script(line.split(|b| *b == b'\n').next().unwrap_or_default().to_vec())
+        }
+        None => Elf::parse(&start, file).map_or(Content::Other, Content::Program),
+    }
+}
+
+/// Enough for a `#!` line (the kernel reads 256 bytes) and for the program headers of any linker.
+const HEAD_LEN: usize = 4096;
+
+/// The interpreter of a script as the kernel takes it from the line behind `#!`: up to a space or tab.
+pub fn interpreter(line: &[u8]) -> Option<&[u8]> {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
+    line.split(is_space).find(|word| !word.is_empty())
+}
+
+/// What this process is.
+pub fn own() -> Option<Elf> {
+    match content(&*open(Path::new("/proc/self/exe")).ok()?) {
+        Content::Program(elf) => Some(elf),
+        _ => None,
+    }
+}
+
+/// Whether executing a file raises privileges, which makes the loader ignore LD_PRELOAD.
+pub fn raises(file: &impl AsFd) -> Option<Outside> {
+    let stat = rustix::fs::fstat(file).ok()?;
+    let mode = stat.st_mode;
+    let set_user = mode & 0o4000 != 0 && stat.st_uid != rustix::process::geteuid().as_raw();
+    // Without the group's right to execute it the bit means something else (inode(7)).
+    let set_group = mode & 0o2010 == 0o2010 && stat.st_gid != rustix::process::getegid().as_raw();
+    let capable = || {
+        let mut value = [0u8; 64];
+        // Root has the capabilities already: nothing is raised.
+        !rustix::process::geteuid().is_root()
+            && rustix::fs::fgetxattr(file, "security.capability", &mut value).is_ok()
+    };
+    let raised = if set_user || set_group {
+        Some(Outside::SetId)
+    } else {
+        capable().then_some(Outside::Capabilities)
+    };
+    raised.filter(|_| !rustix::thread::no_new_privs().unwrap_or(false))
+}
+
+impl Elf {
+    /// None when it is no ELF file, or a broken one.
+    fn parse(start: &[u8], file: &impl AsFd) -> Option<Self> {
+        const PT_INTERP: u32 = 3;
+        const PT_NOTE: u32 = 4;
+        if start.get(..4)? != b"\x7fELF" {
+            return None;
+        }
+        let (class, data) = (*start.get(4)?, *start.get(5)?);
+        let reader = Reader { bytes: start, little: data == 1 };
+        let machine = reader.number(18, 2)? as u16;
+        let (table, entry_len, entries) = match class {
+            1 => (reader.number(28, 4)?, reader.number(42, 2)?, reader.number(44, 2)?),
+            2 => (reader.number(32, 8)?, reader.number(54, 2)?, reader.number(56, 2)?),
+            _ => return None,
+        };
+        let mut elf = Self { class, machine, loader: None, go: false };
+        let headers = read_at(file, table, entry_len.checked_mul(entries)?)?;
+        for entry in headers.chunks_exact(usize::try_from(entry_len).ok().filter(|n| *n > 0)?) {
+            let reader = Reader { bytes: entry, little: data == 1 };
+            let kind = reader.number(0, 4)? as u32;
+            let (offset, len) = match class {
+                1 => (reader.number(4, 4)?, reader.number(16, 4)?),
+                _ => (reader.number(8, 8)?, reader.number(32, 8)?),
+            };
+            match kind {
+                PT_INTERP => {
+                    let mut path = read_at(file, offset, len)?;
+                    path.retain(|b| *b != 0);
+                    elf.loader = Some(path);
+                }
+                PT_NOTE => {
+                    let notes = read_at(file, offset, len);
+                    elf.go |= notes.is_some_and(|notes| has_go_note(&notes, data == 1));
+                }
+                _ => {}
+            }
+        }
+        Some(elf)
+    }
+
+    /// Why the library cannot be loaded into it, if it cannot; `own` can.
+    pub fn outside(&self, own: Option<&Self>) -> Option<Outside> {
+        if own.is_some_and(|own| (self.class, self.machine) != (own.class, own.machine)) {
+            return Some(Outside::OtherMachine);
+        }
+        if self.go {
+            return Some(Outside::Go);
+        }
+        let Some(loader) = self.loader() else { return Some(Outside::Static) };
+        let differs = |own: &Self| own.loader().is_some_and(|own| own != loader);
+        own.is_some_and(differs).then_some(Outside::OtherLibrary)
+    }
+
+    /// The name of the dynamic loader's file, which tells the C library.
+    pub fn loader(&self) -> Option<&[u8]> {
+        self.loader.as_ref()?.rsplit(|b| *b == b'/').next()
+    }
+}
+
+/// Whether one of the notes of a segment is the Go linker's build id (name "Go", type 4). Where the system's
+/// linker has linked, as with cgo, its own notes come first.
+fn has_go_note(mut notes: &[u8], little: bool) -> bool {
+    const BUILD_ID: u64 = 4;
+    loop {
+        let reader = Reader { bytes: notes, little };
+        let number = |at| reader.number(at, 4);
+        let (Some(name_len), Some(len), Some(kind)) = (number(0), number(4), number(8)) else {
+            return false;
+        };
+        if kind == BUILD_ID && name_len == 4 && notes.get(12..16) == Some(b"Go\0\0") {
+            return true;
+        }
+        // Both are padded to 4 (elf(5)), and at most 32 bits long: the sum does not overflow.
+        let next = 12 + name_len.next_multiple_of(4) + len.next_multiple_of(4);
+        let Some(rest) = usize::try_from(next).ok().and_then(|next| notes.get(next..)) else {
+            return false;
+        };
+        notes = rest;
+    }
+}
+
+/// Reads `len` bytes at `offset`; None when the file does not have them or they are absurdly many.
+fn read_at(file: &impl AsFd, offset: u64, len: u64) -> Option<Vec<u8>> {
+    const LEN_MAX: u64 = 1 << 20;
+    let len = usize::try_from(len).ok().filter(|n| *n as u64 <= LEN_MAX)?;
+    let mut bytes = vec![0; len];
+    let mut read = 0;
+    while read < len {
+        match rustix::io::pread(file, &mut bytes[read..], offset.checked_add(read as u64)?) {
+            Ok(n @ 1..) => read += n,
+            Err(Errno::INTR) => {}
+            _ => return None,
+        }
+    }
+    Some(bytes)
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    little: bool,
+}
+
+impl Reader<'_> {
+    fn number(&self, at: usize, len: usize) -> Option<u64> {
+        let bytes = self.bytes.get(at..at.checked_add(len)?)?;
+        let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+        Some(if self.little { bytes.iter().rev().fold(0, add) } else { bytes.iter().fold(0, add) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn note(name: &[u8], kind: u32, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for number in [name.len() as u32, len as u32, kind] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(name);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes.resize(bytes.len() + len.next_multiple_of(4), 7);
+        bytes
+    }
+
+    #[test]
+    fn go_programs_are_recognised_by_their_note_wherever_it_stands() {
+        let (go, gnu) = (note(b"Go\0\0", 4, 83), note(b"GNU\0", 3, 20));
+        let abi = note(b"GNU\0", 1, 16);
+        assert!(has_go_note(&go, true));
+        assert!(has_go_note(&[gnu.clone(), abi.clone(), go.clone()].concat(), true));
+        assert!(!has_go_note(&[gnu.clone(), abi].concat(), true));
+        assert!(!has_go_note(&note(b"Go\0\0", 3, 4), true));
+        // Torn anywhere, or with lengths that lead anywhere.
+        let whole = [gnu, go].concat();
+        for len in 0..whole.len() {
+            has_go_note(&whole[..len], true);
+            has_go_note(&[&whole[..len], &[0xff; 40]].concat(), true);
+        }
+    }
+
+    #[test]
+    fn what_can_be_preloaded() {
+        let elf = |go, loader: Option<&str>, machine| Elf {
+            class: 2,
+            machine,
+            loader: loader.map(|path| path.as_bytes().to_vec()),
+            go,
+        };
+        let own = elf(false, Some("/lib64/ld-linux-x86-64.so.2"), 62);
+        let outside = |elf: Elf| elf.outside(Some(&own));
+        assert_eq!(outside(elf(false, Some("/lib/ld-linux-x86-64.so.2"), 62)), None);
+        assert_eq!(outside(elf(false, None, 62)), Some(Outside::Static));
+        assert_eq!(outside(elf(true, Some("/lib/ld-linux-x86-64.so.2"), 62)), Some(Outside::Go));
+        assert_eq!(outside(elf(true, None, 62)), Some(Outside::Go));
+        let musl = elf(false, Some("/lib/ld-musl-x86_64.so.1"), 62);
+        assert_eq!(outside(musl), Some(Outside::OtherLibrary));
+        assert_eq!(outside(elf(false, None, 183)), Some(Outside::OtherMachine));
+    }
+
+    #[test]
+    fn interpreters() {
+        let taken = |line: &[u8]| interpreter(line).map(|path| path.to_vec());
+        assert_eq!(taken(b" /bin/sh -e"), Some(b"/bin/sh".to_vec()));
+        assert_eq!(taken(b"\t/usr/bin/env\tpython"), Some(b"/usr/bin/env".to_vec()));
+        assert_eq!(taken(b"/bin/sh\r"), Some(b"/bin/sh\r".to_vec()), "as the kernel takes it");
+        assert_eq!(taken(b"  "), None);
+    }
+
+    #[test]
+    fn torn_files_never_panic() {
+        let own_bytes = std::fs::read("/proc/self/exe").unwrap();
+        let path = std::env::temp_dir().join(format!("towpath-torn-{}", std::process::id()));
+        for len in (0..200).chain([1000, 4096]) {
+            std::fs::File::create(&path).unwrap().write_all(&own_bytes[..len]).unwrap();
+            let file = open(&path).unwrap();
+            content(&*file);
+            // Every field of the headers at its largest.
+            let mut wild = own_bytes[..len].to_vec();
+            wild.iter_mut().skip(16).for_each(|b| *b = 0xff);
+            assert_eq!(Elf::parse(&wild, &*file), None);
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(own().is_some());
+    }
+
+    #[test]
+    fn numbers_stand_for_reasons() {
+        for number in 0..10 {
+            let found = Outside::from_number(number);
+            assert!(found.is_none_or(|outside| outside.number() == number));
+        }
+        assert_eq!(Outside::from_number(7), Some(Outside::NoLibrary));
+    }
+}
