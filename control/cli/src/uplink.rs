@@ -71,14 +71,14 @@ impl Plan {
         let mtu = args.mtu.unwrap_or(if tap.is_some() { MTU_TAP } else { MTU_ROOTLESS });
         if tap.is_some() && mtu > MTU_TAP_MAX {
             let message = format!("--mtu {mtu}: a TAP device takes at most {MTU_TAP_MAX}");
-            return Err(Failure::error(ExitCode::Usage, message));
+            return Err(Failure::error(ExitCode::Failed, message));
         }
         let publish: Vec<_> = args.publish.iter().flat_map(|ports| ports.0.clone()).collect();
         if let Some((one, other)) = given_twice(&publish) {
             let message = format!(
                 "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for one"
             );
-            return Err(Failure::error(ExitCode::Usage, message));
+            return Err(Failure::error(ExitCode::Failed, message));
         }
         Ok(Self {
             publish,

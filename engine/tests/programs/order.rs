@@ -2,7 +2,8 @@
 //! to hear of both. The engine is held up just before it looks at its descriptors, so that it finds
 //! everything at once.
 
-use std::os::fd::BorrowedFd;
+use std::io::{PipeReader, PipeWriter};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -23,29 +24,33 @@ static GATE: Mutex<()> = Mutex::new(());
 static WAITS: AtomicBool = AtomicBool::new(false);
 
 /// A port through which the engine has to go before it looks at its descriptors.
-struct Gate(Void);
+struct Gate {
+    port: Void,
+    /// Never has anything: only what is waited for is asked whether it is blocked.
+    wake: (PipeReader, PipeWriter),
+}
 
 impl Port for Gate {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        self.0.poll(now_ns, pool, out, max)
+        self.port.poll(now_ns, pool, out, max)
     }
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        self.0.submit(now_ns, pool, batch)
+        self.port.submit(now_ns, pool, batch)
     }
     fn offloads(&self) -> Offloads {
-        self.0.offloads()
+        self.port.offloads()
     }
     fn link_type(&self) -> LinkType {
-        self.0.link_type()
+        self.port.link_type()
     }
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.wake_fd()
+        Some(self.wake.0.as_fd())
     }
     fn blocked(&self) -> bool {
         WAITS.store(true, Ordering::SeqCst);
         let _gate = GATE.lock();
         WAITS.store(false, Ordering::SeqCst);
-        self.0.blocked()
+        self.port.blocked()
     }
 }
 
@@ -87,7 +92,9 @@ fn unread_after(engine: &Running, program: &Program, of: Handle, before: impl Fn
 #[test]
 fn what_was_before_a_request_counts_for_its_answer() {
     let config = EngineConfig { interfaces: vec![interface()], ..EngineConfig::default() };
-    let engine = Running::start_with(config, || vec![Box::new(Gate(Void))]);
+    let engine = Running::start_with(config, || {
+        vec![Box::new(Gate { port: Void, wake: std::io::pipe().unwrap() })]
+    });
     let (program, other) = (engine.program(), engine.program());
 
     // A process has ended, as whoever waited for it knows: its listener is gone.
