@@ -112,7 +112,7 @@ pub static CALLS: &[Call] = &[
     ),
     works(
         "fork vfork _Fork __register_atfork forkpty login_tty",
-        "vfork is fork. Handlers of pthread_atfork may use sockets. A run has 4095 processes at most, a child of its first process with all that descend from it half of them, and a process 512 children that have not begun to run: EAGAIN, here and from posix_spawn and its kin",
+        "vfork is fork. Handlers of pthread_atfork may use sockets, unless the program brings a malloc of its own (jemalloc, tcmalloc). A run has 4095 processes at most, a child of its first process with all that descend from it half of them, and a process 512 children that have not begun to run: EAGAIN, here and from posix_spawn and its kin",
     ),
     works(
         "execve execv execvp execvpe execl execlp execle fexecve execveat",

@@ -21,7 +21,7 @@ const NONE: u8 = 2;
 pub fn has_handlers() -> bool {
     if HANDLERS.load(Relaxed) == UNKNOWN {
         // Of musl there is no such function: fork is done without handlers there.
-        let done = real::has_register_atfork() && {
+        let done = real::has_register_atfork() && malloc_is_libcs() && {
             let (prepare, parent, child) =
                 (Some(fork::prepare as Handler), Some(fork::parent as _), Some(fork::child as _));
             // SAFETY: functions that are there as long as this library, which is never unloaded.
@@ -33,6 +33,20 @@ pub fn has_handlers() -> bool {
 }
 
 type Handler = unsafe extern "C" fn();
+
+/// jemalloc, tcmalloc and others take their locks in handlers of their own. Ours run inside of those, where
+/// nothing can be allocated or freed then: with such a malloc everything is done around all handlers, and
+/// those of the program cannot use sockets.
+fn malloc_is_libcs() -> bool {
+    let object = |function: *const c_void| {
+        // SAFETY: a structure of pointers, which may be null, and which the call fills in.
+        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: it looks for the object that the address lies in, and reads nothing there.
+        let found = unsafe { libc::dladdr(function, &raw mut info) } != 0;
+        found.then_some(info.dli_fbase)
+    };
+    object(libc::malloc as *const c_void) == object(libc::abort as *const c_void)
+}
 
 /// What pthread_atfork(3) is a part of the program for: `object` is whose it is.
 #[unsafe(no_mangle)]

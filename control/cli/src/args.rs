@@ -474,7 +474,7 @@ mod tests {
             ("8000-8002:80", "8000-8002 is 3 ports and 80 is 1"),
             ("8002-8000:80-82", "\"8002-8000\" is not a range"),
             ("1-9999:1-9999", "at most 512"),
-            ("8000-:80-81", "\"\" is no port"),
+            ("8000-:80-81", "\"\" is not a valid port"),
             ("8080", "HOSTPORT:PORT"),
             ("", "HOSTPORT:PORT"),
             ("80x:80", "\"80x\" is not a valid port"),

@@ -20,6 +20,8 @@ use crate::guardian::{self, Job, KILL_PATIENCE, Link, News, Order, link::Receive
 pub struct Child {
     guardian: Pid,
     link: Link,
+    /// Children that this process had before: whoever executed towpath had started them.
+    others: Vec<Pid>,
 }
 
 /// How PROGRAM ended.
@@ -111,15 +113,18 @@ impl Child {
 
     /// Lets the guardian go, which has nothing left to guard.
     pub fn finish(self) {
-        let Self { guardian, link } = self;
+        let Self { guardian, link, .. } = self;
         drop(link);
         while let Err(Errno::INTR) = waitpid(Some(guardian), WaitOptions::empty()) {}
     }
 
     /// Does the guardian's last duty for it.
     fn guardian_has_gone(&self) -> anyhow::Error {
-        let left =
-            if guardian::end_children(KILL_PATIENCE) { "has been ended" } else { "may live on" };
+        let left = if guardian::end_children(&self.others, KILL_PATIENCE) {
+            "has been ended"
+        } else {
+            "may live on"
+        };
         let guardian = self.guardian.as_raw_pid();
         anyhow::anyhow!(
             "process {guardian}, which guards the run, was killed: what PROGRAM started {left}"
@@ -128,6 +133,7 @@ impl Child {
 }
 
 fn start_guardian() -> Result<Child> {
+    let others = guardian::children();
     let flags = SocketFlags::CLOEXEC;
     let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let mut actions = PosixSpawnFileActions::init()?;
@@ -141,7 +147,7 @@ fn start_guardian() -> Result<Child> {
     let file = c"/proc/self/exe";
     let pid = posix_spawn(file, &actions, &attributes, &[name], &environment)?;
     let guardian = Pid::from_raw(pid.as_raw()).context("a process id is positive")?;
-    Ok(Child { guardian, link: Link::new(own) })
+    Ok(Child { guardian, link: Link::new(own), others })
 }
 
 fn assignment(mut name: OsString, value: &OsStr) -> Result<CString> {

@@ -30,7 +30,7 @@ use rustix::process::{Pid, WaitOptions, WaitStatus};
 
 pub use job::Job;
 pub use link::{Link, News, Order};
-pub use tree::end_children;
+pub use tree::{children, end_children};
 
 /// What a run whose towpath has died gets between SIGTERM and SIGKILL: within a second of that death
 /// everything has ended, on a busy machine too.
@@ -233,7 +233,7 @@ impl Guardian {
             self.end = End::Forced(now + KILL_PATIENCE);
         }
         if matches!(self.end, End::Forced(_)) && !self.alone {
-            tree::kill_children();
+            tree::kill_children(&[]);
         }
     }
 

@@ -28,26 +28,35 @@ pub fn ask_all_to_end() {
     }
 }
 
-/// Kills the children of this process. What they leave behind become its children, for the next round.
-pub fn kill_children() {
+/// The children of this process that have not been waited for.
+pub fn children() -> Vec<Pid> {
     let own = rustix::process::getpid();
-    for (pid, _) in processes().into_iter().filter(|(_, parent)| *parent == own) {
+    processes().into_iter().filter(|(_, parent)| *parent == own).map(|(pid, _)| pid).collect()
+}
+
+/// Kills the children of this process but `spared`. What they leave behind become its children, for the
+/// next round.
+pub fn kill_children(spared: &[Pid]) {
+    for pid in children().into_iter().filter(|pid| !spared.contains(pid)) {
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// Ends all that is below this process, which nobody else does any more. False: something is left after
-/// `patience`.
-pub fn end_children(patience: Duration) -> bool {
+/// Ends all that is below this process but its children `spared`, which nobody else does any more. False:
+/// something is left after `patience`.
+pub fn end_children(spared: &[Pid], patience: Duration) -> bool {
     let until = Instant::now() + patience;
     while Instant::now() < until {
-        kill_children();
+        kill_children(spared);
         loop {
             match wait(WaitOptions::NOHANG) {
                 Err(Errno::CHILD) => return true,
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 _ => break,
             }
+        }
+        if children().iter().all(|pid| spared.contains(pid)) {
+            return true;
         }
         std::thread::sleep(super::KILL_EVERY);
     }
@@ -86,8 +95,13 @@ fn lives(process: &OwnedFd) -> bool {
     poll(&mut wait, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
 }
 
-/// All processes that can be seen, with their parents.
+/// All processes that can be seen, with their parents. None where /proc is of another PID namespace: its
+/// numbers are other processes' here.
 fn processes() -> Vec<(Pid, Pid)> {
+    let own = rustix::process::getpid().as_raw_pid().to_string();
+    if std::fs::read_link("/proc/self").ok().is_none_or(|link| link.as_os_str() != own.as_str()) {
+        return Vec::new();
+    }
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
