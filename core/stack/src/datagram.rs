@@ -251,7 +251,8 @@ impl<H: Host> Stack<H> {
         let header_len = if echo { 0 } else { udp::HEADER_LEN as u32 };
         let ip_len = if target.flow.remote.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let part = out.segment_size.map_or(len, |size| len.min(size.into()));
-        let longest = ip_len as u32 + header_len + part;
+        // The length is the program's word.
+        let longest = part.saturating_add(ip_len as u32 + header_len);
         let refused = match target.ip.fragmenting {
             Fragmenting::Never | Fragmenting::Routers => longest > target.route.mtu,
             Fragmenting::Here | Fragmenting::Anywhere => {

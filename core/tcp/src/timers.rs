@@ -133,7 +133,10 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# SHOULD NOT time out the connection if data beyond the right window edge is not acknowledged
         //# (SHLD-17).
-        let shut = self.snd_wnd == 0 && self.timers.last_recv + self.rtt.rto() * 2 >= now;
+        // Of connections that a program has: otherwise peers could keep closed ones for ever (as Linux).
+        let shut = !self.orphaned
+            && self.snd_wnd == 0
+            && self.timers.last_recv + self.rtt.rto() * 2 >= now;
         if !shut {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
             //# The following procedure MUST be used to handle excessive retransmissions of data

@@ -184,6 +184,26 @@ fn a_window_that_was_taken_back_and_given_again_is_used_at_once() {
     assert!(took < ms(500), "{took:?}");
 }
 
+/// As the probes of a window that was shut with nothing in flight.
+#[test]
+fn a_closed_connection_is_given_up_when_its_window_was_taken_back() {
+    let mut pair = Pair::connected();
+    pair.fate = Box::new(|packet| if packet.from == A { Fate::Drop } else { Fate::Deliver });
+    pair.write(A, 10 * 1448);
+    pair.close(A);
+    let mut answer = pair.segment_from(B, Flags::ACK);
+    (answer.ack, answer.window) = (pair.log[0].segment.seq, 0);
+    for _ in 0..600 {
+        if pair.a.events.contains(&Event::TimedOut) {
+            return;
+        }
+        answer.options.timestamps = pair.segment_from(B, Flags::ACK).options.timestamps;
+        pair.inject(A, answer, b"");
+        pair.run_for(Duration::from_secs(1));
+    }
+    panic!("its peer keeps it for ever");
+}
+
 #[test]
 fn a_larger_segment_size_does_not_outgrow_the_window() {
     let mut pair = Pair::connected();
