@@ -94,10 +94,10 @@ fn wrong_words() {
     ];
     for (words, offending) in cases {
         let out = run(&ns, words);
-        assert_eq!(out.code(), 2, "{words:?}: {}", out.stderr);
+        assert_eq!(out.code(), 125, "{words:?}: {}", out.stderr);
         assert!(out.stderr.contains(offending), "{words:?}: {}", out.stderr);
     }
-    assert_eq!(run(&ns, &[]).code(), 2);
+    assert_eq!(run(&ns, &[]).code(), 125);
     let towpath = towpath();
     let unknown = ns.run(&[&towpath, "juggle"]);
     assert_eq!(unknown.code(), 2);
@@ -118,9 +118,9 @@ fn a_port_in_use() {
         holder
     };
     let _holders = [hold("SOCK_STREAM", 7600), hold("SOCK_DGRAM", 7601)];
-    refused(&run(&ns, &["-p", "7600:80", "--", "echo"]), 2, &["7600", "in use"]);
-    refused(&run(&ns, &["-p", "7601:80/udp", "--", "echo"]), 2, &["7601", "in use"]);
-    refused(&run(&ns, &["-p", "192.0.2.1:7602:80", "--", "echo"]), 2, &["192.0.2.1"]);
+    refused(&run(&ns, &["-p", "7600:80", "--", "echo"]), 125, &["7600", "in use"]);
+    refused(&run(&ns, &["-p", "7601:80/udp", "--", "echo"]), 125, &["7601", "in use"]);
+    refused(&run(&ns, &["-p", "192.0.2.1:7602:80", "--", "echo"]), 125, &["192.0.2.1"]);
     run(&ns, &["-p", "7601:80", "--", "true"]).ok();
 }
 

@@ -8,7 +8,7 @@ use towpath_posix::resolver;
 use crate::{answer, real};
 
 /// What the program gets in place of the file; None: the file.
-unsafe fn instead(path: *const c_char, flags: c_int) -> Option<c_int> {
+pub(crate) unsafe fn instead(path: *const c_char, flags: c_int) -> Option<c_int> {
     if path.is_null() {
         return None;
     }

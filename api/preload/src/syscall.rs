@@ -8,7 +8,8 @@ use towpath_posix::fork::fork_without_handlers;
 use towpath_posix::{descriptor, netlink, process, socket as posix};
 
 use crate::{
-    answer, descriptors, files, polling, positional, processes, refusals, sockets, transfer,
+    answer, descriptors, files, opening, polling, positional, processes, refusals, sockets,
+    transfer,
 };
 
 /// Higher numbers are not looked at.
@@ -33,7 +34,7 @@ static LOOKED_AT: [u64; NUMBERS / 64] = {
     bits
 };
 
-const CALLS: [c_long; 57] = [
+const CALLS: [c_long; 58] = [
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -65,6 +66,7 @@ const CALLS: [c_long; 57] = [
     libc::SYS_listen,
     libc::SYS_lseek,
     libc::SYS_newfstatat,
+    libc::SYS_openat,
     libc::SYS_ppoll,
     libc::SYS_pread64,
     libc::SYS_preadv,
@@ -95,11 +97,12 @@ const CALLS: [c_long; 57] = [
 
 /// Those that newer machines do not have.
 #[cfg(target_arch = "x86_64")]
-const OLD_CALLS: [c_long; 10] = [
+const OLD_CALLS: [c_long; 11] = [
     libc::SYS_dup2,
     libc::SYS_epoll_create,
     libc::SYS_epoll_wait,
     libc::SYS_fork,
+    libc::SYS_open,
     libc::SYS_poll,
     libc::SYS_readlink,
     libc::SYS_select,
@@ -333,7 +336,7 @@ unsafe fn of_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<c_
     }
 }
 
-/// What may name a socket by a path of /proc.
+/// What may name a socket by a path of /proc, or the nameservers.
 unsafe fn of_paths(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_long> {
     let fd = a as c_int;
     // SAFETY: see `special`.
@@ -342,6 +345,9 @@ unsafe fn of_paths(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_l
             libc::SYS_newfstatat => files::fstatat(fd, b as _, c as _, d as c_int).into(),
             libc::SYS_statx => files::statx(fd, b as _, c as c_int, d as c_uint, e as _).into(),
             libc::SYS_readlinkat => files::readlinkat(fd, b as _, c as _, d) as c_long,
+            libc::SYS_openat => opening::instead(b as _, c as c_int)?.into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => opening::instead(a as _, b as c_int)?.into(),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_stat => files::stat(a as _, b as _).into(),
             #[cfg(target_arch = "x86_64")]
