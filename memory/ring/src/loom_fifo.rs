@@ -63,6 +63,8 @@ fn loom_a_read_that_the_window_waits_for_is_told() {
         };
         assert!(recv.write_at(0, &crate::Payload::new(b"ab", towpath_shm::Fragments::empty())));
         recv.commit(2);
+        // As the connection does: it asks to be told, and looks at the room after that.
+        recv.await_read();
         let is_small = recv.free() < recv.capacity() / 2;
         if let Some(told) = reader.join().unwrap() {
             assert!(told || !is_small, "the peer waits for ever");
