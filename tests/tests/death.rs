@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use towpath_tests::{
     Mode, Namespace, Scratch, eventually, program, run, start, wait_for_listener, wait_for_port,
 };
@@ -67,11 +66,10 @@ fn the_engine_is_killed_in_mid_transfer() {
         let line = format!("curl -sS -m 60 --limit-rate 50M -o {copy} {url}; echo $? > {code}");
         let client = start(&ns, mode, &[], &["bash", "-c", &line]);
         wait_for_bytes(&copy);
-        // Stopped, it does not notice.
-        client.signal(Signal::STOP);
+        // Both in one call, before either can act upon the other's death. (A stopped process would not: but
+        // when the guardian goes, the kernel sends SIGHUP to a process group that it leaves orphaned with one.)
         let guardian = child_of(&ns, client.id()).expect("the guardian");
-        ns.run(&["kill", "-9", &guardian.to_string()]).ok();
-        client.signal(Signal::KILL);
+        ns.run(&["kill", "-9", &client.id().to_string(), &guardian.to_string()]).ok();
         let path = std::path::Path::new(&code);
         eventually("curl gives up", || {
             path.exists() && std::fs::read(path).is_ok_and(|c| !c.is_empty())
