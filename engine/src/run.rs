@@ -95,6 +95,7 @@ impl Engine {
     fn read_clocks(&mut self) -> Instant {
         self.host.now = self.clock.now();
         self.host.unix_ns = self.clock.unix_ns();
+        self.host.windows.set_time(self.host.unix_ns);
         self.host.now
     }
 

@@ -112,7 +112,7 @@ pub unsafe fn recvmsg(fd: i32, message: *mut libc::msghdr, flags: i32) -> Result
             writer.put(level, kind, &data);
         }
         (None, Some(header)) => write_control(&handle, header, &mut writer),
-        (None, None) => write_stream_control(&handle, &mut writer),
+        (None, None) => write_stream_control(&handle, arrival.len, &mut writer),
     }
     message.msg_controllen = writer.used as _;
     if writer.truncated {
@@ -334,18 +334,23 @@ impl ControlWriter<'_> {
     }
 }
 
-/// TCP_INQ: what is left to be read, if the program wants to know.
-fn write_stream_control(handle: &Handle, out: &mut ControlWriter<'_>) {
+/// What the program wants to know about the `len` bytes of a stream that it reads: when the newest of all that
+/// had come by then did, and how many are left to be read (TCP_INQ).
+fn write_stream_control(handle: &Handle, len: usize, out: &mut ControlWriter<'_>) {
+    let time_ns = handle.slot.rx_time_ns.load(Relaxed);
+    if len != 0 && time_ns != 0 {
+        write_times(handle, time_ns, out);
+    }
     if handle.is_tcp() && crate::option::wants_inq(handle.socket) {
         let left = towpath_client::stream::unread(handle.client, handle.socket) as i32;
         out.put(libc::IPPROTO_TCP, TCP_CM_INQ, &left.to_ne_bytes());
     }
 }
 
-/// In the order in which Linux puts them.
-fn write_control(handle: &Handle, header: &DatagramHeader, out: &mut ControlWriter<'_>) {
+/// When it came, in the forms that the program asked for.
+fn write_times(handle: &Handle, time_ns: u64, out: &mut ControlWriter<'_>) {
     let bits = handle.slot.option_bits.load(Relaxed);
-    let (seconds, ns) = (header.time_ns / 1_000_000_000, header.time_ns % 1_000_000_000);
+    let (seconds, ns) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
     let pair = |a: u64, b: u64| [a.to_ne_bytes(), b.to_ne_bytes()].concat();
     if bits & option_bit::TIMESTAMPNS != 0 {
         out.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &pair(seconds, ns));
@@ -353,8 +358,14 @@ fn write_control(handle: &Handle, header: &DatagramHeader, out: &mut ControlWrit
         out.put(libc::SOL_SOCKET, libc::SO_TIMESTAMP, &pair(seconds, ns / 1000));
     }
     if bits & option_bit::TIMESTAMPING_RX != 0 {
-        out.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &in_software(header.time_ns));
+        out.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &in_software(time_ns));
     }
+}
+
+/// In the order in which Linux puts them.
+fn write_control(handle: &Handle, header: &DatagramHeader, out: &mut ControlWriter<'_>) {
+    let bits = handle.slot.option_bits.load(Relaxed);
+    write_times(handle, header.time_ns, out);
     let (tos, ttl) = (i32::from(header.tos), i32::from(header.ttl));
     let v6_socket = handle.slot.family.load(Relaxed) == address::INET6;
     let shown =

@@ -356,6 +356,7 @@ impl RecvBuffer for EngineRecv {
         let n = n.min(self.ahead);
         self.tail = self.tail.wrapping_add(n);
         self.ahead -= n;
+        self.shared().rx_time_ns.store(self.windows.time(), Ordering::Relaxed);
         self.shared().rx_tail.store(self.tail, Ordering::Release);
     }
 

@@ -128,6 +128,8 @@ pub(crate) struct Shared {
     receivable: AtomicU64,
     /// The same of one that has nothing yet.
     receivable_first: AtomicU64,
+    /// Unix time in ns of the engine's turn: when the bytes came that receive FIFOs get.
+    unix_ns: AtomicU64,
     inner: Mutex<Inner>,
     /// The thread that gives pages back, once there was something to do for it.
     giver: OnceLock<Thread>,
@@ -292,12 +294,24 @@ impl Windows {
             region: region.clone(),
             receivable,
             receivable_first,
+            unix_ns: AtomicU64::new(0),
             inner: Mutex::new(inner),
             giver: OnceLock::new(),
         }))
     }
 
-    /// The same, whose pages are given back by the test.
+    /// What time it is (Unix time in ns) for the bytes that come from now on.
+    pub fn set_time(&self, unix_ns: u64) {
+        self.0.unix_ns.store(unix_ns, Ordering::Relaxed);
+    }
+
+    /// See [`Self::set_time`].
+    #[inline]
+    pub(crate) fn time(&self) -> u64 {
+        self.0.unix_ns.load(Ordering::Relaxed)
+    }
+
+    /// As [`Self::new`]; its pages are given back by the test.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn by_hand(region: &Region, limit: u64) -> Self {
         let windows = Self::new(region, limit);

@@ -34,7 +34,7 @@ use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this file does. Both sides come from one build: they must agree.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -168,7 +168,9 @@ pub struct Slot {
     /// 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the next. Program,
     /// under `tx_lock`: whoever sends next may be another process.
     pub more: AtomicU32,
-    _pad1: [AtomicU32; 2],
+    /// Unix time in ns of the turn in which the newest unread bytes came (streams); 0: never. Written before
+    /// the `rx_tail` that shows them.
+    pub rx_time_ns: AtomicU64,
 
     // Line 2, program: hot.
     /// Start of the unread bytes.

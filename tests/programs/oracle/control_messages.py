@@ -133,7 +133,7 @@ old.setsockopt(IP, socket.IP_TOS, 0x68)
 old.sendto(b"v4", ("127.0.0.1", port))
 receive(server, "IPv4 on an IPv6 socket:")
 
-# TCP says nothing.
+# TCP says no more than the times of its bytes.
 left, right = pair()
 for option in (IP, 8), (IP, 12), (SOL, 35):
     show("TCP takes the option", right.setsockopt, *option, 1)

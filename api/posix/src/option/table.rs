@@ -118,8 +118,8 @@ const TCP_INFO_NOTE: &str = "read only; the structure of Linux 6.1. Not measured
     tcpi_delivery_rate, tcpi_delivered_ce, tcpi_rcv_rtt, tcpi_dsack_dups, tcpi_reord_seen. There is \
     no pacing: both pacing rates are the largest number";
 
-const NO_STREAM_TIMES: &str = "of datagrams; on streams ENOPROTOOPT, for good: bytes of a stream are kept \
-    without the times of their segments";
+const STREAM_TIMES: &str = "also of streams: the time of the newest bytes that had come when these were read, as \
+    bytes of a stream are kept without the times of their segments";
 
 const SOCKET: i32 = libc::SOL_SOCKET;
 const TCP: i32 = libc::IPPROTO_TCP;
@@ -223,16 +223,16 @@ pub static OPTIONS: &[SocketOption] = &[
         "reads none; setting: ENOPROTOOPT, for good: filters would run in the engine, which executes no \
          code of programs",
     ),
-    opt(SOCKET, libc::SO_TIMESTAMP, "SO_TIMESTAMP", Special, NO_STREAM_TIMES),
-    opt(SOCKET, libc::SO_TIMESTAMPNS, "SO_TIMESTAMPNS", Special, NO_STREAM_TIMES),
+    opt(SOCKET, libc::SO_TIMESTAMP, "SO_TIMESTAMP", Special, STREAM_TIMES),
+    opt(SOCKET, libc::SO_TIMESTAMPNS, "SO_TIMESTAMPNS", Special, STREAM_TIMES),
     opt(
         SOCKET,
         libc::SO_TIMESTAMPING,
         "SO_TIMESTAMPING",
         Special,
-        "of datagrams, in software: RX_SOFTWARE; TX_SOFTWARE, with OPT_ID, in the error queue and always \
-         without the packet (OPT_TSONLY). The flags of hardware time stamps mean nothing, as for a device \
-         that has none; others, and streams: ENOPROTOOPT",
+        "in software: RX_SOFTWARE, on streams as SO_TIMESTAMP; TX_SOFTWARE, with OPT_ID, in the error queue \
+         and always without the packet (OPT_TSONLY), on streams ENOPROTOOPT. The flags of hardware time \
+         stamps mean nothing, as for a device that has none; others: ENOPROTOOPT",
     ),
     opt(SOCKET, libc::SO_ACCEPTCONN, "SO_ACCEPTCONN", Special, "read only"),
     opt(

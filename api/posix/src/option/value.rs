@@ -228,12 +228,6 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
         libc::SO_RCVTIMEO | RCVTIMEO_NEW => set_timeout(&slot.rcvtimeo_us, bytes),
         libc::SO_SNDTIMEO | SNDTIMEO_NEW => set_timeout(&slot.sndtimeo_us, bytes),
         libc::SO_MARK => fail(libc::EPERM),
-        libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS if handle.is_tcp() => {
-            match int_of(libc::SOL_SOCKET, bytes)? {
-                0 => Ok(()),
-                _ => fail(libc::ENOPROTOOPT),
-            }
-        }
         libc::SO_TIMESTAMP | libc::SO_TIMESTAMPNS => {
             let on = int_of(libc::SOL_SOCKET, bytes)? != 0;
             set_bit(handle, option_bit::TIMESTAMP, on && name == libc::SO_TIMESTAMP);
@@ -332,7 +326,7 @@ fn set_linger(handle: &Handle, bytes: &[u8]) -> Result<()> {
 fn set_timestamping(handle: &Handle, bytes: &[u8]) -> Result<()> {
     let flags = int_of(libc::SOL_SOCKET, bytes)? as u32;
     let known = STAMP_TX | STAMP_RX | STAMP_SOFTWARE | STAMP_ID | STAMP_NEEDLESS;
-    if flags & !known != 0 || flags != 0 && handle.is_tcp() {
+    if flags & !known != 0 || flags & (STAMP_TX | STAMP_ID) != 0 && handle.is_tcp() {
         return fail(libc::ENOPROTOOPT);
     }
     let has = |all: u32| flags & all == all;

@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("no_checksums", no_checksums),
     ("where_a_datagram_was_sent_to", where_a_datagram_was_sent_to),
     ("when_a_datagram_arrived", when_a_datagram_arrived),
+    ("when_bytes_of_a_stream_arrived", when_bytes_of_a_stream_arrived),
     ("when_a_datagram_was_sent", when_a_datagram_was_sent),
     ("what_is_asked_about_an_interface", what_is_asked_about_an_interface),
 ];
@@ -263,6 +264,33 @@ fn when_a_datagram_arrived() {
     assert_eq!(set(fd, SOCKET, libc::SO_TIMESTAMPNS, 0), Ok(()));
     socket.send_to(b"x", at).unwrap();
     assert_eq!(receive(fd, 0).1, []);
+}
+
+fn when_bytes_of_a_stream_arrived() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    assert_eq!(set(listener.as_raw_fd(), SOCKET, libc::SO_TIMESTAMPNS, 1), Ok(()));
+    let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    let fd = stream.as_raw_fd();
+    assert_eq!(get(fd, SOCKET, libc::SO_TIMESTAMPNS), Ok(1), "from its listener");
+    assert_eq!(set(fd, SOCKET, libc::SO_TIMESTAMPING, RX | SOFTWARE), Ok(()));
+    // Linux begins to take times a while after it was first asked.
+    std::thread::sleep(Duration::from_millis(50));
+    far.write_all(b"x").unwrap();
+    let (len, found) = receive(fd, 0);
+    assert_eq!(len, 1);
+    let [(SOCKET, libc::SO_TIMESTAMPNS, _), (SOCKET, libc::SO_TIMESTAMPING, time)] = &found[..]
+    else {
+        panic!("{found:?}")
+    };
+    check_time(time);
+    assert_eq!(set(fd, SOCKET, libc::SO_TIMESTAMPING, 0), Ok(()));
+    assert_eq!(set(fd, SOCKET, libc::SO_TIMESTAMP, 1), Ok(()));
+    far.write_all(b"x").unwrap();
+    let kinds: Vec<_> = receive(fd, 0).1.into_iter().map(|(_, kind, _)| kind).collect();
+    assert_eq!(kinds, [libc::SO_TIMESTAMP]);
+    drop(far);
+    assert_eq!(receive(fd, 0), (0, Vec::new()), "the end has no time");
 }
 
 fn when_a_datagram_was_sent() {
