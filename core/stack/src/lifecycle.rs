@@ -217,7 +217,7 @@ impl<H: Host> Stack<H> {
         let Some(socket) = self.sockets.remove(index) else { return };
         let Socket { user, bound, orphan, kind, family: _, dirty: _ } = socket;
         self.orphans -= usize::from(orphan);
-        self.untold.push_back((user, SocketEvent::Closed));
+        self.events.push_back((user, SocketEvent::Closed));
         let table = match kind {
             Kind::Datagram(datagram) => {
                 self.forget_datagram(now, index, &datagram, bound.as_deref());

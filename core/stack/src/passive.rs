@@ -436,7 +436,7 @@ impl<H: Host> Stack<H> {
         let settings = self.default_settings();
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.kind = Kind::Fresh(Box::new(settings));
-            self.untold.push_back((socket.user, event));
+            self.events.push_back((socket.user, event));
         }
     }
 

@@ -82,7 +82,7 @@ pub struct Stack<H: Host> {
     /// Sockets to be visited.
     pub(crate) dirty: VecDeque<SocketId>,
     /// Events that arose where no host was at hand.
-    pub(crate) untold: VecDeque<(u32, SocketEvent)>,
+    pub(crate) events: VecDeque<(u32, SocketEvent)>,
     /// Reports for programs, likewise.
     pub(crate) reports: VecDeque<(u32, DatagramError)>,
     /// For each interface, connections that wait for its device.
@@ -153,7 +153,7 @@ impl<H: Host> Stack<H> {
             keys,
             paths: Paths::default(),
             dirty: VecDeque::new(),
-            untold: VecDeque::new(),
+            events: VecDeque::new(),
             reports: VecDeque::new(),
             output_lines: Vec::new(),
             learnt_mtus: VecDeque::new(),
@@ -231,7 +231,7 @@ impl<H: Host> Stack<H> {
     }
 
     fn has_work(&self) -> bool {
-        !self.dirty.is_empty() || !self.untold.is_empty() || !self.reports.is_empty() || self.looped
+        !self.dirty.is_empty() || !self.events.is_empty() || !self.reports.is_empty() || self.looped
     }
 
     fn receive_ports(
@@ -301,7 +301,7 @@ impl<H: Host> Stack<H> {
         while let Some((user, report)) = self.reports.pop_front() {
             host.datagram_error(user, report);
         }
-        while let Some((user, event)) = self.untold.pop_front() {
+        while let Some((user, event)) = self.events.pop_front() {
             host.event(user, event);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Budget: [`Connection`] is the largest part of what an idle connection costs, and there may be a
 //! million of them. What most connections never need lives in boxes that exist while it is needed:
-//! [`Watch`], the scoreboard in [`Recovery`], [`Assembler`], and the figures of trouble in [`Counters`].
+//! [`Watch`], the scoreboard in [`Recovery`], [`Assembler`], and the rare figures in [`Counters`].
 
 use crate::config::{
     CHALLENGE_ACKS_MAX, CHALLENGE_PERIOD_MS, Config, MSS_DEFAULT, MSS_MIN, QUICK_ACKS,
@@ -10,7 +10,7 @@ use crate::config::{
 };
 use crate::congestion::Congestion;
 use crate::counters::Counters;
-use crate::event::Event;
+use crate::event::ConnectionEvent;
 use crate::half_open::Handshake;
 use crate::ranges::Assembler;
 use crate::recovery::Recovery;
@@ -443,15 +443,15 @@ impl Connection {
     }
 
     /// What happened since, oldest first; `None` when that was all.
-    pub fn poll_event(&mut self) -> Option<Event> {
-        const TABLE: [(u16, Event); 7] = [
-            (pending::CONNECTED, Event::Connected),
-            (pending::PEER_CLOSED, Event::PeerClosed),
-            (pending::SEND_CLOSED, Event::SendClosed),
-            (pending::RESET, Event::Reset),
-            (pending::REFUSED, Event::Refused),
-            (pending::UNREACHABLE, Event::Unreachable),
-            (pending::TIMED_OUT, Event::TimedOut),
+    pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
+        const TABLE: [(u16, ConnectionEvent); 7] = [
+            (pending::CONNECTED, ConnectionEvent::Connected),
+            (pending::PEER_CLOSED, ConnectionEvent::PeerClosed),
+            (pending::SEND_CLOSED, ConnectionEvent::SendClosed),
+            (pending::RESET, ConnectionEvent::Reset),
+            (pending::REFUSED, ConnectionEvent::Refused),
+            (pending::UNREACHABLE, ConnectionEvent::Unreachable),
+            (pending::TIMED_OUT, ConnectionEvent::TimedOut),
         ];
         for (bit, event) in TABLE {
             if self.events & bit != 0 {
@@ -463,8 +463,10 @@ impl Connection {
             return None;
         }
         let end = match self.state {
-            State::Closed if !self.owed.reset && self.owed.reset_reply().is_none() => Event::Closed,
-            State::TimeWait if !self.owed.ack => Event::TimeWait(TimeWait::of(self)),
+            State::Closed if !self.owed.reset && self.owed.reset_reply().is_none() => {
+                ConnectionEvent::Closed
+            }
+            State::TimeWait if !self.owed.ack => ConnectionEvent::TimeWait(TimeWait::of(self)),
             _ => return None,
         };
         self.events |= pending::ENDED;
@@ -500,7 +502,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection with a RST, which `plan` yields; then comes [`Event::Closed`].
+    /// Ends the connection with a RST, which `plan` yields; then comes [`ConnectionEvent::Closed`].
     pub fn abort(&mut self) {
         let silent = matches!(self.state, State::SynSent | State::TimeWait | State::Closed);
         if self.state != State::Closed {

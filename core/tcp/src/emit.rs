@@ -254,9 +254,9 @@ impl Connection {
         // Karn: the bytes being timed may be these.
         self.stop_timing();
         self.counters.last_data_sent = now;
-        let trouble = self.counters.trouble_mut();
-        trouble.bytes_retransmitted += u64::from(transmit.len);
-        trouble.retransmitted = trouble.retransmitted.wrapping_add(wire);
+        let rare = self.counters.rare_mut();
+        rare.bytes_retransmitted += u64::from(transmit.len);
+        rare.retransmitted = rare.retransmitted.wrapping_add(wire);
         self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
         if transmit.seq == self.snd_una {
             // The timer is for the oldest bytes, and they have just been sent.

@@ -8,14 +8,14 @@ use towpath_wire::tcp::SeqNum;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     /// It was used; do what it says with the FIFOs.
-    Accepted(Received),
+    Accepted(FifoChanges),
     /// Nothing of it was used. An answer, if one is due, comes from `plan`.
     Dropped(DropReason),
 }
 
 /// What an accepted segment means for the FIFOs, in this order: write, commit, release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct FifoChanges {
     /// Payload to copy into the receive FIFO.
     pub write: Option<Write>,
     /// Bytes that are now in order, holes filled by earlier writes included: hand them to the program.
@@ -163,7 +163,7 @@ pub enum TransmitKind {
 /// Something the program or the stack wants to know. Order is the order of happening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum ConnectionEvent {
     /// An active open is through.
     Connected,
     /// The peer's FIN is in order: end of file after the bytes committed so far.

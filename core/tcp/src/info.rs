@@ -104,7 +104,7 @@ impl Connection {
         let mss = self.mss();
         let segments = |bytes: u32| bytes.div_ceil(mss);
         let counters = &self.counters;
-        let trouble = counters.trouble();
+        let rare = counters.rare();
         let since = |then: Instant| (then != Instant::ZERO).then(|| now.since(then));
         let [network, peer_window, send_buffer] =
             counters.limited_until(now).map(Duration::from_nanos);
@@ -142,7 +142,7 @@ impl Connection {
             sacked: segments(self.recovery.sacked_bytes()),
             lost: segments(self.recovery.lost_bytes(self.snd_una)),
             retrans: segments(self.recovery.retransmitted_bytes(self.snd_una)),
-            total_retrans: trouble.retransmitted,
+            total_retrans: rare.retransmitted,
             reordering: u32::from(crate::config::DUP_THRESH),
             snd_una: self.snd_una,
             snd_nxt: self.snd_nxt,
@@ -154,15 +154,15 @@ impl Connection {
             bytes_received: counters.bytes_received,
             bytes_sent: counters.bytes_acked
                 + u64::from(self.data_in_flight())
-                + trouble.bytes_retransmitted,
-            bytes_retrans: trouble.bytes_retransmitted,
+                + rare.bytes_retransmitted,
+            bytes_retrans: rare.bytes_retransmitted,
             segs_in: counters.segs_in,
             segs_out: counters.segs_out,
             data_segs_in: counters.data_segs_in,
             data_segs_out: counters.data_segs_out,
             delivered: u32::try_from(delivered.div_ceil(u64::from(mss))).unwrap_or(u32::MAX),
-            ce_segs_in: trouble.ce_segs_in,
-            rcv_ooopack: trouble.out_of_order_in,
+            ce_segs_in: rare.ce_segs_in,
+            rcv_ooopack: rare.out_of_order_in,
             since_data_sent: since(counters.last_data_sent),
             since_data_recv: since(counters.last_data_recv),
             since_ack_recv: self.state.is_synchronized().then(|| now.since(self.timers.last_recv)),

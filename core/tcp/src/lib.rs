@@ -6,11 +6,11 @@
 //!
 //! # The caller's duty
 //! * Validate checksums and find the connection, then [`Connection::on_segment`]. Do what the
-//!   [`Received`] says, in this order: write, commit, release.
+//!   [`FifoChanges`] says, in this order: write, commit, release.
 //! * After anything happened (a segment, new bytes, a timeout, a call below) visit the connection:
 //!   `while let Plan::Send(transmit) = c.plan(..) { c.emit(..) }`, then tell it why it stopped with
 //!   [`Connection::on_idle`].
-//! * Drain [`Connection::poll_event`] until `None`; after [`Event::Closed`] or [`Event::TimeWait`]
+//! * Drain [`Connection::poll_event`] until `None`; after [`ConnectionEvent::Closed`] or [`ConnectionEvent::TimeWait`]
 //!   the connection is done and may be dropped.
 //! * Keep one timer for [`Connection::next_timeout`]; when it is due, [`Connection::on_timeout`].
 //!
@@ -57,7 +57,8 @@ pub use congestion::CongestionKind;
 pub use connection::Connection;
 pub use core::time::Duration;
 pub use event::{
-    Disposition, DropReason, Event, Idle, Plan, Received, TimerKind, Transmit, TransmitKind, Write,
+    ConnectionEvent, Disposition, DropReason, FifoChanges, Idle, Plan, TimerKind, Transmit,
+    TransmitKind, Write,
 };
 pub use half_open::{HalfOpen, HalfOpenVerdict, Handshake};
 pub use info::Info;

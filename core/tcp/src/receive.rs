@@ -3,7 +3,7 @@
 use crate::congestion::Acked;
 use crate::connection::{Connection, pending};
 use crate::counters::Limit;
-use crate::event::{Disposition, DropReason, Received, Write};
+use crate::event::{Disposition, DropReason, FifoChanges, Write};
 use crate::ranges::Inserted;
 use crate::recovery::Phase;
 use crate::segment::{Buffers, Segment};
@@ -36,7 +36,7 @@ struct Text {
 impl Connection {
     /// A segment for this connection arrived, its checksum verified.
     ///
-    /// `buffers` is as before the segment: the caller applies the [`Received`] afterwards.
+    /// `buffers` is as before the segment: the caller applies the [`FifoChanges`] afterwards.
     pub fn on_segment(&mut self, now: Instant, segment: &Segment, buffers: Buffers) -> Disposition {
         self.count_segment(segment);
         let result = match self.state {
@@ -57,8 +57,8 @@ impl Connection {
             self.counters.data_segs_in = self.counters.data_segs_in.wrapping_add(segments);
         }
         if segment.ce {
-            let trouble = self.counters.trouble_mut();
-            trouble.ce_segs_in = trouble.ce_segs_in.wrapping_add(segments);
+            let rare = self.counters.rare_mut();
+            rare.ce_segs_in = rare.ce_segs_in.wrapping_add(segments);
         }
     }
 
@@ -68,7 +68,7 @@ impl Connection {
         now: Instant,
         segment: &Segment,
         buffers: Buffers,
-    ) -> Result<Received, DropReason> {
+    ) -> Result<FifoChanges, DropReason> {
         let acked = segment.flags.contains(Flags::ACK);
         if acked && !segment.ack.is_within(self.iss + 1, self.snd_nxt - self.iss) {
             if segment.flags.contains(Flags::RST) {
@@ -83,7 +83,7 @@ impl Connection {
             }
             self.enter_closed();
             self.raise(pending::REFUSED);
-            return Ok(Received::default());
+            return Ok(FifoChanges::default());
         }
         if !segment.flags.contains(Flags::SYN) {
             return Err(DropReason::Unexpected);
@@ -95,11 +95,11 @@ impl Connection {
             // Simultaneous open. Text in this SYN comes again: it is not acknowledged.
             self.state = State::SynReceived;
             self.owed.syn = true;
-            return Ok(Received::default());
+            return Ok(FifoChanges::default());
         }
         self.on_syn_acked(now, segment);
         self.owed.ack = true;
-        let mut received = Received::default();
+        let mut received = FifoChanges::default();
         let text =
             self.trim(segment.seq + 1, segment.payload_len, segment.flags.contains(Flags::FIN));
         self.process_text(now, segment, text, buffers, &mut received)?;
@@ -126,7 +126,7 @@ impl Connection {
         now: Instant,
         segment: &Segment,
         buffers: Buffers,
-    ) -> Result<Received, DropReason> {
+    ) -> Result<FifoChanges, DropReason> {
         self.check_timestamps(now, segment)?;
         let text = self.check_sequence(now, segment)?;
         if segment.flags.intersects(Flags::RST | Flags::SYN) {
@@ -134,9 +134,9 @@ impl Connection {
             self.check_syn(now, segment)?;
         }
         if self.state == State::Closed {
-            return Ok(Received::default());
+            return Ok(FifoChanges::default());
         }
-        let mut received = Received::default();
+        let mut received = FifoChanges::default();
         self.check_ack(now, segment, buffers, &mut received)?;
         self.note_timestamp(now, segment);
         self.note_heard(now);
@@ -283,7 +283,7 @@ impl Connection {
         now: Instant,
         segment: &Segment,
         buffers: Buffers,
-        received: &mut Received,
+        received: &mut FifoChanges,
     ) -> Result<(), DropReason> {
         if !segment.flags.contains(Flags::ACK) {
             return Err(DropReason::NoAck);
@@ -378,7 +378,7 @@ impl Connection {
     }
 
     /// SND.UNA < SEG.ACK: bytes of ours arrived.
-    fn advance_una(&mut self, now: Instant, segment: &Segment, received: &mut Received) {
+    fn advance_una(&mut self, now: Instant, segment: &Segment, received: &mut FifoChanges) {
         let old = self.snd_una;
         let fin_acked = self.fin_in_flight() && segment.ack == self.snd_nxt;
         let acked = segment.ack - old;
@@ -521,7 +521,7 @@ impl Connection {
         segment: &Segment,
         text: Text,
         buffers: Buffers,
-        received: &mut Received,
+        received: &mut FifoChanges,
     ) -> Result<(), DropReason> {
         if !self.state.may_receive() {
             if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) {
@@ -571,7 +571,7 @@ impl Connection {
         segment: &Segment,
         text: Text,
         buffers: Buffers,
-        received: &mut Received,
+        received: &mut FifoChanges,
     ) {
         let offset = text.seq - self.rcv_nxt;
         let room = buffers.recv_free.saturating_sub(offset);
@@ -608,8 +608,8 @@ impl Connection {
             //# A TCP implementation MAY send an ACK segment acknowledging RCV.NXT when a valid
             //# segment arrives that is in the window but not at the left window edge (MAY-13).
             self.owed.dup_acks = if self.sack { 0 } else { self.owed.dup_acks.saturating_add(1) };
-            let trouble = self.counters.trouble_mut();
-            trouble.out_of_order_in = trouble.out_of_order_in.wrapping_add(1);
+            let rare = self.counters.rare_mut();
+            rare.out_of_order_in = rare.out_of_order_in.wrapping_add(1);
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
             //# Segments with higher beginning sequence numbers SHOULD be held for later processing
             //# (SHLD-31).

@@ -26,7 +26,7 @@ pub enum State {
     CloseWait,
     Closing,
     LastAck,
-    /// Until the last ACK is out and [`Event::TimeWait`] was taken.
+    /// Until the last ACK is out and [`ConnectionEvent::TimeWait`] was taken.
     TimeWait,
     Closed,
 }

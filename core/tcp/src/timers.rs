@@ -124,8 +124,8 @@ impl Connection {
         self.timers.retransmits += 1;
         self.rtt.back_off();
         self.owed.syn = true;
-        let trouble = self.counters.trouble_mut();
-        trouble.retransmitted = trouble.retransmitted.wrapping_add(1);
+        let rare = self.counters.rare_mut();
+        rare.retransmitted = rare.retransmitted.wrapping_add(1);
         self.timers.retransmit = now + self.rtt.rto();
     }
 

@@ -536,7 +536,7 @@ impl Node {
         let stack = &self.stack;
         assert_eq!(stack.usage(), Usage::default());
         assert_eq!(stack.handshakes.promised.len(), 0);
-        assert!(stack.dirty.is_empty() && stack.untold.is_empty());
+        assert!(stack.dirty.is_empty() && stack.events.is_empty());
         assert!(stack.output_lines.iter().all(|line| line.is_empty()));
     }
 
