@@ -382,6 +382,11 @@ impl Connection {
         self.fin_sent && self.snd_una != self.snd_nxt
     }
 
+    /// The peer has acknowledged our FIN, after which nothing is sent that takes a number.
+    pub(crate) fn fin_acked(&self) -> bool {
+        self.fin_sent && self.snd_una == self.snd_nxt
+    }
+
     /// Bytes of the send FIFO in flight.
     pub(crate) fn data_in_flight(&self) -> u32 {
         self.flight() - u32::from(self.syn_in_flight()) - u32::from(self.fin_in_flight())

@@ -297,9 +297,10 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
         //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA -
         //# MAX.SND.WND) <= SEG.ACK <= SND.NXT).
-        // And not before our first byte: what was never sent cannot have been acknowledged, late or not.
-        let acked = u32::try_from(self.counters.bytes_acked).unwrap_or(u32::MAX);
-        let age_max = self.max_snd_wnd.min(acked);
+        // And not before our first byte: what was never sent cannot have been acknowledged, late or not. The
+        // FIN counts like a byte: its acknowledgement may overtake what the peer sent before it had it.
+        let acked = self.counters.bytes_acked + u64::from(self.fin_acked());
+        let age_max = self.max_snd_wnd.min(u32::try_from(acked).unwrap_or(u32::MAX));
         if !segment.ack.is_within(self.snd_una - age_max, age_max + self.flight() + 1) {
             self.owed.ack |= self.challenge.allow(now);
             return Err(DropReason::BadAck);
@@ -485,7 +486,7 @@ impl Connection {
     }
 
     fn check_ack_of_fin(&mut self, now: Instant) {
-        if !self.fin_sent || self.snd_una != self.snd_nxt {
+        if !self.fin_acked() {
             return;
         }
         match self.state {

@@ -1,0 +1,131 @@
+//! Peers that the test plays itself, segment by segment: what one may do that is rare, and what one may
+//! not do.
+
+mod world;
+
+use std::time::Duration;
+use towpath_tcp::*;
+use world::ms;
+
+const MSS: u32 = 1460;
+/// The peer's window field, without a scale.
+const OPEN: u16 = 60_000;
+
+/// A connection, accepted without timestamps; our bytes begin at 101, the peer's at 201. The FIFOs are
+/// lengths.
+struct Lab {
+    connection: Connection,
+    now: Instant,
+    send_len: u32,
+    /// In order, and read by nobody.
+    unread: u32,
+}
+
+impl Lab {
+    fn new(config: Config) -> Lab {
+        let handshake = Handshake {
+            iss: SeqNum(100),
+            irs: SeqNum(200),
+            mss_peer: Some(MSS as u16),
+            send_scale: None,
+            sack: config.sack,
+            timestamps: false,
+            ts_recent: 0,
+            ts_offset: 0,
+            send_window: OPEN.into(),
+            recv_window: 60_000,
+            rtt: None,
+            retransmitted: false,
+        };
+        let now = Instant(1_000_000_000);
+        let connection = Connection::accept(config, handshake, now);
+        Lab { connection, now, send_len: 0, unread: 0 }
+    }
+
+    fn buffers(&self) -> Buffers {
+        Buffers {
+            recv_free: 60_000 - self.unread,
+            recv_capacity: 60_000,
+            recv_unread: self.unread,
+            send_len: self.send_len,
+            send_capacity: 1 << 20,
+        }
+    }
+
+    fn info(&self) -> Info {
+        self.connection.info(self.now, self.buffers())
+    }
+
+    /// Everything that may be sent now.
+    fn sent(&mut self) -> Vec<Outgoing> {
+        let mut sent = Vec::new();
+        while let Plan::Send(transmit) = self.connection.plan(self.now, self.buffers(), 0) {
+            sent.push(self.connection.emit(self.now, transmit, self.buffers()));
+        }
+        sent
+    }
+
+    fn write(&mut self, len: u32) -> Vec<Outgoing> {
+        self.send_len += len;
+        self.sent()
+    }
+
+    /// A segment of the peer: `seq` and `ack` count from the first byte of either side.
+    fn receive(&mut self, seq: u32, ack: u32, window: u16, len: u32, flags: Flags) -> Disposition {
+        let segment = Segment {
+            seq: SeqNum(201) + seq,
+            ack: SeqNum(101) + ack,
+            flags: Flags::ACK | flags,
+            window,
+            urgent: 0,
+            options: Options::default(),
+            payload_len: len,
+            arrival: self.now,
+            ce: false,
+            segments: 1,
+        };
+        let disposition = self.connection.on_segment(self.now, &segment, self.buffers());
+        if let Disposition::Accepted(changes) = disposition {
+            self.send_len -= changes.released;
+            self.unread += changes.commit;
+        }
+        disposition
+    }
+
+    fn ack(&mut self, ack: u32, window: u16) -> Vec<Outgoing> {
+        self.receive(0, ack, window, 0, Flags::NONE);
+        self.sent()
+    }
+
+    /// Waits for the next timer, which must be of this kind.
+    fn time_out(&mut self, kind: TimerKind) -> Vec<Outgoing> {
+        let (at, next) = self.connection.next_timeout().expect("a timer");
+        assert_eq!(next, kind);
+        self.now = at;
+        self.connection.on_timeout(self.now);
+        self.sent()
+    }
+
+    fn events(&mut self) -> Vec<ConnectionEvent> {
+        std::iter::from_fn(|| self.connection.poll_event()).collect()
+    }
+}
+
+fn bytes_of(sent: &[Outgoing]) -> u32 {
+    sent.iter().map(|out| out.len).sum()
+}
+
+/// The peer's bytes left it before our FIN arrived there, and its acknowledgement of the FIN overtakes them.
+#[test]
+fn bytes_with_an_acknowledgement_from_before_our_fin_are_taken() {
+    let mut lab = Lab::new(Config::default());
+    lab.connection.shutdown_send();
+    assert!(lab.sent()[0].flags.contains(Flags::FIN));
+    lab.receive(10, 1, OPEN, 0, Flags::NONE);
+    assert_eq!(lab.connection.state(), State::FinWait2);
+    let taken = lab.receive(0, 0, OPEN, 10, Flags::NONE);
+    assert!(matches!(taken, Disposition::Accepted(FifoChanges { commit: 10, .. })), "{taken:?}");
+    // Our SYN was no byte: nobody acknowledges it once more.
+    let dropped = lab.receive(10, u32::MAX, OPEN, 10, Flags::NONE);
+    assert_eq!(dropped, Disposition::Dropped(DropReason::BadAck));
+}
