@@ -528,7 +528,7 @@ impl Connection {
         if shrunk && self.state.may_send() && long > 0 {
             // RFC 1191 §6.5: resend at once, and do not take it for congestion. Which segments the router
             // dropped is not known one by one; behind the last long one there are short ones, which passed.
-            self.recovery.resize(self.snd_una, self.snd_una + long, self.snd_nxt);
+            self.recovery.resend(self.snd_una, self.snd_una + long, self.snd_nxt);
             self.stop_timing();
         }
     }

@@ -178,6 +178,6 @@ fn ca_state(phase: Phase) -> u8 {
     match phase {
         Phase::Open => 0,
         Phase::Recovery => 3,
-        Phase::Loss | Phase::Resize => 4,
+        Phase::Loss | Phase::Resend => 4,
     }
 }

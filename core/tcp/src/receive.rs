@@ -474,8 +474,8 @@ impl Connection {
         // news all the same if it acknowledges more than ever before: with SND.UNA moved and the old
         // SND.WND kept, the right edge would move without the peer's word. So is an edge further right.
         if advanced || newer || (segment.ack + window).gt(self.window_end()) {
-            if self.snd_wnd == 0 && window > 0 && self.flight() > 0 {
-                self.recovery.on_window_given_again(self.snd_una, self.snd_nxt);
+            let reopened = self.snd_wnd == 0 && window > 0 && self.flight() > 0;
+            if reopened && self.recovery.on_window_reopened(self.snd_una, self.snd_nxt) {
                 self.stop_timing();
             }
             self.snd_wnd = window;

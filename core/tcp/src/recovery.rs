@@ -25,9 +25,9 @@ pub(crate) enum Phase {
     Recovery,
     /// Loss found by the timer; over likewise.
     Loss,
-    /// The path turned out too narrow for segments in flight, which go again in smaller ones: loss without
-    /// congestion, over likewise.
-    Resize,
+    /// Segments in flight go again although the network lost none: the path is too narrow for them, or
+    /// the peer had shut its window on them. No congestion; over likewise.
+    Resend,
 }
 
 /// The sender's view of its outstanding bytes.
@@ -64,6 +64,8 @@ struct Scoreboard {
     rescued: bool,
     /// The retransmission of the first stretch was itself lost.
     head_again: bool,
+    /// What the timer sent again last was sent once more because the window reopened.
+    reopened: bool,
 }
 
 impl Scoreboard {
@@ -79,6 +81,7 @@ impl Scoreboard {
             force: false,
             rescued: false,
             head_again: false,
+            reopened: false,
         })
     }
 
@@ -321,6 +324,7 @@ impl Recovery {
             // RFC 2018 §8: a receiver may drop what it reported; after two timeouts assume it did.
             board.sacked = Ranges::default();
         }
+        board.reopened = false;
         board.high_rxt = snd_una;
         board.lost_end = snd_nxt;
         board.dup_acks = 0;
@@ -331,16 +335,16 @@ impl Recovery {
         board.rescued = false;
     }
 
-    /// Segments in flight that end at `long_end` or before are too long for the path.
-    pub(crate) fn resize(&mut self, snd_una: SeqNum, long_end: SeqNum, snd_nxt: SeqNum) {
+    /// What is in flight below `end` did not arrive, and the network is not why.
+    pub(crate) fn resend(&mut self, snd_una: SeqNum, end: SeqNum, snd_nxt: SeqNum) {
         // What the timer found stays what the timer found: its bytes were sent again already.
         if self.phase != Phase::Loss {
-            self.phase = Phase::Resize;
+            self.phase = Phase::Resend;
         }
         self.point = snd_nxt;
         let board = self.board(snd_una, snd_nxt);
         board.high_rxt = snd_una;
-        board.lost_end = board.lost_end.max(long_end);
+        board.lost_end = board.lost_end.max(end);
         board.head_again = false;
         board.head_mark = snd_nxt;
         board.force = true;
@@ -349,16 +353,22 @@ impl Recovery {
 
     /// The window reopened with data in flight: the peer had taken it back, and had no room for what was
     /// on its way. Retransmit from SND.UNA now, not at the backed-off RTO. This is no congestion.
-    pub(crate) fn on_window_given_again(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) {
+    ///
+    /// Only once for what was sent, and once for what each timeout sent again: otherwise a peer that shuts and
+    /// opens its window would have a congestion window sent for every two ACKs. True when something is to be
+    /// sent again.
+    pub(crate) fn on_window_reopened(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         match (self.phase, &mut self.board) {
+            (Phase::Open, _) => self.resend(snd_una, snd_nxt, snd_nxt),
             // What the timer sent meanwhile met a shut window.
-            (Phase::Loss, Some(board)) => {
+            (Phase::Loss, Some(board)) if !board.reopened => {
                 board.high_rxt = snd_una;
                 board.force = true;
+                board.reopened = true;
             }
-            (Phase::Open, _) => self.enter_loss(snd_una, snd_nxt, false),
-            _ => {}
+            _ => return false,
         }
+        true
     }
 
     /// snd_una moved from `old` to `snd_una`. True when a recovery is over.

@@ -129,3 +129,47 @@ fn bytes_with_an_acknowledgement_from_before_our_fin_are_taken() {
     let dropped = lab.receive(10, u32::MAX, OPEN, 10, Flags::NONE);
     assert_eq!(dropped, Disposition::Dropped(DropReason::BadAck));
 }
+
+/// Two segments of 40 bytes make us send a window at most once: after that the timer has to find the loss.
+#[test]
+fn a_window_that_is_shut_and_opened_again_and_again_is_not_filled_each_time() {
+    for config in [Config::default(), Config { sack: false, ..Config::default() }] {
+        let mut lab = Lab::new(config);
+        let flight = 10 * MSS;
+        assert_eq!(bytes_of(&lab.write(flight)), flight);
+        let flap = |lab: &mut Lab| -> u32 {
+            let mut again = 0;
+            for _ in 0..100 {
+                again += bytes_of(&lab.ack(0, 0));
+                again += bytes_of(&lab.ack(0, OPEN));
+            }
+            again
+        };
+        assert_eq!(
+            flap(&mut lab),
+            flight,
+            "the first time it may have been lost at the shut window"
+        );
+        let again = bytes_of(&lab.time_out(TimerKind::Retransmit));
+        assert_eq!(again, MSS);
+        assert_eq!(flap(&mut lab), MSS, "of what the timer sent likewise");
+    }
+}
+
+/// That the window was shut is no congestion. That nothing arrives afterwards is.
+#[test]
+fn a_timeout_after_the_window_was_given_again_is_congestion() {
+    let mut lab = Lab::new(Config::default());
+    lab.write(10 * MSS);
+    lab.ack(0, 0);
+    let before = lab.info();
+    assert_eq!(bytes_of(&lab.ack(0, OPEN)), 10 * MSS);
+    let after = lab.info();
+    assert_eq!(
+        (after.cwnd_bytes, after.ssthresh_bytes),
+        (before.cwnd_bytes, before.ssthresh_bytes)
+    );
+    lab.time_out(TimerKind::Retransmit);
+    let lost = lab.info();
+    assert_eq!((lost.cwnd_bytes, lost.ssthresh_bytes), (MSS, 7 * MSS));
+}
