@@ -274,6 +274,7 @@ impl Recovery {
 
     /// Moves the mark of loss to where the scoreboard puts it (RFC 6675 IsLost).
     pub(crate) fn detect(&mut self, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) {
+        let may_enter = self.may_enter(snd_una);
         let Some(board) = &mut self.board else { return };
         let mut above = 0;
         for (count, &(left, right)) in board.sacked.as_slice().iter().rev().enumerate() {
@@ -284,7 +285,7 @@ impl Recovery {
             }
         }
         let head_only = !self.sack || board.lost_end.leq(snd_una);
-        if head_only && board.dup_acks >= DUP_THRESH && self.phase == Phase::Open {
+        if head_only && board.dup_acks >= DUP_THRESH && may_enter {
             let end = board.sacked.as_slice().first();
             let head = snd_nxt.min(snd_una + mss);
             board.lost_end = board.lost_end.max(end.map_or(head, |range| head.min(range.0)));
@@ -298,10 +299,13 @@ impl Recovery {
 
     /// Whether loss is known and no recovery is under way yet.
     pub(crate) fn should_enter(&self, snd_una: SeqNum) -> bool {
-        // RFC 6582 §3.2: without SACK, duplicate ACKs for what an earlier recovery sent mean nothing.
-        self.phase == Phase::Open
+        self.may_enter(snd_una)
             && self.board.as_ref().is_some_and(|board| board.lost_end.gt(snd_una))
-            && (self.sack || snd_una.gt(self.point))
+    }
+
+    /// RFC 6582 §3.2: without SACK, duplicate ACKs for what an earlier recovery sent mean nothing.
+    fn may_enter(&self, snd_una: SeqNum) -> bool {
+        self.phase == Phase::Open && (self.sack || snd_una.gt(self.point))
     }
 
     pub(crate) fn enter(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) {

@@ -173,3 +173,18 @@ fn a_timeout_after_the_window_was_given_again_is_congestion() {
     let lost = lab.info();
     assert_eq!((lost.cwnd_bytes, lost.ssthresh_bytes), (MSS, 7 * MSS));
 }
+
+/// RFC 6582 section 3.2 step 1: these duplicates answer what was sent again needlessly.
+#[test]
+fn duplicate_acknowledgements_of_what_a_timeout_sent_again_repeat_nothing() {
+    let mut lab = Lab::new(Config { sack: false, ..Config::default() });
+    lab.write(5 * MSS);
+    lab.time_out(TimerKind::Retransmit);
+    lab.ack(5 * MSS, OPEN);
+    let new = lab.write(5 * MSS);
+    assert!(new.iter().all(|out| !out.retransmit) && bytes_of(&new) > 0);
+    for _ in 0..4 {
+        let sent = lab.ack(5 * MSS, OPEN);
+        assert!(sent.iter().all(|out| !out.retransmit), "{sent:?}");
+    }
+}
