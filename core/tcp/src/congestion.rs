@@ -150,12 +150,9 @@ impl Congestion {
         self.cwnd = self.ssthresh;
     }
 
-    /// The retransmission timer fired for bytes not sent again before.
+    /// The retransmission timer fired; `again`: for a segment that it has sent again before, so that ssthresh
+    /// stays.
     pub(crate) fn on_timeout(&mut self, flight: u32, mss: u32, again: bool) {
-        //= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
-        //# When a TCP sender detects segment loss using the retransmission timer and the given
-        //# segment has already been retransmitted by way of the retransmission timer at least once,
-        //# the value of ssthresh is held constant.
         if !again {
             self.reduce(flight, mss);
         }

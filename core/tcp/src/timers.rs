@@ -137,6 +137,12 @@ impl Connection {
         let shut = !self.orphaned
             && self.snd_wnd == 0
             && self.timers.last_recv + self.rtt.rto() * 2 >= now;
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
+        //# When a TCP sender detects segment loss using the retransmission timer and the given
+        //# segment has already been retransmitted by way of the retransmission timer at least once,
+        //# the value of ssthresh is held constant.
+        // After progress it is another segment, and the path still loses: ssthresh follows, as on Linux.
+        let again = self.recovery.phase == Phase::Loss && (shut || self.timers.retransmits > 0);
         if !shut {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
             //# The following procedure MUST be used to handle excessive retransmissions of data
@@ -146,7 +152,6 @@ impl Connection {
             }
             self.timers.retransmits += 1;
         }
-        let again = self.recovery.phase == Phase::Loss;
         let mss = self.mss();
         self.congestion.on_timeout(self.flight(), mss, again);
         let fruitless = shut || self.timers.retransmits > 1;

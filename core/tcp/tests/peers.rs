@@ -174,6 +174,21 @@ fn a_timeout_after_the_window_was_given_again_is_congestion() {
     assert_eq!((lost.cwnd_bytes, lost.ssthresh_bytes), (MSS, 7 * MSS));
 }
 
+/// RFC 5681 section 4.3 holds ssthresh while one segment is sent again and again, not while the path drops
+/// one after the other.
+#[test]
+fn a_timeout_after_progress_is_new_congestion() {
+    let mut lab = Lab::new(Config::default());
+    lab.write(10 * MSS);
+    for _ in 0..3 {
+        lab.time_out(TimerKind::Retransmit);
+        assert_eq!(lab.info().ssthresh_bytes, 7 * MSS);
+    }
+    assert_eq!(bytes_of(&lab.ack(MSS, OPEN)), 2 * MSS);
+    lab.time_out(TimerKind::Retransmit);
+    assert_eq!(lab.info().ssthresh_bytes, 2 * MSS);
+}
+
 /// RFC 6582 section 3.2 step 1: these duplicates answer what was sent again needlessly.
 #[test]
 fn duplicate_acknowledgements_of_what_a_timeout_sent_again_repeat_nothing() {
