@@ -257,7 +257,10 @@ impl Connection {
         }
         match self.state {
             State::SynReceived => self.raise(pending::REFUSED),
-            State::Closing | State::LastAck => {}
+            // Both sides have sent all, and our bytes have arrived: nothing is lost but the peer's
+            // acknowledgement of our FIN. The RFC tells the user of no reset in these states; but with bytes
+            // on their way it destroys them, and the program hears of it as on Linux.
+            State::Closing | State::LastAck if self.fin_sent && self.data_in_flight() == 0 => {}
             _ => self.raise(pending::RESET),
         }
         self.enter_closed();

@@ -203,3 +203,38 @@ fn duplicate_acknowledgements_of_what_a_timeout_sent_again_repeat_nothing() {
         assert!(sent.iter().all(|out| !out.retransmit), "{sent:?}");
     }
 }
+
+/// After the peer's FIN and our own a reset is told if bytes of ours may not have arrived.
+#[test]
+fn a_reset_that_destroys_bytes_is_told_after_both_ends() {
+    for (unacknowledged, told) in [(false, false), (true, true)] {
+        let mut lab = Lab::new(Config::default());
+        lab.write(10);
+        lab.receive(0, 0, OPEN, 0, Flags::FIN);
+        lab.connection.shutdown_send();
+        lab.sent();
+        assert_eq!(lab.connection.state(), State::LastAck);
+        if !unacknowledged {
+            lab.receive(1, 10, OPEN, 0, Flags::NONE);
+        }
+        lab.receive(1, 10, OPEN, 0, Flags::RST);
+        assert_eq!(lab.connection.state(), State::Closed);
+        assert_eq!(lab.events().contains(&ConnectionEvent::Reset), told);
+    }
+}
+
+#[test]
+fn a_user_timeout_is_kept_while_nothing_is_asked_for() {
+    let config = Config { user_timeout: Some(Duration::from_secs(2)), ..Config::default() };
+    let mut lab = Lab::new(config);
+    let start = lab.now;
+    lab.write(10);
+    // Timers fire, and whoever visits connections does not get round to this one.
+    while !lab.events().contains(&ConnectionEvent::TimedOut) {
+        let (at, _) = lab.connection.next_timeout().expect("a timer");
+        assert!(at >= lab.now && at - start <= ms(2000));
+        lab.now = at;
+        lab.connection.on_timeout(at);
+    }
+    assert_eq!(lab.now - start, ms(2000));
+}
