@@ -9,6 +9,7 @@ use core::time::Duration;
 /// Which algorithm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum CongestionKind {
+    /// RFC 5681, with the byte counting of RFC 3465.
     NewReno,
     /// Linux's default, and so ours.
     #[default]

@@ -574,6 +574,7 @@ impl Connection {
         due
     }
 
+    /// Where it is in its life.
     pub fn state(&self) -> State {
         self.state
     }

@@ -33,6 +33,7 @@ pub struct Write {
     pub payload_offset: u32,
     /// Where it goes, counted from the end of the in-order bytes before this segment.
     pub fifo_offset: u32,
+    /// Bytes to copy, at least 1.
     pub len: u32,
 }
 
@@ -131,6 +132,7 @@ pub struct Transmit {
 }
 
 impl Transmit {
+    /// What kind of segment it will be.
     pub fn kind(&self) -> TransmitKind {
         self.kind
     }
@@ -157,6 +159,7 @@ pub enum TransmitKind {
     WindowProbe,
     /// Asks the peer whether it is still there.
     KeepAlive,
+    /// The RST that ends the connection, or the answer to a segment that is not of it.
     Reset,
 }
 
@@ -194,7 +197,9 @@ pub enum TimerKind {
     Retransmit,
     /// RFC 9293 §3.8.6.1.
     Persist,
+    /// An acknowledgement that waited for company goes alone (RFC 9293 §3.8.6.3).
     DelayedAck,
+    /// RFC 9293 §3.8.4.
     KeepAlive,
     /// RFC 5482.
     UserTimeout,
