@@ -49,7 +49,7 @@ pub struct Connection {
     /// Bytes below were sent when the congestion window was what held them back.
     pub(crate) limited_end: SeqNum,
     pub(crate) mss_peer: u16,
-    /// What the path carries, and what the program allowed before it connected.
+    /// Largest segment, options included, that the path MTU and the program's TCP_MAXSEG allow.
     mss_path: u16,
     pub(crate) snd_wscale: u8,
     /// MSG_MORE on the last write.
@@ -261,7 +261,7 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
         //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a
         //# default send MSS of 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
-        // The default is what it was at birth.
+        // Without the option it stays `Config::mss_default`, which goes by the address family.
         self.mss_peer = options.mss.unwrap_or(self.mss_peer);
         match options.window_scale {
             Some(shift) => self.snd_wscale = shift.min(WINDOW_SCALE_MAX),
@@ -422,7 +422,7 @@ impl Connection {
         self.events |= event;
     }
 
-    /// Over, without a word to the peer.
+    /// Enters CLOSED and sends nothing more, but for a RST that answers a segment of another connection.
     pub(crate) fn enter_closed(&mut self) {
         self.state = State::Closed;
         let Owed { replies, reply, .. } = self.owed;
@@ -436,12 +436,13 @@ impl Connection {
         (self.timed_at, self.timed_end) = (now, end);
     }
 
-    /// What is being measured was sent again, and nobody can tell which of the two is acknowledged.
+    /// What is being measured was sent again: nobody can tell which of the two is acknowledged (Karn's
+    /// algorithm, RFC 6298 §3), so it gives no sample.
     pub(crate) fn stop_timing(&mut self) {
         self.timed_at = Instant::FAR;
     }
 
-    /// What is being measured: acknowledged from here on, sent then.
+    /// The measurement under way: the first number beyond what is measured, and when that was sent.
     #[inline]
     pub(crate) fn timed(&self) -> Option<(SeqNum, Instant)> {
         (self.timed_at != Instant::FAR).then_some((self.timed_end, self.timed_at))

@@ -1,4 +1,5 @@
-//! Figures for [`Info`](crate::Info): next to nothing is decided by them.
+//! Figures for [`Info`](crate::Info). Of these only the two times of the last data and `bytes_acked` decide
+//! anything.
 
 use crate::time::Instant;
 

@@ -145,7 +145,7 @@ impl Connection {
         Ok(received)
     }
 
-    /// PAWS, which believes in a recent timestamp for 24 days.
+    /// PAWS (RFC 7323 §5). A TS.Recent of 24 days ago refuses nothing: the peer's clock may have wrapped.
     fn check_timestamps(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
         if !self.timestamps {
             return Ok(());
@@ -401,7 +401,8 @@ impl Connection {
             let after_timeout = phase == Phase::Loss && !over;
             self.congestion.on_ack(now, Acked { bytes, mss, srtt, limited, after_timeout });
         }
-        // Marks that are passed follow, so that none is ever half the space away.
+        // Marks that SND.UNA has passed follow it: left behind, they would come to lie half the space away,
+        // where the order of sequence numbers turns round.
         self.small_end = self.small_end.max(self.snd_una);
         self.limited_end = self.limited_end.max(self.snd_una);
         self.snd_wl2 = self.snd_wl2.max(self.snd_una);
@@ -411,7 +412,7 @@ impl Connection {
         //# that it will expire after RTO seconds (for the current value of RTO).
         self.timers.retransmits = 0;
         self.timers.unreachable = false;
-        // Bytes got through, so that the next shut window is another one.
+        // Bytes got through: should the window shut again, its probes begin with the shortest interval.
         self.timers.persist_backoff = 0;
         self.note_progress(now);
         self.timers.retransmit =
@@ -665,7 +666,8 @@ impl Connection {
         }
     }
 
-    /// Keeps account of what holds the sender back; `send_len` is what the FIFO still has.
+    /// With nothing in flight and nothing in the FIFO, of which `send_len` is the length, nothing holds the
+    /// sender back (`Info::busy_time`).
     pub(crate) fn note_limit(&mut self, now: Instant, send_len: u32) {
         if self.flight() == 0 && send_len == 0 {
             self.counters.enter(now, Limit::Idle);

@@ -1,6 +1,6 @@
 //! What is lost, what is in flight, and what to send again.
 //!
-//! RFC 6675 with SACK; RFC 6582 (NewReno) without, told in the same terms: each duplicate ACK then
+//! RFC 6675 with SACK; RFC 6582 (NewReno) without, kept in the same variables: each duplicate ACK then
 //! counts as a segment that left the network, and only the first byte outstanding is known lost.
 //!
 //! ```text
@@ -39,8 +39,8 @@ pub(crate) struct Recovery {
     pub(crate) point: SeqNum,
     pub(crate) phase: Phase,
     sack: bool,
-    /// How far behind SND.NXT the last segment sent ends that some path could be too narrow for; a greater
-    /// distance than this can say is as the greatest.
+    /// From the end of the last segment sent that a path could be too narrow for to SND.NXT, at most 65535.
+    /// What lies behind that end fits every path, and is not sent again when the path MTU falls.
     pub(crate) short_tail: u16,
 }
 
@@ -90,7 +90,7 @@ impl Scoreboard {
         self.sacked.total() + self.dup_bytes
     }
 
-    /// It says nothing that a new one would not.
+    /// Nothing is reported, lost or sent again: a new one would say the same, so that the box can go.
     fn is_clear(&self, snd_una: SeqNum) -> bool {
         self.dup_acks == 0
             && self.sacked_bytes() == 0
@@ -109,7 +109,8 @@ impl Scoreboard {
         if self.sacked.as_slice().first().is_some_and(|range| range.0 == snd_una) {
             self.sacked = Ranges::default();
         }
-        // One of the acknowledged segments is the one that was missing, the others were counted.
+        // Without SACK: one of the acknowledged segments was the missing one, and each of the others had been
+        // counted when its duplicate ACK came.
         let counted = (snd_una - old).saturating_sub(mss);
         self.dup_bytes =
             self.dup_bytes.saturating_sub(counted).min((snd_nxt - snd_una).saturating_sub(mss));
@@ -312,7 +313,7 @@ impl Recovery {
         self.phase = Phase::Recovery;
         self.point = snd_nxt;
         let board = self.board(snd_una, snd_nxt);
-        // What the recovery before sent again is not lost anew.
+        // What the recovery before this one sent again is in flight, and not lost once more.
         board.high_rxt = board.high_rxt.max(snd_una);
         board.head_mark = snd_nxt;
         board.force = true;
@@ -341,7 +342,8 @@ impl Recovery {
 
     /// What is in flight below `end` did not arrive, and the network is not why.
     pub(crate) fn resend(&mut self, snd_una: SeqNum, end: SeqNum, snd_nxt: SeqNum) {
-        // What the timer found stays what the timer found: its bytes were sent again already.
+        // A loss that the timer found stays one, so that another timeout of the same segment is known for a
+        // repetition and leaves ssthresh as it is.
         if self.phase != Phase::Loss {
             self.phase = Phase::Resend;
         }
@@ -364,7 +366,7 @@ impl Recovery {
     pub(crate) fn on_window_reopened(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         match (self.phase, &mut self.board) {
             (Phase::Open, _) => self.resend(snd_una, snd_nxt, snd_nxt),
-            // What the timer sent meanwhile met a shut window.
+            // The timer has sent some of it again meanwhile, and the window was still shut.
             (Phase::Loss, Some(board)) if !board.reopened => {
                 board.high_rxt = snd_una;
                 board.force = true;
@@ -406,7 +408,8 @@ impl Recovery {
                 board.force = false;
             }
         } else {
-            // Keeps the mark within half the space of snd_una.
+            // The mark follows SND.UNA: left behind, it would come to lie half the space away, where the order of
+            // sequence numbers turns round.
             self.point = snd_una - 1;
         }
         if self.board.as_ref().is_some_and(|board| board.is_clear(snd_una)) {

@@ -71,8 +71,9 @@ impl TimeWait {
         self.timestamps
     }
 
-    /// The least initial sequence number of a new connection between the same ports: beyond the
-    /// largest window of the old one.
+    /// The least initial sequence number of a new connection between the same ports. It is more than an
+    /// unscaled window beyond SND.NXT, as on Linux, so that no segment of the old connection that is still on
+    /// its way fits the new one's numbers.
     pub fn iss_min(&self) -> SeqNum {
         self.snd_nxt + (1 << 16) + 2
     }

@@ -1,4 +1,5 @@
-//! What happens because nothing happened.
+//! Timers: retransmission and window probes, delayed ACKs, corked segments, FIN-WAIT-2. Those of keepalive and
+//! user timeout are in `watch`; all fire here.
 
 use crate::connection::{Connection, pending};
 use crate::event::TimerKind;
@@ -103,7 +104,7 @@ impl Connection {
         }
     }
 
-    /// Nothing is waited for any more.
+    /// Stops all timers.
     pub(crate) fn stop_timers(&mut self) {
         self.timers = Timers::new(self.timers.last_recv);
         self.watch = None;
