@@ -94,7 +94,7 @@ pub struct Stack<H: Host> {
     pub(crate) memberships: usize,
     pub(crate) counters: Counters,
     /// Something may be on the loopback queue.
-    pub(crate) looped: bool,
+    pub(crate) loopback_due: bool,
     rx: Batch,
 }
 
@@ -160,7 +160,7 @@ impl<H: Host> Stack<H> {
             orphans: 0,
             memberships: 0,
             counters: Counters::default(),
-            looped: false,
+            loopback_due: false,
             rx: Batch::new(),
             config,
         }
@@ -231,7 +231,10 @@ impl<H: Host> Stack<H> {
     }
 
     fn has_work(&self) -> bool {
-        !self.dirty.is_empty() || !self.events.is_empty() || !self.reports.is_empty() || self.looped
+        !self.dirty.is_empty()
+            || !self.events.is_empty()
+            || !self.reports.is_empty()
+            || self.loopback_due
     }
 
     fn receive_ports(
@@ -268,7 +271,7 @@ impl<H: Host> Stack<H> {
         }
         self.rx = batch;
         // What was received may have been answered by the IP layer itself: look once more.
-        self.looped = any;
+        self.loopback_due = any;
         any
     }
 

@@ -256,7 +256,7 @@ impl<H: Host> Stack<H> {
         packet: Packet,
         pool: &mut Pool,
     ) {
-        self.looped |= route.iface == IfaceId::LOOPBACK;
+        self.loopback_due |= route.iface == IfaceId::LOOPBACK;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# The sender MUST generate it (MUST-2)
         let checksum = Some(tcp::CHECKSUM_OFFSET as u16);

@@ -39,6 +39,7 @@ mod ndp;
 mod neighbor;
 mod next_hops;
 mod offload;
+mod reachable;
 mod reassembly;
 mod receive;
 mod route;
