@@ -392,10 +392,12 @@ impl Recovery {
             if self.phase == Phase::Recovery
                 && !self.sack
                 && let Some(board) = &mut self.board
+                && board.high_rxt == snd_una
             {
-                // A partial acknowledgement (RFC 6582 §3.2 step 3): the next segment is lost too.
+                // A partial acknowledgement (RFC 6582 §3.2 step 3): the next segment is lost too. Of a part of
+                // what was sent again it says nothing: a peer that acknowledges byte by byte would have a
+                // segment sent for each.
                 board.lost_end = board.lost_end.max(snd_nxt.min(snd_una + mss));
-                board.high_rxt = snd_una;
                 board.force = true;
             }
             return false;

@@ -238,3 +238,22 @@ fn a_user_timeout_is_kept_while_nothing_is_asked_for() {
     }
     assert_eq!(lab.now - start, ms(2000));
 }
+
+/// A partial acknowledgement means that the next segment is lost, too (RFC 6582 section 3.2). It is sent again
+/// once, and not for each of its bytes.
+#[test]
+fn acknowledgements_byte_by_byte_repeat_no_segment_each_time() {
+    let mut lab = Lab::new(Config { sack: false, ..Config::default() });
+    lab.write(10 * MSS);
+    let mut again = 0;
+    for _ in 0..3 {
+        again += bytes_of(&lab.ack(0, OPEN));
+    }
+    assert_eq!(again, MSS, "three duplicates");
+    for ack in 1..=MSS {
+        again += bytes_of(&lab.ack(ack, OPEN));
+    }
+    assert_eq!(again, 2 * MSS);
+    let rest = bytes_of(&lab.ack(2 * MSS, OPEN));
+    assert_eq!(rest, MSS, "and the next one");
+}
