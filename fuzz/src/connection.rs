@@ -1,9 +1,9 @@
 //! A [`Connection`] whose peer, program and clock are the input. Its FIFOs are only lengths.
 
 use towpath_tcp::{
-    Buffers, Config, CongestionKind, Connection, Disposition, Duration, Event, Flags, Handshake,
-    Instant, KeepAlive, Options, Plan, Received, SackBlocks, Segment, SeqNum, TimeWait,
-    TimeWaitVerdict, Timestamps, Write,
+    Buffers, Config, CongestionKind, Connection, ConnectionEvent, Disposition, Duration,
+    FifoChanges, Flags, Handshake, Instant, KeepAlive, Options, Plan, SackBlocks, Segment, SeqNum,
+    TimeWait, TimeWaitVerdict, Timestamps, Write,
 };
 
 use crate::input::Input;
@@ -239,7 +239,7 @@ impl Case {
         self.ahead[start..end].fill(true);
     }
 
-    fn apply(&mut self, received: Received) {
+    fn apply(&mut self, received: FifoChanges) {
         let commit = received.commit as usize;
         assert!(commit <= self.ahead.len(), "bytes that never came go to the program");
         assert!(self.ahead.drain(..commit).all(|written| written), "as do the contents of a hole");
@@ -288,8 +288,8 @@ impl Case {
     fn take_events(&mut self) {
         while let Some(event) = self.connection.poll_event() {
             match event {
-                Event::Closed => self.over = true,
-                Event::TimeWait(time_wait) => {
+                ConnectionEvent::Closed => self.over = true,
+                ConnectionEvent::TimeWait(time_wait) => {
                     self.time_wait = Some(time_wait);
                     self.over = true;
                 }

@@ -11,8 +11,8 @@ use std::net::IpAddr;
 
 use hashbrown::HashTable;
 
-use crate::flow::Key;
 use crate::net::IfaceId;
+use crate::net::hash::Keyed;
 
 /// The local address of a bind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,7 +256,7 @@ impl Group {
 /// The table of one protocol.
 #[derive(Debug)]
 pub(crate) struct Binds {
-    key: Key,
+    key: Keyed,
     of: Table,
     ports: BTreeMap<u16, Port>,
     groups: HashTable<Group>,
@@ -266,7 +266,7 @@ pub(crate) struct Binds {
 
 impl Binds {
     /// An empty table.
-    pub fn new(key: Key, of: Table) -> Self {
+    pub fn new(key: Keyed, of: Table) -> Self {
         Self { key, of, ports: BTreeMap::new(), groups: HashTable::new(), compared: Cell::new(0) }
     }
 
@@ -518,7 +518,7 @@ mod tests {
         for (n, (addr, sharing, listening, wanted, theirs, conflict)) in
             rows.into_iter().enumerate()
         {
-            let mut binds = Binds::new(Key(0, 0), Table::Tcp);
+            let mut binds = Binds::new(Keyed([0, 0]), Table::Tcp);
             binds.hold(80, Holder { socket: 1, addr, sharing, listening, device: None });
             let wanted =
                 Holder { socket: 2, addr: wanted, sharing: theirs, listening: false, device: None };
@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn what_is_left_of_connections_blocks_unless_both_reuse() {
-        let mut binds = Binds::new(Key(0, 0), Table::Tcp);
+        let mut binds = Binds::new(Keyed([0, 0]), Table::Tcp);
         let local = IpAddr::from([10, 0, 0, 1]);
         binds.use_port(80, local, ADDR);
         let wanted =
@@ -545,7 +545,7 @@ mod tests {
 
     #[test]
     fn the_most_specific_bind_receives() {
-        let mut binds = Binds::new(Key(0, 0), Table::Tcp);
+        let mut binds = Binds::new(Keyed([0, 0]), Table::Tcp);
         let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), "2001:db8::1".parse().unwrap());
         binds.receive(AnyDual, 53, 1, None, PLAIN);
         assert_eq!(binds.receiver(v4, 53, ETH, 7), Some(1));
@@ -562,7 +562,7 @@ mod tests {
 
     #[test]
     fn the_last_one_bound_takes_what_comes_unless_it_shares() {
-        let mut binds = Binds::new(Key(0, 0), Table::Udp);
+        let mut binds = Binds::new(Keyed([0, 0]), Table::Udp);
         let v4 = IpAddr::from([10, 0, 0, 1]);
         let taker = |binds: &Binds, pick| binds.receiver(v4, 53, ETH, pick);
         for socket in 1..=3 {
@@ -582,7 +582,7 @@ mod tests {
 
     #[test]
     fn devices_keep_to_themselves() {
-        let mut binds = Binds::new(Key(0, 0), Table::Tcp);
+        let mut binds = Binds::new(Keyed([0, 0]), Table::Tcp);
         let v4 = IpAddr::from([10, 0, 0, 1]);
         let holder = |socket, device| Holder {
             socket,

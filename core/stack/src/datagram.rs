@@ -25,8 +25,6 @@ use crate::stack::Stack;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
 const ECHO_HEADER_LEN: u32 = 8;
-/// Where the checksum is in the header of UDP.
-const UDP_CHECKSUM_AT: u16 = 6;
 const ECHO_REQUEST_V4: u8 = 8;
 const ECHO_REQUEST_V6: u8 = 128;
 
@@ -341,7 +339,7 @@ impl<H: Host> Stack<H> {
     ) -> Result<(), SendError> {
         let route = self.net.route(now, Some(out.src), out.dst, None)?;
         self.counters.echo_sent += 1;
-        self.looped |= route.iface == IfaceId::LOOPBACK;
+        self.loopback_due |= route.iface == IfaceId::LOOPBACK;
         self.net.send_echo(now, &route, out, data, pool).map_err(SendError::from)
     }
 
@@ -430,9 +428,9 @@ impl<H: Host> Stack<H> {
                 Some(Segmentation { protocol: Protocol::Udp, size, header_len });
         }
         self.counters.udp_sent += 1;
-        self.looped |= route.iface == IfaceId::LOOPBACK;
+        self.loopback_due |= route.iface == IfaceId::LOOPBACK;
         // Left out: 0 stands for none (RFC 768).
-        let checksum = checksum.then_some(UDP_CHECKSUM_AT);
+        let checksum = checksum.then_some(udp::CHECKSUM_OFFSET as u16);
         self.net
             .send(now, route, flow.local, flow.remote, *ip, packet, checksum, pool)
             .map_err(SendError::from)
@@ -465,7 +463,7 @@ impl<H: Host> Stack<H> {
             fragmenting: target.ip.fragmenting,
         };
         self.counters.echo_sent += 1;
-        self.looped |= target.route.iface == IfaceId::LOOPBACK;
+        self.loopback_due |= target.route.iface == IfaceId::LOOPBACK;
         let data = payload.slice(ECHO_HEADER_LEN, data_len);
         self.net.send_echo(now, &target.route, &out, &data, pool).map_err(SendError::from)
     }

@@ -171,7 +171,7 @@ impl<H: Host> Stack<H> {
         // As on Linux, who sends to many does not hear what became of one of them, and what may pass by
         // itself (RFC 1122 §3.2.2.1) only who asks for it.
         if connected && hard {
-            self.untold.push_back((user, SocketEvent::Error(reason)));
+            self.events.push_back((user, SocketEvent::Error(reason)));
         }
         true
     }

@@ -4,11 +4,12 @@
 //! finds them all, so that a 4-tuple can exist only once.
 
 use std::cell::Cell;
-use std::hash::Hasher;
+use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
 
 use hashbrown::HashTable;
-use siphasher::sip::SipHasher13;
+
+use crate::net::hash::Keyed;
 
 /// The two ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,16 +32,10 @@ impl Flow {
     }
 }
 
-/// A secret from which hashes are made that the peer cannot foresee.
-///
-/// SipHash-1-3: whoever can choose addresses and ports must not be able to fill one bucket.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Key(pub u64, pub u64);
-
-impl Key {
+impl Keyed {
     /// Hash of a 4-tuple.
     pub fn flow(&self, flow: &Flow) -> u64 {
-        let mut hasher = SipHasher13::new_with_keys(self.0, self.1);
+        let mut hasher = self.build_hasher();
         write_addr(&mut hasher, flow.local);
         write_addr(&mut hasher, flow.remote);
         hasher.write_u32(u32::from(flow.local_port) << 16 | u32::from(flow.remote_port));
@@ -49,7 +44,7 @@ impl Key {
 
     /// Hash of an address and a number that goes with it.
     pub fn addr(&self, addr: IpAddr, number: u32) -> u64 {
-        let mut hasher = SipHasher13::new_with_keys(self.0, self.1);
+        let mut hasher = self.build_hasher();
         write_addr(&mut hasher, addr);
         hasher.write_u32(number);
         hasher.finish()
@@ -61,7 +56,7 @@ impl Key {
     }
 }
 
-fn write_addr(hasher: &mut SipHasher13, addr: IpAddr) {
+fn write_addr(hasher: &mut impl Hasher, addr: IpAddr) {
     match addr {
         IpAddr::V4(v4) => hasher.write_u32(v4.to_bits()),
         IpAddr::V6(v6) => {
@@ -222,7 +217,7 @@ mod tests {
 
     #[test]
     fn finds_what_was_put_in() {
-        let key = Key(1, 2);
+        let key = Keyed([1, 2]);
         let mut table = FlowTable::default();
         let flows: Vec<Flow> = (0..20_000).map(flow).collect();
         for (flow, index) in flows.iter().zip(0..) {
@@ -241,7 +236,7 @@ mod tests {
 
     #[test]
     fn growing_moves_a_little_at_a_time() {
-        let key = Key(1, 2);
+        let key = Keyed([1, 2]);
         let mut table = FlowTable::default();
         let mut most = 0;
         for index in 0..500_000 {
@@ -256,7 +251,7 @@ mod tests {
 
     #[test]
     fn the_key_decides_the_hash() {
-        assert_ne!(Key(1, 2).flow(&flow(0)), Key(1, 3).flow(&flow(0)));
-        assert_ne!(Key(1, 2).flow(&flow(0)), Key(1, 2).flow(&flow(1)));
+        assert_ne!(Keyed([1, 2]).flow(&flow(0)), Keyed([1, 3]).flow(&flow(0)));
+        assert_ne!(Keyed([1, 2]).flow(&flow(0)), Keyed([1, 2]).flow(&flow(1)));
     }
 }

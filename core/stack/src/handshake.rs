@@ -12,7 +12,7 @@ use towpath_tcp::{HalfOpen, Instant, Segment};
 
 use crate::flow::Flow;
 use crate::net::{IfaceId, Local};
-use crate::slab::{Line, Queue};
+use crate::slab::{List, Queue};
 use crate::timer::TimerId;
 
 /// An entry of the SYN cache.
@@ -51,11 +51,11 @@ pub(crate) struct PendingSyn {
 pub(crate) struct Handshakes {
     pub half_open: Queue<HalfOpenFlow>,
     /// Half-open connections of promised sockets.
-    pub promised: Line,
+    pub promised: List,
     pub pending: Queue<PendingSyn>,
     /// All pending ones, by when their SYN came last: all wait equally long from then on, so the front
     /// expires first.
-    pub pending_line: Line,
+    pub pending_line: List,
 }
 
 /// The headers of a packet, kept to be quoted in an ICMP error.

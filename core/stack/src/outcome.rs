@@ -2,7 +2,7 @@
 //! the end of a connection an entry in TIME-WAIT.
 
 use towpath_ring::{RecvBuffer, SendBuffer};
-use towpath_tcp::{Event, Instant, State, TimeWait};
+use towpath_tcp::{ConnectionEvent, Instant, State, TimeWait};
 
 use crate::drop::DropReason;
 use crate::errors::Unreached;
@@ -28,24 +28,24 @@ impl<H: Host> Stack<H> {
                 return;
             };
             let told = match event {
-                Event::Connected => Some(SocketEvent::Connected),
+                ConnectionEvent::Connected => Some(SocketEvent::Connected),
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
                 //# If the local TCP connection is closed by the remote side due to a FIN or RST
                 //# received from the remote side, then the local application MUST be informed
                 //# whether it closed normally or was aborted (MUST-12).
-                Event::PeerClosed => Some(SocketEvent::PeerClosed),
-                Event::Reset => Some(SocketEvent::Error(SocketError::Reset)),
-                Event::Refused => Some(SocketEvent::Error(SocketError::Refused)),
-                Event::TimedOut => Some(SocketEvent::Error(SocketError::TimedOut)),
-                Event::Unreachable => {
+                ConnectionEvent::PeerClosed => Some(SocketEvent::PeerClosed),
+                ConnectionEvent::Reset => Some(SocketEvent::Error(SocketError::Reset)),
+                ConnectionEvent::Refused => Some(SocketEvent::Error(SocketError::Refused)),
+                ConnectionEvent::TimedOut => Some(SocketEvent::Error(SocketError::TimedOut)),
+                ConnectionEvent::Unreachable => {
                     let why = stream.unreachable.unwrap_or(Unreached::Host);
                     Some(SocketEvent::Error(why.into()))
                 }
-                Event::TimeWait(state) => {
+                ConnectionEvent::TimeWait(state) => {
                     self.end_connection(now, index, Some(state));
                     None
                 }
-                Event::Closed => {
+                ConnectionEvent::Closed => {
                     self.end_connection(now, index, None);
                     None
                 }

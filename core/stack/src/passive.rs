@@ -316,7 +316,15 @@ impl<H: Host> Stack<H> {
             self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
         let stream = Box::new(Stream { uses_port: sharing, ..stream });
         let kind = Kind::Stream(stream);
-        let socket = Socket { user, family, bound: None, dirty: false, orphan: false, kind };
+        let socket = Socket {
+            user,
+            family,
+            bound: None,
+            dirty: false,
+            waits_for_output: false,
+            orphan: false,
+            kind,
+        };
         let index = self.sockets.insert(socket);
         self.take_over_flow(at, incoming.hash, index);
         self.counters.tcp_accepts += 1;
@@ -436,7 +444,7 @@ impl<H: Host> Stack<H> {
         let settings = self.default_settings();
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.kind = Kind::Fresh(Box::new(settings));
-            self.untold.push_back((socket.user, event));
+            self.events.push_back((socket.user, event));
         }
     }
 
@@ -555,6 +563,7 @@ impl<H: Host> Stack<H> {
             family,
             bound: None,
             dirty: false,
+            waits_for_output: false,
             orphan: false,
             kind,
         });

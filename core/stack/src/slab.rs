@@ -1,4 +1,5 @@
-//! Where the entries of every table live: stable indices, ids with a generation, no moves on growth.
+//! Where the entries of every table live: stable indices, ids with a generation, no moves on growth; and the
+//! lists that entries stand in.
 
 /// A growing array with reuse of free places.
 ///
@@ -140,39 +141,62 @@ impl<T> Slab<T> {
         })
     }
 
+    /// All entries by index, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        let places = self.chunks.iter_mut().flatten().zip(0..);
+        places.filter_map(|(place, index)| match &mut place.content {
+            Content::Taken(value) => Some((index, value)),
+            Content::Free { .. } => None,
+        })
+    }
+
     #[inline]
     fn place_mut(&mut self, index: u32) -> Option<&mut Place<T>> {
         self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)
     }
 }
 
-/// A line of entries of a [`Queue`], oldest first.
+/// The ends of one list of entries of a [`Queue`], oldest first.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Line {
+pub(crate) struct List {
     front: u32,
     back: u32,
     len: u32,
 }
 
-impl Default for Line {
+impl Default for List {
     fn default() -> Self {
-        Self { front: NONE, back: NONE, len: 0 }
+        Self::EMPTY
     }
 }
 
-impl Line {
-    /// Entries in the line.
+impl List {
+    /// A list without entries.
+    pub const EMPTY: Self = Self { front: NONE, back: NONE, len: 0 };
+
+    /// Entries in the list.
     pub fn len(&self) -> usize {
         self.len as usize
+    }
+
+    /// Whether it has no entry.
+    pub fn is_empty(&self) -> bool {
+        self.front == NONE
     }
 
     /// The oldest.
     pub fn front(&self) -> Option<u32> {
         (self.front != NONE).then_some(self.front)
     }
+
+    /// The youngest.
+    pub fn back(&self) -> Option<u32> {
+        (self.back != NONE).then_some(self.back)
+    }
 }
 
-/// A slab whose entries stand in lines by age: the oldest is found, and any is removed, at once.
+/// A slab whose entries stand in doubly linked lists, each entry in one: the oldest of a list is found, and
+/// any entry is moved or removed, at once. The links lie in the entries, so that a list allocates nothing.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     slab: Slab<Linked<T>>,
@@ -192,33 +216,33 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Entries in all lines.
+    /// Entries in all lists.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Puts `value` at the back of `line`.
-    pub fn push(&mut self, line: &mut Line, value: T) -> u32 {
+    /// Puts `value` at the back of `list`.
+    pub fn push(&mut self, list: &mut List, value: T) -> u32 {
         let index = self.slab.insert(Linked { before: NONE, behind: NONE, value });
-        self.link(line, index);
+        self.link(list, index);
         index
     }
 
-    /// Takes the entry out of `line`, in which it must stand.
-    pub fn remove(&mut self, line: &mut Line, index: u32) -> Option<T> {
-        self.unlink(line, index)?;
+    /// Takes the entry out of `list`, in which it must stand.
+    pub fn remove(&mut self, list: &mut List, index: u32) -> Option<T> {
+        self.unlink(list, index)?;
         self.slab.remove(index).map(|linked| linked.value)
     }
 
-    /// Makes the entry the youngest of `line`, in which it must stand.
-    pub fn renew(&mut self, line: &mut Line, index: u32) {
-        if self.unlink(line, index).is_some() {
-            self.link(line, index);
+    /// Makes the entry the youngest of `list`, in which it must stand.
+    pub fn renew(&mut self, list: &mut List, index: u32) {
+        if self.unlink(list, index).is_some() {
+            self.link(list, index);
         }
     }
 
     /// Puts the entry at the back of `to` instead of in `from`, in which it must stand.
-    pub fn shift(&mut self, from: &mut Line, to: &mut Line, index: u32) {
+    pub fn shift(&mut self, from: &mut List, to: &mut List, index: u32) {
         if self.unlink(from, index).is_some() {
             self.link(to, index);
         }
@@ -234,9 +258,14 @@ impl<T> Queue<T> {
         self.slab.get_mut(index).map(|linked| &mut linked.value)
     }
 
-    /// All entries of all lines.
+    /// All entries of all lists, in the order of their places.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.slab.iter().map(|(_, linked)| &linked.value)
+    }
+
+    /// All entries of all lists, in the order of their places, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slab.iter_mut().map(|(_, linked)| &mut linked.value)
     }
 
     /// Index and generation in one number.
@@ -249,31 +278,34 @@ impl<T> Queue<T> {
         self.slab.find(id)
     }
 
-    fn link(&mut self, line: &mut Line, index: u32) {
-        let back = line.back;
+    /// Puts the entry, which [`unlink`](Self::unlink) took out of its list, at the back of `list`.
+    pub fn link(&mut self, list: &mut List, index: u32) {
+        let back = list.back;
         if let Some(linked) = self.slab.get_mut(index) {
             (linked.before, linked.behind) = (back, NONE);
         }
         match self.slab.get_mut(back) {
             Some(linked) => linked.behind = index,
-            None => line.front = index,
+            None => list.front = index,
         }
-        line.back = index;
-        line.len += 1;
+        list.back = index;
+        list.len += 1;
     }
 
-    fn unlink(&mut self, line: &mut Line, index: u32) -> Option<()> {
+    /// Takes the entry out of `list`, in which it must stand. It keeps its place, and stands in no list until
+    /// it is linked again.
+    pub fn unlink(&mut self, list: &mut List, index: u32) -> Option<()> {
         let linked = self.slab.get(index)?;
         let (before, behind) = (linked.before, linked.behind);
         match self.slab.get_mut(before) {
             Some(linked) => linked.behind = behind,
-            None => line.front = behind,
+            None => list.front = behind,
         }
         match self.slab.get_mut(behind) {
             Some(linked) => linked.before = before,
-            None => line.back = before,
+            None => list.back = before,
         }
-        line.len -= 1;
+        list.len -= 1;
         Some(())
     }
 }
@@ -312,29 +344,29 @@ mod tests {
     }
 
     #[test]
-    fn lines_keep_their_order_whatever_is_removed() {
+    fn lists_keep_their_order_whatever_is_removed() {
         let mut queue = Queue::default();
-        let mut line = Line::default();
-        let at: Vec<u32> = (0..5).map(|n| queue.push(&mut line, n)).collect();
-        assert_eq!(queue.remove(&mut line, at[2]), Some(2));
-        queue.renew(&mut line, at[0]);
-        queue.remove(&mut line, at[4]);
-        let mut other = Line::default();
+        let mut list = List::default();
+        let at: Vec<u32> = (0..5).map(|n| queue.push(&mut list, n)).collect();
+        assert_eq!(queue.remove(&mut list, at[2]), Some(2));
+        queue.renew(&mut list, at[0]);
+        queue.remove(&mut list, at[4]);
+        let mut other = List::default();
         queue.push(&mut other, 9);
-        queue.shift(&mut line, &mut other, at[3]);
+        queue.shift(&mut list, &mut other, at[3]);
         assert_eq!(
-            (line.len(), other.len(), other.front().and_then(|n| queue.get(n))),
+            (list.len(), other.len(), other.front().and_then(|n| queue.get(n))),
             (2, 2, Some(&9))
         );
-        queue.shift(&mut other, &mut line, at[3]);
-        queue.renew(&mut line, at[0]);
+        queue.shift(&mut other, &mut list, at[3]);
+        queue.renew(&mut list, at[0]);
         let nine = other.front().unwrap();
         queue.remove(&mut other, nine);
         let mut seen = Vec::new();
-        while let Some(front) = line.front() {
-            seen.extend(queue.remove(&mut line, front));
+        while let Some(front) = list.front() {
+            seen.extend(queue.remove(&mut list, front));
         }
         assert_eq!(seen, [1, 3, 0]);
-        assert_eq!((line.len(), queue.len()), (0, 0));
+        assert_eq!((list.len(), queue.len()), (0, 0));
     }
 }

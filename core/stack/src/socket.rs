@@ -32,7 +32,7 @@ use crate::host::{BindOptions, Family, Host};
 use crate::net::{IfaceId, Route};
 use crate::options::MtuDiscovery;
 use crate::path::Path;
-use crate::slab::Line;
+use crate::slab::List;
 use crate::timer::TimerId;
 use crate::tuning::RecvTuning;
 use crate::tx::mss_for;
@@ -47,6 +47,8 @@ pub(crate) struct Socket<H: Host> {
     pub bound: Option<Box<Bound>>,
     /// It stands in the dirty list.
     pub dirty: bool,
+    /// It stands in the line of a device that does not keep up.
+    pub waits_for_output: bool,
     /// The owner closed it.
     pub orphan: bool,
     pub kind: Kind<H>,
@@ -255,7 +257,7 @@ pub(crate) struct Listener {
     /// Children that the program has not taken.
     pub waiting: u32,
     /// Its half-open connections, oldest first.
-    pub half_open: Line,
+    pub half_open: List,
     /// Until then segments that belong to nothing are not answered by a reset: half-open connections were
     /// displaced not long ago, and these may be their clients'.
     pub lenient_until: Instant,

@@ -1,11 +1,9 @@
 //! The stack: its tables, and one turn of it.
 
 use std::collections::VecDeque;
-use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
-use siphasher::sip::SipHasher13;
 use towpath_pool::{Batch, Pool, Port};
 use towpath_tcp::Instant;
 
@@ -14,10 +12,11 @@ use crate::counters::Counters;
 use crate::drop::DropReason;
 use crate::ephemeral::Ephemeral;
 use crate::errors::LearntMtu;
-use crate::flow::{Flow, FlowRef, FlowTable, Key};
+use crate::flow::{Flow, FlowRef, FlowTable};
 use crate::handshake::Handshakes;
 use crate::host::{Budget, DatagramError, Host, SocketEvent, SocketId, Turn};
 use crate::limits;
+use crate::net::hash::{self, Keyed};
 use crate::net::{IfaceId, Keys, Net, NetConfig};
 use crate::path::Paths;
 use crate::slab::Slab;
@@ -83,7 +82,7 @@ pub struct Stack<H: Host> {
     /// Sockets to be visited.
     pub(crate) dirty: VecDeque<SocketId>,
     /// Events that arose where no host was at hand.
-    pub(crate) untold: VecDeque<(u32, SocketEvent)>,
+    pub(crate) events: VecDeque<(u32, SocketEvent)>,
     /// Reports for programs, likewise.
     pub(crate) reports: VecDeque<(u32, DatagramError)>,
     /// For each interface, connections that wait for its device.
@@ -95,7 +94,7 @@ pub struct Stack<H: Host> {
     pub(crate) memberships: usize,
     pub(crate) counters: Counters,
     /// Something may be on the loopback queue.
-    pub(crate) looped: bool,
+    pub(crate) loopback_due: bool,
     rx: Batch,
 }
 
@@ -112,28 +111,19 @@ pub(crate) enum TimerOwner {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SocketKeys {
     /// Hashes the tables.
-    pub table: Key,
+    pub table: Keyed,
     /// RFC 6528: initial sequence numbers.
-    pub isn: Key,
+    pub isn: Keyed,
     /// RFC 7323 §5.4: timestamp offsets.
-    pub timestamps: Key,
+    pub timestamps: Keyed,
     /// RFC 6056: local ports.
-    pub ports: Key,
+    pub ports: Keyed,
 }
 
 impl SocketKeys {
     fn derive(seed: &[u8; 32]) -> Self {
-        let (words, _) = seed.as_chunks::<8>();
-        let word = |n: usize| u64::from_le_bytes(words[n]);
-        let half = |label: u64| {
-            let mut hasher = SipHasher13::new_with_keys(word(0), word(1));
-            hasher.write_u64(word(2));
-            hasher.write_u64(word(3));
-            hasher.write(b"sockets");
-            hasher.write_u64(label);
-            hasher.finish()
-        };
-        let key = |label: u64| Key(half(2 * label), half(2 * label + 1));
+        let key =
+            |n: u64| Keyed([2 * n, 2 * n + 1].map(|label| hash::derive(seed, b"sockets", label)));
         Self { table: key(0), isn: key(1), timestamps: key(2), ports: key(3) }
     }
 }
@@ -163,14 +153,14 @@ impl<H: Host> Stack<H> {
             keys,
             paths: Paths::default(),
             dirty: VecDeque::new(),
-            untold: VecDeque::new(),
+            events: VecDeque::new(),
             reports: VecDeque::new(),
             output_lines: Vec::new(),
             learnt_mtus: VecDeque::new(),
             orphans: 0,
             memberships: 0,
             counters: Counters::default(),
-            looped: false,
+            loopback_due: false,
             rx: Batch::new(),
             config,
         }
@@ -241,7 +231,10 @@ impl<H: Host> Stack<H> {
     }
 
     fn has_work(&self) -> bool {
-        !self.dirty.is_empty() || !self.untold.is_empty() || !self.reports.is_empty() || self.looped
+        !self.dirty.is_empty()
+            || !self.events.is_empty()
+            || !self.reports.is_empty()
+            || self.loopback_due
     }
 
     fn receive_ports(
@@ -278,7 +271,7 @@ impl<H: Host> Stack<H> {
         }
         self.rx = batch;
         // What was received may have been answered by the IP layer itself: look once more.
-        self.looped = any;
+        self.loopback_due = any;
         any
     }
 
@@ -311,7 +304,7 @@ impl<H: Host> Stack<H> {
         while let Some((user, report)) = self.reports.pop_front() {
             host.datagram_error(user, report);
         }
-        while let Some((user, event)) = self.untold.pop_front() {
+        while let Some((user, event)) = self.events.pop_front() {
             host.event(user, event);
         }
     }

@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::limits;
 use crate::net::IfaceId;
 use crate::rx::Incoming;
-use crate::slab::{Line, Queue};
+use crate::slab::{List, Queue};
 use crate::socket::FlowSettings;
 use crate::stack::Stack;
 
@@ -31,7 +31,7 @@ pub(crate) struct TimeWaitFlow {
 #[derive(Debug, Default)]
 pub(crate) struct TimeWaits {
     queue: Queue<TimeWaitFlow>,
-    line: Line,
+    line: List,
 }
 
 impl TimeWaits {

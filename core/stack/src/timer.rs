@@ -12,7 +12,7 @@
 
 use towpath_tcp::Instant;
 
-use crate::slab::{NONE, Slab};
+use crate::slab::{List, NONE, Queue};
 
 /// Names an armed timer; becomes [`TimerId::NONE`] in the hands of its owner once it fired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,13 +33,10 @@ impl TimerId {
 pub(crate) struct Wheel<O> {
     /// Everything before this tick has been fired.
     elapsed: u64,
-    levels: [Level; LEVELS],
-    /// Beyond the present block: those that are looked at when the next even or odd one begins.
-    later: [List; 2],
-    due: List,
+    lists: Lists,
     /// The list whose time has come, which is being moved.
     moving: Option<u16>,
-    timers: Slab<Timer<O>>,
+    timers: Queue<Timer<O>>,
     /// Timers moved between lists so far: the work done.
     pub operations: u64,
 }
@@ -47,28 +44,41 @@ pub(crate) struct Wheel<O> {
 #[derive(Debug)]
 struct Timer<O> {
     deadline: Instant,
-    before: u32,
-    behind: u32,
     /// `level * SLOTS + slot`, [`LATER`] or the one after it, or [`DUE`].
     list: u16,
     owner: O,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Level {
-    occupied: u64,
-    slots: [List; SLOTS],
+/// Where timers stand.
+#[derive(Debug)]
+struct Lists {
+    levels: [Level; LEVELS],
+    /// Beyond the present block: those that are looked at when the next even or odd one begins.
+    later: [Slot; 2],
+    due: Slot,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct List {
-    front: u32,
-    back: u32,
+struct Level {
+    /// Bit n: slot n has timers.
+    occupied: u64,
+    slots: [Slot; SLOTS],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    list: List,
     /// No timer in it is earlier; one that was cancelled may have been.
     earliest: Instant,
 }
 
-const LIST_EMPTY: List = List { front: NONE, back: NONE, earliest: Instant(u64::MAX) };
+impl Slot {
+    const EMPTY: Slot = Slot { list: List::EMPTY, earliest: Instant::FAR };
+
+    fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
 
 /// log₂ of a tick in ns. A coarser one fires later, a finer one reaches less far with six levels.
 const TICK_SHIFT: u32 = 16;
@@ -87,11 +97,13 @@ impl<O: Copy> Wheel<O> {
     pub fn new(now: Instant) -> Self {
         Self {
             elapsed: now.0 >> TICK_SHIFT,
-            levels: [Level { occupied: 0, slots: [LIST_EMPTY; SLOTS] }; LEVELS],
-            later: [LIST_EMPTY; 2],
-            due: LIST_EMPTY,
+            lists: Lists {
+                levels: [Level { occupied: 0, slots: [Slot::EMPTY; SLOTS] }; LEVELS],
+                later: [Slot::EMPTY; 2],
+                due: Slot::EMPTY,
+            },
             moving: None,
-            timers: Slab::default(),
+            timers: Queue::default(),
             operations: 0,
         }
     }
@@ -106,31 +118,26 @@ impl<O: Copy> Wheel<O> {
     /// retransmission touches no list.
     pub fn set(&mut self, id: &mut TimerId, deadline: Option<Instant>, owner: O) {
         let Some(deadline) = deadline else { return self.cancel(id) };
-        if let Some(timer) = self.timers.get(id.0) {
-            if timer.deadline <= deadline {
-                return;
+        match self.timers.get_mut(id.0) {
+            Some(timer) if timer.deadline <= deadline => {}
+            Some(timer) => {
+                timer.deadline = deadline;
+                self.shift(id.0);
             }
-            self.unlink(id.0);
-        } else {
-            *id = TimerId(self.timers.insert(Timer {
-                deadline,
-                before: NONE,
-                behind: NONE,
-                list: DUE,
-                owner,
-            }));
+            None => {
+                let list = self.list_for(deadline);
+                self.operations += 1;
+                let timer = Timer { deadline, list, owner };
+                *id = TimerId(self.timers.push(&mut self.lists.slot_mut(list).list, timer));
+                self.lists.on_joined(list, deadline);
+            }
         }
-        if let Some(timer) = self.timers.get_mut(id.0) {
-            timer.deadline = deadline;
-        }
-        self.link(id.0, deadline);
     }
 
     /// Disarms it.
     pub fn cancel(&mut self, id: &mut TimerId) {
         if id.is_armed() {
-            self.unlink(id.0);
-            self.timers.remove(id.0);
+            self.take(id.0);
             *id = TimerId::NONE;
         }
     }
@@ -138,31 +145,28 @@ impl<O: Copy> Wheel<O> {
     /// Takes out one timer whose time has come. The owner's [`TimerId`] is dead then. `moves` is how many
     /// timers may still be moved for it; when none is left there may be more for the next turn.
     pub fn pop(&mut self, now: Instant, moves: &mut usize) -> Option<O> {
-        if self.due.front == NONE {
+        if self.lists.due.is_empty() {
             self.advance(now.0 >> TICK_SHIFT, moves);
         }
-        let index = self.due.front;
-        if index == NONE {
-            return None;
-        }
-        self.unlink(index);
-        self.timers.remove(index).map(|timer| timer.owner)
+        let index = self.lists.due.list.front()?;
+        self.take(index)
     }
 
     /// When [`Wheel::pop`] may have something: never later than that, earlier only after a cancel.
     pub fn next_timeout(&self) -> Option<Instant> {
-        if self.due.front != NONE {
-            return Some(self.due.earliest);
+        let Lists { levels, later, due } = &self.lists;
+        if !due.is_empty() {
+            return Some(due.earliest);
         }
         if self.moving.is_some() {
             return Some(Instant(self.elapsed << TICK_SHIFT));
         }
-        let list = match self.first_slot() {
-            Some((level, slot)) => &self.levels[level].slots[slot],
+        let slot = match self.lists.first_slot() {
+            Some((level, slot)) => &levels[level].slots[slot],
             // The list of the block after the next one is empty until then.
-            None => self.later.iter().find(|list| list.front != NONE)?,
+            None => later.iter().find(|slot| !slot.is_empty())?,
         };
-        Some(Instant(tick_of(list.earliest) << TICK_SHIFT))
+        Some(Instant(tick_of(slot.earliest) << TICK_SHIFT))
     }
 
     /// Moves the timers of all slots that begin until `tick` down a level or into the due list.
@@ -184,40 +188,31 @@ impl<O: Copy> Wheel<O> {
     /// Moves timers out of a list to where they belong now; false when there are more than `moves` allows.
     /// None comes back to it: a slot that has begun takes no timer, nor does the list of a block.
     fn move_some(&mut self, list: u16, moves: &mut usize) -> bool {
-        loop {
-            let index = self.list_mut(list).front;
-            let Some(timer) = self.timers.get(index) else { return true };
+        while let Some(index) = self.lists.slot_mut(list).list.front() {
             if *moves == 0 {
                 return false;
             }
             *moves -= 1;
-            let deadline = timer.deadline;
-            self.unlink(index);
-            self.link(index, deadline);
+            self.shift(index);
         }
+        true
     }
 
     /// The next list whose time has come at `tick`.
     fn begin_next(&mut self, tick: u64) -> Option<u16> {
         let block = self.elapsed >> BLOCK_BITS;
-        if let Some((level, slot)) = self.first_slot() {
+        if let Some((level, slot)) = self.lists.first_slot() {
             let shift = SLOT_BITS * level as u32;
             let before = self.elapsed >> (shift + SLOT_BITS) << (shift + SLOT_BITS);
             let start = before | (slot as u64) << shift;
             self.elapsed = self.elapsed.max(start.min(tick));
             return (start <= tick).then_some((level * SLOTS + slot) as u16);
         }
-        if block >= tick >> BLOCK_BITS || self.later.iter().all(|list| list.front == NONE) {
+        if block >= tick >> BLOCK_BITS || self.lists.later.iter().all(Slot::is_empty) {
             return None;
         }
         self.elapsed = (block + 1) << BLOCK_BITS;
         Some(later_list(block + 1))
-    }
-
-    /// The occupied slot that comes first: a lower level lies wholly before the next slot of a higher one.
-    fn first_slot(&self) -> Option<(usize, usize)> {
-        let level = self.levels.iter().position(|level| level.occupied != 0)?;
-        Some((level, self.levels[level].occupied.trailing_zeros() as usize))
     }
 
     fn list_for(&self, deadline: Instant) -> u16 {
@@ -235,7 +230,38 @@ impl<O: Copy> Wheel<O> {
         (level * SLOTS + slot) as u16
     }
 
-    fn list_mut(&mut self, list: u16) -> &mut List {
+    /// Moves the timer to the list where its deadline belongs now.
+    fn shift(&mut self, index: u32) {
+        let Some(&Timer { deadline, list: from, .. }) = self.timers.get(index) else { return };
+        let to = self.list_for(deadline);
+        self.operations += 2;
+        self.timers.unlink(&mut self.lists.slot_mut(from).list, index);
+        self.lists.on_left(from);
+        self.timers.link(&mut self.lists.slot_mut(to).list, index);
+        self.lists.on_joined(to, deadline);
+        if let Some(timer) = self.timers.get_mut(index) {
+            timer.list = to;
+        }
+    }
+
+    /// Takes the timer out of the wheel.
+    fn take(&mut self, index: u32) -> Option<O> {
+        let list = self.timers.get(index)?.list;
+        self.operations += 1;
+        let timer = self.timers.remove(&mut self.lists.slot_mut(list).list, index);
+        self.lists.on_left(list);
+        timer.map(|timer| timer.owner)
+    }
+}
+
+impl Lists {
+    /// The occupied slot that comes first: a lower level lies wholly before the next slot of a higher one.
+    fn first_slot(&self) -> Option<(usize, usize)> {
+        let level = self.levels.iter().position(|level| level.occupied != 0)?;
+        Some((level, self.levels[level].occupied.trailing_zeros() as usize))
+    }
+
+    fn slot_mut(&mut self, list: u16) -> &mut Slot {
         match list {
             DUE => &mut self.due,
             LATER.. => &mut self.later[usize::from(list - LATER)],
@@ -243,42 +269,24 @@ impl<O: Copy> Wheel<O> {
         }
     }
 
-    fn link(&mut self, index: u32, deadline: Instant) {
-        self.operations += 1;
-        let at = self.list_for(deadline);
-        if at < LATER {
-            self.levels[at as usize / SLOTS].occupied |= 1 << (at as usize % SLOTS);
-        }
-        let list = self.list_mut(at);
-        list.earliest = list.earliest.min(deadline);
-        let back = std::mem::replace(&mut list.back, index);
-        match self.timers.get_mut(back) {
-            Some(timer) => timer.behind = index,
-            None => self.list_mut(at).front = index,
-        }
-        if let Some(timer) = self.timers.get_mut(index) {
-            (timer.before, timer.behind, timer.list) = (back, NONE, at);
+    /// A timer for `deadline` was linked into `list`.
+    fn on_joined(&mut self, list: u16, deadline: Instant) {
+        let slot = self.slot_mut(list);
+        slot.earliest = slot.earliest.min(deadline);
+        if list < LATER {
+            self.levels[list as usize / SLOTS].occupied |= 1 << (list as usize % SLOTS);
         }
     }
 
-    fn unlink(&mut self, index: u32) {
-        self.operations += 1;
-        let Some(timer) = self.timers.get(index) else { return };
-        let (before, behind, at) = (timer.before, timer.behind, timer.list);
-        match self.timers.get_mut(before) {
-            Some(timer) => timer.behind = behind,
-            None => self.list_mut(at).front = behind,
+    /// A timer was unlinked from `list`.
+    fn on_left(&mut self, list: u16) {
+        let slot = self.slot_mut(list);
+        if !slot.is_empty() {
+            return;
         }
-        match self.timers.get_mut(behind) {
-            Some(timer) => timer.before = before,
-            None => self.list_mut(at).back = before,
-        }
-        let list = self.list_mut(at);
-        if list.front == NONE {
-            *list = LIST_EMPTY;
-            if at < LATER {
-                self.levels[at as usize / SLOTS].occupied &= !(1 << (at as usize % SLOTS));
-            }
+        *slot = Slot::EMPTY;
+        if list < LATER {
+            self.levels[list as usize / SLOTS].occupied &= !(1 << (list as usize % SLOTS));
         }
     }
 }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use towpath_pool::{Fragments, Packet, Pool, Protocol, Segmentation};
 use towpath_ring::SendBuffer;
-use towpath_tcp::{Flags, Instant, Outgoing, Plan};
+use towpath_tcp::{Flags, Instant, Outgoing, Plan, State};
 use towpath_wire::{IpProtocol, tcp};
 
 use crate::drop::DropReason;
@@ -50,42 +50,62 @@ impl<H: Host> Stack<H> {
             }
             let Some(id) = self.dirty.pop_front() else { return };
             let Some(index) = self.index(id) else { continue };
-            if let Some(iface) = self.full_output(index) {
-                self.wait_for_output(iface, id);
-                continue;
-            }
             if let Some(socket) = self.sockets.get_mut(index) {
                 socket.dirty = false;
             }
-            if let Visited::More = self.visit(now, host, index, pool, budget) {
+            if let Some(iface) = self.full_output(index) {
+                self.wait_for_output(now, host, index, iface);
+            } else if let Visited::More = self.visit(now, host, index, pool, budget) {
                 self.mark_dirty(index);
             }
         }
     }
 
     /// The interface of a connection, when its device does not keep up: what the connection sent now would be
-    /// lost, and taken for congestion of the path.
+    /// lost, and taken for congestion of the path. One that is over does not wait: it has a reset to send at
+    /// most, and must not stay for as long as a device is stuck.
     fn full_output(&self, index: u32) -> Option<IfaceId> {
         let Kind::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
+        if stream.connection.as_ref()?.state() == State::Closed {
+            return None;
+        }
         let path = stream.path.filter(|path| self.paths.is_current(path))?;
         (self.net.output_len(path.iface) >= TX_OUTPUT_MAX).then_some(path.iface)
     }
 
-    /// The connection stays marked dirty, but is visited no more until the device has taken something.
-    fn wait_for_output(&mut self, iface: IfaceId, id: SocketId) {
-        self.counters.tcp_waits_for_output += 1;
-        let lines = &mut self.output_lines;
-        if lines.len() <= iface.index() {
-            lines.resize_with(iface.index() + 1, VecDeque::new);
+    /// A visit without sending: the connection has its turn again when the device has taken something. What
+    /// arrived is told meanwhile, and its timers run, so that a user timeout ends it.
+    fn wait_for_output(&mut self, now: Instant, host: &mut H, index: u32, iface: IfaceId) {
+        let id = SocketId(self.sockets.id(index));
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        let is_new = !std::mem::replace(&mut socket.waits_for_output, true);
+        let (user, orphan) = (socket.user, socket.orphan);
+        if let Kind::Stream(stream) = &mut socket.kind {
+            tell_news(host, user, orphan, stream);
         }
-        lines[iface.index()].push_back(id);
+        if is_new {
+            self.counters.tcp_waits_for_output += 1;
+            let lines = &mut self.output_lines;
+            if lines.len() <= iface.index() {
+                lines.resize_with(iface.index() + 1, VecDeque::new);
+            }
+            lines[iface.index()].push_back(id);
+        }
+        self.after_visit(now, host, index);
     }
 
     /// The devices took what they could: as many connections as there is room for have their turn.
     pub(crate) fn end_waits_for_output(&mut self) {
-        for (line, iface) in self.output_lines.iter_mut().zip(0..) {
-            let room = TX_OUTPUT_MAX.saturating_sub(self.net.output_len(IfaceId(iface)));
-            self.dirty.extend(line.drain(..room.min(line.len())));
+        for iface in 0..self.output_lines.len() {
+            let room = TX_OUTPUT_MAX.saturating_sub(self.net.output_len(IfaceId(iface as u16)));
+            for _ in 0..room {
+                let Some(id) = self.output_lines[iface].pop_front() else { break };
+                let Some(index) = self.index(id) else { continue };
+                if let Some(socket) = self.sockets.get_mut(index) {
+                    socket.waits_for_output = false;
+                }
+                self.mark_dirty(index);
+            }
         }
     }
 
@@ -236,7 +256,7 @@ impl<H: Host> Stack<H> {
         packet: Packet,
         pool: &mut Pool,
     ) {
-        self.looped |= route.iface == IfaceId::LOOPBACK;
+        self.loopback_due |= route.iface == IfaceId::LOOPBACK;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# The sender MUST generate it (MUST-2)
         let checksum = Some(tcp::CHECKSUM_OFFSET as u16);

@@ -13,6 +13,7 @@ pub struct Config {
     pub mss_send_max: u16,
     /// What a peer without an MSS option accepts: 536 for IPv4, 1220 for IPv6 (MUST-15).
     pub mss_default: u16,
+    /// How the congestion window grows; [`Connection::set_congestion`](crate::Connection::set_congestion) changes it.
     pub congestion: CongestionKind,
     /// First congestion window in segments; 10 is RFC 6928's.
     pub initial_window: u8,

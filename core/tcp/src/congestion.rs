@@ -9,6 +9,7 @@ use core::time::Duration;
 /// Which algorithm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum CongestionKind {
+    /// RFC 5681, with the byte counting of RFC 3465.
     NewReno,
     /// Linux's default, and so ours.
     #[default]
@@ -150,12 +151,9 @@ impl Congestion {
         self.cwnd = self.ssthresh;
     }
 
-    /// The retransmission timer fired for bytes not sent again before.
+    /// The retransmission timer fired; `again`: for a segment that it has sent again before, so that ssthresh
+    /// stays.
     pub(crate) fn on_timeout(&mut self, flight: u32, mss: u32, again: bool) {
-        //= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
-        //# When a TCP sender detects segment loss using the retransmission timer and the given
-        //# segment has already been retransmitted by way of the retransmission timer at least once,
-        //# the value of ssthresh is held constant.
         if !again {
             self.reduce(flight, mss);
         }

@@ -2,7 +2,7 @@
 //!
 //! Budget: [`Connection`] is the largest part of what an idle connection costs, and there may be a
 //! million of them. What most connections never need lives in boxes that exist while it is needed:
-//! [`Watch`], the scoreboard in [`Recovery`], [`Assembler`], and the figures of trouble in [`Counters`].
+//! [`Watch`], the scoreboard in [`Recovery`], [`Assembler`], and the rare figures in [`Counters`].
 
 use crate::config::{
     CHALLENGE_ACKS_MAX, CHALLENGE_PERIOD_MS, Config, MSS_DEFAULT, MSS_MIN, QUICK_ACKS,
@@ -10,7 +10,7 @@ use crate::config::{
 };
 use crate::congestion::Congestion;
 use crate::counters::Counters;
-use crate::event::Event;
+use crate::event::ConnectionEvent;
 use crate::half_open::Handshake;
 use crate::ranges::Assembler;
 use crate::recovery::Recovery;
@@ -49,7 +49,7 @@ pub struct Connection {
     /// Bytes below were sent when the congestion window was what held them back.
     pub(crate) limited_end: SeqNum,
     pub(crate) mss_peer: u16,
-    /// What the path carries, and what the program allowed before it connected.
+    /// Largest segment, options included, that the path MTU and the program's TCP_MAXSEG allow.
     mss_path: u16,
     pub(crate) snd_wscale: u8,
     /// MSG_MORE on the last write.
@@ -261,7 +261,7 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
         //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a
         //# default send MSS of 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
-        // The default is what it was at birth.
+        // Without the option it stays `Config::mss_default`, which goes by the address family.
         self.mss_peer = options.mss.unwrap_or(self.mss_peer);
         match options.window_scale {
             Some(shift) => self.snd_wscale = shift.min(WINDOW_SCALE_MAX),
@@ -382,6 +382,11 @@ impl Connection {
         self.fin_sent && self.snd_una != self.snd_nxt
     }
 
+    /// The peer has acknowledged our FIN, after which nothing is sent that takes a number.
+    pub(crate) fn fin_acked(&self) -> bool {
+        self.fin_sent && self.snd_una == self.snd_nxt
+    }
+
     /// Bytes of the send FIFO in flight.
     pub(crate) fn data_in_flight(&self) -> u32 {
         self.flight() - u32::from(self.syn_in_flight()) - u32::from(self.fin_in_flight())
@@ -417,7 +422,7 @@ impl Connection {
         self.events |= event;
     }
 
-    /// Over, without a word to the peer.
+    /// Enters CLOSED and sends nothing more, but for a RST that answers a segment of another connection.
     pub(crate) fn enter_closed(&mut self) {
         self.state = State::Closed;
         let Owed { replies, reply, .. } = self.owed;
@@ -431,27 +436,28 @@ impl Connection {
         (self.timed_at, self.timed_end) = (now, end);
     }
 
-    /// What is being measured was sent again, and nobody can tell which of the two is acknowledged.
+    /// What is being measured was sent again: nobody can tell which of the two is acknowledged (Karn's
+    /// algorithm, RFC 6298 §3), so it gives no sample.
     pub(crate) fn stop_timing(&mut self) {
         self.timed_at = Instant::FAR;
     }
 
-    /// What is being measured: acknowledged from here on, sent then.
+    /// The measurement under way: the first number beyond what is measured, and when that was sent.
     #[inline]
     pub(crate) fn timed(&self) -> Option<(SeqNum, Instant)> {
         (self.timed_at != Instant::FAR).then_some((self.timed_end, self.timed_at))
     }
 
     /// What happened since, oldest first; `None` when that was all.
-    pub fn poll_event(&mut self) -> Option<Event> {
-        const TABLE: [(u16, Event); 7] = [
-            (pending::CONNECTED, Event::Connected),
-            (pending::PEER_CLOSED, Event::PeerClosed),
-            (pending::SEND_CLOSED, Event::SendClosed),
-            (pending::RESET, Event::Reset),
-            (pending::REFUSED, Event::Refused),
-            (pending::UNREACHABLE, Event::Unreachable),
-            (pending::TIMED_OUT, Event::TimedOut),
+    pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
+        const TABLE: [(u16, ConnectionEvent); 7] = [
+            (pending::CONNECTED, ConnectionEvent::Connected),
+            (pending::PEER_CLOSED, ConnectionEvent::PeerClosed),
+            (pending::SEND_CLOSED, ConnectionEvent::SendClosed),
+            (pending::RESET, ConnectionEvent::Reset),
+            (pending::REFUSED, ConnectionEvent::Refused),
+            (pending::UNREACHABLE, ConnectionEvent::Unreachable),
+            (pending::TIMED_OUT, ConnectionEvent::TimedOut),
         ];
         for (bit, event) in TABLE {
             if self.events & bit != 0 {
@@ -463,8 +469,10 @@ impl Connection {
             return None;
         }
         let end = match self.state {
-            State::Closed if !self.owed.reset && self.owed.reset_reply().is_none() => Event::Closed,
-            State::TimeWait if !self.owed.ack => Event::TimeWait(TimeWait::of(self)),
+            State::Closed if !self.owed.reset && self.owed.reset_reply().is_none() => {
+                ConnectionEvent::Closed
+            }
+            State::TimeWait if !self.owed.ack => ConnectionEvent::TimeWait(TimeWait::of(self)),
             _ => return None,
         };
         self.events |= pending::ENDED;
@@ -500,7 +508,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection with a RST, which `plan` yields; then comes [`Event::Closed`].
+    /// Ends the connection with a RST, which `plan` yields; then comes [`ConnectionEvent::Closed`].
     pub fn abort(&mut self) {
         let silent = matches!(self.state, State::SynSent | State::TimeWait | State::Closed);
         if self.state != State::Closed {
@@ -521,7 +529,7 @@ impl Connection {
         if shrunk && self.state.may_send() && long > 0 {
             // RFC 1191 §6.5: resend at once, and do not take it for congestion. Which segments the router
             // dropped is not known one by one; behind the last long one there are short ones, which passed.
-            self.recovery.resize(self.snd_una, self.snd_una + long, self.snd_nxt);
+            self.recovery.resend(self.snd_una, self.snd_una + long, self.snd_nxt);
             self.stop_timing();
         }
     }
@@ -567,6 +575,7 @@ impl Connection {
         due
     }
 
+    /// Where it is in its life.
     pub fn state(&self) -> State {
         self.state
     }

@@ -1,4 +1,5 @@
-//! Figures for [`Info`](crate::Info): next to nothing is decided by them.
+//! Figures for [`Info`](crate::Info). Of these only the two times of the last data and `bytes_acked` decide
+//! anything.
 
 use crate::time::Instant;
 
@@ -11,7 +12,7 @@ pub(crate) struct Counters {
     network: Stopwatch,
     pub(crate) last_data_sent: Instant,
     pub(crate) last_data_recv: Instant,
-    trouble: Option<Box<Trouble>>,
+    rare: Option<Box<RareCounters>>,
     pub(crate) segs_in: u32,
     pub(crate) segs_out: u32,
     pub(crate) data_segs_in: u32,
@@ -21,7 +22,7 @@ pub(crate) struct Counters {
 
 /// Figures that stay zero for most connections.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Trouble {
+pub(crate) struct RareCounters {
     pub(crate) bytes_retransmitted: u64,
     pub(crate) retransmitted: u32,
     pub(crate) ce_segs_in: u32,
@@ -63,13 +64,13 @@ impl Stopwatch {
 
 impl Counters {
     /// Zeros if there was none.
-    pub(crate) fn trouble(&self) -> Trouble {
-        self.trouble.as_deref().copied().unwrap_or_default()
+    pub(crate) fn rare(&self) -> RareCounters {
+        self.rare.as_deref().copied().unwrap_or_default()
     }
 
     #[cold]
-    pub(crate) fn trouble_mut(&mut self) -> &mut Trouble {
-        self.trouble.get_or_insert_default()
+    pub(crate) fn rare_mut(&mut self) -> &mut RareCounters {
+        self.rare.get_or_insert_default()
     }
 
     /// The sender is held back by `limit` from now on.
@@ -88,7 +89,7 @@ impl Counters {
 
     /// Nanoseconds held back by network, peer's window, send buffer, up to `now`.
     pub(crate) fn limited_until(&self, now: Instant) -> [u64; 3] {
-        let Trouble { peer_window, send_buffer, .. } = self.trouble();
+        let RareCounters { peer_window, send_buffer, .. } = self.rare();
         [
             (self.network, Limit::Network),
             (peer_window, Limit::PeerWindow),
@@ -101,8 +102,8 @@ impl Counters {
         match limit {
             Limit::Idle => None,
             Limit::Network => Some(&mut self.network),
-            Limit::PeerWindow => Some(&mut self.trouble_mut().peer_window),
-            Limit::SendBuffer => Some(&mut self.trouble_mut().send_buffer),
+            Limit::PeerWindow => Some(&mut self.rare_mut().peer_window),
+            Limit::SendBuffer => Some(&mut self.rare_mut().send_buffer),
         }
     }
 }
@@ -129,6 +130,6 @@ mod tests {
         let mut counters = Counters::default();
         counters.enter(Instant(1), Limit::Network);
         counters.enter(Instant(2), Limit::Idle);
-        assert!(counters.trouble.is_none());
+        assert!(counters.rare.is_none());
     }
 }

@@ -29,7 +29,7 @@ impl Connection {
                 out
             }
             TransmitKind::Ack => {
-                // SND.NXT of a connection in SYN-RECEIVED is beyond its SYN already.
+                // In SYN-RECEIVED, too, this is a segment with SEQ = SND.NXT, which is beyond our SYN already.
                 self.quick_acks = self.quick_acks.saturating_sub(1);
                 self.emit_segment(now, transmit, buffers)
             }
@@ -140,7 +140,7 @@ impl Connection {
         self.emit_segment(now, probe, buffers)
     }
 
-    /// The window field, and with it the promise of room.
+    /// Computes the window field. From here on the peer may send up to its edge.
     ///
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
     //# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
@@ -254,9 +254,9 @@ impl Connection {
         // Karn: the bytes being timed may be these.
         self.stop_timing();
         self.counters.last_data_sent = now;
-        let trouble = self.counters.trouble_mut();
-        trouble.bytes_retransmitted += u64::from(transmit.len);
-        trouble.retransmitted = trouble.retransmitted.wrapping_add(wire);
+        let rare = self.counters.rare_mut();
+        rare.bytes_retransmitted += u64::from(transmit.len);
+        rare.retransmitted = rare.retransmitted.wrapping_add(wire);
         self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
         if transmit.seq == self.snd_una {
             // The timer is for the oldest bytes, and they have just been sent.

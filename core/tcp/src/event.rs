@@ -8,14 +8,14 @@ use towpath_wire::tcp::SeqNum;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     /// It was used; do what it says with the FIFOs.
-    Accepted(Received),
+    Accepted(FifoChanges),
     /// Nothing of it was used. An answer, if one is due, comes from `plan`.
     Dropped(DropReason),
 }
 
 /// What an accepted segment means for the FIFOs, in this order: write, commit, release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct FifoChanges {
     /// Payload to copy into the receive FIFO.
     pub write: Option<Write>,
     /// Bytes that are now in order, holes filled by earlier writes included: hand them to the program.
@@ -33,6 +33,7 @@ pub struct Write {
     pub payload_offset: u32,
     /// Where it goes, counted from the end of the in-order bytes before this segment.
     pub fifo_offset: u32,
+    /// Bytes to copy, at least 1.
     pub len: u32,
 }
 
@@ -131,6 +132,7 @@ pub struct Transmit {
 }
 
 impl Transmit {
+    /// What kind of segment it will be.
     pub fn kind(&self) -> TransmitKind {
         self.kind
     }
@@ -157,13 +159,14 @@ pub enum TransmitKind {
     WindowProbe,
     /// Asks the peer whether it is still there.
     KeepAlive,
+    /// The RST that ends the connection, or the answer to a segment that is not of it.
     Reset,
 }
 
 /// Something the program or the stack wants to know. Order is the order of happening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum ConnectionEvent {
     /// An active open is through.
     Connected,
     /// The peer's FIN is in order: end of file after the bytes committed so far.
@@ -194,7 +197,9 @@ pub enum TimerKind {
     Retransmit,
     /// RFC 9293 §3.8.6.1.
     Persist,
+    /// An acknowledgement that waited for company goes alone (RFC 9293 §3.8.6.3).
     DelayedAck,
+    /// RFC 9293 §3.8.4.
     KeepAlive,
     /// RFC 5482.
     UserTimeout,

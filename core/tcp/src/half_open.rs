@@ -44,15 +44,21 @@ pub struct HalfOpen {
 /// What a finished handshake agreed on; makes a connection with [`Connection::accept`](crate::Connection::accept).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handshake {
+    /// Our initial sequence number.
     pub iss: SeqNum,
+    /// The peer's initial sequence number.
     pub irs: SeqNum,
     /// The peer's MSS option, if it sent one.
     pub mss_peer: Option<u16>,
     /// The peer's shift count, when both sides scale.
     pub send_scale: Option<u8>,
+    /// Both sides take selective acknowledgements (RFC 2018).
     pub sack: bool,
+    /// Both sides send timestamps (RFC 7323).
     pub timestamps: bool,
+    /// TS.Recent: the timestamp of the peer to echo.
     pub ts_recent: u32,
+    /// What is added to the milliseconds of our clock to make our timestamps.
     pub ts_offset: u32,
     /// The peer's window after the last segment, scaled.
     pub send_window: u32,
@@ -90,6 +96,7 @@ pub enum HalfOpenVerdict {
     ChallengeAck(Outgoing),
     /// The peer's SYN again: send [`HalfOpen::syn_ack`] again.
     ResendSynAck,
+    /// Nothing of it is used, and nothing is answered.
     Drop(DropReason),
     /// Send it; nothing changed.
     SendReset(Outgoing),

@@ -15,7 +15,9 @@ use towpath_wire::tcp::SeqNum;
 /// rounded up to segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
+    /// Where it is in its life.
     pub state: State,
+    /// The congestion control in use.
     pub congestion: CongestionKind,
     /// 0 open, 3 recovery, 4 loss: Linux's `tcpi_ca_state`.
     pub ca_state: u8,
@@ -25,11 +27,17 @@ pub struct Info {
     pub probes: u8,
     /// Doublings of the timeout in force.
     pub backoff: u8,
+    /// Both sides send timestamps (RFC 7323).
     pub timestamps: bool,
+    /// Both sides take selective acknowledgements (RFC 2018).
     pub sack: bool,
+    /// Both sides scale their windows (RFC 7323).
     pub window_scaling: bool,
+    /// Shift count of the peer's windows, 0 to 14.
     pub snd_wscale: u8,
+    /// Shift count of ours.
     pub rcv_wscale: u8,
+    /// The retransmission timeout in force, doublings included.
     pub rto: Duration,
     /// What it waits for next, and how long.
     pub timer: Option<(TimerKind, Duration)>,
@@ -39,7 +47,9 @@ pub struct Info {
     pub ato: Duration,
     /// Zero before the first measurement, as are the next two.
     pub rtt: Duration,
+    /// RTTVAR of RFC 6298.
     pub rttvar: Duration,
+    /// The shortest round trip ever measured.
     pub min_rtt: Duration,
     /// Payload of a full segment sent now.
     pub snd_mss: u32,
@@ -47,15 +57,19 @@ pub struct Info {
     pub rcv_mss: u32,
     /// The MSS that we announced.
     pub advmss: u32,
+    /// The congestion window.
     pub cwnd_bytes: u32,
     /// In segments.
     pub cwnd: u32,
+    /// Where slow start ends.
     pub ssthresh_bytes: u32,
     /// In segments; no limit is 0x7fffffff.
     pub ssthresh: u32,
     /// Segments in flight.
     pub unacked: u32,
+    /// Segments of them that the peer reported beyond its acknowledgement.
     pub sacked: u32,
+    /// Segments of them deemed lost, sent again or not.
     pub lost: u32,
     /// Of those in flight, sent again.
     pub retrans: u32,
@@ -63,8 +77,11 @@ pub struct Info {
     pub total_retrans: u32,
     /// Segments of reordering that do not count as loss.
     pub reordering: u32,
+    /// The oldest number not acknowledged.
     pub snd_una: SeqNum,
+    /// The next number to be sent.
     pub snd_nxt: SeqNum,
+    /// The next number expected from the peer.
     pub rcv_nxt: SeqNum,
     /// The peer's window, scaled.
     pub snd_wnd: u32,
@@ -72,14 +89,21 @@ pub struct Info {
     pub rcv_wnd: u32,
     /// Written by the program and not sent.
     pub notsent_bytes: u32,
+    /// Payload that the peer acknowledged.
     pub bytes_acked: u64,
+    /// Payload received in order.
     pub bytes_received: u64,
     /// Retransmissions included.
     pub bytes_sent: u64,
+    /// Payload sent again.
     pub bytes_retrans: u64,
+    /// Segments received, coalesced ones counted as they were sent; wraps.
     pub segs_in: u32,
+    /// Segments sent, as the layers below cut them; wraps.
     pub segs_out: u32,
+    /// Those received with payload.
     pub data_segs_in: u32,
+    /// Those sent with payload.
     pub data_segs_out: u32,
     /// Segments that the peer has: acknowledged or reported.
     pub delivered: u32,
@@ -89,12 +113,16 @@ pub struct Info {
     pub rcv_ooopack: u32,
     /// `None`: never.
     pub since_data_sent: Option<Duration>,
+    /// `None`: never.
     pub since_data_recv: Option<Duration>,
+    /// Since the last segment that was accepted; `None` before the handshake is over.
     pub since_ack_recv: Option<Duration>,
     /// Time with something to send, and the parts of it in which the peer's window or our own buffer
     /// held it back.
     pub busy_time: Duration,
+    /// Time held back by the peer's window.
     pub rwnd_limited: Duration,
+    /// Time held back by our own send buffer.
     pub sndbuf_limited: Duration,
 }
 
@@ -104,7 +132,7 @@ impl Connection {
         let mss = self.mss();
         let segments = |bytes: u32| bytes.div_ceil(mss);
         let counters = &self.counters;
-        let trouble = counters.trouble();
+        let rare = counters.rare();
         let since = |then: Instant| (then != Instant::ZERO).then(|| now.since(then));
         let [network, peer_window, send_buffer] =
             counters.limited_until(now).map(Duration::from_nanos);
@@ -142,7 +170,7 @@ impl Connection {
             sacked: segments(self.recovery.sacked_bytes()),
             lost: segments(self.recovery.lost_bytes(self.snd_una)),
             retrans: segments(self.recovery.retransmitted_bytes(self.snd_una)),
-            total_retrans: trouble.retransmitted,
+            total_retrans: rare.retransmitted,
             reordering: u32::from(crate::config::DUP_THRESH),
             snd_una: self.snd_una,
             snd_nxt: self.snd_nxt,
@@ -154,15 +182,15 @@ impl Connection {
             bytes_received: counters.bytes_received,
             bytes_sent: counters.bytes_acked
                 + u64::from(self.data_in_flight())
-                + trouble.bytes_retransmitted,
-            bytes_retrans: trouble.bytes_retransmitted,
+                + rare.bytes_retransmitted,
+            bytes_retrans: rare.bytes_retransmitted,
             segs_in: counters.segs_in,
             segs_out: counters.segs_out,
             data_segs_in: counters.data_segs_in,
             data_segs_out: counters.data_segs_out,
             delivered: u32::try_from(delivered.div_ceil(u64::from(mss))).unwrap_or(u32::MAX),
-            ce_segs_in: trouble.ce_segs_in,
-            rcv_ooopack: trouble.out_of_order_in,
+            ce_segs_in: rare.ce_segs_in,
+            rcv_ooopack: rare.out_of_order_in,
             since_data_sent: since(counters.last_data_sent),
             since_data_recv: since(counters.last_data_recv),
             since_ack_recv: self.state.is_synchronized().then(|| now.since(self.timers.last_recv)),
@@ -178,6 +206,6 @@ fn ca_state(phase: Phase) -> u8 {
     match phase {
         Phase::Open => 0,
         Phase::Recovery => 3,
-        Phase::Loss | Phase::Resize => 4,
+        Phase::Loss | Phase::Resend => 4,
     }
 }

@@ -6,11 +6,11 @@
 //!
 //! # The caller's duty
 //! * Validate checksums and find the connection, then [`Connection::on_segment`]. Do what the
-//!   [`Received`] says, in this order: write, commit, release.
+//!   [`FifoChanges`] says, in this order: write, commit, release.
 //! * After anything happened (a segment, new bytes, a timeout, a call below) visit the connection:
 //!   `while let Plan::Send(transmit) = c.plan(..) { c.emit(..) }`, then tell it why it stopped with
 //!   [`Connection::on_idle`].
-//! * Drain [`Connection::poll_event`] until `None`; after [`Event::Closed`] or [`Event::TimeWait`]
+//! * Drain [`Connection::poll_event`] until `None`; after [`ConnectionEvent::Closed`] or [`ConnectionEvent::TimeWait`]
 //!   the connection is done and may be dropped.
 //! * Keep one timer for [`Connection::next_timeout`]; when it is due, [`Connection::on_timeout`].
 //!
@@ -21,12 +21,61 @@
 //! [`Segment`] and [`Outgoing`] (what comes and goes) → `receive` (a segment arrives) → `plan` (what
 //! may go now) → `emit` → `timers`, `watch`; the parts they use are `recovery`, `congestion`, `rtt`, `ranges`.
 //!
+//! # Example
+//! A handshake and five bytes, with nothing in between:
+//! ```
+//! use towpath_tcp::{
+//!     Buffers, Config, Connection, ConnectionEvent, Disposition, HalfOpen, HalfOpenVerdict, Instant,
+//!     Outgoing, Plan, Segment, SeqNum,
+//! };
+//!
+//! let now = Instant(1_000_000_000);
+//! // What the layers below make of a segment on its way.
+//! let arrive = |out: Outgoing| Segment {
+//!     seq: out.seq,
+//!     ack: out.ack,
+//!     flags: out.flags,
+//!     window: out.window,
+//!     urgent: out.urgent,
+//!     options: out.options,
+//!     payload_len: out.len,
+//!     arrival: now,
+//!     ce: false,
+//!     segments: 1,
+//! };
+//! // What a connection sends next.
+//! let send = |connection: &mut Connection, buffers| match connection.plan(now, buffers, 0) {
+//!     Plan::Send(transmit) => connection.emit(now, transmit, buffers),
+//!     Plan::Nothing(why) => panic!("nothing to send: {why:?}"),
+//! };
+//! let empty = Buffers { recv_free: 65_536, recv_capacity: 65_536, ..Buffers::default() };
+//!
+//! let mut client = Connection::connect(Config::default(), SeqNum(1000), 0, now);
+//! let syn = arrive(send(&mut client, empty));
+//! let mut half_open = HalfOpen::new(&Config::default(), &syn, SeqNum(5000), 0, now);
+//! let syn_ack = arrive(half_open.syn_ack(now, 65_536));
+//! client.on_segment(now, &syn_ack, empty);
+//! assert_eq!(client.poll_event(), Some(ConnectionEvent::Connected));
+//!
+//! // The last segment of the handshake carries the first bytes.
+//! let segment = arrive(send(&mut client, Buffers { send_len: 5, send_capacity: 65_536, ..empty }));
+//! let HalfOpenVerdict::Established(handshake) = half_open.on_segment(now, &segment) else {
+//!     panic!("it acknowledges the SYN")
+//! };
+//! let mut server = Connection::accept(Config::default(), handshake, now);
+//! let Disposition::Accepted(changes) = server.on_segment(now, &segment, empty) else {
+//!     panic!("it is in order")
+//! };
+//! assert_eq!((changes.write.map(|write| write.len), changes.commit), (Some(5), 5));
+//! ```
+//!
 //! # Not here yet, and where it goes
 //! RACK-TLP and spurious-loss undo: `recovery` (arrival times are already in [`Segment`]). PRR:
 //! `recovery`, in the step that bounds what recovery may send. ECN: [`Segment::ce`] in `receive`, ECE
 //! and CWR in `emit`. Pacing: one more reason in [`Idle`] and one more [`TimerKind`]. BBR, Vegas,
 //! HyStart++: `congestion`.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod config;
 mod congestion;
@@ -57,7 +106,8 @@ pub use congestion::CongestionKind;
 pub use connection::Connection;
 pub use core::time::Duration;
 pub use event::{
-    Disposition, DropReason, Event, Idle, Plan, Received, TimerKind, Transmit, TransmitKind, Write,
+    ConnectionEvent, Disposition, DropReason, FifoChanges, Idle, Plan, TimerKind, Transmit,
+    TransmitKind, Write,
 };
 pub use half_open::{HalfOpen, HalfOpenVerdict, Handshake};
 pub use info::Info;

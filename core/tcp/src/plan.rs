@@ -65,7 +65,8 @@ impl Connection {
         Transmit { kind, seq: self.snd_nxt, len: 0, segment_size: 0, fin: false, push: false }
     }
 
-    /// Old bytes first, then new ones, then the last resort.
+    /// Retransmissions first, then new bytes, then the last resort of a recovery (RFC 6675 §4, NextSeg
+    /// rule 4).
     fn plan_bytes(
         &self,
         now: Instant,
@@ -90,7 +91,7 @@ impl Connection {
         })
     }
 
-    /// The congestion window, with the loss of knowledge that silence brings.
+    /// The congestion window; after a silence longer than the RTO, the restart window.
     ///
     //= https://www.rfc-editor.org/rfc/rfc5681#section-4.1
     //# Therefore, a TCP SHOULD set cwnd to no more than RW before beginning transmission if the TCP

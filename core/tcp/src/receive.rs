@@ -3,7 +3,7 @@
 use crate::congestion::Acked;
 use crate::connection::{Connection, pending};
 use crate::counters::Limit;
-use crate::event::{Disposition, DropReason, Received, Write};
+use crate::event::{Disposition, DropReason, FifoChanges, Write};
 use crate::ranges::Inserted;
 use crate::recovery::Phase;
 use crate::segment::{Buffers, Segment};
@@ -36,7 +36,7 @@ struct Text {
 impl Connection {
     /// A segment for this connection arrived, its checksum verified.
     ///
-    /// `buffers` is as before the segment: the caller applies the [`Received`] afterwards.
+    /// `buffers` is as before the segment: the caller applies the [`FifoChanges`] afterwards.
     pub fn on_segment(&mut self, now: Instant, segment: &Segment, buffers: Buffers) -> Disposition {
         self.count_segment(segment);
         let result = match self.state {
@@ -57,8 +57,8 @@ impl Connection {
             self.counters.data_segs_in = self.counters.data_segs_in.wrapping_add(segments);
         }
         if segment.ce {
-            let trouble = self.counters.trouble_mut();
-            trouble.ce_segs_in = trouble.ce_segs_in.wrapping_add(segments);
+            let rare = self.counters.rare_mut();
+            rare.ce_segs_in = rare.ce_segs_in.wrapping_add(segments);
         }
     }
 
@@ -68,7 +68,7 @@ impl Connection {
         now: Instant,
         segment: &Segment,
         buffers: Buffers,
-    ) -> Result<Received, DropReason> {
+    ) -> Result<FifoChanges, DropReason> {
         let acked = segment.flags.contains(Flags::ACK);
         if acked && !segment.ack.is_within(self.iss + 1, self.snd_nxt - self.iss) {
             if segment.flags.contains(Flags::RST) {
@@ -83,7 +83,7 @@ impl Connection {
             }
             self.enter_closed();
             self.raise(pending::REFUSED);
-            return Ok(Received::default());
+            return Ok(FifoChanges::default());
         }
         if !segment.flags.contains(Flags::SYN) {
             return Err(DropReason::Unexpected);
@@ -95,11 +95,11 @@ impl Connection {
             // Simultaneous open. Text in this SYN comes again: it is not acknowledged.
             self.state = State::SynReceived;
             self.owed.syn = true;
-            return Ok(Received::default());
+            return Ok(FifoChanges::default());
         }
         self.on_syn_acked(now, segment);
         self.owed.ack = true;
-        let mut received = Received::default();
+        let mut received = FifoChanges::default();
         let text =
             self.trim(segment.seq + 1, segment.payload_len, segment.flags.contains(Flags::FIN));
         self.process_text(now, segment, text, buffers, &mut received)?;
@@ -126,7 +126,7 @@ impl Connection {
         now: Instant,
         segment: &Segment,
         buffers: Buffers,
-    ) -> Result<Received, DropReason> {
+    ) -> Result<FifoChanges, DropReason> {
         self.check_timestamps(now, segment)?;
         let text = self.check_sequence(now, segment)?;
         if segment.flags.intersects(Flags::RST | Flags::SYN) {
@@ -134,9 +134,9 @@ impl Connection {
             self.check_syn(now, segment)?;
         }
         if self.state == State::Closed {
-            return Ok(Received::default());
+            return Ok(FifoChanges::default());
         }
-        let mut received = Received::default();
+        let mut received = FifoChanges::default();
         self.check_ack(now, segment, buffers, &mut received)?;
         self.note_timestamp(now, segment);
         self.note_heard(now);
@@ -145,7 +145,7 @@ impl Connection {
         Ok(received)
     }
 
-    /// PAWS, which believes in a recent timestamp for 24 days.
+    /// PAWS (RFC 7323 §5). A TS.Recent of 24 days ago refuses nothing: the peer's clock may have wrapped.
     fn check_timestamps(&mut self, now: Instant, segment: &Segment) -> Result<(), DropReason> {
         if !self.timestamps {
             return Ok(());
@@ -257,7 +257,10 @@ impl Connection {
         }
         match self.state {
             State::SynReceived => self.raise(pending::REFUSED),
-            State::Closing | State::LastAck => {}
+            // Both sides have sent all, and our bytes have arrived: nothing is lost but the peer's
+            // acknowledgement of our FIN. The RFC tells the user of no reset in these states; but with bytes
+            // on their way it destroys them, and the program hears of it as on Linux.
+            State::Closing | State::LastAck if self.fin_sent && self.data_in_flight() == 0 => {}
             _ => self.raise(pending::RESET),
         }
         self.enter_closed();
@@ -283,7 +286,7 @@ impl Connection {
         now: Instant,
         segment: &Segment,
         buffers: Buffers,
-        received: &mut Received,
+        received: &mut FifoChanges,
     ) -> Result<(), DropReason> {
         if !segment.flags.contains(Flags::ACK) {
             return Err(DropReason::NoAck);
@@ -297,9 +300,10 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
         //# The ACK value is considered acceptable only if it is in the range of ((SND.UNA -
         //# MAX.SND.WND) <= SEG.ACK <= SND.NXT).
-        // And not before our first byte: what was never sent cannot have been acknowledged, late or not.
-        let acked = u32::try_from(self.counters.bytes_acked).unwrap_or(u32::MAX);
-        let age_max = self.max_snd_wnd.min(acked);
+        // And not before our first byte: what was never sent cannot have been acknowledged, late or not. The
+        // FIN counts like a byte: its acknowledgement may overtake what the peer sent before it had it.
+        let acked = self.counters.bytes_acked + u64::from(self.fin_acked());
+        let age_max = self.max_snd_wnd.min(u32::try_from(acked).unwrap_or(u32::MAX));
         if !segment.ack.is_within(self.snd_una - age_max, age_max + self.flight() + 1) {
             self.owed.ack |= self.challenge.allow(now);
             return Err(DropReason::BadAck);
@@ -378,7 +382,7 @@ impl Connection {
     }
 
     /// SND.UNA < SEG.ACK: bytes of ours arrived.
-    fn advance_una(&mut self, now: Instant, segment: &Segment, received: &mut Received) {
+    fn advance_una(&mut self, now: Instant, segment: &Segment, received: &mut FifoChanges) {
         let old = self.snd_una;
         let fin_acked = self.fin_in_flight() && segment.ack == self.snd_nxt;
         let acked = segment.ack - old;
@@ -397,7 +401,8 @@ impl Connection {
             let after_timeout = phase == Phase::Loss && !over;
             self.congestion.on_ack(now, Acked { bytes, mss, srtt, limited, after_timeout });
         }
-        // Marks that are passed follow, so that none is ever half the space away.
+        // Marks that SND.UNA has passed follow it: left behind, they would come to lie half the space away,
+        // where the order of sequence numbers turns round.
         self.small_end = self.small_end.max(self.snd_una);
         self.limited_end = self.limited_end.max(self.snd_una);
         self.snd_wl2 = self.snd_wl2.max(self.snd_una);
@@ -407,7 +412,7 @@ impl Connection {
         //# that it will expire after RTO seconds (for the current value of RTO).
         self.timers.retransmits = 0;
         self.timers.unreachable = false;
-        // Bytes got through, so that the next shut window is another one.
+        // Bytes got through: should the window shut again, its probes begin with the shortest interval.
         self.timers.persist_backoff = 0;
         self.note_progress(now);
         self.timers.retransmit =
@@ -473,8 +478,8 @@ impl Connection {
         // news all the same if it acknowledges more than ever before: with SND.UNA moved and the old
         // SND.WND kept, the right edge would move without the peer's word. So is an edge further right.
         if advanced || newer || (segment.ack + window).gt(self.window_end()) {
-            if self.snd_wnd == 0 && window > 0 && self.flight() > 0 {
-                self.recovery.on_window_given_again(self.snd_una, self.snd_nxt);
+            let reopened = self.snd_wnd == 0 && window > 0 && self.flight() > 0;
+            if reopened && self.recovery.on_window_reopened(self.snd_una, self.snd_nxt) {
                 self.stop_timing();
             }
             self.snd_wnd = window;
@@ -485,7 +490,7 @@ impl Connection {
     }
 
     fn check_ack_of_fin(&mut self, now: Instant) {
-        if !self.fin_sent || self.snd_una != self.snd_nxt {
+        if !self.fin_acked() {
             return;
         }
         match self.state {
@@ -521,7 +526,7 @@ impl Connection {
         segment: &Segment,
         text: Text,
         buffers: Buffers,
-        received: &mut Received,
+        received: &mut FifoChanges,
     ) -> Result<(), DropReason> {
         if !self.state.may_receive() {
             if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) {
@@ -571,7 +576,7 @@ impl Connection {
         segment: &Segment,
         text: Text,
         buffers: Buffers,
-        received: &mut Received,
+        received: &mut FifoChanges,
     ) {
         let offset = text.seq - self.rcv_nxt;
         let room = buffers.recv_free.saturating_sub(offset);
@@ -608,8 +613,8 @@ impl Connection {
             //# A TCP implementation MAY send an ACK segment acknowledging RCV.NXT when a valid
             //# segment arrives that is in the window but not at the left window edge (MAY-13).
             self.owed.dup_acks = if self.sack { 0 } else { self.owed.dup_acks.saturating_add(1) };
-            let trouble = self.counters.trouble_mut();
-            trouble.out_of_order_in = trouble.out_of_order_in.wrapping_add(1);
+            let rare = self.counters.rare_mut();
+            rare.out_of_order_in = rare.out_of_order_in.wrapping_add(1);
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
             //# Segments with higher beginning sequence numbers SHOULD be held for later processing
             //# (SHLD-31).
@@ -661,7 +666,8 @@ impl Connection {
         }
     }
 
-    /// Keeps account of what holds the sender back; `send_len` is what the FIFO still has.
+    /// With nothing in flight and nothing in the FIFO, of which `send_len` is the length, nothing holds the
+    /// sender back (`Info::busy_time`).
     pub(crate) fn note_limit(&mut self, now: Instant, send_len: u32) {
         if self.flight() == 0 && send_len == 0 {
             self.counters.enter(now, Limit::Idle);

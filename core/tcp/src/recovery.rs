@@ -1,6 +1,6 @@
 //! What is lost, what is in flight, and what to send again.
 //!
-//! RFC 6675 with SACK; RFC 6582 (NewReno) without, told in the same terms: each duplicate ACK then
+//! RFC 6675 with SACK; RFC 6582 (NewReno) without, kept in the same variables: each duplicate ACK then
 //! counts as a segment that left the network, and only the first byte outstanding is known lost.
 //!
 //! ```text
@@ -25,9 +25,9 @@ pub(crate) enum Phase {
     Recovery,
     /// Loss found by the timer; over likewise.
     Loss,
-    /// The path turned out too narrow for segments in flight, which go again in smaller ones: loss without
-    /// congestion, over likewise.
-    Resize,
+    /// Segments in flight go again although the network lost none: the path is too narrow for them, or
+    /// the peer had shut its window on them. No congestion; over likewise.
+    Resend,
 }
 
 /// The sender's view of its outstanding bytes.
@@ -39,8 +39,8 @@ pub(crate) struct Recovery {
     pub(crate) point: SeqNum,
     pub(crate) phase: Phase,
     sack: bool,
-    /// How far behind SND.NXT the last segment sent ends that some path could be too narrow for; a greater
-    /// distance than this can say is as the greatest.
+    /// From the end of the last segment sent that a path could be too narrow for to SND.NXT, at most 65535.
+    /// What lies behind that end fits every path, and is not sent again when the path MTU falls.
     pub(crate) short_tail: u16,
 }
 
@@ -64,6 +64,8 @@ struct Scoreboard {
     rescued: bool,
     /// The retransmission of the first stretch was itself lost.
     head_again: bool,
+    /// What the timer sent again last was sent once more because the window reopened.
+    reopened: bool,
 }
 
 impl Scoreboard {
@@ -79,6 +81,7 @@ impl Scoreboard {
             force: false,
             rescued: false,
             head_again: false,
+            reopened: false,
         })
     }
 
@@ -87,7 +90,7 @@ impl Scoreboard {
         self.sacked.total() + self.dup_bytes
     }
 
-    /// It says nothing that a new one would not.
+    /// Nothing is reported, lost or sent again: a new one would say the same, so that the box can go.
     fn is_clear(&self, snd_una: SeqNum) -> bool {
         self.dup_acks == 0
             && self.sacked_bytes() == 0
@@ -106,7 +109,8 @@ impl Scoreboard {
         if self.sacked.as_slice().first().is_some_and(|range| range.0 == snd_una) {
             self.sacked = Ranges::default();
         }
-        // One of the acknowledged segments is the one that was missing, the others were counted.
+        // Without SACK: one of the acknowledged segments was the missing one, and each of the others had been
+        // counted when its duplicate ACK came.
         let counted = (snd_una - old).saturating_sub(mss);
         self.dup_bytes =
             self.dup_bytes.saturating_sub(counted).min((snd_nxt - snd_una).saturating_sub(mss));
@@ -271,6 +275,7 @@ impl Recovery {
 
     /// Moves the mark of loss to where the scoreboard puts it (RFC 6675 IsLost).
     pub(crate) fn detect(&mut self, mss: u32, snd_una: SeqNum, snd_nxt: SeqNum) {
+        let may_enter = self.may_enter(snd_una);
         let Some(board) = &mut self.board else { return };
         let mut above = 0;
         for (count, &(left, right)) in board.sacked.as_slice().iter().rev().enumerate() {
@@ -281,7 +286,7 @@ impl Recovery {
             }
         }
         let head_only = !self.sack || board.lost_end.leq(snd_una);
-        if head_only && board.dup_acks >= DUP_THRESH && self.phase == Phase::Open {
+        if head_only && board.dup_acks >= DUP_THRESH && may_enter {
             let end = board.sacked.as_slice().first();
             let head = snd_nxt.min(snd_una + mss);
             board.lost_end = board.lost_end.max(end.map_or(head, |range| head.min(range.0)));
@@ -295,17 +300,20 @@ impl Recovery {
 
     /// Whether loss is known and no recovery is under way yet.
     pub(crate) fn should_enter(&self, snd_una: SeqNum) -> bool {
-        // RFC 6582 §3.2: without SACK, duplicate ACKs for what an earlier recovery sent mean nothing.
-        self.phase == Phase::Open
+        self.may_enter(snd_una)
             && self.board.as_ref().is_some_and(|board| board.lost_end.gt(snd_una))
-            && (self.sack || snd_una.gt(self.point))
+    }
+
+    /// RFC 6582 §3.2: without SACK, duplicate ACKs for what an earlier recovery sent mean nothing.
+    fn may_enter(&self, snd_una: SeqNum) -> bool {
+        self.phase == Phase::Open && (self.sack || snd_una.gt(self.point))
     }
 
     pub(crate) fn enter(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) {
         self.phase = Phase::Recovery;
         self.point = snd_nxt;
         let board = self.board(snd_una, snd_nxt);
-        // What the recovery before sent again is not lost anew.
+        // What the recovery before this one sent again is in flight, and not lost once more.
         board.high_rxt = board.high_rxt.max(snd_una);
         board.head_mark = snd_nxt;
         board.force = true;
@@ -321,6 +329,7 @@ impl Recovery {
             // RFC 2018 §8: a receiver may drop what it reported; after two timeouts assume it did.
             board.sacked = Ranges::default();
         }
+        board.reopened = false;
         board.high_rxt = snd_una;
         board.lost_end = snd_nxt;
         board.dup_acks = 0;
@@ -331,16 +340,17 @@ impl Recovery {
         board.rescued = false;
     }
 
-    /// Segments in flight that end at `long_end` or before are too long for the path.
-    pub(crate) fn resize(&mut self, snd_una: SeqNum, long_end: SeqNum, snd_nxt: SeqNum) {
-        // What the timer found stays what the timer found: its bytes were sent again already.
+    /// What is in flight below `end` did not arrive, and the network is not why.
+    pub(crate) fn resend(&mut self, snd_una: SeqNum, end: SeqNum, snd_nxt: SeqNum) {
+        // A loss that the timer found stays one, so that another timeout of the same segment is known for a
+        // repetition and leaves ssthresh as it is.
         if self.phase != Phase::Loss {
-            self.phase = Phase::Resize;
+            self.phase = Phase::Resend;
         }
         self.point = snd_nxt;
         let board = self.board(snd_una, snd_nxt);
         board.high_rxt = snd_una;
-        board.lost_end = board.lost_end.max(long_end);
+        board.lost_end = board.lost_end.max(end);
         board.head_again = false;
         board.head_mark = snd_nxt;
         board.force = true;
@@ -349,16 +359,22 @@ impl Recovery {
 
     /// The window reopened with data in flight: the peer had taken it back, and had no room for what was
     /// on its way. Retransmit from SND.UNA now, not at the backed-off RTO. This is no congestion.
-    pub(crate) fn on_window_given_again(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) {
+    ///
+    /// Only once for what was sent, and once for what each timeout sent again: otherwise a peer that shuts and
+    /// opens its window would have a congestion window sent for every two ACKs. True when something is to be
+    /// sent again.
+    pub(crate) fn on_window_reopened(&mut self, snd_una: SeqNum, snd_nxt: SeqNum) -> bool {
         match (self.phase, &mut self.board) {
-            // What the timer sent meanwhile met a shut window.
-            (Phase::Loss, Some(board)) => {
+            (Phase::Open, _) => self.resend(snd_una, snd_nxt, snd_nxt),
+            // The timer has sent some of it again meanwhile, and the window was still shut.
+            (Phase::Loss, Some(board)) if !board.reopened => {
                 board.high_rxt = snd_una;
                 board.force = true;
+                board.reopened = true;
             }
-            (Phase::Open, _) => self.enter_loss(snd_una, snd_nxt, false),
-            _ => {}
+            _ => return false,
         }
+        true
     }
 
     /// snd_una moved from `old` to `snd_una`. True when a recovery is over.
@@ -376,10 +392,12 @@ impl Recovery {
             if self.phase == Phase::Recovery
                 && !self.sack
                 && let Some(board) = &mut self.board
+                && board.high_rxt == snd_una
             {
-                // A partial acknowledgement (RFC 6582 §3.2 step 3): the next segment is lost too.
+                // A partial acknowledgement (RFC 6582 §3.2 step 3): the next segment is lost too. Of a part of
+                // what was sent again it says nothing: a peer that acknowledges byte by byte would have a
+                // segment sent for each.
                 board.lost_end = board.lost_end.max(snd_nxt.min(snd_una + mss));
-                board.high_rxt = snd_una;
                 board.force = true;
             }
             return false;
@@ -392,7 +410,8 @@ impl Recovery {
                 board.force = false;
             }
         } else {
-            // Keeps the mark within half the space of snd_una.
+            // The mark follows SND.UNA: left behind, it would come to lie half the space away, where the order of
+            // sequence numbers turns round.
             self.point = snd_una - 1;
         }
         if self.board.as_ref().is_some_and(|board| board.is_clear(snd_una)) {

@@ -6,13 +6,17 @@ use towpath_wire::tcp::{Flags, Options, SeqNum};
 /// A segment that arrived: the header as parsed, and what the layers below know about it.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment {
+    /// SEG.SEQ: the number of its first byte, or of its SYN.
     pub seq: SeqNum,
+    /// SEG.ACK; means something with [`Flags::ACK`] only.
     pub ack: SeqNum,
+    /// The control bits.
     pub flags: Flags,
     /// As on the wire: the connection scales it.
     pub window: u16,
     /// Read only with URG; urgent bytes are delivered in line with the others (RFC 6093).
     pub urgent: u16,
+    /// The options of its header that were understood.
     pub options: Options,
     /// Bytes of payload, without SYN and FIN.
     pub payload_len: u32,
@@ -57,13 +61,17 @@ pub struct Buffers {
 /// A segment to put on the wire; with `len` above `segment_size`, several of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outgoing {
+    /// SEG.SEQ: the number of its first byte, or of its SYN.
     pub seq: SeqNum,
     /// Zero without [`Flags::ACK`].
     pub ack: SeqNum,
+    /// The control bits.
     pub flags: Flags,
     /// As on the wire: scaled already.
     pub window: u16,
+    /// Always 0: no urgent bytes are sent.
     pub urgent: u16,
+    /// The options of the header. SACK blocks that find no room are left out.
     pub options: Options,
     /// Where the payload starts in the send FIFO, counted from snd_una.
     pub send_offset: u32,

@@ -17,17 +17,25 @@ use core::fmt;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
+    /// An active open has sent its SYN, or is about to.
     SynSent,
     /// Of a simultaneous open.
     SynReceived,
+    /// Both directions are open.
     Established,
+    /// The program ended its direction; the FIN is not acknowledged, or not sent yet.
     FinWait1,
+    /// The peer has our FIN; its own is awaited.
     FinWait2,
+    /// The peer ended its direction.
     CloseWait,
+    /// Both ended theirs; the peer's FIN came before the acknowledgement of ours.
     Closing,
+    /// The peer ended its direction first, the program then; our FIN is not acknowledged, or not sent yet.
     LastAck,
-    /// Until the last ACK is out and [`Event::TimeWait`] was taken.
+    /// Until the last ACK is out and [`ConnectionEvent::TimeWait`](crate::ConnectionEvent::TimeWait) was taken.
     TimeWait,
+    /// It is over.
     Closed,
 }
 

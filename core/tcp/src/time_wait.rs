@@ -36,6 +36,7 @@ pub enum TimeWaitVerdict {
     /// [`TimeWait::refuse_syn`]. The new connection's initial sequence number must be at or after
     /// [`TimeWait::iss_min`].
     Reopen,
+    /// Nothing of it is used, and nothing is answered.
     Drop(DropReason),
 }
 
@@ -70,12 +71,14 @@ impl TimeWait {
         self.timestamps
     }
 
-    /// The least initial sequence number of a new connection between the same ports: beyond the
-    /// largest window of the old one.
+    /// The least initial sequence number of a new connection between the same ports. It is more than an
+    /// unscaled window beyond SND.NXT, as on Linux, so that no segment of the old connection that is still on
+    /// its way fits the new one's numbers.
     pub fn iss_min(&self) -> SeqNum {
         self.snd_nxt + (1 << 16) + 2
     }
 
+    /// A segment of the old connection arrived, its checksum verified (RFC 9293 §3.10.7.4, TIME-WAIT).
     pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> TimeWaitVerdict {
         // RFC 1337 §3 (F1): a RST must not end TIME-WAIT.
         if segment.flags.contains(Flags::RST) {

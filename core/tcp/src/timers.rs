@@ -1,4 +1,5 @@
-//! What happens because nothing happened.
+//! Timers: retransmission and window probes, delayed ACKs, corked segments, FIN-WAIT-2. Those of keepalive and
+//! user timeout are in `watch`; all fire here.
 
 use crate::connection::{Connection, pending};
 use crate::event::TimerKind;
@@ -103,7 +104,7 @@ impl Connection {
         }
     }
 
-    /// Nothing is waited for any more.
+    /// Stops all timers.
     pub(crate) fn stop_timers(&mut self) {
         self.timers = Timers::new(self.timers.last_recv);
         self.watch = None;
@@ -124,8 +125,8 @@ impl Connection {
         self.timers.retransmits += 1;
         self.rtt.back_off();
         self.owed.syn = true;
-        let trouble = self.counters.trouble_mut();
-        trouble.retransmitted = trouble.retransmitted.wrapping_add(1);
+        let rare = self.counters.rare_mut();
+        rare.retransmitted = rare.retransmitted.wrapping_add(1);
         self.timers.retransmit = now + self.rtt.rto();
     }
 
@@ -137,6 +138,12 @@ impl Connection {
         let shut = !self.orphaned
             && self.snd_wnd == 0
             && self.timers.last_recv + self.rtt.rto() * 2 >= now;
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
+        //# When a TCP sender detects segment loss using the retransmission timer and the given
+        //# segment has already been retransmitted by way of the retransmission timer at least once,
+        //# the value of ssthresh is held constant.
+        // After progress it is another segment, and the path still loses: ssthresh follows, as on Linux.
+        let again = self.recovery.phase == Phase::Loss && (shut || self.timers.retransmits > 0);
         if !shut {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
             //# The following procedure MUST be used to handle excessive retransmissions of data
@@ -146,7 +153,6 @@ impl Connection {
             }
             self.timers.retransmits += 1;
         }
-        let again = self.recovery.phase == Phase::Loss;
         let mss = self.mss();
         self.congestion.on_timeout(self.flight(), mss, again);
         let fruitless = shut || self.timers.retransmits > 1;

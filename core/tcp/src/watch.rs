@@ -62,7 +62,7 @@ impl Connection {
         self.watch = on.then(|| Box::new(watch));
     }
 
-    /// The user timeout counts from here.
+    /// The peer acknowledged bytes, or sending began after a pause: the user timeout counts from here.
     #[inline]
     pub(crate) fn note_progress(&mut self, now: Instant) {
         if let Some(watch) = &mut self.watch {
@@ -70,7 +70,7 @@ impl Connection {
         }
     }
 
-    /// The peer is there.
+    /// The peer sent something acceptable: it is alive, whatever keepalive probes were unanswered.
     #[inline]
     pub(crate) fn note_heard(&mut self, now: Instant) {
         self.timers.last_recv = now;

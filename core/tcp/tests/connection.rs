@@ -26,7 +26,7 @@ fn handshake() {
     let mut pair = Pair::new(Config::default(), Config { window_scale: 9, ..Config::default() });
     pair.connect(A);
     pair.run_for(ms(100));
-    assert_eq!(pair.a.events, [Event::Connected]);
+    assert_eq!(pair.a.events, [ConnectionEvent::Connected]);
     assert_eq!(pair.a.state(), Some(State::Established));
     assert_eq!(pair.b.state(), Some(State::Established));
     let flags: Vec<_> = pair.log.iter().map(|packet| packet.segment.flags).collect();
@@ -93,7 +93,7 @@ fn simultaneous_open() {
     pair.run_for(ms(100));
     for side in [A, B] {
         assert_eq!(pair.host(side).state(), Some(State::Established), "{side:?}");
-        assert_eq!(pair.host(side).events, [Event::Connected]);
+        assert_eq!(pair.host(side).events, [ConnectionEvent::Connected]);
     }
     pair.write(A, 5000);
     pair.write(B, 5000);
@@ -107,11 +107,12 @@ fn a_lost_syn_is_sent_again_and_a_dead_peer_times_out() {
     let mut pair = Pair::new(Config::default(), Config::default());
     pair.fate = Box::new(|_| Fate::Drop);
     pair.connect(A);
-    let took =
-        pair.run_until(Duration::from_secs(600), |pair| pair.a.events.contains(&Event::TimedOut));
+    let took = pair.run_until(Duration::from_secs(600), |pair| {
+        pair.a.events.contains(&ConnectionEvent::TimedOut)
+    });
     assert_eq!(pair.sent(A, |packet| packet.has(Flags::SYN)), 8);
     assert!(took >= Duration::from_secs(180), "MUST-23, {took:?}");
-    assert_eq!(pair.a.events.last(), Some(&Event::Closed));
+    assert_eq!(pair.a.events.last(), Some(&ConnectionEvent::Closed));
 }
 
 #[test]
@@ -137,7 +138,7 @@ fn refused() {
     pair.b.life = Life::Gone;
     pair.connect(A);
     pair.run_for(ms(100));
-    assert_eq!(pair.a.events, [Event::Refused, Event::Closed]);
+    assert_eq!(pair.a.events, [ConnectionEvent::Refused, ConnectionEvent::Closed]);
 }
 
 #[test]
@@ -149,15 +150,17 @@ fn unreachable_ends_only_a_connection_being_opened() {
     assert!(!pair.a.connection().on_unreachable(false, iss), "soft");
     assert!(pair.a.connection().on_unreachable(true, iss));
     pair.turn(A);
-    assert_eq!(pair.a.events, [Event::Unreachable, Event::Closed]);
+    assert_eq!(pair.a.events, [ConnectionEvent::Unreachable, ConnectionEvent::Closed]);
 
     let mut pair = Pair::connected();
     pair.fate = Box::new(|_| Fate::Drop);
     pair.write(A, 10);
     let una = pair.log[0].segment.seq;
     assert!(!pair.a.connection().on_unreachable(true, una));
-    pair.run_until(Duration::from_secs(3000), |pair| pair.a.events.contains(&Event::Unreachable));
-    assert!(!pair.a.events.contains(&Event::TimedOut));
+    pair.run_until(Duration::from_secs(3000), |pair| {
+        pair.a.events.contains(&ConnectionEvent::Unreachable)
+    });
+    assert!(!pair.a.events.contains(&ConnectionEvent::TimedOut));
 }
 
 #[test]
@@ -167,9 +170,9 @@ fn half_close() {
     pair.shutdown(A);
     pair.run_for(ms(50));
     assert_eq!(pair.a.state(), Some(State::FinWait2));
-    assert_eq!(pair.a.events, [Event::Connected, Event::SendClosed]);
+    assert_eq!(pair.a.events, [ConnectionEvent::Connected, ConnectionEvent::SendClosed]);
     assert_eq!(pair.b.state(), Some(State::CloseWait));
-    assert_eq!(pair.b.events, [Event::PeerClosed]);
+    assert_eq!(pair.b.events, [ConnectionEvent::PeerClosed]);
     pair.write(B, 50_000);
     pair.run_for(ms(500));
     pair.assert_received(A, 50_000);
@@ -177,7 +180,10 @@ fn half_close() {
     pair.run_for(ms(50));
     assert!(matches!(pair.a.life, Life::TimeWait(_)));
     assert!(matches!(pair.b.life, Life::Gone));
-    assert_eq!(pair.b.events, [Event::PeerClosed, Event::SendClosed, Event::Closed]);
+    assert_eq!(
+        pair.b.events,
+        [ConnectionEvent::PeerClosed, ConnectionEvent::SendClosed, ConnectionEvent::Closed]
+    );
     pair.run_for(Duration::from_secs(61));
     assert!(matches!(pair.a.life, Life::Gone));
 }
@@ -198,8 +204,8 @@ fn simultaneous_close() {
     pair.run_for(ms(50));
     for side in [A, B] {
         assert!(matches!(pair.host(side).life, Life::TimeWait(_)), "{side:?}");
-        assert!(pair.host(side).events.contains(&Event::PeerClosed));
-        assert!(pair.host(side).events.contains(&Event::SendClosed));
+        assert!(pair.host(side).events.contains(&ConnectionEvent::PeerClosed));
+        assert!(pair.host(side).events.contains(&ConnectionEvent::SendClosed));
     }
 }
 
@@ -228,7 +234,7 @@ fn bytes_for_a_program_that_is_gone_are_reset() {
     pair.write(B, 10);
     pair.run_for(ms(50));
     assert_eq!(pair.sent(A, |packet| packet.has(Flags::RST)), 1);
-    assert!(pair.b.events.contains(&Event::Reset));
+    assert!(pair.b.events.contains(&ConnectionEvent::Reset));
     assert!(matches!(pair.a.life, Life::Gone) && matches!(pair.b.life, Life::Gone));
 }
 
@@ -247,8 +253,8 @@ fn abort_resets_the_peer() {
     let mut pair = Pair::connected();
     pair.abort(A);
     pair.run_for(ms(50));
-    assert_eq!(pair.a.events, [Event::Connected, Event::Closed]);
-    assert_eq!(pair.b.events, [Event::Reset, Event::Closed]);
+    assert_eq!(pair.a.events, [ConnectionEvent::Connected, ConnectionEvent::Closed]);
+    assert_eq!(pair.b.events, [ConnectionEvent::Reset, ConnectionEvent::Closed]);
 }
 
 #[test]
@@ -565,7 +571,9 @@ fn the_timeout_doubles_and_gives_up() {
     let mut pair = Pair::connected();
     pair.fate = Box::new(|_| Fate::Drop);
     pair.write(A, 10);
-    pair.run_until(Duration::from_secs(3000), |pair| pair.a.events.contains(&Event::TimedOut));
+    pair.run_until(Duration::from_secs(3000), |pair| {
+        pair.a.events.contains(&ConnectionEvent::TimedOut)
+    });
     let times: Vec<_> =
         pair.log.iter().filter(|packet| packet.from == A).map(|packet| packet.sent).collect();
     assert_eq!(times.len(), 16);
@@ -607,7 +615,7 @@ fn a_reset_has_to_be_exact() {
     assert_eq!(pair.sent(B, |packet| packet.segment.flags == Flags::ACK), 1, "a challenge ACK");
     assert_eq!(pair.b.state(), Some(State::Established));
     pair.inject(B, exact, b"");
-    assert_eq!(pair.b.events, [Event::Reset, Event::Closed]);
+    assert_eq!(pair.b.events, [ConnectionEvent::Reset, ConnectionEvent::Closed]);
 }
 
 #[test]
@@ -654,8 +662,9 @@ fn keepalive_finds_a_dead_peer_and_leaves_a_living_one() {
     assert_eq!(pair.a.state(), Some(State::Established));
     assert!((8..=10).contains(&pair.sent(A, |_| true)), "{}", pair.sent(A, |_| true));
     pair.fate = Box::new(|_| Fate::Drop);
-    let took =
-        pair.run_until(Duration::from_secs(60), |pair| pair.a.events.contains(&Event::TimedOut));
+    let took = pair.run_until(Duration::from_secs(60), |pair| {
+        pair.a.events.contains(&ConnectionEvent::TimedOut)
+    });
     assert!(took < Duration::from_secs(17), "{took:?}");
 }
 
@@ -667,8 +676,9 @@ fn user_timeout() {
     assert_eq!(pair.a.state(), Some(State::Established), "nothing is unacknowledged");
     pair.fate = Box::new(|_| Fate::Drop);
     pair.write(A, 10);
-    let took =
-        pair.run_until(Duration::from_secs(60), |pair| pair.a.events.contains(&Event::TimedOut));
+    let took = pair.run_until(Duration::from_secs(60), |pair| {
+        pair.a.events.contains(&ConnectionEvent::TimedOut)
+    });
     assert_eq!(took, Duration::from_secs(7));
 }
 
@@ -681,7 +691,7 @@ fn a_user_timeout_can_be_set_while_bytes_are_in_flight() {
     pair.a.connection().set_keepalive(Some(KeepAlive::default()));
     pair.a.connection().set_user_timeout(Some(Duration::from_secs(5)));
     pair.a.connection().set_keepalive(None);
-    let timed_out = |pair: &mut Pair| pair.a.events.contains(&Event::TimedOut);
+    let timed_out = |pair: &mut Pair| pair.a.events.contains(&ConnectionEvent::TimedOut);
     let took = pair.run_until(Duration::from_secs(60), timed_out);
     // From the last retransmission before it was set, which is less than two seconds ago.
     assert!((ms(3000)..ms(5000)).contains(&took), "{took:?}");
@@ -847,7 +857,9 @@ fn a_peer_may_not_hold_a_closed_connection_with_a_shut_window() {
     pair.write(A, 60_000);
     pair.run_for(Duration::from_secs(1));
     pair.close(A);
-    pair.run_until(Duration::from_secs(300), |pair| pair.a.events.contains(&Event::TimedOut));
+    pair.run_until(Duration::from_secs(300), |pair| {
+        pair.a.events.contains(&ConnectionEvent::TimedOut)
+    });
 }
 
 #[test]
@@ -861,7 +873,7 @@ fn a_closed_connection_waits_for_a_slow_reader() {
     pair.close(A);
     // Longer than the probes of nine timeouts, had nobody answered them.
     pair.run_for(Duration::from_secs(150));
-    assert!(!pair.a.events.contains(&Event::TimedOut));
+    assert!(!pair.a.events.contains(&ConnectionEvent::TimedOut));
     pair.b.reads = true;
     pair.read(B, 10_000);
     pair.run_until(Duration::from_secs(300), |pair| pair.b.received.len() == 60_000);
@@ -1088,7 +1100,7 @@ fn a_window_is_news_after_half_the_space_of_old_acks() {
         let segment = plain(seq, SeqNum(101), 1000, 60_000);
         assert!(matches!(
             connection.on_segment(Instant(2), &segment, ROOMY),
-            Disposition::Accepted(Received { commit: 60_000, .. })
+            Disposition::Accepted(FifoChanges { commit: 60_000, .. })
         ));
         while let Plan::Send(transmit) = connection.plan(Instant(2), ROOMY, 0) {
             connection.emit(Instant(2), transmit, ROOMY);

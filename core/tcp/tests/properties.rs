@@ -126,7 +126,7 @@ proptest! {
         pair.assert_received(A, len_b);
         for host in [&pair.a, &pair.b] {
             prop_assert!(matches!(host.life, Life::Gone));
-            prop_assert!(host.events.contains(&Event::PeerClosed));
+            prop_assert!(host.events.contains(&ConnectionEvent::PeerClosed));
             // Not SendClosed: a LAST-ACK whose every answer gets lost outlives the peer's TIME-WAIT.
         }
     }
@@ -180,7 +180,7 @@ proptest! {
             return Ok(());
         }
         for host in [&pair.a, &pair.b] {
-            for event in [Event::TimedOut, Event::Reset] {
+            for event in [ConnectionEvent::TimedOut, ConnectionEvent::Reset] {
                 prop_assert!(!host.events.contains(&event), "{:?} in {:?}", event, weather);
             }
         }
@@ -241,8 +241,9 @@ proptest! {
 /// A side gave up, or was told that the other did.
 fn is_cut_short(pair: &Pair) -> bool {
     let ended = |host: &Host, event| host.events.contains(&event);
-    let unlucky = |host: &Host| ended(host, Event::TimedOut) || ended(host, Event::Reset);
-    unlucky(&pair.a) || unlucky(&pair.b) || !ended(&pair.b, Event::PeerClosed)
+    let unlucky =
+        |host: &Host| ended(host, ConnectionEvent::TimedOut) || ended(host, ConnectionEvent::Reset);
+    unlucky(&pair.a) || unlucky(&pair.b) || !ended(&pair.b, ConnectionEvent::PeerClosed)
 }
 
 /// However it ended, what arrived is what was written, from its beginning.

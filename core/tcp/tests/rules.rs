@@ -194,7 +194,7 @@ fn a_closed_connection_is_given_up_when_its_window_was_taken_back() {
     let mut answer = pair.segment_from(B, Flags::ACK);
     (answer.ack, answer.window) = (pair.log[0].segment.seq, 0);
     for _ in 0..600 {
-        if pair.a.events.contains(&Event::TimedOut) {
+        if pair.a.events.contains(&ConnectionEvent::TimedOut) {
             return;
         }
         answer.options.timestamps = pair.segment_from(B, Flags::ACK).options.timestamps;

@@ -199,7 +199,7 @@ fn what_was_never_sent_cannot_be_acknowledged() {
     }
     let segment = plain(SeqNum(201), SeqNum(101), 512, 10);
     let taken = connection.on_segment(Instant(2), &segment, BUFFERS);
-    assert!(matches!(taken, Disposition::Accepted(Received { commit: 10, .. })));
+    assert!(matches!(taken, Disposition::Accepted(FifoChanges { commit: 10, .. })));
 }
 
 /// A writes to B, whose program does not read, until the window is shut.
@@ -216,7 +216,7 @@ fn shut(config: Config) -> Pair {
 fn a_user_timeout_ends_a_shut_window_whose_probes_are_answered() {
     let config = Config { user_timeout: Some(Duration::from_secs(2)), ..Config::default() };
     let mut pair = shut(config);
-    let timed_out = |pair: &mut Pair| pair.a.events.contains(&Event::TimedOut);
+    let timed_out = |pair: &mut Pair| pair.a.events.contains(&ConnectionEvent::TimedOut);
     let took = pair.run_until(Duration::from_secs(60), timed_out);
     // From the first probe on, which is a timeout after the window was shut.
     assert!((ms(2000)..ms(2600)).contains(&took), "{took:?}");
@@ -256,11 +256,15 @@ fn a_peer_that_answers_no_keepalive_is_reset() {
     let mut pair =
         Pair::connected_with(Config { keepalive, ..Config::default() }, Config::default());
     pair.fate = Box::new(|packet| if packet.from == B { Fate::Drop } else { Fate::Deliver });
-    pair.run_until(60 * second, |pair| pair.a.events.contains(&Event::Closed));
-    assert!(pair.a.events.contains(&Event::TimedOut));
+    pair.run_until(60 * second, |pair| pair.a.events.contains(&ConnectionEvent::Closed));
+    assert!(pair.a.events.contains(&ConnectionEvent::TimedOut));
     assert_eq!(pair.sent(A, |packet| packet.has(Flags::RST)), 1);
     pair.run_for(second);
-    assert_eq!(pair.b.events, [Event::Reset, Event::Closed], "it is there, and hears of it");
+    assert_eq!(
+        pair.b.events,
+        [ConnectionEvent::Reset, ConnectionEvent::Closed],
+        "it is there, and hears of it"
+    );
 }
 
 /// The segment that finishes the handshake is not always the first.
@@ -287,7 +291,7 @@ fn a_timestamp_of_a_segment_ahead_of_its_turn_is_not_the_recent_one() {
     connection.on_segment(now, &second, BUFFERS);
     let received = connection.on_segment(now, &first(20, SeqNum(201)), BUFFERS);
     assert!(
-        matches!(received, Disposition::Accepted(Received { commit: 200, .. })),
+        matches!(received, Disposition::Accepted(FifoChanges { commit: 200, .. })),
         "{received:?}"
     );
 }

@@ -26,16 +26,16 @@ pub struct Chain {
     /// Where the next-header field stands that names `upper`: the pointer of the Parameter Problem for
     /// an upper layer that nobody knows.
     pub upper_named_at: usize,
-    /// The fragment header, if there is one. Unless it [is atomic](Fragment::is_atomic), the walk has
+    /// The fragment header, if there is one. Unless it [is atomic](FragmentHeader::is_atomic), the walk has
     /// stopped there and the rest is for reassembly.
-    pub fragment: Option<Fragment>,
+    pub fragment: Option<FragmentHeader>,
     /// The value of the hop-by-hop Router Alert option (RFC 2711), 0 for MLD.
     pub router_alert: Option<u16>,
 }
 
 /// A fragment header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fragment {
+pub struct FragmentHeader {
     /// What the fragmented part starts with.
     pub next_header: IpProtocol,
     /// Place of this piece in the fragmented part in bytes, a multiple of 8.
@@ -52,7 +52,7 @@ pub struct Fragment {
     pub named_at: usize,
 }
 
-impl Fragment {
+impl FragmentHeader {
     /// Whether this "fragment" is the whole packet, to be processed as if the header were not there.
     //= https://www.rfc-editor.org/rfc/rfc6946#section-4
     //# A host that receives an IPv6 packet that includes a Fragment Header with the "Fragment Offset"
@@ -250,10 +250,14 @@ fn check_routing(packet: &[u8], here: usize) -> Result<(), ChainError> {
     Ok(())
 }
 
-fn parse_fragment(packet: &[u8], here: usize, named_at: usize) -> Result<Fragment, ChainError> {
+fn parse_fragment(
+    packet: &[u8],
+    here: usize,
+    named_at: usize,
+) -> Result<FragmentHeader, ChainError> {
     let h = at::<FRAGMENT_LEN>(packet, here)?;
     let field = be16(h[2], h[3]);
-    let fragment = Fragment {
+    let fragment = FragmentHeader {
         next_header: IpProtocol(h[0]),
         offset: field & !7,
         more: field & 1 != 0,

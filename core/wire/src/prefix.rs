@@ -8,6 +8,15 @@ use crate::ParseError;
 
 /// An address and a prefix length that fits its family. Host bits are kept, so that one value can say
 /// both "this interface is 10.0.0.2" and "its network is 10.0.0.0/24".
+///
+/// ```
+/// use towpath_wire::Prefix;
+/// let prefix: Prefix = "10.0.0.2/24".parse()?;
+/// assert!(prefix.contains("10.0.0.77".parse().unwrap()));
+/// assert_eq!(prefix.trunc().to_string(), "10.0.0.0/24");
+/// assert!("10.0.0.2/33".parse::<Prefix>().is_err());
+/// # Ok::<(), towpath_wire::ParseError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     addr: IpAddr,

@@ -24,15 +24,37 @@ const KIND_SACK: u8 = 5;
 const KIND_TIMESTAMPS: u8 = 8;
 
 /// A parsed TCP header.
+///
+/// ```
+/// use towpath_wire::tcp::{Flags, Header, Options, SeqNum};
+/// let syn = Header {
+///     src_port: 40_000,
+///     dst_port: 80,
+///     seq: SeqNum(1000),
+///     ack: SeqNum(0),
+///     flags: Flags::SYN,
+///     window: 65_535,
+///     checksum: 0,
+///     urgent: 0,
+///     header_len: 28,
+///     options: Options { mss: Some(1460), window_scale: Some(7), ..Options::default() },
+/// };
+/// let mut bytes = [0; 60];
+/// let len = syn.emit(&mut bytes);
+/// assert_eq!(len, 28);
+/// assert_eq!(Header::parse(&bytes[..len]), Ok(syn));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Never 0 after `parse`.
     pub src_port: u16,
     /// Never 0 after `parse`.
     pub dst_port: u16,
+    /// SEG.SEQ: the number of the first byte of the payload, or of the SYN.
     pub seq: SeqNum,
     /// Meaningful only with [`Flags::ACK`].
     pub ack: SeqNum,
+    /// The control bits.
     pub flags: Flags,
     /// As on the wire: not scaled.
     pub window: u16,
@@ -43,6 +65,7 @@ pub struct Header {
     /// Bytes from the start of the header to the payload. `emit` ignores it and writes what the
     /// options need.
     pub header_len: u8,
+    /// The options understood; see [`Options::parse`].
     pub options: Options,
 }
 
@@ -333,11 +356,13 @@ impl SackBlocks {
         }
     }
 
+    /// Blocks in it, at most [`COUNT_MAX`](Self::COUNT_MAX).
     #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.len)
     }
 
+    /// Whether it has no block.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -363,14 +388,23 @@ impl Eq for SackBlocks {}
 pub struct Flags(pub u16);
 
 impl Flags {
+    /// No bit.
     pub const NONE: Flags = Flags(0);
+    /// The sender has no more bytes.
     pub const FIN: Flags = Flags(0x01);
+    /// Synchronise: `seq` is the initial sequence number.
     pub const SYN: Flags = Flags(0x02);
+    /// Reset the connection.
     pub const RST: Flags = Flags(0x04);
+    /// Push: hand the bytes to the program now.
     pub const PSH: Flags = Flags(0x08);
+    /// The acknowledgement number means something: always, but in the first SYN and in some RSTs.
     pub const ACK: Flags = Flags(0x10);
+    /// The urgent pointer means something.
     pub const URG: Flags = Flags(0x20);
+    /// ECN echo (RFC 3168 section 6.1).
     pub const ECE: Flags = Flags(0x40);
+    /// The congestion window was reduced (RFC 3168 section 6.1).
     pub const CWR: Flags = Flags(0x80);
 
     const MASK: u16 = 0xff;
@@ -425,6 +459,14 @@ impl fmt::Debug for Flags {
 }
 
 /// A sequence number: arithmetic wraps (RFC 9293 §3.4), and order is that of the nearer way round.
+///
+/// ```
+/// use towpath_wire::tcp::SeqNum;
+/// let (rcv_nxt, window) = (SeqNum(0xffff_fff0), 1000);
+/// assert!((rcv_nxt + 999).is_within(rcv_nxt, window));
+/// assert!(!(rcv_nxt - 1).is_within(rcv_nxt, window));
+/// assert_eq!(SeqNum(16) - rcv_nxt, 32);
+/// ```
 ///
 /// That order is not transitive: of three numbers each may be before the next. So there is no `Ord`,
 /// and there are two kinds of questions, with methods of their own:

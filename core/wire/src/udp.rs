@@ -7,6 +7,8 @@ use crate::{ParseError, checksum};
 
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 8;
+/// Where the checksum field starts in the header.
+pub const CHECKSUM_OFFSET: usize = 6;
 
 /// A UDP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

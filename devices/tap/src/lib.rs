@@ -11,6 +11,7 @@
 //! Budget: one system call a packet or merged packet, one copy a byte (the kernel's) for large
 //! packets, two for frames of at most [`COPY_MAX`] bytes (so that no large buffer is held by a
 //! small frame).
+#![warn(missing_docs)]
 
 mod host;
 mod open;

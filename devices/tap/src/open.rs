@@ -150,7 +150,12 @@ impl Tap {
         if !udp_segmentation {
             sys::set_offloads(fd.as_fd(), false).map_err(io("set offloads"))?;
         }
-        Ok(Self {
+        Ok(Self::over(fd, name, udp_segmentation))
+    }
+
+    /// A device that is set up.
+    pub(crate) fn over(fd: OwnedFd, name: String, udp_segmentation: bool) -> Self {
+        Self {
             fd,
             name,
             udp_segmentation,
@@ -159,7 +164,7 @@ impl Tap {
             gone: false,
             on_gone: OnGone(None),
             counters: Counters::default(),
-        })
+        }
     }
 
     /// Its interface name.

@@ -51,7 +51,7 @@ fn patch_v4(bytes: &mut [u8], from: usize, more: bool, ident: u32) {
 
 fn patch_v6(bytes: &mut [u8], from: usize, more: bool, ident: u32) {
     let payload_len = (bytes.len() - ipv6::HEADER_LEN) as u16;
-    let header = ipv6_ext::Fragment {
+    let header = ipv6_ext::FragmentHeader {
         next_header: IpProtocol(bytes[6]),
         offset: from as u16,
         more,

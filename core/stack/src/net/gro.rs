@@ -22,11 +22,11 @@ const IP_LEN_MAX: usize = 65535;
 /// Merges the TCP segments of `batch`, fresh from a device with links of this type. Packets of one flow
 /// keep their order. Returns how many packets were merged into others.
 pub fn coalesce(link: LinkType, batch: &mut Batch, pool: &mut Pool) -> usize {
-    let mut open: Vec<Flow> = Vec::with_capacity(FLOWS_MAX);
+    let mut open: Vec<Merging> = Vec::with_capacity(FLOWS_MAX);
     let mut kept = Batch::with_capacity(batch.len());
     let mut merged = 0;
     for packet in batch.drain(..) {
-        let Some(segment) = Segment::read(link, &packet) else {
+        let Some(segment) = Parts::read(link, &packet) else {
             // It may be overtaken by what is merged into an earlier packet: another flow's business, or
             // odd enough for TCP to put it in order itself.
             kept.push_back(packet);
@@ -50,7 +50,12 @@ pub fn coalesce(link: LinkType, batch: &mut Batch, pool: &mut Pool) -> usize {
             if open.len() == FLOWS_MAX {
                 open.remove(0);
             }
-            open.push(Flow { at: kept.len(), first: segment, len: segment.len(), closed: false });
+            open.push(Merging {
+                at: kept.len(),
+                first: segment,
+                len: segment.len(),
+                closed: false,
+            });
         }
         kept.push_back(packet);
     }
@@ -59,18 +64,18 @@ pub fn coalesce(link: LinkType, batch: &mut Batch, pool: &mut Pool) -> usize {
 }
 
 /// A packet that others are merged into.
-struct Flow {
+struct Merging {
     /// Its place among the packets kept.
     at: usize,
-    first: Segment,
+    first: Parts,
     /// Payload bytes so far.
     len: usize,
     /// Nothing more may follow.
     closed: bool,
 }
 
-impl Flow {
-    fn accepts(&self, next: &Segment, into: &Packet, packet: &Packet) -> bool {
+impl Merging {
+    fn accepts(&self, next: &Parts, into: &Packet, packet: &Packet) -> bool {
         let first = &self.first;
         let fits = next.end - next.payload + self.len + (first.payload - first.ip) <= IP_LEN_MAX;
         let follows = next.seq == first.seq.wrapping_add(self.len as u32);
@@ -83,7 +88,7 @@ impl Flow {
             && next.is_good(packet)
     }
 
-    fn merge(&mut self, next: &Segment, into: &mut Packet, packet: &Packet, pool: &mut Pool) {
+    fn merge(&mut self, next: &Parts, into: &mut Packet, packet: &Packet, pool: &mut Pool) {
         let first = &self.first;
         into.truncate(first.payload + self.len);
         if into.tailroom() < next.len() {
@@ -119,7 +124,7 @@ impl Flow {
 
 /// Where the parts of a TCP segment are in its packet.
 #[derive(Debug, Clone, Copy)]
-struct Segment {
+struct Parts {
     src: IpAddr,
     dst: IpAddr,
     ports: [u8; 4],
@@ -132,7 +137,7 @@ struct Segment {
     flags: Flags,
 }
 
-impl Segment {
+impl Parts {
     /// `None` for anything but a TCP segment without IP options, fragments or tags.
     fn read(link: LinkType, packet: &Packet) -> Option<Self> {
         let bytes = packet.linear();
@@ -207,7 +212,7 @@ impl Segment {
 
 /// Whether the headers agree in all that is not expected to differ: link header, class, TTL, flow
 /// label, don't fragment, acknowledgement, window, urgent pointer and TCP options.
-fn same_headers(first: &Segment, into: &Packet, packet: &Packet) -> bool {
+fn same_headers(first: &Parts, into: &Packet, packet: &Packet) -> bool {
     let (a, b) = (into.linear(), packet.linear());
     let same = |from: usize, to: usize| a.get(from..to).is_some_and(|a| b.get(from..to) == Some(a));
     let ip_same = if first.protocol == Protocol::Tcp4 {

@@ -5,9 +5,23 @@ use core::hash::{BuildHasher, Hasher};
 
 use siphasher::sip::SipHasher13;
 
-/// Hashes with a secret key: nobody outside can make two keys collide on purpose.
+/// A secret from which hashes are made that nobody outside can foresee (SipHash-1-3): whoever can choose
+/// addresses and ports must not be able to fill one bucket, nor learn from one hash what another will be.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Keyed(pub [u64; 2]);
+pub(crate) struct Keyed(pub [u64; 2]);
+
+/// A word of a [`Keyed`] from the seed of all. Words with different `purpose` or `label` tell nothing of each
+/// other.
+pub(crate) fn derive(seed: &[u8; 32], purpose: &[u8], label: u64) -> u64 {
+    let (words, _) = seed.as_chunks::<8>();
+    let word = |n: usize| u64::from_le_bytes(words[n]);
+    let mut hasher = Keyed([word(0), word(1)]).build_hasher();
+    hasher.write_u64(word(2));
+    hasher.write_u64(word(3));
+    hasher.write(purpose);
+    hasher.write_u64(label);
+    hasher.finish()
+}
 
 impl BuildHasher for Keyed {
     type Hasher = SipHasher13;

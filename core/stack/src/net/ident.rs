@@ -1,10 +1,11 @@
 //! IP identifications.
 
-use core::hash::Hasher;
+use core::hash::{BuildHasher, Hasher};
 use core::net::IpAddr;
 
-use siphasher::sip::SipHasher13;
 use towpath_tcp::Instant;
+
+use super::hash::Keyed;
 
 /// What tells the fragments of one packet from those of another.
 ///
@@ -12,7 +13,7 @@ use towpath_tcp::Instant;
 /// idle scans and guesses at what others fragment are made (RFC 7739 §3).
 #[derive(Debug)]
 pub(super) struct Idents {
-    keys: [u64; 2],
+    keys: Keyed,
     counters: Vec<Counter>,
     /// Identifications given to IPv6 packets.
     v6_given: u64,
@@ -29,10 +30,11 @@ struct Counter {
 const COUNTERS: usize = 2048;
 
 impl Idents {
-    pub(super) fn new(keys: [u64; 2]) -> Self {
+    pub(super) fn new(keys: Keyed) -> Self {
         // Where they begin says nothing of when this host did.
+        let [first, second] = keys.0;
         let begin = |n: usize| {
-            let mut hasher = SipHasher13::new_with_keys(keys[1], keys[0]);
+            let mut hasher = Keyed([second, first]).build_hasher();
             hasher.write_usize(n);
             Counter { last: hasher.finish() as u16, at_ms: 0 }
         };
@@ -45,7 +47,7 @@ impl Idents {
     /// many destinations share a counter, by a secret hash, and it jumps by a random part of the
     /// milliseconds since its last use: of who else used it meanwhile, and how often, the jump says nothing.
     pub(super) fn take_v4(&mut self, now: Instant, src: IpAddr, dst: IpAddr, count: u32) -> u16 {
-        let mut hasher = SipHasher13::new_with_keys(self.keys[0], self.keys[1]);
+        let mut hasher = self.keys.build_hasher();
         for addr in [src, dst] {
             match addr {
                 IpAddr::V4(v4) => hasher.write_u32(v4.to_bits()),
@@ -67,7 +69,7 @@ impl Idents {
     /// An identification for an IPv6 packet: 32 bits are enough to be drawn at random (RFC 7739 §5.1).
     pub(super) fn take_v6(&mut self) -> u32 {
         self.v6_given += 1;
-        let mut hasher = SipHasher13::new_with_keys(self.keys[0], self.keys[1]);
+        let mut hasher = self.keys.build_hasher();
         hasher.write_u64(self.v6_given);
         hasher.finish() as u32
     }
@@ -85,7 +87,7 @@ mod tests {
 
     #[test]
     fn within_a_millisecond_none_comes_twice() {
-        let mut idents = Idents::new([7, 9]);
+        let mut idents = Idents::new(Keyed([7, 9]));
         let (src, dst) = (addr("10.0.0.1"), addr("10.0.0.2"));
         let first = idents.take_v4(Instant(5), src, dst, 1);
         assert_eq!(idents.take_v4(Instant(5), src, dst, 5), first.wrapping_add(1));
@@ -96,7 +98,7 @@ mod tests {
     /// nothing of a packet to the other.
     #[test]
     fn what_is_sent_to_others_does_not_show() {
-        let mut idents = Idents::new([7, 9]);
+        let mut idents = Idents::new(Keyed([7, 9]));
         let src = addr("10.0.0.1");
         let seen = |idents: &mut Idents, others: u32| -> Vec<u16> {
             let mut last = 0;
@@ -124,7 +126,7 @@ mod tests {
 
     #[test]
     fn ipv6_ones_are_random() {
-        let mut idents = Idents::new([7, 9]);
+        let mut idents = Idents::new(Keyed([7, 9]));
         let mut drawn: Vec<u32> = (0..1000).map(|_| idents.take_v6()).collect();
         assert!(drawn.windows(2).all(|two| two[1].wrapping_sub(two[0]) > 1));
         drawn.sort_unstable();

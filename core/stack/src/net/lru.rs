@@ -5,37 +5,25 @@ use core::hash::Hash;
 use hashbrown::HashMap;
 
 use super::hash::Keyed;
+use crate::slab::{List, Queue};
 
-/// Entries in a slab, linked from the most to the least recently used. Everything is O(1) but
-/// [`Lru::iter_mut`], which goes over the slab in order, the same on every run.
+/// The entries stand in one list, the most recently used at its back. Everything is O(1) but
+/// [`Lru::iter`] and [`Lru::iter_mut`], which go over the places in order, the same on every run.
 #[derive(Debug)]
 pub(super) struct Lru<K, V> {
     index: HashMap<K, u32, Keyed>,
-    slots: Vec<Slot<K, V>>,
-    free: Vec<u32>,
-    newest: u32,
-    oldest: u32,
+    entries: Queue<(K, V)>,
+    by_use: List,
     capacity: usize,
 }
 
-#[derive(Debug)]
-struct Slot<K, V> {
-    entry: Option<(K, V)>,
-    newer: u32,
-    older: u32,
-}
-
-const NONE: u32 = u32::MAX;
-
 impl<K: Copy + Eq + Hash, V> Lru<K, V> {
     pub(super) fn new(capacity: usize, keys: Keyed) -> Self {
-        assert!(capacity > 0 && capacity < NONE as usize);
+        assert!(capacity > 0, "the newest entry needs room");
         Self {
             index: HashMap::with_hasher(keys),
-            slots: Vec::new(),
-            free: Vec::new(),
-            newest: NONE,
-            oldest: NONE,
+            entries: Queue::default(),
+            by_use: List::default(),
             capacity,
         }
     }
@@ -47,17 +35,16 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
     /// Looks without counting as use.
     pub(super) fn peek(&self, key: &K) -> Option<&V> {
         let at = *self.index.get(key)?;
-        self.slots[at as usize].entry.as_ref().map(|(_, value)| value)
+        self.entries.get(at).map(|(_, value)| value)
     }
 
     /// The value of `key`, which becomes the most recently used.
     pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let at = *self.index.get(key)?;
-        if at != self.newest {
-            self.unlink(at);
-            self.link_newest(at);
+        if self.by_use.back() != Some(at) {
+            self.entries.renew(&mut self.by_use, at);
         }
-        self.slots[at as usize].entry.as_mut().map(|(_, value)| value)
+        self.entries.get_mut(at).map(|(_, value)| value)
     }
 
     /// Puts a value in as the most recently used; returns what had to go: the old value of the
@@ -68,31 +55,18 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
             None if self.len() >= self.capacity => self.pop_oldest(),
             None => None,
         };
-        let slot = Slot { entry: Some((key, value)), newer: NONE, older: NONE };
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.slots[at as usize] = slot;
-                at
-            }
-            None => {
-                self.slots.push(slot);
-                (self.slots.len() - 1) as u32
-            }
-        };
+        let at = self.entries.push(&mut self.by_use, (key, value));
         self.index.insert(key, at);
-        self.link_newest(at);
         gone
     }
 
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         let at = self.index.remove(key)?;
-        self.unlink(at);
-        self.free.push(at);
-        self.slots[at as usize].entry.take().map(|(_, value)| value)
+        self.entries.remove(&mut self.by_use, at).map(|(_, value)| value)
     }
 
     pub(super) fn oldest(&self) -> Option<&K> {
-        self.slots.get(self.oldest as usize)?.entry.as_ref().map(|(key, _)| key)
+        self.entries.get(self.by_use.front()?).map(|(key, _)| key)
     }
 
     pub(super) fn pop_oldest(&mut self) -> Option<(K, V)> {
@@ -101,34 +75,11 @@ impl<K: Copy + Eq + Hash, V> Lru<K, V> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.slots.iter().filter_map(|slot| slot.entry.as_ref().map(|(k, v)| (k, v)))
+        self.entries.iter().map(|(key, value)| (key, value))
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
-        self.slots.iter_mut().filter_map(|slot| slot.entry.as_mut().map(|(k, v)| (&*k, v)))
-    }
-
-    fn unlink(&mut self, at: u32) {
-        let Slot { newer, older, .. } = self.slots[at as usize];
-        match self.slots.get_mut(newer as usize) {
-            Some(slot) => slot.older = older,
-            None => self.newest = older,
-        }
-        match self.slots.get_mut(older as usize) {
-            Some(slot) => slot.newer = newer,
-            None => self.oldest = newer,
-        }
-    }
-
-    fn link_newest(&mut self, at: u32) {
-        let before = self.newest;
-        let slot = &mut self.slots[at as usize];
-        (slot.newer, slot.older) = (NONE, before);
-        match self.slots.get_mut(before as usize) {
-            Some(slot) => slot.newer = at,
-            None => self.oldest = at,
-        }
-        self.newest = at;
+        self.entries.iter_mut().map(|(key, value)| (&*key, value))
     }
 }
 

@@ -25,7 +25,7 @@ mod error_limit;
 mod fragment;
 mod gro;
 mod groups;
-mod hash;
+pub(crate) mod hash;
 mod icmp;
 mod ident;
 mod iface;
@@ -39,6 +39,7 @@ mod ndp;
 mod neighbor;
 mod next_hops;
 mod offload;
+mod reachable;
 mod reassembly;
 mod receive;
 mod route;
@@ -50,9 +51,7 @@ mod tests;
 mod trace;
 
 use std::collections::VecDeque;
-use std::hash::Hasher;
 
-use siphasher::sip::SipHasher13;
 use towpath_pool::{Batch, Packet};
 use towpath_tcp::Instant;
 
@@ -107,15 +106,7 @@ pub struct Keys {
 impl Keys {
     /// All keys from one secret.
     pub fn derive(seed: &[u8; 32]) -> Self {
-        let (words, _) = seed.as_chunks::<8>();
-        let word = |n: usize| u64::from_le_bytes(words[n]);
-        let key = |label: u64| {
-            let mut hasher = SipHasher13::new_with_keys(word(0), word(1));
-            hasher.write_u64(word(2));
-            hasher.write_u64(word(3));
-            hasher.write_u64(label);
-            hasher.finish()
-        };
+        let key = |label: u64| hash::derive(seed, b"", label);
         Self {
             tables: [key(1), key(2)],
             idents: [key(3), key(4)],
@@ -165,7 +156,7 @@ impl Net {
             mtus: PathMtus::new(tables),
             neighbors: Neighbors::new(tables),
             reassembly: Reassembly::new(tables),
-            idents: Idents::new(keys.idents),
+            idents: Idents::new(Keyed(keys.idents)),
             error_limit: ErrorLimit::new(tables, now),
             schedule: Schedule::default(),
             interface_ids: Keyed(keys.interface_ids),

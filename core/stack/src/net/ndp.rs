@@ -13,7 +13,7 @@ use super::Net;
 use super::iface::{Address, AddressState, IfaceId};
 use super::learnt::Learnt;
 use super::limits::REACHABLE_TIME;
-use super::neighbor::{Advert, Heeded, Key, Solicit, Waiting, reachable_time};
+use super::neighbor::{Advert, Heeded, Key, Solicit, Waiting};
 use super::route::source_rank;
 use super::send::DEFAULT_TTL;
 use crate::drop::DropReason;
@@ -273,11 +273,5 @@ impl Net {
         for Waiting { packet, mtu } in waiting {
             self.transmit(key.0, mac, packet, mtu, pool);
         }
-    }
-
-    /// Until when a neighbour confirmed now counts as reachable.
-    pub(super) fn reachable_until(&mut self, now: Instant, iface: IfaceId) -> Instant {
-        let base = self.ifaces[iface.index()].discovery.reachable;
-        now + reachable_time(base, self.random.below(1024))
     }
 }

@@ -36,7 +36,7 @@ use super::limits::{
     REASSEMBLY_V6_TIME,
 };
 use crate::drop::DropReason;
-use crate::slab::{Line, Queue};
+use crate::slab::{List, Queue};
 use datagram::{Datagram, PIECE_OVERHEAD, check_bounds};
 
 /// Which datagram a fragment is of. Link-local addresses make the interface part of it.
@@ -120,11 +120,11 @@ pub(super) struct Reassembly {
     /// Each stands in the line of its rank; who was heard of last is the youngest.
     sources: Queue<Source>,
     /// Sources by how many datagrams they have, see [`rank`].
-    ranks: [Line; RANKS],
+    ranks: [List; RANKS],
     /// When datagrams are given up. Those of one family wait equally long: who came first is first in line.
     deadlines: Queue<Deadline>,
-    v4: Line,
-    v6: Line,
+    v4: List,
+    v6: List,
     bytes: usize,
     given_up: GivenUp,
 }
@@ -141,7 +141,7 @@ struct Entry {
 struct Source {
     share: Share,
     /// Its datagrams; that of which nothing was heard for longest is the oldest.
-    line: Line,
+    line: List,
     bytes: usize,
 }
 
@@ -180,17 +180,17 @@ impl Reassembly {
             datagrams: Queue::default(),
             by_share: HashMap::with_hasher(keys),
             sources: Queue::default(),
-            ranks: [Line::default(); RANKS],
+            ranks: [List::default(); RANKS],
             deadlines: Queue::default(),
-            v4: Line::default(),
-            v6: Line::default(),
+            v4: List::default(),
+            v6: List::default(),
             bytes: 0,
             given_up: GivenUp::default(),
         }
     }
 
     pub(super) fn next_timeout(&self) -> Instant {
-        let first = |line: &Line| Some(self.deadlines.get(line.front()?)?.at);
+        let first = |line: &List| Some(self.deadlines.get(line.front()?)?.at);
         first(&self.v4).into_iter().chain(first(&self.v6)).min().unwrap_or(Instant::FAR)
     }
 
@@ -292,7 +292,7 @@ impl Reassembly {
     /// Whose share it is; one who had nothing gets a place in the first rank.
     fn source(&mut self, share: Share) -> u32 {
         let (sources, first) = (&mut self.sources, &mut self.ranks[0]);
-        let new = Source { share, line: Line::default(), bytes: 0 };
+        let new = Source { share, line: List::default(), bytes: 0 };
         *self.by_share.entry(share).or_insert_with(|| sources.push(first, new))
     }
 
@@ -342,7 +342,7 @@ impl Reassembly {
     /// Gives up the oldest datagram of the source that has the most; of several, of that which was not
     /// heard of for longest.
     fn give_up_of_greatest(&mut self) {
-        let greatest = self.ranks.iter().rev().find_map(Line::front);
+        let greatest = self.ranks.iter().rev().find_map(List::front);
         self.give_up_of(greatest.expect("who has too much has something"));
         self.given_up.all += 1;
     }

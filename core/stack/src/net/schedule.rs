@@ -146,13 +146,6 @@ impl Net {
             self.drop(iface, packet, DropReason::NeighborUnreachable, pool);
         }
     }
-
-    /// The transport heard from beyond the first hop of `route`: it need not be probed (RFC 4861 §7.3.1).
-    /// Once in some seconds is enough.
-    pub fn confirm_reachable(&mut self, now: Instant, route: &super::Route) {
-        let until = self.reachable_until(now, route.iface);
-        self.neighbors.confirm(&(route.iface, route.next_hop), until);
-    }
 }
 
 #[cfg(test)]

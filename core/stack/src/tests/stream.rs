@@ -1,16 +1,19 @@
 //! TCP: opening, echoing, moving bytes through loss, refusing, closing.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use towpath_pool::{LinkType, Offloads};
+use towpath_ring::Payload;
 use towpath_tcp::State;
 
+use crate::limits::TX_OUTPUT_MAX;
 use crate::net::IfaceId;
 
 use super::world::{Conn, Dice, LinkConfig, Node, World};
 use crate::{
-    BindError, BindOptions, ConnectError, DropReason, Family, KeepAlive, ListenError, SocketError,
-    SocketEvent, SocketKind, SocketOption, SocketState, StackConfig,
+    BindError, BindOptions, ConnectError, DatagramOut, DropReason, Family, KeepAlive, ListenError,
+    SocketError, SocketEvent, SocketKind, SocketOption, SocketState, StackConfig,
 };
 
 fn ethernet() -> LinkConfig {
@@ -166,6 +169,55 @@ fn a_slow_device_holds_connections_back() {
         w.b.close(server.id);
     }
     w.b.close(listener);
+    w.assert_ends_empty();
+}
+
+/// Connections that wait for a device send nothing. What they receive is told all the same, and they end when
+/// their time is up or their program aborts them.
+#[test]
+fn who_waits_for_a_device_hears_and_ends() {
+    let mut w = World::new(LinkConfig::default());
+    let (listener, _) = w.b.listen("0.0.0.0:80", 8);
+    let (hears, speaks) = w.connected(listener, "10.0.0.2:80");
+    let (patient, server) = w.connected(listener, "10.0.0.2:80");
+    let (aborted, peer) = w.connected(listener, "10.0.0.2:80");
+    let timeout = SocketOption::UserTimeout(Some(Duration::from_secs(3)));
+    w.a.stack.set_option(patient.id, timeout).unwrap();
+    w.b.stack.set_option(speaks.id, SocketOption::NoDelay(true)).unwrap();
+    w.set_stuck(true);
+    w.a.write(&patient, b"in flight");
+    w.settle();
+    let (flood, _) = w.a.open(SocketKind::Datagram, Family::V4);
+    for _ in 0..TX_OUTPUT_MAX {
+        let out = DatagramOut { remote: Some("10.0.0.2:9".parse().unwrap()), ..Default::default() };
+        let payload = Payload::new(b"flood", Default::default());
+        let Node { stack, now, pool, .. } = &mut w.a;
+        stack.send_datagram(*now, flood, &out, &payload, pool).unwrap();
+    }
+    w.a.host.events.clear();
+    w.a.write(&patient, b"more");
+    w.a.abort(aborted.id);
+    w.b.write(&speaks, b"news");
+    w.run(10);
+    assert!(w.a.host.has(hears.user, SocketEvent::Readable), "it is told what arrived");
+    assert_eq!(w.a.read(&hears), b"news");
+    assert_eq!(w.a.state(aborted.id), None, "it is over, whether its peer hears of it or not");
+    w.b.write(&speaks, b"late");
+    w.run(10);
+    assert_eq!(w.a.read(&hears), b"late");
+    assert!(w.a.stack.counters().tcp_waits_for_output > 0);
+    w.wait(4_000, "the user timeout", |w| {
+        w.a.host.has(patient.user, SocketEvent::Error(SocketError::TimedOut))
+    });
+    w.set_stuck(false);
+    w.a.write(&hears, b"answer");
+    w.wait(1_000, "the answer", |w| w.b.read(&speaks) == b"answer");
+    for id in [hears.id, patient.id, flood] {
+        w.a.close(id);
+    }
+    for id in [speaks.id, server.id, peer.id, listener] {
+        w.b.close(id);
+    }
     w.assert_ends_empty();
 }
 

@@ -352,6 +352,8 @@ struct Wire {
     keep_seen: bool,
     /// The millisecond in which packets were last taken from each end, and how many.
     taken: [(u64, usize); 2],
+    /// The device of a takes nothing.
+    stuck: bool,
 }
 
 /// One end of a link.
@@ -382,6 +384,7 @@ impl Port for LinkEnd {
             (*last, *taken) = (now_ns / MS, 0);
         }
         let room = (wire.config.rate - wire.taken[self.end].1).min(batch.len());
+        let room = if wire.stuck && self.end == 0 { 0 } else { room };
         wire.taken[self.end].1 += room;
         for mut packet in batch.drain(..room) {
             n += 1;
@@ -536,7 +539,7 @@ impl Node {
         let stack = &self.stack;
         assert_eq!(stack.usage(), Usage::default());
         assert_eq!(stack.handshakes.promised.len(), 0);
-        assert!(stack.dirty.is_empty() && stack.untold.is_empty());
+        assert!(stack.dirty.is_empty() && stack.events.is_empty());
         assert!(stack.output_lines.iter().all(|line| line.is_empty()));
     }
 
@@ -567,6 +570,7 @@ impl World {
             seen: Vec::new(),
             keep_seen: false,
             taken: [(0, 0); 2],
+            stuck: false,
         };
         let wire = Rc::new(RefCell::new(wire));
         let mut nodes = [Node::new(config.clone(), 1), Node::new(config, 2)];
@@ -610,6 +614,11 @@ impl World {
 
     pub fn set_loss(&mut self, loss: u64) {
         self.wire.borrow_mut().config.loss = loss;
+    }
+
+    /// The device of a takes no packet any more, or goes on.
+    pub fn set_stuck(&mut self, stuck: bool) {
+        self.wire.borrow_mut().stuck = stuck;
     }
 
     pub fn keep_seen(&mut self) {

@@ -92,7 +92,7 @@ pub struct Host {
     pub shutdown_when_written: bool,
     pub close_at_eof: bool,
     pub tso: u32,
-    pub events: Vec<Event>,
+    pub events: Vec<ConnectionEvent>,
     pub dispositions: Vec<Disposition>,
     pub idle: Option<Idle>,
     /// Timers of the connection that ran out.
@@ -168,7 +168,7 @@ impl Host {
         }
     }
 
-    fn apply(&mut self, received: &Received, payload: &[u8]) {
+    fn apply(&mut self, received: &FifoChanges, payload: &[u8]) {
         if let Some(write) = received.write {
             let from = write.payload_offset as usize;
             let bytes = &payload[from..from + write.len as usize];
@@ -347,12 +347,12 @@ impl Pair {
             let Some(event) = connection.poll_event() else { break };
             host.events.push(event);
             match event {
-                Event::TimeWait(time_wait) => host.life = Life::TimeWait(time_wait),
-                Event::Closed => host.life = Life::Gone,
-                Event::PeerClosed if host.close_at_eof => connection.close(now),
+                ConnectionEvent::TimeWait(time_wait) => host.life = Life::TimeWait(time_wait),
+                ConnectionEvent::Closed => host.life = Life::Gone,
+                ConnectionEvent::PeerClosed if host.close_at_eof => connection.close(now),
                 _ => continue,
             }
-            if event == Event::PeerClosed {
+            if event == ConnectionEvent::PeerClosed {
                 return self.turn(side);
             }
         }

@@ -1,6 +1,7 @@
 use std::net::Ipv6Addr;
 use towpath_wire::ipv6_ext::{
-    Chain, ChainError, Fragment, HEADERS_MAX, OPTIONS_MAX, emit_router_alert, walk, walk_hop_by_hop,
+    Chain, ChainError, FragmentHeader, HEADERS_MAX, OPTIONS_MAX, emit_router_alert, walk,
+    walk_hop_by_hop,
 };
 use towpath_wire::{IpProtocol, ParseError, icmpv6, ipv6};
 
@@ -43,7 +44,7 @@ fn options_with(next: u8, kind: u8) -> [u8; 8] {
 
 fn fragment(next: u8, offset: u16, more: bool) -> [u8; 8] {
     let mut bytes = [0; 8];
-    Fragment {
+    FragmentHeader {
         next_header: IpProtocol(next),
         offset,
         more,

@@ -94,8 +94,8 @@ impl Reassembly {
         assert_eq!(count, self.sources.iter().map(|source| source.line.len()).sum::<usize>());
         let mut ranked = [0; RANKS];
         self.sources.iter().for_each(|source| ranked[rank(source.line.len())] += 1);
-        assert!(self.ranks.iter().map(Line::len).eq(ranked));
-        assert_eq!(self.sources.len(), self.ranks.iter().map(Line::len).sum::<usize>());
+        assert!(self.ranks.iter().map(List::len).eq(ranked));
+        assert_eq!(self.sources.len(), self.ranks.iter().map(List::len).sum::<usize>());
         assert_eq!(self.sources.len(), self.by_share.len());
         assert!(self.bytes <= REASSEMBLY_BYTES_MAX && count <= REASSEMBLY_DATAGRAMS_MAX);
         assert!(self.sources.iter().all(|source| {
