@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use towpath_pool::{Pool, Protocol, Segmentation};
+use towpath_pool::{Packet, Pool, Protocol, Segmentation};
 use towpath_ring::Payload;
 use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, addr, ipv4, ipv6, udp};
@@ -18,9 +18,7 @@ use crate::host::{
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
 use crate::net::{self, EchoOut, Fragmenting, IfaceId, Ip, Route};
 use crate::options::MtuDiscovery;
-use crate::socket::{
-    Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, Membership, MulticastOut,
-};
+use crate::socket::{Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, MulticastOut};
 use crate::stack::Stack;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
@@ -72,9 +70,11 @@ impl Datagram {
         if !group.is_multicast() {
             return true;
         }
-        // What this host sends to a group comes back over loopback.
-        let there = |m: &&Membership| m.iface == meta.iface || meta.iface == IfaceId::LOOPBACK;
-        match self.memberships.iter().filter(there).find(|m| m.group == group) {
+        let mut joined = self.memberships.iter().filter(|membership| membership.group == group);
+        // As on Linux, which asks for the interface with IPv4 alone: with IPv6 a member of the group on one
+        // interface hears it on every interface that somebody joined it on.
+        let any = joined.clone().next().filter(|_| group.is_ipv6());
+        match joined.find(|membership| membership.iface == meta.iface).or(any) {
             Some(membership) => membership.takes(meta.remote.ip()),
             None => self.multicast_all,
         }
@@ -226,7 +226,7 @@ impl<H: Host> Stack<H> {
             Ok(()) if self.is_heard_here(&target) => {
                 // The link has it: what becomes of the copy is no longer the sender's concern. One for
                 // which the loopback queue has no room is counted there.
-                let _ = self.send_udp(now, &target.with_loop(), payload, out.segment_size, pool);
+                let _ = self.send_udp_copy(now, &target, payload, out.segment_size, pool);
             }
             Err(SendError::TooLong) => self.report_too_long(index, &target),
             _ => {}
@@ -279,7 +279,7 @@ impl<H: Host> Stack<H> {
     fn is_heard_here(&self, target: &Target) -> bool {
         let Flow { remote, remote_port, .. } = target.flow;
         let is_heard = || match remote.is_multicast() {
-            true => self.net.is_member(IfaceId::LOOPBACK, remote),
+            true => self.net.is_member(target.route.iface, remote),
             false => self.udp_binds.all_receivers(remote, remote_port).next().is_some(),
         };
         target.looped && target.route.iface != IfaceId::LOOPBACK && is_heard()
@@ -408,27 +408,7 @@ impl<H: Host> Stack<H> {
         pool: &mut Pool,
     ) -> Result<(), SendError> {
         let Target { flow, route, ip, looped: _, checksum } = target;
-        let len = payload.len() as usize;
-        let mut packet = pool.take(udp::HEADER_LEN + len);
-        let header = udp::Header {
-            src_port: flow.local_port,
-            dst_port: flow.remote_port,
-            length: (udp::HEADER_LEN + len) as u16,
-            checksum: 0,
-        };
-        let linear = packet.push_back(udp::HEADER_LEN + len).expect("taken with room");
-        header.emit(linear);
-        // Copied, and not pointed to: the datagram may wait for a neighbour longer than its FIFO does.
-        payload.copy_to(0, &mut linear[udp::HEADER_LEN..]);
-        if let Some(size) = segment_size.filter(|size| len > usize::from(*size)) {
-            if size == 0 || len.div_ceil(usize::from(size)) > DATAGRAM_SEGMENTS_MAX {
-                pool.give(packet);
-                return Err(SendError::Invalid);
-            }
-            let header_len = udp::HEADER_LEN as u16;
-            packet.meta.segmentation =
-                Some(Segmentation { protocol: Protocol::Udp, size, header_len });
-        }
+        let packet = udp_packet(flow, payload, segment_size, pool)?;
         self.counters.udp_sent += 1;
         self.looped |= route.iface == IfaceId::LOOPBACK;
         // Left out: 0 stands for none (RFC 768).
@@ -446,6 +426,24 @@ impl<H: Host> Stack<H> {
         pool: &mut Pool,
     ) -> Result<(), SendError> {
         let mut header = [0; ECHO_HEADER_LEN as usize];
+    /// The copy of a datagram to a group or a broadcast address for the sockets of this host.
+    fn send_udp_copy(
+        &mut self,
+        now: Instant,
+        target: &Target,
+        payload: &Payload<'_>,
+        segment_size: Option<u16>,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let Target { flow, route, ip, looped: _, checksum: _ } = target;
+        let packet = udp_packet(flow, payload, segment_size, pool)?;
+        self.counters.udp_sent += 1;
+        self.looped = true;
+        self.net
+            .send_copy(now, route, (flow.local, flow.remote), *ip, packet, pool)
+            .map_err(SendError::from)
+    }
+
         let Some(data_len) = payload.len().checked_sub(ECHO_HEADER_LEN) else {
             return Err(SendError::Invalid);
         };
@@ -493,10 +491,32 @@ impl<H: Host> Stack<H> {
     }
 }
 
-impl Target {
-    /// The same over loopback, for the members on this host.
-    fn with_loop(&self) -> Target {
-        Target { flow: self.flow, route: Route { iface: IfaceId::LOOPBACK, ..self.route }, ..*self }
+/// A UDP datagram, or with `segment_size` one that is to be cut into several.
+fn udp_packet(
+    flow: &Flow,
+    payload: &Payload<'_>,
+    segment_size: Option<u16>,
+    pool: &mut Pool,
+) -> Result<Packet, SendError> {
+    let len = payload.len() as usize;
+    let mut packet = pool.take(udp::HEADER_LEN + len);
+    let header = udp::Header {
+        src_port: flow.local_port,
+        dst_port: flow.remote_port,
+        length: (udp::HEADER_LEN + len) as u16,
+        checksum: 0,
+    };
+    let linear = packet.push_back(udp::HEADER_LEN + len).expect("taken with room");
+    header.emit(linear);
+    // Copied, and not pointed to: the datagram may wait for a neighbour longer than its FIFO does.
+    payload.copy_to(0, &mut linear[udp::HEADER_LEN..]);
+    if let Some(size) = segment_size.filter(|size| len > usize::from(*size)) {
+        if size == 0 || len.div_ceil(usize::from(size)) > DATAGRAM_SEGMENTS_MAX {
+            pool.give(packet);
+            return Err(SendError::Invalid);
+        }
+        let header_len = udp::HEADER_LEN as u16;
+        packet.meta.segmentation = Some(Segmentation { protocol: Protocol::Udp, size, header_len });
     }
 }
 
@@ -507,6 +527,7 @@ fn udp_ip(ttl: Option<u8>, tos: u8, fragmenting: Fragmenting) -> Ip {
 /// The route of the last datagram, if this one goes the same way and nothing has changed.
 fn cached_route(
     net: &net::Net,
+    Ok(packet)
     now: Instant,
     cache: &mut Option<CachedRoute>,
     src: Option<IpAddr>,

@@ -112,4 +112,5 @@ impl Quote {
             broadcast_or_multicast: false,
         }
     }
+            looped: false,
 }

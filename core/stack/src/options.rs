@@ -250,11 +250,6 @@ impl<H: Host> Stack<H> {
         {
             return Err(OptionError::TooMany);
         }
-        // For what this host itself sends to the group.
-        if !self.net.join_group(now, IfaceId::LOOPBACK, group, None) {
-            self.net.leave_group(now, iface, group, source);
-            return Err(OptionError::TooMany);
-        }
         let sources = source.map(|source| vec![source]);
         self.members_mut(index)?.memberships.push(Membership { group, iface, sources });
         self.memberships += 1;
@@ -309,7 +304,6 @@ impl<H: Host> Stack<H> {
                 }
             }
         }
-        self.net.leave_group(now, IfaceId::LOOPBACK, group, None);
         self.memberships -= 1;
     }
 

@@ -15,7 +15,7 @@
 
 use std::net::SocketAddr;
 
-use towpath_pool::{Packet, Pool};
+use towpath_pool::Pool;
 use towpath_ring::{Payload, RecvBuffer, SendBuffer};
 use towpath_tcp::{Disposition, Flags, Instant, Segment, reset_for};
 use towpath_wire::{IpProtocol, addr, ipv4, tcp, udp};
@@ -46,18 +46,16 @@ impl Incoming {
 }
 
 impl<H: Host> Stack<H> {
-    /// Takes one packet from the device of `iface`, or from the loopback queue.
-    pub(crate) fn receive(
+    /// Takes what the IP layer made of one packet to whom it is for.
+    pub(crate) fn on_received(
         &mut self,
         now: Instant,
         host: &mut H,
-        iface: IfaceId,
-        packet: Packet,
+        received: Received,
         pool: &mut Pool,
     ) {
-        match self.net.receive(now, iface, packet, pool) {
-            None => {}
-            Some(Received::Local(local)) => match IpProtocol(local.protocol) {
+        match received {
+            Received::Local(local) => match IpProtocol(local.protocol) {
                 IpProtocol::TCP => self.receive_tcp(now, host, local, pool),
                 IpProtocol::UDP => self.receive_udp(now, host, local, pool),
                 _ => {
@@ -65,9 +63,9 @@ impl<H: Host> Stack<H> {
                     self.drop_local(local, DropReason::UnknownProtocol, pool);
                 }
             },
-            Some(Received::IcmpError(error)) => self.receive_error(now, &error),
-            Some(Received::EchoReply(echo)) => self.receive_echo_reply(now, host, echo, pool),
-            Some(Received::EchoRequest(echo)) => stray_echo(host, echo, pool),
+            Received::IcmpError(error) => self.receive_error(now, &error),
+            Received::EchoReply(echo) => self.receive_echo_reply(now, host, echo, pool),
+            Received::EchoRequest(echo) => stray_echo(host, echo, pool),
         }
     }
 
@@ -246,7 +244,10 @@ impl<H: Host> Stack<H> {
         };
         match delivered {
             Ok(()) => pool.give(local.packet),
-            Err(DropReason::UdpNoSocket) if self.net.is_any_address(local.iface) => {
+            // A copy of what this host itself sent is nobody's but its own.
+            Err(DropReason::UdpNoSocket)
+                if self.net.is_any_address(local.iface) && !local.looped =>
+            {
                 each_datagram(&payload, size, |datagram| host.stray_datagram(&meta, &datagram));
                 pool.give(local.packet);
             }
@@ -264,7 +265,8 @@ impl<H: Host> Stack<H> {
     }
 
     pub(crate) fn drop_local(&mut self, local: Local, reason: DropReason, pool: &mut Pool) {
-        self.net.drop(local.iface, local.packet, reason, pool);
+        let iface = if local.looped { IfaceId::LOOPBACK } else { local.iface };
+        self.net.drop(iface, local.packet, reason, pool);
     }
 }
 

@@ -259,7 +259,9 @@ impl<H: Host> Stack<H> {
             turn.received += received;
             turn.more |= received >= max;
             for packet in batch.drain(..) {
-                self.receive(now, host, IfaceId(iface), packet, pool);
+                if let Some(received) = self.net.receive(now, IfaceId(iface), packet, pool) {
+                    self.on_received(now, host, received, pool);
+                }
             }
             self.rx = batch;
         }
@@ -268,15 +270,14 @@ impl<H: Host> Stack<H> {
     /// Takes what is on the loopback queue now; what that causes waits for the next round. False when
     /// there was nothing.
     fn receive_loopback(&mut self, now: Instant, host: &mut H, pool: &mut Pool) -> bool {
-        let mut batch = std::mem::take(&mut self.rx);
-        while let Some(packet) = self.net.take_loopback() {
-            batch.push_back(packet);
+        let count = self.net.loopback_len();
+        for _ in 0..count {
+            let Some(looped) = self.net.take_loopback() else { break };
+            if let Some(received) = self.net.receive_looped(now, looped, pool) {
+                self.on_received(now, host, received, pool);
+            }
         }
-        let any = !batch.is_empty();
-        for packet in batch.drain(..) {
-            self.receive(now, host, IfaceId::LOOPBACK, packet, pool);
-        }
-        self.rx = batch;
+        let any = count > 0;
         // What was received may have been answered by the IP layer itself: look once more.
         self.looped = any;
         any

@@ -53,7 +53,7 @@ use std::collections::VecDeque;
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
-use towpath_pool::{Batch, Packet};
+use towpath_pool::Batch;
 use towpath_tcp::Instant;
 
 use error_limit::ErrorLimit;
@@ -71,7 +71,7 @@ pub use icmp::{Echo, IcmpError, Unreachable};
 pub use iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Origin};
 pub use neighbor::{Neighbor, NeighborState};
 pub use offload::verify_transport;
-pub use receive::{Local, Received};
+pub use receive::{Local, Looped, Received};
 pub use route::{Route, RouteEntry, RouteError};
 pub use send::{EchoOut, Fragmenting, Ip, SendError};
 pub use trace::{Dropped, NetCounters};
@@ -127,8 +127,8 @@ impl Keys {
 
 /// The IP layer of one host. See the [module](self).
 ///
-/// The owner calls [`receive`](Self::receive) for each packet of a device and for each of
-/// [`take_loopback`](Self::take_loopback), submits [`output`](Self::output) to the devices, and calls
+/// The owner calls [`receive`](Self::receive) for each packet of a device, and
+/// [`receive_looped`](Self::receive_looped) for each of [`take_loopback`](Self::take_loopback), submits [`output`](Self::output) to the devices, and calls
 /// [`on_timeout`](Self::on_timeout) when [`next_timeout`](Self::next_timeout) has come. Packets that stay
 /// queued over the end of a turn need [`settle`](Self::settle).
 #[derive(Debug)]
@@ -147,7 +147,7 @@ pub struct Net {
     schedule: Schedule,
     interface_ids: Keyed,
     random: Random,
-    loopback: Batch,
+    loopback: VecDeque<Looped>,
     dropped: VecDeque<Dropped>,
     errors: VecDeque<IcmpError>,
 }
@@ -170,7 +170,7 @@ impl Net {
             schedule: Schedule::default(),
             interface_ids: Keyed(keys.interface_ids),
             random: Random::new(keys.random),
-            loopback: Batch::new(),
+            loopback: VecDeque::new(),
             dropped: VecDeque::new(),
             errors: VecDeque::new(),
         };
@@ -195,9 +195,13 @@ impl Net {
         output.sum::<usize>() + self.neighbors.waiting()
     }
 
-    /// The next packet of this host to itself; it goes to [`receive`](Self::receive) on
-    /// [`IfaceId::LOOPBACK`].
-    pub fn take_loopback(&mut self) -> Option<Packet> {
+    /// Packets of this host to itself that wait to be received.
+    pub fn loopback_len(&self) -> usize {
+        self.loopback.len()
+    }
+
+    /// The next packet of this host to itself; it goes to [`receive_looped`](Self::receive_looped).
+    pub fn take_loopback(&mut self) -> Option<Looped> {
         self.loopback.pop_front()
     }
 

@@ -3,6 +3,7 @@
 mod datagram;
 mod errors;
 mod gateway;
+mod groups;
 mod listen;
 mod robust;
 mod scale;
