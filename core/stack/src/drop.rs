@@ -133,6 +133,8 @@ drop_reasons! {
     NeighborUnreachable = "neighbor_unreachable",
     /// More packets wait for one neighbour than may.
     NeighborQueueFull = "neighbor_queue_full",
+    /// More packets wait for neighbours, all together, than may.
+    NeighborQueuesFull = "neighbor_queues_full",
     /// Not for a link: its TTL is 0, or its group is within this host (RFC 1122 3.2.1.7, RFC 4291 2.7).
     HostScope = "host_scope",
     /// Longer than the path takes and not to be fragmented, or than IP can state.

@@ -331,8 +331,8 @@ impl Net {
             self.solicit(now, Solicit { key, to: None }, pool);
         }
         packet.linearize(pool);
-        for Waiting { packet, .. } in self.neighbors.enqueue(key, Waiting { packet, mtu }) {
-            self.drop(iface, packet, DropReason::NeighborQueueFull, pool);
+        for (iface, packet, reason) in self.neighbors.enqueue(key, Waiting { packet, mtu }) {
+            self.drop(iface, packet, reason, pool);
         }
     }
 
