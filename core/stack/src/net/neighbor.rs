@@ -13,7 +13,7 @@
 //! of their own: they displace each other, and never one that packets of ours go to (RFC 6583 §7.1). It
 //! sends nothing itself: it says what to send.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -129,6 +129,8 @@ pub(super) struct Neighbors {
     displaced: u64,
     /// What all queues cost together.
     queued: usize,
+    /// RetransTimer of IPv6 neighbours, by interface, where routers set one (RFC 4861 §6.3.2).
+    retrans: Vec<Option<Duration>>,
 }
 
 #[derive(Debug)]
@@ -198,7 +200,21 @@ impl Neighbors {
             next: Instant::FAR,
             displaced: 0,
             queued: 0,
+            retrans: Vec::new(),
         }
+    }
+
+    /// Time between solicitations to `key`. A router's word is about neighbour discovery, and not about ARP.
+    pub(super) fn retrans_time(&self, (iface, addr): &Key) -> Duration {
+        retrans_time(&self.retrans, (*iface, *addr))
+    }
+
+    /// A router of `iface` set the time between solicitations there.
+    pub(super) fn set_retrans_time(&mut self, iface: IfaceId, time: Duration) {
+        if self.retrans.len() <= iface.index() {
+            self.retrans.resize(iface.index() + 1, None);
+        }
+        self.retrans[iface.index()] = Some(time);
     }
 
     pub(super) fn next_timeout(&self) -> Instant {
@@ -249,7 +265,7 @@ impl Neighbors {
 
     /// Makes an entry of a neighbour that has been asked for `sent` times.
     fn ask(&mut self, now: Instant, key: Key, sent: u8) -> Option<(Key, Vec<Waiting>)> {
-        let again = now + RETRANS_TIME;
+        let again = now + self.retrans_time(&key);
         self.next = self.next.min(again);
         let state = State::Incomplete { sent, again };
         let (mac, queue) = (MacAddr::UNSPECIFIED, Queue::default());
@@ -267,7 +283,8 @@ impl Neighbors {
     /// Asks anew for all IPv6 neighbours of `iface` that are being asked for: there was no address to ask
     /// from.
     pub(super) fn ask_again(&mut self, now: Instant, iface: IfaceId) -> Vec<Solicit> {
-        let again = now + RETRANS_TIME;
+        let again = now + retrans_time(&self.retrans, (iface, Ipv6Addr::UNSPECIFIED.into()));
+        self.next = self.next.min(again);
         let asked = self.used.iter_mut().filter_map(|(key, entry)| match &mut entry.state {
             State::Incomplete { sent, again: at } if key.0 == iface && key.1.is_ipv6() => {
                 (*sent, *at) = (1, again);
@@ -454,7 +471,7 @@ impl Neighbors {
         }
         let mut failed = Vec::new();
         for (key, entry) in self.used.iter_mut() {
-            match entry.on_timeout(now) {
+            match entry.on_timeout(now, retrans_time(&self.retrans, *key)) {
                 Fate::Rest => {}
                 Fate::Ask => events.push(Event::Solicit(Solicit { key: *key, to: None })),
                 Fate::Probe => {
@@ -524,11 +541,11 @@ impl Entry {
         }
     }
 
-    fn on_timeout(&mut self, now: Instant) -> Fate {
+    fn on_timeout(&mut self, now: Instant, retrans_time: Duration) -> Fate {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Fate::Rest;
         }
-        let again = now + RETRANS_TIME;
+        let again = now + retrans_time;
         match &mut self.state {
             State::Incomplete { sent, .. } if *sent >= MULTICAST_SOLICITS_MAX => Fate::Fail,
             State::Probe { sent, .. } if *sent >= UNICAST_SOLICITS_MAX => Fate::Fail,
@@ -547,6 +564,11 @@ impl Entry {
             State::Reachable { .. } | State::Stale => Fate::Rest,
         }
     }
+}
+
+fn retrans_time(by_iface: &[Option<Duration>], (iface, addr): Key) -> Duration {
+    let set = by_iface.get(iface.index()).copied().flatten();
+    set.filter(|_| addr.is_ipv6()).unwrap_or(RETRANS_TIME)
 }
 
 /// How long a confirmation lasts: 0.5 to 1.5 of `base`, by `draw` out of 1024.
