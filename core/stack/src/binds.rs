@@ -208,11 +208,21 @@ struct Group {
     on_device: Vec<(Member, IfaceId)>,
 }
 
+impl Group {
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Member> {
+        let on_device = self.on_device.iter_mut().map(|(member, _)| member);
+        self.members.iter_mut().chain(on_device)
+    }
+}
+
 /// One that takes packets, in the order of binding.
 #[derive(Debug, Clone, Copy)]
 struct Member {
     socket: u32,
-    /// SO_REUSEPORT: it shares with all others that have it.
+    /// It has SO_REUSEPORT now.
+    reuse_port: bool,
+    /// It shares with the others of which this is true: it had SO_REUSEPORT when it, or a later one that has it,
+    /// was bound. As with Linux's groups (`reuseport_add_sock`), which a socket does not leave.
     shares: bool,
 }
 
@@ -221,7 +231,7 @@ struct Member {
 /// that have.
 fn choose(members: impl DoubleEndedIterator<Item = Member> + Clone, pick: usize) -> Option<u32> {
     let last = members.clone().next_back()?;
-    if !last.shares {
+    if !last.reuse_port || !last.shares {
         return Some(last.socket);
     }
     let mut sharing = members.filter(|member| member.shares);
@@ -414,7 +424,8 @@ impl Binds {
         let entry = self.groups.entry(hash, |g| g.addr == addr && g.port == port, |g| g.hash);
         let (members, on_device) = (Vec::new(), Vec::new());
         let group = entry.or_insert(Group { hash, addr, port, members, on_device }).into_mut();
-        let member = Member { socket, shares: sharing.reuse_port };
+        let shares = sharing.reuse_port;
+        let member = Member { socket, reuse_port: shares, shares };
         match device {
             None => group.members.push(member),
             Some(device) => group.on_device.push((member, device)),
@@ -427,6 +438,19 @@ impl Binds {
         let Ok(mut entry) = self.groups.find_entry(hash, |g| g.addr == addr && g.port == port)
         else {
             return;
+        for member in group.all_mut().filter(|_| shares) {
+            member.shares |= member.reuse_port;
+        }
+    }
+
+    /// SO_REUSEPORT was set, or taken back, on a socket that takes packets for `addr` and `port`.
+    pub fn set_reuse_port(&mut self, addr: BindAddr, port: u16, socket: u32, reuse_port: bool) {
+        let hash = self.hash(addr, port);
+        let group = self.groups.find_mut(hash, |g| g.addr == addr && g.port == port);
+        let Some(group) = group else { return };
+        if let Some(member) = group.all_mut().find(|member| member.socket == socket) {
+            member.reuse_port = reuse_port;
+        }
         };
         let group = entry.get_mut();
         group.members.retain(|member| member.socket != socket);
@@ -588,6 +612,60 @@ mod tests {
             socket,
             addr: AnyV4,
             sharing: PLAIN,
+    /// SO_REUSEPORT before and after bind; each row was tried on Linux 6.18.
+    #[test]
+    fn when_reuse_port_is_set_decides_who_shares_as_on_linux() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let takers = |binds: &Binds| -> Vec<u32> {
+            (0..4).filter_map(|pick| binds.receiver(v4, 53, ETH, pick)).collect()
+        };
+        // The first one after its bind, the second one before.
+        let mut binds = Binds::new(Key(0, 0), Table::Udp);
+        binds.receive(AnyV4, 53, 1, None, ADDR);
+        binds.set_reuse_port(AnyV4, 53, 1, true);
+        assert_eq!(takers(&binds), [1; 4]);
+        binds.receive(AnyV4, 53, 2, None, PORT);
+        assert_eq!(takers(&binds), [1, 2, 1, 2]);
+        // The first one takes it back, then the second.
+        binds.set_reuse_port(AnyV4, 53, 1, false);
+        assert_eq!(takers(&binds), [1, 2, 1, 2]);
+        binds.set_reuse_port(AnyV4, 53, 2, false);
+        assert_eq!(takers(&binds), [2; 4]);
+        // Both after both were bound.
+        let mut binds = Binds::new(Key(0, 0), Table::Udp);
+        binds.receive(AnyV4, 53, 1, None, ADDR);
+        binds.receive(AnyV4, 53, 2, None, ADDR);
+        binds.set_reuse_port(AnyV4, 53, 1, true);
+        binds.set_reuse_port(AnyV4, 53, 2, true);
+        assert_eq!(takers(&binds), [2; 4]);
+    }
+
+    /// Connections from as many addresses as a host has, or pretends to (IP_FREEBIND).
+    #[test]
+    fn users_of_a_port_are_counted_by_address() {
+        let mut binds = Binds::new(Key(0, 0), Table::Tcp);
+        let local = |n: u32| IpAddr::from(n.to_be_bytes());
+        let wanted = |n| Holder {
+            socket: 1,
+            addr: Ip(local(n)),
+            sharing: PLAIN,
+            listening: false,
+            device: None,
+        };
+        for n in 0..1000 {
+            binds.use_port(80, local(n), PLAIN);
+            binds.use_port(80, local(n), PLAIN);
+        }
+        for n in 0..1000 {
+            assert!(!binds.conflicts(80, &wanted(1000)));
+            binds.unuse_port(80, local(n), PLAIN);
+            assert!(binds.conflicts(80, &wanted(n)), "one is left");
+            binds.unuse_port(80, local(n), PLAIN);
+            assert!(!binds.conflicts(80, &wanted(n)));
+        }
+        assert_eq!(binds.len(), 0);
+    }
+
             listening: false,
             device,
         };

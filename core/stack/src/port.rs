@@ -172,11 +172,13 @@ impl<H: Host> Stack<H> {
         let Some(bound) = socket.bound.as_deref_mut() else { return Ok(()) };
         bound.options.reuse_addr = options.reuse_addr;
         bound.options.reuse_port = options.reuse_port;
-        let port = bound.port;
-        if let Some(holder) = self.binds_mut(table).holder_mut(port, index) {
+        let (addr, port) = (bound.addr, bound.port);
+        let binds = self.binds_mut(table);
+        if let Some(holder) = binds.holder_mut(port, index) {
             holder.sharing = sharing;
         }
         Ok(())
+        binds.set_reuse_port(addr, port, index, sharing.reuse_port);
     }
 
     /// A port from which the peer can be reached: not held by a bind, and not in use towards it.
