@@ -49,7 +49,7 @@ impl BindAddr {
 }
 
 /// What a holder allows others.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sharing {
     pub reuse_addr: bool,
     pub reuse_port: bool,
@@ -132,24 +132,14 @@ impl Welcome {
     }
 }
 
-/// Connections and TIME-WAITs on a port that no socket of the table holds (any more).
-#[derive(Debug, Clone, Copy)]
-struct Users {
-    local: IpAddr,
-    sharing: Sharing,
-    count: u32,
-}
-
-impl Users {
-    fn is_same(&self, other: &Users) -> bool {
-        self.local == other.local && self.sharing == other.sharing
-    }
-}
+/// Connections and TIME-WAITs on a port that no socket of the table holds (any more), from one address.
+type User = (IpAddr, Sharing);
 
 /// Who is on a port: as a rule one connection to elsewhere.
 #[derive(Debug)]
 enum Port {
-    Users(Users),
+    /// So many connections, all alike.
+    Users(User, u32),
     Crowd(Box<Crowd>),
 }
 
@@ -157,7 +147,8 @@ enum Port {
 struct Crowd {
     /// In the order in which they came.
     holders: Vec<Holder>,
-    users: Vec<Users>,
+    /// How many of each. There may be many, for a port may be used with every address of a host.
+    users: BTreeMap<User, u32>,
     welcome: Welcome,
 }
 
@@ -166,33 +157,41 @@ const _: () = assert!(size_of::<Port>() <= 24);
 impl Port {
     fn holders(&self) -> &[Holder] {
         match self {
-            Port::Users(_) => &[],
+            Port::Users(..) => &[],
             Port::Crowd(crowd) => &crowd.holders,
         }
     }
 
     fn welcome(&self) -> Welcome {
         match self {
-            Port::Users(_) => Welcome::Nobody,
+            Port::Users(..) => Welcome::Nobody,
             Port::Crowd(crowd) => crowd.welcome,
         }
     }
 
-    fn users(&self) -> &[Users] {
+    fn any_user(&self, mut wanted: impl FnMut(&User) -> bool) -> bool {
         match self {
-            Port::Users(users) => std::slice::from_ref(users),
-            Port::Crowd(crowd) => &crowd.users,
+            Port::Users(user, _) => wanted(user),
+            Port::Crowd(crowd) => crowd.users.keys().any(wanted),
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        match self {
+            Port::Users(_, count) => *count == 0,
+            Port::Crowd(crowd) => crowd.holders.is_empty() && crowd.users.is_empty(),
         }
     }
 
     /// Makes room for more than the users of one address.
     fn crowd(&mut self) -> &mut Crowd {
-        if let Port::Users(users) = *self {
-            *self = Port::Crowd(Box::new(Crowd { users: vec![users], ..Crowd::default() }));
+        if let Port::Users(user, count) = *self {
+            let users = BTreeMap::from([(user, count)]);
+            *self = Port::Crowd(Box::new(Crowd { users, ..Crowd::default() }));
         }
         match self {
             Port::Crowd(crowd) => crowd,
-            Port::Users(_) => unreachable!("it was just changed"),
+            Port::Users(..) => unreachable!("it was just changed"),
         }
     }
 }
@@ -245,8 +244,8 @@ fn is_in_use(entry: &Port, wanted: &Holder) -> bool {
     //# an OPEN call that will functionally allow an application to LISTEN on a port while a
     //# connection block with the same local port is in SYN-SENT or SYN-RECEIVED state
     //# (MUST-42).
-    entry.users().iter().any(|users| {
-        BindAddr::Ip(users.local).overlaps(wanted.addr) && !wanted.may_join(users.sharing, false)
+    entry.any_user(|(local, sharing)| {
+        BindAddr::Ip(*local).overlaps(wanted.addr) && !wanted.may_join(*sharing, false)
     })
 }
 
@@ -277,7 +276,13 @@ pub(crate) struct Binds {
 impl Binds {
     /// An empty table.
     pub fn new(key: Key, of: Table) -> Self {
-        Self { key, of, ports: BTreeMap::new(), groups: HashTable::new(), compared: Cell::new(0) }
+        Self {
+            key,
+            of,
+            ports: BTreeMap::new(),
+            groups: HashTable::new(),
+            compared: Cell::new(0),
+        }
     }
 
     /// Ports in use and groups of receivers: zero when nothing is left.
@@ -365,20 +370,14 @@ impl Binds {
 
     /// A connection, or what is left of one, uses `port` on `local`.
     pub fn use_port(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
-        let new = Users { local, sharing, count: 1 };
+        let new = (local, sharing);
         match self.ports.entry(port) {
             Entry::Vacant(entry) => {
-                entry.insert(Port::Users(new));
+                entry.insert(Port::Users(new, 1));
             }
             Entry::Occupied(mut entry) => match entry.get_mut() {
-                Port::Users(users) if users.is_same(&new) => users.count += 1,
-                port => {
-                    let users = &mut port.crowd().users;
-                    match users.iter_mut().find(|users| users.is_same(&new)) {
-                        Some(users) => users.count += 1,
-                        None => users.push(new),
-                    }
-                }
+                Port::Users(user, count) if *user == new => *count += 1,
+                port => *port.crowd().users.entry(new).or_default() += 1,
             },
         }
     }
@@ -386,15 +385,15 @@ impl Binds {
     /// Undoes one [`Binds::use_port`].
     pub fn unuse_port(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
         let Some(entry) = self.ports.get_mut(&port) else { return };
-        let gone = Users { local, sharing, count: 1 };
+        let gone = (local, sharing);
         match entry {
-            Port::Users(users) if users.is_same(&gone) => users.count -= 1,
-            Port::Users(_) => {}
+            Port::Users(user, count) if *user == gone => *count -= 1,
+            Port::Users(..) => {}
             Port::Crowd(crowd) => {
-                if let Some(at) = crowd.users.iter().position(|users| users.is_same(&gone)) {
-                    crowd.users[at].count -= 1;
-                    if crowd.users[at].count == 0 {
-                        crowd.users.swap_remove(at);
+                if let Some(count) = crowd.users.get_mut(&gone) {
+                    *count -= 1;
+                    if *count == 0 {
+                        crowd.users.remove(&gone);
                     }
                 }
             }
@@ -403,10 +402,7 @@ impl Binds {
     }
 
     fn forget_if_unused(&mut self, port: u16) {
-        let is_unused = |entry: &Port| {
-            entry.holders().is_empty() && entry.users().iter().all(|users| users.count == 0)
-        };
-        if self.ports.get(&port).is_some_and(is_unused) {
+        if self.ports.get(&port).is_some_and(Port::is_unused) {
             self.ports.remove(&port);
         }
     }
@@ -430,14 +426,6 @@ impl Binds {
             None => group.members.push(member),
             Some(device) => group.on_device.push((member, device)),
         }
-    }
-
-    /// Undoes [`Binds::receive`].
-    pub fn stop_receiving(&mut self, addr: BindAddr, port: u16, socket: u32) {
-        let hash = self.hash(addr, port);
-        let Ok(mut entry) = self.groups.find_entry(hash, |g| g.addr == addr && g.port == port)
-        else {
-            return;
         for member in group.all_mut().filter(|_| shares) {
             member.shares |= member.reuse_port;
         }
@@ -451,6 +439,14 @@ impl Binds {
         if let Some(member) = group.all_mut().find(|member| member.socket == socket) {
             member.reuse_port = reuse_port;
         }
+    }
+
+    /// Undoes [`Binds::receive`].
+    pub fn stop_receiving(&mut self, addr: BindAddr, port: u16, socket: u32) {
+        let hash = self.hash(addr, port);
+        let Ok(mut entry) = self.groups.find_entry(hash, |g| g.addr == addr && g.port == port)
+        else {
+            return;
         };
         let group = entry.get_mut();
         group.members.retain(|member| member.socket != socket);
@@ -604,14 +600,6 @@ mod tests {
         assert_eq!(taker(&binds, 0), Some(7));
     }
 
-    #[test]
-    fn devices_keep_to_themselves() {
-        let mut binds = Binds::new(Key(0, 0), Table::Tcp);
-        let v4 = IpAddr::from([10, 0, 0, 1]);
-        let holder = |socket, device| Holder {
-            socket,
-            addr: AnyV4,
-            sharing: PLAIN,
     /// SO_REUSEPORT before and after bind; each row was tried on Linux 6.18.
     #[test]
     fn when_reuse_port_is_set_decides_who_shares_as_on_linux() {
@@ -666,6 +654,14 @@ mod tests {
         assert_eq!(binds.len(), 0);
     }
 
+    #[test]
+    fn devices_keep_to_themselves() {
+        let mut binds = Binds::new(Key(0, 0), Table::Tcp);
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let holder = |socket, device| Holder {
+            socket,
+            addr: AnyV4,
+            sharing: PLAIN,
             listening: false,
             device,
         };
