@@ -11,6 +11,7 @@ use std::net::IpAddr;
 
 use hashbrown::HashTable;
 
+use crate::ephemeral::PortSet;
 use crate::flow::Key;
 use crate::net::IfaceId;
 
@@ -268,6 +269,8 @@ pub(crate) struct Binds {
     key: Key,
     of: Table,
     ports: BTreeMap<u16, Port>,
+    /// The keys of `ports`.
+    occupied: PortSet,
     groups: HashTable<Group>,
     /// Groups compared so far: the work done by lookups.
     pub compared: Cell<u64>,
@@ -280,9 +283,15 @@ impl Binds {
             key,
             of,
             ports: BTreeMap::new(),
+            occupied: PortSet::default(),
             groups: HashTable::new(),
             compared: Cell::new(0),
         }
+    }
+
+    /// Ports that somebody is on, at whatever address.
+    pub fn occupied(&self) -> &PortSet {
+        &self.occupied
     }
 
     /// Ports in use and groups of receivers: zero when nothing is left.
@@ -327,6 +336,7 @@ impl Binds {
 
     /// Notes that a socket holds `port`.
     pub fn hold(&mut self, port: u16, holder: Holder) {
+        self.occupied.set(port, true);
         let mut is_first = false;
         let entry = self.ports.entry(port).or_insert_with(|| {
             is_first = true;
@@ -370,6 +380,7 @@ impl Binds {
 
     /// A connection, or what is left of one, uses `port` on `local`.
     pub fn use_port(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
+        self.occupied.set(port, true);
         let new = (local, sharing);
         match self.ports.entry(port) {
             Entry::Vacant(entry) => {
@@ -404,6 +415,7 @@ impl Binds {
     fn forget_if_unused(&mut self, port: u16) {
         if self.ports.get(&port).is_some_and(Port::is_unused) {
             self.ports.remove(&port);
+            self.occupied.set(port, false);
         }
     }
 

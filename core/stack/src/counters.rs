@@ -60,6 +60,8 @@ counters! {
     echo_sent,
     /// Ports tried in choosing ephemeral ones.
     ports_probed,
+    /// Binds and connects that found no free port.
+    ports_exhausted,
     /// Timers fired.
     timers_fired,
     /// Turns.
