@@ -142,10 +142,16 @@ impl<H: Host> Stack<H> {
         let remote_ip = loopback_if_unspecified(remote.ip());
         let (device, way) = (datagram.device, datagram.way_to(remote_ip));
         let group_source = datagram.source_towards(remote_ip);
+        // As on Linux the address that an earlier connect chose stays, until the socket is disconnected.
+        let chosen = datagram.peer.map(|peer| peer.local).filter(|ip| addr::is_unicast(*ip));
+        if chosen.is_some_and(|ip| ip.is_ipv4()) && remote_ip.is_ipv6() {
+            return Err(ConnectError::OtherFamily);
+        }
+        let chosen = chosen.filter(|ip| ip.is_ipv4() == remote_ip.is_ipv4());
         let scope = on_device(scope_of(&remote), device).ok_or(ConnectError::Invalid)?;
         let source = bound.as_ref().and_then(Bound::source);
         let from = source.filter(|ip| addr::is_unicast(*ip) && !self.net.is_broadcast(*ip));
-        let from = from.or(group_source);
+        let from = from.or(chosen).or(group_source);
         let route = self.net.route(now, from, remote_ip, scope.or(way))?;
         if route.broadcast && !may_broadcast {
             return Err(ConnectError::Forbidden);
@@ -166,6 +172,7 @@ impl<H: Host> Stack<H> {
         datagram.peer = Some(flow);
         let table = datagram.table();
         self.peers.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.peers_any_port += usize::from(!echo && flow.remote_port == 0);
         let binds = self.binds_mut(table);
         binds.stop_receiving(bound.addr, bound.port, index);
         binds.narrow(bound.port, index, flow.local);
@@ -192,6 +199,7 @@ impl<H: Host> Stack<H> {
         let Some(flow) = datagram.peer.take() else { return };
         let table = datagram.table();
         self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.peers_any_port -= usize::from(table == Table::Udp && flow.remote_port == 0);
         let device = datagram.device;
         let sharing = bound.options.sharing();
         let binds = self.binds_mut(table);
@@ -418,14 +426,6 @@ impl<H: Host> Stack<H> {
             .map_err(SendError::from)
     }
 
-    fn send_echo(
-        &mut self,
-        now: Instant,
-        target: &Target,
-        payload: &Payload<'_>,
-        pool: &mut Pool,
-    ) -> Result<(), SendError> {
-        let mut header = [0; ECHO_HEADER_LEN as usize];
     /// The copy of a datagram to a group or a broadcast address for the sockets of this host.
     fn send_udp_copy(
         &mut self,
@@ -444,6 +444,14 @@ impl<H: Host> Stack<H> {
             .map_err(SendError::from)
     }
 
+    fn send_echo(
+        &mut self,
+        now: Instant,
+        target: &Target,
+        payload: &Payload<'_>,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let mut header = [0; ECHO_HEADER_LEN as usize];
         let Some(data_len) = payload.len().checked_sub(ECHO_HEADER_LEN) else {
             return Err(SendError::Invalid);
         };
@@ -482,6 +490,7 @@ impl<H: Host> Stack<H> {
         match (datagram.peer, bound) {
             (Some(flow), _) => {
                 self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
+                self.peers_any_port -= usize::from(!datagram.echo && flow.remote_port == 0);
             }
             (None, Some(bound)) => {
                 self.binds_mut(datagram.table()).stop_receiving(bound.addr, bound.port, index);
@@ -518,6 +527,7 @@ fn udp_packet(
         let header_len = udp::HEADER_LEN as u16;
         packet.meta.segmentation = Some(Segmentation { protocol: Protocol::Udp, size, header_len });
     }
+    Ok(packet)
 }
 
 fn udp_ip(ttl: Option<u8>, tos: u8, fragmenting: Fragmenting) -> Ip {
@@ -527,7 +537,6 @@ fn udp_ip(ttl: Option<u8>, tos: u8, fragmenting: Fragmenting) -> Ip {
 /// The route of the last datagram, if this one goes the same way and nothing has changed.
 fn cached_route(
     net: &net::Net,
-    Ok(packet)
     now: Instant,
     cache: &mut Option<CachedRoute>,
     src: Option<IpAddr>,

@@ -54,11 +54,12 @@ impl<H: Host> Stack<H> {
         size: u32,
     ) -> Result<(), DropReason> {
         let flow = flow_of(meta);
-        let connected = self.find_peer(self.keys.table.flow(&flow), &flow, false);
+        let connected = self.find_connected(self.keys.table.flow(&flow), &flow, false);
+        let any_port = self.find_peer_any_port(&flow, false);
         let (ip, port) = (meta.local.ip(), meta.local.port());
         let bound = self.udp_binds.all_receivers(ip, port);
         let (mut any, mut room) = (false, true);
-        for index in connected.into_iter().chain(bound) {
+        for index in connected.into_iter().chain(any_port).chain(bound) {
             let Some(socket) = self.sockets.get(index) else { continue };
             let Kind::Datagram(datagram) = &socket.kind else { continue };
             if hears(&socket.kind, meta.iface) && datagram.takes_group(meta) {

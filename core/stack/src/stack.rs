@@ -71,6 +71,8 @@ pub struct Stack<H: Host> {
     pub(crate) flows: FlowTable,
     /// Datagram sockets with a peer.
     pub(crate) peers: FlowTable,
+    /// UDP sockets among them that are connected to port 0 and hear every port of their peer.
+    pub(crate) peers_any_port: usize,
     pub(crate) tcp_binds: Binds,
     pub(crate) udp_binds: Binds,
     pub(crate) echo_binds: Binds,
@@ -155,6 +157,7 @@ impl<H: Host> Stack<H> {
             peers: FlowTable::default(),
             tcp_binds: Binds::new(keys.table, Table::Tcp),
             udp_binds: Binds::new(keys.table, Table::Udp),
+            peers_any_port: 0,
             echo_binds: Binds::new(keys.table, Table::Echo),
             handshakes: Handshakes::default(),
             time_waits: TimeWaits::default(),
@@ -364,6 +367,22 @@ impl<H: Host> Stack<H> {
             let FlowRef::Socket(index) = at else { return false };
             match self.sockets.get(index).map(|socket| &socket.kind) {
                 Some(Kind::Datagram(datagram)) => {
+        self.find_connected(hash, flow, echo).or_else(|| self.find_peer_any_port(flow, echo))
+    }
+
+    /// Which UDP socket is connected to port 0 of this peer.
+    #[inline]
+    pub(crate) fn find_peer_any_port(&self, flow: &Flow, echo: bool) -> Option<u32> {
+        if self.peers_any_port == 0 || echo || flow.remote_port == 0 {
+            return None;
+        }
+        let flow = Flow { remote_port: 0, ..*flow };
+        self.find_connected(self.keys.table.flow(&flow), &flow, echo)
+    }
+
+    /// Which UDP or echo socket is connected so.
+    #[inline]
+    pub(crate) fn find_connected(&self, hash: u64, flow: &Flow, echo: bool) -> Option<u32> {
                     datagram.echo == echo && datagram.peer.as_ref() == Some(flow)
                 }
                 _ => false,

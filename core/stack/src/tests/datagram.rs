@@ -11,7 +11,7 @@ use crate::{
     OptionError, SendError, SocketError, SocketEvent, SocketId, SocketKind, SocketOption,
 };
 
-fn bound(node: &mut Node, addr: &str) -> (SocketId, u32) {
+pub fn bound(node: &mut Node, addr: &str) -> (SocketId, u32) {
     let addr: SocketAddr = addr.parse().unwrap();
     let family = if addr.is_ipv4() { Family::V4 } else { Family::V6 };
     let (id, user) = node.open(SocketKind::Datagram, family);
@@ -21,7 +21,7 @@ fn bound(node: &mut Node, addr: &str) -> (SocketId, u32) {
     (id, user)
 }
 
-fn send(
+pub fn send(
     node: &mut Node,
     id: SocketId,
     remote: Option<&str>,

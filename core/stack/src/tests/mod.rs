@@ -5,6 +5,7 @@ mod errors;
 mod gateway;
 mod groups;
 mod listen;
+mod peers;
 mod robust;
 mod scale;
 mod stream;
