@@ -119,6 +119,7 @@ impl<H: Host> Stack<H> {
             family,
             bound: None,
             dirty: false,
+            waits_for_output: false,
             orphan: false,
             kind,
         });

@@ -53,6 +53,7 @@ impl<H: Host> Stack<H> {
             family,
             bound: None,
             dirty: false,
+            waits_for_output: false,
             orphan: false,
             kind,
         });
@@ -215,7 +216,7 @@ impl<H: Host> Stack<H> {
     pub(crate) fn remove_socket(&mut self, now: Instant, index: u32) {
         self.close_half_open(index);
         let Some(socket) = self.sockets.remove(index) else { return };
-        let Socket { user, bound, orphan, kind, family: _, dirty: _ } = socket;
+        let Socket { user, bound, orphan, kind, family: _, dirty: _, waits_for_output: _ } = socket;
         self.orphans -= usize::from(orphan);
         self.untold.push_back((user, SocketEvent::Closed));
         let table = match kind {

@@ -316,7 +316,15 @@ impl<H: Host> Stack<H> {
             self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
         let stream = Box::new(Stream { uses_port: sharing, ..stream });
         let kind = Kind::Stream(stream);
-        let socket = Socket { user, family, bound: None, dirty: false, orphan: false, kind };
+        let socket = Socket {
+            user,
+            family,
+            bound: None,
+            dirty: false,
+            waits_for_output: false,
+            orphan: false,
+            kind,
+        };
         let index = self.sockets.insert(socket);
         self.take_over_flow(at, incoming.hash, index);
         self.counters.tcp_accepts += 1;
@@ -555,6 +563,7 @@ impl<H: Host> Stack<H> {
             family,
             bound: None,
             dirty: false,
+            waits_for_output: false,
             orphan: false,
             kind,
         });

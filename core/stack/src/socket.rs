@@ -47,6 +47,8 @@ pub(crate) struct Socket<H: Host> {
     pub bound: Option<Box<Bound>>,
     /// It stands in the dirty list.
     pub dirty: bool,
+    /// Its connection is in the line of those that wait for a device.
+    pub waits_for_output: bool,
     /// The owner closed it.
     pub orphan: bool,
     pub kind: Kind<H>,

@@ -90,6 +90,8 @@ pub struct Stack<H: Host> {
     pub(crate) reports: VecDeque<(u32, DatagramError)>,
     /// For each interface, connections that wait for its device.
     pub(crate) output_lines: Vec<VecDeque<SocketId>>,
+    /// Of which generation the routes were when they were looked at last.
+    pub(crate) output_generation: u64,
     /// Path MTUs that connections learnt, oldest first.
     pub(crate) learnt_mtus: VecDeque<LearntMtu>,
     pub(crate) orphans: usize,
@@ -155,9 +157,9 @@ impl<H: Host> Stack<H> {
             sockets: Slab::default(),
             flows: FlowTable::default(),
             peers: FlowTable::default(),
+            peers_any_port: 0,
             tcp_binds: Binds::new(keys.table, Table::Tcp),
             udp_binds: Binds::new(keys.table, Table::Udp),
-            peers_any_port: 0,
             echo_binds: Binds::new(keys.table, Table::Echo),
             handshakes: Handshakes::default(),
             time_waits: TimeWaits::default(),
@@ -169,6 +171,7 @@ impl<H: Host> Stack<H> {
             untold: VecDeque::new(),
             reports: VecDeque::new(),
             output_lines: Vec::new(),
+            output_generation: 0,
             learnt_mtus: VecDeque::new(),
             orphans: 0,
             memberships: 0,
@@ -360,13 +363,10 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Which UDP or echo socket has this peer.
+    /// Which UDP or echo socket has this peer: one that is connected to its port before one that is connected
+    /// to port 0, which as on Linux stands for all ports.
     #[inline]
     pub(crate) fn find_peer(&self, hash: u64, flow: &Flow, echo: bool) -> Option<u32> {
-        let found = self.peers.find(hash, |at| {
-            let FlowRef::Socket(index) = at else { return false };
-            match self.sockets.get(index).map(|socket| &socket.kind) {
-                Some(Kind::Datagram(datagram)) => {
         self.find_connected(hash, flow, echo).or_else(|| self.find_peer_any_port(flow, echo))
     }
 
@@ -383,6 +383,10 @@ impl<H: Host> Stack<H> {
     /// Which UDP or echo socket is connected so.
     #[inline]
     pub(crate) fn find_connected(&self, hash: u64, flow: &Flow, echo: bool) -> Option<u32> {
+        let found = self.peers.find(hash, |at| {
+            let FlowRef::Socket(index) = at else { return false };
+            match self.sockets.get(index).map(|socket| &socket.kind) {
+                Some(Kind::Datagram(datagram)) => {
                     datagram.echo == echo && datagram.peer.as_ref() == Some(flow)
                 }
                 _ => false,

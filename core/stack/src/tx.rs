@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use towpath_pool::{Fragments, Packet, Pool, Protocol, Segmentation};
 use towpath_ring::SendBuffer;
-use towpath_tcp::{Flags, Instant, Outgoing, Plan};
+use towpath_tcp::{Flags, Instant, Outgoing, Plan, TransmitKind};
 use towpath_wire::{IpProtocol, tcp};
 
 use crate::drop::DropReason;
@@ -50,10 +50,6 @@ impl<H: Host> Stack<H> {
             }
             let Some(id) = self.dirty.pop_front() else { return };
             let Some(index) = self.index(id) else { continue };
-            if let Some(iface) = self.full_output(index) {
-                self.wait_for_output(iface, id);
-                continue;
-            }
             if let Some(socket) = self.sockets.get_mut(index) {
                 socket.dirty = false;
             }
@@ -71,21 +67,44 @@ impl<H: Host> Stack<H> {
         (self.net.output_len(path.iface) >= TX_OUTPUT_MAX).then_some(path.iface)
     }
 
-    /// The connection stays marked dirty, but is visited no more until the device has taken something.
-    fn wait_for_output(&mut self, iface: IfaceId, id: SocketId) {
+    /// The connection has something to send, for which it is visited when the device has taken something. For
+    /// everything else, its timers, what it receives and what its program does, it is visited as ever.
+    fn wait_for_output(&mut self, iface: IfaceId, index: u32) {
+        let id = SocketId(self.sockets.id(index));
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        if std::mem::replace(&mut socket.waits_for_output, true) {
+            return;
+        }
         self.counters.tcp_waits_for_output += 1;
         let lines = &mut self.output_lines;
         if lines.len() <= iface.index() {
             lines.resize_with(iface.index() + 1, VecDeque::new);
         }
-        lines[iface.index()].push_back(id);
+        let line = &mut lines[iface.index()];
+        // Connections that end leave their ids behind. While the device takes nothing these may not pile up.
+        if line.len() > 2 * self.sockets.len() {
+            line.retain(|id| self.sockets.find(id.0).is_some());
+        }
+        line.push_back(id);
     }
 
-    /// The devices took what they could: as many connections as there is room for have their turn.
+    /// The devices took what they could: as many connections as there is room for have their turn. When routes
+    /// have changed, all: they may no longer go by the device that they wait for.
     pub(crate) fn end_waits_for_output(&mut self) {
-        for (line, iface) in self.output_lines.iter_mut().zip(0..) {
-            let room = TX_OUTPUT_MAX.saturating_sub(self.net.output_len(IfaceId(iface)));
-            self.dirty.extend(line.drain(..room.min(line.len())));
+        let generation = self.net.route_generation();
+        let moved = std::mem::replace(&mut self.output_generation, generation) != generation;
+        for iface in 0..self.output_lines.len() {
+            let room = TX_OUTPUT_MAX.saturating_sub(self.net.output_len(IfaceId(iface as u16)));
+            let room = if moved { usize::MAX } else { room };
+            let len = self.output_lines[iface].len();
+            for _ in 0..room.min(len) {
+                let Some(id) = self.output_lines[iface].pop_front() else { break };
+                let Some(index) = self.index(id) else { continue };
+                if let Some(socket) = self.sockets.get_mut(index) {
+                    socket.waits_for_output = false;
+                    self.mark_dirty(index);
+                }
+            }
         }
     }
 
@@ -103,6 +122,7 @@ impl<H: Host> Stack<H> {
         let Kind::Stream(stream) = &mut socket.kind else { return Visited::Idle };
         tell_news(host, user, orphan, stream);
         tune(now, stream);
+        let full = self.full_output(index);
         for _ in 0..TX_PACKETS_A_VISIT {
             let Some(Kind::Stream(stream)) =
                 self.sockets.get_mut(index).map(|socket| &mut socket.kind)
@@ -111,14 +131,21 @@ impl<H: Host> Stack<H> {
             };
             let buffers = stream.buffers();
             let Some(connection) = &mut stream.connection else { return Visited::Idle };
-            let idle = match connection.plan(now, buffers, TX_BYTES_A_PACKET) {
-                Plan::Send(transmit) => {
+            let idle = match (connection.plan(now, buffers, TX_BYTES_A_PACKET), full) {
+                // A reset is the last word of a connection that is over: it may not last as long as the device
+                // is slow, and the other half of the queue is for such.
+                (Plan::Send(transmit), Some(iface)) if transmit.kind() != TransmitKind::Reset => {
+                    self.wait_for_output(iface, index);
+                    self.after_visit(now, host, index);
+                    return Visited::Idle;
+                }
+                (Plan::Send(transmit), _) => {
                     let outgoing = connection.emit(now, transmit, buffers);
                     self.send_segment(now, index, &outgoing, pool);
                     *budget = budget.saturating_sub(1);
                     continue;
                 }
-                Plan::Nothing(idle) => idle,
+                (Plan::Nothing(idle), _) => idle,
             };
             connection.on_idle(now, idle, buffers);
             if stream.watch_reads(now) {

@@ -5,6 +5,7 @@ mod errors;
 mod gateway;
 mod groups;
 mod listen;
+mod output;
 mod peers;
 mod robust;
 mod scale;
