@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 
 use towpath_pool::Packet;
-use towpath_tcp::{HalfOpen, Instant, Segment};
+use towpath_tcp::{HalfOpen, Instant, Segment, SeqNum};
 
 use crate::flow::Flow;
 use crate::net::{IfaceId, Local};
@@ -43,6 +43,8 @@ pub(crate) struct PendingSyn {
     pub syn: Segment,
     pub iface: IfaceId,
     pub expires: Instant,
+    /// An old connection between the same ports used sequence numbers up to there.
+    pub iss_min: Option<SeqNum>,
     pub quote: Quote,
 }
 
@@ -110,7 +112,7 @@ impl Quote {
             offset: self.offset,
             len: self.bytes.len() - self.offset,
             broadcast_or_multicast: false,
+            looped: false,
         }
     }
-            looped: false,
 }
