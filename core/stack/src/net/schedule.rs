@@ -1,6 +1,7 @@
 //! What interfaces do later: the slow clock of the control messages.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeMap;
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -56,6 +57,25 @@ impl Schedule {
     pub(super) fn add(&mut self, at: Instant, iface: IfaceId, task: Task) {
         let place = self.0.partition_point(|(other, ..)| *other > at);
         self.0.insert(place, (at, iface, task));
+    }
+
+    /// Adds the answers about groups that are planned, at the times given, but for those that are pending for an
+    /// earlier time: these stay. A later one gives way. One pass, however many groups and tasks there are.
+    pub(super) fn plan_answers(&mut self, iface: IfaceId, mut planned: BTreeMap<IpAddr, Instant>) {
+        self.0.retain(|(pending, on, task)| match task {
+            Task::AnswerGroup { group } if *on == iface => {
+                let sooner = planned.get(group).is_none_or(|at| *pending <= *at);
+                if sooner {
+                    planned.remove(group);
+                }
+                sooner
+            }
+            _ => true,
+        });
+        let new = planned.into_iter().map(|(group, at)| (at, iface, Task::AnswerGroup { group }));
+        // The sort is stable: before those of the same time that were added earlier, for the last one is first.
+        self.0.splice(..0, new);
+        self.0.sort_by_key(|(at, ..)| core::cmp::Reverse(*at));
     }
 
     /// Removes the tasks of `iface` for which `gone` is true.
