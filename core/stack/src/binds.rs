@@ -136,7 +136,7 @@ impl Welcome {
 /// Connections and TIME-WAITs on a port that no socket of the table holds (any more), from one address.
 type User = (IpAddr, Sharing);
 
-/// Who is on a port: as a rule one connection to elsewhere.
+/// Who is on a port. As a rule these are connections from one address, which need no list.
 #[derive(Debug)]
 enum Port {
     /// So many connections, all alike.
@@ -144,6 +144,7 @@ enum Port {
     Crowd(Box<Crowd>),
 }
 
+/// Holders, or users of several kinds.
 #[derive(Debug, Default)]
 struct Crowd {
     /// In the order in which they came.

@@ -28,9 +28,9 @@ counters! {
     tcp_retransmits,
     /// Resets sent.
     tcp_resets_sent,
-    /// Connections opened from here.
+    /// Connections that this host began to open.
     tcp_connects,
-    /// Connections opened from there.
+    /// Connections whose handshake a peer began and finished.
     tcp_accepts,
     /// SYNs that made a half-open connection.
     tcp_syns,

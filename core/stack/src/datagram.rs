@@ -80,7 +80,7 @@ impl Datagram {
         }
     }
 
-    /// How far it sends to `remote` when the message does not say; `None`: as far as anybody.
+    /// TTL or hop limit towards `remote` of messages that name none; `None`: the default.
     fn ttl_towards(&self, remote: IpAddr) -> Option<u8> {
         match remote {
             IpAddr::V4(group) if group.is_multicast() => Some(self.multicast_ttl),
@@ -94,18 +94,18 @@ impl Datagram {
         if remote.is_ipv4() { &self.multicast_v4 } else { &self.multicast_v6 }
     }
 
-    /// Where it sends to `remote` when neither a message nor a scope says so.
+    /// The interface that datagrams to `remote` leave by when neither the message nor a scope id names one.
     pub(crate) fn way_to(&self, remote: IpAddr) -> Option<IfaceId> {
         let iface = self.multicast_towards(remote).iface;
         self.device.or(iface.filter(|_| remote.is_multicast()))
     }
 
-    /// The address that it sends to `remote` from when nothing else says so; as a rule the route does.
+    /// The source address for a group that IP_MULTICAST_IF named; otherwise the route chooses one.
     fn source_towards(&self, remote: IpAddr) -> Option<IpAddr> {
         self.multicast_towards(remote).source.filter(|_| remote.is_multicast())
     }
 
-    /// Whether it hears what becomes of its datagrams to `remote`.
+    /// Whether IP_RECVERR, or IPV6_RECVERR for an IPv6 `remote`, is set.
     pub(crate) fn hears_errors_of(&self, remote: IpAddr) -> bool {
         if remote.is_ipv4() { self.recv_errors } else { self.recv_errors_v6 }
     }
@@ -117,7 +117,7 @@ struct Target {
     route: Route,
     ip: Ip,
     looped: bool,
-    /// Whether it is to have one. Over IPv6 it always is (RFC 8200 §8.1).
+    /// Whether UDP's checksum is computed. Over IPv6 it always is (RFC 8200 §8.1).
     checksum: bool,
 }
 
@@ -293,7 +293,7 @@ impl<H: Host> Stack<H> {
         target.looped && target.route.iface != IfaceId::LOOPBACK && is_heard()
     }
 
-    /// As Linux does, for those who ask (IP_RECVERR) how long a datagram may be.
+    /// Tells a program that set IP_RECVERR how long a datagram to that destination may be, as Linux does.
     fn report_too_long(&mut self, index: u32, target: &Target) {
         let Some(socket) = self.sockets.get(index) else { return };
         let Kind::Datagram(datagram) = &socket.kind else { return };
@@ -353,7 +353,7 @@ impl<H: Host> Stack<H> {
         self.net.send_echo(now, &route, out, data, pool).map_err(SendError::from)
     }
 
-    /// Where the datagram goes. Binds the socket when it is not.
+    /// Works out the addresses, route and IP header of a datagram. Binds the socket if it is not bound.
     fn target(
         &mut self,
         now: Instant,

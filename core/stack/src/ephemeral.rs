@@ -11,7 +11,7 @@ pub(crate) struct Ephemeral {
     first: u16,
     count: u32,
     next: u32,
-    /// From one port to the next one that is tried at random, so to speak: see [`stride`].
+    /// Distance between ports that are tried one after the other where all are in use; see [`stride`].
     stride: u32,
 }
 
@@ -30,10 +30,11 @@ impl Ephemeral {
         Self { first: *range.start(), count, next: 0, stride: stride(count) }
     }
 
-    /// A port for which `is_free`, the first one from where `hash` and the counter say that is not in
-    /// `occupied`. Where all are, one that is shared: of these some are tried, the one at that place first and
-    /// the others far apart, for neighbours are often used for the same. At most [`PORTS_PROBED_MAX`] are
-    /// tried: all of a small range; of a larger one enough to find one where one in a hundred is free.
+    /// A port for which `is_free`: the first one that is not in `occupied`, from where `hash` and the counter
+    /// say. If all are in `occupied`, one that can be shared: first the port at that place, then others a
+    /// [`stride`] apart, because ports that were chosen one after the other often lead to the same peer. At most
+    /// [`PORTS_PROBED_MAX`] are tried: all of a small range; of a larger one enough to find one where one in a
+    /// hundred is free.
     ///
     /// The hash (of our address and the peer, keyed) makes the sequence towards one peer unguessable
     /// from the sequence towards another; the counter makes it go on, so that a port is not used

@@ -429,7 +429,7 @@ impl<H: Host> Stack<H> {
         Some(entry)
     }
 
-    /// Removes a half-open connection with its flow, without a word.
+    /// Removes a half-open connection with its flow. The peer is told nothing.
     pub(crate) fn remove_half_open(&mut self, at: u32) {
         if let Some(entry) = self.forget_half_open(at) {
             self.flows.remove(self.keys.table.flow(&entry.flow), FlowRef::HalfOpen(at));

@@ -80,7 +80,7 @@ impl<H: Host> Stack<H> {
         if family == Family::V6 && ip.is_ipv4() && options.v6_only {
             return Err(BindError::Invalid);
         }
-        // Groups and broadcast addresses are UDP's to hear. An echo socket has one address, or any.
+        // Only UDP sockets can be bound to a group or a broadcast address.
         let group = ip.is_multicast() || self.net.is_broadcast(ip);
         match table {
             Table::Udp if group => return Ok(BindAddr::Ip(ip)),
@@ -228,7 +228,8 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.ports.addr(IpAddr::from([0; 4]), wanted.socket);
         let mut ephemeral = self.ephemeral.clone();
         let binds = self.binds(table);
-        // Sharing is for those who name the port.
+        // As on Linux a chosen port is shared with nobody: SO_REUSEADDR and SO_REUSEPORT are for ports that
+        // the program names.
         let alone = Holder { sharing: Sharing::default(), ..*wanted };
         let chosen =
             ephemeral.choose(hash, binds.occupied(), |port| !binds.conflicts(port, &alone));

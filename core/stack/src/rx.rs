@@ -156,7 +156,8 @@ impl<H: Host> Stack<H> {
             }
         };
         if let Some(reason) = received.payload_dropped {
-            // Its ACK was used; of its bytes some, or all, come again.
+            // The ACK of the segment was processed. Some or all of its payload was not taken, and the peer
+            // sends it again.
             self.net.counters.drops.count(reason.into());
         }
         let written = received.write.is_none_or(|write| {
@@ -166,8 +167,8 @@ impl<H: Host> Stack<H> {
             )
         });
         if !written {
-            // The connection counts on these bytes, and they are nowhere: it cannot go on. Buffers do not
-            // state a capacity that they cannot fill, so that this stays a last resort.
+            // The connection will acknowledge bytes that the buffer did not take, so it cannot go on. It does
+            // not come to that while buffers take what their capacity says (`RecvBuffer`).
             connection.abort();
             self.drop_local(incoming.local, DropReason::TcpNoMemory, pool);
             return self.mark_dirty(index);
@@ -196,7 +197,7 @@ impl<H: Host> Stack<H> {
         self.mark_dirty(index);
     }
 
-    /// A segment that nothing here waits for.
+    /// Answers a segment that no connection and no listener takes with a RST, if it may be answered, and drops it.
     pub(crate) fn refuse_segment(
         &mut self,
         now: Instant,
@@ -219,7 +220,8 @@ impl<H: Host> Stack<H> {
         let Some(Ok((header, header_len))) = header else {
             return self.drop_local(local, DropReason::TransportMalformed, pool);
         };
-        // Merged or to be cut (UDP_SEGMENT over loopback), the length is that of the whole.
+        // A packet may hold several datagrams: the device merged them, or UDP_SEGMENT over loopback did not cut
+        // them. Then the one header states the length of all.
         let length = usize::from(header.length);
         if length < header_len || length > local.len {
             return self.drop_local(local, DropReason::TransportMalformed, pool);
@@ -270,7 +272,7 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// A SYN that wants to open a connection.
+/// Whether it is a SYN without ACK and RST, which asks for a new connection.
 pub(crate) fn is_opening(segment: &Segment) -> bool {
     segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST)
 }

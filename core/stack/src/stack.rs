@@ -28,11 +28,12 @@ use crate::timer::Wheel;
 /// What the owner of a [`Stack`] decides.
 #[derive(Debug, Clone)]
 pub struct StackConfig {
-    /// Of new connections; segment sizes are set by the route.
+    /// Settings of new connections. The segment sizes in it give way to what the route of each carries.
     pub tcp: towpath_tcp::Config,
-    /// Of the IP layer.
+    /// Settings of the IP layer.
     pub net: NetConfig,
-    /// Local ports that are given out. Linux's default.
+    /// Local ports that are chosen for binds and connects that name none. The default is that of Linux's
+    /// `ip_local_port_range`.
     pub ephemeral: RangeInclusive<u16>,
     /// Most sockets.
     pub sockets_max: usize,
@@ -40,7 +41,7 @@ pub struct StackConfig {
     pub syn_cache_max: usize,
     /// Most connections in TIME-WAIT.
     pub time_wait_max: usize,
-    /// Most SYNs that wait for a decision.
+    /// Most SYNs on any-address interfaces that wait for the owner's decision ([`Host::syn`]).
     pub pending_max: usize,
     /// Most connections whose socket was closed.
     pub orphans_max: usize,
@@ -61,7 +62,7 @@ impl Default for StackConfig {
     }
 }
 
-/// A host: the IP layer with sockets on top. See the [crate](crate) for the caller's duty.
+/// A host: the IP layer with sockets on top. See the [crate page](crate) for the caller's duty.
 pub struct Stack<H: Host> {
     /// The IP layer: interfaces, addresses, routes.
     pub net: Net,
@@ -82,11 +83,11 @@ pub struct Stack<H: Host> {
     pub(crate) ephemeral: Ephemeral,
     pub(crate) keys: SocketKeys,
     pub(crate) paths: Paths,
-    /// Sockets to be visited.
+    /// Sockets that `tx` is to visit, each once: [`Socket::dirty`] says that it is in here.
     pub(crate) dirty: VecDeque<SocketId>,
-    /// Events that arose where no host was at hand.
+    /// Events that arose in calls of the owner, which have no `Host` at hand; [`Stack::tell`] delivers them.
     pub(crate) untold: VecDeque<(u32, SocketEvent)>,
-    /// Reports for programs, likewise.
+    /// Reports about datagrams ([`Host::datagram_error`]), here for the same reason.
     pub(crate) reports: VecDeque<(u32, DatagramError)>,
     /// For each interface, connections that wait for its device.
     pub(crate) output_lines: Vec<VecDeque<SocketId>>,
@@ -98,7 +99,7 @@ pub struct Stack<H: Host> {
     /// Multicast groups joined, by all sockets.
     pub(crate) memberships: usize,
     pub(crate) counters: Counters,
-    /// Something may be on the loopback queue.
+    /// There may be packets on the loopback queue: the owner has to turn again.
     pub(crate) looped: bool,
     rx: Batch,
 }
@@ -185,8 +186,8 @@ impl<H: Host> Stack<H> {
     /// Does what there is to do now: takes packets from the ports, fires timers, lets connections send,
     /// gives packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs none.
     ///
-    /// Ports are submitted to once more than needed rather than once too little: a turn without work is
-    /// cheap.
+    /// Every port is submitted to in every turn, also when nothing new is queued for it: a device that was
+    /// full may have room again, and a call without work is cheap.
     pub fn turn(
         &mut self,
         now: Instant,
@@ -340,7 +341,7 @@ impl<H: Host> Stack<H> {
         self.sockets.find(id.0)
     }
 
-    /// Who owns a TCP 4-tuple.
+    /// What a TCP 4-tuple belongs to: a connection, a half-open one, one in TIME-WAIT, or an undecided SYN.
     #[inline]
     pub(crate) fn find_flow(&self, hash: u64, flow: &Flow) -> Option<FlowRef> {
         self.flows.find(hash, |at| self.flow_of(at).is_some_and(|theirs| theirs == flow))
@@ -416,7 +417,7 @@ impl<H: Host> Stack<H> {
         self.keys.timestamps.flow(flow) as u32
     }
 
-    /// Counts a loss that has no packet at hand any more.
+    /// Counts something as dropped whose packet is gone, or was never made.
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
         self.net.counters.drops.count(reason);
     }

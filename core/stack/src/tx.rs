@@ -157,7 +157,7 @@ impl<H: Host> Stack<H> {
         Visited::More
     }
 
-    /// The cached route of a connection, found anew when tables changed.
+    /// Looks up the route of a connection again if the tables have changed since it was cached.
     fn refresh_route(&mut self, now: Instant, index: u32) {
         let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
@@ -183,7 +183,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// One packet of a connection.
+    /// Makes a packet of a segment of a connection, and sends it.
     fn send_segment(&mut self, now: Instant, index: u32, outgoing: &Outgoing, pool: &mut Pool) {
         let Some(Kind::Stream(stream)) = self.sockets.get(index).map(|socket| &socket.kind) else {
             return;
@@ -192,7 +192,8 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_bytes_sent += u64::from(outgoing.len);
         self.counters.tcp_retransmits += u64::from(outgoing.retransmit);
         self.counters.tcp_resets_sent += u64::from(outgoing.flags.contains(Flags::RST));
-        // Without a route the segment is as good as lost: the retransmission asks again.
+        // Without a route the segment is dropped. The retransmission timer sends it again, and then there may
+        // be one.
         let Some(path) = stream.path else { return self.count_drop(DropReason::NoRoute) };
         let payload = match outgoing.len {
             0 => Fragments::empty(),
@@ -214,7 +215,7 @@ impl<H: Host> Stack<H> {
         self.send_packet(now, &route, &flow, ip, packet, pool);
     }
 
-    /// A segment without a socket, to the peer of one that came in by `iface`: RST.
+    /// Sends a segment that belongs to no socket, as a RST, to the peer of one that came in by `iface`.
     pub(crate) fn reply(
         &mut self,
         now: Instant,
@@ -234,8 +235,8 @@ impl<H: Host> Stack<H> {
         );
     }
 
-    /// A segment without a connection that leaves as those of a socket with these settings do: SYN-ACK, the
-    /// ACK of a TIME-WAIT.
+    /// Sends a segment that belongs to no connection, as a SYN-ACK or the ACK of a TIME-WAIT, with the TTL, class
+    /// and device of a socket with these settings.
     pub(crate) fn reply_as(
         &mut self,
         now: Instant,
@@ -267,12 +268,13 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# The sender MUST generate it (MUST-2)
         let checksum = Some(tcp::CHECKSUM_OFFSET as u16);
-        // A packet that cannot be sent is counted there, and lost like any other.
+        // `Net::send` has counted a packet that it cannot send. TCP sends it again as if it were lost on the way.
         let _ = self.net.send(now, route, flow.local, flow.remote, ip, packet, checksum, pool);
     }
 }
 
-/// Headers, and the payload behind them or pointed to.
+/// A packet of the TCP header and the payload: a short one is copied behind the header, a long one stays in the
+/// send buffer and is pointed to.
 fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &mut Pool) -> Packet {
     let header = tcp::Header {
         src_port: flow.local_port,
@@ -306,7 +308,8 @@ fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &m
 }
 
 fn ip_for(route: &Route, tos: u8, ttl: Option<u8>) -> Ip {
-    // Path MTU discovery: no router cuts a segment (RFC 1191), unless it could not pass one otherwise.
+    // Path MTU discovery (RFC 1191) sets DF. Where a router reported an MTU below the least that segments are cut
+    // to, it has to fragment them.
     let fragmenting = if route.needs_fragments { Fragmenting::Routers } else { Fragmenting::Never };
     Ip { protocol: IpProtocol::TCP.0, ttl, tos, fragmenting, flow_label: 0 }
 }

@@ -1,4 +1,4 @@
-//! What this host is: interfaces, addresses, routes; and the clock of it all.
+//! What this host is, interfaces, addresses and routes, and which way a packet goes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

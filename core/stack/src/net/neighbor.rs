@@ -99,7 +99,7 @@ pub(super) enum Resolved {
     Ask,
 }
 
-/// What time brings about.
+/// What [`Neighbors::on_timeout`] wants done.
 #[derive(Debug)]
 pub(super) enum Event {
     Solicit(Solicit),
@@ -137,7 +137,7 @@ pub(super) struct Neighbors {
 struct Entry {
     state: State,
     mac: MacAddr,
-    /// Since when it is that one.
+    /// Since when `mac` is its address: see [`Neighbors::contradicts`].
     since: Instant,
     router: bool,
     queue: Queue,
@@ -251,7 +251,7 @@ impl Neighbors {
         (Resolved::Mac(entry.mac), None)
     }
 
-    /// The first packet to a neighbour, of which may have been heard.
+    /// Makes the entry for the first packet to a neighbour, which may have told its MAC address before.
     fn begin(&mut self, now: Instant, key: Key) -> (Resolved, Option<(Key, Vec<Waiting>)>) {
         let Some(Heard { mac, router }) = self.heard.remove(&key) else {
             return (Resolved::Ask, self.ask(now, key, 1));
@@ -523,7 +523,7 @@ fn change(router: &mut bool, said: Option<bool>) -> bool {
     was && !*router
 }
 
-/// What an entry's deadline means for it.
+/// What becomes of an entry at its deadline.
 enum Fate {
     Rest,
     Ask,

@@ -125,7 +125,7 @@ impl Net {
         let mtu = route.mtu as usize;
         let len = ip_len + packet.len();
         let too_big = match packet.meta.segmentation {
-            // The size of a datagram is the program's; that of a segment is only a plan.
+            // The size of UDP_SEGMENT is the program's and has to fit. TCP's segments are made smaller below.
             Some(how) if how.protocol == Protocol::Udp => {
                 len.min(ip_len + usize::from(how.header_len) + usize::from(how.size)) > mtu
             }
@@ -206,7 +206,7 @@ impl Net {
         }
         packet.meta.checksum = Checksum::Unknown;
         if packet.meta.segmentation.is_none() {
-            // The program may change the bytes at any time: sum what is going to be sent.
+            // The payload lies in memory that the program can write at any time: copy it, and sum the copy.
             packet.linearize(pool);
             offload::fill_checksum(packet.linear_mut(), place, pseudo, protocol);
         }

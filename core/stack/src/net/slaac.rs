@@ -134,7 +134,7 @@ impl Net {
         }
         self.routes.touch();
         if addr.is_unicast_link_local() {
-            // Reports that had no source but `::` are not heeded by routers (RFC 3590 §4).
+            // Routers ignore reports from `::` (RFC 3590 §4), as those were that went out before.
             self.schedule.add(now, iface, Task::AnswerAll { ipv6: true });
         }
         for solicit in self.neighbors.ask_again(now, iface) {
@@ -193,7 +193,7 @@ impl Net {
             IpAddr::V6(v6) => v6.to_bits(),
             IpAddr::V4(_) => 0,
         };
-        // A reserved identifier is one in 2^63: the next attempt is as good as never needed.
+        // Reserved identifiers (RFC 5453) are refused. They are so few that one attempt is enough.
         (0u8..=255)
             .find_map(|attempt| {
                 let mut hasher = self.interface_ids.build_hasher();
@@ -398,7 +398,7 @@ impl Net {
         }
     }
 
-    /// Has the next end of a lifetime looked at.
+    /// Schedules [`end_lifetimes`](Self::end_lifetimes) for when the next lifetime ends.
     fn watch_lifetimes(&mut self, iface: IfaceId) {
         self.schedule.cancel(iface, |task| *task == Task::Lifetimes);
         let addresses = self.ifaces[iface.index()].addresses.iter().flat_map(|a| {
@@ -411,7 +411,8 @@ impl Net {
         }
     }
 
-    /// Deprecates and removes what is too old.
+    /// Deprecates addresses whose preferred lifetime is over, and removes addresses, routes and prefixes whose
+    /// valid lifetime is.
     pub(super) fn end_lifetimes(&mut self, now: Instant, iface: IfaceId) {
         let over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
         let gone = self.ifaces[iface.index()].discovery.learnt.expire(now);
@@ -429,7 +430,7 @@ impl Net {
                     self.routes.touch();
                 }
                 AddressState::Deprecated => {}
-                // Looked at again when its detection may have ended.
+                // Not before its detection is over: look again when it may be.
                 AddressState::Tentative | AddressState::Optimistic => {
                     let key = (iface, address.addr());
                     address.preferred_until = Some(now + self.neighbors.retrans_time(&key));
@@ -474,7 +475,8 @@ fn renew(address: &mut Address, now: Instant, info: &PrefixInfo) -> bool {
     revived
 }
 
-/// Smaller is better; between the operator's own, which start at 0, and far behind.
+/// The metric of a router's preference (RFC 4191 §2.1); the smallest is used. An operator's own routes have small
+/// ones, and come before them.
 fn metric_of(preference: Preference) -> u32 {
     match preference {
         Preference::High => 512,
