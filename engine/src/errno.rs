@@ -67,6 +67,7 @@ impl From<ConnectError> for Errno {
             ConnectError::NoPort | ConnectError::AddrInUse => EADDRNOTAVAIL,
             ConnectError::NetUnreachable => ENETUNREACH,
             ConnectError::Connected => EISCONN,
+            ConnectError::OtherFamily => EAFNOSUPPORT,
             ConnectError::Refused => ECONNREFUSED,
             ConnectError::Forbidden => EACCES,
             ConnectError::TooMany => ENOBUFS,

@@ -280,6 +280,7 @@ fn is_outbound(reason: DropReason) -> bool {
             | DropReason::LoopbackFull
             | DropReason::NoRoute
             | DropReason::NeighborQueueFull
+            | DropReason::NeighborQueuesFull
             | DropReason::NeighborUnreachable
     )
 }

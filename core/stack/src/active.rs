@@ -145,7 +145,7 @@ impl<H: Host> Stack<H> {
         let mut iss = isn::initial_sequence(self.keys.isn.flow(&flow), now);
         match self.find_flow(hash, &flow) {
             None => {}
-            // Our own old connection.
+            // An earlier connection of ours, in TIME-WAIT for long enough.
             Some(FlowRef::TimeWait(at)) if self.is_reusable(now, at) => {
                 if let Some(entry) = self.time_waits.get(at) {
                     iss = isn::not_before(entry.state.iss_min(), iss);
@@ -185,13 +185,15 @@ impl<H: Host> Stack<H> {
         iface: Option<IfaceId>,
     ) -> Config {
         let route = self.net.route(now, Some(flow.local), flow.remote, iface);
-        // What routers said about datagrams is no connection's business: each finds out for itself.
+        // Not `route.mtu`, which follows reports about datagrams: these are easily forged, and each connection
+        // learns its path MTU from reports about its own segments (RFC 5927 §4).
         let (mtu_send, mtu_recv) = match route {
             Ok(route) => {
                 let interface = self.net.interfaces().get(route.iface.index());
                 let mtu_recv = interface.map_or(route.link_mtu, |interface| interface.mtu());
                 (route.link_mtu, mtu_recv)
             }
+            // There is no route now. Every IPv4 host takes 576 bytes (RFC 1122 §3.3.2), and an Ethernet 1500.
             Err(_) => (576, 1500),
         };
         let packet = settings.packet.towards(flow.remote);

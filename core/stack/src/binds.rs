@@ -11,6 +11,7 @@ use std::net::IpAddr;
 
 use hashbrown::HashTable;
 
+use crate::ephemeral::PortSet;
 use crate::net::IfaceId;
 use crate::net::hash::Keyed;
 
@@ -49,7 +50,7 @@ impl BindAddr {
 }
 
 /// What a holder allows others.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sharing {
     pub reuse_addr: bool,
     pub reuse_port: bool,
@@ -132,32 +133,24 @@ impl Welcome {
     }
 }
 
-/// Connections and TIME-WAITs on a port that no socket of the table holds (any more).
-#[derive(Debug, Clone, Copy)]
-struct Users {
-    local: IpAddr,
-    sharing: Sharing,
-    count: u32,
-}
+/// Connections and TIME-WAITs on a port that no socket of the table holds (any more), from one address.
+type User = (IpAddr, Sharing);
 
-impl Users {
-    fn is_same(&self, other: &Users) -> bool {
-        self.local == other.local && self.sharing == other.sharing
-    }
-}
-
-/// Who is on a port: as a rule one connection to elsewhere.
+/// Who is on a port. As a rule these are connections from one address, which need no list.
 #[derive(Debug)]
 enum Port {
-    Users(Users),
+    /// So many connections, all alike.
+    Users(User, u32),
     Crowd(Box<Crowd>),
 }
 
+/// Holders, or users of several kinds.
 #[derive(Debug, Default)]
 struct Crowd {
     /// In the order in which they came.
     holders: Vec<Holder>,
-    users: Vec<Users>,
+    /// How many of each. There may be many, for a port may be used with every address of a host.
+    users: BTreeMap<User, u32>,
     welcome: Welcome,
 }
 
@@ -166,33 +159,41 @@ const _: () = assert!(size_of::<Port>() <= 24);
 impl Port {
     fn holders(&self) -> &[Holder] {
         match self {
-            Port::Users(_) => &[],
+            Port::Users(..) => &[],
             Port::Crowd(crowd) => &crowd.holders,
         }
     }
 
     fn welcome(&self) -> Welcome {
         match self {
-            Port::Users(_) => Welcome::Nobody,
+            Port::Users(..) => Welcome::Nobody,
             Port::Crowd(crowd) => crowd.welcome,
         }
     }
 
-    fn users(&self) -> &[Users] {
+    fn any_user(&self, mut wanted: impl FnMut(&User) -> bool) -> bool {
         match self {
-            Port::Users(users) => std::slice::from_ref(users),
-            Port::Crowd(crowd) => &crowd.users,
+            Port::Users(user, _) => wanted(user),
+            Port::Crowd(crowd) => crowd.users.keys().any(wanted),
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        match self {
+            Port::Users(_, count) => *count == 0,
+            Port::Crowd(crowd) => crowd.holders.is_empty() && crowd.users.is_empty(),
         }
     }
 
     /// Makes room for more than the users of one address.
     fn crowd(&mut self) -> &mut Crowd {
-        if let Port::Users(users) = *self {
-            *self = Port::Crowd(Box::new(Crowd { users: vec![users], ..Crowd::default() }));
+        if let Port::Users(user, count) = *self {
+            let users = BTreeMap::from([(user, count)]);
+            *self = Port::Crowd(Box::new(Crowd { users, ..Crowd::default() }));
         }
         match self {
             Port::Crowd(crowd) => crowd,
-            Port::Users(_) => unreachable!("it was just changed"),
+            Port::Users(..) => unreachable!("it was just changed"),
         }
     }
 }
@@ -208,11 +209,21 @@ struct Group {
     on_device: Vec<(Member, IfaceId)>,
 }
 
+impl Group {
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Member> {
+        let on_device = self.on_device.iter_mut().map(|(member, _)| member);
+        self.members.iter_mut().chain(on_device)
+    }
+}
+
 /// One that takes packets, in the order of binding.
 #[derive(Debug, Clone, Copy)]
 struct Member {
     socket: u32,
-    /// SO_REUSEPORT: it shares with all others that have it.
+    /// It has SO_REUSEPORT now.
+    reuse_port: bool,
+    /// It shares with the others of which this is true: it had SO_REUSEPORT when it, or a later one that has it,
+    /// was bound. As with Linux's groups (`reuseport_add_sock`), which a socket does not leave.
     shares: bool,
 }
 
@@ -221,7 +232,7 @@ struct Member {
 /// that have.
 fn choose(members: impl DoubleEndedIterator<Item = Member> + Clone, pick: usize) -> Option<u32> {
     let last = members.clone().next_back()?;
-    if !last.shares {
+    if !last.reuse_port || !last.shares {
         return Some(last.socket);
     }
     let mut sharing = members.filter(|member| member.shares);
@@ -235,8 +246,8 @@ fn is_in_use(entry: &Port, wanted: &Holder) -> bool {
     //# an OPEN call that will functionally allow an application to LISTEN on a port while a
     //# connection block with the same local port is in SYN-SENT or SYN-RECEIVED state
     //# (MUST-42).
-    entry.users().iter().any(|users| {
-        BindAddr::Ip(users.local).overlaps(wanted.addr) && !wanted.may_join(users.sharing, false)
+    entry.any_user(|(local, sharing)| {
+        BindAddr::Ip(*local).overlaps(wanted.addr) && !wanted.may_join(*sharing, false)
     })
 }
 
@@ -259,6 +270,8 @@ pub(crate) struct Binds {
     key: Keyed,
     of: Table,
     ports: BTreeMap<u16, Port>,
+    /// The keys of `ports`.
+    occupied: PortSet,
     groups: HashTable<Group>,
     /// Groups compared so far: the work done by lookups.
     pub compared: Cell<u64>,
@@ -267,7 +280,19 @@ pub(crate) struct Binds {
 impl Binds {
     /// An empty table.
     pub fn new(key: Keyed, of: Table) -> Self {
-        Self { key, of, ports: BTreeMap::new(), groups: HashTable::new(), compared: Cell::new(0) }
+        Self {
+            key,
+            of,
+            ports: BTreeMap::new(),
+            occupied: PortSet::default(),
+            groups: HashTable::new(),
+            compared: Cell::new(0),
+        }
+    }
+
+    /// Ports that somebody is on, at whatever address.
+    pub fn occupied(&self) -> &PortSet {
+        &self.occupied
     }
 
     /// Ports in use and groups of receivers: zero when nothing is left.
@@ -312,6 +337,7 @@ impl Binds {
 
     /// Notes that a socket holds `port`.
     pub fn hold(&mut self, port: u16, holder: Holder) {
+        self.occupied.set(port, true);
         let mut is_first = false;
         let entry = self.ports.entry(port).or_insert_with(|| {
             is_first = true;
@@ -355,20 +381,15 @@ impl Binds {
 
     /// A connection, or what is left of one, uses `port` on `local`.
     pub fn use_port(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
-        let new = Users { local, sharing, count: 1 };
+        self.occupied.set(port, true);
+        let new = (local, sharing);
         match self.ports.entry(port) {
             Entry::Vacant(entry) => {
-                entry.insert(Port::Users(new));
+                entry.insert(Port::Users(new, 1));
             }
             Entry::Occupied(mut entry) => match entry.get_mut() {
-                Port::Users(users) if users.is_same(&new) => users.count += 1,
-                port => {
-                    let users = &mut port.crowd().users;
-                    match users.iter_mut().find(|users| users.is_same(&new)) {
-                        Some(users) => users.count += 1,
-                        None => users.push(new),
-                    }
-                }
+                Port::Users(user, count) if *user == new => *count += 1,
+                port => *port.crowd().users.entry(new).or_default() += 1,
             },
         }
     }
@@ -376,15 +397,15 @@ impl Binds {
     /// Undoes one [`Binds::use_port`].
     pub fn unuse_port(&mut self, port: u16, local: IpAddr, sharing: Sharing) {
         let Some(entry) = self.ports.get_mut(&port) else { return };
-        let gone = Users { local, sharing, count: 1 };
+        let gone = (local, sharing);
         match entry {
-            Port::Users(users) if users.is_same(&gone) => users.count -= 1,
-            Port::Users(_) => {}
+            Port::Users(user, count) if *user == gone => *count -= 1,
+            Port::Users(..) => {}
             Port::Crowd(crowd) => {
-                if let Some(at) = crowd.users.iter().position(|users| users.is_same(&gone)) {
-                    crowd.users[at].count -= 1;
-                    if crowd.users[at].count == 0 {
-                        crowd.users.swap_remove(at);
+                if let Some(count) = crowd.users.get_mut(&gone) {
+                    *count -= 1;
+                    if *count == 0 {
+                        crowd.users.remove(&gone);
                     }
                 }
             }
@@ -393,11 +414,9 @@ impl Binds {
     }
 
     fn forget_if_unused(&mut self, port: u16) {
-        let is_unused = |entry: &Port| {
-            entry.holders().is_empty() && entry.users().iter().all(|users| users.count == 0)
-        };
-        if self.ports.get(&port).is_some_and(is_unused) {
+        if self.ports.get(&port).is_some_and(Port::is_unused) {
             self.ports.remove(&port);
+            self.occupied.set(port, false);
         }
     }
 
@@ -414,10 +433,24 @@ impl Binds {
         let entry = self.groups.entry(hash, |g| g.addr == addr && g.port == port, |g| g.hash);
         let (members, on_device) = (Vec::new(), Vec::new());
         let group = entry.or_insert(Group { hash, addr, port, members, on_device }).into_mut();
-        let member = Member { socket, shares: sharing.reuse_port };
+        let shares = sharing.reuse_port;
+        let member = Member { socket, reuse_port: shares, shares };
         match device {
             None => group.members.push(member),
             Some(device) => group.on_device.push((member, device)),
+        }
+        for member in group.all_mut().filter(|_| shares) {
+            member.shares |= member.reuse_port;
+        }
+    }
+
+    /// SO_REUSEPORT was set, or taken back, on a socket that takes packets for `addr` and `port`.
+    pub fn set_reuse_port(&mut self, addr: BindAddr, port: u16, socket: u32, reuse_port: bool) {
+        let hash = self.hash(addr, port);
+        let group = self.groups.find_mut(hash, |g| g.addr == addr && g.port == port);
+        let Some(group) = group else { return };
+        if let Some(member) = group.all_mut().find(|member| member.socket == socket) {
+            member.reuse_port = reuse_port;
         }
     }
 
@@ -578,6 +611,60 @@ mod tests {
         binds.receive(AnyV4, 53, 6, Some(ETH), ADDR);
         binds.receive(AnyV4, 53, 7, Some(ETH), ADDR);
         assert_eq!(taker(&binds, 0), Some(7));
+    }
+
+    /// SO_REUSEPORT before and after bind; each row was tried on Linux 6.18.
+    #[test]
+    fn when_reuse_port_is_set_decides_who_shares_as_on_linux() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let takers = |binds: &Binds| -> Vec<u32> {
+            (0..4).filter_map(|pick| binds.receiver(v4, 53, ETH, pick)).collect()
+        };
+        // The first one after its bind, the second one before.
+        let mut binds = Binds::new(Keyed([0, 0]), Table::Udp);
+        binds.receive(AnyV4, 53, 1, None, ADDR);
+        binds.set_reuse_port(AnyV4, 53, 1, true);
+        assert_eq!(takers(&binds), [1; 4]);
+        binds.receive(AnyV4, 53, 2, None, PORT);
+        assert_eq!(takers(&binds), [1, 2, 1, 2]);
+        // The first one takes it back, then the second.
+        binds.set_reuse_port(AnyV4, 53, 1, false);
+        assert_eq!(takers(&binds), [1, 2, 1, 2]);
+        binds.set_reuse_port(AnyV4, 53, 2, false);
+        assert_eq!(takers(&binds), [2; 4]);
+        // Both after both were bound.
+        let mut binds = Binds::new(Keyed([0, 0]), Table::Udp);
+        binds.receive(AnyV4, 53, 1, None, ADDR);
+        binds.receive(AnyV4, 53, 2, None, ADDR);
+        binds.set_reuse_port(AnyV4, 53, 1, true);
+        binds.set_reuse_port(AnyV4, 53, 2, true);
+        assert_eq!(takers(&binds), [2; 4]);
+    }
+
+    /// Connections from as many addresses as a host has, or pretends to (IP_FREEBIND).
+    #[test]
+    fn users_of_a_port_are_counted_by_address() {
+        let mut binds = Binds::new(Keyed([0, 0]), Table::Tcp);
+        let local = |n: u32| IpAddr::from(n.to_be_bytes());
+        let wanted = |n| Holder {
+            socket: 1,
+            addr: Ip(local(n)),
+            sharing: PLAIN,
+            listening: false,
+            device: None,
+        };
+        for n in 0..1000 {
+            binds.use_port(80, local(n), PLAIN);
+            binds.use_port(80, local(n), PLAIN);
+        }
+        for n in 0..1000 {
+            assert!(!binds.conflicts(80, &wanted(1000)));
+            binds.unuse_port(80, local(n), PLAIN);
+            assert!(binds.conflicts(80, &wanted(n)), "one is left");
+            binds.unuse_port(80, local(n), PLAIN);
+            assert!(!binds.conflicts(80, &wanted(n)));
+        }
+        assert_eq!(binds.len(), 0);
     }
 
     #[test]

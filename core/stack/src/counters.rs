@@ -28,9 +28,9 @@ counters! {
     tcp_retransmits,
     /// Resets sent.
     tcp_resets_sent,
-    /// Connections opened from here.
+    /// Connections that this host began to open.
     tcp_connects,
-    /// Connections opened from there.
+    /// Connections whose handshake a peer began and finished.
     tcp_accepts,
     /// SYNs that made a half-open connection.
     tcp_syns,
@@ -60,6 +60,8 @@ counters! {
     echo_sent,
     /// Ports tried in choosing ephemeral ones.
     ports_probed,
+    /// Binds and connects that found no free port.
+    ports_exhausted,
     /// Timers fired.
     timers_fired,
     /// Turns.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use towpath_pool::{Pool, Protocol, Segmentation};
+use towpath_pool::{Packet, Pool, Protocol, Segmentation};
 use towpath_ring::Payload;
 use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, addr, ipv4, ipv6, udp};
@@ -18,9 +18,7 @@ use crate::host::{
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
 use crate::net::{self, EchoOut, Fragmenting, IfaceId, Ip, Route};
 use crate::options::MtuDiscovery;
-use crate::socket::{
-    Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, Membership, MulticastOut,
-};
+use crate::socket::{Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, MulticastOut};
 use crate::stack::Stack;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
@@ -70,15 +68,17 @@ impl Datagram {
         if !group.is_multicast() {
             return true;
         }
-        // What this host sends to a group comes back over loopback.
-        let there = |m: &&Membership| m.iface == meta.iface || meta.iface == IfaceId::LOOPBACK;
-        match self.memberships.iter().filter(there).find(|m| m.group == group) {
+        let mut joined = self.memberships.iter().filter(|membership| membership.group == group);
+        // As on Linux, which asks for the interface with IPv4 alone: with IPv6 a member of the group on one
+        // interface hears it on every interface that somebody joined it on.
+        let any = joined.clone().next().filter(|_| group.is_ipv6());
+        match joined.find(|membership| membership.iface == meta.iface).or(any) {
             Some(membership) => membership.takes(meta.remote.ip()),
             None => self.multicast_all,
         }
     }
 
-    /// How far it sends to `remote` when the message does not say; `None`: as far as anybody.
+    /// TTL or hop limit towards `remote` of messages that name none; `None`: the default.
     fn ttl_towards(&self, remote: IpAddr) -> Option<u8> {
         match remote {
             IpAddr::V4(group) if group.is_multicast() => Some(self.multicast_ttl),
@@ -92,18 +92,18 @@ impl Datagram {
         if remote.is_ipv4() { &self.multicast_v4 } else { &self.multicast_v6 }
     }
 
-    /// Where it sends to `remote` when neither a message nor a scope says so.
+    /// The interface that datagrams to `remote` leave by when neither the message nor a scope id names one.
     pub(crate) fn way_to(&self, remote: IpAddr) -> Option<IfaceId> {
         let iface = self.multicast_towards(remote).iface;
         self.device.or(iface.filter(|_| remote.is_multicast()))
     }
 
-    /// The address that it sends to `remote` from when nothing else says so; as a rule the route does.
+    /// The source address for a group that IP_MULTICAST_IF named; otherwise the route chooses one.
     fn source_towards(&self, remote: IpAddr) -> Option<IpAddr> {
         self.multicast_towards(remote).source.filter(|_| remote.is_multicast())
     }
 
-    /// Whether it hears what becomes of its datagrams to `remote`.
+    /// Whether IP_RECVERR, or IPV6_RECVERR for an IPv6 `remote`, is set.
     pub(crate) fn hears_errors_of(&self, remote: IpAddr) -> bool {
         if remote.is_ipv4() { self.recv_errors } else { self.recv_errors_v6 }
     }
@@ -115,7 +115,7 @@ struct Target {
     route: Route,
     ip: Ip,
     looped: bool,
-    /// Whether it is to have one. Over IPv6 it always is (RFC 8200 §8.1).
+    /// Whether UDP's checksum is computed. Over IPv6 it always is (RFC 8200 §8.1).
     checksum: bool,
 }
 
@@ -140,10 +140,16 @@ impl<H: Host> Stack<H> {
         let remote_ip = loopback_if_unspecified(remote.ip());
         let (device, way) = (datagram.device, datagram.way_to(remote_ip));
         let group_source = datagram.source_towards(remote_ip);
+        // As on Linux the address that an earlier connect chose stays, until the socket is disconnected.
+        let chosen = datagram.peer.map(|peer| peer.local).filter(|ip| addr::is_unicast(*ip));
+        if chosen.is_some_and(|ip| ip.is_ipv4()) && remote_ip.is_ipv6() {
+            return Err(ConnectError::OtherFamily);
+        }
+        let chosen = chosen.filter(|ip| ip.is_ipv4() == remote_ip.is_ipv4());
         let scope = on_device(scope_of(&remote), device).ok_or(ConnectError::Invalid)?;
         let source = bound.as_ref().and_then(Bound::source);
         let from = source.filter(|ip| addr::is_unicast(*ip) && !self.net.is_broadcast(*ip));
-        let from = from.or(group_source);
+        let from = from.or(chosen).or(group_source);
         let route = self.net.route(now, from, remote_ip, scope.or(way))?;
         if route.broadcast && !may_broadcast {
             return Err(ConnectError::Forbidden);
@@ -164,6 +170,7 @@ impl<H: Host> Stack<H> {
         datagram.peer = Some(flow);
         let table = datagram.table();
         self.peers.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.peers_any_port += usize::from(!echo && flow.remote_port == 0);
         let binds = self.binds_mut(table);
         binds.stop_receiving(bound.addr, bound.port, index);
         binds.narrow(bound.port, index, flow.local);
@@ -190,6 +197,7 @@ impl<H: Host> Stack<H> {
         let Some(flow) = datagram.peer.take() else { return };
         let table = datagram.table();
         self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.peers_any_port -= usize::from(table == Table::Udp && flow.remote_port == 0);
         let device = datagram.device;
         let sharing = bound.options.sharing();
         let binds = self.binds_mut(table);
@@ -224,7 +232,7 @@ impl<H: Host> Stack<H> {
             Ok(()) if self.is_heard_here(&target) => {
                 // The link has it: what becomes of the copy is no longer the sender's concern. One for
                 // which the loopback queue has no room is counted there.
-                let _ = self.send_udp(now, &target.with_loop(), payload, out.segment_size, pool);
+                let _ = self.send_udp_copy(now, &target, payload, out.segment_size, pool);
             }
             Err(SendError::TooLong) => self.report_too_long(index, &target),
             _ => {}
@@ -277,13 +285,13 @@ impl<H: Host> Stack<H> {
     fn is_heard_here(&self, target: &Target) -> bool {
         let Flow { remote, remote_port, .. } = target.flow;
         let is_heard = || match remote.is_multicast() {
-            true => self.net.is_member(IfaceId::LOOPBACK, remote),
+            true => self.net.is_member(target.route.iface, remote),
             false => self.udp_binds.all_receivers(remote, remote_port).next().is_some(),
         };
         target.looped && target.route.iface != IfaceId::LOOPBACK && is_heard()
     }
 
-    /// As Linux does, for those who ask (IP_RECVERR) how long a datagram may be.
+    /// Tells a program that set IP_RECVERR how long a datagram to that destination may be, as Linux does.
     fn report_too_long(&mut self, index: u32, target: &Target) {
         let Some(socket) = self.sockets.get(index) else { return };
         let Kind::Datagram(datagram) = &socket.kind else { return };
@@ -343,7 +351,7 @@ impl<H: Host> Stack<H> {
         self.net.send_echo(now, &route, out, data, pool).map_err(SendError::from)
     }
 
-    /// Where the datagram goes. Binds the socket when it is not.
+    /// Works out the addresses, route and IP header of a datagram. Binds the socket if it is not bound.
     fn target(
         &mut self,
         now: Instant,
@@ -406,33 +414,31 @@ impl<H: Host> Stack<H> {
         pool: &mut Pool,
     ) -> Result<(), SendError> {
         let Target { flow, route, ip, looped: _, checksum } = target;
-        let len = payload.len() as usize;
-        let mut packet = pool.take(udp::HEADER_LEN + len);
-        let header = udp::Header {
-            src_port: flow.local_port,
-            dst_port: flow.remote_port,
-            length: (udp::HEADER_LEN + len) as u16,
-            checksum: 0,
-        };
-        let linear = packet.push_back(udp::HEADER_LEN + len).expect("taken with room");
-        header.emit(linear);
-        // Copied, and not pointed to: the datagram may wait for a neighbour longer than its FIFO does.
-        payload.copy_to(0, &mut linear[udp::HEADER_LEN..]);
-        if let Some(size) = segment_size.filter(|size| len > usize::from(*size)) {
-            if size == 0 || len.div_ceil(usize::from(size)) > DATAGRAM_SEGMENTS_MAX {
-                pool.give(packet);
-                return Err(SendError::Invalid);
-            }
-            let header_len = udp::HEADER_LEN as u16;
-            packet.meta.segmentation =
-                Some(Segmentation { protocol: Protocol::Udp, size, header_len });
-        }
+        let packet = udp_packet(flow, payload, segment_size, pool)?;
         self.counters.udp_sent += 1;
         self.loopback_due |= route.iface == IfaceId::LOOPBACK;
         // Left out: 0 stands for none (RFC 768).
         let checksum = checksum.then_some(udp::CHECKSUM_OFFSET as u16);
         self.net
             .send(now, route, flow.local, flow.remote, *ip, packet, checksum, pool)
+            .map_err(SendError::from)
+    }
+
+    /// The copy of a datagram to a group or a broadcast address for the sockets of this host.
+    fn send_udp_copy(
+        &mut self,
+        now: Instant,
+        target: &Target,
+        payload: &Payload<'_>,
+        segment_size: Option<u16>,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        let Target { flow, route, ip, looped: _, checksum: _ } = target;
+        let packet = udp_packet(flow, payload, segment_size, pool)?;
+        self.counters.udp_sent += 1;
+        self.loopback_due = true;
+        self.net
+            .send_copy(now, route, (flow.local, flow.remote), *ip, packet, pool)
             .map_err(SendError::from)
     }
 
@@ -482,6 +488,7 @@ impl<H: Host> Stack<H> {
         match (datagram.peer, bound) {
             (Some(flow), _) => {
                 self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
+                self.peers_any_port -= usize::from(!datagram.echo && flow.remote_port == 0);
             }
             (None, Some(bound)) => {
                 self.binds_mut(datagram.table()).stop_receiving(bound.addr, bound.port, index);
@@ -491,11 +498,34 @@ impl<H: Host> Stack<H> {
     }
 }
 
-impl Target {
-    /// The same over loopback, for the members on this host.
-    fn with_loop(&self) -> Target {
-        Target { flow: self.flow, route: Route { iface: IfaceId::LOOPBACK, ..self.route }, ..*self }
+/// A UDP datagram, or with `segment_size` one that is to be cut into several.
+fn udp_packet(
+    flow: &Flow,
+    payload: &Payload<'_>,
+    segment_size: Option<u16>,
+    pool: &mut Pool,
+) -> Result<Packet, SendError> {
+    let len = payload.len() as usize;
+    let mut packet = pool.take(udp::HEADER_LEN + len);
+    let header = udp::Header {
+        src_port: flow.local_port,
+        dst_port: flow.remote_port,
+        length: (udp::HEADER_LEN + len) as u16,
+        checksum: 0,
+    };
+    let linear = packet.push_back(udp::HEADER_LEN + len).expect("taken with room");
+    header.emit(linear);
+    // Copied, and not pointed to: the datagram may wait for a neighbour longer than its FIFO does.
+    payload.copy_to(0, &mut linear[udp::HEADER_LEN..]);
+    if let Some(size) = segment_size.filter(|size| len > usize::from(*size)) {
+        if size == 0 || len.div_ceil(usize::from(size)) > DATAGRAM_SEGMENTS_MAX {
+            pool.give(packet);
+            return Err(SendError::Invalid);
+        }
+        let header_len = udp::HEADER_LEN as u16;
+        packet.meta.segmentation = Some(Segmentation { protocol: Protocol::Udp, size, header_len });
     }
+    Ok(packet)
 }
 
 fn udp_ip(ttl: Option<u8>, tos: u8, fragmenting: Fragmenting) -> Ip {

@@ -54,15 +54,15 @@ impl<H: Host> Stack<H> {
         size: u32,
     ) -> Result<(), DropReason> {
         let flow = flow_of(meta);
-        let connected = self.find_peer(self.keys.table.flow(&flow), &flow, false);
+        let connected = self.find_connected(self.keys.table.flow(&flow), &flow, false);
+        let any_port = self.find_peer_any_port(&flow, false);
         let (ip, port) = (meta.local.ip(), meta.local.port());
         let bound = self.udp_binds.all_receivers(ip, port);
         let (mut any, mut room) = (false, true);
-        for index in connected.into_iter().chain(bound) {
+        for index in connected.into_iter().chain(any_port).chain(bound) {
             let Some(socket) = self.sockets.get(index) else { continue };
             let Kind::Datagram(datagram) = &socket.kind else { continue };
-            let heard = hears(&socket.kind, meta.iface) || self.is_looped(datagram.device, meta);
-            if heard && datagram.takes_group(meta) {
+            if hears(&socket.kind, meta.iface) && datagram.takes_group(meta) {
                 any = true;
                 each_datagram(payload, size, |bytes| {
                     room &= host.datagram(socket.user, meta, &bytes)
@@ -74,17 +74,6 @@ impl<H: Host> Stack<H> {
             (true, false) => Err(DropReason::UdpNoRoom),
             (true, true) => Ok(()),
         }
-    }
-
-    /// Whether a datagram to a group or a broadcast address comes back over loopback that went out of
-    /// `device`, which its source tells.
-    fn is_looped(&self, device: Option<IfaceId>, meta: &DatagramMeta) -> bool {
-        let sent_from = |device: IfaceId| {
-            let interface = self.net.interfaces().get(device.index());
-            let mut addresses = interface.map_or(&[][..], |i| i.addresses()).iter();
-            addresses.any(|address| address.addr() == meta.remote.ip())
-        };
-        meta.iface == IfaceId::LOOPBACK && device.is_some_and(sent_from)
     }
 
     /// An answer to a ping of ours.

@@ -31,10 +31,10 @@ drop_reasons! {
     TransportMalformed = "transport_malformed",
     /// A TCP segment from or to a broadcast or multicast address (RFC 9293 3.9.2.3).
     TcpNotUnicast = "tcp_not_unicast",
-    /// A TCP segment nothing here waits for; answered by a reset unless it was one.
+    /// A TCP segment for which there is no connection and no listener; answered by a reset unless it was one.
     TcpNoSocket = "tcp_no_socket",
-    /// A segment answered with a challenge or a reset before there is a connection, or that comes before its
-    /// owner has decided about the SYN.
+    /// A segment of a half-open connection or a TIME-WAIT that was answered with an ACK or a reset, or one that came
+    /// before the owner decided about its SYN.
     TcpUnacceptable = "tcp_unacceptable",
     /// For a connection that is closed, or bytes after the program was gone.
     TcpAfterClose = "tcp_after_close",
@@ -46,7 +46,7 @@ drop_reasons! {
     TcpTimestampMissing = "tcp_timestamp_missing",
     /// It acknowledges what was never sent, or far too old data (RFC 5961 5).
     TcpBadAck = "tcp_bad_ack",
-    /// A segment without ACK where every one has one.
+    /// A segment without ACK on a connection whose handshake has begun (RFC 9293 3.10.7.4).
     TcpNoAck = "tcp_no_ack",
     /// A SYN on a synchronised connection (RFC 5961 4).
     TcpSynInWindow = "tcp_syn_in_window",
@@ -58,7 +58,7 @@ drop_reasons! {
     TcpTooManyRanges = "tcp_too_many_ranges",
     /// Bytes for which the receive FIFO has no room, though the window had.
     TcpNoRoom = "tcp_no_room",
-    /// Nothing that SYN-SENT waits for.
+    /// A segment in SYN-SENT that is no SYN, and no reset that may refuse the connection.
     TcpUnexpected = "tcp_unexpected",
     /// In-window bytes for which there was no buffer memory.
     TcpNoMemory = "tcp_no_memory",
@@ -70,7 +70,8 @@ drop_reasons! {
     AcceptOverflow = "accept_overflow",
     /// SYN to a listener that may not have more half-open connections, all of them young.
     SynCacheFull = "syn_cache_full",
-    /// Perhaps the answer of a client whose half-open connection was displaced: not reset.
+    /// A segment that may come from a client whose half-open connection was displaced, and is not answered by a
+    /// reset for that.
     HalfOpenDisplaced = "half_open_displaced",
     /// To a listener: SYN and FIN at once, or neither SYN nor ACK.
     TcpBadFlags = "tcp_bad_flags",
@@ -103,7 +104,7 @@ drop_reasons! {
     FrameUnknown = "frame_unknown",
     /// ARP or neighbour discovery message that is malformed or fails its validity checks.
     NeighborMalformed = "neighbor_malformed",
-    /// An ARP answer that says otherwise than one a moment ago.
+    /// An ARP answer with another MAC address than one of less than a second ago.
     NeighborContradicted = "neighbor_contradicted",
     /// IP header malformed: version, lengths, options, extension headers.
     IpMalformed = "ip_malformed",
@@ -133,6 +134,8 @@ drop_reasons! {
     NeighborUnreachable = "neighbor_unreachable",
     /// More packets wait for one neighbour than may.
     NeighborQueueFull = "neighbor_queue_full",
+    /// More packets wait for neighbours, all together, than may.
+    NeighborQueuesFull = "neighbor_queues_full",
     /// Not for a link: its TTL is 0, or its group is within this host (RFC 1122 3.2.1.7, RFC 4291 2.7).
     HostScope = "host_scope",
     /// Longer than the path takes and not to be fragmented, or than IP can state.

@@ -1,6 +1,9 @@
-//! Choice of local ports (RFC 6056 §3.3.3, "simple hash-based").
+//! Choice of local ports (RFC 6056 §3.3.3, "simple hash-based"), at a cost that is bounded however many
+//! are in use.
 
 use std::ops::RangeInclusive;
+
+use crate::limits::PORTS_PROBED_MAX;
 
 /// The range and the counter.
 #[derive(Debug, Clone)]
@@ -8,17 +11,30 @@ pub(crate) struct Ephemeral {
     first: u16,
     count: u32,
     next: u32,
+    /// Distance between ports that are tried one after the other where all are in use; see [`stride`].
+    stride: u32,
+}
+
+/// What came of a choice.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub port: Option<u16>,
+    /// How many ports were tried for it.
+    pub tried: u32,
 }
 
 impl Ephemeral {
     /// Ports of `range`, which must not be empty.
     pub fn new(range: &RangeInclusive<u16>) -> Self {
         let count = u32::from(*range.end()).saturating_sub(u32::from(*range.start())) + 1;
-        Self { first: *range.start(), count, next: 0 }
+        Self { first: *range.start(), count, next: 0, stride: stride(count) }
     }
 
-    /// The first port for which `is_free`, starting where `hash` and the counter say. Looks at every
-    /// port of the range at most once. The second value is how many were looked at.
+    /// A port for which `is_free`: the first one that is not in `occupied`, from where `hash` and the counter
+    /// say. If all are in `occupied`, one that can be shared: first the port at that place, then others a
+    /// [`stride`] apart, because ports that were chosen one after the other often lead to the same peer. At most
+    /// [`PORTS_PROBED_MAX`] are tried: all of a small range; of a larger one enough to find one where one in a
+    /// hundred is free.
     ///
     /// The hash (of our address and the peer, keyed) makes the sequence towards one peer unguessable
     /// from the sequence towards another; the counter makes it go on, so that a port is not used
@@ -26,19 +42,100 @@ impl Ephemeral {
     pub fn choose(
         &mut self,
         hash: u64,
+        occupied: &PortSet,
         mut is_free: impl FnMut(u16) -> bool,
-    ) -> (Option<u16>, u32) {
+    ) -> Choice {
         //= https://www.rfc-editor.org/rfc/rfc6056#section-3.3.3
         //# port = min_ephemeral + (next_ephemeral + offset) % num_ephemeral;
         let offset = (hash % u64::from(self.count)) as u32;
-        for tried in 1..=self.count {
-            let port = self.first + ((offset + self.next) % self.count) as u16;
-            self.next = (self.next + 1) % self.count;
+        let start = (offset + self.next) % self.count;
+        let mut tried = 0;
+        // What nobody is on is free as a rule: only connections that hold no port may be in the way.
+        let mut ahead = 0;
+        while tried < PORTS_PROBED_MAX / 2
+            && let Some(vacant) = self.vacant(start, ahead, occupied)
+        {
+            tried += 1;
+            ahead = vacant + 1;
+            let port = self.port(start + vacant);
             if is_free(port) {
-                return (Some(port), tried);
+                self.next = (self.next + ahead) % self.count;
+                return Choice { port: Some(port), tried };
             }
         }
-        (None, self.count)
+        let shared = (0..self.count.min(PORTS_PROBED_MAX - tried))
+            .map(|n| {
+                self.port(
+                    start + (u64::from(n) * u64::from(self.stride) % u64::from(self.count)) as u32,
+                )
+            })
+            .inspect(|_| tried += 1)
+            .find(|port| is_free(*port));
+        self.next = (self.next + 1) % self.count;
+        Choice { port: shared, tried }
+    }
+
+    /// How far ahead of `start`, and not nearer than `ahead`, a port lies that is not in `occupied`.
+    fn vacant(&self, start: u32, ahead: u32, occupied: &PortSet) -> Option<u32> {
+        let (begin, end) = (u32::from(self.first), u32::from(self.first) + self.count);
+        let from = begin + start + ahead;
+        // First those up to the end of the range, then those before the start.
+        let up = (from < end).then(|| occupied.first_missing(from..end)).flatten();
+        let wrapped = from.max(end) - self.count..begin + start;
+        let found = up.or_else(|| occupied.first_missing(wrapped))?;
+        Some((found + self.count - begin - start) % self.count)
+    }
+
+    fn port(&self, at: u32) -> u16 {
+        self.first + (at % self.count) as u16
+    }
+}
+
+/// The step from one port to the next that leads to all of `count` and leaves those that were tried spread
+/// evenly, however many they are: nearest to the golden section of those that have no divisor in common with
+/// `count` (Knuth, "The Art of Computer Programming" 6.4, theorem S).
+fn stride(count: u32) -> u32 {
+    let golden = (u64::from(count) * 0x9e37 / 0x1_0000) as u32;
+    (golden.max(1)..).find(|step| common_divisor(*step, count) == 1).unwrap_or(1)
+}
+
+fn common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+/// A set of ports, 8 KiB: the first one that is missing is found 64 at a time.
+#[derive(Debug, Clone)]
+pub(crate) struct PortSet(Box<[u64; 1 << 10]>);
+
+impl Default for PortSet {
+    fn default() -> Self {
+        Self(Box::new([0; 1 << 10]))
+    }
+}
+
+impl PortSet {
+    /// Puts `port` in, or takes it out.
+    pub fn set(&mut self, port: u16, is_in: bool) {
+        let (word, bit) = (usize::from(port) / 64, 1 << (port % 64));
+        if is_in {
+            self.0[word] |= bit;
+        } else {
+            self.0[word] &= !bit;
+        }
+    }
+
+    /// The first port of `range` that is not in the set.
+    fn first_missing(&self, range: std::ops::Range<u32>) -> Option<u32> {
+        let mut at = range.start;
+        while at < range.end {
+            let missing = !self.0[at as usize / 64] >> (at % 64);
+            if missing != 0 {
+                let found = at + missing.trailing_zeros();
+                return (found < range.end).then_some(found);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
     }
 }
 
@@ -46,22 +143,68 @@ impl Ephemeral {
 mod tests {
     use super::*;
 
+    fn choose(ports: &mut Ephemeral, hash: u64, taken: &[u16]) -> Option<u16> {
+        ports.choose(hash, &PortSet::default(), |port| !taken.contains(&port)).port
+    }
+
     #[test]
     fn gives_every_port_once_then_none() {
         let mut ports = Ephemeral::new(&(100..=109));
         let mut taken = Vec::new();
-        while let (Some(port), _) = ports.choose(1 << 40 | 7, |port| !taken.contains(&port)) {
+        while let Some(port) = choose(&mut ports, 1 << 40 | 7, &taken) {
             taken.push(port);
         }
         taken.sort_unstable();
         assert_eq!(taken, (100..=109).collect::<Vec<_>>());
-        assert_eq!(ports.choose(3, |_| false), (None, 10));
+        assert_eq!(choose(&mut ports, 3, &taken), None);
     }
 
     #[test]
     fn the_whole_range_of_ports_works() {
         let mut ports = Ephemeral::new(&(0..=u16::MAX));
-        assert_eq!(ports.choose(u64::from(u16::MAX), |_| true), (Some(u16::MAX), 1));
-        assert_eq!(ports.choose(u64::from(u16::MAX), |_| true), (Some(0), 1));
+        let hash = u64::from(u16::MAX);
+        assert_eq!(choose(&mut ports, hash, &[]), Some(u16::MAX));
+        assert_eq!(choose(&mut ports, hash, &[]), Some(0));
+    }
+
+    /// Every port but one, wherever that is and wherever the search begins.
+    #[test]
+    fn the_last_port_that_nobody_is_on_is_found_at_once() {
+        for free in [32768, 32769, 40_000, 60_998, 60_999] {
+            let mut occupied = PortSet::default();
+            (32768..=60999).filter(|port| *port != free).for_each(|port| occupied.set(port, true));
+            for hash in [0, 1, 7232, 14_000, 28_230, 28_231] {
+                let mut ports = Ephemeral::new(&(32768..=60999));
+                let chosen = ports.choose(hash, &occupied, |_| true);
+                assert_eq!(chosen, Choice { port: Some(free), tried: 1 }, "{hash}");
+            }
+        }
+    }
+
+    /// Where all ports are in use for something, a search costs what its limit says, and finds one though
+    /// only one in a hundred is free and all others lie together.
+    #[test]
+    fn shared_ports_are_found_at_a_bounded_cost() {
+        let mut occupied = PortSet::default();
+        (32768..=60999).for_each(|port| occupied.set(port, true));
+        for hash in (0..28_232).step_by(97) {
+            let mut ports = Ephemeral::new(&(32768..=60999));
+            let none = ports.choose(hash, &occupied, |_| false);
+            assert_eq!(none, Choice { port: None, tried: PORTS_PROBED_MAX });
+            let free = 50_000..50_282;
+            let found = ports.choose(hash, &occupied, |port| free.contains(&port));
+            assert!(found.port.is_some(), "{hash}: {} tried", found.tried);
+        }
+    }
+
+    #[test]
+    fn a_stride_leads_to_every_port() {
+        for count in [1, 2, 3, 10, 28_231, 28_232, 65_536] {
+            let step = stride(count);
+            let places = (0..u64::from(count)).map(|n| n * u64::from(step) % u64::from(count));
+            let mut seen = vec![false; count as usize];
+            places.for_each(|at| seen[at as usize] = true);
+            assert!(seen.into_iter().all(|seen| seen), "{step} of {count}");
+        }
     }
 }

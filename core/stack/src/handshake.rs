@@ -1,14 +1,16 @@
-//! Connections that are not yet: the SYN cache, and SYNs that wait for a decision.
+//! Connections that are not established yet: the SYN cache, and SYNs that wait for the owner's decision.
 //!
-//! Neither costs buffers. Half-open connections stand in the line of their listener, oldest first. A
-//! listener has places as long as others have, too; beyond, a new one displaces the listener's oldest if
-//! that had time to answer, and is lost itself if not. So a flood hurts the flooded listener only, and of
-//! its clients those who are slower than the flood fills its places.
+//! Neither has buffers. Half-open connections stand in the line of their listener, oldest first. A listener
+//! may have as many as there are places left for all others. Beyond that a new SYN displaces the oldest of
+//! its listener if that one has had time to answer
+//! ([`HALF_OPEN_PATIENCE`](crate::limits::HALF_OPEN_PATIENCE)), and is dropped if not. A flood therefore takes
+//! no places from other listeners, and of the flooded one's clients only those fail whose round trip is longer
+//! than the flood needs to fill its places.
 
 use std::net::IpAddr;
 
 use towpath_pool::Packet;
-use towpath_tcp::{HalfOpen, Instant, Segment};
+use towpath_tcp::{HalfOpen, Instant, Segment, SeqNum};
 
 use crate::flow::Flow;
 use crate::net::{IfaceId, Local};
@@ -43,6 +45,8 @@ pub(crate) struct PendingSyn {
     pub syn: Segment,
     pub iface: IfaceId,
     pub expires: Instant,
+    /// An old connection between the same ports used sequence numbers up to there.
+    pub iss_min: Option<SeqNum>,
     pub quote: Quote,
 }
 
@@ -110,6 +114,7 @@ impl Quote {
             offset: self.offset,
             len: self.bytes.len() - self.offset,
             broadcast_or_multicast: false,
+            looped: false,
         }
     }
 }

@@ -15,10 +15,11 @@
 //!
 //! # Reading order
 //! [`host`](Host) is the seam to the owner. `rx` is the way in and `tx` the way out, a page each; they
-//! stand on [`net`], the IP layer; `delivery`, `errors` and `outcome` are their continuations. `passive` and `active` open connections, `port` gives out local
-//! ports, `lifecycle` is the rest of a socket's life, `datagram` is UDP and ping. Tables: `flow` (4-tuples), `binds` (listeners and ports),
-//! `handshake` (SYN cache), `time_wait`; they live in a `slab` and their deadlines in the `timer` wheel.
-//! Every limit is in [`limits`], every loss has a [`DropReason`].
+//! stand on [`net`], the IP layer; `delivery`, `errors` and `outcome` are their continuations. `passive`
+//! and `active` open connections, `port` gives out local ports, `lifecycle` is the rest of a socket's life,
+//! `datagram` is UDP and ping. Tables: `flow` (4-tuples), `binds` (listeners and ports), `handshake` (SYN
+//! cache), `time_wait`; they live in a `slab` and their deadlines in the `timer` wheel. Every limit is in
+//! [`limits`] and [`net::limits`], and every loss has a [`DropReason`].
 //!
 //! Budget: a segment of an established connection costs one hash and one probe to find its connection,
 //! whatever the number of sockets, and no allocation; its payload is copied once, from the packet into

@@ -247,8 +247,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The half-open connections of a listener or a promised socket vanish without a word: the peer's
-    /// next segment meets a RST.
+    /// Removes the half-open connections of a listener or a promised socket. The peers are told nothing: the
+    /// next segment of each is answered by a RST.
     fn close_half_open(&mut self, index: u32) {
         while let Some(socket) = self.sockets.get(index) {
             let at = match &socket.kind {

@@ -28,6 +28,13 @@ pub const TIME_WAIT_MAX: usize = 65_536;
 /// A connect may take a port that has been in TIME-WAIT for so long: Linux's `tcp_tw_reuse`.
 pub const TIME_WAIT_REUSE_AFTER: Duration = Duration::from_secs(1);
 
+/// Ports tried for one bind or connect that names none. Each costs up to two look-ups, so that a connect that
+/// finds all in use takes some 100 µs. One that is free and that nobody is on is found whatever the limit is;
+/// one that is shared, with sockets of other addresses or connections to other peers, is found if one in a
+/// hundred is free (one miss in 30 000), and as a rule not when it is the last one, where Linux tries all.
+/// Counter `ports_probed`; when it is reached, `ports_exhausted`.
+pub const PORTS_PROBED_MAX: u32 = 1_024;
+
 /// SYNs on any-address interfaces that wait for a decision; the one not repeated for longest makes room.
 pub const PENDING_MAX: usize = 4_096;
 

@@ -250,11 +250,6 @@ impl<H: Host> Stack<H> {
         {
             return Err(OptionError::TooMany);
         }
-        // For what this host itself sends to the group.
-        if !self.net.join_group(now, IfaceId::LOOPBACK, group, None) {
-            self.net.leave_group(now, iface, group, source);
-            return Err(OptionError::TooMany);
-        }
         let sources = source.map(|source| vec![source]);
         self.members_mut(index)?.memberships.push(Membership { group, iface, sources });
         self.memberships += 1;
@@ -309,7 +304,6 @@ impl<H: Host> Stack<H> {
                 }
             }
         }
-        self.net.leave_group(now, IfaceId::LOOPBACK, group, None);
         self.memberships -= 1;
     }
 
@@ -338,12 +332,12 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Where in its life a stream socket is: who keeps its options.
+/// Where the options of a stream socket are kept, by its stage of life.
 enum Stage<'a> {
-    /// They are for the connections to come.
+    /// In the settings, for connections to come.
     Before(&'a mut Config),
     During(&'a mut Connection),
-    /// It is over, and nothing depends on them.
+    /// Nowhere: the connection is over, and nothing depends on them.
     After,
 }
 
@@ -356,7 +350,7 @@ impl Stage<'_> {
         }
     }
 
-    /// For what says something about a moment, and means nothing before there is a connection.
+    /// For options that act at once, as TCP_QUICKACK, and mean nothing before there is a connection.
     fn now(self, set: impl FnOnce(&mut Connection)) -> Result<(), OptionError> {
         match self {
             Self::During(connection) => {

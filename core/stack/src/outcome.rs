@@ -15,7 +15,8 @@ use crate::timer::TimerId;
 use crate::tuning::period;
 
 impl<H: Host> Stack<H> {
-    /// Events and the timer, once a connection has nothing more to send.
+    /// Delivers the events of a connection and arms its timer, once it has nothing more to send now, or waits for
+    /// its device.
     pub(crate) fn after_visit(&mut self, now: Instant, host: &mut H, index: u32) {
         loop {
             let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -73,7 +74,8 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.table.flow(&stream.flow);
         match time_wait {
             Some(state) => {
-                // A socket that holds the port itself leaves its TIME-WAIT behind as a user.
+                // The socket may give its port up before TIME-WAIT is over. So that nobody else gets the port
+                // until then, the TIME-WAIT counts as a user of it.
                 if stream.uses_port.is_none()
                     && let Some(sharing) = sharing
                 {
@@ -122,7 +124,7 @@ impl<H: Host> Stack<H> {
                 connection.on_timeout(now);
                 self.mark_dirty(index);
             }
-            // It was put off since it was armed.
+            // The deadline was put off after the timer had been armed: arm it for the new one.
             next => {
                 self.wheel.set(&mut stream.timer, next.map(|(at, _)| at), TimerOwner::Socket(index))
             }
@@ -145,7 +147,8 @@ pub(crate) fn tell_news<H: Host>(host: &mut H, user: u32, orphan: bool, stream: 
     }
 }
 
-/// Once a round trip: both buffers follow what the connection achieves.
+/// Once a round trip, lets the receive buffer follow what the program reads, and the send buffer the congestion
+/// window: twice that, so that there is as much to send while a window's worth is in flight.
 pub(crate) fn tune<H: Host>(now: Instant, stream: &mut Stream<H>) {
     if now < stream.tune_at {
         return;

@@ -93,7 +93,7 @@ impl<H: Host> Stack<H> {
     ) {
         let index = match taker {
             Taker::Listener(index) => index,
-            Taker::Owner => return self.on_stray_syn(now, host, incoming, pool),
+            Taker::Owner => return self.on_stray_syn(now, host, incoming, iss_min, pool),
         };
         self.make_place(now, index);
         self.counters.tcp_syns += 1;
@@ -429,7 +429,7 @@ impl<H: Host> Stack<H> {
         Some(entry)
     }
 
-    /// Removes a half-open connection with its flow, without a word.
+    /// Removes a half-open connection with its flow. The peer is told nothing.
     pub(crate) fn remove_half_open(&mut self, at: u32) {
         if let Some(entry) = self.forget_half_open(at) {
             self.flows.remove(self.keys.table.flow(&entry.flow), FlowRef::HalfOpen(at));
@@ -470,7 +470,14 @@ impl<H: Host> Stack<H> {
     }
 
     /// A SYN on an any-address interface that no listener takes: the owner decides.
-    fn on_stray_syn(&mut self, now: Instant, host: &mut H, incoming: Incoming, pool: &mut Pool) {
+    fn on_stray_syn(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        incoming: Incoming,
+        iss_min: Option<SeqNum>,
+        pool: &mut Pool,
+    ) {
         // A connect that was given up says nothing, and one that goes on repeats its SYN: who has been silent
         // for longest makes room.
         if self.handshakes.pending.len() >= self.config.pending_max
@@ -485,6 +492,7 @@ impl<H: Host> Stack<H> {
             syn: segment,
             iface: incoming.local.iface,
             expires: now + limits::PENDING_TIMEOUT,
+            iss_min,
             quote: Quote::new(&incoming.local, incoming.header_len),
         };
         let at = self.handshakes.pending.push(&mut self.handshakes.pending_line, pending);
@@ -549,9 +557,10 @@ impl<H: Host> Stack<H> {
         if self.sockets.len() >= self.config.sockets_max {
             return None;
         }
-        let PendingSyn { flow, syn, iface, .. } = self.take_pending(at)?;
+        let PendingSyn { flow, syn, iface, iss_min, .. } = self.take_pending(at)?;
         self.counters.tcp_syns += 1;
         let iss = isn::initial_sequence(self.keys.isn.flow(&flow), now);
+        let iss = iss_min.map_or(iss, |min| isn::not_before(min, iss));
         let config = self.tcp_config(now, &self.default_settings(), &flow, Some(iface));
         let mut half_open = HalfOpen::new(&config, &syn, iss, self.timestamp_offset(&flow), now);
         let syn_ack = half_open.syn_ack(now, recv.free());

@@ -15,7 +15,7 @@ use crate::net::{IfaceId, Route};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path {
     epoch: u32,
-    /// Of the link; no IP packet is longer than 16 bits can say.
+    /// MTU of the link in bytes; no IP packet is longer than 16 bits can state.
     link_mtu: u16,
     /// What routers said about segments of this connection. It alone believes it: of other connections, even
     /// to the same host, a report shows nothing (RFC 5927 §7.2).

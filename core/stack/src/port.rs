@@ -6,6 +6,7 @@ use towpath_tcp::Instant;
 
 use crate::active::canonical;
 use crate::binds::{BindAddr, Binds, Holder, Sharing, Table};
+use crate::ephemeral::Choice;
 use crate::error::{BindError, ConnectError, OptionError, SendError};
 use crate::flow::{Flow, FlowRef};
 use crate::host::{BindOptions, Family, Host, SocketId};
@@ -79,7 +80,7 @@ impl<H: Host> Stack<H> {
         if family == Family::V6 && ip.is_ipv4() && options.v6_only {
             return Err(BindError::Invalid);
         }
-        // Groups and broadcast addresses are UDP's to hear. An echo socket has one address, or any.
+        // Only UDP sockets can be bound to a group or a broadcast address.
         let group = ip.is_multicast() || self.net.is_broadcast(ip);
         match table {
             Table::Udp if group => return Ok(BindAddr::Ip(ip)),
@@ -172,10 +173,12 @@ impl<H: Host> Stack<H> {
         let Some(bound) = socket.bound.as_deref_mut() else { return Ok(()) };
         bound.options.reuse_addr = options.reuse_addr;
         bound.options.reuse_port = options.reuse_port;
-        let port = bound.port;
-        if let Some(holder) = self.binds_mut(table).holder_mut(port, index) {
+        let (addr, port) = (bound.addr, bound.port);
+        let binds = self.binds_mut(table);
+        if let Some(holder) = binds.holder_mut(port, index) {
             holder.sharing = sharing;
         }
+        binds.set_reuse_port(addr, port, index, sharing.reuse_port);
         Ok(())
     }
 
@@ -188,20 +191,25 @@ impl<H: Host> Stack<H> {
     ) -> Result<u16, ConnectError> {
         let hash = self.keys.ports.path(local, remote);
         let mut ephemeral = self.ephemeral.clone();
-        let (port, tried) = ephemeral.choose(hash, |local_port| {
+        let chosen = ephemeral.choose(hash, self.tcp_binds.occupied(), |local_port| {
             let flow = Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
             !self.tcp_binds.is_held(local_port, local)
                 && match self.find_flow(self.keys.table.flow(&flow), &flow) {
                     None => true,
-                    // The counter comes back to it after all others: when there is no other, the one that
-                    // has waited longest is met first.
+                    // The counter comes back to a port after all others, so that the first one tried is
+                    // the one that has waited longest.
                     Some(FlowRef::TimeWait(at)) => self.is_reusable(now, at),
                     Some(_) => false,
                 }
         });
         self.ephemeral = ephemeral;
+        self.count_choice(chosen).ok_or(ConnectError::NoPort)
+    }
+
+    fn count_choice(&mut self, Choice { port, tried }: Choice) -> Option<u16> {
         self.counters.ports_probed += u64::from(tried);
-        port.ok_or(ConnectError::NoPort)
+        self.counters.ports_exhausted += u64::from(port.is_none());
+        port
     }
 
     /// As Linux's `tcp_tw_reuse`: after a second, timestamps and an initial sequence number beyond the old
@@ -220,12 +228,13 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.ports.addr(IpAddr::from([0; 4]), wanted.socket);
         let mut ephemeral = self.ephemeral.clone();
         let binds = self.binds(table);
-        // Sharing is for those who name the port.
+        // As on Linux a chosen port is shared with nobody: SO_REUSEADDR and SO_REUSEPORT are for ports that
+        // the program names.
         let alone = Holder { sharing: Sharing::default(), ..*wanted };
-        let (port, tried) = ephemeral.choose(hash, |port| !binds.conflicts(port, &alone));
+        let chosen =
+            ephemeral.choose(hash, binds.occupied(), |port| !binds.conflicts(port, &alone));
         self.ephemeral = ephemeral;
-        self.counters.ports_probed += u64::from(tried);
-        port
+        self.count_choice(chosen)
     }
 
     pub(crate) fn binds(&self, table: Table) -> &Binds {

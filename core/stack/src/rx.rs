@@ -15,7 +15,7 @@
 
 use std::net::SocketAddr;
 
-use towpath_pool::{Packet, Pool};
+use towpath_pool::Pool;
 use towpath_ring::{Payload, RecvBuffer, SendBuffer};
 use towpath_tcp::{Disposition, Flags, Instant, Segment, reset_for};
 use towpath_wire::{IpProtocol, addr, ipv4, tcp, udp};
@@ -46,18 +46,16 @@ impl Incoming {
 }
 
 impl<H: Host> Stack<H> {
-    /// Takes one packet from the device of `iface`, or from the loopback queue.
-    pub(crate) fn receive(
+    /// Takes what the IP layer made of one packet to whom it is for.
+    pub(crate) fn on_received(
         &mut self,
         now: Instant,
         host: &mut H,
-        iface: IfaceId,
-        packet: Packet,
+        received: Received,
         pool: &mut Pool,
     ) {
-        match self.net.receive(now, iface, packet, pool) {
-            None => {}
-            Some(Received::Local(local)) => match IpProtocol(local.protocol) {
+        match received {
+            Received::Local(local) => match IpProtocol(local.protocol) {
                 IpProtocol::TCP => self.receive_tcp(now, host, local, pool),
                 IpProtocol::UDP => self.receive_udp(now, host, local, pool),
                 _ => {
@@ -65,9 +63,9 @@ impl<H: Host> Stack<H> {
                     self.drop_local(local, DropReason::UnknownProtocol, pool);
                 }
             },
-            Some(Received::IcmpError(error)) => self.receive_error(now, &error),
-            Some(Received::EchoReply(echo)) => self.receive_echo_reply(now, host, echo, pool),
-            Some(Received::EchoRequest(echo)) => stray_echo(host, echo, pool),
+            Received::IcmpError(error) => self.receive_error(now, &error),
+            Received::EchoReply(echo) => self.receive_echo_reply(now, host, echo, pool),
+            Received::EchoRequest(echo) => stray_echo(host, echo, pool),
         }
     }
 
@@ -158,7 +156,8 @@ impl<H: Host> Stack<H> {
             }
         };
         if let Some(reason) = received.payload_dropped {
-            // Its ACK was used; of its bytes some, or all, come again.
+            // The ACK of the segment was processed. Some or all of its payload was not taken, and the peer
+            // sends it again.
             self.net.counters.drops.count(reason.into());
         }
         let written = received.write.is_none_or(|write| {
@@ -168,8 +167,8 @@ impl<H: Host> Stack<H> {
             )
         });
         if !written {
-            // The connection counts on these bytes, and they are nowhere: it cannot go on. Buffers do not
-            // state a capacity that they cannot fill, so that this stays a last resort.
+            // The connection will acknowledge bytes that the buffer did not take, so it cannot go on. It does
+            // not come to that while buffers take what their capacity says (`RecvBuffer`).
             connection.abort();
             self.drop_local(incoming.local, DropReason::TcpNoMemory, pool);
             return self.mark_dirty(index);
@@ -198,7 +197,7 @@ impl<H: Host> Stack<H> {
         self.mark_dirty(index);
     }
 
-    /// A segment that nothing here waits for.
+    /// Answers a segment that no connection and no listener takes with a RST, if it may be answered, and drops it.
     pub(crate) fn refuse_segment(
         &mut self,
         now: Instant,
@@ -221,7 +220,8 @@ impl<H: Host> Stack<H> {
         let Some(Ok((header, header_len))) = header else {
             return self.drop_local(local, DropReason::TransportMalformed, pool);
         };
-        // Merged or to be cut (UDP_SEGMENT over loopback), the length is that of the whole.
+        // A packet may hold several datagrams: the device merged them, or UDP_SEGMENT over loopback did not cut
+        // them. Then the one header states the length of all.
         let length = usize::from(header.length);
         if length < header_len || length > local.len {
             return self.drop_local(local, DropReason::TransportMalformed, pool);
@@ -246,7 +246,10 @@ impl<H: Host> Stack<H> {
         };
         match delivered {
             Ok(()) => pool.give(local.packet),
-            Err(DropReason::UdpNoSocket) if self.net.is_any_address(local.iface) => {
+            // A copy of what this host itself sent is nobody's but its own.
+            Err(DropReason::UdpNoSocket)
+                if self.net.is_any_address(local.iface) && !local.looped =>
+            {
                 each_datagram(&payload, size, |datagram| host.stray_datagram(&meta, &datagram));
                 pool.give(local.packet);
             }
@@ -264,11 +267,12 @@ impl<H: Host> Stack<H> {
     }
 
     pub(crate) fn drop_local(&mut self, local: Local, reason: DropReason, pool: &mut Pool) {
-        self.net.drop(local.iface, local.packet, reason, pool);
+        let iface = if local.looped { IfaceId::LOOPBACK } else { local.iface };
+        self.net.drop(iface, local.packet, reason, pool);
     }
 }
 
-/// A SYN that wants to open a connection.
+/// Whether it is a SYN without ACK and RST, which asks for a new connection.
 pub(crate) fn is_opening(segment: &Segment) -> bool {
     segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST)
 }

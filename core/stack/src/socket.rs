@@ -45,9 +45,9 @@ pub(crate) struct Socket<H: Host> {
     /// The address and port it holds in the table of its protocol. Connections hold none: clients' are
     /// chosen when they connect, servers' children use the listener's.
     pub bound: Option<Box<Bound>>,
-    /// It stands in the dirty list.
+    /// It stands in [`Stack::dirty`](crate::Stack), the sockets to be visited.
     pub dirty: bool,
-    /// It stands in the line of a device that does not keep up.
+    /// Its connection is in the line of those that wait for a device.
     pub waits_for_output: bool,
     /// The owner closed it.
     pub orphan: bool,
@@ -83,7 +83,7 @@ pub(crate) enum Kind<H: Host> {
 }
 
 impl<H: Host> Kind<H> {
-    /// Where its port is held.
+    /// The table in which its port is held.
     pub fn table(&self) -> Table {
         match self {
             Kind::Datagram(datagram) => datagram.table(),
@@ -151,7 +151,7 @@ pub(crate) struct Settings {
     pub binding: BindOptions,
 }
 
-/// The part of them that every packet needs; the rest is the connection's once there is one.
+/// Settings that every packet needs. What is in [`Settings::tcp`] is copied into a connection when there is one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PacketSettings {
     pub hops: HopLimits,
@@ -208,7 +208,7 @@ impl Default for MulticastOut {
 }
 
 impl PacketSettings {
-    /// What of it is for packets to `remote`.
+    /// The settings that apply to packets to `remote`.
     pub fn towards(&self, remote: IpAddr) -> FlowSettings {
         FlowSettings {
             ttl: self.hops.towards(remote),
@@ -218,7 +218,7 @@ impl PacketSettings {
     }
 }
 
-/// The same of a connection, which has a peer of one family.
+/// [`PacketSettings`] of a connection, whose peer is of one family.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlowSettings {
     pub ttl: Option<u8>,
@@ -228,7 +228,7 @@ pub(crate) struct FlowSettings {
 }
 
 impl FlowSettings {
-    /// As options change it: values for the other family change nothing.
+    /// Applies what a socket option changes. Values for the other family change nothing.
     pub fn change<T>(
         &mut self,
         remote: IpAddr,
@@ -258,8 +258,9 @@ pub(crate) struct Listener {
     pub waiting: u32,
     /// Its half-open connections, oldest first.
     pub half_open: List,
-    /// Until then segments that belong to nothing are not answered by a reset: half-open connections were
-    /// displaced not long ago, and these may be their clients'.
+    /// Until then segments that belong to no connection are not answered by a reset: half-open connections were
+    /// displaced not long ago, and these may be their clients'. Each one that is displaced renews it, so that
+    /// a flood that goes on prolongs it: then there always are such clients.
     pub lenient_until: Instant,
 }
 

@@ -27,11 +27,12 @@ use crate::timer::Wheel;
 /// What the owner of a [`Stack`] decides.
 #[derive(Debug, Clone)]
 pub struct StackConfig {
-    /// Of new connections; segment sizes are set by the route.
+    /// Settings of new connections. The segment sizes in it give way to what the route of each carries.
     pub tcp: towpath_tcp::Config,
-    /// Of the IP layer.
+    /// Settings of the IP layer.
     pub net: NetConfig,
-    /// Local ports that are given out. Linux's default.
+    /// Local ports that are chosen for binds and connects that name none. The default is that of Linux's
+    /// `ip_local_port_range`.
     pub ephemeral: RangeInclusive<u16>,
     /// Most sockets.
     pub sockets_max: usize,
@@ -39,7 +40,7 @@ pub struct StackConfig {
     pub syn_cache_max: usize,
     /// Most connections in TIME-WAIT.
     pub time_wait_max: usize,
-    /// Most SYNs that wait for a decision.
+    /// Most SYNs on any-address interfaces that wait for the owner's decision ([`Host::syn`]).
     pub pending_max: usize,
     /// Most connections whose socket was closed.
     pub orphans_max: usize,
@@ -60,7 +61,7 @@ impl Default for StackConfig {
     }
 }
 
-/// A host: the IP layer with sockets on top. See the [crate](crate) for the caller's duty.
+/// A host: the IP layer with sockets on top. See the [crate page](crate) for the caller's duty.
 pub struct Stack<H: Host> {
     /// The IP layer: interfaces, addresses, routes.
     pub net: Net,
@@ -70,6 +71,8 @@ pub struct Stack<H: Host> {
     pub(crate) flows: FlowTable,
     /// Datagram sockets with a peer.
     pub(crate) peers: FlowTable,
+    /// UDP sockets among them that are connected to port 0 and hear every port of their peer.
+    pub(crate) peers_any_port: usize,
     pub(crate) tcp_binds: Binds,
     pub(crate) udp_binds: Binds,
     pub(crate) echo_binds: Binds,
@@ -79,21 +82,23 @@ pub struct Stack<H: Host> {
     pub(crate) ephemeral: Ephemeral,
     pub(crate) keys: SocketKeys,
     pub(crate) paths: Paths,
-    /// Sockets to be visited.
+    /// Sockets that `tx` is to visit, each once: [`Socket::dirty`] says that it is in here.
     pub(crate) dirty: VecDeque<SocketId>,
-    /// Events that arose where no host was at hand.
+    /// Events that arose in calls of the owner, which have no `Host` at hand; [`Stack::tell`] delivers them.
     pub(crate) events: VecDeque<(u32, SocketEvent)>,
-    /// Reports for programs, likewise.
+    /// Reports about datagrams ([`Host::datagram_error`]), here for the same reason.
     pub(crate) reports: VecDeque<(u32, DatagramError)>,
     /// For each interface, connections that wait for its device.
     pub(crate) output_lines: Vec<VecDeque<SocketId>>,
+    /// Of which generation the routes were when they were looked at last.
+    pub(crate) output_generation: u64,
     /// Path MTUs that connections learnt, oldest first.
     pub(crate) learnt_mtus: VecDeque<LearntMtu>,
     pub(crate) orphans: usize,
     /// Multicast groups joined, by all sockets.
     pub(crate) memberships: usize,
     pub(crate) counters: Counters,
-    /// Something may be on the loopback queue.
+    /// There may be packets on the loopback queue: the owner has to turn again.
     pub(crate) loopback_due: bool,
     rx: Batch,
 }
@@ -143,6 +148,7 @@ impl<H: Host> Stack<H> {
             sockets: Slab::default(),
             flows: FlowTable::default(),
             peers: FlowTable::default(),
+            peers_any_port: 0,
             tcp_binds: Binds::new(keys.table, Table::Tcp),
             udp_binds: Binds::new(keys.table, Table::Udp),
             echo_binds: Binds::new(keys.table, Table::Echo),
@@ -156,6 +162,7 @@ impl<H: Host> Stack<H> {
             events: VecDeque::new(),
             reports: VecDeque::new(),
             output_lines: Vec::new(),
+            output_generation: 0,
             learnt_mtus: VecDeque::new(),
             orphans: 0,
             memberships: 0,
@@ -169,8 +176,8 @@ impl<H: Host> Stack<H> {
     /// Does what there is to do now: takes packets from the ports, fires timers, lets connections send,
     /// gives packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs none.
     ///
-    /// Ports are submitted to once more than needed rather than once too little: a turn without work is
-    /// cheap.
+    /// Every port is submitted to in every turn, also when nothing new is queued for it: a device that was
+    /// full may have room again, and a call without work is cheap.
     pub fn turn(
         &mut self,
         now: Instant,
@@ -252,7 +259,9 @@ impl<H: Host> Stack<H> {
             turn.received += received;
             turn.more |= received >= max;
             for packet in batch.drain(..) {
-                self.receive(now, host, IfaceId(iface), packet, pool);
+                if let Some(received) = self.net.receive(now, IfaceId(iface), packet, pool) {
+                    self.on_received(now, host, received, pool);
+                }
             }
             self.rx = batch;
         }
@@ -261,15 +270,14 @@ impl<H: Host> Stack<H> {
     /// Takes what is on the loopback queue now; what that causes waits for the next round. False when
     /// there was nothing.
     fn receive_loopback(&mut self, now: Instant, host: &mut H, pool: &mut Pool) -> bool {
-        let mut batch = std::mem::take(&mut self.rx);
-        while let Some(packet) = self.net.take_loopback() {
-            batch.push_back(packet);
+        let count = self.net.loopback_len();
+        for _ in 0..count {
+            let Some(looped) = self.net.take_loopback() else { break };
+            if let Some(received) = self.net.receive_looped(now, looped, pool) {
+                self.on_received(now, host, received, pool);
+            }
         }
-        let any = !batch.is_empty();
-        for packet in batch.drain(..) {
-            self.receive(now, host, IfaceId::LOOPBACK, packet, pool);
-        }
-        self.rx = batch;
+        let any = count > 0;
         // What was received may have been answered by the IP layer itself: look once more.
         self.loopback_due = any;
         any
@@ -326,7 +334,7 @@ impl<H: Host> Stack<H> {
         self.sockets.find(id.0)
     }
 
-    /// Who owns a TCP 4-tuple.
+    /// What a TCP 4-tuple belongs to: a connection, a half-open one, one in TIME-WAIT, or an undecided SYN.
     #[inline]
     pub(crate) fn find_flow(&self, hash: u64, flow: &Flow) -> Option<FlowRef> {
         self.flows.find(hash, |at| self.flow_of(at).is_some_and(|theirs| theirs == flow))
@@ -349,9 +357,26 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Which UDP or echo socket has this peer.
+    /// Which UDP or echo socket has this peer: one that is connected to its port before one that is connected
+    /// to port 0, which as on Linux stands for all ports.
     #[inline]
     pub(crate) fn find_peer(&self, hash: u64, flow: &Flow, echo: bool) -> Option<u32> {
+        self.find_connected(hash, flow, echo).or_else(|| self.find_peer_any_port(flow, echo))
+    }
+
+    /// Which UDP socket is connected to port 0 of this peer.
+    #[inline]
+    pub(crate) fn find_peer_any_port(&self, flow: &Flow, echo: bool) -> Option<u32> {
+        if self.peers_any_port == 0 || echo || flow.remote_port == 0 {
+            return None;
+        }
+        let flow = Flow { remote_port: 0, ..*flow };
+        self.find_connected(self.keys.table.flow(&flow), &flow, echo)
+    }
+
+    /// Which UDP or echo socket is connected so.
+    #[inline]
+    pub(crate) fn find_connected(&self, hash: u64, flow: &Flow, echo: bool) -> Option<u32> {
         let found = self.peers.find(hash, |at| {
             let FlowRef::Socket(index) = at else { return false };
             match self.sockets.get(index).map(|socket| &socket.kind) {
@@ -385,7 +410,7 @@ impl<H: Host> Stack<H> {
         self.keys.timestamps.flow(flow) as u32
     }
 
-    /// Counts a loss that has no packet at hand any more.
+    /// Counts something as dropped whose packet is gone, or was never made.
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
         self.net.counters.drops.count(reason);
     }

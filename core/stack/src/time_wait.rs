@@ -27,7 +27,7 @@ pub(crate) struct TimeWaitFlow {
     pub uses_port: Option<Sharing>,
 }
 
-/// The table. Whoever restarts its time goes to the back, so the front expires first.
+/// The table. An entry whose time is restarted moves to the back, so that the front expires first.
 #[derive(Debug, Default)]
 pub(crate) struct TimeWaits {
     queue: Queue<TimeWaitFlow>,
@@ -113,7 +113,7 @@ impl<H: Host> Stack<H> {
                     let Some(entry) = self.time_waits.get_mut(at) else { return };
                     verdict = entry.state.refuse_syn(now);
                 }
-                // It comes again when there may be a place.
+                // The peer repeats its SYN; there may be a place for it then.
                 Err(reason) => return self.drop_local(incoming.local, reason, pool),
             }
         }

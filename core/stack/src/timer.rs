@@ -419,6 +419,45 @@ mod tests {
         assert!(wakes <= 6000, "{wakes} wakes");
     }
 
+    /// Where a level or a block comes to its end: timers on both sides of it, armed from both sides, by a clock
+    /// that stops on the last tick.
+    #[test]
+    fn the_last_tick_of_a_level_and_of_a_block_is_like_any_other() {
+        for bits in (SLOT_BITS..=BLOCK_BITS).step_by(SLOT_BITS as usize) {
+            let (round, border) = (1 << bits, 3 << bits);
+            let ticks = [border - 2, border - 1, border, border + 1];
+            let ticks = [&ticks[..], &ticks.map(|tick| tick + round)].concat();
+            for begin in [border - round, border - 3, border - 1] {
+                let mut wheel = Wheel::new(Instant(begin << TICK_SHIFT));
+                let mut pending: Vec<Instant> = Vec::new();
+                let stops = ticks.iter().filter(|tick| **tick >= begin);
+                let stops =
+                    stops.flat_map(|tick| [tick << TICK_SHIFT, ((tick + 1) << TICK_SHIFT) - 1]);
+                for now in stops.map(Instant) {
+                    let mut fired = Vec::new();
+                    while let Some(deadline) = pop(&mut wheel, now) {
+                        fired.push(deadline);
+                    }
+                    fired.sort_unstable();
+                    let mut due: Vec<_> =
+                        pending.extract_if(.., |deadline| *deadline <= now).collect();
+                    due.sort_unstable();
+                    assert_eq!(fired, due, "{bits} bits, begun at {begin}, now {}", now.0);
+                    let tick = now.0 >> TICK_SHIFT;
+                    for later in ticks.iter().filter(|later| **later > tick) {
+                        let deadline = Instant(later << TICK_SHIFT);
+                        wheel.set(&mut { TimerId::NONE }, Some(deadline), deadline);
+                        pending.push(deadline);
+                    }
+                    let first = pending.iter().min();
+                    assert!(wheel.next_timeout() <= first.copied() || first.is_none());
+                    assert!(wheel.next_timeout().is_some() || first.is_none());
+                }
+                assert!(pending.is_empty() && wheel.len() == 0);
+            }
+        }
+    }
+
     #[test]
     fn a_full_slot_moves_a_little_at_a_time() {
         let mut wheel = Wheel::new(Instant(0));

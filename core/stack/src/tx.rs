@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use towpath_pool::{Fragments, Packet, Pool, Protocol, Segmentation};
 use towpath_ring::SendBuffer;
-use towpath_tcp::{Flags, Instant, Outgoing, Plan, State};
+use towpath_tcp::{Flags, Instant, Outgoing, Plan, TransmitKind};
 use towpath_wire::{IpProtocol, tcp};
 
 use crate::drop::DropReason;
@@ -53,58 +53,57 @@ impl<H: Host> Stack<H> {
             if let Some(socket) = self.sockets.get_mut(index) {
                 socket.dirty = false;
             }
-            if let Some(iface) = self.full_output(index) {
-                self.wait_for_output(now, host, index, iface);
-            } else if let Visited::More = self.visit(now, host, index, pool, budget) {
+            if let Visited::More = self.visit(now, host, index, pool, budget) {
                 self.mark_dirty(index);
             }
         }
     }
 
     /// The interface of a connection, when its device does not keep up: what the connection sent now would be
-    /// lost, and taken for congestion of the path. One that is over does not wait: it has a reset to send at
-    /// most, and must not stay for as long as a device is stuck.
+    /// lost, and taken for congestion of the path.
     fn full_output(&self, index: u32) -> Option<IfaceId> {
         let Kind::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
-        if stream.connection.as_ref()?.state() == State::Closed {
-            return None;
-        }
         let path = stream.path.filter(|path| self.paths.is_current(path))?;
         (self.net.output_len(path.iface) >= TX_OUTPUT_MAX).then_some(path.iface)
     }
 
-    /// A visit without sending: the connection has its turn again when the device has taken something. What
-    /// arrived is told meanwhile, and its timers run, so that a user timeout ends it.
-    fn wait_for_output(&mut self, now: Instant, host: &mut H, index: u32, iface: IfaceId) {
+    /// The connection has something to send, for which it is visited when the device has taken something. For
+    /// everything else, its timers, what it receives and what its program does, it is visited as ever.
+    fn wait_for_output(&mut self, iface: IfaceId, index: u32) {
         let id = SocketId(self.sockets.id(index));
         let Some(socket) = self.sockets.get_mut(index) else { return };
-        let is_new = !std::mem::replace(&mut socket.waits_for_output, true);
-        let (user, orphan) = (socket.user, socket.orphan);
-        if let Kind::Stream(stream) = &mut socket.kind {
-            tell_news(host, user, orphan, stream);
+        if std::mem::replace(&mut socket.waits_for_output, true) {
+            return;
         }
-        if is_new {
-            self.counters.tcp_waits_for_output += 1;
-            let lines = &mut self.output_lines;
-            if lines.len() <= iface.index() {
-                lines.resize_with(iface.index() + 1, VecDeque::new);
-            }
-            lines[iface.index()].push_back(id);
+        self.counters.tcp_waits_for_output += 1;
+        let lines = &mut self.output_lines;
+        if lines.len() <= iface.index() {
+            lines.resize_with(iface.index() + 1, VecDeque::new);
         }
-        self.after_visit(now, host, index);
+        let line = &mut lines[iface.index()];
+        // Connections that end leave their ids behind. While the device takes nothing these may not pile up.
+        if line.len() > 2 * self.sockets.len() {
+            line.retain(|id| self.sockets.find(id.0).is_some());
+        }
+        line.push_back(id);
     }
 
-    /// The devices took what they could: as many connections as there is room for have their turn.
+    /// The devices took what they could: as many connections as there is room for have their turn. When routes
+    /// have changed, all: they may no longer go by the device that they wait for.
     pub(crate) fn end_waits_for_output(&mut self) {
+        let generation = self.net.route_generation();
+        let moved = std::mem::replace(&mut self.output_generation, generation) != generation;
         for iface in 0..self.output_lines.len() {
             let room = TX_OUTPUT_MAX.saturating_sub(self.net.output_len(IfaceId(iface as u16)));
-            for _ in 0..room {
+            let room = if moved { usize::MAX } else { room };
+            let len = self.output_lines[iface].len();
+            for _ in 0..room.min(len) {
                 let Some(id) = self.output_lines[iface].pop_front() else { break };
                 let Some(index) = self.index(id) else { continue };
                 if let Some(socket) = self.sockets.get_mut(index) {
                     socket.waits_for_output = false;
+                    self.mark_dirty(index);
                 }
-                self.mark_dirty(index);
             }
         }
     }
@@ -123,6 +122,7 @@ impl<H: Host> Stack<H> {
         let Kind::Stream(stream) = &mut socket.kind else { return Visited::Idle };
         tell_news(host, user, orphan, stream);
         tune(now, stream);
+        let full = self.full_output(index);
         for _ in 0..TX_PACKETS_A_VISIT {
             let Some(Kind::Stream(stream)) =
                 self.sockets.get_mut(index).map(|socket| &mut socket.kind)
@@ -131,14 +131,21 @@ impl<H: Host> Stack<H> {
             };
             let buffers = stream.buffers();
             let Some(connection) = &mut stream.connection else { return Visited::Idle };
-            let idle = match connection.plan(now, buffers, TX_BYTES_A_PACKET) {
-                Plan::Send(transmit) => {
+            let idle = match (connection.plan(now, buffers, TX_BYTES_A_PACKET), full) {
+                // A reset is the last word of a connection that is over: it may not last as long as the device
+                // is slow, and the other half of the queue is for such.
+                (Plan::Send(transmit), Some(iface)) if transmit.kind() != TransmitKind::Reset => {
+                    self.wait_for_output(iface, index);
+                    self.after_visit(now, host, index);
+                    return Visited::Idle;
+                }
+                (Plan::Send(transmit), _) => {
                     let outgoing = connection.emit(now, transmit, buffers);
                     self.send_segment(now, index, &outgoing, pool);
                     *budget = budget.saturating_sub(1);
                     continue;
                 }
-                Plan::Nothing(idle) => idle,
+                (Plan::Nothing(idle), _) => idle,
             };
             connection.on_idle(now, idle, buffers);
             if stream.watch_reads(now) {
@@ -150,7 +157,7 @@ impl<H: Host> Stack<H> {
         Visited::More
     }
 
-    /// The cached route of a connection, found anew when tables changed.
+    /// Looks up the route of a connection again if the tables have changed since it was cached.
     fn refresh_route(&mut self, now: Instant, index: u32) {
         let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         else {
@@ -176,7 +183,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// One packet of a connection.
+    /// Makes a packet of a segment of a connection, and sends it.
     fn send_segment(&mut self, now: Instant, index: u32, outgoing: &Outgoing, pool: &mut Pool) {
         let Some(Kind::Stream(stream)) = self.sockets.get(index).map(|socket| &socket.kind) else {
             return;
@@ -185,7 +192,8 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_bytes_sent += u64::from(outgoing.len);
         self.counters.tcp_retransmits += u64::from(outgoing.retransmit);
         self.counters.tcp_resets_sent += u64::from(outgoing.flags.contains(Flags::RST));
-        // Without a route the segment is as good as lost: the retransmission asks again.
+        // Without a route the segment is dropped. The retransmission timer sends it again, and then there may
+        // be one.
         let Some(path) = stream.path else { return self.count_drop(DropReason::NoRoute) };
         let payload = match outgoing.len {
             0 => Fragments::empty(),
@@ -207,7 +215,7 @@ impl<H: Host> Stack<H> {
         self.send_packet(now, &route, &flow, ip, packet, pool);
     }
 
-    /// A segment without a socket, to the peer of one that came in by `iface`: RST.
+    /// Sends a segment that belongs to no socket, as a RST, to the peer of one that came in by `iface`.
     pub(crate) fn reply(
         &mut self,
         now: Instant,
@@ -227,8 +235,8 @@ impl<H: Host> Stack<H> {
         );
     }
 
-    /// A segment without a connection that leaves as those of a socket with these settings do: SYN-ACK, the
-    /// ACK of a TIME-WAIT.
+    /// Sends a segment that belongs to no connection, as a SYN-ACK or the ACK of a TIME-WAIT, with the TTL, class
+    /// and device of a socket with these settings.
     pub(crate) fn reply_as(
         &mut self,
         now: Instant,
@@ -260,12 +268,13 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
         //# The sender MUST generate it (MUST-2)
         let checksum = Some(tcp::CHECKSUM_OFFSET as u16);
-        // A packet that cannot be sent is counted there, and lost like any other.
+        // `Net::send` has counted a packet that it cannot send. TCP sends it again as if it were lost on the way.
         let _ = self.net.send(now, route, flow.local, flow.remote, ip, packet, checksum, pool);
     }
 }
 
-/// Headers, and the payload behind them or pointed to.
+/// A packet of the TCP header and the payload: a short one is copied behind the header, a long one stays in the
+/// send buffer and is pointed to.
 fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &mut Pool) -> Packet {
     let header = tcp::Header {
         src_port: flow.local_port,
@@ -299,7 +308,8 @@ fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &m
 }
 
 fn ip_for(route: &Route, tos: u8, ttl: Option<u8>) -> Ip {
-    // Path MTU discovery: no router cuts a segment (RFC 1191), unless it could not pass one otherwise.
+    // Path MTU discovery (RFC 1191) sets DF. Where a router reported an MTU below the least that segments are cut
+    // to, it has to fragment them.
     let fragmenting = if route.needs_fragments { Fragmenting::Routers } else { Fragmenting::Never };
     Ip { protocol: IpProtocol::TCP.0, ttl, tos, fragmenting, flow_label: 0 }
 }

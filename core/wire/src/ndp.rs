@@ -369,7 +369,10 @@ const fn fixed_len(kind: u8) -> Option<usize> {
     }
 }
 
-/// Reads one option, whose length is a positive multiple of 8.
+/// Reads one option, whose length is a positive multiple of 8. One whose content makes no sense, as a prefix of
+/// 129 bits, is nobody's, and the others count: what is said of validity is about the lengths of options alone.
+//= https://www.rfc-editor.org/rfc/rfc4861#section-6.1.2
+//# All included options have a length that is greater than zero.
 fn parse_option(option: &[u8]) -> Result<NdpOption, ParseError> {
     let kind = option.first().copied().unwrap_or_default();
     let parsed = match (kind, option.len()) {
@@ -378,9 +381,14 @@ fn parse_option(option: &[u8]) -> Result<NdpOption, ParseError> {
         (OPT_MTU, 8) => NdpOption::Mtu(u32_at(option, 4)?),
         (OPT_PREFIX_INFO, PrefixInfo::LEN) => {
             let [len, flags] = *at::<2>(option, 2)?;
+            //= https://www.rfc-editor.org/rfc/rfc4861#section-4.6.2
+            //# The value ranges from 0 to 128.
+            if len > 128 {
+                return Ok(NdpOption::Unknown { kind });
+            }
             NdpOption::PrefixInfo(PrefixInfo {
                 prefix: ipv6_at(option, 16)?,
-                len: prefix_len(len)?,
+                len,
                 on_link: flags & 0x80 != 0,
                 autonomous: flags & 0x40 != 0,
                 valid_s: u32_at(option, 4)?,
@@ -403,9 +411,8 @@ fn parse_route_info(option: &[u8]) -> Result<NdpOption, ParseError> {
     let carried = option.get(8..).unwrap_or_default();
     let mut prefix = [0; 16];
     prefix[..carried.len()].copy_from_slice(carried);
-    let len = prefix_len(len)?;
     if usize::from(len) > carried.len() * 8 {
-        return Err(ParseError::BadOption);
+        return Ok(NdpOption::Unknown { kind: OPT_ROUTE_INFO });
     }
     Ok(NdpOption::RouteInfo(RouteInfo {
         prefix: Ipv6Addr::from(prefix),
@@ -413,10 +420,6 @@ fn parse_route_info(option: &[u8]) -> Result<NdpOption, ParseError> {
         preference: Preference::from_bits(flags >> 3),
         lifetime_s: u32_at(option, 4)?,
     }))
-}
-
-fn prefix_len(len: u8) -> Result<u8, ParseError> {
-    if len <= 128 { Ok(len) } else { Err(ParseError::BadOption) }
 }
 
 fn u32_at(data: &[u8], offset: usize) -> Result<u32, ParseError> {

@@ -1,4 +1,4 @@
-//! What this host is: interfaces, addresses, routes; and the clock of it all.
+//! What this host is, interfaces, addresses and routes, and which way a packet goes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -184,6 +184,12 @@ impl Net {
         let iface = iface.or_else(|| self.interface_of_source(src?, dst));
         let FirstHop { iface: out, next_hop, avoids } = self.first_hop(dst, iface)?;
         let interface = &self.ifaces[out.index()];
+        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
+        //# Internal host loopback address.  Addresses of this form
+        //# MUST NOT appear outside a host.
+        if matches!(src, Some(IpAddr::V4(v4)) if v4.is_loopback()) && !interface.is_loopback() {
+            return Err(RouteError::LoopbackSource);
+        }
         let src = match src {
             Some(src) => src,
             None => self.source_for(interface, next_hop, dst).ok_or(RouteError::NoSource)?,

@@ -15,7 +15,7 @@ use super::limits::{
 /// Limits how many errors are sent.
 #[derive(Debug)]
 pub(super) struct ErrorLimit {
-    /// Nanoseconds' worth of errors saved up.
+    /// What may be sent now, in nanoseconds: each error costs [`ERROR_COST`].
     credit: u64,
     burst: u64,
     last: Instant,

@@ -56,7 +56,8 @@ pub(super) enum Version {
 }
 
 impl Groups {
-    /// Whether packets to `group` are for this host. The groups of all hosts are joined by nature.
+    /// Whether packets to `group` are for this host. Every interface is a member of the groups of all hosts
+    /// (RFC 1112 §4, RFC 4291 §2.8).
     pub(super) fn contains(&self, group: IpAddr) -> bool {
         match group {
             IpAddr::V4(v4) if v4 == addr::ALL_HOSTS_V4 => return true,

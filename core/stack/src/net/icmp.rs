@@ -324,7 +324,8 @@ impl Net {
         };
         let control = Control { iface: local.iface, src, dst, hop_limit: local.ttl, bytes };
         match bytes.first().copied().ok_or(DropReason::IcmpMalformed)? {
-            // The link is where these belong: not from ourselves, and not on a link without neighbours.
+            // Neighbour discovery comes from others on a link, not from ourselves, nor on a link without
+            // neighbours.
             ndp::ROUTER_SOLICIT..=ndp::REDIRECT => {
                 if !self.has_neighbors(local.iface) {
                     return Err(DropReason::IcmpIgnored);
@@ -366,7 +367,8 @@ impl Net {
         at: usize,
         too_big: Option<u32>,
     ) -> Result<IcmpError, DropReason> {
-        // We send from one address, and who reports to it sends to that one.
+        // An error goes to the source of the packet that it is about, and ours is one host's: what was sent to
+        // a group is no error about a packet of ours.
         if local.broadcast_or_multicast {
             return Err(DropReason::IcmpIgnored);
         }
@@ -503,14 +505,14 @@ impl<'a> Quoted<'a> {
             (IpProtocol::ICMP, icmpv4::ECHO_REQUEST) | (IpProtocol::ICMPV6, icmpv6::ECHO_REQUEST)
         );
         let (src_port, dst_port) = match (request, icmp) {
-            // An echo request has its ident where others have half of a number.
+            // The identifier of an echo request takes the place of the source port.
             (true, _) => (u16::from_be_bytes([rest[0], rest[1]]), 0),
-            // Our other messages are no socket's, and none has the ident 0.
+            // Our other messages were sent by no socket; no echo socket has the identifier 0.
             (false, true) => (0, 0),
             (false, false) => (first, second),
         };
         let tcp_seq = (protocol == IpProtocol::TCP).then(|| SeqNum(u32::from_be_bytes(*rest)));
-        // As programs sent it: a ping's own header is theirs.
+        // The payload as the program sent it, which for echo sockets begins with the ICMP header.
         let payload = match protocol {
             IpProtocol::UDP => bytes.get(at + towpath_wire::udp::HEADER_LEN..).unwrap_or_default(),
             _ if request => bytes.get(at..).unwrap_or_default(),

@@ -15,6 +15,11 @@ pub const NEIGHBORS_MAX: usize = 1024;
 /// wants at least one packet; a program that begins with many connections or datagrams to one host loses
 /// none. Beyond, the oldest go; drop reason `neighbor_queue_full`.
 pub const NEIGHBOR_QUEUE_BYTES_MAX: usize = 212_992;
+/// The same of all neighbours together: as much as fragments may have ([`REASSEMBLY_BYTES_MAX`]), and room for
+/// twenty neighbours with all that one may have. [`NEIGHBORS_MAX`] of these would be 218 MB, which a program that
+/// sends to every address of an empty subnet could fill. Beyond, the neighbour that most waits for loses its
+/// oldest; drop reason `neighbor_queues_full`.
+pub const NEIGHBOR_QUEUES_BYTES_MAX: usize = 4 << 20;
 /// What a waiting packet costs beside its bytes: its buffer is longer, and has a place in the queue.
 pub const NEIGHBOR_PACKET_COST: usize = 512;
 /// Neighbours that asked for us, or advertised a route, and that nothing was sent to since. Beyond it the one
@@ -24,10 +29,17 @@ pub const NEIGHBORS_HEARD_MAX: usize = 256;
 pub const MULTICAST_SOLICITS_MAX: u8 = 3;
 /// Unicast probes before a neighbour's MAC address is forgotten (RFC 4861 §10).
 pub const UNICAST_SOLICITS_MAX: u8 = 3;
-/// Between solicitations (RFC 4861 §10); also keeps ARP requests at one a second a destination
-/// (RFC 1122 §2.3.2.1).
+/// Between solicitations, unless routers say otherwise for IPv6 (RFC 4861 §10); also keeps ARP requests at one
+/// a second a destination (RFC 1122 §2.3.2.1).
 pub const RETRANS_TIME: Duration = Duration::from_secs(1);
-/// How long a packet waits for its neighbour's MAC address, at most: for an answer to each solicitation.
+/// Least time between solicitations that a router may set. RFC 4861 §6.3.4 has no bound; as on Linux 10 ms, so
+/// that one advertisement does not make the host send its solicitations all at once.
+pub const RETRANS_TIME_MIN: Duration = Duration::from_millis(10);
+/// Most time between solicitations that a router may set. RFC 4861 §6.3.4 has no bound, and 2³² ms are 50 days,
+/// for which the host would neither give up a neighbour nor use a new address: ten times the default.
+pub const RETRANS_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a packet waits for its neighbour's MAC address, at most, where routers set no other time: for an
+/// answer to each solicitation.
 pub const RESOLUTION_TIME: Duration =
     Duration::from_secs(RETRANS_TIME.as_secs() * MULTICAST_SOLICITS_MAX as u64);
 /// Base of the time a confirmation lasts (RFC 4861 §10); each use is drawn from 0.5 to 1.5 of it.

@@ -263,26 +263,16 @@ impl Net {
             }
             // Each at a time of its own, so that members can spare each other the report.
             None => {
-                for group in groups.reported(ipv6).collect::<Vec<_>>() {
-                    let at = now + self.up_to(max);
-                    self.plan_answer_of(at, iface, group);
-                }
+                let groups: Vec<_> = groups.reported(ipv6).collect();
+                let planned = groups.into_iter().map(|group| (group, now + self.up_to(max)));
+                let planned = planned.collect();
+                self.schedule.plan_answers(iface, planned);
             }
             Some(group) if groups.reported(ipv6).any(|joined| joined == group) => {
-                self.plan_answer_of(at, iface, group);
+                self.schedule.plan_answers(iface, [(group, at)].into());
             }
             Some(_) => {}
         }
-    }
-
-    /// The answer about one group at `at`, or at an earlier time when there is one.
-    fn plan_answer_of(&mut self, at: Instant, iface: IfaceId, group: IpAddr) {
-        let answer = Task::AnswerGroup { group };
-        if self.schedule.when(iface, |task| *task == answer).is_some_and(|pending| pending <= at) {
-            return;
-        }
-        self.schedule.cancel(iface, |task| *task == answer);
-        self.schedule.add(at, iface, answer);
     }
 
     /// Tells the routers about all groups of a family, in the newest version.

@@ -6,15 +6,17 @@
 //!             │ arp    │ martians       │ quotas    │          │ checksum               │
 //!             ▼        ▼                ▼           ▼          ▼                        ▼
 //!         neighbor   drop()          reassembly   Received   loopback queue     neighbor ─► output()
+//!                                                                 └─► receive_looped()
 //! ```
 //!
 //! Reading order: [`receive`](Net::receive) in `receive.rs` and [`send`](Net::send) in `send.rs` are the
 //! two paths, one page each. `iface`, `locals`, `route` and `next_hops` say what this host is and where
-//! packets go, `learnt` what routers said about that, `mtu` how big packets may be. `neighbor` finds MAC addresses by ARP and neighbour discovery, one state
-//! machine for both; `ndp` listens to routers and makes addresses; `membership` reports `groups`.
-//! `reassembly` and `fragment` are each other's inverse, `offload` does what a device cannot, and `gro` what it did not
-//! on the way in. `icmp`
-//! makes and reads errors, `error_limit` says how many. Every limit is in `limits`.
+//! packets go, `learnt` what routers said about that, `mtu` how big packets may be. `neighbor` finds MAC
+//! addresses by ARP and neighbour discovery, one state machine for both; `ndp` asks and answers for IPv6,
+//! `slaac` listens to routers and makes addresses; `groups` has what was joined, and `membership` reports it.
+//! `reassembly` and `fragment` are each other's inverse, `offload` does what a device cannot on the way out,
+//! and `gro` is the same for the way in. `icmp` makes and reads errors, `error_limit` says how many. `schedule` has what is
+//! to be done later. Every limit is in `limits`.
 //!
 //! Budget: a TCP segment to an address of ours costs one hash lookup (its destination) on the way in and
 //! one (its neighbour) on the way out, and no allocation.
@@ -52,7 +54,7 @@ mod trace;
 
 use std::collections::VecDeque;
 
-use towpath_pool::{Batch, Packet};
+use towpath_pool::Batch;
 use towpath_tcp::Instant;
 
 use error_limit::ErrorLimit;
@@ -70,7 +72,7 @@ pub use icmp::{Echo, IcmpError, Unreachable};
 pub use iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Origin};
 pub use neighbor::{Neighbor, NeighborState};
 pub use offload::verify_transport;
-pub use receive::{Local, Received};
+pub use receive::{Local, Looped, Received};
 pub use route::{Route, RouteEntry, RouteError};
 pub use send::{EchoOut, Fragmenting, Ip, SendError};
 pub use trace::{Dropped, NetCounters};
@@ -118,10 +120,11 @@ impl Keys {
 
 /// The IP layer of one host. See the [module](self).
 ///
-/// The owner calls [`receive`](Self::receive) for each packet of a device and for each of
-/// [`take_loopback`](Self::take_loopback), submits [`output`](Self::output) to the devices, and calls
-/// [`on_timeout`](Self::on_timeout) when [`next_timeout`](Self::next_timeout) has come. Packets that stay
-/// queued over the end of a turn need [`settle`](Self::settle).
+/// The owner calls [`receive`](Self::receive) for each packet of a device and
+/// [`receive_looped`](Self::receive_looped) for each of [`take_loopback`](Self::take_loopback), submits
+/// [`output`](Self::output) to the devices, and calls [`on_timeout`](Self::on_timeout) when
+/// [`next_timeout`](Self::next_timeout) has come. Packets that stay queued over the end of a turn need
+/// [`settle`](Self::settle).
 #[derive(Debug)]
 pub struct Net {
     config: NetConfig,
@@ -138,7 +141,7 @@ pub struct Net {
     schedule: Schedule,
     interface_ids: Keyed,
     random: Random,
-    loopback: Batch,
+    loopback: VecDeque<Looped>,
     dropped: VecDeque<Dropped>,
     errors: VecDeque<IcmpError>,
 }
@@ -161,7 +164,7 @@ impl Net {
             schedule: Schedule::default(),
             interface_ids: Keyed(keys.interface_ids),
             random: Random::new(keys.random),
-            loopback: Batch::new(),
+            loopback: VecDeque::new(),
             dropped: VecDeque::new(),
             errors: VecDeque::new(),
         };
@@ -186,9 +189,13 @@ impl Net {
         output.sum::<usize>() + self.neighbors.waiting()
     }
 
-    /// The next packet of this host to itself; it goes to [`receive`](Self::receive) on
-    /// [`IfaceId::LOOPBACK`].
-    pub fn take_loopback(&mut self) -> Option<Packet> {
+    /// Packets of this host to itself that wait to be received.
+    pub fn loopback_len(&self) -> usize {
+        self.loopback.len()
+    }
+
+    /// The next packet of this host to itself; it goes to [`receive_looped`](Self::receive_looped).
+    pub fn take_loopback(&mut self) -> Option<Looped> {
         self.loopback.pop_front()
     }
 

@@ -32,8 +32,8 @@ impl PathMtu {
         u32::from(self.0).max(PATH_MTU_MIN_V4).min(link_mtu)
     }
 
-    /// Whether some link of the path takes less than what is sent at least, so that its router has to cut
-    /// packets: they go without DF. As Linux, which "locks" such a path MTU.
+    /// Whether a link of the path takes less than the least that packets are cut to, so that its router has to
+    /// fragment them and they go without DF. So does Linux, which "locks" such a path MTU.
     pub(crate) fn needs_fragments(self) -> bool {
         u32::from(self.0) < PATH_MTU_MIN_V4
     }
@@ -66,7 +66,7 @@ impl PathMtus {
 
     /// What is known about the way, if anything still is.
     pub(super) fn lookup(&self, now: Instant, way: Way) -> PathMtu {
-        // Most hosts never learn one: then this costs nothing on the way of every lookup.
+        // Most hosts never learn one. Then a lookup of a route costs no probe of this table.
         if self.mtus.len() == 0 {
             return PathMtu::UNKNOWN;
         }

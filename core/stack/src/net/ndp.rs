@@ -22,6 +22,8 @@ use crate::drop::DropReason;
 #[derive(Debug)]
 pub(super) struct Discovery {
     pub slaac: bool,
+    /// A default router advertised itself: nobody needs to be asked for one.
+    pub found_router: bool,
     /// Base of the time that a confirmation of a neighbour lasts.
     pub reachable: Duration,
     /// Hop limit of packets for which nobody asked for another.
@@ -33,7 +35,8 @@ pub(super) struct Discovery {
 impl Discovery {
     pub(super) fn new(slaac: bool) -> Self {
         let learnt = Learnt::default();
-        Self { slaac, reachable: REACHABLE_TIME, hop_limit: DEFAULT_TTL, learnt }
+        let (reachable, hop_limit) = (REACHABLE_TIME, DEFAULT_TTL);
+        Self { slaac, found_router: false, reachable, hop_limit, learnt }
     }
 }
 

@@ -13,8 +13,9 @@
 //! of their own: they displace each other, and never one that packets of ours go to (RFC 6583 §7.1). It
 //! sends nothing itself: it says what to send.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use towpath_pool::Packet;
 use towpath_tcp::Instant;
@@ -24,10 +25,11 @@ use super::hash::Keyed;
 use super::iface::IfaceId;
 use super::limits::{
     ARP_LOCK_TIME, DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBOR_PACKET_COST,
-    NEIGHBOR_QUEUE_BYTES_MAX, NEIGHBORS_HEARD_MAX, NEIGHBORS_MAX, RETRANS_TIME,
-    UNICAST_SOLICITS_MAX,
+    NEIGHBOR_QUEUE_BYTES_MAX, NEIGHBOR_QUEUES_BYTES_MAX, NEIGHBORS_HEARD_MAX, NEIGHBORS_MAX,
+    RETRANS_TIME, UNICAST_SOLICITS_MAX,
 };
 use super::lru::Lru;
+use crate::drop::DropReason;
 
 /// A neighbour, as it is shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +99,7 @@ pub(super) enum Resolved {
     Ask,
 }
 
-/// What time brings about.
+/// What [`Neighbors::on_timeout`] wants done.
 #[derive(Debug)]
 pub(super) enum Event {
     Solicit(Solicit),
@@ -125,16 +127,53 @@ pub(super) struct Neighbors {
     next: Instant,
     /// Entries that had to make room for others.
     displaced: u64,
+    /// What all queues cost together.
+    queued: usize,
+    /// RetransTimer of IPv6 neighbours, by interface, where routers set one (RFC 4861 §6.3.2).
+    retrans: Vec<Option<Duration>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     state: State,
     mac: MacAddr,
-    /// Since when it is that one.
+    /// Since when `mac` is its address: see [`Neighbors::contradicts`].
     since: Instant,
     router: bool,
-    queue: Vec<Waiting>,
+    queue: Queue,
+}
+
+/// Packets that wait for a neighbour, the oldest first.
+#[derive(Debug, Default)]
+struct Queue {
+    packets: VecDeque<Waiting>,
+    /// What they cost: their bytes, and [`NEIGHBOR_PACKET_COST`] for each.
+    cost: usize,
+}
+
+impl Queue {
+    fn push(&mut self, waiting: Waiting) {
+        self.cost += waiting.cost();
+        self.packets.push_back(waiting);
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        let waiting = self.packets.pop_front()?;
+        self.cost -= waiting.cost();
+        Some(waiting)
+    }
+
+    /// Takes all, and their cost off `queued`.
+    fn take(&mut self, queued: &mut usize) -> Vec<Waiting> {
+        *queued -= core::mem::take(&mut self.cost);
+        core::mem::take(&mut self.packets).into()
+    }
+}
+
+impl Waiting {
+    fn cost(&self) -> usize {
+        self.packet.len() + NEIGHBOR_PACKET_COST
+    }
 }
 
 /// A neighbour that nothing was sent to.
@@ -160,7 +199,22 @@ impl Neighbors {
             heard: Lru::new(NEIGHBORS_HEARD_MAX, keys),
             next: Instant::FAR,
             displaced: 0,
+            queued: 0,
+            retrans: Vec::new(),
         }
+    }
+
+    /// Time between solicitations to `key`. A router's word is about neighbour discovery, and not about ARP.
+    pub(super) fn retrans_time(&self, (iface, addr): &Key) -> Duration {
+        retrans_time(&self.retrans, (*iface, *addr))
+    }
+
+    /// A router of `iface` set the time between solicitations there.
+    pub(super) fn set_retrans_time(&mut self, iface: IfaceId, time: Duration) {
+        if self.retrans.len() <= iface.index() {
+            self.retrans.resize(iface.index() + 1, None);
+        }
+        self.retrans[iface.index()] = Some(time);
     }
 
     pub(super) fn next_timeout(&self) -> Instant {
@@ -197,7 +251,7 @@ impl Neighbors {
         (Resolved::Mac(entry.mac), None)
     }
 
-    /// The first packet to a neighbour, of which may have been heard.
+    /// Makes the entry for the first packet to a neighbour, which may have told its MAC address before.
     fn begin(&mut self, now: Instant, key: Key) -> (Resolved, Option<(Key, Vec<Waiting>)>) {
         let Some(Heard { mac, router }) = self.heard.remove(&key) else {
             return (Resolved::Ask, self.ask(now, key, 1));
@@ -205,16 +259,16 @@ impl Neighbors {
         let until = now + DELAY_FIRST_PROBE_TIME;
         self.next = self.next.min(until);
         let state = State::Delay { until };
-        let entry = Entry { state, mac, since: now, router, queue: Vec::new() };
+        let entry = Entry { state, mac, since: now, router, queue: Queue::default() };
         (Resolved::Mac(mac), self.insert(key, entry))
     }
 
     /// Makes an entry of a neighbour that has been asked for `sent` times.
     fn ask(&mut self, now: Instant, key: Key, sent: u8) -> Option<(Key, Vec<Waiting>)> {
-        let again = now + RETRANS_TIME;
+        let again = now + self.retrans_time(&key);
         self.next = self.next.min(again);
         let state = State::Incomplete { sent, again };
-        let (mac, queue) = (MacAddr::UNSPECIFIED, Vec::new());
+        let (mac, queue) = (MacAddr::UNSPECIFIED, Queue::default());
         self.insert(key, Entry { state, mac, since: now, router: false, queue })
     }
 
@@ -229,7 +283,8 @@ impl Neighbors {
     /// Asks anew for all IPv6 neighbours of `iface` that are being asked for: there was no address to ask
     /// from.
     pub(super) fn ask_again(&mut self, now: Instant, iface: IfaceId) -> Vec<Solicit> {
-        let again = now + RETRANS_TIME;
+        let again = now + retrans_time(&self.retrans, (iface, Ipv6Addr::UNSPECIFIED.into()));
+        self.next = self.next.min(again);
         let asked = self.used.iter_mut().filter_map(|(key, entry)| match &mut entry.state {
             State::Incomplete { sent, again: at } if key.0 == iface && key.1.is_ipv6() => {
                 (*sent, *at) = (1, again);
@@ -241,28 +296,49 @@ impl Neighbors {
     }
 
     fn insert(&mut self, key: Key, entry: Entry) -> Option<(Key, Vec<Waiting>)> {
-        let (key, gone) = self.used.insert(key, entry)?;
+        let (key, mut gone) = self.used.insert(key, entry)?;
         self.displaced += 1;
-        (!gone.queue.is_empty()).then_some((key, gone.queue))
+        let packets = gone.queue.take(&mut self.queued);
+        (!packets.is_empty()).then_some((key, packets))
     }
 
-    /// Keeps a packet until its neighbour answers; returns those that had to go for it.
+    /// Keeps a packet until its neighbour answers; returns those that had to go for it, and why. The last one
+    /// of a neighbour stays in any case, as long as there is room for one of each.
     //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
     //# The link layer SHOULD save (rather than discard) at least
     //# one (the latest) packet of each set of packets destined to
     //# the same unresolved IP address, and transmit the saved
     //# packet when the address has been resolved.
-    pub(super) fn enqueue(&mut self, key: Key, packet: Waiting) -> Vec<Waiting> {
-        let Some(entry) = self.used.get_mut(&key) else { return vec![packet] };
-        entry.queue.push(packet);
-        // The newest that fit, and the last in any case; they are some hundred at most.
-        let mut bytes = 0;
-        let fits = |waiting: &&Waiting| {
-            bytes += waiting.packet.len() + NEIGHBOR_PACKET_COST;
-            bytes <= NEIGHBOR_QUEUE_BYTES_MAX
+    pub(super) fn enqueue(
+        &mut self,
+        key: Key,
+        packet: Waiting,
+    ) -> Vec<(IfaceId, Packet, DropReason)> {
+        let full = DropReason::NeighborQueueFull;
+        let Some(Entry { queue, .. }) = self.used.get_mut(&key) else {
+            return vec![(key.0, packet.packet, full)];
         };
-        let kept = entry.queue.iter().rev().take_while(fits).count().max(1);
-        entry.queue.drain(..entry.queue.len() - kept).collect()
+        let mut gone = Vec::new();
+        let before = queue.cost;
+        queue.push(packet);
+        while queue.cost > NEIGHBOR_QUEUE_BYTES_MAX && queue.packets.len() > 1 {
+            gone.extend(queue.pop().map(|waiting| (key.0, waiting.packet, full)));
+        }
+        self.queued = self.queued - before + queue.cost;
+        while self.queued > NEIGHBOR_QUEUES_BYTES_MAX {
+            gone.extend(self.take_from_longest());
+        }
+        gone
+    }
+
+    /// The oldest packet of the neighbour that most waits for: who sends much to hosts that are not there
+    /// displaces his own, and not the few that others send.
+    fn take_from_longest(&mut self) -> Option<(IfaceId, Packet, DropReason)> {
+        let (key, entry) = self.used.iter_mut().max_by_key(|(_, entry)| entry.queue.cost)?;
+        let before = entry.queue.cost;
+        let waiting = entry.queue.pop()?;
+        self.queued -= before - entry.queue.cost;
+        Some((key.0, waiting.packet, DropReason::NeighborQueuesFull))
     }
 
     /// Someone who asks tells where it is. `create` when it asked for an address of ours. Returns the
@@ -296,7 +372,7 @@ impl Neighbors {
             (entry.mac, entry.since) = (mac, now);
             entry.state = State::Stale;
         }
-        core::mem::take(&mut entry.queue)
+        entry.queue.take(&mut self.queued)
     }
 
     /// A neighbour answers, or announces itself (RFC 4861 §7.2.5).
@@ -330,7 +406,7 @@ impl Neighbors {
             entry.state = confirmed;
         }
         let no_router = change(&mut entry.router, advert.router);
-        Heeded { waiting: core::mem::take(&mut entry.queue), no_router }
+        Heeded { waiting: entry.queue.take(&mut self.queued), no_router }
     }
 
     /// A neighbour announces itself that nothing was sent to: it is STALE and remains so.
@@ -395,7 +471,7 @@ impl Neighbors {
         }
         let mut failed = Vec::new();
         for (key, entry) in self.used.iter_mut() {
-            match entry.on_timeout(now) {
+            match entry.on_timeout(now, retrans_time(&self.retrans, *key)) {
                 Fate::Rest => {}
                 Fate::Ask => events.push(Event::Solicit(Solicit { key: *key, to: None })),
                 Fate::Probe => {
@@ -405,7 +481,8 @@ impl Neighbors {
             }
         }
         for key in failed {
-            let packets = self.used.remove(&key).map(|entry| entry.queue);
+            let packets =
+                self.used.remove(&key).map(|mut entry| entry.queue.take(&mut self.queued));
             events.push(Event::Failed(key, packets.unwrap_or_default()));
         }
         let deadlines = self.used.iter().filter_map(|(_, entry)| entry.deadline());
@@ -415,7 +492,7 @@ impl Neighbors {
 
     /// Packets that wait for an answer.
     pub(super) fn waiting(&self) -> usize {
-        self.used.iter().map(|(_, entry)| entry.queue.len()).sum()
+        self.used.iter().map(|(_, entry)| entry.queue.packets.len()).sum()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Neighbor> {
@@ -446,7 +523,7 @@ fn change(router: &mut bool, said: Option<bool>) -> bool {
     was && !*router
 }
 
-/// What an entry's deadline means for it.
+/// What becomes of an entry at its deadline.
 enum Fate {
     Rest,
     Ask,
@@ -464,11 +541,11 @@ impl Entry {
         }
     }
 
-    fn on_timeout(&mut self, now: Instant) -> Fate {
+    fn on_timeout(&mut self, now: Instant, retrans_time: Duration) -> Fate {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Fate::Rest;
         }
-        let again = now + RETRANS_TIME;
+        let again = now + retrans_time;
         match &mut self.state {
             State::Incomplete { sent, .. } if *sent >= MULTICAST_SOLICITS_MAX => Fate::Fail,
             State::Probe { sent, .. } if *sent >= UNICAST_SOLICITS_MAX => Fate::Fail,
@@ -487,6 +564,11 @@ impl Entry {
             State::Reachable { .. } | State::Stale => Fate::Rest,
         }
     }
+}
+
+fn retrans_time(by_iface: &[Option<Duration>], (iface, addr): Key) -> Duration {
+    let set = by_iface.get(iface.index()).copied().flatten();
+    set.filter(|_| addr.is_ipv6()).unwrap_or(RETRANS_TIME)
 }
 
 /// How long a confirmation lasts: 0.5 to 1.5 of `base`, by `draw` out of 1024.
@@ -562,11 +644,51 @@ mod tests {
             assert!(neighbors.enqueue(key(), packet(60)).is_empty());
         }
         let gone = neighbors.enqueue(key(), packet(60_000));
-        let lens: Vec<_> = gone.iter().map(|waiting| waiting.packet.len()).collect();
+        let lens: Vec<_> = gone.iter().map(|(_, packet, _)| packet.len()).collect();
         let room = small * (60 + NEIGHBOR_PACKET_COST) + 60_000 + NEIGHBOR_PACKET_COST;
         let over = (room - NEIGHBOR_QUEUE_BYTES_MAX).div_ceil(60 + NEIGHBOR_PACKET_COST);
         assert_eq!(lens, vec![60; over]);
         assert_eq!(neighbors.waiting(), small + 1 - over);
+    }
+
+    #[test]
+    fn what_waits_for_all_neighbours_is_bounded_and_the_longest_queue_pays() {
+        let (mut neighbors, mut pool) = (Neighbors::new(Keyed([1, 2])), Pool::default());
+        let nth = |n: u32| (IfaceId(1), IpAddr::V4((0x0a00_0000 + n).into()));
+        let mut enqueue = |neighbors: &mut Neighbors, n: u32, len: usize| {
+            let mut packet = pool.take(len);
+            packet.push_back(len).expect("room").fill(0);
+            neighbors.resolve(at(0), nth(n));
+            neighbors.enqueue(nth(n), Waiting { packet, mtu: 1500 })
+        };
+        // One program sends a little to each of many, and another as much as may be to some.
+        for n in 0..500 {
+            assert!(enqueue(&mut neighbors, n, 60).is_empty());
+        }
+        let mut lost = 0;
+        for n in 500..600 {
+            for _ in 0..200 {
+                for (_, packet, reason) in enqueue(&mut neighbors, n, 1400) {
+                    lost += usize::from(reason == DropReason::NeighborQueuesFull);
+                    assert_eq!(packet.len(), 1400, "of those that have most");
+                }
+            }
+        }
+        let kept = neighbors.waiting() - 500;
+        assert!(kept * (1400 + NEIGHBOR_PACKET_COST) <= NEIGHBOR_QUEUES_BYTES_MAX);
+        assert!(lost > 0 && kept > 1900, "{kept} of {lost}");
+        for n in 0..500 {
+            assert_eq!(neighbors.on_advert(at(1), nth(n), ANSWER, at(30_000)).waiting.len(), 1);
+        }
+        // What left by an answer, by failure or for a newcomer leaves room.
+        while neighbors.next_timeout() != Instant::FAR {
+            neighbors.on_timeout(neighbors.next_timeout());
+        }
+        assert_eq!((neighbors.waiting(), neighbors.queued), (0, 0));
+        for n in 0..NEIGHBORS_MAX as u32 + 10 {
+            enqueue(&mut neighbors, 1000 + n, 60);
+        }
+        assert_eq!(neighbors.queued, NEIGHBORS_MAX * (60 + NEIGHBOR_PACKET_COST));
     }
 
     #[test]

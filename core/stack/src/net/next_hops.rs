@@ -84,7 +84,7 @@ impl NextHops {
         }
     }
 
-    /// Since when a router is known not to answer; `None` as long as it may.
+    /// Since when a router is known not to answer; `None` if it answers, or was not asked yet.
     #[inline]
     pub(super) fn failed_at(&self, id: HopId) -> Option<Instant> {
         self.hops[id.0 as usize].failure.map(|failure| failure.at)

@@ -41,6 +41,18 @@ pub struct Local {
     pub len: usize,
     /// It was sent to a group or broadcast address, of IP or of the link.
     pub broadcast_or_multicast: bool,
+    /// This host sent it to itself: it was on no link, and has no link header, whatever `iface` says.
+    pub looped: bool,
+}
+
+/// A packet of this host to itself. It has no link header.
+#[derive(Debug)]
+pub struct Looped {
+    /// Where it counts as received: on the loopback interface, or, when it is the copy of a datagram to a
+    /// group or broadcast address, on the interface that the datagram went out of, as on Linux.
+    pub iface: IfaceId,
+    /// The IP packet.
+    pub packet: Packet,
 }
 
 /// What came in.
@@ -103,8 +115,8 @@ impl From<DropReason> for Refused {
 }
 
 impl Net {
-    /// Receives one packet of the device of `iface`, or of the loopback queue. `None`: it was consumed
-    /// here (ARP, neighbour discovery, an answered ping, a fragment), or dropped and counted.
+    /// Receives one packet of the device of `iface`. `None`: it was consumed here (ARP, neighbour
+    /// discovery, an answered ping, a fragment), or dropped and counted.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -124,7 +136,7 @@ impl Net {
             Err(reason) => return self.refuse(iface, packet, reason, pool),
         };
         let ip = match link.ethertype {
-            EtherType::IPV4 => read_ipv4(&packet, link.at, iface),
+            EtherType::IPV4 => read_ipv4(&packet, link.at, false),
             EtherType::IPV6 => read_ipv6(&packet, link.at),
             EtherType::ARP => match self.receive_arp(now, iface, &packet, link.at, pool) {
                 Ok(()) => return give(packet, pool),
@@ -148,38 +160,69 @@ impl Net {
         }
     }
 
+    /// Receives one packet of [`take_loopback`](Self::take_loopback). `None` as with [`Net::receive`].
+    pub fn receive_looped(
+        &mut self,
+        now: Instant,
+        looped: Looped,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        let Looped { iface, packet } = looped;
+        self.counters.received += 1;
+        self.counters.received_bytes += packet.len() as u64;
+        let ip = match is_ipv4(&packet) {
+            true => read_ipv4(&packet, 0, true),
+            false => read_ipv6(&packet, 0),
+        };
+        // Whoever gets another one has it from a queue that something else than `send` writes to.
+        let Ok(ip @ IpPacket { fragment: None, .. }) = ip else {
+            return self.refuse(IfaceId::LOOPBACK, packet, DropReason::IpMalformed, pool);
+        };
+        // Nobody but this host sent it, so that its source and a unicast destination are ours.
+        match self.check_group(iface, ip.dst) {
+            Ok(()) => {
+                let group = self.is_group(iface, ip.dst);
+                let local = local_of(iface, (ip, group), packet, true);
+                self.hand_over(now, local, pool)
+            }
+            Err(reason) => self.refuse(IfaceId::LOOPBACK, packet, reason, pool),
+        }
+    }
+
+    /// Whether a datagram to `dst`, if that is a group, is for this host on `iface`.
+    fn check_group(&self, iface: IfaceId, dst: IpAddr) -> Result<(), DropReason> {
+        //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
+        //# Nodes must not originate a packet to a multicast address whose scop
+        //# field contains the reserved value 0; if such a packet is received, it
+        //# must be silently dropped.
+        if matches!(dst, IpAddr::V6(v6) if addr::multicast_scope(v6) == Some(0)) {
+            return Err(DropReason::Martian);
+        }
+        let joined = !dst.is_multicast() || self.ifaces[iface.index()].groups.contains(dst);
+        if joined { Ok(()) } else { Err(DropReason::NotJoined) }
+    }
+
     /// Gives a whole packet for this host to whom it is for.
     fn deliver(
         &mut self,
         now: Instant,
         iface: IfaceId,
         (ip, group): (IpPacket, bool),
-        mut packet: Packet,
+        packet: Packet,
         pool: &mut Pool,
     ) -> Option<Received> {
-        // What is behind the packet is padding of a short frame.
-        packet.truncate(ip.end);
-        let local = Local {
-            packet,
-            iface,
-            src: ip.src,
-            dst: ip.dst,
-            protocol: ip.protocol.0,
-            ttl: ip.ttl,
-            tos: ip.tos,
-            ip_offset: ip.ip_offset,
-            offset: ip.offset,
-            len: ip.end - ip.offset,
-            broadcast_or_multicast: group,
-        };
-        match ip.protocol {
-            IpProtocol::ICMP if ip.src.is_ipv4() => self.receive_icmp(now, local, pool),
-            IpProtocol::ICMPV6 if ip.src.is_ipv6() => self.receive_icmp(now, local, pool),
-            IpProtocol::IGMP if ip.src.is_ipv4() => match self.receive_igmp(now, &local) {
+        self.hand_over(now, local_of(iface, (ip, group), packet, false), pool)
+    }
+
+    fn hand_over(&mut self, now: Instant, local: Local, pool: &mut Pool) -> Option<Received> {
+        match IpProtocol(local.protocol) {
+            IpProtocol::ICMP if local.src.is_ipv4() => self.receive_icmp(now, local, pool),
+            IpProtocol::ICMPV6 if local.src.is_ipv6() => self.receive_icmp(now, local, pool),
+            IpProtocol::IGMP if local.src.is_ipv4() => match self.receive_igmp(now, &local) {
                 Ok(()) => give(local.packet, pool),
-                Err(reason) => self.refuse(iface, local.packet, reason, pool),
+                Err(reason) => self.refuse(local.iface, local.packet, reason, pool),
             },
-            IpProtocol::NO_NEXT_HEADER if ip.src.is_ipv6() => give(local.packet, pool),
+            IpProtocol::NO_NEXT_HEADER if local.src.is_ipv6() => give(local.packet, pool),
             _ => {
                 self.counters.delivered += 1;
                 Some(Received::Local(local))
@@ -233,12 +276,9 @@ impl Net {
     }
 
     fn is_group(&self, iface: IfaceId, dst: IpAddr) -> bool {
-        // What this host broadcasts on any link comes back to it over the loopback.
-        let looped = iface == IfaceId::LOOPBACK && !dst.is_loopback() && self.is_broadcast(dst);
         dst.is_multicast()
             || matches!(dst, IpAddr::V4(v4) if v4.is_broadcast())
             || self.ifaces[iface.index()].is_broadcast(dst)
-            || looped
     }
 
     /// Whether the addresses may be where they are, and the packet is for this host.
@@ -249,17 +289,6 @@ impl Net {
         link_group: bool,
     ) -> Result<(), DropReason> {
         let interface = &self.ifaces[iface.index()];
-        //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
-        //# Nodes must not originate a packet to a multicast address whose scop
-        //# field contains the reserved value 0; if such a packet is received, it
-        //# must be silently dropped.
-        if matches!(ip.dst, IpAddr::V6(v6) if addr::multicast_scope(v6) == Some(0)) {
-            return Err(DropReason::Martian);
-        }
-        if interface.is_loopback() {
-            let strange = ip.dst.is_multicast() && !interface.groups.contains(ip.dst);
-            return if strange { Err(DropReason::NotJoined) } else { Ok(()) };
-        }
         let valid_source = match ip.src {
             IpAddr::V4(src) => {
                 addr::is_valid_source_v4(src)
@@ -277,8 +306,7 @@ impl Net {
             return Err(DropReason::Martian);
         }
         if ip.dst.is_multicast() {
-            let joined = interface.groups.contains(ip.dst);
-            return if joined { Ok(()) } else { Err(DropReason::NotJoined) };
+            return self.check_group(iface, ip.dst);
         }
         if self.is_group(iface, ip.dst) {
             return Ok(());
@@ -353,8 +381,10 @@ impl Net {
         packet: Packet,
         pool: &mut Pool,
     ) -> Option<Received> {
-        let v4 = packet.linear().first().is_some_and(|first| first >> 4 == 4);
-        let ip = if v4 { read_ipv4(&packet, 0, iface) } else { read_ipv6(&packet, 0) };
+        let ip = match is_ipv4(&packet) {
+            true => read_ipv4(&packet, 0, false),
+            false => read_ipv6(&packet, 0),
+        };
         match ip {
             Ok(ip) if is_discovery(&packet, &ip) => {
                 self.refuse(iface, packet, DropReason::NeighborMalformed, pool)
@@ -415,8 +445,37 @@ fn give(packet: Packet, pool: &mut Pool) -> Option<Received> {
     None
 }
 
-/// Reads and validates an IPv4 header at `at`.
-fn read_ipv4(packet: &Packet, at: usize, iface: IfaceId) -> Result<IpPacket, Refused> {
+/// Whether an IP packet without link header is one of version 4.
+fn is_ipv4(packet: &Packet) -> bool {
+    packet.linear().first().is_some_and(|first| first >> 4 == 4)
+}
+
+/// What the sockets are given of a packet. What is behind it is padding of a short frame.
+fn local_of(
+    iface: IfaceId,
+    (ip, group): (IpPacket, bool),
+    mut packet: Packet,
+    looped: bool,
+) -> Local {
+    packet.truncate(ip.end);
+    Local {
+        packet,
+        iface,
+        src: ip.src,
+        dst: ip.dst,
+        protocol: ip.protocol.0,
+        ttl: ip.ttl,
+        tos: ip.tos,
+        ip_offset: ip.ip_offset,
+        offset: ip.offset,
+        len: ip.end - ip.offset,
+        broadcast_or_multicast: group,
+        looped,
+    }
+}
+
+/// Reads and validates an IPv4 header at `at`; a looped one has no checksum that somebody could have broken.
+fn read_ipv4(packet: &Packet, at: usize, looped: bool) -> Result<IpPacket, Refused> {
     let bytes = packet.linear().get(at..).unwrap_or_default();
     let (header, header_len) =
         ipv4::Header::parse_quoted(bytes).map_err(|_| DropReason::IpMalformed)?;
@@ -424,8 +483,7 @@ fn read_ipv4(packet: &Packet, at: usize, iface: IfaceId) -> Result<IpPacket, Ref
     if total_len < header_len || at + total_len > packet.len() {
         return Err(DropReason::IpMalformed.into());
     }
-    // Nobody but this host wrote what is on the loopback queue.
-    if iface != IfaceId::LOOPBACK && !ipv4::checksum_ok(&bytes[..header_len]) {
+    if !looped && !ipv4::checksum_ok(&bytes[..header_len]) {
         return Err(DropReason::IpChecksum.into());
     }
     let fragment = header.is_fragment().then(|| Piece {

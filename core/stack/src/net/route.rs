@@ -51,6 +51,8 @@ pub enum RouteError {
     BadDestination,
     /// There is no such interface.
     NoInterface,
+    /// The given source is of 127.0.0.0/8, and the destination is not this host.
+    LoopbackSource,
 }
 
 /// An entry of the routing table.

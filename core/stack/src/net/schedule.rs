@@ -1,6 +1,7 @@
-//! What interfaces do later: the slow clock of the control messages.
+//! What interfaces have to do at some later time: solicitations, reports, the end of lifetimes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeMap;
 
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
@@ -58,6 +59,25 @@ impl Schedule {
         self.0.insert(place, (at, iface, task));
     }
 
+    /// Adds the answers about groups that are planned, at the times given, but for those that are pending for an
+    /// earlier time: these stay. A later one gives way. One pass, however many groups and tasks there are.
+    pub(super) fn plan_answers(&mut self, iface: IfaceId, mut planned: BTreeMap<IpAddr, Instant>) {
+        self.0.retain(|(pending, on, task)| match task {
+            Task::AnswerGroup { group } if *on == iface => {
+                let sooner = planned.get(group).is_none_or(|at| *pending <= *at);
+                if sooner {
+                    planned.remove(group);
+                }
+                sooner
+            }
+            _ => true,
+        });
+        let new = planned.into_iter().map(|(group, at)| (at, iface, Task::AnswerGroup { group }));
+        // The sort is stable: before those of the same time that were added earlier, for the last one is first.
+        self.0.splice(..0, new);
+        self.0.sort_by_key(|(at, ..)| core::cmp::Reverse(*at));
+    }
+
     /// Removes the tasks of `iface` for which `gone` is true.
     pub(super) fn cancel(&mut self, iface: IfaceId, gone: impl Fn(&Task) -> bool) {
         self.0.retain(|(_, on, task)| *on != iface || !gone(task));
@@ -86,7 +106,7 @@ impl Net {
         (next != Instant::FAR).then_some(next)
     }
 
-    /// Does what time has brought about.
+    /// Does everything that is due at `now`.
     pub fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
         while let Some((iface, task)) = self.schedule.pop_due(now) {
             self.run(now, iface, task, pool);
@@ -164,5 +184,29 @@ mod tests {
         let order: Vec<_> = std::iter::from_fn(|| schedule.pop_due(Instant(5))).collect();
         assert_eq!(order, [2, 1, 3].map(|left| (IfaceId(1), task(left))));
         assert_eq!(schedule.next(), Instant::FAR);
+    }
+
+    #[test]
+    fn an_answer_that_comes_sooner_stays_and_a_later_one_gives_way() {
+        let mut schedule = Schedule::default();
+        let group = |n: u8| IpAddr::from([239, 0, 0, n]);
+        let answer = |n| Task::AnswerGroup { group: group(n) };
+        let solicit = Task::SolicitRouters { left: 1 };
+        schedule.add(Instant(4), IfaceId(1), answer(1));
+        schedule.add(Instant(9), IfaceId(1), answer(2));
+        schedule.add(Instant(6), IfaceId(1), solicit);
+        schedule.add(Instant(9), IfaceId(2), answer(2));
+        let planned = [(1, 6), (2, 6), (3, 5)].map(|(n, at)| (group(n), Instant(at)));
+        schedule.plan_answers(IfaceId(1), planned.into());
+        let order: Vec<_> = std::iter::from_fn(|| schedule.pop_due(Instant(9))).collect();
+        let (one, other) = (IfaceId(1), IfaceId(2));
+        let expected = [
+            (one, answer(1)),
+            (one, answer(3)),
+            (one, solicit),
+            (one, answer(2)),
+            (other, answer(2)),
+        ];
+        assert_eq!(order, expected);
     }
 }

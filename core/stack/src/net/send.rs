@@ -17,6 +17,7 @@ use super::iface::IfaceId;
 use super::limits::OUTPUT_LEN_MAX;
 use super::neighbor::{Key, Resolved, Solicit, Waiting};
 use super::offload::{self, Cut};
+use super::receive::Looped;
 use super::route::Route;
 use super::{Net, fragment};
 use crate::drop::DropReason;
@@ -124,7 +125,7 @@ impl Net {
         let mtu = route.mtu as usize;
         let len = ip_len + packet.len();
         let too_big = match packet.meta.segmentation {
-            // The size of a datagram is the program's; that of a segment is only a plan.
+            // The size of UDP_SEGMENT is the program's and has to fit. TCP's segments are made smaller below.
             Some(how) if how.protocol == Protocol::Udp => {
                 len.min(ip_len + usize::from(how.header_len) + usize::from(how.size)) > mtu
             }
@@ -137,7 +138,7 @@ impl Net {
         }
         if route.iface == IfaceId::LOOPBACK {
             self.push_ip(now, route.iface, (src, dst), ip, &mut packet);
-            return self.send_to_self(packet, pool);
+            return self.send_to_self(route.iface, packet, pool);
         }
         if !may_leave(dst, ip.ttl) {
             self.drop(route.iface, packet, DropReason::HostScope, pool);
@@ -169,6 +170,22 @@ impl Net {
         Ok(())
     }
 
+    /// Gives this host its copy of a datagram that [`send`](Self::send) sent to a group or broadcast address:
+    /// it counts as received on the interface that the datagram went out of, so that only members there hear
+    /// it. The packet is what `send` was given.
+    pub fn send_copy(
+        &mut self,
+        now: Instant,
+        route: &Route,
+        (src, dst): (IpAddr, IpAddr),
+        ip: Ip,
+        mut packet: Packet,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
+        self.push_ip(now, route.iface, (src, dst), ip, &mut packet);
+        self.send_to_self(route.iface, packet, pool)
+    }
+
     /// Leaves the checksum to the device, or computes it; a packet that is to be cut gets one for each
     /// piece later.
     fn prepare_checksum(
@@ -189,7 +206,7 @@ impl Net {
         }
         packet.meta.checksum = Checksum::Unknown;
         if packet.meta.segmentation.is_none() {
-            // The program may change the bytes at any time: sum what is going to be sent.
+            // The payload lies in memory that the program can write at any time: copy it, and sum the copy.
             packet.linearize(pool);
             offload::fill_checksum(packet.linear_mut(), place, pseudo, protocol);
         }
@@ -260,7 +277,12 @@ impl Net {
     }
 
     /// A packet to this host itself: nobody needs to sum it, and TCP is not cut.
-    fn send_to_self(&mut self, mut packet: Packet, pool: &mut Pool) -> Result<(), SendError> {
+    fn send_to_self(
+        &mut self,
+        iface: IfaceId,
+        mut packet: Packet,
+        pool: &mut Pool,
+    ) -> Result<(), SendError> {
         if self.loopback.len() >= OUTPUT_LEN_MAX {
             self.drop(IfaceId::LOOPBACK, packet, DropReason::LoopbackFull, pool);
             return Err(SendError::QueueFull);
@@ -270,7 +292,7 @@ impl Net {
         // Datagrams stay apart; a stream has no borders to lose.
         let Some(cut) = udp.and_then(|how| Cut::of(&packet, how, true)) else {
             self.count_sent(&packet);
-            self.loopback.push_back(packet);
+            self.loopback.push_back(Looped { iface, packet });
             return Ok(());
         };
         let mut pieces = Batch::new();
@@ -278,7 +300,7 @@ impl Net {
         for mut piece in pieces {
             piece.meta.checksum = Checksum::Verified;
             self.count_sent(&piece);
-            self.loopback.push_back(piece);
+            self.loopback.push_back(Looped { iface, packet: piece });
         }
         Ok(())
     }
@@ -309,8 +331,8 @@ impl Net {
             self.solicit(now, Solicit { key, to: None }, pool);
         }
         packet.linearize(pool);
-        for Waiting { packet, .. } in self.neighbors.enqueue(key, Waiting { packet, mtu }) {
-            self.drop(iface, packet, DropReason::NeighborQueueFull, pool);
+        for (iface, packet, reason) in self.neighbors.enqueue(key, Waiting { packet, mtu }) {
+            self.drop(iface, packet, reason, pool);
         }
     }
 
@@ -449,8 +471,9 @@ impl Net {
 
     /// Copies what queued packets point to, so that they may stay queued over the end of a turn.
     pub fn settle(&mut self, pool: &mut Pool) {
-        let outputs = self.ifaces.iter_mut().map(|iface| &mut iface.output);
-        for packet in outputs.chain([&mut self.loopback]).flatten() {
+        let outputs = self.ifaces.iter_mut().flat_map(|iface| &mut iface.output);
+        let looped = self.loopback.iter_mut().map(|looped| &mut looped.packet);
+        for packet in outputs.chain(looped) {
             packet.linearize(pool);
         }
     }
@@ -469,8 +492,8 @@ fn group_mac(next_hop: IpAddr, broadcast: bool) -> Option<MacAddr> {
     }
 }
 
-/// Whether a packet to `dst` may be put on a link at all. Members of a group on this host get their own
-/// copy over loopback, whatever is decided here: with IP_MULTICAST_TTL or IPV6_MULTICAST_HOPS 0 a program
+/// Whether a packet to `dst` may be put on a link at all. Members of a group on this host get a copy of their
+/// own ([`Net::send_copy`]), whatever is decided here: with IP_MULTICAST_TTL or IPV6_MULTICAST_HOPS 0 a program
 /// speaks to them alone.
 //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.7
 //# A host MUST NOT send a datagram with a Time-to-Live (TTL)

@@ -14,8 +14,8 @@ use super::Net;
 use super::iface::{Address, AddressState, IfaceId, Origin};
 use super::learnt::{Destination, Learning, lifetime_end};
 use super::limits::{
-    ADDRESSES_MAX, DAD_RETRIES_MAX, DAD_TRANSMITS, RETRANS_TIME, ROUTER_SOLICIT_DELAY,
-    ROUTER_SOLICIT_INTERVAL, ROUTER_SOLICITS_MAX,
+    ADDRESSES_MAX, DAD_RETRIES_MAX, DAD_TRANSMITS, RETRANS_TIME_MAX, RETRANS_TIME_MIN,
+    ROUTER_SOLICIT_DELAY, ROUTER_SOLICIT_INTERVAL, ROUTER_SOLICITS_MAX,
 };
 use super::route::RouteEntry;
 use super::schedule::Task;
@@ -116,7 +116,15 @@ impl Net {
             let solicit = Message::NeighborSolicit { target: addr, source_ll: None };
             let ends = (Ipv6Addr::UNSPECIFIED, addr::solicited_node(addr));
             self.send_ndp(now, iface, ends, &solicit, None, pool);
-            self.schedule.add(now + RETRANS_TIME, iface, Task::Detect { addr, left: left - 1 });
+            //= https://www.rfc-editor.org/rfc/rfc4862#section-5.1
+            //# For autoconfiguration purposes, RetransTimer
+            //# specifies the delay between consecutive Neighbor Solicitation
+            //# transmissions performed during Duplicate Address Detection (if
+            //# DupAddrDetectTransmits is greater than 1), as well as the time a
+            //# node waits after sending the last Neighbor Solicitation before
+            //# ending the Duplicate Address Detection process.
+            let at = now + self.neighbors.retrans_time(&(iface, addr.into()));
+            self.schedule.add(at, iface, Task::Detect { addr, left: left - 1 });
             return;
         }
         let Some(address) = self.ifaces[iface.index()].address_mut(addr.into()) else { return };
@@ -126,7 +134,7 @@ impl Net {
         }
         self.routes.touch();
         if addr.is_unicast_link_local() {
-            // Reports that had no source but `::` are not heeded by routers (RFC 3590 §4).
+            // Routers ignore reports from `::` (RFC 3590 §4), as those were that went out before.
             self.schedule.add(now, iface, Task::AnswerAll { ipv6: true });
         }
         for solicit in self.neighbors.ask_again(now, iface) {
@@ -185,7 +193,7 @@ impl Net {
             IpAddr::V6(v6) => v6.to_bits(),
             IpAddr::V4(_) => 0,
         };
-        // A reserved identifier is one in 2^63: the next attempt is as good as never needed.
+        // Reserved identifiers (RFC 5453) are refused. They are so few that one attempt is enough.
         (0u8..=255)
             .find_map(|attempt| {
                 let mut hasher = self.interface_ids.build_hasher();
@@ -214,7 +222,7 @@ impl Net {
         let src = link_local.unwrap_or(Ipv6Addr::UNSPECIFIED);
         let message = Message::RouterSolicit { source_ll };
         self.send_ndp(now, iface, (src, addr::ALL_ROUTERS), &message, None, pool);
-        if left > 1 {
+        if left > 1 && !self.ifaces[iface.index()].discovery.found_router {
             let at = now + ROUTER_SOLICIT_INTERVAL;
             self.schedule.add(at, iface, Task::SolicitRouters { left: left - 1 });
         }
@@ -229,7 +237,9 @@ impl Net {
         (advert, bytes): (&RouterAdvert, &[u8]),
         pool: &mut Pool,
     ) {
-        self.schedule.cancel(iface, |task| matches!(task, Task::SolicitRouters { .. }));
+        if advert.lifetime_s > 0 {
+            self.end_solicitation(iface);
+        }
         self.take_link_parameters(iface, advert);
         let key = (iface, IpAddr::V6(router));
         if let Some(mac) = advert.source_ll {
@@ -260,6 +270,25 @@ impl Net {
         self.watch_lifetimes(iface);
     }
 
+    /// A default router was found. Routers that are none, and say so with lifetime 0, may advertise prefixes
+    /// before it answers.
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
+    //# Once the host sends a Router Solicitation, and receives a valid
+    //# Router Advertisement with a non-zero Router Lifetime, the host MUST
+    //# desist from sending additional solicitations on that interface
+    //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
+    //# Moreover, a host SHOULD send at least one solicitation
+    //# in the case where an advertisement is received prior to having sent a
+    //# solicitation.
+    fn end_solicitation(&mut self, iface: IfaceId) {
+        self.ifaces[iface.index()].discovery.found_router = true;
+        let is_repeated = |left: u8| left < ROUTER_SOLICITS_MAX;
+        self.schedule.cancel(
+            iface,
+            |task| matches!(task, Task::SolicitRouters { left } if is_repeated(*left)),
+        );
+    }
+
     fn take_link_parameters(&mut self, iface: IfaceId, advert: &RouterAdvert) {
         let interface = &mut self.ifaces[iface.index()];
         if advert.hop_limit != 0 {
@@ -267,6 +296,13 @@ impl Net {
         }
         if (1..=REACHABLE_MS_MAX).contains(&advert.reachable_ms) {
             interface.discovery.reachable = Duration::from_millis(advert.reachable_ms.into());
+        }
+        //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
+        //# The RetransTimer variable SHOULD be copied from the Retrans Timer
+        //# field, if the received value is non-zero.
+        if advert.retrans_ms != 0 {
+            let time = Duration::from_millis(advert.retrans_ms.into());
+            self.neighbors.set_retrans_time(iface, time.clamp(RETRANS_TIME_MIN, RETRANS_TIME_MAX));
         }
         let possible = ipv6::MTU_MIN as u32..=interface.mtu;
         if let Some(mtu) = advert.mtu.filter(|mtu| possible.contains(mtu))
@@ -362,7 +398,7 @@ impl Net {
         }
     }
 
-    /// Has the next end of a lifetime looked at.
+    /// Schedules [`end_lifetimes`](Self::end_lifetimes) for when the next lifetime ends.
     fn watch_lifetimes(&mut self, iface: IfaceId) {
         self.schedule.cancel(iface, |task| *task == Task::Lifetimes);
         let addresses = self.ifaces[iface.index()].addresses.iter().flat_map(|a| {
@@ -375,7 +411,8 @@ impl Net {
         }
     }
 
-    /// Deprecates and removes what is too old.
+    /// Deprecates addresses whose preferred lifetime is over, and removes addresses, routes and prefixes whose
+    /// valid lifetime is.
     pub(super) fn end_lifetimes(&mut self, now: Instant, iface: IfaceId) {
         let over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
         let gone = self.ifaces[iface.index()].discovery.learnt.expire(now);
@@ -393,9 +430,10 @@ impl Net {
                     self.routes.touch();
                 }
                 AddressState::Deprecated => {}
-                // Looked at again when its detection may have ended.
+                // Not before its detection is over: look again when it may be.
                 AddressState::Tentative | AddressState::Optimistic => {
-                    address.preferred_until = Some(now + RETRANS_TIME);
+                    let key = (iface, address.addr());
+                    address.preferred_until = Some(now + self.neighbors.retrans_time(&key));
                 }
             }
         }
@@ -437,7 +475,8 @@ fn renew(address: &mut Address, now: Instant, info: &PrefixInfo) -> bool {
     revived
 }
 
-/// Smaller is better; between the operator's own, which start at 0, and far behind.
+/// The metric of a router's preference (RFC 4191 §2.1); the smallest is used. An operator's own routes have small
+/// ones, and come before them.
 fn metric_of(preference: Preference) -> u32 {
     match preference {
         Preference::High => 512,

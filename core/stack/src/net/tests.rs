@@ -540,9 +540,9 @@ fn this_host_talks_to_itself_through_the_loopback_queue() {
         assert_eq!((route.iface, route.src), (IfaceId::LOOPBACK, ip(from)));
         let packet = tcp_packet(&mut a.pool, &pattern(30_000), 1000, 17, Protocol::Tcp4);
         a.send(&route, IpProtocol::TCP, true, packet, 16).unwrap();
-        let packet = a.net.take_loopback().unwrap();
-        assert!(!packet.tail.is_empty());
-        let received = a.net.receive(a.now, IfaceId::LOOPBACK, packet, &mut a.pool);
+        let looped = a.net.take_loopback().unwrap();
+        assert!(!looped.packet.tail.is_empty());
+        let received = a.net.receive_looped(a.now, looped, &mut a.pool);
         let local = local(received.unwrap());
         assert_eq!((local.len, local.dst), (30_020, ip(to)));
         assert!(verify_transport(&local));
@@ -552,8 +552,8 @@ fn this_host_talks_to_itself_through_the_loopback_queue() {
             Some(Segmentation { protocol: Protocol::Udp, size: 1000, header_len: 8 });
         a.send(&route, IpProtocol::UDP, true, packet, 6).unwrap();
         let mut lens = Vec::new();
-        while let Some(packet) = a.net.take_loopback() {
-            let received = a.net.receive(a.now, IfaceId::LOOPBACK, packet, &mut a.pool);
+        while let Some(looped) = a.net.take_loopback() {
+            let received = a.net.receive_looped(a.now, looped, &mut a.pool);
             lens.push(super::tests::local(received.unwrap()).len);
         }
         assert_eq!(lens, [1008, 1008, 508]);
@@ -670,8 +670,8 @@ fn this_host_reports_to_itself() {
         let mut a = Host::a();
         a.send_udp(to, 10).unwrap();
         let through_loopback = |a: &mut Host| {
-            let packet = a.net.take_loopback().unwrap();
-            a.net.receive(a.now, IfaceId::LOOPBACK, packet, &mut a.pool).unwrap()
+            let looped = a.net.take_loopback().unwrap();
+            a.net.receive_looped(a.now, looped, &mut a.pool).unwrap()
         };
         let local = local(through_loopback(&mut a));
         a.net.unreachable(a.now, &local, Unreachable::Port, &mut a.pool);
@@ -695,6 +695,7 @@ fn errors_are_not_sent_where_they_must_not_be() {
         offset: 20,
         len: 8,
         broadcast_or_multicast: group,
+        looped: false,
     };
     let mut errors = |local: Local, bytes: &[u8]| {
         let packet = a.packet(bytes);

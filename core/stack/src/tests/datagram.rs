@@ -11,7 +11,7 @@ use crate::{
     OptionError, SendError, SocketError, SocketEvent, SocketId, SocketKind, SocketOption,
 };
 
-fn bound(node: &mut Node, addr: &str) -> (SocketId, u32) {
+pub fn bound(node: &mut Node, addr: &str) -> (SocketId, u32) {
     let addr: SocketAddr = addr.parse().unwrap();
     let family = if addr.is_ipv4() { Family::V4 } else { Family::V6 };
     let (id, user) = node.open(SocketKind::Datagram, family);
@@ -21,7 +21,7 @@ fn bound(node: &mut Node, addr: &str) -> (SocketId, u32) {
     (id, user)
 }
 
-fn send(
+pub fn send(
     node: &mut Node,
     id: SocketId,
     remote: Option<&str>,
@@ -204,25 +204,6 @@ fn who_is_bound_to_a_device_hears_its_own_groups_too() {
         assert_eq!(received(&mut w.a, user).len(), heard, "{device:?}");
         w.a.close(sender);
     }
-}
-
-#[test]
-fn a_group_for_which_the_loopback_has_no_room_is_not_joined() {
-    let mut w = World::new(LinkConfig::default());
-    let now = w.a.now;
-    let others = (0..=255).map(|n| std::net::IpAddr::from([239, 1, 1, n]));
-    let joined: Vec<_> = others
-        .filter(|other| w.a.stack.net.join_group(now, IfaceId::LOOPBACK, *other, None))
-        .collect();
-    let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
-    let group = "239.9.9.9".parse().unwrap();
-    let refused = w.a.stack.join_group(now, id, group, Some(IfaceId(1)), None);
-    assert_eq!(refused, Err(OptionError::TooMany));
-    assert!(!w.a.stack.net.leave_group(now, IfaceId(1), group, None), "nothing is left of it");
-    w.a.stack.net.leave_group(now, IfaceId::LOOPBACK, joined[0], None);
-    w.a.stack.join_group(now, id, group, Some(IfaceId(1)), None).unwrap();
-    w.a.close(id);
-    assert!(!w.a.stack.net.leave_group(now, IfaceId::LOOPBACK, group, None));
 }
 
 #[test]

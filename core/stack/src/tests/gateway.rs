@@ -7,8 +7,8 @@ use towpath_ring::Payload;
 use super::world::{LinkConfig, Recv, Send, World};
 use crate::net::EchoOut;
 use crate::{
-    DatagramFrom, DatagramOut, DropReason, Family, Refusal, SocketError, SocketEvent, SocketKind,
-    StackConfig,
+    BindOptions, DatagramFrom, DatagramOut, DropReason, Family, Refusal, SocketError, SocketEvent,
+    SocketKind, StackConfig,
 };
 
 fn gateway() -> World {
@@ -237,5 +237,44 @@ fn datagrams_and_echoes_of_strangers() {
     assert_eq!((meta.ttl, meta.tos, &bytes[8..]), (33, 0x10, &b"x"[..]));
     w.a.close(id);
     w.a.close(ping);
+    w.assert_ends_empty();
+}
+
+/// The old connection's last segments may still be on their way: what the new one sends may not look like them.
+#[test]
+fn a_connection_that_follows_one_in_time_wait_begins_beyond_its_numbers() {
+    let mut w = gateway();
+    w.keep_seen();
+    let to: SocketAddr = "93.184.216.34:80".parse().unwrap();
+    let mut numbers = Vec::new();
+    for user in [5, 6] {
+        let (id, client) = w.a.open(SocketKind::Stream, Family::V4);
+        let options = BindOptions { reuse_addr: true, ..Default::default() };
+        w.a.stack.bind(id, "10.0.0.1:4000".parse().unwrap(), options).unwrap();
+        let buffers = (Recv::new(65536, 65536), Send::new(65536));
+        w.a.stack.connect(w.a.now, id, to, buffers.0, buffers.1).unwrap();
+        w.run(10);
+        let (pending, ..) = w.b.host.syns.pop().expect("asked");
+        let buffers = (Recv::new(65536, 65536), Send::new(65536));
+        let now = w.b.now;
+        let server =
+            w.b.stack.accept_pending(now, pending, user, buffers.0, buffers.1, &mut w.b.pool);
+        w.run(10);
+        assert!(w.a.host.has(client, SocketEvent::Connected));
+        // The gateway's end closes first, and keeps the TIME-WAIT.
+        w.b.close(server.unwrap());
+        w.run(10);
+        w.a.close(id);
+        w.run(10);
+        assert_eq!(w.b.stack.time_waits.len(), 1);
+        let sent = w.take_seen();
+        let from_server = sent.iter().filter(|packet| packet[12..16] == [93, 184, 216, 34]);
+        let seq = |packet: &Vec<u8>| u32::from_be_bytes(packet[24..28].try_into().unwrap());
+        numbers.push(from_server.map(seq).collect::<Vec<_>>());
+    }
+    let (last, first) = (*numbers[0].last().unwrap(), numbers[1][0]);
+    // Beyond any window without scaling (RFC 6191).
+    let ahead = first.wrapping_sub(last);
+    assert!((65_536..1 << 31).contains(&ahead), "{ahead} after the last one");
     w.assert_ends_empty();
 }

@@ -3,7 +3,10 @@
 mod datagram;
 mod errors;
 mod gateway;
+mod groups;
 mod listen;
+mod output;
+mod peers;
 mod robust;
 mod scale;
 mod stream;

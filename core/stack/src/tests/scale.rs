@@ -7,7 +7,9 @@ use towpath_wire::tcp;
 
 use super::world::{LinkConfig, Recv, Send, World};
 use crate::flow::{Flow, FlowRef};
-use crate::{BindOptions, DatagramOut, Family, SocketEvent, SocketId, SocketKind, StackConfig};
+use crate::{
+    BindOptions, ConnectError, DatagramOut, Family, SocketEvent, SocketId, SocketKind, StackConfig,
+};
 
 /// Entries compared and moved, in tables and in the wheel, by b so far.
 fn work(w: &mut World) -> u64 {
@@ -127,6 +129,40 @@ fn udp_work_does_not_grow() {
     };
     let few = work_with(10);
     assert!(work_with(200_000) <= few + 100, "at most a comparison of a collision a packet");
+}
+
+/// However many ports are in use, the last one is found at the price of the first, and a connect that finds
+/// none costs what its limit says.
+#[test]
+fn a_port_costs_as_much_when_nearly_all_are_in_use() {
+    let mut w = World::new(LinkConfig::default());
+    w.set_loss(1000);
+    let send = Send::new(4096);
+    // Whether there was a port, and how many were tried for it.
+    let connect = |w: &mut World, to: &str| {
+        let before = w.a.stack.counters().ports_probed;
+        let (id, _) = w.a.open(SocketKind::Stream, Family::V4);
+        let (now, recv) = (w.a.now, Recv::new(1, 1));
+        let connected = w.a.stack.connect(now, id, to.parse().unwrap(), recv, send.clone());
+        (connected.map(|()| id), w.a.stack.counters().ports_probed - before)
+    };
+    let range = w.a.stack.config().ephemeral.clone();
+    let mut ids = Vec::new();
+    for port in range {
+        let (id, tried) = connect(&mut w, "10.0.0.2:80");
+        assert_eq!(tried, 1, "{port}");
+        ids.push(id.expect("a port is left"));
+    }
+    let (refused, tried) = connect(&mut w, "10.0.0.2:80");
+    assert_eq!(refused, Err(ConnectError::NoPort));
+    assert!(tried <= crate::limits::PORTS_PROBED_MAX.into(), "{tried} tried");
+    assert_eq!(w.a.stack.counters().ports_exhausted, 1);
+    assert!(connect(&mut w, "10.0.0.2:81").0.is_ok(), "towards another peer all are free");
+    w.settle();
+    w.a.abort(ids[ids.len() / 2]);
+    w.settle();
+    let (id, tried) = connect(&mut w, "10.0.0.2:80");
+    assert!(id.is_ok() && tried == 1, "the one that was freed: {tried} tried");
 }
 
 #[test]

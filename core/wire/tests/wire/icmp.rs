@@ -255,7 +255,40 @@ fn route_info_carries_as_much_prefix_as_it_needs() {
     let reserved = [24, 1, 0, 0x10, 0, 0, 0, 9];
     assert_eq!(advert(&reserved), Ok(vec![NdpOption::Unknown { kind: 24 }]));
     let too_long = [24, 1, 8, 0, 0, 0, 0, 9];
-    assert_eq!(advert(&too_long), Err(ParseError::BadOption));
+    assert_eq!(advert(&too_long), Ok(vec![NdpOption::Unknown { kind: 24 }]));
+}
+
+#[test]
+fn an_option_that_makes_no_sense_costs_only_itself() {
+    let prefix = |len| ndp::PrefixInfo {
+        prefix: ip6("2001:db8::"),
+        len,
+        on_link: true,
+        autonomous: true,
+        valid_s: 60,
+        preferred_s: 30,
+    };
+    let mut buf = vec![0; 16];
+    ndp::Message::RouterAdvert(RouterAdvert { source_ll: None, mtu: None, ..ADVERT })
+        .emit(&mut buf);
+    for len in [129, 64] {
+        let mut option = [0; ndp::PrefixInfo::LEN];
+        prefix(len).emit(&mut option);
+        buf.extend(option);
+    }
+    buf.extend([24, 1, 8, 0, 0, 0, 0, 9]);
+    buf.extend([5, 1, 0, 0, 0, 0, 5, 220]);
+    let envelope = Envelope { src: ip6("fe80::1"), dst: addr::ALL_NODES, hop_limit: 255 };
+    icmpv6::fill_checksum(&mut buf, envelope.src, envelope.dst);
+    let Ok((ndp::Message::RouterAdvert(advert), _)) = ndp::Message::parse(&buf, &envelope) else {
+        panic!("it is one")
+    };
+    assert_eq!(advert.mtu, Some(1500));
+    let options: Result<Vec<_>, _> = ndp::options(&buf).collect();
+    let known = [NdpOption::PrefixInfo(prefix(64)), NdpOption::Mtu(1500)];
+    let options = options.unwrap();
+    assert_eq!(options.len(), 4);
+    assert!(known.iter().all(|option| options.contains(option)));
 }
 
 #[test]

@@ -234,3 +234,101 @@ fn what_a_router_repeats_makes_nobody_look_for_routes_again() {
     host.receive(&said);
     assert_eq!(host.net.route_generation(), before);
 }
+
+/// When routers were solicited since last asked, in milliseconds from `start`.
+fn solicitations(host: &mut Host, start: Instant, until_ms: u64) -> Vec<u64> {
+    let mut at = Vec::new();
+    while host.now < start + Duration::from_millis(until_ms) {
+        host.pass(Duration::from_millis(10));
+        let asked = discovery(host);
+        let asked = asked.iter().filter(|m| matches!(m.2, Message::RouterSolicit { .. }));
+        at.extend(asked.map(|_| host.now.since(start).as_millis() as u64));
+    }
+    at
+}
+
+#[test]
+fn solicitation_ends_with_a_default_router_only() {
+    let heard = |lifetime_s, after_ms| {
+        let mut a = Host::new(MAC_A, &[], |config| config.slaac = true);
+        let start = a.now;
+        let mut asked = solicitations(&mut a, start, after_ms);
+        let Message::RouterAdvert(advert) = advert_of(1) else { panic!("it is one") };
+        let message = Message::RouterAdvert(RouterAdvert { lifetime_s, ..advert });
+        a.receive(&from_numbered(1, &message, &[]));
+        asked.extend(solicitations(&mut a, start, 20_000));
+        asked.len()
+    };
+    assert_eq!(heard(0, 3000), 3, "a router that is no default router");
+    assert_eq!(heard(0, 0), 3);
+    assert_eq!(heard(1800, 3000), 1);
+    assert_eq!(heard(1800, 0), 1, "what was not asked for may not be all");
+}
+
+#[test]
+fn routers_set_the_time_between_solicitations() {
+    for (retrans_ms, every) in [(0, 1000), (250, 250), (1, 10), (u32::MAX, 10_000)] {
+        let mut a = slaac_host();
+        a.pass(Duration::from_secs(5));
+        let Message::RouterAdvert(advert) = advert_of(1) else { panic!("it is one") };
+        let message = Message::RouterAdvert(RouterAdvert { retrans_ms, ..advert });
+        let mut option = [0; PrefixInfo::LEN];
+        announced(7200, 3600).emit(&mut option);
+        a.receive(&from_numbered(1, &message, &option));
+
+        // Duplicate detection: a random delay, one solicitation, and then that time.
+        a.sent();
+        let mut detected = None;
+        while detected.is_none() {
+            a.pass(Duration::from_millis(1));
+            let asked = discovery(&mut a);
+            detected = asked.iter().any(|m| m.0.is_unspecified()).then_some(a.now);
+        }
+        let state = |a: &Host| global(a).unwrap().state;
+        a.pass(Duration::from_millis(every - 1));
+        assert_eq!(state(&a), AddressState::Tentative, "{retrans_ms}");
+        a.pass(Duration::from_millis(2));
+        assert_eq!(state(&a), AddressState::Preferred, "{retrans_ms}");
+
+        a.sent();
+        send_through(&mut a, "2001:db8::7");
+        let start = a.now;
+        let mut asked_at = Vec::new();
+        while a.now < start + Duration::from_millis(4 * every) {
+            let asked = discovery(&mut a);
+            let asked = asked.iter().filter(|m| matches!(m.2, Message::NeighborSolicit { .. }));
+            asked_at.extend(asked.map(|_| a.now.since(start).as_millis() as u64));
+            a.pass(Duration::from_millis(1));
+        }
+        assert_eq!(asked_at, [0, every, 2 * every], "{retrans_ms}");
+    }
+}
+
+#[test]
+fn what_routers_say_of_neighbour_discovery_is_nothing_to_arp() {
+    let mut a = Host::new(MAC_A, &["10.0.0.1/24"], |config| config.slaac = true);
+    a.pass(Duration::from_secs(5));
+    let Message::RouterAdvert(advert) = advert_of(1) else { panic!("it is one") };
+    let message = Message::RouterAdvert(RouterAdvert { retrans_ms: 100, ..advert });
+    a.receive(&from_numbered(1, &message, &[]));
+    a.sent();
+    send_through(&mut a, "10.0.0.77");
+    a.pass(Duration::from_millis(900));
+    assert_eq!(arp_questions(&mut a), [ip("10.0.0.77")]);
+}
+
+#[test]
+fn an_option_that_makes_no_sense_does_not_cost_the_others() {
+    let mut a = slaac_host();
+    a.pass(Duration::from_secs(5));
+    let mut options = Vec::new();
+    for len in [129, 64] {
+        options.extend(emitted::<{ PrefixInfo::LEN }>(|buf| {
+            PrefixInfo { len, ..announced(7200, 3600) }.emit(buf)
+        }));
+    }
+    options.extend([24, 1, 8, 0, 0, 0, 0, 9]);
+    a.receive(&from_numbered(1, &advert_of(1), &options));
+    assert_eq!(hop(&a, "2001:4860::1"), IpAddr::V6(numbered(1).0));
+    assert!(global(&a).is_some());
+}

@@ -1,0 +1,115 @@
+//! Datagram sockets with a peer: from where, and from whom.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::datagram::{bound, send};
+use super::world::{LinkConfig, World};
+use crate::{ConnectError, Family, IfaceId, SendError, SocketError, SocketEvent, SocketKind};
+
+/// Each answer was tried on Linux 6.18.
+#[test]
+fn a_second_connect_keeps_the_address_that_the_first_one_chose() {
+    let mut w = World::new(LinkConfig::default());
+    let now = w.a.now;
+    for more in ["10.0.0.11/24", "fd00::11/64"] {
+        w.a.stack.net.add_address(now, IfaceId(1), more.parse().unwrap());
+    }
+    w.run(3000);
+    let connect =
+        |w: &mut World, id, to: &str| w.a.stack.connect_datagram(w.a.now, id, to.parse().unwrap());
+    let local = |w: &World, id| w.a.info(id).unwrap().local.unwrap().ip();
+    // To an own address a socket connects from that address.
+    for (first, second) in [("10.0.0.11", "10.0.0.2:9"), ("fd00::11", "[fd00::2]:9")] {
+        let ip: IpAddr = first.parse().unwrap();
+        let family = if ip.is_ipv4() { Family::V4 } else { Family::V6 };
+        let (id, _) = w.a.open(SocketKind::Datagram, family);
+        connect(&mut w, id, &SocketAddr::new(ip, 9).to_string()).unwrap();
+        connect(&mut w, id, second).unwrap();
+        assert_eq!(local(&w, id), ip);
+        w.keep_seen();
+        send(&mut w.a, id, None, b"kept").unwrap();
+        w.run(10);
+        let seen = w.take_seen().into_iter().find(|packet| packet.ends_with(b"kept")).unwrap();
+        let source = if ip.is_ipv4() { seen[12..16].to_vec() } else { seen[8..24].to_vec() };
+        let own = match ip {
+            IpAddr::V4(v4) => v4.octets().to_vec(),
+            IpAddr::V6(v6) => v6.octets().to_vec(),
+        };
+        assert_eq!(source, own);
+        w.a.stack.disconnect(id);
+        connect(&mut w, id, second).unwrap();
+        assert_ne!(local(&w, id), ip, "a new one after a disconnect");
+        w.a.close(id);
+    }
+    // From 127.0.0.1 nothing leaves the host: chosen by a connect, or by a bind.
+    let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
+    connect(&mut w, id, "127.0.0.1:9").unwrap();
+    assert_eq!(connect(&mut w, id, "10.0.0.2:9"), Err(ConnectError::Invalid));
+    assert_eq!(local(&w, id), IpAddr::from([127, 0, 0, 1]));
+    w.a.close(id);
+    let (id, _) = bound(&mut w.a, "127.0.0.1:7");
+    assert_eq!(connect(&mut w, id, "10.0.0.2:9"), Err(ConnectError::Invalid));
+    assert_eq!(send(&mut w.a, id, Some("10.0.0.2:9"), b"x"), Err(SendError::Invalid));
+    w.a.close(id);
+    // Of a socket for both families: an IPv4 address stays, an IPv6 one is none for IPv4.
+    let (id, _) = w.a.open(SocketKind::Datagram, Family::V6);
+    connect(&mut w, id, "[::ffff:10.0.0.11]:9").unwrap();
+    assert_eq!(connect(&mut w, id, "[fd00::2]:9"), Err(ConnectError::OtherFamily));
+    connect(&mut w, id, "[::ffff:10.0.0.2]:9").unwrap();
+    assert_eq!(local(&w, id), IpAddr::from([10, 0, 0, 11]));
+    w.a.close(id);
+    let (id, _) = w.a.open(SocketKind::Datagram, Family::V6);
+    connect(&mut w, id, "[fd00::2]:9").unwrap();
+    connect(&mut w, id, "[::ffff:10.0.0.2]:9").unwrap();
+    assert_eq!(local(&w, id), IpAddr::from([10, 0, 0, 1]));
+    w.a.close(id);
+    w.assert_ends_empty();
+}
+
+/// As on Linux, where port 0 is no port that a packet could come from, but stands for all of them.
+#[test]
+fn who_is_connected_to_port_0_hears_every_port_of_the_peer() {
+    for (any, own, peer, stranger) in [
+        ("0.0.0.0:9000", "10.0.0.1", "10.0.0.2", "10.0.0.12"),
+        ("[::]:9000", "fd00::1", "fd00::2", "fd00::12"),
+    ] {
+        let mut w = World::new(LinkConfig::default());
+        let stranger: IpAddr = stranger.parse().unwrap();
+        let prefix = format!("{stranger}/{}", if stranger.is_ipv4() { 24 } else { 64 });
+        w.b.stack.net.add_address(w.b.now, IfaceId(1), prefix.parse().unwrap());
+        w.run(3000);
+        let own: SocketAddr = SocketAddr::new(own.parse().unwrap(), 9000);
+        let peer: IpAddr = peer.parse().unwrap();
+        let connect = |w: &mut World, id, port| {
+            w.a.stack.connect_datagram(w.a.now, id, SocketAddr::new(peer, port)).unwrap();
+        };
+        let (wide, wide_user) = bound(&mut w.a, &own.to_string());
+        connect(&mut w, wide, 0);
+        let (open, open_user) = bound(&mut w.a, &own.to_string());
+        let (exact, exact_user) = bound(&mut w.a, &own.to_string());
+        connect(&mut w, exact, 9555);
+        let from = |w: &mut World, ip: IpAddr, port: u16| {
+            let (id, _) = bound(&mut w.b, &SocketAddr::new(ip, port).to_string());
+            send(&mut w.b, id, Some(&own.to_string()), b"x").unwrap();
+            w.run(10);
+            w.b.close(id);
+            w.a.host.datagrams.drain(..).map(|(user, ..)| user).collect::<Vec<_>>()
+        };
+        assert_eq!(from(&mut w, peer, 1), [wide_user], "{any}");
+        assert_eq!(from(&mut w, peer, 9555), [exact_user], "{any}");
+        assert_eq!(from(&mut w, stranger, 9555), [open_user], "{any}");
+        // Errors about what it sends elsewhere find it, too.
+        let to = SocketAddr::new(peer, 77).to_string();
+        send(&mut w.a, wide, Some(&to), b"x").unwrap();
+        w.run(10);
+        assert!(w.a.host.has(wide_user, SocketEvent::Error(SocketError::PortUnreachable)), "{any}");
+        connect(&mut w, wide, 5);
+        assert_eq!(from(&mut w, peer, 1), [open_user], "{any}");
+        connect(&mut w, wide, 0);
+        for id in [wide, open, exact] {
+            w.a.close(id);
+        }
+        assert_eq!(w.a.stack.peers_any_port, 0);
+        w.assert_ends_empty();
+    }
+}
