@@ -207,6 +207,9 @@ impl Engine {
                         entry.closing = true;
                     }
                     return;
+                        entry.id
+                    }) {
+                        self.stack.withdraw(now, id);
                 }
             }
             _ => self.transmit(now, slot),
