@@ -226,7 +226,11 @@ impl Engine {
     fn send_before_reset(&mut self, now: Instant, slot: u32) {
         let id = self.host.slots.get(slot).and_then(|entry| entry.id);
         let send = id.and_then(|id| self.stack.send_buffer(id));
-        if send.is_some_and(|send| !send.is_empty()) {
+        if send.is_some_and(|send| !send.is_empty())
+            && let Some(id) = id
+        {
+            // Others that have something to send may be more than one turn of the stack visits.
+            self.stack.send_now(now, &mut self.host, id, &mut self.pool);
             let budget = Budget::default();
             self.host.counters.work(STACK_TURN);
             self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
