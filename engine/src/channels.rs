@@ -9,6 +9,7 @@ use towpath_ring::{Channel, EngineChannel, doorbell};
 use towpath_tcp::Instant;
 
 use crate::holds::Holds;
+use crate::lengthy::Lengthy;
 use crate::processes::Expected;
 use crate::room::Asking;
 use crate::sys;
@@ -68,6 +69,8 @@ pub(crate) struct Attached {
     pub closes_as: Family,
     /// What it asked, and is not answered yet.
     pub asking: Option<Asking>,
+    /// What it asked, and is being done in portions.
+    pub lengthy: Option<Box<Lengthy>>,
     /// There are events to be rung for.
     pub touched: bool,
     /// It is among those who ask.
@@ -176,6 +179,7 @@ impl Channels {
             family,
             closes_as: self.family_of_clones(family),
             asking: None,
+            lengthy: None,
             touched: false,
             asks: false,
             former: Holds::default(),

@@ -69,11 +69,16 @@ impl Engine {
         }
     }
 
-    /// False: the process does not take the answer.
+    /// Answers a request, or begins to deal with one that is answered later. False: the process does not take
+    /// the answer.
     pub(crate) fn answer(&mut self, now: Instant, id: ChannelId, request: &Request) -> bool {
+        self.handle(now, id, request).is_none_or(|answer| self.send_answer(id, answer))
+    }
+
+    /// False: the process does not take it.
+    pub(crate) fn send_answer(&mut self, id: ChannelId, answer: Answer) -> bool {
         let refused = |errno| (Reply { errno, ..Reply::default() }, Vec::new());
-        let (answer, fds) =
-            self.handle(now, id, request).unwrap_or_else(|Errno(errno)| refused(errno));
+        let (answer, fds) = answer.unwrap_or_else(|Errno(errno)| refused(errno));
         let Some(attached) = self.host.channels.get(id) else { return true };
         let (control, whose) = (attached.control.as_fd(), attached.closes_as);
         // How many descriptors may be on their way is limited for all processes of the engine's user
@@ -112,15 +117,21 @@ impl Engine {
         Some(descriptor.as_fd())
     }
 
-    fn handle(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
+    /// None: it is answered when its last portion is done.
+    fn handle(&mut self, now: Instant, id: ChannelId, request: &Request) -> Option<Answer> {
+        let has_link = self.host.channels.get(id).is_some_and(|attached| attached.link.is_some());
+        match request.call {
+            call::HELLO => self.hello(now, id, request),
+            call::REGION => Some(self.region()),
+            _ if !has_link => Some(Err(Errno(EPROTO))),
+            call::CLONE => self.clone_channel(now, id, request.a).err().map(Err),
+            _ => Some(self.handle_at_once(now, id, request)),
+        }
+    }
+
+    fn handle_at_once(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
         let plain = |reply| Ok((reply, Vec::new()));
         match request.call {
-            call::HELLO => return self.hello(now, id, request),
-            call::REGION => return self.region(),
-            _ if self.host.channels.get(id).is_none_or(|attached| attached.link.is_none()) => {
-                return Err(Errno(EPROTO));
-            }
-            call::CLONE => return self.clone_channel(id, request.a),
             call::SOCKET => return plain(self.socket(id, request.a, request.b)?),
             call::INTERFACES => return plain(self.interfaces()),
             call::ROUTES => return plain(self.routes(request.a)),
@@ -167,8 +178,9 @@ impl Engine {
         Ok(request.slot)
     }
 
-    fn hello(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
-        let Some(attached) = self.host.channels.get_mut(id) else { return Err(Errno(EPROTO)) };
+    /// None: it is answered when the locks of the image before are free.
+    fn hello(&mut self, now: Instant, id: ChannelId, request: &Request) -> Option<Answer> {
+        let attached = self.host.channels.get_mut(id)?;
         attached.pid = request.a;
         for pair in request.payload().chunks_exact(8) {
             let word = |at: usize| {
@@ -177,25 +189,13 @@ impl Engine {
             self.list(id, word(0), word(4));
         }
         if request.b != 0 {
-            return Ok((Reply::default(), Vec::new()));
+            return Some(Ok((Reply::default(), Vec::new())));
         }
         self.no_more_a_clone(id);
         // Fresh rings: whatever the old image left half done in its own is forgotten with them.
-        let bell = self.link(id, false).map_err(|_| Errno(ENOBUFS))?;
-        self.release_locks(id);
-        let attached = self.host.channels.get_mut(id).ok_or(Errno(EPROTO))?;
-        let listed = std::mem::take(&mut attached.listed);
-        self.keep_only(now, id, &listed);
-        let reply = Reply { a: VERSION, b: id.number(), ..Reply::default() };
-        let passed = vec![
-            Passed::Region,
-            Passed::Status,
-            Passed::Memory(id),
-            Passed::EngineBell(id),
-            Passed::Own(bell),
-            Passed::Blank,
-        ];
-        Ok((reply, passed))
+        let Ok(bell) = self.link(id, false) else { return Some(Err(Errno(ENOBUFS))) };
+        self.begin_image(now, id, bell);
+        None
     }
 
     /// A process says that it executes a program whose sockets will be the kernel's.

@@ -73,6 +73,10 @@ impl Engine {
             return;
         }
         attached.asking = None;
+        if let Some(lengthy) = attached.lengthy.take() {
+            self.abandon(now, *lengthy);
+        }
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
         // What it said before it died counts, except in a ring that makes no sense. What others write there
         // that have the memory too, as its children may, does not.
         if let Some(link) = &mut attached.link {
@@ -152,11 +156,7 @@ impl Engine {
             self.let_go(now, id, slot);
             return true;
         }
-        // A thread of it may have been at a socket that it had closed.
-        let Some(slot) = attached.closed.first() else { return false };
-        attached.closed.remove(slot);
-        self.release_locks_of(id, slot);
-        true
+        self.free_closed(id)
     }
 
     /// Nothing is left of what a process held no more, or of a process.

@@ -22,6 +22,7 @@ use crate::config::{EngineConfig, ResolverConfig, RouteConfig};
 use crate::ends::Ends;
 use crate::holds::Holds;
 use crate::host::Host;
+use crate::lengthy::LengthyRequests;
 use crate::poller::{Poller, Source};
 use crate::remote::Remote;
 use crate::report::EngineCounters;
@@ -46,6 +47,7 @@ pub struct Engine {
     /// What tokens say of which run they are.
     pub(crate) run: token::Run,
     pub(crate) rounds: Rounds,
+    pub(crate) lengthy: LengthyRequests,
     pub(crate) ends: Ends,
     pub(crate) closer: Closer,
     pub(crate) waiting: Waiting,
@@ -239,6 +241,7 @@ impl Engine {
             blank: token::blank()?,
             run: token::Run::random()?,
             rounds: Rounds::default(),
+            lengthy: LengthyRequests::default(),
             ends: Ends::default(),
             closer: Closer::default(),
             waiting: Waiting::default(),

@@ -25,6 +25,7 @@ mod errno;
 mod hand;
 mod holds;
 mod host;
+mod lengthy;
 mod lifecycle;
 mod options;
 mod poller;

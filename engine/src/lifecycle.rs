@@ -105,6 +105,7 @@ impl Engine {
     /// A process has no descriptor for it any more. The last one's close is the socket's.
     pub(crate) fn let_go(&mut self, now: Instant, id: ChannelId, slot: u32) {
         self.host.counters.work(1);
+        self.give_to_clone(id, slot);
         if let Some(attached) = self.host.channels.get_mut(id)
             && (attached.holds.remove(slot) || attached.former.remove(slot))
         {
@@ -202,14 +203,15 @@ impl Engine {
             Kind::Listener => self.close_queue(now, slot),
             Kind::Datagram | Kind::Echo => {
                 if !self.flush_datagrams(now, slot) {
-                    // Its handles are not valid any more.
-                    if let Some(entry) = self.host.slots.get_mut(slot) {
+                    // Its handles are not valid any more, and its port is another one's to bind.
+                    let entry = self.host.slots.get_mut(slot);
+                    if let Some(id) = entry.and_then(|entry| {
                         entry.closing = true;
-                    }
-                    return;
                         entry.id
                     }) {
                         self.stack.withdraw(now, id);
+                    }
+                    return;
                 }
             }
             _ => self.transmit(now, slot),

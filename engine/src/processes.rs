@@ -18,15 +18,15 @@
 
 use std::time::Duration;
 
-use towpath_shm::control::{Reply, purpose};
+use towpath_shm::control::purpose;
 use towpath_shm::layout::SLOTS_MAX;
 use towpath_tcp::Instant;
 
 use crate::channels::{ChannelId, Family};
-use crate::control::{Answer, Passed};
 use crate::engine::Engine;
 use crate::errno::{EAGAIN, EINVAL, EPROTO, Errno};
 use crate::holds::Holds;
+use crate::lengthy::Cloning;
 
 /// How long a program that was spawned has to say HELLO: the dynamic loader runs before that. Later
 /// it still gets what its parent has not closed meanwhile.
@@ -78,7 +78,7 @@ impl Engine {
 
     /// Refuses what one process could take from all others by cloning. Gives the new one's family.
     fn may_clone(&mut self, id: ChannelId, wanted: u32) -> Result<Option<Family>, Errno> {
-        let held = self.host.holds;
+        let held = self.host.holds + self.lengthy.holds();
         let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
         // Whoever has not begun has nothing to fork: it says what it has first.
         let unborn = attached.parent.is_some() || attached.expected.is_some();
@@ -94,19 +94,20 @@ impl Engine {
         })
     }
 
-    pub(crate) fn clone_channel(&mut self, id: ChannelId, wanted: u32) -> Answer {
+    /// Makes a channel of which the process is told when it holds what its purpose says.
+    pub(crate) fn clone_channel(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        wanted: u32,
+    ) -> Result<(), Errno> {
         let family = self.may_clone(id, wanted)?;
         let parent = self.host.channels.get_mut(id).ok_or(Errno(EPROTO))?;
         let inherits = std::mem::take(&mut parent.listed);
-        let pid = parent.pid;
-        let mut held: Vec<u32> = parent.holds.iter().collect();
+        let (pid, holds) = (parent.pid, parent.held);
         let expected = match wanted {
             purpose::FORK => None,
-            purpose::SPAWN => Some(Expected { inherits, until: None }),
-            purpose::EXEC => {
-                held = inherits.iter().collect();
-                Some(Expected { inherits, until: None })
-            }
+            purpose::SPAWN | purpose::EXEC => Some(Expected { inherits, until: None }),
             _ => return Err(Errno(EINVAL)),
         };
         // As fork says it of too many processes.
@@ -116,7 +117,7 @@ impl Engine {
             let whose = self.host.channels.get(clone).map_or(Family(0), |it| it.closes_as);
             self.closer.close(whose, [control]);
             self.host.counters.channels_refused += 1;
-            self.detach(self.host.now, clone);
+            self.detach(now, clone);
             return Err(Errno(EAGAIN));
         };
         if let Some(attached) = self.host.channels.get_mut(clone) {
@@ -124,25 +125,21 @@ impl Engine {
             attached.expected = expected;
             attached.parent = Some(id);
         }
-        for slot in held {
-            self.hold(clone, slot);
-        }
-        let until = self.host.now + BORN_WITHIN;
         if let Some(parent) = self.host.channels.get_mut(id) {
             parent.clones.push(clone);
         }
+        let only_listed = wanted == purpose::EXEC;
+        self.begin_cloning(now, id, Cloning { clone, only_listed, control, bell, holds });
+        Ok(())
+    }
+
+    /// A clone is about to be told of: its process begins soon, or never.
+    pub(crate) fn expect_birth(&mut self, clone: ChannelId) {
+        let until = self.host.now + BORN_WITHIN;
         if let Some(attached) = self.host.channels.get_mut(clone) {
             attached.unborn_until = Some(until);
+            self.unborn.push_back((until, clone));
         }
-        self.unborn.push_back((until, clone));
-        let reply = Reply { b: clone.number(), ..Reply::default() };
-        let passed = vec![
-            Passed::Own(control),
-            Passed::Memory(clone),
-            Passed::EngineBell(clone),
-            Passed::Own(bell),
-        ];
-        Ok((reply, passed))
     }
 
     /// A child of fork has listed what it has.

@@ -172,6 +172,8 @@ pub(crate) struct EngineCounters {
     /// Of them, those that waited until descriptors were closed.
     pub requests_waited: u64,
     /// Processes that attached.
+    /// Portions of CLONEs and HELLOs: more than there are of these when processes have many sockets.
+    pub request_portions: u64,
     pub attached: u64,
     /// Processes that could not be: too many, or no descriptors left for them.
     pub channels_refused: u64,
@@ -235,6 +237,7 @@ impl EngineCounters {
             attached,
             channels_refused,
             hostile_channels,
+            request_portions,
             hostile_sockets,
             locks_disbelieved,
             datagrams_refused,
@@ -263,6 +266,7 @@ impl EngineCounters {
             ("attached", attached),
             ("channels_refused", channels_refused),
             ("hostile_channels", hostile_channels),
+            ("request_portions", request_portions),
             ("hostile_sockets", hostile_sockets),
             ("locks_disbelieved", locks_disbelieved),
             ("datagrams_refused", datagrams_refused),

@@ -70,7 +70,7 @@ impl Engine {
         self.host.counters.requests += 1;
         self.host.counters.work(REQUEST);
         let Some(attached) = self.host.channels.get(id) else { return };
-        if attached.asking.is_some() {
+        if attached.asking.is_some() || attached.lengthy.is_some() {
             // It does not wait for its answer.
             self.hostile.push(id);
         } else if !self.closer.is_busy() || self.has_room(needed(&request)) {

@@ -59,8 +59,9 @@ impl Engine {
         let commands = self.drain_commands(now);
         let turn = self.turn(now);
         self.answer_askers(now);
-        let ends = !self.ends.is_empty() || !self.rounds.is_empty();
-        turn.more || commands || ends || self.host.slots.has_news() || !self.telling.is_empty()
+        self.go_on_with_lengthy(now);
+        let asked = !self.ends.is_empty() || !self.rounds.is_empty() || !self.lengthy.is_empty();
+        turn.more || commands || asked || self.host.slots.has_news() || !self.telling.is_empty()
     }
 
     /// Notes what the turn has cost, requests included.
