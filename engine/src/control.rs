@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use towpath_ring::EngineRecv;
-use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, Route, call, route_origin};
+use towpath_shm::control::{
+    DATA_MAX, Interface, Reply, Request, Route, TOKENS_MAX, call, route_origin,
+};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::{
     AcceptRecord, Command, Kind, Plain, RawAddr, VERSION, event, flags, option_bit,
@@ -22,7 +24,7 @@ use crate::errno::{
 };
 use crate::host::fits;
 use crate::options::bind_options;
-use crate::report::STACK_TURN;
+use crate::report::{STACK_TURN, TOKEN};
 use crate::slots::{AF_INET, AF_INET6, present, state};
 use crate::sys;
 use crate::wire::{self, Received, Sent};
@@ -142,6 +144,7 @@ impl Engine {
             }
             call::SOCKETS => return plain(self.list_sockets(request.a)),
             call::OUTSIDE => return plain(self.outside(id, request)?),
+            call::TOKENS => return self.tokens(id, request),
             _ => {}
         }
         let slot = self.named(id, request)?;
@@ -154,11 +157,6 @@ impl Engine {
                 plain(Reply::default())
             }
             call::GET_OPTION => plain(self.get_option(now, slot, request)?),
-            call::TOKEN => {
-                let (run, generation) = (self.run, request.generation);
-                let token = token::named(token::Name { run, slot, generation });
-                Ok((Reply::default(), vec![Passed::Own(token.map_err(|_| Errno(ENOBUFS))?)]))
-            }
             call::ERROR_QUEUE => plain(self.take_report(slot)?),
             call::CHECK_LENGTH => plain(self.check_length(now, slot, request)?),
             call::SET_OPTION => {
@@ -182,11 +180,8 @@ impl Engine {
     fn hello(&mut self, now: Instant, id: ChannelId, request: &Request) -> Option<Answer> {
         let attached = self.host.channels.get_mut(id)?;
         attached.pid = request.a;
-        for pair in request.payload().chunks_exact(8) {
-            let word = |at: usize| {
-                u32::from_ne_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]])
-            };
-            self.list(id, word(0), word(4));
+        for (slot, generation) in handles(request) {
+            self.list(id, slot, generation);
         }
         if request.b != 0 {
             return Some(Ok((Reply::default(), Vec::new())));
@@ -196,6 +191,27 @@ impl Engine {
         let Ok(bell) = self.link(id, false) else { return Some(Err(Errno(ENOBUFS))) };
         self.begin_image(now, id, bell);
         None
+    }
+
+    /// Descriptors with the names of sockets.
+    fn tokens(&mut self, id: ChannelId, request: &Request) -> Answer {
+        let (mut reply, mut tokens) = (Reply::default(), Vec::new());
+        for (n, (slot, generation)) in (0..).zip(handles(request).take(TOKENS_MAX)) {
+            let is_its = self.host.slots.find(slot, generation).is_some() && self.is_held(id, slot);
+            if is_its {
+                self.host.counters.work(TOKEN);
+                let run = self.run;
+                match token::named(token::Name { run, slot, generation }) {
+                    Ok(token) => tokens.push(Passed::Own(token)),
+                    Err(_) if n == 0 => return Err(Errno(ENOBUFS)),
+                    // There are no descriptors left for more at once.
+                    Err(_) => break,
+                }
+                reply.b |= 1 << n;
+            }
+            reply.a = n + 1;
+        }
+        if reply.a == 0 { Err(Errno(EINVAL)) } else { Ok((reply, tokens)) }
     }
 
     /// A process says that it executes a program whose sockets will be the kernel's.
@@ -480,6 +496,12 @@ impl Engine {
         reply.data[..lines.len()].copy_from_slice(&lines);
         reply
     }
+}
+
+/// The (slot, generation) pairs in a request's data.
+fn handles(request: &Request) -> impl Iterator<Item = (u32, u32)> {
+    let word = |bytes: &[u8]| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    request.payload().chunks_exact(8).map(move |pair| (word(pair), word(&pair[4..])))
 }
 
 fn describe(iface: &towpath_stack::net::Interface) -> Interface {

@@ -20,8 +20,6 @@ const IMAGE: usize = 4;
 /// Those of a new channel: both ends of its control socket, an image, and another one that any process may
 /// become at any time; its old one goes only after the new one is there.
 const CHANNEL: usize = 2 + IMAGE + IMAGE;
-/// That of a token, which goes when it is sent.
-const TOKEN: usize = 1;
 
 /// How long a request waits for descriptors that are being closed. A close takes microseconds, unless a
 /// program makes it sleep: then the request is refused, as if they were in use.
@@ -118,7 +116,8 @@ fn needed(request: &Request) -> usize {
         call::HELLO if request.b != 0 => 0,
         call::HELLO => IMAGE,
         call::CLONE => CHANNEL,
-        call::TOKEN => TOKEN,
+        // They go when they are sent. One at least: the process asks again for the others.
+        call::TOKENS => 1,
         _ => 0,
     }
 }

@@ -587,8 +587,8 @@ impl Case {
                 request.data[..size_of::<Command>()].copy_from_slice(command.as_bytes());
                 request.len = size_of::<Command>() as u32;
             }
-            call::HELLO => {
-                let hello = Program::hello(&[handle]);
+            call::HELLO | call::TOKENS => {
+                let hello = Program::hello(&vec![handle; 1 + usize::from(input.u8() % 32)]);
                 (request.data, request.len) = (hello.data, hello.len);
             }
             call::GET_OPTION | call::SET_OPTION => {
