@@ -65,7 +65,7 @@ impl Engine {
             Received::End => self.detach(now, id),
             Received::Descriptors(descriptors) => {
                 self.closer.close(attached.closes_as, descriptors);
-                self.hostile.push(id);
+                self.to_cut_off.push(id);
             }
             Received::Request(request) => self.asked(now, id, request),
         }

@@ -169,10 +169,10 @@ impl Engine {
         self.spawned(now, id);
         self.orphan_clones(id);
         self.forget_channel(id);
-        self.host.counters.work(self.parked.len() / 64);
-        for by in self.parked.values_mut().filter(|by| **by == Some(id)) {
+        self.host.counters.work(self.to_close_parked.len() / 64);
+        for by in self.to_close_parked.values_mut().filter(|by| **by == Some(id)) {
             *by = None;
         }
-        self.hostile.retain(|hostile| *hostile != id);
+        self.to_cut_off.retain(|hostile| *hostile != id);
     }
 }

@@ -63,29 +63,29 @@ pub struct Engine {
     pub(crate) leave_stalled: Duration,
     pub(crate) resolver: Option<ResolverConfig>,
     /// Processes that broke the rules, to be cut off at the end of the turn.
-    pub(crate) hostile: Vec<ChannelId>,
+    pub(crate) to_cut_off: Vec<ChannelId>,
     /// Connections popped from an accept queue: reset if nobody has claimed them by then.
-    pub(crate) orphans: VecDeque<(Instant, u32, u32)>,
+    pub(crate) to_reset_unclaimed: VecDeque<(Instant, u32, u32)>,
     /// Sockets in messages, held by nobody, by the time that they are closed and their slots; and who held
     /// them last, while that process lives: numbers of channels are used again.
-    pub(crate) parked: BTreeMap<(Instant, u32), Option<ChannelId>>,
+    pub(crate) to_close_parked: BTreeMap<(Instant, u32), Option<ChannelId>>,
     /// Clones, by the time that their processes have to begin.
-    pub(crate) unborn: VecDeque<(Instant, ChannelId)>,
+    pub(crate) to_disinherit: VecDeque<(Instant, ChannelId)>,
     /// Channels of programs that run and have not said HELLO, by the time that they have for it.
-    pub(crate) expected: VecDeque<(Instant, ChannelId)>,
+    pub(crate) to_restrict: VecDeque<(Instant, ChannelId)>,
     /// Slots that a thread is in still, and the process that it is of.
-    pub(crate) awaited: BTreeMap<u32, ChannelId>,
+    pub(crate) to_reuse: BTreeMap<u32, ChannelId>,
     /// Sockets whose programs wait for transmit memory.
     pub(crate) starved: Starved,
     /// Sockets of which not all holders have been told yet what happened.
-    pub(crate) telling: VecDeque<Telling>,
+    pub(crate) to_tell: VecDeque<Telling>,
     pub(crate) sweep_at: Instant,
     /// Datagram sockets with more to send than one turn may.
-    pub(crate) backlog: VecDeque<u32>,
+    pub(crate) to_send: VecDeque<u32>,
     /// Datagram sockets whose FIFO lends bytes to packets of this turn.
-    pub(crate) lent: Vec<u32>,
+    pub(crate) to_return: Vec<u32>,
     /// Closed sockets whose close(2) waits for the peer (SO_LINGER).
-    pub(crate) lingering: VecDeque<u32>,
+    pub(crate) to_tell_lingering: VecDeque<u32>,
     /// When those are looked at that were not in the last turn.
     pub(crate) lingering_at: Option<Instant>,
     pub(crate) drop_trace: Option<DropTrace>,
@@ -221,13 +221,13 @@ impl Engine {
             counters: EngineCounters::default(),
             now,
             unix_ns: clock.unix_ns(),
-            sweep: VecDeque::new(),
+            to_sweep: VecDeque::new(),
             in_sweep: Holds::default(),
             in_telling: Holds::default(),
-            stale: Vec::new(),
-            gone: Vec::new(),
-            deferred: BTreeMap::new(),
-            lost: Vec::new(),
+            to_publish: Vec::new(),
+            to_bury: Vec::new(),
+            to_accept: BTreeMap::new(),
+            to_reset_failed: Vec::new(),
             region,
             windows,
         };
@@ -254,18 +254,18 @@ impl Engine {
             leaving: None,
             leave_stalled: config.leave_stalled,
             resolver: config.resolver,
-            hostile: Vec::new(),
-            orphans: VecDeque::new(),
-            parked: BTreeMap::new(),
-            unborn: VecDeque::new(),
-            expected: VecDeque::new(),
-            awaited: BTreeMap::new(),
+            to_cut_off: Vec::new(),
+            to_reset_unclaimed: VecDeque::new(),
+            to_close_parked: BTreeMap::new(),
+            to_disinherit: VecDeque::new(),
+            to_restrict: VecDeque::new(),
+            to_reuse: BTreeMap::new(),
             starved: Starved::new(now),
-            telling: VecDeque::new(),
+            to_tell: VecDeque::new(),
             sweep_at: now,
-            backlog: VecDeque::new(),
-            lent: Vec::new(),
-            lingering: VecDeque::new(),
+            to_send: VecDeque::new(),
+            to_return: Vec::new(),
+            to_tell_lingering: VecDeque::new(),
             lingering_at: None,
             drop_trace: None,
             gatekeeper: None,

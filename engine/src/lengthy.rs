@@ -188,7 +188,7 @@ impl Engine {
             Work::Hello(bell) => self.end_hello(now, id, bell),
         };
         if !self.send_answer(id, answer) {
-            self.hostile.push(id);
+            self.to_cut_off.push(id);
         }
     }
 
@@ -287,7 +287,7 @@ mod tests {
             go_on(engine);
         }
         assert_eq!(engine.lengthy.holds(), 0);
-        assert!(engine.hostile.is_empty(), "the answer was sent");
+        assert!(engine.to_cut_off.is_empty(), "the answer was sent");
     }
 
     #[test]

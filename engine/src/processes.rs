@@ -138,7 +138,7 @@ impl Engine {
         let until = self.host.now + BORN_WITHIN;
         if let Some(attached) = self.host.channels.get_mut(clone) {
             attached.unborn_until = Some(until);
-            self.unborn.push_back((until, clone));
+            self.to_disinherit.push_back((until, clone));
         }
     }
 
@@ -159,7 +159,7 @@ impl Engine {
                 let until = now + HELLO_WITHIN;
                 expected.until = Some(until);
                 attached.parent = None;
-                self.expected.push_back((until, clone));
+                self.to_restrict.push_back((until, clone));
             } else if let Some(parent) = self.host.channels.get_mut(id) {
                 // A child of fork speaks for itself.
                 parent.clones.push(clone);
@@ -190,12 +190,12 @@ impl Engine {
     }
 
     /// Processes that did not begin in time are given nothing more of what their parents come by.
-    pub(crate) fn end_births(&mut self, now: Instant) {
-        while let Some(&(until, id)) = self.unborn.front() {
+    pub(crate) fn disinherit_unborn(&mut self, now: Instant) {
+        while let Some(&(until, id)) = self.to_disinherit.front() {
             if until > now {
                 return;
             }
-            self.unborn.pop_front();
+            self.to_disinherit.pop_front();
             let Some(attached) = self.host.channels.get_mut(id) else { continue };
             // Ids are used again.
             if attached.unborn_until.take_if(|it| *it == until).is_none() {
@@ -207,7 +207,7 @@ impl Engine {
             {
                 let until = now + HELLO_WITHIN;
                 expected.until = Some(until);
-                self.expected.push_back((until, id));
+                self.to_restrict.push_back((until, id));
             }
             if let Some(parent) = parent.and_then(|parent| self.host.channels.get_mut(parent)) {
                 parent.clones.retain(|clone| *clone != id);
@@ -216,12 +216,12 @@ impl Engine {
     }
 
     /// Programs that did not say HELLO in time hold what they inherit, and no more.
-    pub(crate) fn end_expectations(&mut self, now: Instant) {
-        while let Some(&(until, id)) = self.expected.front() {
+    pub(crate) fn restrict_strangers(&mut self, now: Instant) {
+        while let Some(&(until, id)) = self.to_restrict.front() {
             if until > now {
                 return;
             }
-            self.expected.pop_front();
+            self.to_restrict.pop_front();
             let Some(attached) = self.host.channels.get_mut(id) else { continue };
             // Ids are used again.
             let Some(expected) = attached.expected.take_if(|it| it.until == Some(until)) else {

@@ -70,7 +70,7 @@ impl Engine {
         let Some(attached) = self.host.channels.get(id) else { return };
         if attached.asking.is_some() || attached.lengthy.is_some() {
             // It does not wait for its answer.
-            self.hostile.push(id);
+            self.to_cut_off.push(id);
         } else if !self.closer.is_busy() || self.has_room(needed(&request)) {
             self.answered(now, id, &request);
         } else if let Some(attached) = self.host.channels.get_mut(id) {
@@ -84,7 +84,7 @@ impl Engine {
 
     fn answered(&mut self, now: Instant, id: ChannelId, request: &Request) {
         if !self.answer(now, id, request) {
-            self.hostile.push(id);
+            self.to_cut_off.push(id);
         }
     }
 
