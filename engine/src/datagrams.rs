@@ -29,14 +29,14 @@ impl Engine {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         let Some(owned) = entry.owned.as_deref_mut() else { return };
         let Some(tx) = &mut owned.tx else { return };
-        // Who is put off sends in his turn, however often he says that there is more.
+        // A socket in `to_send` sends when its turn comes, however often its program says that there is more.
         if tx.pull() && !owned.backlogged && self.send_some(now, slot) {
             self.put_off(slot);
         }
     }
 
-    /// The rest in the next turn. Once: however often a program says that there is more, each turn sends
-    /// as much.
+    /// The socket goes on in the next turn. It stands in `to_send` once, so that a turn sends as much however
+    /// often its program says that there is more.
     fn put_off(&mut self, slot: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         if !std::mem::replace(&mut entry.owned().backlogged, true) {

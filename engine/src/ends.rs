@@ -27,7 +27,7 @@ const WORK_A_TURN: u64 = 512;
 /// What ends.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// A process, or its hold on sockets that it has no more.
+    /// A process that is gone, or the hold of one that lives on sockets that it has no more.
     Holds(ChannelId),
     /// A connection that nobody accepted, and the generation of its slot.
     Connection(u32, u32),
@@ -37,9 +37,9 @@ enum End {
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     queue: VecDeque<End>,
-    /// All that there were.
+    /// How many were ever put into the queue.
     begun: u64,
-    /// One of them is being dealt with.
+    /// [`Engine::go_on_ending`] runs: a command among those that it takes may end something, too.
     is_busy: bool,
 }
 
@@ -48,12 +48,12 @@ impl Ends {
         self.queue.is_empty()
     }
 
-    /// How many there were.
+    /// How many ends there ever were.
     pub fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// How many of those are done.
+    /// How many of them are done: they are dealt with in their order.
     pub fn done(&self) -> u64 {
         self.begun - self.queue.len() as u64
     }

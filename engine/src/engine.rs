@@ -40,11 +40,11 @@ pub struct Engine {
     pub(crate) ports: Vec<Box<dyn Port>>,
     pub(crate) pool: Pool,
     pub(crate) poller: Poller,
-    /// What all programs read.
+    /// The status page: whether the engine sleeps, and how long a datagram may be without a question.
     pub(crate) status: EngineStatus,
-    /// For every program: what its sockets' descriptors are duplicates of.
+    /// The blank token, of which the descriptors of all sockets of all programs are duplicates.
     pub(crate) blank: OwnedFd,
-    /// What tokens say of which run they are.
+    /// The random number by which tokens of this run are known.
     pub(crate) run: token::Run,
     pub(crate) rounds: Rounds,
     pub(crate) lengthy: LengthyRequests,
@@ -54,26 +54,29 @@ pub struct Engine {
     pub(crate) clock: Clock,
     pub(crate) remote: Remote,
     pub(crate) spin: Spin,
-    /// The work counter at the end of the last turn.
+    /// What the counter `work` was at the end of the last turn.
     pub(crate) worked: u64,
     pub(crate) exit_when_unused: bool,
     pub(crate) stopped: bool,
-    /// Set while what the last program left behind is sent.
+    /// How far that is which the last program left to be sent; None while there are programs.
     pub(crate) leaving: Option<Leaving>,
     pub(crate) leave_stalled: Duration,
     pub(crate) resolver: Option<ResolverConfig>,
-    /// Processes that broke the rules, to be cut off at the end of the turn.
+    /// Processes that broke the rules of the channel. A process may stand here twice.
     pub(crate) to_cut_off: Vec<ChannelId>,
-    /// Connections popped from an accept queue: reset if nobody has claimed them by then.
+    /// Connections taken off an accept queue and not claimed: the time at which they are reset, their slots and
+    /// generations.
     pub(crate) to_reset_unclaimed: VecDeque<(Instant, u32, u32)>,
-    /// Sockets in messages, held by nobody, by the time that they are closed and their slots; and who held
-    /// them last, while that process lives: numbers of channels are used again.
+    /// Sockets that lie in messages and are held by no process, by the time at which they are closed and their
+    /// slots; with the channel that held them last, None once that is gone, because its id is used again.
     pub(crate) to_close_parked: BTreeMap<(Instant, u32), Option<ChannelId>>,
-    /// Clones, by the time that their processes have to begin.
+    /// Clones by the time until which their processes have to begin: after that they are given nothing that their
+    /// parents come by.
     pub(crate) to_disinherit: VecDeque<(Instant, ChannelId)>,
-    /// Channels of programs that run and have not said HELLO, by the time that they have for it.
+    /// Channels of programs that run and have not said HELLO, by the time until which they may: after that they
+    /// hold what they inherit.
     pub(crate) to_restrict: VecDeque<(Instant, ChannelId)>,
-    /// Slots that a thread is in still, and the process that it is of.
+    /// Slots of sockets that are gone and that a thread is in still, and the channel of the thread's process.
     pub(crate) to_reuse: BTreeMap<u32, ChannelId>,
     /// Sockets whose programs wait for transmit memory.
     pub(crate) starved: Starved,
@@ -86,7 +89,7 @@ pub struct Engine {
     pub(crate) to_return: Vec<u32>,
     /// Closed sockets whose close(2) waits for the peer (SO_LINGER).
     pub(crate) to_tell_lingering: VecDeque<u32>,
-    /// When those are looked at that were not in the last turn.
+    /// When the rest of `to_tell_lingering` is looked at, if there were too many for one turn.
     pub(crate) lingering_at: Option<Instant>,
     pub(crate) drop_trace: Option<DropTrace>,
     pub(crate) gatekeeper: Option<Gatekeeper>,
@@ -95,13 +98,13 @@ pub struct Engine {
 /// How far the sending is of what the last program left behind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leaving {
-    /// The least that [`Engine::unsent`] has been.
+    /// The least that [`Engine::unsent`] has been since the last program went.
     pub unsent: u64,
-    /// When it became that.
+    /// When it fell to that.
     pub moved: Instant,
     /// When it may be counted again.
     pub count_at: Instant,
-    /// A turn would have liked to know it before.
+    /// A turn came before `count_at`: the engine does not sleep beyond that time.
     pub is_due: bool,
 }
 
@@ -330,7 +333,7 @@ impl Engine {
         Ok(bell)
     }
 
-    /// A process image is gone, or is to be heard no more.
+    /// A process image is gone, or was cut off: its rings are not looked at any more, and its bells are closed.
     pub(crate) fn end_link(&mut self, whose: Family, link: Option<Link>) {
         let Some(link) = link else { return };
         self.poller.remove(link.engine_bell.as_fd());

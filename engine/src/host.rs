@@ -43,28 +43,30 @@ pub(crate) struct Host {
     pub windows: Windows,
     pub slots: Slots,
     pub channels: Channels,
-    /// What all processes hold, each socket as often as it has holders.
+    /// Holds of all processes together: each socket counts as often as it has holders.
     pub holds: usize,
     pub buffers: Buffers,
     pub counters: EngineCounters,
-    /// Of this turn.
+    /// When this turn began.
     pub now: Instant,
-    /// Unix time of this turn in ns.
+    /// The same as Unix time in ns.
     pub unix_ns: u64,
-    /// Slots that have, or may have, FIFO memory to be collected.
+    /// Slots whose sockets have FIFO memory, or may have: it is taken back when they are idle.
     pub to_sweep: VecDeque<Swept>,
-    /// Which slots these are: a slot may be used again before the sweep has come by.
+    /// The slots in `to_sweep`, so that each stands there once, also when it is used again before its turn.
     pub in_sweep: Holds,
-    /// Slots of which not all holders have been told their last news.
+    /// The slots in [`Engine::to_tell`](crate::engine::Engine::to_tell).
     pub in_telling: Holds,
     /// Slots whose TCP state is to be published at the end of the turn.
     pub to_publish: Vec<u32>,
-    /// Slots that the stack let go of and that nobody holds.
+    /// Slots whose sockets are in the stack no more and held by no process: they are free after this turn.
     pub to_bury: Vec<u32>,
-    /// Connections that are not in an accept queue yet (TCP_DEFER_ACCEPT), by the time that they come
-    /// there at the latest, with their generations. The backlog bounds them as it does the queue.
+    /// Connections that wait for their first bytes before they come into an accept queue (TCP_DEFER_ACCEPT), by
+    /// the time at which they come there without any, and their slots; with their generations. The backlog
+    /// bounds their number.
     pub to_accept: BTreeMap<(Instant, u32), u32>,
-    /// Those of them that failed.
+    /// Connections that failed while they waited so: no program hears of them, and their places in the backlog
+    /// are free.
     pub to_reset_failed: Vec<u32>,
 }
 
@@ -200,7 +202,7 @@ impl Host {
         true
     }
 
-    /// The connection does not wait any more; whether it did.
+    /// The connection does not wait for its first bytes any more. False: it did not.
     pub fn end_deferral(&mut self, slot: u32) -> bool {
         let Some(entry) = self.slots.get_mut(slot) else { return false };
         let Some(until) = entry.rare().deferred else { return false };
@@ -391,7 +393,7 @@ impl towpath_stack::Host for Host {
                 self.slots.post(user, event::RX | event::RDHUP);
                 self.to_publish.push(user);
             }
-            // Nobody has seen it, nobody shall.
+            // No program has seen the connection yet, and none is shown one that has failed.
             SocketEvent::Error(_) if self.end_deferral(user) => self.to_reset_failed.push(user),
             SocketEvent::Error(error) => self.on_error(user, error),
             SocketEvent::Closed => self.on_closed(user),

@@ -36,7 +36,7 @@ const LINGERING_A_TURN: usize = 256;
 const LINGERING_AGAIN: Duration = Duration::from_millis(1);
 
 impl Engine {
-    /// Whether it has.
+    /// Whether the process on channel `id` holds the socket in `slot`.
     pub(crate) fn is_held(&self, id: ChannelId, slot: u32) -> bool {
         self.host.channels.get(id).is_some_and(|attached| attached.holds.contains(slot))
     }
@@ -50,7 +50,7 @@ impl Engine {
             return;
         };
         let is_new = attached.holds.insert(slot);
-        // Who was about to be taken off it stays.
+        // Otherwise it stands in `holders` still: it was about to be taken out, and stays.
         if is_new && !attached.former.remove(slot) {
             entry.holders.push(id);
             attached.held += 1;
@@ -102,7 +102,7 @@ impl Engine {
         self.host.slots.post(slot, event::RX);
     }
 
-    /// A process has no descriptor for it any more. The last one's close is the socket's.
+    /// A process has no descriptor for the socket any more. When the last holder lets go the socket is closed.
     pub(crate) fn let_go(&mut self, now: Instant, id: ChannelId, slot: u32) {
         self.host.counters.work(1);
         self.give_to_clone(id, slot);
@@ -160,7 +160,7 @@ impl Engine {
         true
     }
 
-    /// A process has adopted it, or it has ended: its place is another one's.
+    /// A process has adopted the socket, or it has ended: it does not count as parked any more.
     fn unpark(&mut self, slot: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         if let Some(until) = entry.rare().parked {
@@ -196,7 +196,8 @@ impl Engine {
         self.close(now, slot);
     }
 
-    /// close(2): what was written is sent, unread bytes make it a reset.
+    /// close(2) by the last holder. A stream sends what was written and then FIN; if bytes are unread, or with
+    /// SO_LINGER 0, it sends RST.
     fn close(&mut self, now: Instant, slot: u32) {
         let Some(kind) = self.host.slots.get(slot).map(|entry| entry.kind) else { return };
         match kind {
@@ -216,7 +217,8 @@ impl Engine {
             }
             _ => self.transmit(now, slot),
         }
-        // SO_LINGER with zero seconds; a longer wait is the program's to do.
+        // SO_LINGER with zero seconds (the slot has seconds + 1). A longer one makes the program wait in close(2),
+        // and is nothing to the stack.
         let abort = kind == Kind::Stream && self.host.slots.shared(slot).linger.load(Relaxed) == 1;
         if abort {
             self.send_before_reset(now, slot);
@@ -246,7 +248,7 @@ impl Engine {
         }
     }
 
-    /// A socket that is closing has nothing more to do.
+    /// The stack closes a socket that has nothing more to send of its own; without one in the stack it is buried.
     pub(crate) fn end_of_closing(&mut self, now: Instant, slot: u32, linger: Linger) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         self.host.counters.work(END);
@@ -348,7 +350,7 @@ impl Engine {
         }
     }
 
-    /// Cuts off the processes that broke the rules of the channel.
+    /// Detaches the processes that broke the rules of the channel, and looks at nothing more that they wrote.
     pub(crate) fn cut_off_hostile(&mut self, now: Instant) {
         while let Some(id) = self.to_cut_off.pop() {
             if let Some(attached) = self.host.channels.get_mut(id) {
@@ -392,7 +394,7 @@ impl Engine {
         }
     }
 
-    /// A connection that was not accepted makes room in its listener's backlog.
+    /// A connection that will not be accepted counts no more against its listener's backlog.
     fn free_place(&mut self, slot: u32) {
         let unclaimed = self.host.slots.get(slot).and_then(|entry| entry.unclaimed);
         if let Some((listener, generation)) = unclaimed
@@ -449,7 +451,7 @@ impl Engine {
     }
 }
 
-/// As Linux numbers them.
+/// The state as Linux numbers it (`enum` in net/tcp_states.h).
 pub(crate) fn state_number(at: SocketState) -> u32 {
     match at {
         SocketState::Unconnected => state::CLOSE,

@@ -80,7 +80,7 @@ impl Engine {
     fn may_clone(&mut self, id: ChannelId, wanted: u32) -> Result<Option<Family>, Errno> {
         let held = self.host.holds + self.lengthy.holds();
         let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
-        // Whoever has not begun has nothing to fork: it says what it has first.
+        // A process that has not begun cannot fork: it says HELLO or SETTLED first.
         let unborn = attached.parent.is_some() || attached.expected.is_some();
         let is_full = attached.clones.len() >= CLONES_MAX || held + attached.held > HOLDS_MAX;
         if unborn || is_full || self.closer.is_clogged(attached.closes_as) {
@@ -88,7 +88,7 @@ impl Engine {
             return Err(Errno(EAGAIN));
         }
         Ok(match (wanted, attached.family) {
-            // The same process, with another program.
+            // exec(2): the same process goes on, with another program.
             (purpose::EXEC, family) => family,
             (_, family) => Some(self.host.channels.family_of_clones(family)),
         })
@@ -110,7 +110,7 @@ impl Engine {
             purpose::SPAWN | purpose::EXEC => Some(Expected { inherits, until: None }),
             _ => return Err(Errno(EINVAL)),
         };
-        // As fork says it of too many processes.
+        // fork(2) says it of too many processes.
         let (clone, control) = self.open_channel(family).map_err(|_| Errno(EAGAIN))?;
         // The child inherits epoll sets whose events went to its parent: it looks at everything.
         let Ok(bell) = self.link(clone, true) else {

@@ -71,7 +71,7 @@ impl Engine {
         true
     }
 
-    /// Notes for which process's thread a slot waits.
+    /// Notes for a thread of which process a slot waits; None: it waits for none any more.
     fn awaits(&mut self, slot: u32, id: Option<ChannelId>) {
         let before = match id {
             Some(id) => self.to_reuse.insert(slot, id),
@@ -83,7 +83,7 @@ impl Engine {
         let Some(id) = id else { return };
         let Some(attached) = self.host.channels.get_mut(id) else { return };
         attached.inside += 1;
-        // Looked at when the process dies.
+        // So that its locks are freed when the process dies.
         attached.closed.insert(slot);
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Asking {
 }
 
 impl Waiting {
-    /// When it is to be looked again.
+    /// When it is looked again whether there are descriptors.
     pub fn next(&self) -> Option<Instant> {
         self.look_at
     }

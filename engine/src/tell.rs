@@ -47,7 +47,7 @@ impl Engine {
 
     fn begin_telling(&mut self, slot: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
-        // Else another socket has the slot already.
+        // Otherwise its socket is gone, and another one has the slot.
         if entry.news != 0 {
             // Who is to be told what happened before is told this afterwards.
             if !self.host.in_telling.contains(slot) {
