@@ -6,7 +6,7 @@
 //! it by [`Hand`] instead.
 //!
 //! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) →
-//! `rounds` (who is answered when) → `host` (what the stack tells) → `slots`, `channels` (who has what) →
+//! `rounds` and `lengthy` (who is answered when) → `host` (what the stack tells) → `slots`, `channels` (who has what) →
 //! `lifecycle` and `ends` (how sockets and processes end) → `processes` (how they come from each other) → `tell` (events) → `starved`, `sweep`
 //! (memory that is waited for, and comes back). Apart from these stands [`caller`]: how a program is started.
 //!
