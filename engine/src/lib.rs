@@ -5,10 +5,11 @@
 //! until it is stopped; everything that others want of it meanwhile goes through a [`Remote`]. Harnesses turn
 //! it by [`Hand`] instead.
 //!
-//! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) →
-//! `rounds` and `lengthy` (who is answered when) → `host` (what the stack tells) → `slots`, `channels` (who has what) →
-//! `lifecycle` and `ends` (how sockets and processes end) → `processes` (how they come from each other) → `tell` (events) → `starved`, `sweep`
-//! (memory that is waited for, and comes back). Apart from these stands [`caller`]: how a program is started.
+//! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) → `rounds` and
+//! `lengthy` (when a request is answered) → `host` (what the stack tells) → `slots`, `channels` (the sockets and
+//! the processes that hold them) → `lifecycle` and `ends` (how sockets and processes end) → `processes` (how
+//! processes make others) → `tell` (events) → `starved`, `sweep` (memory that programs wait for, and memory that
+//! is taken back). Apart from these stands [`caller`]: how a program is started.
 //!
 //! What is to be done later stands in lists, which are named by what is done with their entries:
 //!
