@@ -12,7 +12,7 @@ use rustix::net::{
 };
 use towpath_ring::{Channel, Region, Rung, Status};
 use towpath_shm::Fd;
-use towpath_shm::control::{DATA_MAX, Reply, Request, call};
+use towpath_shm::control::{DATA_MAX, Reply, Request, TOKENS_MAX, call};
 use towpath_shm::layout::{Command, Plain, Slot, VERSION, op};
 use towpath_shm::token::Run;
 
@@ -52,6 +52,15 @@ pub struct Cloned {
     channel: Fd,
     engine_bell: Fd,
     bell: Fd,
+}
+
+/// What [`Client::tokens`] gives.
+#[derive(Debug)]
+pub struct Tokens {
+    /// Those that there are, each with the place of its socket among those asked for.
+    pub tokens: Vec<(usize, Fd)>,
+    /// For so many, from the first, no other request would give more.
+    pub dealt_with: usize,
 }
 
 impl Client {
@@ -172,18 +181,28 @@ impl Client {
         }
     }
 
-    /// A [`towpath_shm::token`] with the name of a socket.
+    /// [Tokens](towpath_shm::token) with the names of sockets, of as many as one request takes.
     ///
     /// # Errors
-    /// As for [`Self::call`]; `Refused` with EMFILE when there is no number for it.
-    pub fn token(&self, socket: Socket) -> Result<Fd, Error> {
-        let (slot, generation) = (socket.slot, socket.generation);
-        let request = Request { call: call::TOKEN, slot, generation, ..Request::default() };
-        let (_, fds) = self.call_with_descriptors(&request)?;
-        fds.into_iter().next().ok_or(Error::Refused(Errno::MFILE.raw_os_error()))
+    /// As for [`Self::call`]; `Refused` with EMFILE when there is no number for any.
+    pub fn tokens(&self, sockets: impl Iterator<Item = Socket>) -> Result<Tokens, Error> {
+        let mut request = Request { call: call::TOKENS, ..Request::default() };
+        list(&mut request, sockets.take(TOKENS_MAX));
+        let (reply, fds) = self.call_with_descriptors(&request)?;
+        let (dealt_with, count) = (reply.a as usize, reply.b.count_ones() as usize);
+        let named = (0..TOKENS_MAX).filter(|n| reply.b >> n & 1 == 1);
+        let are_all = fds.len() == count;
+        let tokens: Vec<(usize, Fd)> = named.zip(fds).collect();
+        // The kernel gives the first ones where there are numbers for some only.
+        let dealt_with =
+            if are_all { dealt_with } else { tokens.last().map_or(0, |last| last.0 + 1) };
+        if dealt_with == 0 {
+            return Err(Error::Refused(Errno::MFILE.raw_os_error()));
+        }
+        Ok(Tokens { tokens, dealt_with })
     }
 
-    /// Frees the number that is kept for [`Self::token`] in a process that has no other left.
+    /// Frees the number that is kept for [`Self::tokens`] in a process that has no other left.
     pub fn use_spare(&self) {
         self.spare.close();
     }
@@ -343,21 +362,22 @@ fn hello(control: &HighFd, held: &[Socket]) -> Result<(u32, Vec<Fd>), Error> {
     loop {
         let (now, rest) = left.split_at(left.len().min(AT_ONCE));
         left = rest;
-        let mut request = Request {
-            call: call::HELLO,
-            a: pid,
-            b: u32::from(!rest.is_empty()),
-            len: now.len() as u32 * 8,
-            ..Request::default()
-        };
-        for (to, socket) in request.data.chunks_exact_mut(8).zip(now) {
-            to[..4].copy_from_slice(&socket.slot.to_ne_bytes());
-            to[4..].copy_from_slice(&socket.generation.to_ne_bytes());
-        }
+        let (a, b) = (pid, u32::from(!rest.is_empty()));
+        let mut request = Request { call: call::HELLO, a, b, ..Request::default() };
+        list(&mut request, now.iter().copied());
         let (reply, fds) = exchange(control, &request)?;
         if rest.is_empty() {
             return Ok((reply.b, fds));
         }
+    }
+}
+
+/// Puts the (slot, generation) pairs of sockets into a request's data.
+fn list(request: &mut Request, sockets: impl Iterator<Item = Socket>) {
+    for (to, socket) in request.data.chunks_exact_mut(8).zip(sockets) {
+        to[..4].copy_from_slice(&socket.slot.to_ne_bytes());
+        to[4..].copy_from_slice(&socket.generation.to_ne_bytes());
+        request.len += 8;
     }
 }
 
@@ -385,7 +405,7 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
 
 fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
     let mut bytes = [0; size_of::<Reply>()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(6))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOKENS_MAX))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut bytes)];

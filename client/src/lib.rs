@@ -27,7 +27,7 @@ pub mod stream;
 pub mod syscall;
 pub mod wait;
 
-pub use client::{Client, Cloned, control_from_number};
+pub use client::{Client, Cloned, Tokens, control_from_number};
 pub use error::Error;
 pub use high_fd::HighFd;
 pub use lock::{Lock, LockGuard};

@@ -9,6 +9,7 @@ use towpath_ring::{Channel, EngineChannel, doorbell};
 use towpath_tcp::Instant;
 
 use crate::holds::Holds;
+use crate::lengthy::Lengthy;
 use crate::processes::Expected;
 use crate::room::Asking;
 use crate::sys;
@@ -22,12 +23,12 @@ const FAMILY_SHARE: u32 = 2;
 pub(crate) struct ChannelId(pub u32);
 
 impl ChannelId {
-    /// In lock words: never 0.
+    /// As lock words and programs have it, where 0 is nobody's.
     pub fn number(self) -> u32 {
         self.0 + 1
     }
 
-    /// The other way round.
+    /// The channel of a [number](Self::number). None: 0.
     pub fn of_number(number: u32) -> Option<Self> {
         number.checked_sub(1).map(Self)
     }
@@ -40,43 +41,49 @@ pub(crate) struct Attached {
     pub control: OwnedFd,
     /// None before HELLO.
     pub link: Option<Link>,
-    /// Sockets it has descriptors for.
+    /// Slots of sockets that the process has a descriptor for.
     pub holds: Holds,
-    /// Their number, with those in `former`.
+    /// The number of slots in `holds` and `former`: in so many sockets' `holders` it stands.
     pub held: usize,
-    /// Slots of sockets that it has closed: a thread of it may have been at one, and have its lock. Also
-    /// other slots that wait for a thread that says that it is of this process.
+    /// Slots whose locks a thread of the process may have though the process holds them no more: those that it
+    /// closed while the thread was in a call, and those that wait for a lock with this channel's number in it.
+    /// The locks are freed when the process ends.
     pub closed: Holds,
-    /// Slots that cannot be used again because of its threads.
+    /// Slots in [`Engine::to_reuse`](crate::engine::Engine::to_reuse) that wait for a thread of this process.
     pub inside: u32,
-    /// As it says.
+    /// The process id, as the process says in HELLO; 0 before. Only shown.
     pub pid: u32,
     /// Of `holds`, those listed in a HELLO that is not complete, or for a CLONE.
     pub listed: Holds,
-    /// It is for a program that has not said HELLO.
+    /// What is known of the program that the channel is for, until that has said HELLO; None also for a child
+    /// of fork, which never says it.
     pub expected: Option<Expected>,
     /// Channels that were cloned from this one, and whose processes may not have begun: what this one
     /// comes by meanwhile they may inherit.
     pub clones: Vec<ChannelId>,
-    /// When it is in nobody's `clones` any more at the latest.
+    /// After this it is taken out of its parent's `clones`, whether its process has begun or not.
     pub unborn_until: Option<Instant>,
-    /// Whose `clones` it is in.
+    /// The process that cloned this channel, while the channel stands in its `clones`.
     pub parent: Option<ChannelId>,
-    /// What it descends from, if from a clone of a process that was attached and not cloned.
+    /// What the process descends from; None for one whose channel was attached and not cloned.
     pub family: Option<Family>,
-    /// Its family, or one of its own, for what is to be closed of it.
+    /// For whom [`Closer`](crate::closer::Closer) closes its descriptors: the family, or one made for this
+    /// process alone.
     pub closes_as: Family,
-    /// What it asked, and is not answered yet.
+    /// A request that waits for descriptors ([`crate::room`]).
     pub asking: Option<Asking>,
-    /// There are events to be rung for.
+    /// A request that is being dealt with in portions ([`crate::lengthy`]).
+    pub lengthy: Option<Box<Lengthy>>,
+    /// Events were put into its ring since its bell was rung last.
     pub touched: bool,
-    /// It is among those who ask.
+    /// It stands in [`crate::rounds::Rounds`]: its control socket is not read before its turn.
     pub asks: bool,
-    /// Sockets that it holds no more, and is still a holder of: it is about to be taken off them.
+    /// Slots of sockets that it holds no more but stands in the `holders` of: [`crate::ends`] takes it out of
+    /// them in portions.
     pub former: Holds,
-    /// It is among what ends.
+    /// It stands in the queue of [`crate::ends::Ends`].
     pub is_ending: bool,
-    /// Its process is gone.
+    /// Its process is gone, or was cut off. The channel stays until all that it held is let go of.
     pub has_ended: bool,
 }
 
@@ -105,7 +112,7 @@ pub(crate) struct Channels {
     max: u32,
     /// Channels of each family that has any.
     families: HashMap<Family, u32>,
-    /// Families that there were.
+    /// Families that there ever were: the next one's number.
     founded: u64,
     touched: Vec<ChannelId>,
 }
@@ -176,6 +183,7 @@ impl Channels {
             family,
             closes_as: self.family_of_clones(family),
             asking: None,
+            lengthy: None,
             touched: false,
             asks: false,
             former: Holds::default(),

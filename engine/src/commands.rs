@@ -21,7 +21,7 @@ impl Engine {
         for id in self.host.channels.ids() {
             more |= self.drain_share(now, id);
         }
-        self.send_backlog(now);
+        self.send_put_off(now);
         more
     }
 
@@ -66,7 +66,7 @@ impl Engine {
                 Ok(Some(command)) => self.command(now, id, &command),
                 Ok(None) => return false,
                 Err(_) => {
-                    self.hostile.push(id);
+                    self.to_cut_off.push(id);
                     return false;
                 }
             }
@@ -136,7 +136,7 @@ impl Engine {
             }
             self.host.slots.set_flags(slot, flags::TX_CLOSED, 0);
             self.host.slots.post(slot, event::TX);
-            self.host.stale.push(slot);
+            self.host.to_publish.push(slot);
         }
         if how & shut::READ != 0 {
             // The other threads and processes at this socket see the program's own word for it.

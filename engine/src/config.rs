@@ -26,12 +26,12 @@ pub struct EngineConfig {
     pub channels_max: u32,
     /// Sizes of FIFOs.
     pub buffers: Buffers,
-    /// What programs read of nameservers; None: what stands in the file.
+    /// The nameserver that programs find in /etc/resolv.conf; None: those that stand there.
     pub resolver: Option<ResolverConfig>,
     /// [`crate::Engine::run`] returns when the last program has gone, after what it left behind
     /// was sent.
     pub exit_when_unused: bool,
-    /// Or after nobody took a byte of that for so long; its peers then see a reset.
+    /// It returns, too, when no peer took a byte of that for so long; the peers then see a reset.
     pub leave_stalled: Duration,
 }
 

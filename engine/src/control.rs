@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use towpath_ring::EngineRecv;
-use towpath_shm::control::{DATA_MAX, Interface, Reply, Request, Route, call, route_origin};
+use towpath_shm::control::{
+    DATA_MAX, Interface, Reply, Request, Route, TOKENS_MAX, call, route_origin,
+};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::{
     AcceptRecord, Command, Kind, Plain, RawAddr, VERSION, event, flags, option_bit,
@@ -22,7 +24,7 @@ use crate::errno::{
 };
 use crate::host::fits;
 use crate::options::bind_options;
-use crate::report::STACK_TURN;
+use crate::report::{STACK_TURN, TOKEN};
 use crate::slots::{AF_INET, AF_INET6, present, state};
 use crate::sys;
 use crate::wire::{self, Received, Sent};
@@ -63,17 +65,22 @@ impl Engine {
             Received::End => self.detach(now, id),
             Received::Descriptors(descriptors) => {
                 self.closer.close(attached.closes_as, descriptors);
-                self.hostile.push(id);
+                self.to_cut_off.push(id);
             }
             Received::Request(request) => self.asked(now, id, request),
         }
     }
 
-    /// False: the process does not take the answer.
+    /// Answers a request, or begins to deal with one that is answered later. False: the process does not take
+    /// the answer.
     pub(crate) fn answer(&mut self, now: Instant, id: ChannelId, request: &Request) -> bool {
+        self.handle(now, id, request).is_none_or(|answer| self.send_answer(id, answer))
+    }
+
+    /// False: the process does not take it.
+    pub(crate) fn send_answer(&mut self, id: ChannelId, answer: Answer) -> bool {
         let refused = |errno| (Reply { errno, ..Reply::default() }, Vec::new());
-        let (answer, fds) =
-            self.handle(now, id, request).unwrap_or_else(|Errno(errno)| refused(errno));
+        let (answer, fds) = answer.unwrap_or_else(|Errno(errno)| refused(errno));
         let Some(attached) = self.host.channels.get(id) else { return true };
         let (control, whose) = (attached.control.as_fd(), attached.closes_as);
         // How many descriptors may be on their way is limited for all processes of the engine's user
@@ -112,15 +119,21 @@ impl Engine {
         Some(descriptor.as_fd())
     }
 
-    fn handle(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
+    /// None: it is answered when its last portion is done.
+    fn handle(&mut self, now: Instant, id: ChannelId, request: &Request) -> Option<Answer> {
+        let has_link = self.host.channels.get(id).is_some_and(|attached| attached.link.is_some());
+        match request.call {
+            call::HELLO => self.hello(now, id, request),
+            call::REGION => Some(self.region()),
+            _ if !has_link => Some(Err(Errno(EPROTO))),
+            call::CLONE => self.clone_channel(now, id, request.a).err().map(Err),
+            _ => Some(self.handle_at_once(now, id, request)),
+        }
+    }
+
+    fn handle_at_once(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
         let plain = |reply| Ok((reply, Vec::new()));
         match request.call {
-            call::HELLO => return self.hello(now, id, request),
-            call::REGION => return self.region(),
-            _ if self.host.channels.get(id).is_none_or(|attached| attached.link.is_none()) => {
-                return Err(Errno(EPROTO));
-            }
-            call::CLONE => return self.clone_channel(id, request.a),
             call::SOCKET => return plain(self.socket(id, request.a, request.b)?),
             call::INTERFACES => return plain(self.interfaces()),
             call::ROUTES => return plain(self.routes(request.a)),
@@ -131,6 +144,7 @@ impl Engine {
             }
             call::SOCKETS => return plain(self.list_sockets(request.a)),
             call::OUTSIDE => return plain(self.outside(id, request)?),
+            call::TOKENS => return self.tokens(id, request),
             _ => {}
         }
         let slot = self.named(id, request)?;
@@ -143,11 +157,6 @@ impl Engine {
                 plain(Reply::default())
             }
             call::GET_OPTION => plain(self.get_option(now, slot, request)?),
-            call::TOKEN => {
-                let (run, generation) = (self.run, request.generation);
-                let token = token::named(token::Name { run, slot, generation });
-                Ok((Reply::default(), vec![Passed::Own(token.map_err(|_| Errno(ENOBUFS))?)]))
-            }
             call::ERROR_QUEUE => plain(self.take_report(slot)?),
             call::CHECK_LENGTH => plain(self.check_length(now, slot, request)?),
             call::SET_OPTION => {
@@ -167,35 +176,42 @@ impl Engine {
         Ok(request.slot)
     }
 
-    fn hello(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
-        let Some(attached) = self.host.channels.get_mut(id) else { return Err(Errno(EPROTO)) };
+    /// None: it is answered when the locks of the image before are free.
+    fn hello(&mut self, now: Instant, id: ChannelId, request: &Request) -> Option<Answer> {
+        let attached = self.host.channels.get_mut(id)?;
         attached.pid = request.a;
-        for pair in request.payload().chunks_exact(8) {
-            let word = |at: usize| {
-                u32::from_ne_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]])
-            };
-            self.list(id, word(0), word(4));
+        for (slot, generation) in handles(request) {
+            self.list(id, slot, generation);
         }
         if request.b != 0 {
-            return Ok((Reply::default(), Vec::new()));
+            return Some(Ok((Reply::default(), Vec::new())));
         }
         self.no_more_a_clone(id);
         // Fresh rings: whatever the old image left half done in its own is forgotten with them.
-        let bell = self.link(id, false).map_err(|_| Errno(ENOBUFS))?;
-        self.release_locks(id);
-        let attached = self.host.channels.get_mut(id).ok_or(Errno(EPROTO))?;
-        let listed = std::mem::take(&mut attached.listed);
-        self.keep_only(now, id, &listed);
-        let reply = Reply { a: VERSION, b: id.number(), ..Reply::default() };
-        let passed = vec![
-            Passed::Region,
-            Passed::Status,
-            Passed::Memory(id),
-            Passed::EngineBell(id),
-            Passed::Own(bell),
-            Passed::Blank,
-        ];
-        Ok((reply, passed))
+        let Ok(bell) = self.link(id, false) else { return Some(Err(Errno(ENOBUFS))) };
+        self.begin_image(now, id, bell);
+        None
+    }
+
+    /// Descriptors with the names of sockets.
+    fn tokens(&mut self, id: ChannelId, request: &Request) -> Answer {
+        let (mut reply, mut tokens) = (Reply::default(), Vec::new());
+        for (n, (slot, generation)) in (0..).zip(handles(request).take(TOKENS_MAX)) {
+            let is_its = self.host.slots.find(slot, generation).is_some() && self.is_held(id, slot);
+            if is_its {
+                self.host.counters.work(TOKEN);
+                let run = self.run;
+                match token::named(token::Name { run, slot, generation }) {
+                    Ok(token) => tokens.push(Passed::Own(token)),
+                    Err(_) if n == 0 => return Err(Errno(ENOBUFS)),
+                    // There are no descriptors left for more at once.
+                    Err(_) => break,
+                }
+                reply.b |= 1 << n;
+            }
+            reply.a = n + 1;
+        }
+        if reply.a == 0 { Err(Errno(EINVAL)) } else { Ok((reply, tokens)) }
     }
 
     /// A process says that it executes a program whose sockets will be the kernel's.
@@ -480,6 +496,12 @@ impl Engine {
         reply.data[..lines.len()].copy_from_slice(&lines);
         reply
     }
+}
+
+/// The (slot, generation) pairs in a request's data.
+fn handles(request: &Request) -> impl Iterator<Item = (u32, u32)> {
+    let word = |bytes: &[u8]| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    request.payload().chunks_exact(8).map(move |pair| (word(pair), word(&pair[4..])))
 }
 
 fn describe(iface: &towpath_stack::net::Interface) -> Interface {

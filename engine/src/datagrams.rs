@@ -29,18 +29,18 @@ impl Engine {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         let Some(owned) = entry.owned.as_deref_mut() else { return };
         let Some(tx) = &mut owned.tx else { return };
-        // Who is put off sends in his turn, however often he says that there is more.
+        // A socket in `to_send` sends when its turn comes, however often its program says that there is more.
         if tx.pull() && !owned.backlogged && self.send_some(now, slot) {
             self.put_off(slot);
         }
     }
 
-    /// The rest in the next turn. Once: however often a program says that there is more, each turn sends
-    /// as much.
+    /// The socket goes on in the next turn. It stands in `to_send` once, so that a turn sends as much however
+    /// often its program says that there is more.
     fn put_off(&mut self, slot: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         if !std::mem::replace(&mut entry.owned().backlogged, true) {
-            self.backlog.push_back(slot);
+            self.to_send.push_back(slot);
         }
     }
 
@@ -50,9 +50,9 @@ impl Engine {
     }
 
     /// Goes on with sockets that had more to send than a turn allowed, in their order.
-    pub(crate) fn send_backlog(&mut self, now: Instant) {
-        for _ in 0..self.backlog.len().min(BACKLOG_A_TURN) {
-            let Some(slot) = self.backlog.pop_front() else { return };
+    pub(crate) fn send_put_off(&mut self, now: Instant) {
+        for _ in 0..self.to_send.len().min(BACKLOG_A_TURN) {
+            let Some(slot) = self.to_send.pop_front() else { return };
             // Another socket may have the slot.
             let Some(backlogged) = self.is_put_off(slot) else { continue };
             *backlogged = false;
@@ -195,7 +195,7 @@ impl Engine {
 
     /// After the turn: what packets lent from the FIFOs may be overwritten.
     pub(crate) fn return_lent(&mut self) {
-        for slot in std::mem::take(&mut self.lent) {
+        for slot in std::mem::take(&mut self.to_return) {
             let Some(entry) = self.host.slots.get_mut(slot) else { continue };
             let Some(owned) = entry.owned.as_deref_mut() else { continue };
             let n = std::mem::take(&mut owned.tx_lent);
@@ -228,7 +228,7 @@ impl Engine {
             let payload = Payload::new(&[], tx.peek(owned.tx_lent + HEADER, header.len));
             self.host.counters.work(1);
             if owned.tx_lent == 0 {
-                self.lent.push(slot);
+                self.to_return.push(slot);
             }
             owned.tx_lent += len;
             let sent = match out(family, &header) {
@@ -332,17 +332,17 @@ mod tests {
         let now = engine.host.now;
         let slot = engine.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
         (0..3).for_each(|_| engine.put_off(slot));
-        assert_eq!(engine.backlog, [slot]);
-        engine.send_backlog(now);
-        assert!(engine.backlog.is_empty() && engine.is_put_off(slot).is_none());
+        assert_eq!(engine.to_send, [slot]);
+        engine.send_put_off(now);
+        assert!(engine.to_send.is_empty() && engine.is_put_off(slot).is_none());
         assert!(engine.flush_datagrams(now, slot));
         // Who is put off when it is closed ends with the last that it has to send.
         engine.put_off(slot);
         assert!(!engine.flush_datagrams(now, slot));
         engine.host.slots.get_mut(slot).expect("it is there").closing = true;
-        assert!(engine.host.gone.is_empty());
-        engine.send_backlog(now);
-        assert!(engine.backlog.is_empty() && engine.is_put_off(slot).is_none());
-        assert_eq!(engine.host.gone, [slot]);
+        assert!(engine.host.to_bury.is_empty());
+        engine.send_put_off(now);
+        assert!(engine.to_send.is_empty() && engine.is_put_off(slot).is_none());
+        assert_eq!(engine.host.to_bury, [slot]);
     }
 }

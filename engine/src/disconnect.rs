@@ -32,7 +32,9 @@ impl Engine {
             self.host.slots.shared(slot).kind.store(Kind::Stream as u32, Release);
         }
         self.replace(now, slot, id)?;
-        // The reset goes out now, so that the peer is free for the program's next connect.
+        // The reset goes out now, however many connections wait for their turn to send: the program may connect
+        // to the same peer from the same port next, and until then these are the old connection's.
+        self.stack.send_now(now, &mut self.host, id, &mut self.pool);
         let budget = Budget::default();
         self.host.counters.work(STACK_TURN);
         self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
@@ -147,6 +149,27 @@ mod tests {
         assert!(engine.stack.info(now, old).is_none(), "the old one is gone");
         assert_eq!(engine.host.slots.shared(slot).tx_cap.load(Relaxed), cap);
         assert_eq!(engine.host.windows.usage().assigned, 1);
+    }
+
+    /// More of them have something to send than one turn of the stack lets send.
+    #[test]
+    fn a_disconnected_socket_connects_again_while_others_wait_for_their_turn() {
+        let (mut engine, slot) = connecting();
+        let now = engine.host.now;
+        let id = engine.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        let local = engine.stack.info(now, id).and_then(|info| info.local).expect("it connects");
+        engine.disconnect(now, slot).expect("it is open");
+        let id = engine.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        engine.stack.bind(id, local, Default::default()).expect("it was let go");
+        for _ in 0..2 * Budget::default().tx_packets {
+            let other = engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+            let id = engine.stack.open(SocketKind::Stream, Family::V4, other).expect("room");
+            engine.host.slots.get_mut(other).expect("it is there").id = Some(id);
+            connect(&mut engine, other);
+        }
+        connect(&mut engine, slot);
+        engine.disconnect(now, slot).expect("it is open");
+        connect(&mut engine, slot);
     }
 
     /// A thread is in send(2) and another one in recv(2), as far as in the midst of their copies.

@@ -27,7 +27,7 @@ const WORK_A_TURN: u64 = 512;
 /// What ends.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// A process, or its hold on sockets that it has no more.
+    /// A process that is gone, or the hold of one that lives on sockets that it has no more.
     Holds(ChannelId),
     /// A connection that nobody accepted, and the generation of its slot.
     Connection(u32, u32),
@@ -37,9 +37,9 @@ enum End {
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     queue: VecDeque<End>,
-    /// All that there were.
+    /// How many were ever put into the queue.
     begun: u64,
-    /// One of them is being dealt with.
+    /// [`Engine::go_on_ending`] runs: a command among those that it takes may end something, too.
     is_busy: bool,
 }
 
@@ -48,12 +48,12 @@ impl Ends {
         self.queue.is_empty()
     }
 
-    /// How many there were.
+    /// How many ends there ever were.
     pub fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// How many of those are done.
+    /// How many of them are done: they are dealt with in their order.
     pub fn done(&self) -> u64 {
         self.begun - self.queue.len() as u64
     }
@@ -73,6 +73,10 @@ impl Engine {
             return;
         }
         attached.asking = None;
+        if let Some(lengthy) = attached.lengthy.take() {
+            self.abandon(now, *lengthy);
+        }
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
         // What it said before it died counts, except in a ring that makes no sense. What others write there
         // that have the memory too, as its children may, does not.
         if let Some(link) = &mut attached.link {
@@ -152,11 +156,7 @@ impl Engine {
             self.let_go(now, id, slot);
             return true;
         }
-        // A thread of it may have been at a socket that it had closed.
-        let Some(slot) = attached.closed.first() else { return false };
-        attached.closed.remove(slot);
-        self.release_locks_of(id, slot);
-        true
+        self.free_closed(id)
     }
 
     /// Nothing is left of what a process held no more, or of a process.
@@ -169,10 +169,10 @@ impl Engine {
         self.spawned(now, id);
         self.orphan_clones(id);
         self.forget_channel(id);
-        self.host.counters.work(self.parked.len() / 64);
-        for by in self.parked.values_mut().filter(|by| **by == Some(id)) {
+        self.host.counters.work(self.to_close_parked.len() / 64);
+        for by in self.to_close_parked.values_mut().filter(|by| **by == Some(id)) {
             *by = None;
         }
-        self.hostile.retain(|hostile| *hostile != id);
+        self.to_cut_off.retain(|hostile| *hostile != id);
     }
 }

@@ -22,6 +22,7 @@ use crate::config::{EngineConfig, ResolverConfig, RouteConfig};
 use crate::ends::Ends;
 use crate::holds::Holds;
 use crate::host::Host;
+use crate::lengthy::LengthyRequests;
 use crate::poller::{Poller, Source};
 use crate::remote::Remote;
 use crate::report::EngineCounters;
@@ -39,52 +40,56 @@ pub struct Engine {
     pub(crate) ports: Vec<Box<dyn Port>>,
     pub(crate) pool: Pool,
     pub(crate) poller: Poller,
-    /// What all programs read.
+    /// The status page: whether the engine sleeps, and how long a datagram may be without a question.
     pub(crate) status: EngineStatus,
-    /// For every program: what its sockets' descriptors are duplicates of.
+    /// The blank token, of which the descriptors of all sockets of all programs are duplicates.
     pub(crate) blank: OwnedFd,
-    /// What tokens say of which run they are.
+    /// The random number by which tokens of this run are known.
     pub(crate) run: token::Run,
     pub(crate) rounds: Rounds,
+    pub(crate) lengthy: LengthyRequests,
     pub(crate) ends: Ends,
     pub(crate) closer: Closer,
     pub(crate) waiting: Waiting,
     pub(crate) clock: Clock,
     pub(crate) remote: Remote,
     pub(crate) spin: Spin,
-    /// The work counter at the end of the last turn.
+    /// What the counter `work` was at the end of the last turn.
     pub(crate) worked: u64,
     pub(crate) exit_when_unused: bool,
     pub(crate) stopped: bool,
-    /// Set while what the last program left behind is sent.
+    /// How far that is which the last program left to be sent; None while there are programs.
     pub(crate) leaving: Option<Leaving>,
     pub(crate) leave_stalled: Duration,
     pub(crate) resolver: Option<ResolverConfig>,
-    /// Processes that broke the rules, to be cut off at the end of the turn.
-    pub(crate) hostile: Vec<ChannelId>,
-    /// Connections popped from an accept queue: reset if nobody has claimed them by then.
-    pub(crate) orphans: VecDeque<(Instant, u32, u32)>,
-    /// Sockets in messages, held by nobody, by the time that they are closed and their slots; and who held
-    /// them last, while that process lives: numbers of channels are used again.
-    pub(crate) parked: BTreeMap<(Instant, u32), Option<ChannelId>>,
-    /// Clones, by the time that their processes have to begin.
-    pub(crate) unborn: VecDeque<(Instant, ChannelId)>,
-    /// Channels of programs that run and have not said HELLO, by the time that they have for it.
-    pub(crate) expected: VecDeque<(Instant, ChannelId)>,
-    /// Slots that a thread is in still, and the process that it is of.
-    pub(crate) awaited: BTreeMap<u32, ChannelId>,
+    /// Processes that broke the rules of the channel. A process may stand here twice.
+    pub(crate) to_cut_off: Vec<ChannelId>,
+    /// Connections taken off an accept queue and not claimed: the time at which they are reset, their slots and
+    /// generations.
+    pub(crate) to_reset_unclaimed: VecDeque<(Instant, u32, u32)>,
+    /// Sockets that lie in messages and are held by no process, by the time at which they are closed and their
+    /// slots; with the channel that held them last, None once that is gone, because its id is used again.
+    pub(crate) to_close_parked: BTreeMap<(Instant, u32), Option<ChannelId>>,
+    /// Clones by the time until which their processes have to begin: after that they are given nothing that their
+    /// parents come by.
+    pub(crate) to_disinherit: VecDeque<(Instant, ChannelId)>,
+    /// Channels of programs that run and have not said HELLO, by the time until which they may: after that they
+    /// hold what they inherit.
+    pub(crate) to_restrict: VecDeque<(Instant, ChannelId)>,
+    /// Slots of sockets that are gone and that a thread is in still, and the channel of the thread's process.
+    pub(crate) to_reuse: BTreeMap<u32, ChannelId>,
     /// Sockets whose programs wait for transmit memory.
     pub(crate) starved: Starved,
     /// Sockets of which not all holders have been told yet what happened.
-    pub(crate) telling: VecDeque<Telling>,
+    pub(crate) to_tell: VecDeque<Telling>,
     pub(crate) sweep_at: Instant,
     /// Datagram sockets with more to send than one turn may.
-    pub(crate) backlog: VecDeque<u32>,
+    pub(crate) to_send: VecDeque<u32>,
     /// Datagram sockets whose FIFO lends bytes to packets of this turn.
-    pub(crate) lent: Vec<u32>,
+    pub(crate) to_return: Vec<u32>,
     /// Closed sockets whose close(2) waits for the peer (SO_LINGER).
-    pub(crate) lingering: VecDeque<u32>,
-    /// When those are looked at that were not in the last turn.
+    pub(crate) to_tell_lingering: VecDeque<u32>,
+    /// When the rest of `to_tell_lingering` is looked at, if there were too many for one turn.
     pub(crate) lingering_at: Option<Instant>,
     pub(crate) drop_trace: Option<DropTrace>,
     pub(crate) gatekeeper: Option<Gatekeeper>,
@@ -93,13 +98,13 @@ pub struct Engine {
 /// How far the sending is of what the last program left behind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leaving {
-    /// The least that [`Engine::unsent`] has been.
+    /// The least that [`Engine::unsent`] has been since the last program went.
     pub unsent: u64,
-    /// When it became that.
+    /// When it fell to that.
     pub moved: Instant,
     /// When it may be counted again.
     pub count_at: Instant,
-    /// A turn would have liked to know it before.
+    /// A turn came before `count_at`: the engine does not sleep beyond that time.
     pub is_due: bool,
 }
 
@@ -219,13 +224,13 @@ impl Engine {
             counters: EngineCounters::default(),
             now,
             unix_ns: clock.unix_ns(),
-            sweep: VecDeque::new(),
+            to_sweep: VecDeque::new(),
             in_sweep: Holds::default(),
             in_telling: Holds::default(),
-            stale: Vec::new(),
-            gone: Vec::new(),
-            deferred: BTreeMap::new(),
-            lost: Vec::new(),
+            to_publish: Vec::new(),
+            to_bury: Vec::new(),
+            to_accept: BTreeMap::new(),
+            to_reset_failed: Vec::new(),
             region,
             windows,
         };
@@ -239,6 +244,7 @@ impl Engine {
             blank: token::blank()?,
             run: token::Run::random()?,
             rounds: Rounds::default(),
+            lengthy: LengthyRequests::default(),
             ends: Ends::default(),
             closer: Closer::default(),
             waiting: Waiting::default(),
@@ -251,18 +257,18 @@ impl Engine {
             leaving: None,
             leave_stalled: config.leave_stalled,
             resolver: config.resolver,
-            hostile: Vec::new(),
-            orphans: VecDeque::new(),
-            parked: BTreeMap::new(),
-            unborn: VecDeque::new(),
-            expected: VecDeque::new(),
-            awaited: BTreeMap::new(),
+            to_cut_off: Vec::new(),
+            to_reset_unclaimed: VecDeque::new(),
+            to_close_parked: BTreeMap::new(),
+            to_disinherit: VecDeque::new(),
+            to_restrict: VecDeque::new(),
+            to_reuse: BTreeMap::new(),
             starved: Starved::new(now),
-            telling: VecDeque::new(),
+            to_tell: VecDeque::new(),
             sweep_at: now,
-            backlog: VecDeque::new(),
-            lent: Vec::new(),
-            lingering: VecDeque::new(),
+            to_send: VecDeque::new(),
+            to_return: Vec::new(),
+            to_tell_lingering: VecDeque::new(),
             lingering_at: None,
             drop_trace: None,
             gatekeeper: None,
@@ -327,7 +333,7 @@ impl Engine {
         Ok(bell)
     }
 
-    /// A process image is gone, or is to be heard no more.
+    /// A process image is gone, or was cut off: its rings are not looked at any more, and its bells are closed.
     pub(crate) fn end_link(&mut self, whose: Family, link: Option<Link>) {
         let Some(link) = link else { return };
         self.poller.remove(link.engine_bell.as_fd());

@@ -58,6 +58,22 @@ impl Holds {
         self.iter().next()
     }
 
+    /// The first one of those whose number is at least `from`.
+    pub fn first_from(&self, from: u32) -> Option<u32> {
+        let (first, word, bit) = place(from);
+        let in_page = |at: usize, word: usize, mask: u64| {
+            let words = &self.pages.get(at)?.as_deref()?.words;
+            let rest = words.iter().enumerate().skip(word + 1);
+            let masked =
+                std::iter::once((word, words[word] & mask)).chain(rest.map(|(n, it)| (n, *it)));
+            let (n, bits) = masked.into_iter().find(|(_, bits)| *bits != 0)?;
+            Some((at * PAGE + n * 64) as u32 + bits.trailing_zeros())
+        };
+        // From the bit on upwards.
+        let found = in_page(first, word, !(bit - 1));
+        found.or_else(|| (first + 1..self.pages.len()).find_map(|at| in_page(at, 0, u64::MAX)))
+    }
+
     /// Moves all that are not in `kept` to another set.
     pub fn move_others(&mut self, kept: &Self, to: &mut Self) {
         to.pages.resize_with(to.pages.len().max(self.pages.len()), || None);
@@ -128,6 +144,10 @@ mod tests {
         assert!(holds.contains(4095) && !holds.contains(2) && !holds.contains(9000));
         assert!(!holds.remove(2) && !holds.remove(9000) && !holds.remove(u32::MAX));
         assert_eq!(holds.iter().collect::<Vec<_>>(), slots);
+        for from in (0..4200).chain([69_999, 70_000, 70_001, 1_048_575, 1_048_576, u32::MAX]) {
+            let next = slots.iter().copied().find(|slot| *slot >= from);
+            assert_eq!(holds.first_from(from), next, "from {from}");
+        }
         for slot in slots {
             assert!(holds.remove(slot) && !holds.remove(slot));
         }

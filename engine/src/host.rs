@@ -43,29 +43,31 @@ pub(crate) struct Host {
     pub windows: Windows,
     pub slots: Slots,
     pub channels: Channels,
-    /// What all processes hold, each socket as often as it has holders.
+    /// Holds of all processes together: each socket counts as often as it has holders.
     pub holds: usize,
     pub buffers: Buffers,
     pub counters: EngineCounters,
-    /// Of this turn.
+    /// When this turn began.
     pub now: Instant,
-    /// Unix time of this turn in ns.
+    /// The same as Unix time in ns.
     pub unix_ns: u64,
-    /// Slots that have, or may have, FIFO memory to be collected.
-    pub sweep: VecDeque<Swept>,
-    /// Which slots these are: a slot may be used again before the sweep has come by.
+    /// Slots whose sockets have FIFO memory, or may have: it is taken back when they are idle.
+    pub to_sweep: VecDeque<Swept>,
+    /// The slots in `to_sweep`, so that each stands there once, also when it is used again before its turn.
     pub in_sweep: Holds,
-    /// Slots of which not all holders have been told their last news.
+    /// The slots in [`Engine::to_tell`](crate::engine::Engine::to_tell).
     pub in_telling: Holds,
     /// Slots whose TCP state is to be published at the end of the turn.
-    pub stale: Vec<u32>,
-    /// Slots that the stack let go of and that nobody holds.
-    pub gone: Vec<u32>,
-    /// Connections that are not in an accept queue yet (TCP_DEFER_ACCEPT), by the time that they come
-    /// there at the latest, with their generations. The backlog bounds them as it does the queue.
-    pub deferred: BTreeMap<(Instant, u32), u32>,
-    /// Those of them that failed.
-    pub lost: Vec<u32>,
+    pub to_publish: Vec<u32>,
+    /// Slots whose sockets are in the stack no more and held by no process: they are free after this turn.
+    pub to_bury: Vec<u32>,
+    /// Connections that wait for their first bytes before they come into an accept queue (TCP_DEFER_ACCEPT), by
+    /// the time at which they come there without any, and their slots; with their generations. The backlog
+    /// bounds their number.
+    pub to_accept: BTreeMap<(Instant, u32), u32>,
+    /// Connections that failed while they waited so: no program hears of them, and their places in the backlog
+    /// are free.
+    pub to_reset_failed: Vec<u32>,
 }
 
 /// The stack's share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
@@ -103,7 +105,7 @@ impl Host {
             && !std::mem::replace(&mut entry.swept, true)
             && self.in_sweep.insert(slot)
         {
-            self.sweep.push_back(Swept { slot, position: 0, since: self.now });
+            self.to_sweep.push_back(Swept { slot, position: 0, since: self.now });
         }
     }
 
@@ -153,7 +155,7 @@ impl Host {
         }
         entry.id = None;
         if entry.closing || entry.holders.is_empty() {
-            self.gone.push(slot);
+            self.to_bury.push(slot);
         } else {
             // It broke the rules and was reset, but the program still has its descriptor.
             self.slots.fail(slot, ECONNRESET);
@@ -196,16 +198,16 @@ impl Host {
         let until = self.now + Duration::from_secs(seconds.into());
         let Some(entry) = self.slots.get_mut(slot).filter(|_| seconds > 0) else { return false };
         entry.set_rare(|rare| rare.deferred = Some(until));
-        self.deferred.insert((until, slot), entry.generation);
+        self.to_accept.insert((until, slot), entry.generation);
         true
     }
 
-    /// The connection does not wait any more; whether it did.
+    /// The connection does not wait for its first bytes any more. False: it did not.
     pub fn end_deferral(&mut self, slot: u32) -> bool {
         let Some(entry) = self.slots.get_mut(slot) else { return false };
         let Some(until) = entry.rare().deferred else { return false };
         entry.set_rare(|rare| rare.deferred = None);
-        self.deferred.remove(&(until, slot)).is_some()
+        self.to_accept.remove(&(until, slot)).is_some()
     }
 
     /// Something came on a connection: if it waited for that it is to be accepted now.
@@ -234,13 +236,13 @@ impl Host {
             // There is a place for it in the backlog, but no memory at the moment.
             let again = self.now + DEFERRAL_RETRY;
             entry.set_rare(|rare| rare.deferred = Some(again));
-            self.deferred.insert((again, slot), generation);
+            self.to_accept.insert((again, slot), generation);
         }
     }
 
     /// Those that have waited long enough are accepted without bytes.
-    pub fn end_deferrals(&mut self) {
-        while let Some(entry) = self.deferred.first_entry()
+    pub fn accept_long_deferred(&mut self) {
+        while let Some(entry) = self.to_accept.first_entry()
             && entry.key().0 <= self.now
         {
             let slot = entry.key().1;
@@ -383,16 +385,16 @@ impl towpath_stack::Host for Host {
             SocketEvent::Connected => {
                 self.slots.set_flags(user, flags::CONNECTED, flags::CONNECTING);
                 self.slots.post(user, event::TX);
-                self.stale.push(user);
+                self.to_publish.push(user);
             }
             SocketEvent::PeerClosed => {
                 self.arrived(user);
                 self.slots.note_flags(user, flags::RX_EOF);
                 self.slots.post(user, event::RX | event::RDHUP);
-                self.stale.push(user);
+                self.to_publish.push(user);
             }
-            // Nobody has seen it, nobody shall.
-            SocketEvent::Error(_) if self.end_deferral(user) => self.lost.push(user),
+            // No program has seen the connection yet, and none is shown one that has failed.
+            SocketEvent::Error(_) if self.end_deferral(user) => self.to_reset_failed.push(user),
             SocketEvent::Error(error) => self.on_error(user, error),
             SocketEvent::Closed => self.on_closed(user),
             _ => self.counters.unexpected += 1,

@@ -36,7 +36,7 @@ const LINGERING_A_TURN: usize = 256;
 const LINGERING_AGAIN: Duration = Duration::from_millis(1);
 
 impl Engine {
-    /// Whether it has.
+    /// Whether the process on channel `id` holds the socket in `slot`.
     pub(crate) fn is_held(&self, id: ChannelId, slot: u32) -> bool {
         self.host.channels.get(id).is_some_and(|attached| attached.holds.contains(slot))
     }
@@ -50,7 +50,7 @@ impl Engine {
             return;
         };
         let is_new = attached.holds.insert(slot);
-        // Who was about to be taken off it stays.
+        // Otherwise it stands in `holders` still: it was about to be taken out, and stays.
         if is_new && !attached.former.remove(slot) {
             entry.holders.push(id);
             attached.held += 1;
@@ -102,9 +102,10 @@ impl Engine {
         self.host.slots.post(slot, event::RX);
     }
 
-    /// A process has no descriptor for it any more. The last one's close is the socket's.
+    /// A process has no descriptor for the socket any more. When the last holder lets go the socket is closed.
     pub(crate) fn let_go(&mut self, now: Instant, id: ChannelId, slot: u32) {
         self.host.counters.work(1);
+        self.give_to_clone(id, slot);
         if let Some(attached) = self.host.channels.get_mut(id)
             && (attached.holds.remove(slot) || attached.former.remove(slot))
         {
@@ -149,29 +150,29 @@ impl Engine {
             || !honest
             || entry.hostile
             || entry.closing
-            || self.parked.len() >= PARKED_MAX
+            || self.to_close_parked.len() >= PARKED_MAX
         {
             return false;
         }
         let until = now + ADOPT_WITHIN;
         entry.set_rare(|rare| rare.parked = Some(until));
-        self.parked.insert((until, slot), Some(id));
+        self.to_close_parked.insert((until, slot), Some(id));
         true
     }
 
-    /// A process has adopted it, or it has ended: its place is another one's.
+    /// A process has adopted the socket, or it has ended: it does not count as parked any more.
     fn unpark(&mut self, slot: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         if let Some(until) = entry.rare().parked {
             entry.set_rare(|rare| rare.parked = None);
-            self.parked.remove(&(until, slot));
+            self.to_close_parked.remove(&(until, slot));
         }
     }
 
     /// Closes what was in messages that nobody received in time, or can receive any more.
     pub(crate) fn close_parked(&mut self, now: Instant) {
         for _ in 0..PARKED_A_TURN {
-            let Some(first) = self.parked.first_entry() else { return };
+            let Some(first) = self.to_close_parked.first_entry() else { return };
             let (until, slot) = *first.key();
             if until > now && self.host.channels.len() > 0 {
                 return;
@@ -183,8 +184,8 @@ impl Engine {
 
     /// Closes what a process left in messages that broke the rules.
     fn close_parked_by(&mut self, now: Instant, id: ChannelId) {
-        self.host.counters.work(self.parked.len() / 64);
-        let its = self.parked.iter().filter(|(_, by)| **by == Some(id));
+        self.host.counters.work(self.to_close_parked.len() / 64);
+        let its = self.to_close_parked.iter().filter(|(_, by)| **by == Some(id));
         let its: Vec<u32> = its.map(|(&(_, slot), _)| slot).collect();
         its.into_iter().for_each(|slot| self.close_unadopted(now, slot));
     }
@@ -195,23 +196,29 @@ impl Engine {
         self.close(now, slot);
     }
 
-    /// close(2): what was written is sent, unread bytes make it a reset.
+    /// close(2) by the last holder. A stream sends what was written and then FIN; if bytes are unread, or with
+    /// SO_LINGER 0, it sends RST.
     fn close(&mut self, now: Instant, slot: u32) {
         let Some(kind) = self.host.slots.get(slot).map(|entry| entry.kind) else { return };
         match kind {
             Kind::Listener => self.close_queue(now, slot),
             Kind::Datagram | Kind::Echo => {
                 if !self.flush_datagrams(now, slot) {
-                    // Its handles are not valid any more.
-                    if let Some(entry) = self.host.slots.get_mut(slot) {
+                    // Its handles are not valid any more, and its port is another one's to bind.
+                    let entry = self.host.slots.get_mut(slot);
+                    if let Some(id) = entry.and_then(|entry| {
                         entry.closing = true;
+                        entry.id
+                    }) {
+                        self.stack.withdraw(now, id);
                     }
                     return;
                 }
             }
             _ => self.transmit(now, slot),
         }
-        // SO_LINGER with zero seconds; a longer wait is the program's to do.
+        // SO_LINGER with zero seconds (the slot has seconds + 1). A longer one makes the program wait in close(2),
+        // and is nothing to the stack.
         let abort = kind == Kind::Stream && self.host.slots.shared(slot).linger.load(Relaxed) == 1;
         if abort {
             self.send_before_reset(now, slot);
@@ -223,7 +230,11 @@ impl Engine {
     fn send_before_reset(&mut self, now: Instant, slot: u32) {
         let id = self.host.slots.get(slot).and_then(|entry| entry.id);
         let send = id.and_then(|id| self.stack.send_buffer(id));
-        if send.is_some_and(|send| !send.is_empty()) {
+        if send.is_some_and(|send| !send.is_empty())
+            && let Some(id) = id
+        {
+            // Others that have something to send may be more than one turn of the stack visits.
+            self.stack.send_now(now, &mut self.host, id, &mut self.pool);
             let budget = Budget::default();
             self.host.counters.work(STACK_TURN);
             self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
@@ -237,7 +248,7 @@ impl Engine {
         }
     }
 
-    /// A socket that is closing has nothing more to do.
+    /// The stack closes a socket that has nothing more to send of its own; without one in the stack it is buried.
     pub(crate) fn end_of_closing(&mut self, now: Instant, slot: u32, linger: Linger) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         self.host.counters.work(END);
@@ -245,23 +256,23 @@ impl Engine {
             Some(id) => {
                 self.stack.close(now, id, linger);
                 if self.host.slots.shared(slot).linger.load(Relaxed) > 1 {
-                    self.lingering.push_back(slot);
+                    self.to_tell_lingering.push_back(slot);
                 }
             }
-            None => self.host.gone.push(slot),
+            None => self.host.to_bury.push(slot),
         }
     }
 
     /// Shows those who wait in close(2) how far their connections are.
     pub(crate) fn tell_lingering(&mut self, now: Instant) {
-        for _ in 0..self.lingering.len().min(LINGERING_A_TURN) {
-            let Some(slot) = self.lingering.pop_front() else { break };
+        for _ in 0..self.to_tell_lingering.len().min(LINGERING_A_TURN) {
+            let Some(slot) = self.to_tell_lingering.pop_front() else { break };
             self.host.counters.work(1);
             if self.is_still_lingering(now, slot) {
-                self.lingering.push_back(slot);
+                self.to_tell_lingering.push_back(slot);
             }
         }
-        let more = self.lingering.len() > LINGERING_A_TURN;
+        let more = self.to_tell_lingering.len() > LINGERING_A_TURN;
         self.lingering_at = more.then(|| now + LINGERING_AGAIN);
     }
 
@@ -288,12 +299,12 @@ impl Engine {
         for child in children.into_iter().flatten().filter(|child| !child.orphaned) {
             self.end_unaccepted(child.slot, child.generation);
         }
-        self.host.counters.work(self.host.deferred.len() / 64);
+        self.host.counters.work(self.host.to_accept.len() / 64);
         let is_its = |slot: &u32| {
             let unclaimed = self.host.slots.get(*slot).and_then(|entry| entry.unclaimed);
             unclaimed.is_some_and(|(parent, _)| parent == listener)
         };
-        let deferred = self.host.deferred.keys().map(|(_, slot)| *slot).filter(is_its);
+        let deferred = self.host.to_accept.keys().map(|(_, slot)| *slot).filter(is_its);
         for slot in deferred.collect::<Vec<_>>() {
             self.host.end_deferral(slot);
             let generation = self.host.slots.get(slot).map_or(0, |entry| entry.generation);
@@ -311,18 +322,18 @@ impl Engine {
         let is_popped = |child: &Child| head.wrapping_sub(child.end) < 1 << 31;
         for child in owned.children.iter_mut().filter(|child| !child.orphaned && is_popped(child)) {
             child.orphaned = true;
-            self.orphans.push_back((now + CLAIM_WITHIN, child.slot, child.generation));
+            self.to_reset_unclaimed.push_back((now + CLAIM_WITHIN, child.slot, child.generation));
         }
     }
 
     /// Connections that were popped and are not claimed in time are reset.
-    pub(crate) fn reset_orphans(&mut self, now: Instant) {
+    pub(crate) fn reset_unclaimed(&mut self, now: Instant) {
         for _ in 0..ORPHANS_A_TURN {
-            let Some(&(due, slot, generation)) = self.orphans.front() else { return };
+            let Some(&(due, slot, generation)) = self.to_reset_unclaimed.front() else { return };
             if due > now {
                 return;
             }
-            self.orphans.pop_front();
+            self.to_reset_unclaimed.pop_front();
             let Some(entry) = self.host.slots.find(slot, generation) else { continue };
             let Some((listener, listener_generation)) = entry.unclaimed else { continue };
             self.host.counters.unclaimed += 1;
@@ -339,9 +350,9 @@ impl Engine {
         }
     }
 
-    /// Cuts off the processes that broke the rules of the channel.
+    /// Detaches the processes that broke the rules of the channel, and looks at nothing more that they wrote.
     pub(crate) fn cut_off_hostile(&mut self, now: Instant) {
-        while let Some(id) = self.hostile.pop() {
+        while let Some(id) = self.to_cut_off.pop() {
             if let Some(attached) = self.host.channels.get_mut(id) {
                 self.host.counters.hostile_channels += u64::from(!attached.has_ended);
                 let (whose, link) = (attached.closes_as, attached.link.take());
@@ -376,14 +387,14 @@ impl Engine {
 
     /// Connections that failed while they waited for their first bytes go, and with them their places
     /// in the backlog.
-    pub(crate) fn end_lost(&mut self, now: Instant) {
-        while let Some(slot) = self.host.lost.pop() {
+    pub(crate) fn reset_failed(&mut self, now: Instant) {
+        while let Some(slot) = self.host.to_reset_failed.pop() {
             self.free_place(slot);
             self.end(now, slot, Linger::Abort);
         }
     }
 
-    /// A connection that was not accepted makes room in its listener's backlog.
+    /// A connection that will not be accepted counts no more against its listener's backlog.
     fn free_place(&mut self, slot: u32) {
         let unclaimed = self.host.slots.get(slot).and_then(|entry| entry.unclaimed);
         if let Some((listener, generation)) = unclaimed
@@ -396,7 +407,7 @@ impl Engine {
 
     /// Slots of sockets that are gone are free again.
     pub(crate) fn bury(&mut self) {
-        while let Some(slot) = self.host.gone.pop() {
+        while let Some(slot) = self.host.to_bury.pop() {
             self.host.counters.work(1);
             // A connection that ended in an accept queue stays there: its record names it.
             let deferred = self.host.end_deferral(slot);
@@ -440,7 +451,7 @@ impl Engine {
     }
 }
 
-/// As Linux numbers them.
+/// The state as Linux numbers it (`enum` in net/tcp_states.h).
 pub(crate) fn state_number(at: SocketState) -> u32 {
     match at {
         SocketState::Unconnected => state::CLOSE,
@@ -476,7 +487,7 @@ mod tests {
             let slot = engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
             engine.host.slots.get_mut(slot).expect("it is there").closing = true;
             engine.host.slots.shared(slot).state.store(state::FIN_WAIT1, Relaxed);
-            engine.lingering.push_back(slot);
+            engine.to_tell_lingering.push_back(slot);
         }
         // Half of them come to an end; the others stay, and all are looked at in three turns.
         for slot in (0..3 * LINGERING_A_TURN as u32).step_by(2) {
@@ -485,10 +496,10 @@ mod tests {
         let gone = LINGERING_A_TURN / 2;
         for turn in 1..=3 {
             engine.tell_lingering(now);
-            assert_eq!(engine.lingering.len(), 3 * LINGERING_A_TURN - turn * gone);
+            assert_eq!(engine.to_tell_lingering.len(), 3 * LINGERING_A_TURN - turn * gone);
             assert_eq!(engine.lingering_at, Some(now + LINGERING_AGAIN));
         }
-        engine.lingering.truncate(LINGERING_A_TURN);
+        engine.to_tell_lingering.truncate(LINGERING_A_TURN);
         engine.tell_lingering(now);
         assert_eq!(engine.lingering_at, None);
     }
@@ -513,18 +524,19 @@ mod tests {
             assert!(!engine.host.slots.get(arrives).expect("it is kept").closing);
             engine.adopt(id, arrives);
         }
-        assert_eq!(engine.parked.len(), 0);
+        assert_eq!(engine.to_close_parked.len(), 0);
         for _ in 0..PARKED_MAX {
             let ends = open(&mut engine);
             engine.let_go(now, id, ends);
-            engine.host.gone.push(ends);
+            engine.host.to_bury.push(ends);
             engine.bury();
         }
         engine.let_go(now, id, arrives);
-        assert_eq!(engine.parked.len(), 1);
+        assert_eq!(engine.to_close_parked.len(), 1);
         engine.close_parked(now + ADOPT_WITHIN);
         assert!(
-            engine.parked.is_empty() && engine.host.slots.get(arrives).expect("not yet").closing
+            engine.to_close_parked.is_empty()
+                && engine.host.slots.get(arrives).expect("not yet").closing
         );
     }
 
@@ -549,11 +561,11 @@ mod tests {
             engine.hold(goes, listener);
             engine.let_go(now, goes, listener);
         }
-        assert_eq!(engine.orphans.len(), 1);
+        assert_eq!(engine.to_reset_unclaimed.len(), 1);
         engine.let_go(now, stays, listener);
-        assert_eq!(engine.orphans.len(), 1);
-        engine.reset_orphans(now + CLAIM_WITHIN);
-        assert!(engine.orphans.is_empty());
+        assert_eq!(engine.to_reset_unclaimed.len(), 1);
+        engine.reset_unclaimed(now + CLAIM_WITHIN);
+        assert!(engine.to_reset_unclaimed.is_empty());
         assert!(engine.host.slots.get(slot).expect("not buried").closing);
         assert_eq!(engine.host.counters.unclaimed, 1);
     }

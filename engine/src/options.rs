@@ -158,7 +158,7 @@ impl Engine {
         }
     }
 
-    /// What the program had set, on a fresh socket of the stack.
+    /// Sets what the program had set on a fresh socket of the stack, which has taken the place of another.
     pub(crate) fn set_again(
         &mut self,
         now: Instant,
@@ -251,7 +251,7 @@ impl Engine {
         }
     }
 
-    /// getsockopt of what only we know.
+    /// getsockopt(2) of options whose value the program's side does not have.
     pub(crate) fn get_option(
         &mut self,
         now: Instant,
@@ -320,7 +320,7 @@ impl Engine {
         tcp_info(tcp.as_ref(), Beside { state, mtu, recv_capacity })
     }
 
-    /// setsockopt of what we may refuse.
+    /// setsockopt(2) of options that the stack may refuse.
     pub(crate) fn set_fallible(
         &mut self,
         now: Instant,

@@ -18,15 +18,15 @@
 
 use std::time::Duration;
 
-use towpath_shm::control::{Reply, purpose};
+use towpath_shm::control::purpose;
 use towpath_shm::layout::SLOTS_MAX;
 use towpath_tcp::Instant;
 
 use crate::channels::{ChannelId, Family};
-use crate::control::{Answer, Passed};
 use crate::engine::Engine;
 use crate::errno::{EAGAIN, EINVAL, EPROTO, Errno};
 use crate::holds::Holds;
+use crate::lengthy::Cloning;
 
 /// How long a program that was spawned has to say HELLO: the dynamic loader runs before that. Later
 /// it still gets what its parent has not closed meanwhile.
@@ -78,9 +78,9 @@ impl Engine {
 
     /// Refuses what one process could take from all others by cloning. Gives the new one's family.
     fn may_clone(&mut self, id: ChannelId, wanted: u32) -> Result<Option<Family>, Errno> {
-        let held = self.host.holds;
+        let held = self.host.holds + self.lengthy.holds();
         let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
-        // Whoever has not begun has nothing to fork: it says what it has first.
+        // A process that has not begun cannot fork: it says HELLO or SETTLED first.
         let unborn = attached.parent.is_some() || attached.expected.is_some();
         let is_full = attached.clones.len() >= CLONES_MAX || held + attached.held > HOLDS_MAX;
         if unborn || is_full || self.closer.is_clogged(attached.closes_as) {
@@ -88,35 +88,36 @@ impl Engine {
             return Err(Errno(EAGAIN));
         }
         Ok(match (wanted, attached.family) {
-            // The same process, with another program.
+            // exec(2): the same process goes on, with another program.
             (purpose::EXEC, family) => family,
             (_, family) => Some(self.host.channels.family_of_clones(family)),
         })
     }
 
-    pub(crate) fn clone_channel(&mut self, id: ChannelId, wanted: u32) -> Answer {
+    /// Makes a channel of which the process is told when it holds what its purpose says.
+    pub(crate) fn clone_channel(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        wanted: u32,
+    ) -> Result<(), Errno> {
         let family = self.may_clone(id, wanted)?;
         let parent = self.host.channels.get_mut(id).ok_or(Errno(EPROTO))?;
         let inherits = std::mem::take(&mut parent.listed);
-        let pid = parent.pid;
-        let mut held: Vec<u32> = parent.holds.iter().collect();
+        let (pid, holds) = (parent.pid, parent.held);
         let expected = match wanted {
             purpose::FORK => None,
-            purpose::SPAWN => Some(Expected { inherits, until: None }),
-            purpose::EXEC => {
-                held = inherits.iter().collect();
-                Some(Expected { inherits, until: None })
-            }
+            purpose::SPAWN | purpose::EXEC => Some(Expected { inherits, until: None }),
             _ => return Err(Errno(EINVAL)),
         };
-        // As fork says it of too many processes.
+        // fork(2) says it of too many processes.
         let (clone, control) = self.open_channel(family).map_err(|_| Errno(EAGAIN))?;
         // The child inherits epoll sets whose events went to its parent: it looks at everything.
         let Ok(bell) = self.link(clone, true) else {
             let whose = self.host.channels.get(clone).map_or(Family(0), |it| it.closes_as);
             self.closer.close(whose, [control]);
             self.host.counters.channels_refused += 1;
-            self.detach(self.host.now, clone);
+            self.detach(now, clone);
             return Err(Errno(EAGAIN));
         };
         if let Some(attached) = self.host.channels.get_mut(clone) {
@@ -124,25 +125,21 @@ impl Engine {
             attached.expected = expected;
             attached.parent = Some(id);
         }
-        for slot in held {
-            self.hold(clone, slot);
-        }
-        let until = self.host.now + BORN_WITHIN;
         if let Some(parent) = self.host.channels.get_mut(id) {
             parent.clones.push(clone);
         }
+        let only_listed = wanted == purpose::EXEC;
+        self.begin_cloning(now, id, Cloning { clone, only_listed, control, bell, holds });
+        Ok(())
+    }
+
+    /// A clone is about to be told of: its process begins soon, or never.
+    pub(crate) fn expect_birth(&mut self, clone: ChannelId) {
+        let until = self.host.now + BORN_WITHIN;
         if let Some(attached) = self.host.channels.get_mut(clone) {
             attached.unborn_until = Some(until);
+            self.to_disinherit.push_back((until, clone));
         }
-        self.unborn.push_back((until, clone));
-        let reply = Reply { b: clone.number(), ..Reply::default() };
-        let passed = vec![
-            Passed::Own(control),
-            Passed::Memory(clone),
-            Passed::EngineBell(clone),
-            Passed::Own(bell),
-        ];
-        Ok((reply, passed))
     }
 
     /// A child of fork has listed what it has.
@@ -162,7 +159,7 @@ impl Engine {
                 let until = now + HELLO_WITHIN;
                 expected.until = Some(until);
                 attached.parent = None;
-                self.expected.push_back((until, clone));
+                self.to_restrict.push_back((until, clone));
             } else if let Some(parent) = self.host.channels.get_mut(id) {
                 // A child of fork speaks for itself.
                 parent.clones.push(clone);
@@ -193,12 +190,12 @@ impl Engine {
     }
 
     /// Processes that did not begin in time are given nothing more of what their parents come by.
-    pub(crate) fn end_births(&mut self, now: Instant) {
-        while let Some(&(until, id)) = self.unborn.front() {
+    pub(crate) fn disinherit_unborn(&mut self, now: Instant) {
+        while let Some(&(until, id)) = self.to_disinherit.front() {
             if until > now {
                 return;
             }
-            self.unborn.pop_front();
+            self.to_disinherit.pop_front();
             let Some(attached) = self.host.channels.get_mut(id) else { continue };
             // Ids are used again.
             if attached.unborn_until.take_if(|it| *it == until).is_none() {
@@ -210,7 +207,7 @@ impl Engine {
             {
                 let until = now + HELLO_WITHIN;
                 expected.until = Some(until);
-                self.expected.push_back((until, id));
+                self.to_restrict.push_back((until, id));
             }
             if let Some(parent) = parent.and_then(|parent| self.host.channels.get_mut(parent)) {
                 parent.clones.retain(|clone| *clone != id);
@@ -219,12 +216,12 @@ impl Engine {
     }
 
     /// Programs that did not say HELLO in time hold what they inherit, and no more.
-    pub(crate) fn end_expectations(&mut self, now: Instant) {
-        while let Some(&(until, id)) = self.expected.front() {
+    pub(crate) fn restrict_strangers(&mut self, now: Instant) {
+        while let Some(&(until, id)) = self.to_restrict.front() {
             if until > now {
                 return;
             }
-            self.expected.pop_front();
+            self.to_restrict.pop_front();
             let Some(attached) = self.host.channels.get_mut(id) else { continue };
             // Ids are used again.
             let Some(expected) = attached.expected.take_if(|it| it.until == Some(until)) else {

@@ -39,7 +39,7 @@ struct Mailbox {
     closed: bool,
 }
 
-/// What somebody wants.
+/// What another thread wants of the engine, with where the answer goes.
 #[derive(Debug)]
 pub(crate) enum Wish {
     Stop,
@@ -76,7 +76,7 @@ impl Remote {
         self.ask(Wish::Counters)
     }
 
-    /// What keeps the engine running.
+    /// What keeps an engine running that ends with its last program.
     pub fn left(&self) -> Result<Left, Gone> {
         self.ask(Wish::Left)
     }

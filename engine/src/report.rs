@@ -159,7 +159,8 @@ pub(crate) struct EngineCounters {
     /// Times it slept.
     pub sleeps: u64,
     /// Steps of some 100 ns that programs have caused: commands, holds, events, datagrams, looks at
-    /// slots. A request counts as [`REQUEST`], a turn of the stack within another as [`STACK_TURN`].
+    /// slots. A request counts as [`REQUEST`], each token that it is for as [`TOKEN`], a turn of the stack
+    /// within another as [`STACK_TURN`].
     pub work: u64,
     /// Most of them in one turn.
     pub work_turn_max: u64,
@@ -171,6 +172,8 @@ pub(crate) struct EngineCounters {
     pub requests: u64,
     /// Of them, those that waited until descriptors were closed.
     pub requests_waited: u64,
+    /// Portions of CLONEs and HELLOs: more than there are of these when processes have many sockets.
+    pub request_portions: u64,
     /// Processes that attached.
     pub attached: u64,
     /// Processes that could not be: too many, or no descriptors left for them.
@@ -211,6 +214,8 @@ pub(crate) struct EngineCounters {
 
 /// A request in steps: to receive and to answer it are two system calls.
 pub(crate) const REQUEST: usize = 16;
+/// A token in steps: four system calls, the last close of the socket that it is made from among them.
+pub(crate) const TOKEN: usize = 50;
 /// A turn of the stack in steps: its budget, in packets.
 pub(crate) const STACK_TURN: usize = 256;
 
@@ -232,6 +237,7 @@ impl EngineCounters {
             commands_stale,
             requests,
             requests_waited,
+            request_portions,
             attached,
             channels_refused,
             hostile_channels,
@@ -260,6 +266,7 @@ impl EngineCounters {
             ("commands_stale", commands_stale),
             ("requests", requests),
             ("requests_waited", requests_waited),
+            ("request_portions", request_portions),
             ("attached", attached),
             ("channels_refused", channels_refused),
             ("hostile_channels", hostile_channels),

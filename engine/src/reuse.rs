@@ -35,7 +35,7 @@ impl Engine {
             let attached = owner.and_then(|id| Some((id, self.host.channels.get(id)?)));
             // Otherwise the thread's process is gone, or never was.
             if let Some((id, attached)) = attached.filter(|(_, attached)| !attached.has_ended) {
-                if attached.inside < INSIDE_MAX || self.awaited.get(&slot) == Some(&id) {
+                if attached.inside < INSIDE_MAX || self.to_reuse.get(&slot) == Some(&id) {
                     return self.awaits(slot, Some(id));
                 }
                 self.host.counters.locks_disbelieved += 1;
@@ -48,39 +48,34 @@ impl Engine {
 
     /// A thread has given back a lock that was marked.
     pub(crate) fn unlocked(&mut self, slot: u32) {
-        if self.awaited.contains_key(&slot) {
+        if self.to_reuse.contains_key(&slot) {
             self.reuse(slot);
         }
     }
 
-    /// The threads that a process had are gone: what they were at is free.
-    pub(crate) fn release_locks(&mut self, id: ChannelId) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        let closed = std::mem::take(&mut attached.closed);
-        let mut awaited = Vec::new();
-        for slot in attached.holds.iter().chain(closed.iter()) {
-            self.host.counters.work(1);
-            towpath_ring::release_dead(self.host.slots.shared(slot), id.number());
-            if self.awaited.contains_key(&slot) {
-                awaited.push(slot);
-            }
-        }
-        awaited.into_iter().for_each(|slot| self.reuse(slot));
-    }
-
-    /// The threads that a process had are gone: what they were at is free, if this is it.
+    /// The threads that a process had are gone: the locks of a socket that they were at are free.
     pub(crate) fn release_locks_of(&mut self, id: ChannelId, slot: u32) {
         towpath_ring::release_dead(self.host.slots.shared(slot), id.number());
-        if self.awaited.contains_key(&slot) {
+        if self.to_reuse.contains_key(&slot) {
             self.reuse(slot);
         }
     }
 
-    /// Notes for which process's thread a slot waits.
+    /// The same for one of the sockets that the process had closed: a thread of it may have been at one. False:
+    /// there is none.
+    pub(crate) fn free_closed(&mut self, id: ChannelId) -> bool {
+        let Some(attached) = self.host.channels.get_mut(id) else { return false };
+        let Some(slot) = attached.closed.first() else { return false };
+        attached.closed.remove(slot);
+        self.release_locks_of(id, slot);
+        true
+    }
+
+    /// Notes for a thread of which process a slot waits; None: it waits for none any more.
     fn awaits(&mut self, slot: u32, id: Option<ChannelId>) {
         let before = match id {
-            Some(id) => self.awaited.insert(slot, id),
-            None => self.awaited.remove(&slot),
+            Some(id) => self.to_reuse.insert(slot, id),
+            None => self.to_reuse.remove(&slot),
         };
         if let Some(attached) = before.and_then(|before| self.host.channels.get_mut(before)) {
             attached.inside = attached.inside.saturating_sub(1);
@@ -88,23 +83,28 @@ impl Engine {
         let Some(id) = id else { return };
         let Some(attached) = self.host.channels.get_mut(id) else { return };
         attached.inside += 1;
-        // Looked at when the process dies.
+        // So that its locks are freed when the process dies.
         attached.closed.insert(slot);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::io::IoSliceMut;
+    use std::mem::MaybeUninit;
+    use std::os::fd::OwnedFd;
     use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
 
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
     use super::*;
     use crate::EngineConfig;
-    use crate::control::Passed;
     use crate::slots::AF_INET;
     use towpath_ring::{Attach, EngineSend};
-    use towpath_shm::control::purpose;
-    use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, op};
+    use towpath_shm::control::{Reply, purpose};
+    use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, Plain, op};
     use towpath_tcp::Instant;
 
     /// Small and good enough: xorshift64*.
@@ -123,15 +123,15 @@ mod tests {
         engine: Engine,
         now: Instant,
         random: Random,
-        /// The programs' ends, which stay open.
-        _ends: Vec<Passed>,
+        /// The programs' ends of control sockets, by their channels. They stay open.
+        controls: BTreeMap<ChannelId, OwnedFd>,
     }
 
     impl World {
         fn new(seed: u64) -> Self {
             let engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
             let now = engine.host.now;
-            Self { engine, now, random: Random(seed), _ends: Vec::new() }
+            Self { engine, now, random: Random(seed), controls: BTreeMap::new() }
         }
 
         fn channel(&mut self) -> Option<ChannelId> {
@@ -146,8 +146,17 @@ mod tests {
 
         fn begin(&mut self) {
             let (id, control) = self.engine.open_channel(None).expect("descriptors");
-            let bell = self.engine.link(id, false).expect("descriptors");
-            self._ends.extend([control, bell].map(Passed::Own));
+            self.engine.link(id, false).expect("descriptors");
+            self.controls.insert(id, control);
+        }
+
+        /// Takes the answers to CLONEs, and with them the ends of the clones.
+        fn take_answers(&mut self) {
+            for id in self.channels() {
+                while let Some((clone, control)) = self.controls.get(&id).and_then(take_answer) {
+                    self.controls.insert(clone, control);
+                }
+            }
         }
 
         fn open(&mut self, id: ChannelId) {
@@ -188,24 +197,30 @@ mod tests {
             self.now += Duration::from_secs(seconds.into());
             self.engine.host.now = self.now;
             self.engine.turn(self.now);
+            self.engine.go_on_with_lengthy(self.now);
+        }
+
+        fn ask_for_clone(&mut self, id: ChannelId) {
+            let wanted = [purpose::FORK, purpose::SPAWN, purpose::EXEC];
+            let wanted = wanted[self.random.below(3) as usize];
+            // Whoever asks waits for the answer.
+            if self.engine.host.channels.get(id).is_some_and(|it| it.lengthy.is_none()) {
+                // Refused when it has not begun itself.
+                let _ = self.engine.clone_channel(self.now, id, wanted);
+            }
         }
 
         fn step(&mut self) {
+            self.take_answers();
             let slot = self.random.below(24);
             match (self.random.below(16), self.channel()) {
                 (0, _) | (_, None) => self.begin(),
                 (1..=4, Some(id)) => self.open(id),
-                (5, Some(id)) => {
-                    let wanted = [purpose::FORK, purpose::SPAWN, purpose::EXEC];
-                    let wanted = wanted[self.random.below(3) as usize];
-                    if let Ok((_, fds)) = self.engine.clone_channel(id, wanted) {
-                        self._ends.extend(fds);
-                    }
-                }
+                (5, Some(id)) => self.ask_for_clone(id),
                 (6..=9, Some(id)) => self.command(id, slot),
                 (10 | 11, _) => self.scribble(slot),
                 (12, Some(id)) => self.engine.detach(self.now, id),
-                (13, Some(id)) if self.random.below(4) == 0 => self.engine.hostile.push(id),
+                (13, Some(id)) if self.random.below(4) == 0 => self.engine.to_cut_off.push(id),
                 _ => {
                     let seconds = self.random.below(8);
                     self.turn(seconds);
@@ -215,7 +230,7 @@ mod tests {
 
         /// What is counted is what there is, and who is named is there.
         fn check(&self) {
-            let Engine { host, awaited, parked, .. } = &self.engine;
+            let Engine { host, to_reuse: awaited, to_close_parked: parked, .. } = &self.engine;
             let mut held = 0;
             for id in self.channels() {
                 let attached = host.channels.get(id).expect("it is there");
@@ -225,6 +240,10 @@ mod tests {
                 assert_eq!(attached.inside as usize, inside.clone().count());
                 assert!(inside.clone().all(|(slot, _)| attached.closed.contains(*slot)));
             }
+            let promised = self.channels().into_iter().filter_map(|id| {
+                host.channels.get(id)?.lengthy.as_deref().map(|lengthy| lengthy.holds())
+            });
+            assert_eq!(self.engine.lengthy.holds(), promised.sum::<usize>());
             assert!(awaited.values().all(|id| host.channels.get(*id).is_some()));
             assert_eq!(host.holds, held);
             for (slot, entry) in host.slots.iter() {
@@ -244,6 +263,20 @@ mod tests {
         }
     }
 
+    fn take_answer(control: &OwnedFd) -> Option<(ChannelId, OwnedFd)> {
+        let mut bytes = [0; size_of::<Reply>()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        recvmsg(control, &mut parts, &mut ancillary, flags).ok()?;
+        let first = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+            _ => None,
+        });
+        Some((ChannelId::of_number(Reply::from_bytes(&bytes).b)?, first?))
+    }
+
     /// Processes come, fork, list, let go, stand still inside, break the rules and die, in any order.
     #[test]
     fn nothing_is_left_of_processes_whatever_they_did() {
@@ -258,9 +291,11 @@ mod tests {
                 world.check();
             }
             (0..4).for_each(|_| world.turn(60));
-            let Engine { host, awaited, parked, unborn, expected, .. } = &world.engine;
-            assert_eq!((host.holds, host.slots.len(), awaited.len()), (0, 0, 0), "seed {seed}");
-            assert_eq!((parked.len(), unborn.len(), expected.len()), (0, 0, 0));
+            let Engine { host, lengthy, .. } = &world.engine;
+            assert!(lengthy.is_empty() && lengthy.holds() == 0);
+            assert_eq!((host.holds, host.slots.len()), (0, 0), "seed {seed}");
+            assert!(world.engine.to_reuse.is_empty() && world.engine.to_close_parked.is_empty());
+            assert!(world.engine.to_disinherit.is_empty() && world.engine.to_restrict.is_empty());
             assert_eq!(host.windows.usage().assigned, 0);
         }
     }

@@ -20,8 +20,6 @@ const IMAGE: usize = 4;
 /// Those of a new channel: both ends of its control socket, an image, and another one that any process may
 /// become at any time; its old one goes only after the new one is there.
 const CHANNEL: usize = 2 + IMAGE + IMAGE;
-/// That of a token, which goes when it is sent.
-const TOKEN: usize = 1;
 
 /// How long a request waits for descriptors that are being closed. A close takes microseconds, unless a
 /// program makes it sleep: then the request is refused, as if they were in use.
@@ -46,7 +44,7 @@ pub(crate) struct Asking {
 }
 
 impl Waiting {
-    /// When it is to be looked again.
+    /// When it is looked again whether there are descriptors.
     pub fn next(&self) -> Option<Instant> {
         self.look_at
     }
@@ -70,9 +68,9 @@ impl Engine {
         self.host.counters.requests += 1;
         self.host.counters.work(REQUEST);
         let Some(attached) = self.host.channels.get(id) else { return };
-        if attached.asking.is_some() {
+        if attached.asking.is_some() || attached.lengthy.is_some() {
             // It does not wait for its answer.
-            self.hostile.push(id);
+            self.to_cut_off.push(id);
         } else if !self.closer.is_busy() || self.has_room(needed(&request)) {
             self.answered(now, id, &request);
         } else if let Some(attached) = self.host.channels.get_mut(id) {
@@ -86,7 +84,7 @@ impl Engine {
 
     fn answered(&mut self, now: Instant, id: ChannelId, request: &Request) {
         if !self.answer(now, id, request) {
-            self.hostile.push(id);
+            self.to_cut_off.push(id);
         }
     }
 
@@ -118,7 +116,8 @@ fn needed(request: &Request) -> usize {
         call::HELLO if request.b != 0 => 0,
         call::HELLO => IMAGE,
         call::CLONE => CHANNEL,
-        call::TOKEN => TOKEN,
+        // They go when they are sent. One at least: the process asks again for the others.
+        call::TOKENS => 1,
         _ => 0,
     }
 }

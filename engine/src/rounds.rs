@@ -26,16 +26,17 @@ pub(crate) enum Asker {
     Remote,
 }
 
-/// Those who ask, each of them once.
+/// Those who ask and have not been answered, each of them once.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     /// Those of this round.
     now: VecDeque<Asker>,
     /// Those who came later.
     next: VecDeque<Asker>,
-    /// What had begun to end when this round began.
+    /// What [`Ends::begun`](crate::ends::Ends::begun) was when this round began: so many ends are to be done before it
+    /// is answered.
     ends: u64,
-    /// The remote is among them.
+    /// [`Asker::Remote`] is in `now` or `next`.
     remote: bool,
 }
 

@@ -59,8 +59,9 @@ impl Engine {
         let commands = self.drain_commands(now);
         let turn = self.turn(now);
         self.answer_askers(now);
-        let ends = !self.ends.is_empty() || !self.rounds.is_empty();
-        turn.more || commands || ends || self.host.slots.has_news() || !self.telling.is_empty()
+        self.go_on_with_lengthy(now);
+        let asked = !self.ends.is_empty() || !self.rounds.is_empty() || !self.lengthy.is_empty();
+        turn.more || commands || asked || self.host.slots.has_news() || !self.to_tell.is_empty()
     }
 
     /// Notes what the turn has cost, requests included.
@@ -106,15 +107,15 @@ impl Engine {
         self.return_lent();
         self.show_dropped(now);
         self.reset_hostile_sockets(now);
-        self.host.end_deferrals();
-        self.end_lost(now);
+        self.host.accept_long_deferred();
+        self.reset_failed(now);
         self.go_on_ending(now);
         self.bury();
         self.feed_starved(now);
-        self.reset_orphans(now);
+        self.reset_unclaimed(now);
         self.close_parked(now);
-        self.end_births(now);
-        self.end_expectations(now);
+        self.disinherit_unborn(now);
+        self.restrict_strangers(now);
         self.sweep(now);
         self.tell(now);
         self.cut_off_hostile(now);
@@ -204,15 +205,15 @@ impl Engine {
             self.starved.next(),
             self.lingering_at,
             self.waiting.next(),
-            self.unborn.front().map(|(until, _)| *until),
-            (!self.host.sweep.is_empty()).then_some(self.sweep_at),
-            self.orphans.front().map(|orphan| orphan.0),
-            self.parked.first_key_value().map(|(&(until, _), _)| until),
-            self.expected.front().map(|(until, _)| *until),
-            self.host.deferred.first_key_value().map(|(&(until, _), _)| until),
+            self.to_disinherit.front().map(|(until, _)| *until),
+            (!self.host.to_sweep.is_empty()).then_some(self.sweep_at),
+            self.to_reset_unclaimed.front().map(|orphan| orphan.0),
+            self.to_close_parked.first_key_value().map(|(&(until, _), _)| until),
+            self.to_restrict.front().map(|(until, _)| *until),
+            self.host.to_accept.first_key_value().map(|(&(until, _), _)| until),
             self.leaving.map(|leaving| leaving.until(self.leave_stalled).max(leaving.count_at)),
             self.leaving.filter(|leaving| leaving.is_due).map(|leaving| leaving.count_at),
-            (!self.backlog.is_empty()).then_some(now),
+            (!self.to_send.is_empty()).then_some(now),
         ];
         own.into_iter().flatten().chain(ports).min().map(|at| at.since(now))
     }
@@ -239,7 +240,7 @@ impl Engine {
         if unsent < leaving.unsent {
             (leaving.unsent, leaving.moved) = (unsent, now);
         }
-        let delivered = unsent == 0 && self.stack.net.waiting() == 0 && self.backlog.is_empty();
+        let delivered = unsent == 0 && self.stack.net.waiting() == 0 && self.to_send.is_empty();
         self.stopped |= delivered || now >= leaving.until(self.leave_stalled);
     }
 
@@ -343,7 +344,7 @@ mod tests {
         }
         engine.host.counters.attached = 1;
         // Something has not been sent yet.
-        engine.backlog.push_back(0);
+        engine.to_send.push_back(0);
         let count = |engine: &mut Engine, passed: Duration| {
             engine.clock.pass(passed);
             let now = engine.read_clocks();
@@ -355,7 +356,7 @@ mod tests {
         assert_eq!(count(&mut engine, Duration::from_micros(100)), 0);
         let again = COUNT_AGAIN * SOCKETS as u32;
         // The sleep before the next count is not longer, and there is none without a reason.
-        engine.backlog.clear();
+        engine.to_send.clear();
         let due = engine.leaving.map(|leaving| (leaving.is_due, leaving.count_at));
         assert_eq!(due, Some((true, engine.host.now + (again - Duration::from_micros(100)))));
         assert!(engine.time_left(engine.host.now).is_some_and(|left| left <= again));

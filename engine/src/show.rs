@@ -100,7 +100,7 @@ impl Engine {
             ("memory_limit", memory.limit),
             ("memory_refused", memory.refused),
             ("windows_assigned", u64::from(memory.assigned)),
-            ("slots_awaited", self.awaited.len() as u64),
+            ("slots_awaited", self.to_reuse.len() as u64),
             ("packets_allocated", self.pool.allocated()),
         ]);
         Counters {

@@ -41,8 +41,8 @@ pub(crate) struct Entry {
     pub generation: u32,
     /// In the stack; None when the stack has let go of it.
     pub id: Option<SocketId>,
-    /// Sockets of the stack that another one has replaced under this slot: so many `Closed` events are not
-    /// about `id`.
+    /// Sockets of the stack that `id` has replaced under this slot, and of which `Closed` has not come yet: the
+    /// next so many `Closed` events for this slot are about those.
     pub former: u32,
     pub kind: Kind,
     /// [`AF_INET`] or [`AF_INET6`].
@@ -51,13 +51,14 @@ pub(crate) struct Entry {
     pub flags: u32,
     /// Processes that have a descriptor for it.
     pub holders: Holders,
-    /// Events to be told at the end of the turn.
+    /// [`event`] bits that programs are told of at the end of the turn.
     pub news: u8,
-    /// A program wrote impossible things into its FIFOs.
+    /// A program wrote impossible positions or lengths into its FIFOs: the socket is reset, and nothing that its
+    /// slot says is looked at any more.
     pub hostile: bool,
     /// Nobody has it any more; it waits for the stack to finish.
     pub closing: bool,
-    /// Its slot stands in the sweep's queue.
+    /// The slot stands in [`Host::to_sweep`](crate::host::Host::to_sweep) for this socket.
     pub swept: bool,
     /// A connection that no program has claimed: the listener's slot and generation.
     pub unclaimed: Option<(u32, u32)>,
@@ -68,7 +69,8 @@ pub(crate) struct Entry {
 
 const _: () = assert!(size_of::<Option<Entry>>() <= 88);
 
-/// What was set on a socket, or happens to it, and is not so with most.
+/// Options that were set, and states that a socket is in for a while. Most sockets have none of it, and no box
+/// for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rare {
     /// SO_RCVBUF and SO_SNDBUF, doubled as Linux does; 0: autotuned.
@@ -85,7 +87,7 @@ pub(crate) struct Rare {
     pub mss_max: u16,
     /// TCP_LINGER2; 0: the default.
     pub linger2_s: i8,
-    /// Nobody holds it, but it is in a message: kept until then.
+    /// No process holds the socket, but it lies in a message: if none adopts it until then it is closed.
     pub parked: Option<Instant>,
     /// SO_BINDTODEVICE as an interface's number; 0: none.
     pub device: u32,
@@ -99,7 +101,7 @@ pub(crate) struct Rare {
     pub congestion: Option<CongestionKind>,
 }
 
-/// A socket with nothing of it.
+/// A socket on which nothing was set.
 static ORDINARY: Rare = Rare {
     rcvbuf: 0,
     sndbuf: 0,
@@ -183,7 +185,7 @@ pub(crate) struct Owned {
     pub sent: VecDeque<SentAt>,
     /// SO_TIMESTAMPING, as far as sending is concerned.
     pub stamping: Stamping,
-    /// It stands in the queue of those that had more to send than a turn allowed.
+    /// It stands in [`Engine::to_send`](crate::engine::Engine::to_send).
     pub backlogged: bool,
     /// Bytes of `tx` that are in packets and not to be overwritten before these are out.
     pub tx_lent: u32,
@@ -379,8 +381,8 @@ impl Slots {
         self.awaited.push(index);
     }
 
-    /// Uses a slot again that no thread is inside any more. Err: the channel's number of one that is, and
-    /// will tell.
+    /// Puts a slot among the free ones if no thread is inside any more. Err: one is, which tells when it is out;
+    /// the number of its process's channel.
     pub fn collect(&mut self, index: u32) -> Result<(), u32> {
         if self.in_use.contains(index) {
             are_out(self.shared(index))?;

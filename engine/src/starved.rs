@@ -24,7 +24,7 @@ const TRIES_A_TURN: usize = 64;
 /// After so many refusals there is no memory. More than one: somebody may want more than the others.
 const REFUSALS_A_TURN: usize = 8;
 
-/// Who waits.
+/// Sockets whose programs wait for transmit memory, in the order in which they asked.
 #[derive(Debug)]
 pub(crate) struct Starved {
     /// Slots for which there is no memory.

@@ -24,13 +24,13 @@ impl Engine {
     /// Looks at some of the sockets that have memory. Each is in the queue once; who has none any
     /// more leaves it.
     pub(crate) fn sweep(&mut self, now: Instant) {
-        if self.host.sweep.is_empty() || now < self.sweep_at {
+        if self.host.to_sweep.is_empty() || now < self.sweep_at {
             return;
         }
         let tight = self.host.windows.is_tight() || !self.starved.is_empty();
-        let left = self.host.sweep.len().saturating_sub(SOCKETS_A_TURN);
-        for _ in left..self.host.sweep.len() {
-            let Some(mut swept) = self.host.sweep.pop_front() else { break };
+        let left = self.host.to_sweep.len().saturating_sub(SOCKETS_A_TURN);
+        for _ in left..self.host.to_sweep.len() {
+            let Some(mut swept) = self.host.to_sweep.pop_front() else { break };
             self.host.counters.work(1);
             if self.collect(now, &mut swept, tight) {
                 if let Some(entry) = self.host.slots.get_mut(swept.slot) {
@@ -38,12 +38,12 @@ impl Engine {
                 }
                 self.host.in_sweep.remove(swept.slot);
             } else {
-                self.host.sweep.push_back(swept);
+                self.host.to_sweep.push_back(swept);
             }
         }
         // The places of those that are idle now are memory, too.
-        if self.host.sweep.len() < self.host.sweep.capacity() / 4 {
-            self.host.sweep.shrink_to(2 * self.host.sweep.len() + SOCKETS_A_TURN);
+        if self.host.to_sweep.len() < self.host.to_sweep.capacity() / 4 {
+            self.host.to_sweep.shrink_to(2 * self.host.to_sweep.len() + SOCKETS_A_TURN);
         }
         let period = if tight { PERIOD_TIGHT } else { PERIOD };
         self.sweep_at = now + if left > 0 { period / 16 } else { period };
@@ -96,11 +96,11 @@ mod tests {
             engine.host.watch_memory(slot);
             engine.host.slots.release(slot);
         }
-        assert_eq!(engine.host.sweep.len(), 1);
+        assert_eq!(engine.host.to_sweep.len(), 1);
         engine.sweep(engine.host.now);
-        assert!(engine.host.sweep.is_empty());
+        assert!(engine.host.to_sweep.is_empty());
         let slot = engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
         engine.host.watch_memory(slot);
-        assert_eq!(engine.host.sweep.len(), 1);
+        assert_eq!(engine.host.to_sweep.len(), 1);
     }
 }

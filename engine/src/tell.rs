@@ -27,12 +27,12 @@ impl Engine {
     /// Tells programs what happened in this turn.
     pub(crate) fn tell(&mut self, now: Instant) {
         self.tell_lingering(now);
-        let mut stale = std::mem::take(&mut self.host.stale);
-        for slot in stale.drain(..) {
+        let mut changed = std::mem::take(&mut self.host.to_publish);
+        for slot in changed.drain(..) {
             self.publish_state(now, slot);
             self.host.slots.set_flags(slot, 0, 0);
         }
-        self.host.stale = stale;
+        self.host.to_publish = changed;
         let before = self.host.counters.events;
         let posted = self.host.slots.take_posted();
         for &slot in &posted {
@@ -47,7 +47,7 @@ impl Engine {
 
     fn begin_telling(&mut self, slot: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
-        // Else another socket has the slot already.
+        // Otherwise its socket is gone, and another one has the slot.
         if entry.news != 0 {
             // Who is to be told what happened before is told this afterwards.
             if !self.host.in_telling.contains(slot) {
@@ -64,7 +64,7 @@ impl Engine {
     fn go_on_telling(&mut self) {
         let mut budget = EVENTS_A_TURN;
         while budget > 0
-            && let Some(telling) = self.telling.pop_front()
+            && let Some(telling) = self.to_tell.pop_front()
         {
             self.host.in_telling.remove(telling.slot);
             let told = self.tell_portion(telling);
@@ -88,13 +88,13 @@ impl Engine {
         let start = end.saturating_sub(EVENTS_A_PORTION);
         for &holder in entry.holders[start..end].iter().rev() {
             if !self.host.channels.push_event(holder, slot, bits) {
-                self.hostile.push(holder);
+                self.to_cut_off.push(holder);
             }
         }
         self.host.counters.events += (end - start) as u64;
         self.host.counters.work((end - start).max(1));
         if start > 0 {
-            self.telling.push_back(Telling { left: start, ..telling });
+            self.to_tell.push_back(Telling { left: start, ..telling });
             self.host.in_telling.insert(slot);
         }
         end - start
@@ -130,7 +130,7 @@ mod tests {
         engine.tell(now);
         let first = engine.host.counters.events;
         assert!(first <= most && first >= SOCKETS * portion, "{first}");
-        assert!(!engine.telling.is_empty());
+        assert!(!engine.to_tell.is_empty());
         // Who has one holder is told at once, what happens meanwhile to the others afterwards.
         let alone = engine.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
         engine.hold(ids[0], alone);
@@ -140,7 +140,7 @@ mod tests {
         engine.host.slots.post(last, event::RX);
         engine.tell(now);
         assert!(!engine.host.in_telling.contains(alone));
-        while engine.host.slots.has_news() || !engine.telling.is_empty() {
+        while engine.host.slots.has_news() || !engine.to_tell.is_empty() {
             engine.tell(now);
         }
         assert_eq!(engine.host.counters.events, (SOCKETS + 1) * HOLDERS + 1);

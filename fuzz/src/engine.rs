@@ -211,6 +211,30 @@ impl Case {
         }
     }
 
+    /// The last program forks; its child, which is the last one then, must hold what it held.
+    pub fn fork(&mut self) {
+        let (at, before) = (self.programs.len() - 1, self.programs.len());
+        self.programs[at].say(&Request { call: call::CLONE, ..Request::default() });
+        for _ in 0..TURNS_MAX {
+            self.turn(Duration::ZERO);
+            self.hear(at);
+            if self.programs.len() > before {
+                let child = self.programs.last().expect("there is one");
+                let is_held = |handle: &Handle| self.hand.is_held(child.number, handle.slot);
+                assert!(child.handles.iter().all(is_held));
+                return;
+            }
+        }
+        panic!("there is no child: {:#?}", self.hand.counters().engine);
+    }
+
+    /// The last program asks for a fork, and is not answered yet.
+    pub fn begin_fork(&mut self) {
+        let at = self.programs.len() - 1;
+        self.programs[at].say(&Request { call: call::CLONE, ..Request::default() });
+        self.turn(Duration::ZERO);
+    }
+
     /// Says of all sockets of the last program's that they lie in messages.
     pub fn mark_in_flight(&mut self) {
         let at = self.programs.len() - 1;
@@ -278,6 +302,19 @@ impl Case {
         (0..4).for_each(|_| self.turn(Duration::ZERO));
         let answers = self.hear(at);
         asked.then_some(answers.last().copied()).flatten()
+    }
+
+    /// Lets the last program ask something, and waits until it is answered. The errno.
+    pub fn answer(&mut self, request: &Request) -> i32 {
+        let at = self.programs.len() - 1;
+        assert!(self.programs[at].say(request));
+        for _ in 0..TURNS_MAX {
+            self.turn(Duration::ZERO);
+            if let Some(errno) = self.hear(at).last() {
+                return *errno;
+            }
+        }
+        panic!("no answer: {:#?}", self.hand.counters().engine);
     }
 
     /// Lets the last program say something.
@@ -550,8 +587,8 @@ impl Case {
                 request.data[..size_of::<Command>()].copy_from_slice(command.as_bytes());
                 request.len = size_of::<Command>() as u32;
             }
-            call::HELLO => {
-                let hello = Program::hello(&[handle]);
+            call::HELLO | call::TOKENS => {
+                let hello = Program::hello(&vec![handle; 1 + usize::from(input.u8() % 32)]);
                 (request.data, request.len) = (hello.data, hello.len);
             }
             call::GET_OPTION | call::SET_OPTION => {

@@ -12,11 +12,11 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use towpath_ring::{Channel, Region, push_command};
-use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::control::{Reply, Request, TOKENS_MAX, call};
 use towpath_shm::layout::{Command, Plain, Slot};
 
 /// Descriptors of one answer, at most.
-const ANSWER_FDS: usize = 8;
+const ANSWER_FDS: usize = TOKENS_MAX;
 /// Descriptors of one message, at most (the kernel's SCM_MAX_FD).
 pub(crate) const SENT_MAX: usize = 253;
 

@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
-use towpath_fuzz::engine::{Case, Reach};
+use towpath_fuzz::engine::{Case, Reach, WORK_A_TURN_MAX};
 use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{COMMANDS_MAX, Command, op, shut};
 
 /// More than any portion of the engine's.
 const MANY: usize = 3000;
+/// More sockets than a turn may do steps of work.
+const MORE: usize = WORK_A_TURN_MAX as usize + 1000;
 
 fn case() -> Case {
     Case::new(Reach::Own)
@@ -59,13 +61,49 @@ fn a_process_with_a_full_ring_ends() {
     case.end();
 }
 
+#[test]
+fn a_process_with_many_sockets_forks() {
+    let mut case = case();
+    case.open(17, MORE);
+    case.fork();
+    case.honest_works();
+    // What the child held only by its parent is not closed with the parent.
+    case.kill();
+    case.fork();
+    case.end();
+}
+
+#[test]
+fn a_process_with_many_sockets_ends_while_it_forks() {
+    let mut case = case();
+    case.open(17, MORE);
+    case.begin_fork();
+    case.kill();
+    case.honest_works();
+    case.turn_until("channels", 1);
+    case.end();
+}
+
+/// Whoever asks waits for the answer.
+#[test]
+fn a_process_with_many_sockets_forks_twice_at_once() {
+    let mut case = case();
+    case.open(17, MORE);
+    case.begin_fork();
+    case.begin_fork();
+    case.honest_works();
+    case.turn_until("channels", 1);
+    assert_eq!(case.counter("hostile_channels"), 1);
+    case.end();
+}
+
 /// exec of a program that inherits nothing.
 #[test]
 fn a_process_with_many_sockets_says_hello_without_them() {
     let mut case = case();
-    case.open(17, MANY);
+    case.open(17, MORE);
     let hello = Request { call: call::HELLO, ..Request::default() };
-    assert_eq!(case.request(&hello), Some(0));
+    assert_eq!(case.answer(&hello), 0);
     case.honest_works();
     case.turn_until("sockets", 4);
     case.end();

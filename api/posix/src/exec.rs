@@ -206,17 +206,16 @@ pub unsafe fn exec<T>(
 /// Tells the engine what a program would have that is executed now, for the next clone, and gives those
 /// descriptors names. With `actions` also those that file actions may pass on.
 fn list_inheritable(client: &Client, actions: bool) {
-    for (fd, entry) in descriptors::ours(0) {
-        let Entry::Socket(socket) = entry else { continue };
+    let may_go = descriptors::ours(0).filter_map(|(fd, entry)| {
+        let Entry::Socket(socket) = entry else { return None };
         let inherited = syscall::fcntl(fd, libc::F_GETFD, 0)
             .is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0);
         if inherited {
             client.socket_command(socket, op::LIST, 0, 0);
         }
-        if inherited || actions && is_in_actions(fd) {
-            rights::name(client, fd, socket);
-        }
-    }
+        (inherited || actions && is_in_actions(fd)).then_some((fd, socket))
+    });
+    rights::name(client, may_go);
 }
 
 // The numbers that file actions of posix_spawn ever duplicated, a bit each: libc carries them out in the new

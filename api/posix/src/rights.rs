@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering::Acquire;
 
 use towpath_client::descriptors::{self, DESCRIPTORS_MAX};
 use towpath_client::syscall::SignalsBlocked;
-use towpath_client::{Client, Error, Region, Socket, in_flight};
+use towpath_client::{Client, Error, Region, Socket, Tokens, in_flight};
+use towpath_shm::control::TOKENS_MAX;
 use towpath_shm::token::{self, Name, Run};
 
 use crate::{process, table};
@@ -53,35 +54,60 @@ fn limit() -> i32 {
     soft.unwrap_or(u64::MAX).min(DESCRIPTORS_MAX as u64) as i32
 }
 
-/// Gives a descriptor that may go to another program its socket's name.
-pub(crate) fn name(client: &Client, fd: i32, socket: Socket) {
-    // Otherwise it has its name already, or is no socket any more: functions of libc put descriptors in
-    // the place of others without us, as login_tty(3) a terminal in that of standard input.
+/// Whether a descriptor of a socket has no name. Otherwise it has its name already, or is no socket any more:
+/// functions of libc put descriptors in the place of others without us, as login_tty(3) a terminal in that of
+/// standard input.
+fn is_blank(client: &Client, fd: i32) -> bool {
     // SAFETY: borrowed for the time of one call, which says so if it is not open.
-    let is_blank =
-        || token::is_same(unsafe { BorrowedFd::borrow_raw(fd) }, client.blank().borrow());
-    if !is_blank() {
-        return;
+    token::is_same(unsafe { BorrowedFd::borrow_raw(fd) }, client.blank().borrow())
+}
+
+/// Gives descriptors that may go to another program their sockets' names, many with one question to the engine.
+pub(crate) fn name(client: &Client, may_go: impl Iterator<Item = (i32, Socket)>) {
+    let mut blank = may_go.filter(|&(fd, _)| is_blank(client, fd));
+    let mut wanted: Vec<(i32, Socket)> = Vec::new();
+    loop {
+        wanted.extend(blank.by_ref().take(TOKENS_MAX - wanted.len()));
+        if wanted.is_empty() {
+            return;
+        }
+        let named = name_some(client, &wanted);
+        wanted.drain(..named);
     }
-    let mut token = client.token(socket);
-    let in_need = matches!(token, Err(Error::Refused(libc::EMFILE)));
+}
+
+/// Names the first ones of at most [`TOKENS_MAX`]; how many, at least one.
+fn name_some(client: &Client, wanted: &[(i32, Socket)]) -> usize {
+    let sockets = || wanted.iter().map(|&(_, socket)| socket);
+    let mut given = client.tokens(sockets());
+    let in_need = matches!(given, Err(Error::Refused(libc::EMFILE)));
     if in_need {
         client.use_spare();
-        token = client.token(socket);
+    }
+    if given.is_err() {
+        // One may come through where many do not.
+        given = client.tokens(sockets().take(1));
     }
     let _signals = SignalsBlocked::new();
     let table = table::lock();
-    // Otherwise the engine is gone, or has ended the socket, and there is nothing that the other program
-    // could do with it; or other threads took all numbers that came free.
-    if let Ok(token) = token
-        && is_blank()
-    {
-        // It fails if the program closed the number without us.
-        let _ = table.exchange(fd, socket, token.as_raw_fd());
+    // Otherwise the engine is gone, or has no descriptor left; or other threads took all numbers that came
+    // free. Of a socket that it has ended there is no token, and nothing that the other program could do
+    // with it.
+    let mut named = 1;
+    if let Ok(Tokens { tokens, dealt_with }) = given {
+        for (n, token) in &tokens {
+            let (fd, socket) = wanted[*n];
+            if is_blank(client, fd) {
+                // It fails if the program closed the number without us.
+                let _ = table.exchange(fd, socket, token.as_raw_fd());
+            }
+        }
+        named = dealt_with;
     }
     if in_need {
         client.spare_again();
     }
+    named.min(wanted.len())
 }
 
 /// A descriptor that arrived by SCM_RIGHTS: if it is a socket of ours, it becomes one here too.
@@ -104,7 +130,7 @@ pub fn received(fd: i32) {
 /// A descriptor is about to be sent away by SCM_RIGHTS.
 pub fn sent(fd: i32) {
     if let (Ok(client), Some(socket)) = (process::client(), descriptors::socket(fd)) {
-        name(client, fd, socket);
+        name(client, std::iter::once((fd, socket)));
         in_flight::sent(client, socket);
     }
 }

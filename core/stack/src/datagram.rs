@@ -474,26 +474,32 @@ impl<H: Host> Stack<H> {
         self.net.send_echo(now, &target.route, &out, &data, pool).map_err(SendError::from)
     }
 
-    /// Takes what a datagram socket has out of the tables, its bind excepted.
-    pub(crate) fn forget_datagram(
-        &mut self,
-        now: Instant,
-        index: u32,
-        datagram: &Datagram,
-        bound: Option<&Bound>,
-    ) {
-        for membership in &datagram.memberships {
-            self.end_membership(now, membership);
+    /// The program closed a datagram socket that has more to send: as after [`Stack::close`] it hears nothing
+    /// any more and its port is free, but what is sent still comes from there.
+    pub fn withdraw(&mut self, now: Instant, id: SocketId) {
+        if let Some(index) = self.index(id) {
+            self.forget_datagram(now, index);
         }
-        match (datagram.peer, bound) {
-            (Some(flow), _) => {
-                self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
-                self.peers_any_port -= usize::from(!datagram.echo && flow.remote_port == 0);
-            }
-            (None, Some(bound)) => {
-                self.binds_mut(datagram.table()).stop_receiving(bound.addr, bound.port, index);
-            }
-            (None, None) => {}
+    }
+
+    /// Takes a datagram socket out of all tables, if it is there.
+    pub(crate) fn forget_datagram(&mut self, now: Instant, index: u32) {
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        let bound = socket.bound.as_deref().copied();
+        let Kind::Datagram(datagram) = &mut socket.kind else { return };
+        let (peer, table, echo) = (datagram.peer, datagram.table(), datagram.echo);
+        for membership in std::mem::take(&mut datagram.memberships) {
+            self.end_membership(now, &membership);
+        }
+        if let Some(flow) = peer
+            && self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index))
+        {
+            self.peers_any_port -= usize::from(!echo && flow.remote_port == 0);
+        }
+        if let Some(bound) = bound {
+            let binds = self.binds_mut(table);
+            binds.stop_receiving(bound.addr, bound.port, index);
+            binds.release(bound.port, index);
         }
     }
 }

@@ -3,7 +3,7 @@
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Instant, State};
 
-use crate::binds::{Holder, Table};
+use crate::binds::Holder;
 use crate::error::{ListenError, OpenError};
 use crate::flow::FlowRef;
 use crate::host::{BindOptions, Family, Host, Linger, SocketEvent, SocketId, SocketKind};
@@ -215,15 +215,14 @@ impl<H: Host> Stack<H> {
     /// Takes a socket out of every table. Its owner hears `Closed`.
     pub(crate) fn remove_socket(&mut self, now: Instant, index: u32) {
         self.close_half_open(index);
+        self.forget_datagram(now, index);
         let Some(socket) = self.sockets.remove(index) else { return };
         let Socket { user, bound, orphan, kind, family: _, dirty: _, waits_for_output: _ } = socket;
         self.orphans -= usize::from(orphan);
         self.events.push_back((user, SocketEvent::Closed));
-        let table = match kind {
-            Kind::Datagram(datagram) => {
-                self.forget_datagram(now, index, &datagram, bound.as_deref());
-                datagram.table()
-            }
+        match kind {
+            // It is in no table any more.
+            Kind::Datagram(_) => return,
             Kind::Stream(mut stream) => {
                 self.wheel.cancel(&mut stream.timer);
                 if stream.connection.is_some() {
@@ -232,18 +231,16 @@ impl<H: Host> Stack<H> {
                 if let Some(sharing) = stream.uses_port {
                     self.tcp_binds.unuse_port(stream.flow.local_port, stream.flow.local, sharing);
                 }
-                Table::Tcp
             }
             Kind::Listener(_) => {
                 if let Some(bound) = &bound {
                     self.tcp_binds.stop_receiving(bound.addr, bound.port, index);
                 }
-                Table::Tcp
             }
-            Kind::Fresh(_) | Kind::Promised(_) => Table::Tcp,
-        };
+            Kind::Fresh(_) | Kind::Promised(_) => {}
+        }
         if let Some(bound) = bound {
-            self.binds_mut(table).release(bound.port, index);
+            self.tcp_binds.release(bound.port, index);
         }
     }
 

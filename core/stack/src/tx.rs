@@ -20,7 +20,7 @@ use towpath_wire::{IpProtocol, tcp};
 
 use crate::drop::DropReason;
 use crate::flow::Flow;
-use crate::host::{Host, SocketId};
+use crate::host::{Budget, Host, SocketId};
 use crate::limits::{TX_BYTES_A_PACKET, TX_COPY_MAX, TX_OUTPUT_MAX, TX_PACKETS_A_VISIT};
 use crate::net::{Fragmenting, IfaceId, Ip, Route};
 use crate::outcome::{tell_news, tune};
@@ -57,6 +57,20 @@ impl<H: Host> Stack<H> {
                 self.mark_dirty(index);
             }
         }
+    }
+
+    /// Lets a connection send at once, before all others and however full the device is, because its owner is
+    /// about to take the rest from it. What it sends points into its send buffer: the buffer has to stay until
+    /// the next turn, which leaves no such packet behind.
+    pub fn send_now(&mut self, now: Instant, host: &mut H, id: SocketId, pool: &mut Pool) {
+        let mut budget = Budget::default().tx_packets;
+        for _ in 0..budget / TX_PACKETS_A_VISIT {
+            let Some(index) = self.index(id) else { return };
+            if let Visited::Idle = self.visit(now, host, index, pool, &mut budget) {
+                return;
+            }
+        }
+        self.send_ready(id);
     }
 
     /// The interface of a connection, when its device does not keep up: what the connection sent now would be

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use crate::program::{self, PATIENCE, Program, Running, eventually};
 use towpath_engine::EngineConfig;
 use towpath_ring::{Waiter, lock_tx, program_fifo};
-use towpath_shm::control::{Interface, Request, call};
+use towpath_shm::control::{Interface, Request, TOKENS_MAX, call};
 use towpath_shm::futex::Woken;
 use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, Plain, RawAddr, event, flags, op, setting, shut};
 
 const ECONNRESET: i32 = 104;
 const ECONNREFUSED: i32 = 111;
 const EADDRINUSE: i32 = 98;
+const EINVAL: i32 = 22;
 
 fn engine() -> Running {
     Running::start(EngineConfig::default())
@@ -214,14 +215,38 @@ fn a_token_says_of_which_run_it_is() {
     let engines = [engine(), engine()];
     let names = engines.each_ref().map(|engine| {
         let program = engine.program();
-        let about = program.about(call::TOKEN, program.socket(6));
-        let again = program.call_for_first(&about).unwrap();
-        let token = program.call_for_first(&about).unwrap();
-        let name = towpath_shm::token::read(token.as_fd()).expect("a name");
-        assert_eq!(towpath_shm::token::read(again.as_fd()), Some(name));
-        name
+        let socket = program.socket(6);
+        let name = || towpath_shm::token::read(program.tokens(&[socket]).1[0].as_fd());
+        let again = name();
+        assert_eq!(name(), again);
+        again.expect("a name")
     });
     assert_ne!(names[0], names[1]);
+}
+
+/// A program that is to inherit a thousand sockets takes as many questions as that many fit into.
+#[test]
+fn one_request_names_many_sockets() {
+    let engine = engine();
+    let (program, other) = (engine.program(), engine.program());
+    let mut wanted: Vec<program::Handle> = (0..TOKENS_MAX).map(|_| program.socket(6)).collect();
+    // One that is gone, and one of another process.
+    program.close(wanted[3]);
+    wanted[5] = other.socket(6);
+    let (reply, tokens) = program.tokens(&wanted);
+    let expected = ((1u32 << TOKENS_MAX) - 1) & !(1 << 3) & !(1 << 5);
+    assert_eq!((reply.errno, reply.a, reply.b), (0, TOKENS_MAX as u32, expected));
+    assert_eq!(tokens.len(), TOKENS_MAX - 2);
+    let named = (0..TOKENS_MAX).filter(|n| expected >> n & 1 == 1).map(|n| wanted[n]);
+    for (handle, token) in named.zip(&tokens) {
+        let name = towpath_shm::token::read(token.as_fd()).expect("a name");
+        assert_eq!((name.slot, name.generation), (handle.slot, handle.generation));
+    }
+    // No more at once than the engine has time for.
+    wanted.push(program.socket(6));
+    let (reply, tokens) = program.tokens(&wanted);
+    assert_eq!((reply.a, tokens.len()), (TOKENS_MAX as u32, TOKENS_MAX - 2));
+    assert_eq!(program.tokens(&[]).0.errno, EINVAL);
 }
 
 #[test]

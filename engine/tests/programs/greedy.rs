@@ -29,7 +29,7 @@ fn flood(program: &Program, most: usize) -> Vec<OwnedFd> {
 
 #[test]
 fn clones_of_one_process_are_bounded_and_so_is_what_they_cost() {
-    // As in processes.rs.
+    // `CLONES_MAX` of engine/src/processes.rs.
     const CLONES_MAX: usize = 512;
     let engine = Running::start(EngineConfig::default());
     let (good, bad) = (engine.program(), engine.program());
@@ -120,7 +120,7 @@ fn those_that_wait_for_memory_are_tried_in_turns() {
     let figures = || (engine.counter("turns"), engine.counter("memory_tries"));
     let before = figures();
     std::thread::sleep(Duration::from_millis(200));
-    // Said again and again, it is no further try.
+    // A program that waits for memory already gets no further try for asking again.
     for _ in 0..5 {
         waiting.iter().for_each(|socket| program.command(op::TX_WINDOW, *socket, 0));
     }
@@ -195,7 +195,7 @@ fn a_list_of_sockets_looks_at_each_once() {
     assert_eq!(lines, sockets.len());
     let looks = engine.counter("slots_listed") - before;
     assert!((SOCKETS..=SOCKETS + requests).contains(&looks), "{looks} looks");
-    // Beyond the last, and any number at all.
+    // A slot beyond the last one, and any number at all.
     for a in [SOCKETS as u32, u32::MAX] {
         let reply = program.call(&Request { call: call::SOCKETS, a, ..Request::default() });
         assert_eq!(reply.map(|reply| (reply.a, reply.len)), Ok((0, 0)));

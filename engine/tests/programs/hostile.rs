@@ -124,7 +124,7 @@ fn requests_with_any_content_are_answered() {
         for byte in &mut request.data[..40] {
             *byte = [0, random.next() as u8][random.below(2) as usize];
         }
-        // These two begin a new life or another process.
+        // HELLO and CLONE, which begin another process image or another process.
         if request.call != call::HELLO && request.call != call::CLONE {
             let _ = program.call(&request);
         }
@@ -208,7 +208,7 @@ fn scribble(bad: &Program, random: &mut Random) {
     towpath_ring::doorbell::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
 }
 
-/// As in the engine.
+/// `INSIDE_MAX` of engine/src/reuse.rs.
 const INSIDE_MAX: u64 = 1024;
 /// A thread of the first program that says hello.
 const FIRST: u32 = 1 << LOCK_CHANNEL_SHIFT | 5;
@@ -230,7 +230,7 @@ fn who_gives_no_lock_back_keeps_a_bounded_number_of_slots_back() {
     works(&good);
     let before = engine.counter("turns");
     std::thread::sleep(std::time::Duration::from_millis(300));
-    // To ask is a turn, and the sweep looks once a second.
+    // Each request is a turn of its own, and so is each look of the sweep, one a second.
     assert!(engine.counter("turns") - before < 10, "the engine does not sleep");
     assert_eq!(engine.counter("locks_disbelieved"), 0);
     keep_back(&bad, FIRST);
@@ -279,7 +279,8 @@ fn a_lock_of_a_process_that_never_was_keeps_nothing_back() {
     }
 }
 
-/// The number of a channel is used again.
+/// Numbers of channels are used again: what an earlier process with that number left in messages is not closed
+/// with the one that breaks the rules.
 #[test]
 fn who_breaks_the_rules_does_so_for_no_earlier_process() {
     let engine = Running::start(EngineConfig::default());

@@ -66,7 +66,7 @@ fn config(leave_stalled: Duration) -> EngineConfig {
 #[test]
 fn it_stays_while_bytes_move() {
     let start = Instant::now();
-    // Less than all of it takes, and more than a slow machine sleeps.
+    // Less than the delivery of all bytes takes, and more than a slow machine sleeps at a time.
     let mut engine = Running::start_with(config(A_BYTE * (HELD as u32 - 1)), || holding(0));
     drop(engine.program());
     engine.join();
@@ -92,7 +92,7 @@ struct Questions {
     next_ns: u64,
 }
 
-/// More often than an answer waits for whom it is for.
+/// More often than RESOLUTION_TIME, so that there is always an answer that waits for its neighbour.
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(500);
 const OURS: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
@@ -160,7 +160,7 @@ impl Port for Questions {
     }
 }
 
-/// What answers to strangers wait for is no reason to stay.
+/// Answers to strangers that wait for a neighbour do not keep the engine from ending.
 #[test]
 fn it_goes_while_strangers_ask() {
     let interface = InterfaceConfig { link: LinkType::Ethernet, mac: OURS, ..options::interface() };

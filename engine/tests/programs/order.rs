@@ -111,6 +111,25 @@ fn what_was_before_a_request_counts_for_its_answer() {
     let bind = Request { addr: RawAddr::new(addr), ..program.about(call::BIND, socket) };
     assert_eq!(ask_after(&program, || other.close(listener), &bind), Ok(()));
 
+    // A process has closed a socket with more datagrams queued than a turn sends: its port is free, and they
+    // come from there all the same, as on Linux, which sends a datagram while send(2) lasts.
+    let receiver = program.socket(17);
+    let to = program.bind(receiver, "127.0.0.1:0").unwrap();
+    let sender = other.socket(17);
+    let from = other.bind(sender, "127.0.0.1:0").unwrap();
+    other.send_to(sender, Some(to), b"first");
+    assert_eq!(program.recv_from(receiver), (from, b"first".to_vec()));
+    let next = program.socket(17);
+    let bind = Request { addr: RawAddr::new(from), ..program.about(call::BIND, next) };
+    let send_and_close = || {
+        (0..200).for_each(|n| other.send_to(sender, Some(to), &[n]));
+        other.close(sender);
+    };
+    assert_eq!(ask_after(&program, send_and_close, &bind), Ok(()));
+    for n in 0..200 {
+        assert_eq!(program.recv_from(receiver), (from, vec![n]));
+    }
+
     // A process has sent something.
     let (listener, addr) = program.listen("127.0.0.1:0");
     let client = program.connect(addr);

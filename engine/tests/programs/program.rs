@@ -16,7 +16,7 @@ use towpath_ring::{
     Channel, Region, Rung, Status, Waiter, lock_rx, lock_tx, program_fifo, push_command,
     ring_engine,
 };
-use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::control::{Reply, Request, TOKENS_MAX, call};
 use towpath_shm::layout::{
     AcceptRecord, Command, DatagramHeader, Plain, RawAddr, Slot, VERSION, flags, op,
 };
@@ -134,16 +134,7 @@ pub struct Handle {
 
 impl Program {
     pub fn hello(control: OwnedFd, held: &[Handle]) -> Self {
-        let mut request = Request {
-            call: call::HELLO,
-            a: std::process::id(),
-            len: held.len() as u32 * 8,
-            ..Request::default()
-        };
-        for (at, handle) in request.data.chunks_exact_mut(8).zip(held) {
-            at[..4].copy_from_slice(&handle.slot.to_ne_bytes());
-            at[4..].copy_from_slice(&handle.generation.to_ne_bytes());
-        }
+        let request = Request { a: std::process::id(), ..listing(call::HELLO, held) };
         let (reply, fds) = ask(&control, &request);
         assert_eq!((reply.errno, reply.a), (0, VERSION));
         let [region, status, channel, engine_bell, bell, _blank]: [OwnedFd; 6] =
@@ -196,6 +187,11 @@ impl Program {
     pub fn call_for_first(&self, request: &Request) -> Option<OwnedFd> {
         let (reply, fds) = ask(&self.control, request);
         fds.into_iter().next().filter(|_| reply.errno == 0)
+    }
+
+    /// Descriptors with the names of sockets, and what the engine says of them.
+    pub fn tokens(&self, of: &[Handle]) -> (Reply, Vec<OwnedFd>) {
+        ask(&self.control, &listing(call::TOKENS, of))
     }
 
     /// The first half of a call, so that others can ask before it is answered.
@@ -434,6 +430,17 @@ impl Program {
     }
 }
 
+/// A request with a list of sockets.
+fn listing(call: u32, sockets: &[Handle]) -> Request {
+    let len = sockets.len() as u32 * 8;
+    let mut request = Request { call, len, ..Request::default() };
+    for (at, handle) in request.data.chunks_exact_mut(8).zip(sockets) {
+        at[..4].copy_from_slice(&handle.slot.to_ne_bytes());
+        at[4..].copy_from_slice(&handle.generation.to_ne_bytes());
+    }
+    request
+}
+
 fn ask(control: &OwnedFd, request: &Request) -> (Reply, Vec<OwnedFd>) {
     tell(control, request);
     answer(control)
@@ -445,7 +452,7 @@ fn tell(control: &OwnedFd, request: &Request) {
 
 fn answer(control: &OwnedFd) -> (Reply, Vec<OwnedFd>) {
     let mut bytes = [0; size_of::<Reply>()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOKENS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let message = recvmsg(control, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC).unwrap();

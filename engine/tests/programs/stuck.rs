@@ -92,7 +92,7 @@ fn a_program_that_says_that_the_engine_is_awake_silences_nobody() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                // The first page, and with it every word that is not a socket's.
+                // The region's first page, which has all of its words that are not a socket's.
                 for word in 0..1024 {
                     bad.region.mapping().u32(4 * word).store(0, Ordering::SeqCst);
                 }

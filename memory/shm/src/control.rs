@@ -14,6 +14,9 @@ pub const ENV_CONTROL: &str = "TOWPATH_CONTROL";
 /// Longest option value or reply data.
 pub const DATA_MAX: usize = 1024;
 
+/// Most tokens of one [`call::TOKENS`]: the engine needs some 5 µs for each, and serves nobody else meanwhile.
+pub const TOKENS_MAX: usize = 16;
+
 /// What a program asks.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -103,9 +106,12 @@ pub mod call {
     /// type << 8 | code, or [`super::LOCAL_REPORT`], `addr` = where the datagram was sent, `slot` = path MTU, `data` = who reports
     /// (16 bytes, IPv4 in the first four), then the payload.
     pub const ERROR_QUEUE: u32 = 14;
-    /// The socket's descriptor is about to go to another program. Reply: descriptor: a [`crate::token`] with
-    /// its name. The engine makes it, as a program may be in a chroot without /proc, or behind a filter.
-    pub const TOKEN: u32 = 15;
+    /// Descriptors of sockets are about to go to another program: `data` = up to [`super::TOKENS_MAX`] (slot,
+    /// generation) pairs of u32. Reply: `a` = how many of them, from the first, were dealt with, at least one;
+    /// `b` = which of these have a token, a bit each from the lowest: the others are no sockets of this process
+    /// (any more); descriptors: a [`crate::token`] with its name for each bit, in this order. The engine makes
+    /// them, as a program may be in a chroot without /proc, or behind a filter.
+    pub const TOKENS: u32 = 15;
     /// Whether a datagram may be as long as it is: `data` = its [`crate::layout::DatagramHeader`], `len`
     /// included. EMSGSIZE: it may not, and the error queue, if the program asked for one, says how long it
     /// may be.

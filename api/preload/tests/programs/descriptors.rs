@@ -25,6 +25,7 @@ pub const CASES: &[Case] = &[
     ("spawned_while_others_open_and_close", spawned_while_others_open_and_close),
     ("sent_to_somebody_outside", sent_to_somebody_outside),
     ("exec_with_no_descriptor_left", exec_with_no_descriptor_left),
+    ("exec_with_many_sockets", exec_with_many_sockets),
     ("exec_without_proc", exec_without_proc),
     ("exec_after_login_tty", exec_after_login_tty),
     ("no_high_number_left", no_high_number_left),
@@ -410,6 +411,39 @@ fn exec_with_no_descriptor_left() {
     let mut text = String::new();
     client.read_to_string(&mut text).unwrap();
     assert_eq!(text, "heard\n");
+}
+
+/// The library asks for the names of many at once, and gets those for which it has numbers left.
+fn exec_with_many_sockets() {
+    for left in [None, Some(3), Some(0)] {
+        let pairs: Vec<_> = (0..50).map(|_| pair()).collect();
+        let fds = pairs.iter().map(|(server, _)| server.as_raw_fd());
+        fds.clone().for_each(keep_on_exec);
+        let lines: Vec<String> = fds.map(|fd| format!("echo heard >&{fd}")).collect();
+        let script = std::ffi::CString::new(lines.join(" && ")).unwrap();
+        let child = fork(|| {
+            // SAFETY: paths and strings; what is opened stays so until exec.
+            unsafe {
+                if let Some(left) = left {
+                    let open =
+                        || libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+                    let opened: Vec<i32> =
+                        std::iter::repeat_with(open).take_while(|fd| *fd != -1).collect();
+                    opened.iter().take(left).for_each(|fd| assert_eq!(libc::close(*fd), 0));
+                }
+                // dash knows numbers of one digit only.
+                let argv = [c"bash".as_ptr(), c"-c".as_ptr(), script.as_ptr(), std::ptr::null()];
+                libc::execv(c"/bin/bash".as_ptr(), argv.as_ptr());
+            }
+        });
+        assert_eq!(wait(child), 0);
+        for (server, mut client) in pairs {
+            drop(server);
+            let mut text = String::new();
+            client.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "heard\n");
+        }
+    }
 }
 
 /// In a chroot there is no /proc as a rule.

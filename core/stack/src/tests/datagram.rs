@@ -104,6 +104,54 @@ fn connected_sockets_are_preferred_and_hear_their_peer_only() {
     w.assert_ends_empty();
 }
 
+/// As a program finds it that closes a socket whose datagrams are not all sent: on Linux they are.
+#[test]
+fn a_withdrawn_socket_frees_its_port_and_sends_from_it() {
+    let mut w = World::new(LinkConfig::default());
+    let (server, server_user) = bound(&mut w.b, "0.0.0.0:53");
+    let alone = |node: &mut Node, remote: Option<&str>| {
+        let (id, _) = node.open(SocketKind::Datagram, Family::V4);
+        let local = "0.0.0.0:1000".parse().unwrap();
+        let bound = node.stack.bind(id, local, BindOptions::default());
+        if let Err(error) = bound {
+            node.close(id);
+            return Err(error);
+        }
+        if let Some(remote) = remote {
+            node.stack.connect_datagram(node.now, id, remote.parse().unwrap()).unwrap();
+        }
+        Ok(id)
+    };
+    for remote in [None, Some("10.0.0.2:53")] {
+        let first = alone(&mut w.a, remote).unwrap();
+        let group = "224.1.1.1".parse().unwrap();
+        w.a.stack.join_group(w.a.now, first, group, None, None).unwrap();
+        assert_eq!(alone(&mut w.a, None).unwrap_err(), BindError::AddrInUse);
+        w.a.stack.withdraw(w.a.now, first);
+        let next = alone(&mut w.a, remote).unwrap();
+        let to = remote.xor(Some("10.0.0.2:53"));
+        send(&mut w.a, first, to, b"late").unwrap();
+        w.run(10);
+        let (user, meta, bytes) = w.b.host.datagrams.pop().expect("a datagram");
+        assert_eq!((user, &bytes[..]), (server_user, &b"late"[..]));
+        assert_eq!(meta.remote.port(), 1000);
+        // The answer is the next one's.
+        send(&mut w.b, server, Some("10.0.0.1:1000"), b"answer").unwrap();
+        w.run(10);
+        w.a.close(first);
+        assert_eq!(
+            alone(&mut w.a, None).unwrap_err(),
+            BindError::AddrInUse,
+            "it is the next one's"
+        );
+        let user = w.a.stack.info(w.a.now, next).expect("it is open").user;
+        assert_eq!(received(&mut w.a, user), [b"answer".to_vec()]);
+        w.a.close(next);
+    }
+    w.b.close(server);
+    w.assert_ends_empty();
+}
+
 #[test]
 fn port_unreachable_reaches_the_connected_sender() {
     for (family, to) in [(Family::V4, "10.0.0.2:9"), (Family::V6, "[fd00::2]:9")] {

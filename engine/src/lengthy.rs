@@ -1,0 +1,395 @@
+//! Requests that are as much work as a process has sockets: CLONE, and the HELLO of a new process image. They
+//! are dealt with in portions, the others' turns between them, and answered after the last one.
+//!
+//! ```text
+//!   CLONE   a channel without sockets ─► its hold on each socket ─► the answer, with the channel
+//!   HELLO   fresh rings ─► the locks of each socket freed ─► what was not listed let go of, the answer
+//! ```
+//!
+//! To programs both look as if they were done at once, when the request was taken. What a process comes by
+//! while its CLONE goes on its clone comes by too, as after it; what it closes meanwhile is given to the clone
+//! first ([`Engine::give_to_clone`]). Nobody at the new image's end of a channel locks anything before the
+//! answer to HELLO, so that a lock in the channel's name is one of the image before.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use towpath_shm::control::Reply;
+use towpath_shm::layout::VERSION;
+use towpath_tcp::Instant;
+
+use crate::channels::ChannelId;
+use crate::control::{Answer, Passed};
+use crate::engine::Engine;
+
+/// Steps of work for one request before the others have their turn, some 50 µs. The first portion is done when
+/// the request is taken, so that nobody waits for few sockets; then one request a turn gets one. (In tests of
+/// this crate a few sockets take several.)
+const PORTION: u64 = if cfg!(test) { 4 } else { 512 };
+
+/// A request that is not answered yet, at its process's channel.
+#[derive(Debug)]
+pub(crate) struct Lengthy {
+    /// The first slot that has not been looked at.
+    next: u32,
+    work: Work,
+}
+
+#[derive(Debug)]
+enum Work {
+    Clone(Cloning),
+    /// The process's end of the bell that we ring.
+    Hello(OwnedFd),
+}
+
+/// A channel that is given what its parent holds.
+#[derive(Debug)]
+pub(crate) struct Cloning {
+    pub clone: ChannelId,
+    /// It is for the program that the process becomes: it is given what the parent listed.
+    pub only_listed: bool,
+    /// The clone's end of its control socket.
+    pub control: OwnedFd,
+    /// Its end of the bell that we ring.
+    pub bell: OwnedFd,
+    /// Holds that it may bring about.
+    pub holds: usize,
+}
+
+/// Requests that go on.
+#[derive(Debug, Default)]
+pub(crate) struct LengthyRequests {
+    /// Whose. Ids are used again: a process without such a request is passed over.
+    queue: VecDeque<ChannelId>,
+    /// Holds that all of them may bring about.
+    holds: usize,
+}
+
+impl LengthyRequests {
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Holds that those which go on may bring about: some of them are there already.
+    pub fn holds(&self) -> usize {
+        self.holds
+    }
+}
+
+impl Lengthy {
+    /// Holds that it may bring about.
+    pub fn holds(&self) -> usize {
+        match &self.work {
+            Work::Clone(cloning) => cloning.holds,
+            Work::Hello(_) => 0,
+        }
+    }
+}
+
+impl Engine {
+    /// Gives a clone what its parent holds, and then the parent its answer.
+    pub(crate) fn begin_cloning(&mut self, now: Instant, id: ChannelId, cloning: Cloning) {
+        self.lengthy.holds += cloning.holds;
+        self.begin_lengthy(now, id, Work::Clone(cloning));
+    }
+
+    /// Frees the locks that threads had of the process image before, and then answers the new one's HELLO.
+    pub(crate) fn begin_image(&mut self, now: Instant, id: ChannelId, bell: OwnedFd) {
+        self.begin_lengthy(now, id, Work::Hello(bell));
+    }
+
+    fn begin_lengthy(&mut self, now: Instant, id: ChannelId, work: Work) {
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        attached.lengthy = Some(Box::new(Lengthy { next: 0, work }));
+        if !self.do_portion(now, id) {
+            self.lengthy.queue.push_back(id);
+        }
+    }
+
+    /// Goes on with one of the requests, each in its turn.
+    pub(crate) fn go_on_with_lengthy(&mut self, now: Instant) {
+        if let Some(id) = self.lengthy.queue.pop_front()
+            && !self.do_portion(now, id)
+        {
+            self.lengthy.queue.push_back(id);
+        }
+    }
+
+    /// True: it is done and answered, or nobody waits for it.
+    fn do_portion(&mut self, now: Instant, id: ChannelId) -> bool {
+        self.host.counters.request_portions += 1;
+        let before = self.host.counters.work;
+        while self.host.counters.work - before < PORTION {
+            if !self.do_step(id) {
+                self.end_lengthy(now, id);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// False: there was nothing to do.
+    fn do_step(&mut self, id: ChannelId) -> bool {
+        let channels = &mut self.host.channels;
+        let Some(lengthy) = channels.get(id).and_then(|it| it.lengthy.as_deref()) else {
+            return false;
+        };
+        let (from, clone) = match &lengthy.work {
+            Work::Clone(Cloning { clone, only_listed, .. }) => {
+                (lengthy.next, Some((*clone, *only_listed)))
+            }
+            Work::Hello(_) => (lengthy.next, None),
+        };
+        let next = match clone {
+            Some((clone, true)) => {
+                let expected = channels.get(clone).and_then(|clone| clone.expected.as_ref());
+                expected.and_then(|expected| expected.inherits.first_from(from))
+            }
+            _ => channels.get(id).and_then(|attached| attached.holds.first_from(from)),
+        };
+        let Some(slot) = next else {
+            self.host.counters.work(1);
+            return clone.is_none() && self.free_closed(id);
+        };
+        if let Some(lengthy) = channels.get_mut(id).and_then(|it| it.lengthy.as_deref_mut()) {
+            lengthy.next = slot + 1;
+        }
+        match clone {
+            Some((clone, _)) => self.hold(clone, slot),
+            None => {
+                self.host.counters.work(1);
+                self.release_locks_of(id, slot);
+            }
+        }
+        true
+    }
+
+    /// Before a process lets go of a socket: a clone that is being made has held it since it was asked for.
+    pub(crate) fn give_to_clone(&mut self, id: ChannelId, slot: u32) {
+        let Some(attached) = self.host.channels.get(id) else { return };
+        let Some(Work::Clone(cloning)) = attached.lengthy.as_deref().map(|it| &it.work) else {
+            return;
+        };
+        let clone = cloning.clone;
+        let expected = self.host.channels.get(clone).and_then(|clone| clone.expected.as_ref());
+        let is_its = !cloning.only_listed
+            || expected.is_some_and(|expected| expected.inherits.contains(slot));
+        if is_its && attached.holds.contains(slot) {
+            self.hold(clone, slot);
+        }
+    }
+
+    fn end_lengthy(&mut self, now: Instant, id: ChannelId) {
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        let Some(lengthy) = attached.lengthy.take() else { return };
+        self.lengthy.holds -= lengthy.holds();
+        let answer = match lengthy.work {
+            Work::Clone(cloning) => self.end_cloning(cloning),
+            Work::Hello(bell) => self.end_hello(now, id, bell),
+        };
+        if !self.send_answer(id, answer) {
+            self.to_cut_off.push(id);
+        }
+    }
+
+    fn end_cloning(&mut self, cloning: Cloning) -> Answer {
+        let Cloning { clone, control, bell, .. } = cloning;
+        self.expect_birth(clone);
+        let reply = Reply { b: clone.number(), ..Reply::default() };
+        let passed = vec![
+            Passed::Own(control),
+            Passed::Memory(clone),
+            Passed::EngineBell(clone),
+            Passed::Own(bell),
+        ];
+        Ok((reply, passed))
+    }
+
+    fn end_hello(&mut self, now: Instant, id: ChannelId, bell: OwnedFd) -> Answer {
+        let attached = self.host.channels.get_mut(id);
+        let listed = attached.map(|it| std::mem::take(&mut it.listed)).unwrap_or_default();
+        self.keep_only(now, id, &listed);
+        let reply = Reply { a: VERSION, b: id.number(), ..Reply::default() };
+        let passed = vec![
+            Passed::Region,
+            Passed::Status,
+            Passed::Memory(id),
+            Passed::EngineBell(id),
+            Passed::Own(bell),
+            Passed::Blank,
+        ];
+        Ok((reply, passed))
+    }
+
+    /// The process that asked is gone: nobody will have the clone.
+    pub(crate) fn abandon(&mut self, now: Instant, lengthy: Lengthy) {
+        self.lengthy.holds -= lengthy.holds();
+        let Work::Clone(Cloning { clone, control, bell, .. }) = lengthy.work else { return };
+        if let Some(attached) = self.host.channels.get(clone) {
+            self.closer.close(attached.closes_as, [control, bell]);
+        }
+        self.detach(now, clone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::EngineConfig;
+    use crate::slots::AF_INET;
+    use towpath_shm::control::purpose;
+    use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, op};
+
+    /// More than one portion has.
+    const MANY: u32 = 3 * PORTION as u32 + 2;
+
+    /// An engine with a process, the process's end of its control socket, and sockets of it.
+    fn engine() -> (Engine, ChannelId, OwnedFd, Vec<u32>) {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let (id, control) = engine.open_channel(None).expect("descriptors");
+        engine.link(id, false).expect("descriptors");
+        let slots = (0..MANY).map(|_| open(&mut engine, id)).collect();
+        (engine, id, control, slots)
+    }
+
+    fn open(engine: &mut Engine, id: ChannelId) -> u32 {
+        let slots = &mut engine.host.slots;
+        let slot = slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+        engine.host.slots.publish(slot);
+        engine.hold(id, slot);
+        slot
+    }
+
+    fn command(engine: &mut Engine, id: ChannelId, op: u32, slot: u32) {
+        let generation = engine.host.slots.get(slot).expect("it is there").generation;
+        let command = Command { op, slot, generation, ..Command::default() };
+        engine.command(engine.host.now, id, &command);
+    }
+
+    /// The clone, which is being made.
+    fn begin_clone(engine: &mut Engine, id: ChannelId, wanted: u32) -> ChannelId {
+        engine.clone_channel(engine.host.now, id, wanted).expect("room");
+        let clone = engine.host.channels.get(id).expect("it is there").clones.last().copied();
+        assert!(!engine.lengthy.is_empty(), "one portion does not do");
+        clone.expect("it was begun")
+    }
+
+    fn go_on(engine: &mut Engine) {
+        let before = engine.host.counters.work;
+        engine.go_on_with_lengthy(engine.host.now);
+        assert!(engine.host.counters.work - before <= PORTION + 1);
+    }
+
+    fn end(engine: &mut Engine) {
+        while !engine.lengthy.is_empty() {
+            go_on(engine);
+        }
+        assert_eq!(engine.lengthy.holds(), 0);
+        assert!(engine.to_cut_off.is_empty(), "the answer was sent");
+    }
+
+    #[test]
+    fn a_clone_has_what_its_parent_had_when_it_asked_and_came_by_since() {
+        let (mut engine, id, _control, slots) = engine();
+        let clone = begin_clone(&mut engine, id, purpose::FORK);
+        let (first, last) = (slots[0], slots[MANY as usize - 1]);
+        assert!(engine.is_held(clone, first) && !engine.is_held(clone, last));
+        command(&mut engine, id, op::CLOSE, first);
+        command(&mut engine, id, op::CLOSE, last);
+        go_on(&mut engine);
+        let new = open(&mut engine, id);
+        end(&mut engine);
+        assert!(slots.iter().chain([&new]).all(|&slot| engine.is_held(clone, slot)));
+        assert!(!engine.is_held(id, first) && !engine.is_held(id, last));
+    }
+
+    /// The program that the process becomes may never say HELLO: then it has what was listed, and nothing that
+    /// got a slot of that meanwhile.
+    #[test]
+    fn what_is_listed_for_a_program_is_held_by_it() {
+        for wanted in [purpose::EXEC, purpose::SPAWN] {
+            let (mut engine, id, _control, slots) = engine();
+            let (apart, listed) = slots.split_first().expect("there are some");
+            listed.iter().for_each(|&slot| command(&mut engine, id, op::LIST, slot));
+            let clone = begin_clone(&mut engine, id, wanted);
+            let last = slots[MANY as usize - 1];
+            command(&mut engine, id, op::CLOSE, last);
+            engine.turn(engine.host.now);
+            assert_ne!(open(&mut engine, id), last, "its slot is not free");
+            end(&mut engine);
+            let expected = engine.host.channels.get(clone).and_then(|it| it.expected.as_ref());
+            let inherits = &expected.expect("it has said nothing").inherits;
+            assert_eq!(inherits.iter().collect::<Vec<_>>(), listed);
+            assert!(listed.iter().all(|&slot| engine.is_held(clone, slot)));
+            assert_eq!(engine.is_held(clone, *apart), wanted == purpose::SPAWN);
+        }
+    }
+
+    #[test]
+    fn of_a_process_that_dies_while_it_clones_nothing_is_left() {
+        let (mut engine, id, control, _) = engine();
+        let clone = begin_clone(&mut engine, id, purpose::FORK);
+        drop(control);
+        engine.detach(engine.host.now, id);
+        assert_eq!(engine.lengthy.holds(), 0);
+        for _ in 0..MANY {
+            engine.turn(engine.host.now);
+        }
+        go_on(&mut engine);
+        assert!(engine.lengthy.is_empty());
+        assert!([id, clone].iter().all(|id| engine.host.channels.get(*id).is_none()));
+        assert_eq!((engine.host.holds, engine.host.slots.len()), (0, 0));
+    }
+
+    /// Threads of the image before stood still at sockets that it had, and at one that it had closed.
+    #[test]
+    fn locks_of_the_image_before_are_free_when_hello_is_answered() {
+        let (mut engine, id, _control, slots) = engine();
+        let owner = id.number() << LOCK_CHANNEL_SHIFT | 5;
+        let other = (id.number() + 1) << LOCK_CHANNEL_SHIFT | 5;
+        let closed = slots[1];
+        let (second, _second_control) = engine.open_channel(None).expect("descriptors");
+        engine.hold(second, closed);
+        command(&mut engine, id, op::CLOSE, closed);
+        let locks = |engine: &Engine, slot| {
+            let shared = engine.host.slots.shared(slot);
+            (shared.rx_lock.load(Relaxed), shared.tx_lock.load(Relaxed))
+        };
+        for &slot in &slots {
+            let shared = engine.host.slots.shared(slot);
+            shared.rx_lock.store(owner, Relaxed);
+            shared.tx_lock.store(other, Relaxed);
+        }
+        slots.iter().filter(|slot| **slot != closed).for_each(|&slot| {
+            command(&mut engine, id, op::LIST, slot);
+        });
+        let bell = engine.link(id, false).expect("descriptors");
+        engine.begin_image(engine.host.now, id, bell);
+        assert_eq!(locks(&engine, slots[MANY as usize - 1]), (owner, other), "not at once");
+        end(&mut engine);
+        assert!(slots.iter().all(|&slot| locks(&engine, slot) == (0, other)));
+    }
+
+    #[test]
+    fn requests_go_on_in_turn() {
+        let (mut engine, one, _control, slots) = engine();
+        let (other, _other_control) = engine.open_channel(None).expect("descriptors");
+        engine.link(other, false).expect("descriptors");
+        slots.iter().for_each(|&slot| engine.hold(other, slot));
+        begin_clone(&mut engine, one, purpose::FORK);
+        begin_clone(&mut engine, other, purpose::FORK);
+        let goes_on = |engine: &Engine| {
+            [one, other].map(|id| engine.host.channels.get(id).expect("it lives").lengthy.is_some())
+        };
+        // The first one needs two more and a step, which comes after the other's second portion.
+        for _ in 0..4 {
+            go_on(&mut engine);
+            assert_eq!(goes_on(&engine), [true, true]);
+        }
+        go_on(&mut engine);
+        assert_eq!(goes_on(&engine), [false, true]);
+        end(&mut engine);
+    }
+}
