@@ -57,11 +57,6 @@ pub(crate) fn lock() -> Option<LockGuard<'static, Spawns>> {
     LOCK.lock_unless_mine()
 }
 
-/// Whether this thread has it.
-pub(crate) fn is_mine() -> bool {
-    LOCK.is_mine()
-}
-
 /// The control socket's number as the environment has it.
 pub(crate) fn control_number() -> Option<i32> {
     remember_preload();
