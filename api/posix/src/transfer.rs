@@ -206,6 +206,7 @@ pub unsafe fn destination(
     if handle.is_tcp() {
         return Ok(None);
     }
+    bind_any(&handle)?;
     let family = handle.slot.family.load(Relaxed);
     // An IPv6 socket looks at the family first, which may be that of a shorter address.
     if family == address::INET && !address::is_long_enough(len, family) {
@@ -235,6 +236,7 @@ pub unsafe fn send(
     control: &Control,
 ) -> Result<usize> {
     let handle = Handle::new(fd)?;
+    bind_any(&handle)?;
     check_pointers(buffers)?;
     let patience = handle.send_patience(flags & libc::MSG_DONTWAIT != 0);
     if flags & libc::MSG_OOB != 0 {

@@ -21,6 +21,7 @@ mod signals;
 mod sockets;
 mod streams;
 mod transfers;
+mod unconnected;
 mod values;
 
 use harness::Case;
@@ -42,7 +43,9 @@ fn main() -> std::process::ExitCode {
         streams::CASES,
         forks::CASES,
         netlink::CASES,
+        unconnected::CASES,
     ]
     .concat();
-    harness::main(&cases, &[ports::CASES, values::CASES].concat())
+    let linux = [ports::CASES, values::CASES, unconnected::CASES].concat();
+    harness::main(&cases, &linux)
 }
