@@ -1,6 +1,6 @@
 //! Socket options that matter to the stack. Those that only the program needs stay in its slot.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU8;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::{Slot, option_bit, setting};
 use towpath_stack::net::{IfaceId, Interface};
-use towpath_stack::{MtuDiscovery, OptionError, SocketId, SocketInfo, SocketOption};
+use towpath_stack::{MtuDiscovery, OptionError, SocketId, SocketInfo, SocketOption, scope_of};
 use towpath_tcp::{CongestionKind, Instant, KeepAlive};
 
 use crate::engine::Engine;
@@ -452,6 +452,16 @@ impl Engine {
             entry.set_rare(|rare| rare.device = index);
         }
         Ok(self.stack.set_option(id, SocketOption::Device(self.device(slot)))?)
+    }
+
+    /// As Linux (`__ip6_datagram_connect`) with a peer on a link, of which the address says which: the socket
+    /// is bound to that interface, by which all that follows goes and comes. Its own addresses a host reaches
+    /// over loopback.
+    pub(crate) fn bind_to_scope(&mut self, slot: u32, id: SocketId, peer: &SocketAddr) {
+        if let Some(iface) = scope_of(peer).filter(|_| !self.stack.net.is_local(peer.ip())) {
+            // Every datagram socket can be bound to one.
+            let _ = self.bind_to_device(slot, id, u32::from(iface.0) + 1);
+        }
     }
 
     pub(crate) fn device(&self, slot: u32) -> Option<IfaceId> {
