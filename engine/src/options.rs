@@ -23,6 +23,7 @@ use crate::tcp_info::{Beside, tcp_info};
 mod number {
     pub(super) const SOL_IP: u32 = 0;
     pub(super) const SOL_SOCKET: u32 = 1;
+    pub(super) const SO_RCVBUF: u32 = 8;
     pub(super) const SO_BINDTODEVICE: u32 = 25;
     pub(super) const SO_BINDTOIFINDEX: u32 = 62;
     pub(super) const SOL_TCP: u32 = 6;
@@ -91,6 +92,8 @@ impl Engine {
                 SocketOption::MaxSegment(mss)
             }
             setting::MTU_DISCOVER => SocketOption::MtuDiscover(mtu_discovery(value)),
+            setting::MTU_DISCOVER_V6 => SocketOption::MtuDiscoverV6(mtu_discovery(value)),
+            setting::FRAGMENT_SIZE => SocketOption::FragmentSize(on.then(|| clamp(value))),
             setting::MULTICAST_TTL => SocketOption::MulticastTtl(value as u8),
             setting::MULTICAST_HOPS => SocketOption::MulticastHops(value as u8),
             setting::MULTICAST_LOOP => SocketOption::MulticastLoop(on),
@@ -277,7 +280,7 @@ impl Engine {
                 let quick = info.and_then(|info| info.tcp).is_none_or(|tcp| tcp.quick_acks);
                 put(&mut reply, &u32::from(quick).to_ne_bytes());
             }
-            (SOL_TCP, TCP_WINDOW_CLAMP) => {
+            (SOL_TCP, TCP_WINDOW_CLAMP) | (SOL_SOCKET, SO_RCVBUF) => {
                 let recv = id.and_then(|id| self.stack.recv_buffer(id));
                 let window = recv.map_or(0, |recv| towpath_ring::RecvBuffer::capacity(recv));
                 put(&mut reply, &window.to_ne_bytes());

@@ -24,6 +24,8 @@ const SEGMENTS_MAX: usize = 128;
 const PAYLOAD_MAX: usize = 65507;
 /// What UDP's length field can say; longer ones send(2) refuses over IPv4 without a look at the way.
 const LENGTH_MAX: usize = 65535;
+/// The least that IPV6_MTU can bound the packets of datagrams to (RFC 8200 §5).
+const FRAGMENT_SIZE_MIN: u32 = 1280;
 /// MAX_RW_COUNT: what one call moves at most.
 const COUNT_MAX: usize = 0x7fff_f000;
 
@@ -404,8 +406,13 @@ fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
         0 => header.len,
         size => header.len.min(size.into()),
     };
-    let refuses = handle.slot.option_bits.load(Relaxed) & option_bit::REFUSE_LONG != 0;
-    let long = longest + HEADERS > handle.client.datagram_mtu();
+    let bits = handle.slot.option_bits.load(Relaxed);
+    let refuses = bits & (option_bit::REFUSE_LONG | option_bit::REFUSE_LONG_V6) != 0;
+    let least = match bits & option_bit::FRAGMENT_SIZE {
+        0 => handle.client.datagram_mtu(),
+        _ => handle.client.datagram_mtu().min(FRAGMENT_SIZE_MIN),
+    };
+    let long = longest + HEADERS > least;
     if header.len as usize <= PAYLOAD_MAX && !(refuses && long) {
         return Ok(());
     }

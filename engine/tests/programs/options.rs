@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use towpath_engine::{EngineConfig, RouteConfig};
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
-use towpath_shm::control::call;
+use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{flags, op, setting};
 use towpath_stack::net::InterfaceConfig;
 use towpath_wire::{MacAddr, Prefix};
@@ -243,4 +243,25 @@ fn a_link_local_peer_is_on_the_link_that_its_address_names() {
     let other = program.socket_v6(17);
     assert_eq!(program.start_connect(other, global), Ok(()));
     assert_eq!(program.slot(other).remote.load().scope, 0);
+}
+
+/// SO_RCVBUF of a connection on which it was not set is as long as the buffer has become, which only the engine
+/// knows.
+#[test]
+fn the_receive_buffer_in_use_is_told() {
+    const SOL_SOCKET: u32 = 1;
+    const SO_RCVBUF: u32 = 8;
+    let engine = Running::start(EngineConfig::default());
+    let program = engine.program();
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    let client = program.connect(addr);
+    let _server = program.accept(listener);
+    let told = || {
+        let about = program.about(call::GET_OPTION, client);
+        let reply = program.call(&Request { a: SOL_SOCKET, b: SO_RCVBUF, ..about }).unwrap();
+        u32::from_ne_bytes(*reply.payload().first_chunk().unwrap())
+    };
+    assert_eq!(told(), 64 << 10, "as it begins");
+    set(&program, client, setting::RCVBUF, 300_000);
+    assert!(told() >= 600_000, "{}", told());
 }
