@@ -203,6 +203,13 @@ reals! {
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
     pclose(stream: *mut FILE) -> c_int;
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    readdir(folder: *mut DIR) -> *mut dirent;
+    readdir64(folder: *mut DIR) -> *mut dirent64;
+    readdir_r(folder: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int;
+    readdir64_r(folder: *mut DIR, entry: *mut dirent64, result: *mut *mut dirent64) -> c_int;
+    getdents64(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t;
     vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t;

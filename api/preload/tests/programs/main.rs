@@ -8,6 +8,7 @@
 
 mod cancel;
 mod descriptors;
+mod files;
 mod forks;
 mod harness;
 mod hosts;
@@ -43,9 +44,10 @@ fn main() -> std::process::ExitCode {
         streams::CASES,
         forks::CASES,
         netlink::CASES,
+        files::CASES,
         unconnected::CASES,
     ]
     .concat();
-    let linux = [ports::CASES, values::CASES, unconnected::CASES].concat();
+    let linux = [ports::CASES, values::CASES, files::CASES, unconnected::CASES].concat();
     harness::main(&cases, &linux)
 }
