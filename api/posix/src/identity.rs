@@ -13,7 +13,7 @@ use crate::{descriptor, process};
 /// Above the inode numbers that the kernel gives its own sockets (they are 32 bits long).
 const FIRST_INODE: u64 = 1 << 32;
 
-/// What makes one socket another one than the next: the same in all processes of a run.
+/// What stat(2) tells files apart by. A socket has the same in all processes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The device of all sockets.
@@ -100,7 +100,7 @@ fn decimal(digits: &[u8]) -> Option<u32> {
     std::str::from_utf8(digits).ok().filter(|_| plain)?.parse().ok()
 }
 
-/// That of the control socket, which is the kernel's.
+/// The device of the kernel's sockets, of which the control socket is one.
 fn device() -> Option<u64> {
     static DEVICE: AtomicU64 = AtomicU64::new(0);
     let known = DEVICE.load(Ordering::Relaxed);

@@ -35,7 +35,7 @@ pub struct Patience {
     pub nonblocking: bool,
     /// Until then; None: for ever.
     pub deadline: Option<Deadline>,
-    /// No longer than until a signal handler has run that is not among these.
+    /// The signal handlers that had run when the call began: one more interrupts the wait.
     pub since: Handled,
 }
 
@@ -193,7 +193,7 @@ pub unsafe fn bind(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t) -
     if u32::from(addr.family) != family {
         return fail(libc::EAFNOSUPPORT);
     }
-    // Whether it is bound the engine knows better: a port may have been let go of.
+    // The engine says EINVAL if it is bound. What the slot says may be old: a refused connect lets a port go.
     handle.call(call::BIND, |request| request.addr = addr)?;
     if address::is_v6_host(&addr) {
         // As Linux: from then on it is a socket of IPv6 alone.
@@ -499,7 +499,7 @@ fn wait_for_end(client: &Client, socket: Socket, limit: Duration) {
         }
         _ => Ok(()),
     };
-    // Whatever it is, the socket is closed.
+    // close(2) does not tell whether everything was acknowledged in time.
     let deadline = Some(Deadline::after(limit));
     let _ = wait::until(client, socket, deadline, Handled::so_far(), ended);
 }

@@ -37,23 +37,17 @@ impl Symbol {
         at
     }
 
-    /// Whatever calls a function was linked against a libc that has it.
+    /// Ends the program. It was linked against a libc that has the function, or it would not call it: this is
+    /// an older one.
     #[cold]
     fn missing(&self) -> ! {
         let text = b"towpath: this libc lacks a function that the program calls\n";
-        // SAFETY: writes bytes, then ends.
+        // SAFETY: bytes that are there, to the kernel's descriptor 2, whatever the program made of it.
         unsafe {
-            let _ = towpath_posix_write(text);
+            crate::variadic::raw_write(2, text);
             abort()
         }
     }
-}
-
-/// # Safety
-/// None beyond a system call.
-unsafe fn towpath_posix_write(text: &[u8]) -> ssize_t {
-    // SAFETY: the bytes are there. Descriptor 2 of the kernel, whatever the program made of it.
-    unsafe { crate::variadic::raw_write(2, text) }
 }
 
 macro_rules! reals {

@@ -36,7 +36,7 @@ const SNDTIMEO_NEW: i32 = 67;
 const LINGER2_DEFAULT: i32 = 60;
 const LINGER2_MAX: i32 = 120;
 const SO_COOKIE: i32 = 57;
-/// TCP_RTO_MAX, from where TCP_DEFER_ACCEPT counts no faster.
+/// TCP_RTO_MAX in seconds: the longest step that TCP_DEFER_ACCEPT counts in.
 const RTO_MAX_S: i32 = 120;
 /// Most repetitions that TCP_DEFER_ACCEPT counts.
 const REPETITIONS_MAX: u32 = 255;
@@ -287,7 +287,7 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Everybody may bind a socket to a device, once.
+/// sock_bindtoindex: without CAP_NET_RAW a socket that is bound to a device stays so.
 fn check_device_change(handle: &Handle) -> Result<()> {
     let bound = || engine_get(handle, libc::SOL_SOCKET, SO_BINDTOIFINDEX);
     if process::may(CAP_NET_RAW) || bound()?.iter().all(|&byte| byte == 0) {
@@ -306,7 +306,7 @@ fn set_multicast_if(handle: &Handle, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Of a connection on which SO_SNDBUF was not set: how much it takes, and what it takes for the asking.
+/// SO_SNDBUF of a connection on which it was not set: what it holds now, or will hold as soon as that is full.
 fn sndbuf_in_use(handle: &Handle) -> u32 {
     let slot = handle.slot;
     let in_use = slot.tx_limit.load(Relaxed).max(slot.tx_goal.load(Relaxed));
