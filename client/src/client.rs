@@ -81,7 +81,7 @@ impl Client {
         let (reply, asked) = exchange(&control, &request)?;
         let run = Run::from_bytes(*reply.data.first_chunk().ok_or(PROTOCOL)?);
         let region = asked.into_iter().next().ok_or(PROTOCOL)?;
-        let region = Region::map(raised(region).into_owned()).map_err(build_mismatch)?;
+        let region = Region::map(region.into_owned()).map_err(build_mismatch)?;
         let held = held.map(|held| held(&region, run)).unwrap_or_default();
         let (number, fds) = hello(&control, &held)?;
         let mut fds = fds.into_iter();
@@ -93,8 +93,8 @@ impl Client {
         Ok(Self {
             region,
             run,
-            status: Status::map(raised(status).into_owned()).map_err(build_mismatch)?,
-            channel: Channel::map(raised(channel).into_owned()).map_err(build_mismatch)?,
+            status: Status::map(status.into_owned()).map_err(build_mismatch)?,
+            channel: Channel::map(channel.into_owned()).map_err(build_mismatch)?,
             control,
             engine_bell: HighFd::new(engine_bell),
             rung: Rung::default(),
@@ -139,7 +139,7 @@ impl Client {
             region: self.region.clone(),
             run: self.run,
             status: self.status.clone(),
-            channel: Channel::map(raised(cloned.channel).into_owned()).map_err(build_mismatch)?,
+            channel: Channel::map(cloned.channel.into_owned()).map_err(build_mismatch)?,
             control: cloned.control,
             engine_bell: HighFd::new(cloned.engine_bell),
             rung: Rung::default(),
@@ -427,13 +427,6 @@ fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
     }
     Ok(Reply::from_bytes(&bytes[..received.min(size_of::<Reply>())]))
 }
-
-/// A memory file keeps its descriptor as long as it is mapped: move it out of the program's way.
-fn raised(fd: Fd) -> Fd {
-    rustix::io::fcntl_dupfd_cloexec(&*fd, HIGH).map_or(fd, Fd::from)
-}
-/// Above what small programs use.
-const HIGH: i32 = 900;
 
 fn build_mismatch(_: std::io::Error) -> Error {
     PROTOCOL

@@ -198,7 +198,9 @@ fn stream_readiness(slot: &Slot) -> u32 {
         return mask;
     }
     if seen & (flags::CONNECTED | flags::DEAD | flags::RX_EOF | flags::TX_CLOSED) == 0 {
-        return mask | OUT | HUP;
+        // tcp_poll: what was shut of an unconnected socket is told too.
+        let shut_input = slot.shut.load(Relaxed) & shut::READ != 0;
+        return mask | OUT | HUP | if shut_input { IN | RDHUP } else { 0 };
     }
     let (no_input, no_output) = (no_more_input(slot), no_more_output(slot));
     if no_input && no_output || seen & flags::DEAD != 0 {

@@ -13,7 +13,7 @@ use towpath_shm::layout::{
 };
 use towpath_shm::token;
 use towpath_stack::net::Origin;
-use towpath_stack::{ConnectError, Family, SocketKind};
+use towpath_stack::{ConnectError, Family, SocketKind, scope_of};
 use towpath_tcp::Instant;
 
 use crate::channels::ChannelId;
@@ -25,7 +25,7 @@ use crate::errno::{
 use crate::host::fits;
 use crate::options::bind_options;
 use crate::report::{STACK_TURN, TOKEN};
-use crate::slots::{AF_INET, AF_INET6, present, state};
+use crate::slots::{AF_INET, AF_INET6, present_on, state};
 use crate::sys;
 use crate::wire::{self, Received, Sent};
 
@@ -283,7 +283,7 @@ impl Engine {
             let named = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
             entry.set_rare(|rare| rare.bound = named);
         }
-        let local = present(family, bound);
+        let local = self.present_own(family, bound);
         self.host.slots.shared(slot).local.store(&local);
         self.host.slots.set_flags(slot, flags::BOUND, 0);
         Ok(Reply { addr: local, ..Reply::default() })
@@ -328,6 +328,9 @@ impl Engine {
             addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
         if datagram {
             let connected = self.stack.connect_datagram(now, id, remote);
+            if connected.is_ok() {
+                self.bind_to_scope(slot, id, &remote);
+            }
             self.publish_local(now, slot, id);
             connected.map_err(|error| match error {
                 // As Linux has it for those that are bound without asking.
@@ -349,9 +352,10 @@ impl Engine {
         let info = self.stack.info(now, id);
         // Of an echo socket the port says nothing, and getpeername(2) gives it back.
         let port = remote.port();
+        let on = scope_of(&remote).or_else(|| self.device(slot));
         let remote = info.and_then(|info| info.remote).unwrap_or(remote);
         let shown = std::net::SocketAddr::new(remote.ip(), port);
-        self.host.slots.shared(slot).remote.store(&present(family, shown));
+        self.host.slots.shared(slot).remote.store(&present_on(family, shown, on));
         self.publish_local(now, slot, id);
         if datagram {
             self.host.slots.post(slot, event::TX);

@@ -1,19 +1,19 @@
 //! Datagrams on their way out.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Release;
 
 use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
 use towpath_shm::control::{LOCAL_REPORT, Reply, Request, STAMP_REPORT};
 use towpath_shm::layout::{DatagramHeader, Plain, RawAddr, event, flags};
-use towpath_stack::net::IfaceId;
+use towpath_stack::net::{IfaceId, Interface};
 use towpath_stack::{DatagramOut, Linger, SendError, SocketError, SocketId};
 use towpath_tcp::Instant;
 
 use crate::engine::Engine;
 use crate::errno::{EAGAIN, EINVAL, Errno};
 use crate::host::{ERRORS_MAX, fits};
-use crate::slots::{SentAt, present};
+use crate::slots::{SentAt, present, present_on};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 /// Datagrams of one socket before the others have their turn.
@@ -253,11 +253,20 @@ impl Engine {
         }
     }
 
+    /// An address of this host as a program with a socket of `family` sees it.
+    pub(crate) fn present_own(&self, family: u32, addr: SocketAddr) -> RawAddr {
+        let is_its = |iface: &&Interface| {
+            iface.addresses().iter().any(|address| address.addr() == addr.ip())
+        };
+        let iface = self.stack.net.interfaces().iter().find(is_its).map(Interface::id);
+        present_on(family, addr, iface)
+    }
+
     /// Where the socket is bound now, if it is. It may have an address and no port.
     pub(crate) fn publish_local(&mut self, now: Instant, slot: u32, id: SocketId) {
         let Some(entry) = self.host.slots.get(slot) else { return };
         let local = self.stack.info(now, id).and_then(|info| info.local);
-        let local = local.map_or(RawAddr::default(), |local| present(entry.family, local));
+        let local = local.map_or(RawAddr::default(), |local| self.present_own(entry.family, local));
         self.host.slots.shared(slot).local.store(&local);
         let (set, clear) = if local.port == 0 { (0, flags::BOUND) } else { (flags::BOUND, 0) };
         self.host.slots.set_flags(slot, set, clear);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use towpath_ring::{EngineRecv, EngineSend, Payload, Region, Windows, take_tx_wanted};
 use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Plain, event, flags};
+use towpath_stack::net::IfaceId;
 use towpath_stack::{
     DatagramError, DatagramMeta, EchoMeta, PendingId, SocketError, SocketEvent, SocketId, Stack,
 };
@@ -17,7 +18,7 @@ use crate::config::Buffers;
 use crate::errno::{ECONNRESET, EPIPE, Errno};
 use crate::holds::Holds;
 use crate::report::EngineCounters;
-use crate::slots::{AF_INET6, Child, Rare, Slots, inherit, present, state};
+use crate::slots::{AF_INET6, Child, Rare, Slots, inherit, present, present_on, state};
 
 /// Reports in one socket's error queue: each has up to 1232 bytes of a datagram.
 pub(crate) const ERRORS_MAX: usize = 64;
@@ -324,7 +325,12 @@ impl towpath_stack::Host for Host {
         let header = DatagramHeader {
             len: payload.len(),
             ifindex: u32::from(meta.iface.0) + 1,
-            remote: present(entry.family, meta.remote),
+            // What comes over loopback is one of this host's own.
+            remote: present_on(
+                entry.family,
+                meta.remote,
+                Some(meta.iface).filter(|iface| *iface != IfaceId::LOOPBACK),
+            ),
             local: present(entry.family, meta.local),
             time_ns: unix_ns,
             tos: u16::from(meta.tos),

@@ -1,6 +1,6 @@
 //! Socket options that matter to the stack. Those that only the program needs stay in its slot.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU8;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::{Slot, option_bit, setting};
 use towpath_stack::net::{IfaceId, Interface};
-use towpath_stack::{MtuDiscovery, OptionError, SocketId, SocketInfo, SocketOption};
+use towpath_stack::{MtuDiscovery, OptionError, SocketId, SocketInfo, SocketOption, scope_of};
 use towpath_tcp::{CongestionKind, Instant, KeepAlive};
 
 use crate::engine::Engine;
@@ -23,6 +23,7 @@ use crate::tcp_info::{Beside, tcp_info};
 mod number {
     pub(super) const SOL_IP: u32 = 0;
     pub(super) const SOL_SOCKET: u32 = 1;
+    pub(super) const SO_RCVBUF: u32 = 8;
     pub(super) const SO_BINDTODEVICE: u32 = 25;
     pub(super) const SO_BINDTOIFINDEX: u32 = 62;
     pub(super) const SOL_TCP: u32 = 6;
@@ -91,6 +92,8 @@ impl Engine {
                 SocketOption::MaxSegment(mss)
             }
             setting::MTU_DISCOVER => SocketOption::MtuDiscover(mtu_discovery(value)),
+            setting::MTU_DISCOVER_V6 => SocketOption::MtuDiscoverV6(mtu_discovery(value)),
+            setting::FRAGMENT_SIZE => SocketOption::FragmentSize(on.then(|| clamp(value))),
             setting::MULTICAST_TTL => SocketOption::MulticastTtl(value as u8),
             setting::MULTICAST_HOPS => SocketOption::MulticastHops(value as u8),
             setting::MULTICAST_LOOP => SocketOption::MulticastLoop(on),
@@ -277,7 +280,7 @@ impl Engine {
                 let quick = info.and_then(|info| info.tcp).is_none_or(|tcp| tcp.quick_acks);
                 put(&mut reply, &u32::from(quick).to_ne_bytes());
             }
-            (SOL_TCP, TCP_WINDOW_CLAMP) => {
+            (SOL_TCP, TCP_WINDOW_CLAMP) | (SOL_SOCKET, SO_RCVBUF) => {
                 let recv = id.and_then(|id| self.stack.recv_buffer(id));
                 let window = recv.map_or(0, |recv| towpath_ring::RecvBuffer::capacity(recv));
                 put(&mut reply, &window.to_ne_bytes());
@@ -452,6 +455,16 @@ impl Engine {
             entry.set_rare(|rare| rare.device = index);
         }
         Ok(self.stack.set_option(id, SocketOption::Device(self.device(slot)))?)
+    }
+
+    /// As Linux (`__ip6_datagram_connect`) with a peer on a link, of which the address says which: the socket
+    /// is bound to that interface, by which all that follows goes and comes. Its own addresses a host reaches
+    /// over loopback.
+    pub(crate) fn bind_to_scope(&mut self, slot: u32, id: SocketId, peer: &SocketAddr) {
+        if let Some(iface) = scope_of(peer).filter(|_| !self.stack.net.is_local(peer.ip())) {
+            // Every datagram socket can be bound to one.
+            let _ = self.bind_to_device(slot, id, u32::from(iface.0) + 1);
+        }
     }
 
     pub(crate) fn device(&self, slot: u32) -> Option<IfaceId> {

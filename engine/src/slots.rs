@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use towpath_ring::{EngineRecv, EngineSend, Region, are_out, end_generation};
 use towpath_shm::layout::{Kind, RawAddr, Slot, event, flags};
-use towpath_stack::{DatagramError, SocketId};
+use towpath_stack::net::IfaceId;
+use towpath_stack::{DatagramError, SocketId, is_on_link};
 use towpath_tcp::{CongestionKind, Instant};
 
 use crate::channels::ChannelId;
@@ -521,6 +522,16 @@ pub(crate) fn present(family: u32, addr: SocketAddr) -> RawAddr {
         }
         _ => RawAddr::new(addr),
     }
+}
+
+/// The same, with the interface that a link-local address is one of (RFC 4007 §6) by the number that programs
+/// know it by.
+pub(crate) fn present_on(family: u32, addr: SocketAddr, iface: Option<IfaceId>) -> RawAddr {
+    let scope = match addr.ip() {
+        IpAddr::V6(ip) if is_on_link(ip) => iface.map_or(0, |iface| u32::from(iface.0) + 1),
+        _ => 0,
+    };
+    RawAddr { scope, ..present(family, addr) }
 }
 
 /// Everything as a fresh socket has it on Linux. Not the FIFOs: their ends start with them. Nor the locks:

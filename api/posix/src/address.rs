@@ -53,6 +53,13 @@ pub unsafe fn read(at: *const libc::sockaddr, len: libc::socklen_t) -> Result<Ra
     Ok(addr)
 }
 
+/// Whether there is an address of at least a family, and of no more bytes than any: what connect(2) and
+/// sendto(2) look at before they bind the socket.
+pub fn has_family(at: *const libc::sockaddr, len: libc::socklen_t) -> bool {
+    let lens = size_of::<libc::sa_family_t>()..=size_of::<libc::sockaddr_storage>();
+    !at.is_null() && lens.contains(&(len as usize))
+}
+
 /// Whether `len` bytes can hold an address of a socket of `family`, which bind(2) and connect(2) look
 /// at before they look at the address.
 pub fn is_long_enough(len: libc::socklen_t, family: u32) -> bool {

@@ -147,7 +147,11 @@ pub static CALLS: &[Call] = &[
         "the kernel's; in /etc/resolv.conf nameservers on the host's loopback are read as that of the run (`towpath run --dns`)",
     ),
     works(
-        "fdopen",
+        "readdir readdir64 readdir_r readdir64_r getdents64",
+        "/proc/self/fd and fdinfo without the descriptors of this library, of which close, fcntl, fstat, stat and readlink say that they are not open. scandir lists them, other processes see them (lsof), and they count against RLIMIT_NOFILE",
+    ),
+    works(
+        "fdopen freopen freopen64",
         "a stream over our calls; fileno of it is EBADF. Streams that were there before work on what dup2 puts under them",
     ),
     works("dprintf vdprintf __dprintf_chk __vdprintf_chk", "printed into memory, then sent"),
@@ -189,8 +193,8 @@ NETLINK_SOCK_DIAG (`ss`; `towpath ss` shows the stack's sockets), uevents, netfi
 
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the
-program instead of EFAULT (except a null pointer, and any into the first page; to look at others would cost a
-system call a call), and a process that is
+program instead of EFAULT (except a null pointer, any into the first page, and that of a path which the kernel reads
+first, so all but those of exec; to look at others would cost a system call a call), and a process that is
 stopped in the midst of a call can make others wait that are at the same end of the same socket.
 SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
 

@@ -25,6 +25,29 @@ pub fn is_socket(fd: i32) -> bool {
     descriptors::socket(fd).is_some()
 }
 
+/// Whether `fd` is a descriptor of this library: to the program it is not open.
+#[inline]
+pub fn is_hidden(fd: i32) -> bool {
+    descriptors::lookup(fd) == Entry::Internal
+}
+
+/// Closes a socket, but leaves its number taken: by a socket of the kernel's that is for nothing. For functions
+/// of libc that put a file into its place without us.
+pub fn give_up(fd: i32) -> Result<()> {
+    let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as usize;
+    let args = [libc::AF_UNIX as usize, kind, 0, 0, 0, 0];
+    // SAFETY: socket(2) takes numbers.
+    match unsafe { syscall(libc::SYS_socket as usize, args) } {
+        Ok(other) => {
+            let done = dup2(other as i32, fd, Some(libc::O_CLOEXEC));
+            syscall::close(other as i32);
+            done.map(drop)
+        }
+        // There are no descriptors left for anybody: the function of libc will find none either.
+        Err(_) => close(fd),
+    }
+}
+
 /// A descriptor for a socket that this channel holds. `file_flags` are SOCK_NONBLOCK and
 /// SOCK_CLOEXEC.
 pub(crate) fn open(client: &Client, new: Socket, file_flags: i32) -> Result<i32> {

@@ -12,21 +12,22 @@ use towpath_shm::layout::{Command, op};
 use crate::errno::fail;
 use crate::{Result, process, rights};
 
-/// Environments are long, but not endless.
+/// Entries of an environment that are looked at, should its end be missing: execve(2) takes far fewer (E2BIG).
 const ENTRIES_MAX: usize = 1 << 20;
 const PRELOAD: &str = "LD_PRELOAD";
 
 // What LD_PRELOAD was when this image started; leaked, null when there was none.
 static OUR_PRELOAD: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 static LOCK: Lock<Spawns> = Lock::new(Spawns { seat: None, pipes: Vec::new() });
-// How many there are, so that those who close other streams take no lock.
+// Length of `Spawns::pipes`, so that closing any other stream takes no lock.
 static PIPES: AtomicUsize = AtomicUsize::new(0);
 
 /// What is known of programs that this one starts.
 #[derive(Debug)]
 pub(crate) struct Spawns {
-    /// Where a program finds its control socket once file actions may close all that is above some number: a
-    /// number that those made since leave alone. Otherwise there is the blank token.
+    /// The number at which a spawned program finds its control socket. `None` until the program uses
+    /// posix_spawn_file_actions_addclosefrom_np(3): the actions made since then leave this number open, and any
+    /// will do before. While nothing is being spawned the blank token is there.
     seat: Option<HighFd>,
     pipes: Vec<Pipe>,
 }
@@ -42,24 +43,19 @@ pub struct Pipe {
     pub command: i32,
 }
 
-/// It makes an action for each number below: not as high as the library's other numbers, and above those
-/// that small programs use.
+/// Where the seat is put: an action that closes all from a number on becomes one for each number up to the seat,
+/// so it is not as high as the library's other descriptors (16384). Small programs use no numbers up there.
 const SEAT_LOWEST: i32 = 900;
 
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;
 }
 
-/// Held by whoever makes a process or changes the environment.
+/// Held by whoever clones a channel, or has a control socket that a program to be started inherits.
 ///
-/// None in a signal handler on top of a call that does.
+/// `None` in a signal handler that has interrupted such a call: it would wait for its own thread.
 pub(crate) fn lock() -> Option<LockGuard<'static, Spawns>> {
     LOCK.lock_unless_mine()
-}
-
-/// Whether this thread has it.
-pub(crate) fn is_mine() -> bool {
-    LOCK.is_mine()
 }
 
 /// The control socket's number as the environment has it.
@@ -218,8 +214,9 @@ fn list_inheritable(client: &Client, actions: bool) {
     rights::name(client, may_go);
 }
 
-// The numbers that file actions of posix_spawn ever duplicated, a bit each: libc carries them out in the new
-// process, and what its structure looks like is its own affair. Names too many do no harm.
+// A bit for each number that a file action of posix_spawn was ever told to duplicate. libc carries the actions
+// out in the new process, and posix_spawn_file_actions_t is opaque, so at the spawn nobody can look which are in
+// it. A descriptor that gets a name without need costs a token.
 static IN_ACTIONS: [AtomicU64; DESCRIPTORS_MAX / 64] =
     [const { AtomicU64::new(0) }; DESCRIPTORS_MAX / 64];
 
@@ -303,7 +300,7 @@ impl Spawning {
 impl Drop for Spawning {
     fn drop(&mut self) {
         if let Some(seat) = self.lock.as_ref().and_then(|spawns| spawns.seat.as_ref()) {
-            // It fails only where it did before.
+            // If it fails, it failed in `new`, too, and the token is there still.
             let _ = seat.become_duplicate(self.client.blank(), false);
         }
         self.control.close();

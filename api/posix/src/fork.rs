@@ -1,14 +1,14 @@
 //! fork(2): the child gets a channel of its own, on which it holds what the parent holds.
 //!
 //! The locks of the library are held while the process is copied, so that the child's copies of what they
-//! protect are whole. But the handlers of pthread_atfork(3), which libc runs before and after, may use sockets,
-//! and would wait for those locks for ever. So the locks are taken and given back by such handlers, too
-//! ([`prepare`], [`parent`], [`child`]), which are the first that libc is told of: it runs the first ones
-//! innermost. What can make fork fail is done before any ([`fork`]). Where libc forks by itself it is done in
-//! [`prepare`], and a child that cannot have a channel finds that there is none.
+//! protect are whole. But the handlers of pthread_atfork(3), which libc runs before and after, may use sockets or
+//! wait for threads that do and that start programs, and those would wait for the locks for ever. So the locks are
+//! taken and given back by such handlers, too ([`prepare`], [`parent`], [`child`]), which are the first that libc
+//! is told of: it runs the first ones innermost. What can make fork fail is done before any ([`fork`]). Where libc
+//! forks by itself it is done in [`prepare`], and a child that cannot have a channel finds that there is none.
 
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::cell::Cell;
+use std::ptr::null_mut;
 
 use towpath_client::descriptors::{self, Entry};
 use towpath_client::syscall::SignalsBlocked;
@@ -20,14 +20,15 @@ use crate::hub::Hub;
 use crate::process::{self, client};
 use crate::{cork, exec, hub, interface, netlink, option, signal, table};
 
-/// The fork that is under way in this process: of the thread that has the lock of [`exec`].
-static UNDER_WAY: AtomicPtr<Fork> = AtomicPtr::new(std::ptr::null_mut());
+thread_local! {
+    /// The fork that this thread has begun, from before the first handler to the last; leaked, or null.
+    static UNDER_WAY: Cell<*mut Fork> = const { Cell::new(null_mut()) };
+}
 
 struct Fork {
     client: &'static Client,
     cloned: Option<Cloned>,
     held: Option<Held>,
-    _makes_a_process: LockGuard<'static, exec::Spawns>,
 }
 
 /// What is held while the process is copied, in the order in which it is given back.
@@ -40,19 +41,21 @@ struct Held {
     _options: LockGuard<'static, option::Remembered>,
     _corked: LockGuard<'static, cork::Map>,
     hub: LockGuard<'static, Hub>,
+    /// No other thread is about to start a program, whose control socket the child would inherit.
+    _spawns: LockGuard<'static, exec::Spawns>,
     _signals: SignalsBlocked,
 }
 
 impl Fork {
     /// The clone. None: there can be no child, as the run has as many processes as it can have, or as this is
-    /// a signal handler on top of a call that has a lock or is at a FIFO: parent and child would both go on
-    /// with it.
-    fn begin(
-        client: &'static Client,
-        makes_a_process: LockGuard<'static, exec::Spawns>,
-    ) -> Option<Self> {
+    /// a signal handler on top of another fork, or of a call that has a lock or is at a FIFO: parent and child
+    /// would both go on with it.
+    fn begin(client: &'static Client) -> Option<Self> {
+        // What others have told the engine for their own clone is not for this one.
+        let _spawns = exec::lock()?;
         let _signals = SignalsBlocked::new();
-        let nested = hub::is_mine()
+        let nested = !UNDER_WAY.get().is_null()
+            || hub::is_mine()
             || table::is_mine()
             || client.is_in_midst()
             || towpath_client::is_inside();
@@ -66,17 +69,17 @@ impl Fork {
             // which fork needs none of. The child finds out for itself.
             Err(_) => None,
         };
-        Some(Self { client, cloned, held: None, _makes_a_process: makes_a_process })
+        Some(Self { client, cloned, held: None })
     }
 
     fn announce(self) {
-        UNDER_WAY.store(Box::into_raw(Box::new(self)), Release);
+        UNDER_WAY.set(Box::into_raw(Box::new(self)));
     }
 
     /// That of this thread, at the end.
     fn take() -> Option<Box<Self>> {
-        let fork = UNDER_WAY.swap(std::ptr::null_mut(), AcqRel);
-        // SAFETY: from `announce`. Only the thread that has the lock of exec announces and takes.
+        let fork = UNDER_WAY.replace(null_mut());
+        // SAFETY: from `announce`, on this thread, and taken once.
         (!fork.is_null()).then(|| unsafe { Box::from_raw(fork) })
     }
 }
@@ -86,6 +89,7 @@ impl Held {
     /// options and interfaces, and may ask the engine.
     fn new() -> Option<Self> {
         let signals = SignalsBlocked::new();
+        let spawns = exec::lock()?;
         let hub = hub::lock().ok()?;
         let corked = cork::lock();
         let options = option::lock();
@@ -100,6 +104,7 @@ impl Held {
             _options: options,
             _corked: corked,
             hub,
+            _spawns: spawns,
             _signals: signals,
         })
     }
@@ -110,7 +115,7 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
     let Ok(client) = client() else {
         return real();
     };
-    let Some(fork) = exec::lock().and_then(|lock| Fork::begin(client, lock)) else {
+    let Some(fork) = Fork::begin(client) else {
         // SAFETY: errno's own place in this thread.
         unsafe { *libc::__errno_location() = libc::EAGAIN };
         return -1;
@@ -136,25 +141,23 @@ pub fn fork_without_handlers(real: impl FnOnce() -> i32) -> i32 {
 /// Before the process is copied, after all other handlers.
 pub extern "C" fn prepare() {
     let Ok(client) = client() else { return };
-    if let Some(lock) = exec::lock() {
-        // libc forks by itself: nothing has been announced on this thread.
-        match Fork::begin(client, lock) {
+    if UNDER_WAY.get().is_null() {
+        // libc forks by itself.
+        match Fork::begin(client) {
             Some(fork) => fork.announce(),
             None => return,
         }
     }
-    // SAFETY: announced by this thread, which has the lock of exec.
-    if let Some(fork) = unsafe { UNDER_WAY.load(Acquire).as_mut() } {
+    // SAFETY: announced by this thread, which alone takes it.
+    if let Some(fork) = unsafe { UNDER_WAY.get().as_mut() } {
         fork.held = Held::new();
     }
 }
 
 /// In the parent, before all other handlers.
 pub extern "C" fn parent() {
-    if client().is_ok() && exec::is_mine() {
-        // The clone is what the child has now.
-        drop(Fork::take());
-    }
+    // The clone is what the child has now.
+    drop(Fork::take());
 }
 
 /// In the child, before all other handlers.
@@ -163,12 +166,8 @@ pub extern "C" fn child() {
         return;
     }
     process::forked();
-    // As this thread was known before: it has another number now.
-    if !exec::is_mine() {
-        towpath_client::forked();
-        return;
-    }
     let mut fork = Fork::take();
+    // This thread has another number now.
     towpath_client::forked();
     let Some(fork) = fork.as_mut() else { return };
     let Some(held) = fork.held.as_mut() else { return };

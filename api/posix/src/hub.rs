@@ -28,7 +28,7 @@ static HUB: Lock<Hub> = Lock::new(Hub::new());
 // One more than the index of a slot's first watch; only touched under the hub's lock.
 static HEADS: [AtomicU32; SLOTS_MAX as usize] = [const { AtomicU32::new(0) }; SLOTS_MAX as usize];
 
-/// EPOLLIN and the like that are always reported.
+/// EPOLLERR and EPOLLHUP, which are reported whether the program asked for them or not.
 pub(crate) const ALWAYS: u32 = ready::ERR | ready::HUP;
 pub(crate) const EPOLLET: u32 = libc::EPOLLET as u32;
 pub(crate) const EPOLLONESHOT: u32 = libc::EPOLLONESHOT as u32;
@@ -90,7 +90,8 @@ pub(crate) struct Set {
     pub eager: u32,
     /// Threads asleep in it.
     pub sleepers: u32,
-    /// Calls that have slept in it. As in the kernel it is there, with its number, until they end.
+    /// Calls that have slept in it and have not returned. The set and its number exist until they do, as in
+    /// the kernel, even if its last descriptor is closed.
     pub guests: u32,
     /// Which of all sets that this process ever made: numbers are given again.
     pub id: u64,
@@ -134,7 +135,7 @@ pub(crate) fn is_mine() -> bool {
     HUB.is_mine()
 }
 
-/// Whoever has the hub next looks what was closed.
+/// Leaves it to whoever locks the hub next to look what was closed.
 fn defer() {
     OVERDUE.store(true, Relaxed);
 }

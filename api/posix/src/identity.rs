@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use towpath_client::descriptors;
 use towpath_client::syscall::syscall;
 
-use crate::process;
+use crate::{descriptor, process};
 
 /// Above the inode numbers that the kernel gives its own sockets (they are 32 bits long).
 const FIRST_INODE: u64 = 1 << 32;
 
-/// What makes one socket another one than the next: the same in all processes of a run.
+/// What stat(2) tells files apart by. A socket has the same in all processes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The device of all sockets.
@@ -45,6 +45,44 @@ pub fn descriptor(path: &CStr) -> Option<i32> {
     i32::try_from(decimal(number)?).ok()
 }
 
+/// Whether the name of a folder's entry is the number of a descriptor of this library, which the program does
+/// not know of.
+pub fn is_hidden(name: &[u8]) -> bool {
+    decimal(name).is_some_and(|number| descriptor::is_hidden(number as i32))
+}
+
+/// Whether a folder is the list of this process's descriptors, by the name that the kernel has for it.
+pub fn lists_descriptors(folder: i32) -> bool {
+    // Nothing is allocated: this may be a child of a process with threads, between fork and exec.
+    let (mut path, mut link) = ([0u8; 32], [0u8; 64]);
+    // It has room for the longest number, and ends with a zero.
+    let _ = write!(&mut path[..], "/proc/self/fd/{folder}");
+    let args = [
+        libc::AT_FDCWD as usize,
+        path.as_ptr() as usize,
+        link.as_mut_ptr() as usize,
+        link.len(),
+        0,
+        0,
+    ];
+    // SAFETY: a path that ends with a zero, and room for the answer.
+    let Ok(len) = (unsafe { syscall(libc::SYS_readlinkat as usize, args) }) else { return false };
+    names_list(&link[..len])
+}
+
+/// /proc/PID/fd, or of one thread /proc/PID/task/TID/fd; and fdinfo in the place of fd.
+fn names_list(folder: &[u8]) -> bool {
+    let mut parts = folder.split(|byte| *byte == b'/').skip(1);
+    if parts.next() != Some(b"proc") || parts.next().and_then(decimal) != Some(std::process::id()) {
+        return false;
+    }
+    let mut last = parts.next();
+    if last == Some(b"task") {
+        last = parts.nth(1);
+    }
+    matches!(last, Some(b"fd" | b"fdinfo")) && parts.next().is_none()
+}
+
 /// What readlink(2) says about it: `socket:[inode]`. Bytes written to `to`, which may cut it.
 pub fn link(fd: i32, to: &mut [u8]) -> Option<usize> {
     let identity = of(fd)?;
@@ -62,7 +100,7 @@ fn decimal(digits: &[u8]) -> Option<u32> {
     std::str::from_utf8(digits).ok().filter(|_| plain)?.parse().ok()
 }
 
-/// That of the control socket, which is the kernel's.
+/// The device of the kernel's sockets, of which the control socket is one.
 fn device() -> Option<u64> {
     static DEVICE: AtomicU64 = AtomicU64::new(0);
     let known = DEVICE.load(Ordering::Relaxed);
@@ -91,6 +129,19 @@ fn device() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_descriptors_are_recognised() {
+        let own = std::process::id();
+        for path in ["fd", "fdinfo", "task/7/fd", "task/7/fdinfo"] {
+            assert!(names_list(format!("/proc/{own}/{path}").as_bytes()), "{path}");
+        }
+        for path in ["", "fd/3", "task/fd", "task/7/net", "map_files"] {
+            assert!(!names_list(format!("/proc/{own}/{path}").as_bytes()), "{path}");
+        }
+        assert!(!names_list(format!("/proc/{}/fd", own + 1).as_bytes()));
+        assert!(!names_list(b"/tmp/fd"));
+    }
 
     #[test]
     fn paths_name_descriptors() {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use towpath_shm::layout::{DatagramHeader, Kind, RawAddr, option_bit};
 
 use crate::errno::fail;
-use crate::socket::Handle;
+use crate::socket::{Handle, bind_any};
 use crate::transfer::{self, Arrival};
 use crate::{Errno, Result, address, interface};
 
@@ -61,6 +61,8 @@ pub unsafe fn sendmsg(fd: i32, message: *const libc::msghdr, flags: i32) -> Resu
         unsafe { transfer::destination(fd, message.msg_name.cast(), message.msg_namelen) }?
     };
     let handle = Handle::new(fd)?;
+    // Before the control messages are looked at, which may be wrong.
+    bind_any(&handle)?;
     let control = if message.msg_control.is_null() {
         Control::default()
     } else {

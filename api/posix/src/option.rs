@@ -253,7 +253,7 @@ fn find(handle: &Handle, level: i32, name: i32) -> Result<&'static SocketOption>
     }
 }
 
-/// Multicast is nothing for connections.
+/// What Linux answers who sets a multicast option of a stream.
 fn refuse_to_stream(level: i32, name: i32) -> Result<()> {
     use libc::{IPPROTO_IP, IPPROTO_IPV6};
     match (level, name) {
@@ -269,12 +269,13 @@ fn refuse_to_stream(level: i32, name: i32) -> Result<()> {
     }
 }
 
-/// The name of a device wants room for any.
+/// SO_BINDTODEVICE is EINVAL where the longest name would not fit, whatever name it is.
 fn too_short(name: &[u8], room: libc::socklen_t) -> bool {
     !name.is_empty() && (room as usize) < libc::IFNAMSIZ
 }
 
-/// ip_getsockopt has another errno than ip_setsockopt for the levels of others.
+/// The errno for a level that the socket does not have: ip_getsockopt gives EOPNOTSUPP for those of other
+/// protocols, where ip_setsockopt gives ENOPROTOOPT.
 fn foreign(handle: &Handle, level: i32, errno: Errno) -> Errno {
     let own = if handle.is_tcp() { libc::IPPROTO_TCP } else { libc::IPPROTO_UDP };
     let is_v4 = handle.slot.family.load(Relaxed) == address::INET;

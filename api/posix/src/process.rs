@@ -33,7 +33,8 @@ pub fn client() -> Result<&'static Client> {
     }
 }
 
-/// Whether internet sockets are ours here (or were to be).
+/// Whether AF_INET and AF_INET6 sockets are the engine's. Also where attaching to it failed, and every call gives
+/// ENETDOWN.
 #[inline]
 pub fn is_active() -> bool {
     ACTIVE.load(Ordering::Relaxed)
@@ -109,7 +110,8 @@ pub(crate) fn install(client: Client) {
     }
 }
 
-/// Changes with every fork: what belongs to the parent's attachment is known by an older number.
+/// How many forks lie between this process and the image's start. What was made for the parent's attachment has a
+/// smaller number.
 pub fn fork_count() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }

@@ -29,7 +29,7 @@ pub struct Report {
     /// Path MTU, when that is what it is about.
     info: u32,
     is_v4: bool,
-    /// Nobody told this host.
+    /// This host found it out itself, without a message from the network (SO_EE_ORIGIN_LOCAL).
     is_local: bool,
     /// It tells when a datagram was sent, in Unix time; `info` is the datagram's number then.
     pub sent_ns: Option<u64>,

@@ -18,23 +18,44 @@ const PATH: &CStr = c"/etc/resolv.conf";
 /// Longer files are left as they are. Three nameservers and six domains of full length take half of it.
 const FILE_MAX: usize = 4096;
 
-/// open(2) of `path`: a file in memory in place of /etc/resolv.conf, when that names a nameserver that the
-/// program cannot reach; None otherwise.
-pub fn open(path: &CStr, flags: i32) -> Option<Result<i32>> {
-    if path != PATH || !process::is_active() {
-        return None;
-    }
+/// Whether whoever opens `path` so is to read the nameservers of the run.
+pub fn is_wanted(path: &CStr, flags: i32) -> bool {
     let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
-    if !reads || flags & (libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT) != 0 {
-        return None;
+    let others = libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT;
+    path == PATH && process::is_active() && reads && flags & others == 0
+}
+
+/// The program has just opened /etc/resolv.conf as `fd`: puts a file in memory there if the file names a
+/// nameserver that the program cannot reach.
+///
+/// # Errors
+/// Those of memfd_create(2); `fd` is closed then.
+pub fn put_in_place(fd: i32) -> Result<()> {
+    match file() {
+        None => Ok(()),
+        Some(Ok(file)) => {
+            let kept = syscall::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0);
+            let cloexec = kept & libc::FD_CLOEXEC as usize != 0;
+            let done = syscall::dup3(file, fd, if cloexec { libc::O_CLOEXEC } else { 0 });
+            syscall::close(file);
+            done.map_err(Errno)
+        }
+        Some(Err(errno)) => {
+            syscall::close(fd);
+            Err(errno)
+        }
     }
+}
+
+/// The file in memory; None: that of the host says nothing wrong.
+fn file() -> Option<Result<i32>> {
     let request = Request { call: call::RESOLVER, ..Request::default() };
     // Without an engine nothing is reached by any nameserver.
     let reply = process::client().ok()?.call(&request).ok()?;
     let mut file = [0; FILE_MAX];
     let len = read(&mut file)?;
     let mut text = Text::new();
-    rewrite(&file[..len], &reply.addr, reply.a != 0, &mut text).then(|| text.into_file(flags))
+    rewrite(&file[..len], &reply.addr, reply.a != 0, &mut text).then(|| text.into_file())
 }
 
 /// Puts `text` with the nameserver into `to`; false when it stays as it is.
@@ -118,9 +139,9 @@ impl Text {
         self.put(&line[..line.len() - left]);
     }
 
-    fn into_file(self, flags: i32) -> Result<i32> {
-        let cloexec = if flags & libc::O_CLOEXEC != 0 { libc::MFD_CLOEXEC } else { 0 };
-        let args = [c"resolv.conf".as_ptr() as usize, cloexec as usize, 0, 0, 0, 0];
+    fn into_file(self) -> Result<i32> {
+        let flags = libc::MFD_CLOEXEC as usize;
+        let args = [c"resolv.conf".as_ptr() as usize, flags, 0, 0, 0, 0];
         // SAFETY: a name that lives for ever, and flags.
         let fd = unsafe { syscall(libc::SYS_memfd_create as usize, args) }.map_err(Errno)?;
         let args = [fd, self.bytes.as_ptr() as usize, self.len, 0, 0, 0];

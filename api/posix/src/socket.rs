@@ -35,7 +35,7 @@ pub struct Patience {
     pub nonblocking: bool,
     /// Until then; None: for ever.
     pub deadline: Option<Deadline>,
-    /// No longer than until a signal handler has run that is not among these.
+    /// The signal handlers that had run when the call began: one more interrupts the wait.
     pub since: Handled,
 }
 
@@ -193,7 +193,7 @@ pub unsafe fn bind(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t) -
     if u32::from(addr.family) != family {
         return fail(libc::EAFNOSUPPORT);
     }
-    // Whether it is bound the engine knows better: a port may have been let go of.
+    // The engine says EINVAL if it is bound. What the slot says may be old: a refused connect lets a port go.
     handle.call(call::BIND, |request| request.addr = addr)?;
     if address::is_v6_host(&addr) {
         // As Linux: from then on it is a socket of IPv6 alone.
@@ -202,16 +202,20 @@ pub unsafe fn bind(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t) -
     Ok(())
 }
 
-/// Binds a datagram socket that is to send to any port, so that getsockname knows it: of the address that a
-/// bind named, if its port has been let go of.
+/// Binds a datagram socket that has no port to a free one, as Linux does at the beginning of every connect and
+/// send (inet_autobind), however these end: to the address that a bind named, if its port has been let go of.
+///
+/// # Errors
+/// EAGAIN when no port is free.
 pub(crate) fn bind_any(handle: &Handle) -> Result<()> {
-    if handle.slot.flags.load(Acquire) & flags::BOUND != 0 {
+    if handle.is_tcp() || handle.slot.flags.load(Acquire) & flags::BOUND != 0 {
         return Ok(());
     }
     let addr = RawAddr { port: 0, ..address::local(handle.slot) };
     match handle.call(call::BIND, |request| request.addr = addr) {
         // Another thread was faster.
         Err(Errno(libc::EINVAL)) => Ok(()),
+        Err(Errno(libc::EADDRINUSE)) => fail(libc::EAGAIN),
         result => result.map(drop),
     }
 }
@@ -252,6 +256,7 @@ pub unsafe fn accept4(
     let client = handle.client;
     let open = |socket| {
         crate::option::inherit(handle.socket, socket);
+        inherit_shut(&handle, socket);
         descriptor::open(client, socket, file_flags).map_err(|errno| Error::Refused(errno.0))
     };
     // It was closed: whatever that gave, the descriptor is gone.
@@ -266,6 +271,17 @@ pub unsafe fn accept4(
     Ok(new)
 }
 
+/// What was shut of a stream before it listened is shut of the connections that it accepts, as on Linux, where
+/// they begin as copies of it.
+fn inherit_shut(listener: &Handle, accepted: Socket) {
+    let shut = listener.slot.shut.load(Relaxed);
+    if shut != 0
+        && let Some(slot) = listener.client.slot(accepted)
+    {
+        slot.shut.store(shut, Relaxed);
+    }
+}
+
 /// connect(2).
 ///
 /// # Safety
@@ -273,7 +289,11 @@ pub unsafe fn accept4(
 pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t) -> Result<()> {
     let handle = Handle::new(fd)?;
     // SAFETY: the caller's promise.
-    let addr = unsafe { address::read(addr, len) }?;
+    let read = unsafe { address::read(addr, len) };
+    if address::has_family(addr, len) && read != Ok(RawAddr::default()) {
+        bind_any(&handle)?;
+    }
+    let addr = read?;
     let family = handle.slot.family.load(Relaxed);
     if addr.family != 0 && !address::is_long_enough(len, family) && handle.is_tcp() {
         return fail(libc::EINVAL);
@@ -348,9 +368,15 @@ fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
     match handle.blocking(patience, attempt) {
         Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
         Err(Errno(libc::EINTR)) => fail(libc::EINTR),
-        // This call tells how it ended; the next one is another connect.
+        // This call tells how it ended; the next one is another connect. After one that failed the socket is
+        // as new, as tcp_disconnect leaves it: what was shut is open.
         result => {
-            let _ = handle.change(|slot| slot.connect_asked.store(0, Release));
+            let _ = handle.change(|slot| {
+                if result.is_err() {
+                    slot.shut.store(0, Relaxed);
+                }
+                slot.connect_asked.store(0, Release);
+            });
             result
         }
     }
@@ -383,12 +409,13 @@ pub fn shutdown(fd: i32, how: i32) -> Result<()> {
         Kind::Stream => is_open_stream(handle.slot),
         _ => seen & flags::CONNECTED != 0,
     };
-    if !connected && handle.is_tcp() {
-        return fail(libc::ENOTCONN);
-    }
+    // As inet_shutdown: a socket without a peer is shut down as well, although the call fails. Who waits at it
+    // wakes up, and what was shut stays so when it is connected later.
     handle.change(|slot| slot.shut.fetch_or(bits, Relaxed))?;
-    handle.client.socket_command(handle.socket, op::SHUTDOWN, bits, 0);
-    // As on Linux, which shuts a datagram socket down without a peer too: who waits at it wakes up.
+    // Of a stream without a peer the engine has nothing to end, and nobody waits at one: poll(2) says POLLHUP.
+    if connected || !handle.is_tcp() {
+        handle.client.socket_command(handle.socket, op::SHUTDOWN, bits, 0);
+    }
     if connected { Ok(()) } else { fail(libc::ENOTCONN) }
 }
 
@@ -472,7 +499,7 @@ fn wait_for_end(client: &Client, socket: Socket, limit: Duration) {
         }
         _ => Ok(()),
     };
-    // Whatever it is, the socket is closed.
+    // close(2) does not tell whether everything was acknowledged in time.
     let deadline = Some(Deadline::after(limit));
     let _ = wait::until(client, socket, deadline, Handled::so_far(), ended);
 }

@@ -22,8 +22,10 @@ pub const BUFFERS_MAX: usize = 1024;
 const SEGMENTS_MAX: usize = 128;
 /// Longest payload of a datagram over IPv4.
 const PAYLOAD_MAX: usize = 65507;
-/// What UDP's length field can say; longer ones send(2) refuses over IPv4 without a look at the way.
+/// What UDP's length field can say: udp_sendmsg refuses more before it looks for a route. udpv6_sendmsg does not.
 const LENGTH_MAX: usize = 65535;
+/// The least that IPV6_MTU can bound the packets of datagrams to (RFC 8200 §5).
+const FRAGMENT_SIZE_MIN: u32 = 1280;
 /// MAX_RW_COUNT: what one call moves at most.
 const COUNT_MAX: usize = 0x7fff_f000;
 
@@ -174,7 +176,7 @@ unsafe fn recv_datagram(
     // SAFETY: the caller's promise.
     let attempt = || unsafe { datagram::recv(handle.client, handle.socket, buffers, keep) };
     let Some(received) = handle.blocking(patience, attempt)? else {
-        // Shut down: nobody waits any more, and who would not wait learns nothing.
+        // Shut down for reading: 0 for a call that would wait, as on Linux, and EAGAIN for one that would not.
         return if patience.nonblocking { fail(libc::EAGAIN) } else { Ok(Arrival::default()) };
     };
     let whole = received.header.len as usize;
@@ -206,6 +208,7 @@ pub unsafe fn destination(
     if handle.is_tcp() {
         return Ok(None);
     }
+    bind_any(&handle)?;
     let family = handle.slot.family.load(Relaxed);
     // An IPv6 socket looks at the family first, which may be that of a shorter address.
     if family == address::INET && !address::is_long_enough(len, family) {
@@ -235,6 +238,7 @@ pub unsafe fn send(
     control: &Control,
 ) -> Result<usize> {
     let handle = Handle::new(fd)?;
+    bind_any(&handle)?;
     check_pointers(buffers)?;
     let patience = handle.send_patience(flags & libc::MSG_DONTWAIT != 0);
     if flags & libc::MSG_OOB != 0 {
@@ -309,8 +313,8 @@ fn wait_for_memory<T>(
     }
     let deadline = Some(Deadline::after(MEMORY_PATIENCE));
     let patience = Patience { nonblocking: false, deadline, since: Handled::so_far() };
-    // The answer may be that there is none. Memory that comes after an attempt that lacked it is for the next
-    // attempt.
+    // The engine answers with memory, or says that there is none: then the socket lacks none, and the attempt was
+    // the last. Memory that comes after an attempt that lacked it is for the next attempt.
     let mut once = || {
         let lacked = stream::lacks_memory(handle.client, handle.socket);
         match attempt() {
@@ -380,7 +384,7 @@ unsafe fn send_whole(
     check_length(handle, header)?;
     // SAFETY: the caller's promise.
     let attempt = || unsafe { datagram::send(client, socket, header, buffers) };
-    // As for streams.
+    // Before the attempt: see `send_stream`.
     let lacked = stream::lacks_memory(client, socket);
     match attempt() {
         Err(Error::WouldBlock)
@@ -402,8 +406,13 @@ fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
         0 => header.len,
         size => header.len.min(size.into()),
     };
-    let refuses = handle.slot.option_bits.load(Relaxed) & option_bit::REFUSE_LONG != 0;
-    let long = longest + HEADERS > handle.client.datagram_mtu();
+    let bits = handle.slot.option_bits.load(Relaxed);
+    let refuses = bits & (option_bit::REFUSE_LONG | option_bit::REFUSE_LONG_V6) != 0;
+    let least = match bits & option_bit::FRAGMENT_SIZE {
+        0 => handle.client.datagram_mtu(),
+        _ => handle.client.datagram_mtu().min(FRAGMENT_SIZE_MIN),
+    };
+    let long = longest + HEADERS > least;
     if header.len as usize <= PAYLOAD_MAX && !(refuses && long) {
         return Ok(());
     }
@@ -468,7 +477,7 @@ fn datagram_header(
         // As udp_send_skb: what cuts a datagram makes checksums.
         return fail(libc::EINVAL);
     }
-    // As they are now: the engine may hear of a later setting before it sends.
+    // What is set now goes with the datagram: the engine may hear of a later setting before it sends this one.
     let tos = match control.tos {
         DatagramHeader::DEFAULT => class_towards(handle, &remote),
         tos => tos,

@@ -29,7 +29,7 @@ pub fn zero(result: Result<()>) -> c_int {
 }
 
 pub fn size(result: Result<usize>) -> ssize_t {
-    // SIZE_MAX/2 is the most that a call can be asked for.
+    // No call moves more than MAX_RW_COUNT, which fits.
     result.map_or_else(minus_one_size, |n| n as ssize_t)
 }
 

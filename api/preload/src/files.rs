@@ -3,51 +3,89 @@
 use std::ffi::CStr;
 
 use libc::{c_char, c_int, c_uint, size_t, ssize_t};
+use towpath_posix::descriptor;
 use towpath_posix::identity::{self, Identity};
 
-use crate::real;
+use crate::{answer, real};
 
-/// Programs ask whether a descriptor is a socket, and whether two are the same one.
-unsafe fn correct(who: Option<Identity>, to: *mut libc::stat, result: c_int) -> c_int {
-    if let Some(identity) = who.filter(|_| result == 0) {
-        // SAFETY: the call succeeded, so there is a struct.
-        let to = unsafe { &mut *to };
-        to.st_mode = libc::S_IFSOCK | 0o777;
-        to.st_dev = identity.device;
-        to.st_ino = identity.inode;
-        // The kernel's may be a name (`towpath_shm::token`), all but that of the change.
-        (to.st_atime, to.st_atime_nsec) = (to.st_ctime, to.st_ctime_nsec);
-        (to.st_mtime, to.st_mtime_nsec) = (to.st_ctime, to.st_ctime_nsec);
-    }
-    result
+/// Which descriptor a call was about that succeeded.
+#[derive(Clone, Copy)]
+enum About {
+    /// This one.
+    Itself(c_int),
+    /// The one that a path of /proc/self/fd leads to.
+    Linked(c_int),
+    /// None.
+    Other,
 }
 
-/// The socket that a path of /proc/self/fd leads to.
-unsafe fn at_path(path: *const c_char) -> Option<Identity> {
-    if path.is_null() {
-        return None;
+impl About {
+    /// The kernel has read the path by then: if there were none at that address, the call would have failed
+    /// (EFAULT).
+    unsafe fn path(path: *const c_char) -> Self {
+        // SAFETY: a path, see above.
+        identity::descriptor(unsafe { CStr::from_ptr(path) }).map_or(Self::Other, Self::Linked)
     }
-    // SAFETY: a path, as the caller of a libc function passes it.
-    identity::of(identity::descriptor(unsafe { CStr::from_ptr(path) })?)
+
+    unsafe fn at(dir: c_int, path: *const c_char, flags: c_int) -> Self {
+        // SAFETY: as in `path`; a path has one byte at least.
+        if flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || unsafe { *path } == 0) {
+            Self::Itself(dir)
+        } else if flags & libc::AT_SYMLINK_NOFOLLOW != 0 {
+            Self::Other
+        } else {
+            // SAFETY: as above.
+            unsafe { Self::path(path) }
+        }
+    }
+
+    /// What the program is to be told of it; an errno of what it does not know of.
+    fn identity(self) -> Result<Option<Identity>, c_int> {
+        match self {
+            Self::Itself(fd) if descriptor::is_hidden(fd) => Err(libc::EBADF),
+            Self::Linked(fd) if descriptor::is_hidden(fd) => Err(libc::ENOENT),
+            Self::Itself(fd) | Self::Linked(fd) => Ok(identity::of(fd)),
+            Self::Other => Ok(None),
+        }
+    }
 }
 
-/// The socket that a descriptor and a path name together.
-unsafe fn at(dir: c_int, path: *const c_char, flags: c_int) -> Option<Identity> {
-    // SAFETY: as in `at_path`; a path has one byte at least.
-    if flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || unsafe { *path } == 0) {
-        identity::of(dir)
-    } else if flags & libc::AT_SYMLINK_NOFOLLOW != 0 {
-        None
-    } else {
-        // SAFETY: as above.
-        unsafe { at_path(path) }
+/// The answer of stat(2) and its kin. Programs ask whether a descriptor is a socket, and whether two are the same
+/// one. `about` is asked when the call has succeeded.
+unsafe fn correct(about: impl FnOnce() -> About, to: *mut libc::stat, result: c_int) -> c_int {
+    if result != 0 {
+        return result;
     }
+    match about().identity() {
+        Ok(None) => {}
+        Ok(Some(identity)) => {
+            // SAFETY: the call succeeded, so there is a struct.
+            let to = unsafe { &mut *to };
+            to.st_mode = libc::S_IFSOCK | 0o777;
+            to.st_dev = identity.device;
+            to.st_ino = identity.inode;
+            // The kernel's may be a name (`towpath_shm::token`), all but that of the change.
+            (to.st_atime, to.st_atime_nsec) = (to.st_ctime, to.st_ctime_nsec);
+            (to.st_mtime, to.st_mtime_nsec) = (to.st_ctime, to.st_ctime_nsec);
+        }
+        Err(errno) => {
+            answer::set_errno(errno);
+            return -1;
+        }
+    }
+    0
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fstat(fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: as called, here and in every function of this file.
-    unsafe { correct(identity::of(fd), to, real::fstat(fd, to)) }
+    unsafe { fstat_by(fd, to, || real::fstat(fd, to)) }
+}
+
+/// fstat(2), done by `real`.
+pub unsafe fn fstat_by(fd: c_int, to: *mut libc::stat, real: impl FnOnce() -> c_int) -> c_int {
+    // SAFETY: see `fstat`.
+    unsafe { correct(|| About::Itself(fd), to, real()) }
 }
 
 /// struct stat64 is struct stat on the machines we have.
@@ -61,7 +99,7 @@ pub unsafe extern "C" fn fstat64(fd: c_int, to: *mut libc::stat) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fxstat(version: c_int, fd: c_int, to: *mut libc::stat) -> c_int {
     // SAFETY: see `fstat`.
-    unsafe { correct(identity::of(fd), to, real::__fxstat(version, fd, to)) }
+    unsafe { fstat_by(fd, to, || real::__fxstat(version, fd, to)) }
 }
 
 /// As above.
@@ -74,7 +112,17 @@ pub unsafe extern "C" fn __fxstat64(version: c_int, fd: c_int, to: *mut libc::st
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stat(path: *const c_char, to: *mut libc::stat) -> c_int {
     // SAFETY: see `fstat`.
-    unsafe { correct(at_path(path), to, real::stat(path, to)) }
+    unsafe { stat_by(path, to, || real::stat(path, to)) }
+}
+
+/// stat(2), done by `real`.
+pub unsafe fn stat_by(
+    path: *const c_char,
+    to: *mut libc::stat,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: see `fstat`.
+    unsafe { correct(|| About::path(path), to, real()) }
 }
 
 /// As [`fstat64`].
@@ -92,7 +140,7 @@ pub unsafe extern "C" fn __xstat(
     to: *mut libc::stat,
 ) -> c_int {
     // SAFETY: see `fstat`.
-    unsafe { correct(at_path(path), to, real::__xstat(version, path, to)) }
+    unsafe { stat_by(path, to, || real::__xstat(version, path, to)) }
 }
 
 /// As [`__fxstat`].
@@ -114,7 +162,19 @@ pub unsafe extern "C" fn fstatat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: see `fstat`.
-    unsafe { correct(at(dir, path, flags), to, real::fstatat(dir, path, to, flags)) }
+    unsafe { fstatat_by(dir, path, to, flags, || real::fstatat(dir, path, to, flags)) }
+}
+
+/// fstatat(2), done by `real`.
+pub unsafe fn fstatat_by(
+    dir: c_int,
+    path: *const c_char,
+    to: *mut libc::stat,
+    flags: c_int,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: see `fstat`.
+    unsafe { correct(|| About::at(dir, path, flags), to, real()) }
 }
 
 /// As [`fstat64`].
@@ -139,7 +199,7 @@ pub unsafe extern "C" fn __fxstatat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: see `fstat`.
-    unsafe { correct(at(dir, path, flags), to, real::__fxstatat(version, dir, path, to, flags)) }
+    unsafe { fstatat_by(dir, path, to, flags, || real::__fxstatat(version, dir, path, to, flags)) }
 }
 
 /// As [`__fxstat`].
@@ -163,38 +223,71 @@ pub unsafe extern "C" fn statx(
     mask: c_uint,
     to: *mut libc::statx,
 ) -> c_int {
-    // SAFETY: see `fstat`; what is there is filled in.
-    unsafe {
-        let result = real::statx(dir, path, flags, mask, to);
-        if let Some(identity) = at(dir, path, flags).filter(|_| result == 0) {
-            (*to).stx_mode = (libc::S_IFSOCK | 0o777) as u16;
-            (*to).stx_dev_major = libc::major(identity.device);
-            (*to).stx_dev_minor = libc::minor(identity.device);
-            (*to).stx_ino = identity.inode;
-            // As in `correct`.
-            (*to).stx_atime = (*to).stx_ctime;
-            (*to).stx_mtime = (*to).stx_ctime;
-        }
-        result
-    }
+    // SAFETY: see `fstat`.
+    unsafe { statx_by(dir, path, flags, to, || real::statx(dir, path, flags, mask, to)) }
 }
 
-unsafe fn link(path: *const c_char, to: *mut c_char, len: size_t) -> Option<ssize_t> {
-    if path.is_null() || to.is_null() || len == 0 {
-        return None;
+/// statx(2), done by `real`.
+pub unsafe fn statx_by(
+    dir: c_int,
+    path: *const c_char,
+    flags: c_int,
+    to: *mut libc::statx,
+    real: impl FnOnce() -> c_int,
+) -> c_int {
+    let result = real();
+    if result != 0 {
+        return result;
     }
-    // SAFETY: see `fstat`; the room is as long as the caller says.
+    // SAFETY: see `fstat`; what is there is filled in.
     unsafe {
-        let fd = identity::descriptor(CStr::from_ptr(path))?;
+        match About::at(dir, path, flags).identity() {
+            Ok(None) => {}
+            Ok(Some(identity)) => {
+                (*to).stx_mode = (libc::S_IFSOCK | 0o777) as u16;
+                (*to).stx_dev_major = libc::major(identity.device);
+                (*to).stx_dev_minor = libc::minor(identity.device);
+                (*to).stx_ino = identity.inode;
+                // As in `correct`.
+                (*to).stx_atime = (*to).stx_ctime;
+                (*to).stx_mtime = (*to).stx_ctime;
+            }
+            Err(errno) => {
+                answer::set_errno(errno);
+                return -1;
+            }
+        }
+    }
+    0
+}
+
+/// readlink(2) and its kin, done by `real`: a link of /proc/self/fd says which socket it leads to.
+pub unsafe fn readlink_by(
+    path: *const c_char,
+    to: *mut c_char,
+    len: size_t,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    let result = real();
+    if result < 0 {
+        return result;
+    }
+    // SAFETY: see `fstat`; the call succeeded, so there is room as long as the caller says.
+    unsafe {
+        let About::Linked(fd) = About::path(path) else { return result };
+        if descriptor::is_hidden(fd) {
+            answer::set_errno(libc::ENOENT);
+            return -1;
+        }
         let room = std::slice::from_raw_parts_mut(to.cast::<u8>(), len);
-        identity::link(fd, room).map(|n| n as ssize_t)
+        identity::link(fd, room).map_or(result, |n| n as ssize_t)
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readlink(path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t {
     // SAFETY: see `fstat`.
-    unsafe { link(path, to, len).unwrap_or_else(|| real::readlink(path, to, len)) }
+    unsafe { readlink_by(path, to, len, || real::readlink(path, to, len)) }
 }
 
 #[unsafe(no_mangle)]
@@ -205,7 +298,7 @@ pub unsafe extern "C" fn readlinkat(
     len: size_t,
 ) -> ssize_t {
     // SAFETY: see `fstat`.
-    unsafe { link(path, to, len).unwrap_or_else(|| real::readlinkat(dir, path, to, len)) }
+    unsafe { readlink_by(path, to, len, || real::readlinkat(dir, path, to, len)) }
 }
 
 /// What _FORTIFY_SOURCE makes of readlink.
@@ -217,10 +310,7 @@ pub unsafe extern "C" fn __readlink_chk(
     room: size_t,
 ) -> ssize_t {
     // SAFETY: see `fstat`; libc ends the program when the room is too small.
-    unsafe {
-        let shown = if len <= room { link(path, to, len) } else { None };
-        shown.unwrap_or_else(|| real::__readlink_chk(path, to, len, room))
-    }
+    unsafe { readlink_by(path, to, len, || real::__readlink_chk(path, to, len, room)) }
 }
 
 /// As above.
@@ -233,8 +323,5 @@ pub unsafe extern "C" fn __readlinkat_chk(
     room: size_t,
 ) -> ssize_t {
     // SAFETY: as above.
-    unsafe {
-        let shown = if len <= room { link(path, to, len) } else { None };
-        shown.unwrap_or_else(|| real::__readlinkat_chk(dir, path, to, len, room))
-    }
+    unsafe { readlink_by(path, to, len, || real::__readlinkat_chk(dir, path, to, len, room)) }
 }

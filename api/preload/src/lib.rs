@@ -5,8 +5,8 @@
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
 //! - [`real`]: libc's functions, found once; [`cancel`]: which of them are cancellation points;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `opening`, `processes`, `pipes`, `stdio`,
-//!   `streams`, `refusals`, `signals`: the functions, by kind;
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `opening`, `files`, `folders`,
+//!   `processes`, `pipes`, `stdio`, `streams`, `refusals`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
 
 #![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
@@ -15,6 +15,7 @@ mod answer;
 mod cancel;
 mod descriptors;
 mod files;
+mod folders;
 mod interfaces;
 mod opening;
 mod pipes;

@@ -7,13 +7,15 @@ use towpath_posix::resolver;
 
 use crate::{answer, real};
 
-/// What the program gets in place of the file; None: the file.
-pub(crate) unsafe fn instead(path: *const c_char, flags: c_int) -> Option<c_int> {
-    if path.is_null() {
-        return None;
+/// The descriptor that the program gets of a file that it has opened.
+///
+/// The kernel has read the path by then: if there were none at that address, opening would have failed (EFAULT).
+pub(crate) unsafe fn opened(fd: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: a path, see above.
+    if fd < 0 || !resolver::is_wanted(unsafe { CStr::from_ptr(path) }, flags) {
+        return fd;
     }
-    // SAFETY: a path, as the caller of a libc function passes it.
-    resolver::open(unsafe { CStr::from_ptr(path) }, flags).map(answer::int)
+    answer::int(resolver::put_in_place(fd).map(|()| fd))
 }
 
 /// The mode is there when the flags ask for it; it is in a register or on the stack where a third parameter
@@ -21,13 +23,13 @@ pub(crate) unsafe fn instead(path: *const c_char, flags: c_int) -> Option<c_int>
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: as called, here and in every function of this file.
-    unsafe { instead(path, flags).unwrap_or_else(|| real::open(path, flags, mode)) }
+    unsafe { opened(real::open(path, flags, mode), path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: see `open`.
-    unsafe { instead(path, flags).unwrap_or_else(|| real::open64(path, flags, mode)) }
+    unsafe { opened(real::open64(path, flags, mode), path, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -38,7 +40,7 @@ pub unsafe extern "C" fn openat(
     mode: mode_t,
 ) -> c_int {
     // SAFETY: see `open`.
-    unsafe { instead(path, flags).unwrap_or_else(|| real::openat(dir, path, flags, mode)) }
+    unsafe { opened(real::openat(dir, path, flags, mode), path, flags) }
 }
 
 #[unsafe(no_mangle)]
@@ -49,56 +51,59 @@ pub unsafe extern "C" fn openat64(
     mode: mode_t,
 ) -> c_int {
     // SAFETY: see `open`.
-    unsafe { instead(path, flags).unwrap_or_else(|| real::openat64(dir, path, flags, mode)) }
+    unsafe { opened(real::openat64(dir, path, flags, mode), path, flags) }
 }
 
 /// What _FORTIFY_SOURCE makes of open without a mode.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: see `open`.
-    unsafe { instead(path, flags).unwrap_or_else(|| real::__open_2(path, flags)) }
+    unsafe { opened(real::__open_2(path, flags), path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: see `open`.
-    unsafe { instead(path, flags).unwrap_or_else(|| real::__open64_2(path, flags)) }
+    unsafe { opened(real::__open64_2(path, flags), path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: see `open`.
-    unsafe { instead(path, flags).unwrap_or_else(|| real::__openat_2(dir, path, flags)) }
+    unsafe { opened(real::__openat_2(dir, path, flags), path, flags) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: see `open`.
-    unsafe { instead(path, flags).unwrap_or_else(|| real::__openat64_2(dir, path, flags)) }
+    unsafe { opened(real::__openat64_2(dir, path, flags), path, flags) }
 }
 
-/// The stream that `fopen` makes of the file in memory; None: of the file.
-unsafe fn stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
-    // SAFETY: as the program called fopen.
+/// The stream that the program gets of a file that it has opened; nothing has been read yet.
+unsafe fn streamed(stream: *mut FILE, path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: as the program called fopen, which succeeded unless the stream is null.
     unsafe {
-        let reads = !mode.is_null() && *mode == b'r' as c_char;
-        if !reads || CStr::from_ptr(mode).to_bytes().contains(&b'+') {
-            return None;
+        if stream.is_null() {
+            return stream;
         }
-        let cloexec = CStr::from_ptr(mode).to_bytes().contains(&b'e');
-        let fd = instead(path, if cloexec { libc::O_CLOEXEC } else { 0 })?;
-        Some(if fd < 0 { std::ptr::null_mut() } else { real::fdopen(fd, mode) })
+        let reads = *mode == b'r' as c_char && !CStr::from_ptr(mode).to_bytes().contains(&b'+');
+        let flags = if reads { libc::O_RDONLY } else { libc::O_RDWR };
+        if opened(libc::fileno(stream), path, flags) < 0 {
+            libc::fclose(stream);
+            return std::ptr::null_mut();
+        }
+        stream
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: see `open`.
-    unsafe { stream(path, mode).unwrap_or_else(|| real::fopen(path, mode)) }
+    unsafe { streamed(real::fopen(path, mode), path, mode) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: see `open`.
-    unsafe { stream(path, mode).unwrap_or_else(|| real::fopen64(path, mode)) }
+    unsafe { streamed(real::fopen64(path, mode), path, mode) }
 }

@@ -251,11 +251,22 @@ pub unsafe extern "C" fn execveat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: see `fork`.
+    unsafe { execveat_by(dir, path, envp, |envp| real::execveat(dir, path, argv, envp, flags)) }
+}
+
+/// execveat(2), done by `real`, which gets the environment to use.
+pub unsafe fn execveat_by(
+    dir: c_int,
+    path: *const c_char,
+    envp: Strings,
+    real: impl FnOnce(Strings) -> c_int,
+) -> c_int {
+    // SAFETY: see `fork`.
     unsafe {
         if let Some(refused) = refused(path, |path| Program::At(dir, path)) {
             return refused;
         }
-        exec::exec(envp, |envp| real::execveat(dir, path, argv, envp, flags))
+        exec::exec(envp, real)
     }
 }
 

@@ -37,23 +37,17 @@ impl Symbol {
         at
     }
 
-    /// Whatever calls a function was linked against a libc that has it.
+    /// Ends the program. It was linked against a libc that has the function, or it would not call it: this is
+    /// an older one.
     #[cold]
     fn missing(&self) -> ! {
         let text = b"towpath: this libc lacks a function that the program calls\n";
-        // SAFETY: writes bytes, then ends.
+        // SAFETY: bytes that are there, to the kernel's descriptor 2, whatever the program made of it.
         unsafe {
-            let _ = towpath_posix_write(text);
+            crate::variadic::raw_write(2, text);
             abort()
         }
     }
-}
-
-/// # Safety
-/// None beyond a system call.
-unsafe fn towpath_posix_write(text: &[u8]) -> ssize_t {
-    // SAFETY: the bytes are there. Descriptor 2 of the kernel, whatever the program made of it.
-    unsafe { crate::variadic::raw_write(2, text) }
 }
 
 macro_rules! reals {
@@ -203,6 +197,13 @@ reals! {
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
     pclose(stream: *mut FILE) -> c_int;
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    readdir(folder: *mut DIR) -> *mut dirent;
+    readdir64(folder: *mut DIR) -> *mut dirent64;
+    readdir_r(folder: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int;
+    readdir64_r(folder: *mut DIR, entry: *mut dirent64, result: *mut *mut dirent64) -> c_int;
+    getdents64(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t;
     vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t;

@@ -65,6 +65,47 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     }
 }
 
+/// libc's own puts the file into the place of the stream's descriptor by itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freopen(
+    path: *const c_char,
+    mode: *const c_char,
+    stream: *mut FILE,
+) -> *mut FILE {
+    // SAFETY: as called.
+    unsafe {
+        give_up_socket(stream);
+        real::freopen(path, mode, stream)
+    }
+}
+
+/// As above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn freopen64(
+    path: *const c_char,
+    mode: *const c_char,
+    stream: *mut FILE,
+) -> *mut FILE {
+    // SAFETY: as called.
+    unsafe {
+        give_up_socket(stream);
+        real::freopen64(path, mode, stream)
+    }
+}
+
+/// freopen(3) closes what the stream was on, however it ends.
+unsafe fn give_up_socket(stream: *mut FILE) {
+    // SAFETY: a stream, as the caller of freopen must give.
+    unsafe {
+        let fd = libc::fileno(stream);
+        if descriptor::is_socket(fd) {
+            // What was written goes to the socket still. As in freopen, whether it could is not asked.
+            libc::fflush(stream);
+            let _ = descriptor::give_up(fd);
+        }
+    }
+}
+
 /// Where libc's own streams cannot be made to work on sockets ([`crate::streams`]): a program that was started
 /// with a socket as standard input or output (as inetd does) gets streams that do.
 pub fn wrap_standard_streams() {

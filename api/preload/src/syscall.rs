@@ -3,13 +3,15 @@
 //! What concerns our descriptors goes to the function of that name here; everything else goes to the kernel, as
 //! the program says. libuv, for one, sends and receives many datagrams this way.
 
-use libc::{c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, pollfd, size_t, sockaddr};
+use libc::{
+    c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, pollfd, size_t, sockaddr, ssize_t,
+};
 use towpath_posix::fork::fork_without_handlers;
 use towpath_posix::{descriptor, netlink, process, socket as posix};
 
 use crate::{
-    answer, descriptors, files, opening, polling, positional, processes, refusals, sockets,
-    transfer,
+    answer, descriptors, files, folders, opening, polling, positional, processes, refusals,
+    sockets, transfer,
 };
 
 /// Higher numbers are not looked at.
@@ -34,7 +36,7 @@ static LOOKED_AT: [u64; NUMBERS / 64] = {
     bits
 };
 
-const CALLS: [c_long; 58] = [
+const CALLS: [c_long; 59] = [
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -58,6 +60,7 @@ const CALLS: [c_long; 58] = [
     libc::SYS_fstat,
     libc::SYS_fsync,
     libc::SYS_ftruncate,
+    libc::SYS_getdents64,
     libc::SYS_getpeername,
     libc::SYS_getsockname,
     libc::SYS_getsockopt,
@@ -246,7 +249,8 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
             libc::SYS_vfork => c_long::from(processes::vfork()),
             libc::SYS_execve => processes::execve(a as _, b as _, c as _).into(),
             libc::SYS_execveat => {
-                processes::execveat(a as c_int, b as _, c as _, d as _, e as c_int).into()
+                let execveat = |envp| kernel(number, [a, b, c, envp as usize, e, 0]) as c_int;
+                processes::execveat_by(a as c_int, b as _, d as _, execveat).into()
             }
             _ => return None,
         })
@@ -312,7 +316,8 @@ unsafe fn of_polling(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c
     }
 }
 
-unsafe fn of_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<c_long> {
+unsafe fn of_descriptors(number: c_long, args: [usize; 6]) -> Option<c_long> {
+    let [a, b, c, ..] = args;
     let fd = a as c_int;
     let is_ours = || descriptor::is_ours(fd);
     let either = || is_ours() || descriptor::is_ours(b as c_int);
@@ -330,28 +335,44 @@ unsafe fn of_descriptors(number: c_long, [a, b, c, ..]: [usize; 6]) -> Option<c_
             libc::SYS_dup3 if either() => descriptors::dup3(fd, b as c_int, c as c_int),
             libc::SYS_fcntl if is_ours() => descriptors::fcntl(fd, b as c_int, c),
             libc::SYS_ioctl if is_ours() => descriptors::ioctl(fd, b as _, c),
-            libc::SYS_fstat if is_ours() => files::fstat(fd, b as _),
+            libc::SYS_fstat if is_ours() => {
+                files::fstat_by(fd, b as _, || kernel(number, args) as c_int)
+            }
             _ => return None,
         }))
     }
 }
 
-/// What may name a socket by a path of /proc, or the nameservers.
-unsafe fn of_paths(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<c_long> {
+/// What may name a socket by a path of /proc, or the nameservers. The kernel does it: functions of libc of these
+/// names are younger than the calls, and a libc may lack them (fstatat before glibc 2.33).
+unsafe fn of_paths(number: c_long, args: [usize; 6]) -> Option<c_long> {
+    let [a, b, c, d, e, _] = args;
     let fd = a as c_int;
+    // SAFETY: see `special`.
+    let done = || unsafe { kernel(number, args) };
+    let status = || done() as c_int;
     // SAFETY: see `special`.
     unsafe {
         Some(match number {
-            libc::SYS_newfstatat => files::fstatat(fd, b as _, c as _, d as c_int).into(),
-            libc::SYS_statx => files::statx(fd, b as _, c as c_int, d as c_uint, e as _).into(),
-            libc::SYS_readlinkat => files::readlinkat(fd, b as _, c as _, d) as c_long,
-            libc::SYS_openat => opening::instead(b as _, c as c_int)?.into(),
+            libc::SYS_newfstatat => {
+                files::fstatat_by(fd, b as _, c as _, d as c_int, status).into()
+            }
+            libc::SYS_statx => files::statx_by(fd, b as _, c as c_int, e as _, status).into(),
+            libc::SYS_readlinkat => {
+                files::readlink_by(b as _, c as _, d, || done() as ssize_t) as c_long
+            }
+            libc::SYS_getdents64 => {
+                folders::getdents64_by(fd, b as _, || done() as ssize_t) as c_long
+            }
+            libc::SYS_openat => opening::opened(status(), b as _, c as c_int).into(),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_open => opening::instead(a as _, b as c_int)?.into(),
+            libc::SYS_open => opening::opened(status(), a as _, b as c_int).into(),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_stat => files::stat(a as _, b as _).into(),
+            libc::SYS_stat => files::stat_by(a as _, b as _, status).into(),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_readlink => files::readlink(a as _, b as _, c) as c_long,
+            libc::SYS_readlink => {
+                files::readlink_by(a as _, b as _, c, || done() as ssize_t) as c_long
+            }
             _ => return None,
         })
     }

@@ -58,6 +58,42 @@ fn the_library_does_not_call_itself() {
     assert!(found.is_empty(), "the library calls its own functions:\n{}", found.join("\n"));
 }
 
+/// A libc may lack functions that are younger than the system calls of their names (before glibc 2.33 fstat, stat
+/// and fstatat, before 2.28 statx, before 2.34 execveat): what a program asks for by number needs none of them.
+#[test]
+fn calls_by_number_need_no_young_function() {
+    const YOUNG: [&str; 5] = ["fstat", "stat", "fstatat", "statx", "execveat"];
+    let library = build();
+    let calls = calls(&library, &interposed(&library));
+    // How `real` holds libc's function of a name.
+    let held = |name: &str| format!("4real7symbols{}{name}17h", name.len());
+    let needed = |from: &str| -> Vec<&str> {
+        let reached = reached(&calls, from);
+        let is_reached = |name: &&&str| reached.iter().any(|to| to.contains(&held(name)));
+        YOUNG.iter().filter(is_reached).copied().collect()
+    };
+    for name in YOUNG {
+        assert!(needed(name).contains(&name), "the function of that name needs it");
+    }
+    let special = calls.keys().find(|name| name.contains("7syscall7special"));
+    assert_eq!(needed(special.expect("syscall's second half")), [""; 0]);
+}
+
+/// Everything that a function may come to.
+fn reached<'a>(calls: &'a Functions, from: &'a str) -> HashSet<&'a str> {
+    let mut reached = HashSet::from([from]);
+    let mut open = vec![from];
+    while let Some(name) = open.pop() {
+        for to in calls.get(name).into_iter().flatten() {
+            let to = to.strip_prefix('!').unwrap_or(to);
+            if reached.insert(to) {
+                open.push(to);
+            }
+        }
+    }
+    reached
+}
+
 /// From a function back to the one of ours that leads to it.
 fn way<'a>(ways: &HashMap<&'a str, Option<&'a str>>, name: &'a str) -> Vec<&'a str> {
     std::iter::successors(Some(name), |name| ways.get(name).copied().flatten()).collect()

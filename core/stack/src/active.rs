@@ -1,6 +1,6 @@
 //! Opens from this side: connect.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use towpath_tcp::{Config, Connection, Instant, isn};
 use towpath_wire::addr;
@@ -223,12 +223,21 @@ pub(crate) fn canonical(addr: SocketAddr, family: Family) -> Option<SocketAddr> 
     }
 }
 
-/// The interface that a link-local address names.
-pub(crate) fn scope_of(addr: &SocketAddr) -> Option<IfaceId> {
+/// The interface that the scope id of a link-local address names. Interfaces are numbered from 1 there: 0 names
+/// none (RFC 3493 §3.3). Of other addresses it means nothing, as on Linux.
+pub fn scope_of(addr: &SocketAddr) -> Option<IfaceId> {
     match addr {
-        SocketAddr::V6(v6) if v6.scope_id() != 0 => u16::try_from(v6.scope_id()).ok().map(IfaceId),
+        SocketAddr::V6(v6) if is_on_link(*v6.ip()) => {
+            u16::try_from(v6.scope_id()).ok()?.checked_sub(1).map(IfaceId)
+        }
         _ => None,
     }
+}
+
+/// Whether an address means something together with an interface only: link-local hosts, and groups of scope 1
+/// and 2 (RFC 4291 §2.7).
+pub fn is_on_link(ip: Ipv6Addr) -> bool {
+    ip.is_unicast_link_local() || matches!(addr::multicast_scope(ip), Some(1 | 2))
 }
 
 /// The interface that a link-local address or SO_BINDTODEVICE names. `None` when they name two.

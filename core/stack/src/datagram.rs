@@ -17,8 +17,7 @@ use crate::host::{
 };
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
 use crate::net::{self, EchoOut, Fragmenting, IfaceId, Ip, Route};
-use crate::options::MtuDiscovery;
-use crate::socket::{Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, MulticastOut};
+use crate::socket::{Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, Lengths, MulticastOut};
 use crate::stack::Stack;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
@@ -52,7 +51,7 @@ impl Datagram {
             no_checksum: false,
             recv_errors: false,
             recv_errors_v6: false,
-            mtu_discovery: MtuDiscovery::default(),
+            lengths: Lengths::default(),
             memberships: Vec::new(),
             route: None,
         }
@@ -388,7 +387,7 @@ impl<H: Host> Stack<H> {
             return Err(SendError::Forbidden);
         }
         let local = source.unwrap_or(route.src);
-        let (mtu, fragmenting) = datagram.mtu_discovery.limit(&route);
+        let (mtu, fragmenting) = datagram.lengths.limit(remote, &route);
         let route = Route { mtu, ..route };
         let ip = udp_ip(
             out.ttl.or(datagram.ttl_towards(remote)),

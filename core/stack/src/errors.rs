@@ -145,7 +145,8 @@ impl<H: Host> Stack<H> {
         let (user, all) = (socket.user, datagram.hears_errors_of(error.dst));
         let (reason, hard) = match error.too_big {
             Some(mtu) => {
-                let (discovery, way) = (datagram.mtu_discovery, datagram.way_to(error.dst));
+                let discovery = datagram.lengths.discovery(error.dst);
+                let way = datagram.way_to(error.dst);
                 if discovery.believes_reports() {
                     self.net.set_path_mtu(now, error.dst, way, mtu);
                 }

@@ -64,6 +64,7 @@ mod timer;
 #[cfg(test)]
 mod tests;
 
+pub use active::{is_on_link, scope_of};
 pub use counters::Counters;
 pub use drop::{DropReason, Drops};
 pub use error::{BindError, ConnectError, ListenError, OpenError, OptionError, SendError};

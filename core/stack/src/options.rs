@@ -12,6 +12,7 @@ use crate::host::{BindOptions, Host, SocketId};
 use towpath_wire::addr;
 
 use crate::limits::{MEMBERSHIPS_MAX, SOURCES_MAX};
+use crate::net::limits::PATH_MTU_MIN_V6;
 use crate::net::{Fragmenting, IfaceId, Route};
 use crate::socket::{Datagram, Kind, Membership, PacketSettings};
 use crate::stack::Stack;
@@ -53,8 +54,13 @@ pub enum SocketOption {
     Broadcast(bool),
     /// SO_NO_CHECK: IPv4 datagrams go without a checksum.
     NoChecksum(bool),
-    /// IP_MTU_DISCOVER and IPV6_MTU_DISCOVER.
+    /// IP_MTU_DISCOVER: of IPv4 datagrams.
     MtuDiscover(MtuDiscovery),
+    /// IPV6_MTU_DISCOVER: of IPv6 datagrams.
+    MtuDiscoverV6(MtuDiscovery),
+    /// IPV6_MTU: no packet of an IPv6 datagram is longer than so many bytes, 1280 at least (RFC 8200 §5);
+    /// `None`: only the path counts.
+    FragmentSize(Option<u32>),
     /// IP_MULTICAST_TTL; 0 reaches members on this host only.
     MulticastTtl(u8),
     /// IPV6_MULTICAST_HOPS, likewise.
@@ -80,8 +86,8 @@ pub enum SocketOption {
     MulticastAll(bool),
 }
 
-/// What becomes of datagrams that are longer than their path takes: IP_MTU_DISCOVER, in the words of
-/// Linux's `IP_PMTUDISC_` constants.
+/// What becomes of datagrams that are longer than their path takes: IP_MTU_DISCOVER and
+/// IPV6_MTU_DISCOVER, in the words of Linux's `IP_PMTUDISC_` constants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MtuDiscovery {
     /// They are fragmented, and routers may fragment others.
@@ -438,7 +444,17 @@ fn set_datagram(
         SocketOption::TrafficClass(class) => datagram.classes.v6 = class,
         SocketOption::Broadcast(on) => datagram.broadcast = on,
         SocketOption::NoChecksum(on) => datagram.no_checksum = on,
-        SocketOption::MtuDiscover(discovery) => datagram.mtu_discovery = discovery,
+        SocketOption::MtuDiscover(discovery) => datagram.lengths.v4 = discovery,
+        SocketOption::MtuDiscoverV6(discovery) => datagram.lengths.v6 = discovery,
+        SocketOption::FragmentSize(size) => {
+            //= https://www.rfc-editor.org/rfc/rfc8200#section-5
+            //# IPv6 requires that every link in the Internet have an MTU of 1280
+            //# octets or greater.
+            if size.is_some_and(|size| size < PATH_MTU_MIN_V6) {
+                return Err(OptionError::Invalid);
+            }
+            datagram.lengths.v6_fragment = size;
+        }
         SocketOption::MulticastTtl(ttl) => datagram.multicast_ttl = ttl,
         SocketOption::MulticastHops(hops) => datagram.multicast_hops = hops,
         SocketOption::MulticastInterface(Some(iface), _)
@@ -446,6 +462,14 @@ fn set_datagram(
             if iface.index() >= interfaces =>
         {
             return Err(OptionError::NoInterface);
+        }
+        // As ip_setsockopt and ipv6_setsockopt of Linux: groups are sent to through the device that the
+        // socket is bound to, or not at all.
+        SocketOption::MulticastInterface(Some(iface), _)
+        | SocketOption::MulticastInterfaceV6(Some(iface))
+            if datagram.device.is_some_and(|device| device != iface) =>
+        {
+            return Err(OptionError::Invalid);
         }
         SocketOption::MulticastInterface(iface, source) => {
             (datagram.multicast_v4.iface, datagram.multicast_v4.source) =

@@ -29,7 +29,7 @@ use crate::binds::{BindAddr, Sharing, Table};
 use crate::errors::Unreached;
 use crate::flow::Flow;
 use crate::host::{BindOptions, Family, Host};
-use crate::net::{IfaceId, Route};
+use crate::net::{Fragmenting, IfaceId, Route};
 use crate::options::MtuDiscovery;
 use crate::path::Path;
 use crate::slab::List;
@@ -187,6 +187,30 @@ pub(crate) struct Classes {
 impl Classes {
     pub fn towards(&self, remote: IpAddr) -> u8 {
         if remote.is_ipv4() { self.v4 } else { self.v6 }
+    }
+}
+
+/// What becomes of long datagrams, with a setting for each family as [`HopLimits`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Lengths {
+    /// IP_MTU_DISCOVER.
+    pub v4: MtuDiscovery,
+    /// IPV6_MTU_DISCOVER.
+    pub v6: MtuDiscovery,
+    /// IPV6_MTU: the longest packet over IPv6 in bytes; `None`: as long as the path takes.
+    pub v6_fragment: Option<u32>,
+}
+
+impl Lengths {
+    pub fn discovery(&self, remote: IpAddr) -> MtuDiscovery {
+        if remote.is_ipv4() { self.v4 } else { self.v6 }
+    }
+
+    /// How long a packet to `remote` may be that takes `route`, and who may cut a longer one.
+    pub fn limit(&self, remote: IpAddr, route: &Route) -> (u32, Fragmenting) {
+        let (mtu, fragmenting) = self.discovery(remote).limit(route);
+        let most = self.v6_fragment.filter(|_| remote.is_ipv6()).unwrap_or(mtu);
+        (mtu.min(most), fragmenting)
     }
 }
 
@@ -391,8 +415,8 @@ pub(crate) struct Datagram {
     pub recv_errors: bool,
     /// IPV6_RECVERR: the same of its IPv6 datagrams.
     pub recv_errors_v6: bool,
-    /// IP_MTU_DISCOVER and IPV6_MTU_DISCOVER.
-    pub mtu_discovery: MtuDiscovery,
+    /// How long its datagrams may be, and what becomes of longer ones.
+    pub lengths: Lengths,
     pub memberships: Vec<Membership>,
     /// The way to the last destination.
     pub route: Option<CachedRoute>,

@@ -1,11 +1,14 @@
 //! Options that change what becomes of a connection.
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use towpath_engine::{EngineConfig, RouteConfig};
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{flags, op, setting};
 use towpath_stack::net::InterfaceConfig;
 use towpath_wire::{MacAddr, Prefix};
@@ -164,4 +167,101 @@ fn connecting_is_tried_as_often_as_it_was_told() {
             (program.slot(socket).flags.load(Ordering::Acquire) & flags::DEAD != 0).then_some(())
         });
     }
+}
+
+/// What left by two links at which nobody is, and by which: packets of UDP, each its link and its payload.
+static LEFT: Mutex<Vec<(u8, u8)>> = Mutex::new(Vec::new());
+
+/// A link that notes what leaves by it.
+struct Noted(u8);
+
+impl Port for Noted {
+    fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+        0
+    }
+    fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        const NEXT_HEADER: usize = 6;
+        const UDP: u8 = 17;
+        const PAYLOAD: usize = 48;
+        let n = batch.len();
+        for packet in batch.drain(..) {
+            let bytes = packet.linear();
+            if bytes[0] >> 4 == 6 && bytes[NEXT_HEADER] == UDP {
+                LEFT.lock().unwrap().push((self.0, bytes[PAYLOAD]));
+            }
+            pool.give(packet);
+        }
+        n
+    }
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// Loopback is interface 1, and the two links are 2 and 3. A datagram socket that is connected to a link-local
+/// address stays on the link that the address names, and shows it.
+#[test]
+fn a_link_local_peer_is_on_the_link_that_its_address_names() {
+    let link = |name: &str, address: &str| InterfaceConfig {
+        name: name.into(),
+        addresses: vec![address.parse().unwrap()],
+        ..interface()
+    };
+    let config = EngineConfig {
+        interfaces: vec![link("one", "fe80::1/64"), link("two", "fe80::2/64")],
+        ..EngineConfig::default()
+    };
+    let engine = Running::start_with(config, || vec![Box::new(Noted(2)), Box::new(Noted(3))]);
+    let program = engine.program();
+    let socket = program.socket_v6(17);
+    for (scope, byte) in [(2, b'a'), (3, b'b')] {
+        let peer: SocketAddr = format!("[fe80::9%{scope}]:7").parse().unwrap();
+        let unspecified = program.about(call::CONNECT, socket);
+        program.call(&unspecified).unwrap();
+        program.start_connect(socket, peer).unwrap();
+        let slot = program.slot(socket);
+        assert_eq!(slot.remote.load().to_socket_addr(), Some(peer), "getpeername");
+        assert_eq!(slot.local.load().scope, scope, "getsockname");
+        program.send_to(socket, None, &[byte]);
+        program.send_to(socket, Some(peer), &[byte + 1]);
+        eventually("both", || {
+            let mut left = LEFT.lock().unwrap();
+            (left.len() == 2).then(|| {
+                assert_eq!(*left, [(scope as u8, byte), (scope as u8, byte + 1)]);
+                left.clear();
+            })
+        });
+    }
+    // Of other addresses a scope means nothing.
+    let global: SocketAddr = "[::1%3]:7".parse().unwrap();
+    let other = program.socket_v6(17);
+    assert_eq!(program.start_connect(other, global), Ok(()));
+    assert_eq!(program.slot(other).remote.load().scope, 0);
+}
+
+/// SO_RCVBUF of a connection on which it was not set is as long as the buffer has become, which only the engine
+/// knows.
+#[test]
+fn the_receive_buffer_in_use_is_told() {
+    const SOL_SOCKET: u32 = 1;
+    const SO_RCVBUF: u32 = 8;
+    let engine = Running::start(EngineConfig::default());
+    let program = engine.program();
+    let (listener, addr) = program.listen("127.0.0.1:0");
+    let client = program.connect(addr);
+    let _server = program.accept(listener);
+    let told = || {
+        let about = program.about(call::GET_OPTION, client);
+        let reply = program.call(&Request { a: SOL_SOCKET, b: SO_RCVBUF, ..about }).unwrap();
+        u32::from_ne_bytes(*reply.payload().first_chunk().unwrap())
+    };
+    assert_eq!(told(), 64 << 10, "as it begins");
+    set(&program, client, setting::RCVBUF, 300_000);
+    assert!(told() >= 600_000, "{}", told());
 }

@@ -212,9 +212,17 @@ impl Program {
     }
 
     pub fn socket(&self, protocol: u32) -> Handle {
-        let reply = self
-            .call(&Request { call: call::SOCKET, a: 2, b: protocol, ..Request::default() })
-            .unwrap();
+        self.socket_of(2, protocol)
+    }
+
+    /// Of AF_INET6.
+    pub fn socket_v6(&self, protocol: u32) -> Handle {
+        self.socket_of(10, protocol)
+    }
+
+    fn socket_of(&self, family: u32, protocol: u32) -> Handle {
+        let request = Request { call: call::SOCKET, a: family, b: protocol, ..Request::default() };
+        let reply = self.call(&request).unwrap();
         Handle { slot: reply.slot, generation: reply.generation }
     }
 

@@ -171,7 +171,9 @@ impl Locked {
         let source = Arc::new(Mapping::private(4096).unwrap());
         let source = Stretch::new(&source, 0, 4096);
         let faults = handle_faults(&source)?;
-        let file = program.region.mapping().file().unwrap().try_clone().unwrap();
+        // The mapping has none any more.
+        let again = Request { call: call::REGION, ..Request::default() };
+        let file = program.call_for_first(&again).unwrap();
         let writer = std::thread::spawn(move || {
             // SAFETY: the byte is in a mapping that lives as long as `source`.
             let n = unsafe { libc::pwrite(file.as_raw_fd(), source.as_ptr().cast(), 1, 0) };

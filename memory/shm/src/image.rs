@@ -145,7 +145,13 @@ pub fn raises(file: &impl AsFd) -> Option<Outside> {
     } else {
         capable().then_some(Outside::Capabilities)
     };
-    raised.filter(|_| !rustix::thread::no_new_privs().unwrap_or(false))
+    raised.filter(|_| !rustix::thread::no_new_privs().unwrap_or(false) && !is_nosuid(file))
+}
+
+/// Whether the mount that a file is on is one of those where nothing raises privileges (mnt_may_suid).
+fn is_nosuid(file: &impl AsFd) -> bool {
+    use rustix::fs::{StatVfsMountFlags, fstatvfs};
+    fstatvfs(file).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::NOSUID))
 }
 
 impl Elf {
@@ -308,6 +314,39 @@ mod tests {
         let musl = elf(false, Some("/lib/ld-musl-x86_64.so.1"), 62);
         assert_eq!(outside(musl), Some(Outside::OtherLibrary));
         assert_eq!(outside(elf(false, None, 183)), Some(Outside::OtherMachine));
+    }
+
+    /// A set-user-ID program of somebody else raises privileges, and on a mount with `nosuid` it does not. Root
+    /// alone can make both.
+    #[test]
+    fn nothing_raises_privileges_on_a_mount_that_forbids_it() {
+        use std::io::{BufRead, BufReader};
+        use std::process::{Command, Stdio};
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let raised_on = |options: &str| {
+            let make = format!(
+                "mount -t tmpfs -o {options} none /mnt && cp /bin/true /mnt/program
+                 chown 1:1 /mnt/program && chmod 4755 /mnt/program && echo ready && read end"
+            );
+            let mut other = Command::new("unshare")
+                .args(["--mount", "sh", "-c", &make])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut line = String::new();
+            BufReader::new(other.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            assert_eq!(line, "ready\n");
+            let path = format!("/proc/{}/root/mnt/program", other.id());
+            let raised = raises(&*open(Path::new(&path)).unwrap());
+            drop(other.stdin.take());
+            other.wait().unwrap();
+            raised
+        };
+        assert_eq!(raised_on("suid"), Some(Outside::SetId));
+        assert_eq!(raised_on("nosuid"), None);
     }
 
     #[test]

@@ -337,8 +337,11 @@ pub mod option_bit {
     pub const UDP_CORK: u32 = 524_288;
     /// IPV6_RECVERR as set.
     pub const RECVERR_V6: u32 = 1_048_576;
-    /// IP_MTU_DISCOVER or IPV6_MTU_DISCOVER refuses datagrams that are too long (IP_PMTUDISC_DO, _PROBE and
-    /// _INTERFACE).
+    /// IPV6_MTU is set: datagrams may be too long that every link takes.
+    pub const FRAGMENT_SIZE: u32 = 1 << 25;
+    /// IPV6_MTU_DISCOVER refuses datagrams that are too long, as [`REFUSE_LONG`].
+    pub const REFUSE_LONG_V6: u32 = 1 << 26;
+    /// IP_MTU_DISCOVER refuses datagrams that are too long (IP_PMTUDISC_DO, _PROBE and _INTERFACE).
     pub const REFUSE_LONG: u32 = 1 << 31;
     /// SO_NO_CHECK.
     pub const NO_CHECK: u32 = 1 << 27;
@@ -482,6 +485,10 @@ pub mod setting {
     pub const MULTICAST_LOOP_V6: u32 = 27;
     /// IPV6_RECVERR, b = 0/1.
     pub const RECVERR_V6: u32 = 28;
+    /// IPV6_MTU_DISCOVER, b = mode.
+    pub const MTU_DISCOVER_V6: u32 = 29;
+    /// IPV6_MTU, b = bytes, 0: not set.
+    pub const FRAGMENT_SIZE: u32 = 30;
     /// TCP_WINDOW_CLAMP, b = bytes, 0: none.
     pub const WINDOW_CLAMP: u32 = 40;
     /// SO_NO_CHECK, b = 0/1.

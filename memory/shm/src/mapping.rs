@@ -33,7 +33,7 @@ impl Mapping {
         rustix::fs::ftruncate(&file, len as u64)?;
         // Whoever we hand it to must not shrink it: our next access would be SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Self::from_file(file, len)
+        Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
     /// The same, but writable through this mapping alone: whoever is given the memfd can only read,
@@ -45,7 +45,7 @@ impl Mapping {
         use rustix::fs::{MemfdFlags, SealFlags};
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, len as u64)?;
-        let mapping = Self::from_file(file.try_clone()?, len)?;
+        let mapping = Self::map(file.try_clone()?, len, ProtFlags::READ | ProtFlags::WRITE)?;
         // The kernel refuses from here on write(2), hole punching, a writable shared mapping, and
         // mprotect(2) of a read-only one; /proc/PID/mem does not write to those either. Mappings that
         // are there stay as they are.
@@ -54,12 +54,13 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the first `len` bytes of a memfd received from the other side.
+    /// Maps the first `len` bytes of a memfd received from the other side, and closes it: a mapping stays
+    /// without, and the descriptor would be one that the program does not know of.
     ///
     /// # Errors
     /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS).
     pub fn from_file(file: OwnedFd, len: usize) -> std::io::Result<Self> {
-        Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE)
+        Self::received(file, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
     /// The same for what the other side published. Nothing may be written to it: that would be SIGSEGV.
@@ -67,7 +68,13 @@ impl Mapping {
     /// # Errors
     /// As for [`Mapping::from_file`].
     pub fn read_only(file: OwnedFd, len: usize) -> std::io::Result<Self> {
-        Self::map(file, len, ProtFlags::READ)
+        Self::received(file, len, ProtFlags::READ)
+    }
+
+    fn received(file: OwnedFd, len: usize, prot: ProtFlags) -> std::io::Result<Self> {
+        let mut mapping = Self::map(file, len, prot)?;
+        mapping.file = None;
+        Ok(mapping)
     }
 
     fn map(file: OwnedFd, len: usize, prot: ProtFlags) -> std::io::Result<Self> {
@@ -102,7 +109,7 @@ impl Mapping {
         self.len == 0
     }
 
-    /// The memfd behind a shared mapping, to hand to the other side.
+    /// The memfd behind a shared mapping, to hand to the other side, which has none itself.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.file.as_deref()
     }
@@ -176,7 +183,7 @@ impl Mapping {
     }
 
     /// Gives the pages of a range back to the system; they read as zero afterwards.
-    /// The range is shrunk to whole pages.
+    /// The range is shrunk to whole pages. For whoever made the mapping.
     ///
     /// Of a shared mapping it sleeps for as long as another process that has the memfd keeps its inode
     /// locked, which is as long as that process likes.

@@ -7,11 +7,11 @@ use towpath_client::descriptors::{self, DESCRIPTORS_MAX};
 use super::{Hub, Set, defer};
 use crate::{Errno, Result};
 
-// By how much the descriptors of each set, by its number, are more than the hub knows. A process has no more
-// sets than descriptors, but for those that calls are in.
+// Changes of `Set::refs`, by the number of the set, that signal handlers could not make because the thread that
+// they interrupted has the hub. A process has more sets than descriptors only while calls are in closed ones.
 static OWED: [AtomicI32; DESCRIPTORS_MAX] = [const { AtomicI32::new(0) }; DESCRIPTORS_MAX];
 
-/// Whoever has the hub next counts so many more descriptors of a set.
+/// Adds to a set's descriptors as soon as somebody locks the hub: for signal handlers, which cannot.
 pub(crate) fn owe(number: u32, descriptors: i32) {
     if let Some(owed) = OWED.get(number as usize) {
         owed.fetch_add(descriptors, Relaxed);

@@ -149,7 +149,7 @@ pub static OPTIONS: &[SocketOption] = &[
         Special,
         "doubled, as on Linux; of a connection on which it was not set, the size in use",
     ),
-    opt(SOCKET, libc::SO_RCVBUF, "SO_RCVBUF", Special, "doubled, as on Linux"),
+    opt(SOCKET, libc::SO_RCVBUF, "SO_RCVBUF", Special, "as SO_SNDBUF"),
     opt(SOCKET, libc::SO_KEEPALIVE, "SO_KEEPALIVE", flag(bit::KEEPALIVE, setting::KEEPALIVE), ""),
     opt(
         SOCKET,
@@ -335,8 +335,15 @@ pub static OPTIONS: &[SocketOption] = &[
     opt(IP, libc::IP_TOS, "IP_TOS", Special, ""),
     opt(IP, libc::IP_TTL, "IP_TTL", Special, ""),
     opt(IP, libc::IP_OPTIONS, "IP_OPTIONS", Special, "none can be set"),
-    opt(IP, libc::IP_RECVOPTS, "IP_RECVOPTS", only(0), ""),
-    opt(IP, libc::IP_RETOPTS, "IP_RETOPTS", only(0), ""),
+    opt(
+        IP,
+        libc::IP_RECVOPTS,
+        "IP_RECVOPTS",
+        Special,
+        "of \"ping\" sockets: what they send has no IP options, so what answers it has none to be told; of others \
+         only 0, else ENOPROTOOPT",
+    ),
+    opt(IP, libc::IP_RETOPTS, "IP_RETOPTS", Special, "as IP_RECVOPTS"),
     opt(IP, libc::IP_PKTINFO, "IP_PKTINFO", flag(bit::PKTINFO, 0), ""),
     opt(IP, libc::IP_MTU_DISCOVER, "IP_MTU_DISCOVER", Special, "of datagrams"),
     opt(IP, libc::IP_RECVERR, "IP_RECVERR", flag(bit::RECVERR, setting::RECVERR), "of datagrams"),
@@ -407,7 +414,13 @@ pub static OPTIONS: &[SocketOption] = &[
     opt(V6, MCAST_JOIN_SOURCE_GROUP, "MCAST_JOIN_SOURCE_GROUP", EngineSet, ""),
     opt(V6, MCAST_LEAVE_SOURCE_GROUP, "MCAST_LEAVE_SOURCE_GROUP", EngineSet, ""),
     opt(V6, libc::IPV6_MTU_DISCOVER, "IPV6_MTU_DISCOVER", Special, "of datagrams"),
-    opt(V6, libc::IPV6_MTU, "IPV6_MTU", Engine, "read only"),
+    opt(
+        V6,
+        libc::IPV6_MTU,
+        "IPV6_MTU",
+        Special,
+        "reads the path MTU; setting bounds the packets of datagrams",
+    ),
     opt(
         V6,
         libc::IPV6_RECVERR,

@@ -26,6 +26,8 @@ const TCP_SNDBUF_DEFAULT: u32 = 16384;
 const TCP_RCVBUF_DEFAULT: u32 = 131_072;
 const DATAGRAM_BUFFER_DEFAULT: u32 = 212_992;
 const TTL_DEFAULT: u32 = 64;
+/// What every link carries of IPv6 (RFC 8200 §5): the least that IPV6_MTU takes.
+const IPV6_MIN_MTU: i32 = 1280;
 const MSS_MIN: i32 = 88;
 const MSS_MAX: i32 = 32767;
 const RCVTIMEO_NEW: i32 = 66;
@@ -34,7 +36,7 @@ const SNDTIMEO_NEW: i32 = 67;
 const LINGER2_DEFAULT: i32 = 60;
 const LINGER2_MAX: i32 = 120;
 const SO_COOKIE: i32 = 57;
-/// TCP_RTO_MAX, from where TCP_DEFER_ACCEPT counts no faster.
+/// TCP_RTO_MAX in seconds: the longest step that TCP_DEFER_ACCEPT counts in.
 const RTO_MAX_S: i32 = 120;
 /// Most repetitions that TCP_DEFER_ACCEPT counts.
 const REPETITIONS_MAX: u32 = 255;
@@ -92,10 +94,12 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
             int(slot.hops.load(Relaxed).checked_sub(1).unwrap_or(TTL_DEFAULT) as i32)
         }
         (libc::IPPROTO_IP, libc::IP_OPTIONS) => Vec::new(),
+        (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS) => set_before(0),
         // An address, as it stands in memory.
         (libc::IPPROTO_IP, libc::IP_MULTICAST_IF) => set_before(0),
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)
         | (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) => set_before(libc::IP_PMTUDISC_WANT),
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU) => engine_get(handle, level, name)?,
         (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL | libc::IP_MULTICAST_LOOP)
         | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) => set_before(1),
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => bit(option_bit::V6ONLY),
@@ -112,9 +116,11 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
         libc::SO_ERROR => int(pending_error(handle)),
         libc::SO_SNDBUF if tcp => or(&slot.sndbuf, sndbuf_in_use(handle)),
         libc::SO_SNDBUF => or(&slot.sndbuf, DATAGRAM_BUFFER_DEFAULT),
-        libc::SO_RCVBUF => {
-            or(&slot.rcvbuf, if tcp { TCP_RCVBUF_DEFAULT } else { DATAGRAM_BUFFER_DEFAULT })
-        }
+        libc::SO_RCVBUF if tcp => match slot.rcvbuf.load(Relaxed) {
+            0 => int(rcvbuf_in_use(handle)? as i32),
+            set => int(set as i32),
+        },
+        libc::SO_RCVBUF => or(&slot.rcvbuf, DATAGRAM_BUFFER_DEFAULT),
         libc::SO_LINGER => {
             let seconds = match slot.linger.load(Relaxed) {
                 // Switched off it keeps the time.
@@ -190,19 +196,37 @@ pub(super) fn set_special(handle: &Handle, level: i32, name: i32, bytes: &[u8]) 
         libc::IPPROTO_IPV6 if name == libc::IPV6_MTU_DISCOVER => {
             set_mtu_discovery(handle, level, name, int_of(level, bytes)?)
         }
+        libc::IPPROTO_IPV6 if name == libc::IPV6_MTU => {
+            set_fragment_size(handle, int_of(level, bytes)?)
+        }
         libc::IPPROTO_IP | libc::IPPROTO_IPV6 => set_ip(handle, level, name, bytes),
         _ => fail(libc::ENOPROTOOPT),
     }
 }
 
-/// The engine cuts and refuses; that it may refuse send(2) has to know.
+/// IP_MTU_DISCOVER or IPV6_MTU_DISCOVER. The engine cuts and refuses datagrams; the option bit tells send(2)
+/// that it has to ask the engine whether a long one would be refused.
 fn set_mtu_discovery(handle: &Handle, level: i32, name: i32, mode: i32) -> Result<()> {
     check_range(mode, libc::IP_PMTUDISC_DONT, libc::IP_PMTUDISC_OMIT)?;
     let refuses = [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_PROBE, libc::IP_PMTUDISC_INTERFACE]
         .contains(&mode);
-    set_bit(handle, option_bit::REFUSE_LONG, refuses);
+    let (bit, setting) = match level {
+        libc::IPPROTO_IP => (option_bit::REFUSE_LONG, setting::MTU_DISCOVER),
+        _ => (option_bit::REFUSE_LONG_V6, setting::MTU_DISCOVER_V6),
+    };
+    set_bit(handle, bit, refuses);
     remember(handle.socket, level, name, mode);
-    handle.client.setting(handle.socket, setting::MTU_DISCOVER, mode as u64);
+    handle.client.setting(handle.socket, setting, mode as u64);
+    Ok(())
+}
+
+/// IPV6_MTU: the longest packet that a datagram is sent in. getsockopt(2) gives the path MTU in any case.
+fn set_fragment_size(handle: &Handle, size: i32) -> Result<()> {
+    if size != 0 {
+        check_range(size, IPV6_MIN_MTU, i32::MAX)?;
+    }
+    set_bit(handle, option_bit::FRAGMENT_SIZE, size != 0);
+    handle.client.setting(handle.socket, setting::FRAGMENT_SIZE, size as u64);
     Ok(())
 }
 
@@ -263,7 +287,7 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Everybody may bind a socket to a device, once.
+/// sock_bindtoindex: without CAP_NET_RAW a socket that is bound to a device stays so.
 fn check_device_change(handle: &Handle) -> Result<()> {
     let bound = || engine_get(handle, libc::SOL_SOCKET, SO_BINDTOIFINDEX);
     if process::may(CAP_NET_RAW) || bound()?.iter().all(|&byte| byte == 0) {
@@ -282,11 +306,21 @@ fn set_multicast_if(handle: &Handle, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Of a connection on which SO_SNDBUF was not set: how much it takes, and what it takes for the asking.
+/// SO_SNDBUF of a connection on which it was not set: what it holds now, or will hold as soon as that is full.
 fn sndbuf_in_use(handle: &Handle) -> u32 {
     let slot = handle.slot;
     let in_use = slot.tx_limit.load(Relaxed).max(slot.tx_goal.load(Relaxed));
     if handle.is_connected() { in_use.max(TCP_SNDBUF_DEFAULT) } else { TCP_SNDBUF_DEFAULT }
+}
+
+/// SO_RCVBUF of a connection on which it was not set: as far as autotuning has got.
+fn rcvbuf_in_use(handle: &Handle) -> Result<u32> {
+    if !handle.is_connected() {
+        return Ok(TCP_RCVBUF_DEFAULT);
+    }
+    let told = engine_get(handle, libc::SOL_SOCKET, libc::SO_RCVBUF)?;
+    let in_use = int_of(libc::SOL_SOCKET, &told)? as u32;
+    Ok(in_use.max(TCP_RCVBUF_DEFAULT))
 }
 
 enum Side {
@@ -474,6 +508,15 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
             tell(setting::HOPS, value);
         }
         (libc::IPPROTO_IP, libc::IP_OPTIONS) if bytes.is_empty() => {}
+        (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS) => {
+            let on = int_of(level, bytes)? != 0;
+            // Of datagrams without options Linux tells nothing. Who pings sends none with options, and an answer
+            // has those of its request (RFC 1122 §3.2.2.6); to others they may come with any.
+            if on && handle.kind() != Kind::Echo {
+                return fail(libc::ENOPROTOOPT);
+            }
+            remember(handle.socket, level, name, i32::from(on));
+        }
         (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
         | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) => {
             let value = int_of(level, bytes)?;

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, IntoRawFd};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -12,6 +13,7 @@ use crate::sockets::{errno, get, pair, set};
 
 pub const CASES: &[Case] = &[
     ("handlers_of_fork_use_sockets", handlers_of_fork_use_sockets),
+    ("handlers_of_fork_wait_for_threads", handlers_of_fork_wait_for_threads),
     ("a_child_on_a_terminal", a_child_on_a_terminal),
     ("a_terminal_in_the_place_of_sockets", a_terminal_in_the_place_of_sockets),
     ("forked_in_a_handler_of_a_waiting_call", forked_in_a_handler_of_a_waiting_call),
@@ -174,4 +176,28 @@ fn forked_in_a_handler_of_a_waiting_call() {
         assert_eq!(sleeper.join().unwrap(), 1);
     }
     assert!(begin.elapsed() < std::time::Duration::from_millis(1500), "{:?}", begin.elapsed());
+}
+
+/// A handler may leave something to a thread that starts a program, and wait for it.
+fn handlers_of_fork_wait_for_threads() {
+    extern "C" fn start_a_program() {
+        let thread = std::thread::spawn(|| {
+            assert!(Command::new("true").status().unwrap().success());
+            HANDLED.fetch_add(1, Ordering::SeqCst);
+        });
+        thread.join().unwrap();
+    }
+    let (server, mut client) = pair();
+    // SAFETY: functions; the child writes and ends.
+    unsafe {
+        assert_eq!(pthread_atfork(Some(start_a_program), Some(start_a_program), None), 0);
+        let pid = libc::fork();
+        if pid == 0 {
+            let sent = libc::write(server.as_raw_fd(), b"x".as_ptr().cast(), 1);
+            libc::_exit(i32::from(sent != 1));
+        }
+        assert_eq!(wait(pid), 0);
+    }
+    client.read_exact(&mut [0]).unwrap();
+    assert_eq!(HANDLED.load(Ordering::SeqCst), 2);
 }

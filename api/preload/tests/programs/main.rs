@@ -8,6 +8,7 @@
 
 mod cancel;
 mod descriptors;
+mod files;
 mod forks;
 mod harness;
 mod hosts;
@@ -21,6 +22,7 @@ mod signals;
 mod sockets;
 mod streams;
 mod transfers;
+mod unconnected;
 mod values;
 
 use harness::Case;
@@ -42,7 +44,10 @@ fn main() -> std::process::ExitCode {
         streams::CASES,
         forks::CASES,
         netlink::CASES,
+        files::CASES,
+        unconnected::CASES,
     ]
     .concat();
-    harness::main(&cases, &[ports::CASES, values::CASES].concat())
+    let linux = [ports::CASES, values::CASES, files::CASES, unconnected::CASES].concat();
+    harness::main(&cases, &linux)
 }

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::time::{Duration, SystemTime};
 
 use crate::harness::Case;
@@ -10,7 +10,12 @@ use crate::sockets::{errno, get, pair, set};
 
 pub const CASES: &[Case] = &[
     ("the_send_buffer_is_told_as_it_is_used", the_send_buffer_is_told_as_it_is_used),
+    ("the_receive_buffer_is_told_as_it_is_used", the_receive_buffer_is_told_as_it_is_used),
     ("least_and_most_of_buffers", least_and_most_of_buffers),
+    ("each_family_has_its_own_lengths", each_family_has_its_own_lengths),
+    ("fragments_of_a_size", fragments_of_a_size),
+    ("options_of_packets_are_asked_for", options_of_packets_are_asked_for),
+    ("groups_are_sent_to_by_the_sockets_device", groups_are_sent_to_by_the_sockets_device),
     ("quick_acks_are_told", quick_acks_are_told),
     ("a_linger_that_is_off_keeps_its_time", a_linger_that_is_off_keeps_its_time),
     ("a_clamped_window", a_clamped_window),
@@ -47,6 +52,27 @@ fn the_send_buffer_is_told_as_it_is_used() {
     assert!(told + theirs >= sent, "{sent} bytes fit, and it tells of {told} and {theirs}");
 }
 
+/// What a peer can send that nobody reads is in the two buffers, also when they have grown.
+fn the_receive_buffer_is_told_as_it_is_used() {
+    let (mut a, mut b) = pair();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..64).for_each(|_| a.write_all(&[7; 1 << 20]).unwrap()));
+        std::io::copy(&mut (&mut b).take(64 << 20), &mut std::io::sink()).unwrap();
+    });
+    a.set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    // Acknowledged bytes make room a moment later.
+    for _ in 0..50 {
+        while let Ok(n) = a.write(&[7; 65_536]) {
+            sent += n;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let told = [(&a, libc::SO_SNDBUF), (&b, libc::SO_RCVBUF)]
+        .map(|(end, name)| get(end.as_raw_fd(), SOCKET, name).unwrap() as usize);
+    assert!(told[0] + told[1] >= sent, "{sent} bytes fit, and it tells of {told:?}");
+}
+
 fn least_and_most_of_buffers() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let fd = socket.as_raw_fd();
@@ -69,6 +95,124 @@ fn least_and_most_of_buffers() {
             assert_eq!(set(fd, SOCKET, force, asked), Ok(()));
             assert_eq!(get(fd, SOCKET, name), Ok(told));
         }
+    }
+}
+
+const V6: i32 = libc::IPPROTO_IPV6;
+
+fn each_family_has_its_own_lengths() {
+    let socket = UdpSocket::bind("[::]:0").unwrap();
+    let fd = socket.as_raw_fd();
+    let [v4, v6] = [(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER), (V6, libc::IPV6_MTU_DISCOVER)];
+    let told = || [v4, v6].map(|(level, name)| get(fd, level, name).unwrap());
+    assert_eq!(told(), [libc::IP_PMTUDISC_WANT; 2]);
+    assert_eq!(set(fd, v4.0, v4.1, libc::IP_PMTUDISC_DO), Ok(()));
+    assert_eq!(told(), [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_WANT]);
+    assert_eq!(set(fd, v6.0, v6.1, libc::IP_PMTUDISC_DONT), Ok(()));
+    assert_eq!(told(), [libc::IP_PMTUDISC_DO, libc::IP_PMTUDISC_DONT]);
+    // And each acts on its own: over IPv6 loopback takes this in two packets.
+    let at = socket.local_addr().unwrap().port();
+    assert_eq!(set(fd, V6, libc::IPV6_MTU, 1300), Ok(()));
+    let send = |to: &str| {
+        socket
+            .send_to(&[7; 2000], format!("{to}:{at}"))
+            .map_err(|error| error.raw_os_error().unwrap())
+    };
+    for (mode, over_v6) in
+        [(libc::IP_PMTUDISC_DO, Err(libc::EMSGSIZE)), (libc::IP_PMTUDISC_WANT, Ok(2000))]
+    {
+        assert_eq!(set(fd, v6.0, v6.1, mode), Ok(()));
+        assert_eq!(send("[::1]"), over_v6);
+        assert_eq!(send("[::ffff:127.0.0.1]"), Ok(2000));
+        let mut whole = [0; 4000];
+        for _ in 0..1 + usize::from(over_v6.is_ok()) {
+            assert_eq!(socket.recv(&mut whole).unwrap(), 2000);
+        }
+    }
+}
+
+/// IPV6_MTU.
+fn fragments_of_a_size() {
+    let socket = UdpSocket::bind("[::1]:0").unwrap();
+    let fd = socket.as_raw_fd();
+    assert_eq!(get(fd, V6, libc::IPV6_MTU), Err(libc::ENOTCONN));
+    for (size, taken) in [(0, true), (1, false), (1279, false), (-1, false), (1280, true)] {
+        let result = if taken { Ok(()) } else { Err(libc::EINVAL) };
+        assert_eq!(set(fd, V6, libc::IPV6_MTU, size), result, "{size}");
+    }
+    // What is read is the path's.
+    socket.connect(socket.local_addr().unwrap()).unwrap();
+    assert!(get(fd, V6, libc::IPV6_MTU).unwrap() >= 65_535);
+    assert_eq!(set(fd, V6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DO), Ok(()));
+    // Headers of IPv6 and UDP.
+    let longest = 1280 - 40 - 8;
+    let mut bytes = [0; 2000];
+    assert_eq!(socket.send(&bytes[..longest]).unwrap(), longest);
+    assert_eq!(socket.recv(&mut bytes).unwrap(), longest);
+    let error = socket.send(&bytes[..longest + 1]).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+    assert_eq!(set(fd, V6, libc::IPV6_MTU, 0), Ok(()));
+    assert_eq!(socket.send(&bytes[..longest + 1]).unwrap(), longest + 1);
+    // Connections take it too, and segments are as long as the path says. IPv4 has no such option.
+    let (v4, listener) =
+        (UdpSocket::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0").unwrap());
+    assert_eq!(set(listener.as_raw_fd(), V6, libc::IPV6_MTU, 1400), Ok(()));
+    assert_eq!(set(v4.as_raw_fd(), V6, libc::IPV6_MTU, 1400), Err(libc::ENOPROTOOPT));
+    assert_eq!(set(v4.as_raw_fd(), libc::IPPROTO_IP, libc::IP_MTU, 1400), Err(libc::ENOPROTOOPT));
+}
+
+/// As ping without root does.
+fn options_of_packets_are_asked_for() {
+    // SAFETY: integers only.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_ICMP) };
+    if fd < 0 {
+        // Linux may forbid it (net.ipv4.ping_group_range).
+        assert_eq!(errno(), libc::EACCES);
+        return;
+    }
+    // SAFETY: fresh.
+    let socket = unsafe { UdpSocket::from_raw_fd(fd) };
+    for name in [libc::IP_RETOPTS, libc::IP_RECVOPTS] {
+        for (value, told) in [(1, 1), (0, 0), (7, 1)] {
+            assert_eq!(set(fd, libc::IPPROTO_IP, name, value), Ok(()));
+            assert_eq!(get(fd, libc::IPPROTO_IP, name), Ok(told));
+        }
+    }
+    // An echo request and its answer, with which nothing is told.
+    let request = [8, 0, 0, 0, 0, 0, 0, 1];
+    socket.send_to(&request, "127.0.0.1:0").unwrap();
+    let (len, told) = receive(fd, 0);
+    assert_eq!((len, told), (8, Vec::new()));
+}
+
+fn groups_are_sent_to_by_the_sockets_device() {
+    const SO_BINDTOIFINDEX: i32 = 62;
+    // Loopback is interface 1. A socket may be bound to one that is not there (yet).
+    for (device, result) in [(0, Ok(())), (1, Ok(())), (2, Err(libc::EINVAL))] {
+        let v4 = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let v6 = UdpSocket::bind("[::1]:0").unwrap();
+        let (v4, v6) = (v4.as_raw_fd(), v6.as_raw_fd());
+        for fd in [v4, v6] {
+            assert_eq!(set(fd, SOCKET, SO_BINDTOIFINDEX, device), Ok(()));
+        }
+        let by_address = i32::from_ne_bytes([127, 0, 0, 1]);
+        assert_eq!(set(v4, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, by_address), result);
+        let by_number = libc::ip_mreqn {
+            imr_multiaddr: libc::in_addr { s_addr: 0 },
+            imr_address: libc::in_addr { s_addr: 0 },
+            imr_ifindex: 1,
+        };
+        // SAFETY: a struct and its size.
+        let done = unsafe {
+            let at = (&raw const by_number).cast();
+            let len = size_of_val(&by_number) as u32;
+            libc::setsockopt(v4, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, at, len)
+        };
+        assert_eq!(if done == 0 { Ok(()) } else { Err(errno()) }, result);
+        assert_eq!(set(v6, V6, libc::IPV6_MULTICAST_IF, 1), result);
+        // As the route says.
+        assert_eq!(set(v4, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, 0), Ok(()));
+        assert_eq!(set(v6, V6, libc::IPV6_MULTICAST_IF, 0), Ok(()));
     }
 }
 

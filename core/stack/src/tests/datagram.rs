@@ -205,9 +205,25 @@ fn long_datagrams_are_fragmented_or_refused() {
         send(&mut w.a, id, Some(to), &bytes).unwrap();
         w.run(10);
         assert!(received(&mut w.b, user) == std::slice::from_ref(&bytes));
-        w.a.stack.set_option(id, SocketOption::MtuDiscover(MtuDiscovery::Do)).unwrap();
+        // Each family has its own setting.
+        let v4 = SocketOption::MtuDiscover(MtuDiscovery::Do);
+        let v6 = SocketOption::MtuDiscoverV6(MtuDiscovery::Do);
+        let (own, other) = if family == Family::V4 { (v4, v6) } else { (v6, v4) };
+        w.a.stack.set_option(id, other).unwrap();
+        send(&mut w.a, id, Some(to), &bytes).unwrap();
+        w.a.stack.set_option(id, own).unwrap();
         assert_eq!(send(&mut w.a, id, Some(to), &bytes), Err(SendError::TooLong));
         assert_eq!(send(&mut w.a, id, Some(to), &vec![0; 65_508]), Err(SendError::TooLong));
+        // IPV6_MTU: the link takes 1500, and IPv4 is not concerned.
+        let size = |size| SocketOption::FragmentSize(Some(size));
+        assert_eq!(w.a.stack.set_option(id, size(1279)), Err(OptionError::Invalid));
+        w.a.stack.set_option(id, size(1280)).unwrap();
+        send(&mut w.a, id, Some(to), &bytes[..1280 - 48]).unwrap();
+        let longer = send(&mut w.a, id, Some(to), &bytes[..1280 - 47]);
+        assert_eq!(longer, if family == Family::V4 { Ok(()) } else { Err(SendError::TooLong) });
+        w.run(10);
+        let arrived = 2 + usize::from(longer.is_ok());
+        assert_eq!(received(&mut w.b, user).len(), arrived);
     }
 }
 

@@ -1,0 +1,247 @@
+//! Sockets without a peer: what is done to them, and what of it outlasts a connect. Each case runs on the kernel
+//! too.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use crate::harness::Case;
+use crate::sockets::errno;
+
+pub const CASES: &[Case] = &[
+    ("a_send_that_fails_binds", a_send_that_fails_binds),
+    ("shut_and_then_connected", shut_and_then_connected),
+    ("shut_and_then_refused", shut_and_then_refused),
+    ("shut_and_then_listening", shut_and_then_listening),
+];
+
+fn socket(family: i32, kind: i32) -> OwnedFd {
+    // SAFETY: integers only.
+    let fd = unsafe { libc::socket(family, kind, 0) };
+    assert!(fd >= 0, "{}", errno());
+    // SAFETY: fresh.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+fn is_bound(fd: RawFd) -> bool {
+    // Both kinds of address have the port behind the family.
+    let mut bytes = [0u8; 128];
+    let mut len = 128;
+    // SAFETY: that much room.
+    assert_eq!(unsafe { libc::getsockname(fd, bytes.as_mut_ptr().cast(), &raw mut len) }, 0);
+    bytes[2..4] != [0, 0]
+}
+
+/// The bytes of 127.0.0.1 or ::1 with a port, and how many of them are the address.
+fn host(family: i32, port: u8) -> ([u8; 200], u32) {
+    let mut bytes = [0; 200];
+    bytes[0] = family as u8;
+    bytes[3] = port;
+    if family == libc::AF_INET {
+        bytes[4..8].copy_from_slice(&[127, 0, 0, 1]);
+        (bytes, 16)
+    } else {
+        bytes[23] = 1;
+        (bytes, 28)
+    }
+}
+
+fn send_to(fd: RawFd, data: &[u8], addr: &[u8; 200], len: u32) -> i32 {
+    // SAFETY: bytes that are there.
+    let sent =
+        unsafe { libc::sendto(fd, data.as_ptr().cast(), data.len(), 0, addr.as_ptr().cast(), len) };
+    if sent < 0 { errno() } else { 0 }
+}
+
+/// Linux binds a datagram socket before it looks at what is to be sent, and where.
+fn a_send_that_fails_binds() {
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let (addr, len) = host(family, 9);
+        let (no_port, _) = host(family, 0);
+        let mut foreign = addr;
+        foreign[0] = libc::AF_APPLETALK as u8;
+        let no_family = if family == libc::AF_INET { libc::EAFNOSUPPORT } else { libc::EINVAL };
+        for (what, data, addr, len, error, binds) in [
+            ("no port", 1, &no_port, len, libc::EINVAL, true),
+            ("too short an address", 1, &addr, 4, libc::EINVAL, true),
+            ("too long an address", 1, &addr, 200, libc::EINVAL, false),
+            ("too long a datagram", 70_000, &addr, len, libc::EMSGSIZE, true),
+            ("another family", 1, &foreign, len, no_family, true),
+        ] {
+            let fd = socket(family, libc::SOCK_DGRAM);
+            assert_eq!(send_to(fd.as_raw_fd(), &vec![7; data], addr, len), error, "{what}");
+            assert_eq!(is_bound(fd.as_raw_fd()), binds, "{what}");
+        }
+        let fd = socket(family, libc::SOCK_DGRAM);
+        // SAFETY: a byte.
+        let sent = unsafe { libc::send(fd.as_raw_fd(), b"x".as_ptr().cast(), 1, 0) };
+        assert_eq!((sent, errno()), (-1, libc::EDESTADDRREQ));
+        assert!(is_bound(fd.as_raw_fd()));
+        // Nor does connect(2) look at more than that there is a family.
+        for (addr, len, error, binds) in [
+            (&foreign, len, libc::EAFNOSUPPORT, true),
+            (&addr, 8, libc::EINVAL, true),
+            (&addr, 1, libc::EINVAL, false),
+        ] {
+            let fd = socket(family, libc::SOCK_DGRAM);
+            // SAFETY: bytes that are there.
+            let done = unsafe { libc::connect(fd.as_raw_fd(), addr.as_ptr().cast(), len) };
+            assert_eq!((done, errno()), (-1, error));
+            assert_eq!(is_bound(fd.as_raw_fd()), binds, "{len}");
+        }
+    }
+    control_messages_that_are_wrong();
+    // A stream is bound when it is connected.
+    let fd = socket(libc::AF_INET, libc::SOCK_STREAM);
+    let (addr, len) = host(libc::AF_INET, 9);
+    // SAFETY: asked not to, it raises no signal.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    assert_eq!(send_to(fd.as_raw_fd(), b"x", &addr, len), libc::EPIPE);
+    assert!(!is_bound(fd.as_raw_fd()));
+}
+
+fn control_messages_that_are_wrong() {
+    let (mut addr, len) = host(libc::AF_INET, 9);
+    let mut control = [0u64; 3];
+    // SAFETY: zeroes are a valid header, and all that it points to lives here.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_name = addr.as_mut_ptr().cast();
+        message.msg_namelen = len;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = 24;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_len = 20;
+        (*header).cmsg_level = libc::IPPROTO_IP;
+        (*header).cmsg_type = 99;
+        let fd = socket(libc::AF_INET, libc::SOCK_DGRAM);
+        let sent = libc::sendmsg(fd.as_raw_fd(), &raw const message, 0);
+        assert_eq!((sent, errno()), (-1, libc::EINVAL));
+        assert!(is_bound(fd.as_raw_fd()));
+    }
+}
+
+fn events(fd: RawFd) -> i16 {
+    let wanted = libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP;
+    let mut entry = libc::pollfd { fd, events: wanted, revents: 0 };
+    // SAFETY: one entry.
+    unsafe { libc::poll(&raw mut entry, 1, 0) };
+    entry.revents
+}
+
+/// One attempt to read: how many bytes, or the errno.
+fn read(mut from: &TcpStream) -> Result<usize, i32> {
+    from.set_nonblocking(true).unwrap();
+    from.read(&mut [0; 16]).map_err(|error| error.raw_os_error().unwrap())
+}
+
+fn write(mut to: &TcpStream) -> Result<usize, i32> {
+    to.write(b"x").map_err(|error| error.raw_os_error().unwrap())
+}
+
+/// A stream of which `how` was shut; shutdown(2) fails and does it all the same.
+fn shut(how: i32) -> TcpStream {
+    let stream = TcpStream::from(socket(libc::AF_INET, libc::SOCK_STREAM));
+    for _ in 0..2 {
+        // SAFETY: integers only.
+        let done = unsafe { libc::shutdown(stream.as_raw_fd(), how) };
+        assert_eq!((done, errno()), (-1, libc::ENOTCONN));
+    }
+    stream
+}
+
+fn connect(stream: &TcpStream, to: &TcpListener) -> i32 {
+    let (mut addr, len) = host(libc::AF_INET, 0);
+    let port = to.local_addr().unwrap().port();
+    addr[2..4].copy_from_slice(&port.to_be_bytes());
+    stream.set_nonblocking(false).unwrap();
+    // SAFETY: bytes that are there.
+    let done = unsafe { libc::connect(stream.as_raw_fd(), addr.as_ptr().cast(), len) };
+    if done < 0 { errno() } else { 0 }
+}
+
+const FRESH: i16 = libc::POLLOUT | libc::POLLHUP;
+const ENDED: i16 = libc::POLLIN | libc::POLLRDHUP;
+const HOW: [i32; 3] = [libc::SHUT_RD, libc::SHUT_WR, libc::SHUT_RDWR];
+
+fn shut_and_then_connected() {
+    // SAFETY: integers only.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for how in HOW {
+        let (no_reads, no_writes) = (how != libc::SHUT_WR, how != libc::SHUT_RD);
+        let stream = shut(how);
+        let fd = stream.as_raw_fd();
+        assert_eq!(events(fd), if no_reads { FRESH | ENDED } else { FRESH }, "{how}");
+        assert_eq!(read(&stream), if no_reads { Ok(0) } else { Err(libc::ENOTCONN) }, "{how}");
+        assert_eq!(write(&stream), Err(libc::EPIPE), "{how}");
+        assert_eq!(connect(&stream, &listener), 0);
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut expected = if no_reads { ENDED | libc::POLLOUT } else { libc::POLLOUT };
+        if no_reads && no_writes {
+            expected |= libc::POLLHUP;
+        }
+        assert_eq!(events(fd), expected, "{how}");
+        assert_eq!(read(&stream), if no_reads { Ok(0) } else { Err(libc::EAGAIN) }, "{how}");
+        assert_eq!(write(&stream), if no_writes { Err(libc::EPIPE) } else { Ok(1) }, "{how}");
+        // What comes is read all the same, and the peer hears of no end.
+        peer.write_all(b"hello").unwrap();
+        stream.set_nonblocking(false).unwrap();
+        let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut got = 0;
+        while got == 0 {
+            // SAFETY: one entry.
+            unsafe { libc::poll(&raw mut entry, 1, 5000) };
+            got = read(&stream).unwrap();
+        }
+        assert_eq!(got, 5);
+        peer.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let heard = peer.read(&mut [0; 16]);
+        match how {
+            libc::SHUT_RD => assert_eq!(heard.unwrap(), 1),
+            _ => assert_eq!(heard.unwrap_err().kind(), ErrorKind::WouldBlock),
+        }
+        // Of a connection it is another matter.
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        assert_eq!(peer.read(&mut [0; 16]).unwrap(), 0);
+    }
+    // AF_UNSPEC opens everything again.
+    let stream = shut(libc::SHUT_RDWR);
+    let nobody = [0u8; 16];
+    // SAFETY: bytes that are there.
+    let done = unsafe { libc::connect(stream.as_raw_fd(), nobody.as_ptr().cast(), 16) };
+    assert_eq!((done, events(stream.as_raw_fd())), (0, FRESH));
+}
+
+fn shut_and_then_refused() {
+    let stream = shut(libc::SHUT_RDWR);
+    // In a network of its own nobody listens there.
+    let (addr, len) = host(libc::AF_INET, 1);
+    // SAFETY: bytes that are there.
+    let done = unsafe { libc::connect(stream.as_raw_fd(), addr.as_ptr().cast(), len) };
+    assert_eq!((done, errno()), (-1, libc::ECONNREFUSED));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    assert_eq!(connect(&stream, &listener), 0);
+    let _peer = listener.accept().unwrap();
+    assert_eq!((read(&stream), write(&stream)), (Err(libc::EAGAIN), Ok(1)), "as a new one");
+}
+
+/// Connections begin as copies of their listener.
+fn shut_and_then_listening() {
+    // SAFETY: integers only.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    for how in HOW {
+        let (no_reads, no_writes) = (how != libc::SHUT_WR, how != libc::SHUT_RD);
+        let listener = TcpListener::from(OwnedFd::from(shut(how)));
+        // SAFETY: integers only. It is bound to a port of the system's choice.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 5) }, 0);
+        assert_eq!(events(listener.as_raw_fd()), 0);
+        let peer = TcpStream::from(socket(libc::AF_INET, libc::SOCK_STREAM));
+        assert_eq!(connect(&peer, &listener), 0);
+        let (accepted, _) = listener.accept().unwrap();
+        assert_eq!(read(&accepted), if no_reads { Ok(0) } else { Err(libc::EAGAIN) }, "{how}");
+        assert_eq!(write(&accepted), if no_writes { Err(libc::EPIPE) } else { Ok(1) }, "{how}");
+    }
+}
