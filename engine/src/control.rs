@@ -45,6 +45,8 @@ pub(crate) enum Passed {
     Status,
     /// What sockets' descriptors are duplicates of.
     Blank,
+    /// The pipe that outlives nobody who could end the run.
+    Lifeline,
     /// That of a channel's memory.
     Memory(ChannelId),
     /// What a channel's process rings.
@@ -105,6 +107,7 @@ impl Engine {
             Passed::Region => self.host.region.mapping().file()?,
             Passed::Status => self.status.file()?,
             Passed::Blank => &self.blank,
+            Passed::Lifeline => self.lifeline.as_ref()?,
             Passed::Memory(id) => link(*id)?.ring.channel().mapping().file()?,
             Passed::EngineBell(id) => &link(*id)?.engine_bell,
             Passed::Own(fd) => fd,
@@ -187,7 +190,7 @@ impl Engine {
         let listed = std::mem::take(&mut attached.listed);
         self.keep_only(now, id, &listed);
         let reply = Reply { a: VERSION, b: id.number(), ..Reply::default() };
-        let passed = vec![
+        let mut passed = vec![
             Passed::Region,
             Passed::Status,
             Passed::Memory(id),
@@ -195,6 +198,7 @@ impl Engine {
             Passed::Own(bell),
             Passed::Blank,
         ];
+        passed.extend(self.lifeline.is_some().then_some(Passed::Lifeline));
         Ok((reply, passed))
     }
 

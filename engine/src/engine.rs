@@ -43,6 +43,8 @@ pub struct Engine {
     pub(crate) status: EngineStatus,
     /// For every program: what its sockets' descriptors are duplicates of.
     pub(crate) blank: OwnedFd,
+    /// See [`Self::set_lifeline`].
+    pub(crate) lifeline: Option<OwnedFd>,
     /// What tokens say of which run they are.
     pub(crate) run: token::Run,
     pub(crate) rounds: Rounds,
@@ -237,6 +239,7 @@ impl Engine {
             poller,
             status: EngineStatus::create()?,
             blank: token::blank()?,
+            lifeline: None,
             run: token::Run::random()?,
             rounds: Rounds::default(),
             ends: Ends::default(),
@@ -286,6 +289,12 @@ impl Engine {
     /// executed. It runs on the engine's thread, and must not wait.
     pub fn on_outsider(&mut self, gatekeeper: impl FnMut(Outsider<'_>) -> bool + 'static) {
         self.gatekeeper = Some(Box::new(gatekeeper));
+    }
+
+    /// From now on every process that attaches gets the read end `pipe`, and has the kernel kill it when no write
+    /// end is open any more. Whoever can end the run keeps one, and nobody else.
+    pub fn set_lifeline(&mut self, pipe: OwnedFd) {
+        self.lifeline = Some(pipe);
     }
 
     /// The handle for other threads.

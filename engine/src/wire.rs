@@ -13,7 +13,7 @@ use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::Plain;
 
 /// Descriptors of one reply, at most.
-pub(crate) const DESCRIPTORS_MAX: usize = 6;
+pub(crate) const DESCRIPTORS_MAX: usize = 7;
 /// Descriptors of one message, at most (the kernel's SCM_MAX_FD).
 pub(crate) const SENT_MAX: usize = 253;
 

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
+use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_engine::{DroppedPacket, Engine, Left, Remote, Report, SocketEntry};
 use towpath_pcap::{CaptureFile, Direction};
@@ -54,7 +55,8 @@ fn run_beside(
     let plan = Plan::new(args, capture.clone(), messages.clone())?;
     let limit = raise_descriptor_limit();
 
-    let stack = StackThread::start(plan.clone())?;
+    let (lifeline, keep) = lifeline()?;
+    let stack = StackThread::start(plan.clone(), lifeline)?;
     if !stack.facts.is_empty() {
         messages.say(&format!("{}; Ctrl-C ends", stack.facts));
     }
@@ -75,7 +77,7 @@ fn run_beside(
             signals: signals.at_start(),
             output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
         };
-        Child::start(&job, stack.control.as_fd())?
+        Child::start(&job, stack.control.as_fd(), keep)?
     };
     let name = args.program[0].to_string_lossy();
     let observer = RunObserver { remote, messages: &messages, name: &name };
@@ -119,6 +121,15 @@ fn run_beside(
     })
 }
 
+/// The two ends of the pipe that ends programs when towpath and the guardian have been killed at once: one for
+/// programs, and one to keep.
+fn lifeline() -> Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // Each process opens the pipe anew, also one that has become another user's; and none can open it to write.
+    rustix::fs::fchmod(&read, Mode::RUSR | Mode::RGRP | Mode::ROTH)?;
+    Ok((read, write))
+}
+
 /// Whether any process ever asked the engine for something, as the library does when it is loaded.
 fn has_attached(report: &Report) -> bool {
     report.counters.engine.iter().any(|(name, count)| *name == "requests" && *count > 0)
@@ -148,13 +159,13 @@ struct Ready {
 
 impl StackThread {
     /// Returns when the uplink stands. It is built on the thread because a port stays where it was made.
-    fn start(plan: Plan) -> Result<Self> {
+    fn start(plan: Plan, lifeline: OwnedFd) -> Result<Self> {
         let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (sender, receiver) = channel();
         let thread =
             std::thread::Builder::new().name("towpath-engine".into()).spawn(move || {
                 let _alive = alive;
-                turn(&plan, &sender)
+                turn(&plan, lifeline, &sender)
             })?;
         let ready = receiver.recv().map_err(|_| anyhow!("the stack's thread ended"))??;
         let Ready { facts, remote, control } = ready;
@@ -176,7 +187,7 @@ impl RunningStack {
     }
 }
 
-fn turn(plan: &Plan, ready: &Sender<Result<Ready>>) -> Report {
+fn turn(plan: &Plan, lifeline: OwnedFd, ready: &Sender<Result<Ready>>) -> Report {
     let prepare = || -> Result<(Engine, Ready)> {
         let uplink = plan.build()?;
         let mut engine =
@@ -185,6 +196,7 @@ fn turn(plan: &Plan, ready: &Sender<Result<Ready>>) -> Report {
             engine.trace_drops(move |dropped| record(&file, &dropped));
         }
         let mut gate = Gate::new(plan.messages.clone(), plan.strict);
+        engine.set_lifeline(lifeline);
         engine.on_outsider(move |outsider| gate.may_pass(outsider));
         let control = engine.attach().context("the channel")?;
         let remote = engine.remote();

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 /// The processes of a run know each other by a variable of their environment.
 struct Run {
@@ -72,6 +74,21 @@ impl Run {
             std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|n| n == "guardian\n")
         };
         *self.alive().iter().find(is_guardian).expect("a guardian")
+    }
+
+    /// The write end of its lifeline: as long as it is open, the kernel kills nobody.
+    fn lifeline(&self) -> OwnedFd {
+        let guardian = self.guardian();
+        let own = std::fs::read_dir(format!("/proc/{guardian}/fd")).expect("its descriptors");
+        let number = own.flatten().find_map(|entry| {
+            let number = entry.file_name().to_str()?.parse::<i32>().ok()?;
+            let is_pipe = std::fs::read_link(entry.path()).ok()?.to_str()?.starts_with("pipe:");
+            (number > 2 && is_pipe).then_some(number)
+        });
+        let process = rustix::process::Pid::from_raw(guardian as i32).expect("positive");
+        let process = pidfd_open(process, PidfdFlags::empty()).expect("it runs");
+        let number = number.expect("its pipe");
+        pidfd_getfd(process, number, PidfdGetfdFlags::empty()).expect("it is this process's child")
     }
 
     /// Waits until nothing of it lives, and gives back how towpath ended and what it said.
@@ -158,6 +175,18 @@ fn nothing_outlives_a_guardian_that_is_killed() {
     let (status, said) = run.gone();
     assert_eq!(status.code(), Some(125), "{said}");
     assert!(said.contains("which guards the run, was killed"), "{said}");
+}
+
+/// Nobody is left who could end anything: the kernel does.
+#[test]
+fn nothing_outlives_a_towpath_and_its_guardian_that_are_killed_at_once() {
+    let run = Run::ready(&[], &["python3", "-c", &family("forever()")]);
+    assert_eq!(run.alive().len(), 6, "{:?}", names(&run.alive()));
+    let guardian = Pid::from_raw(run.guardian() as i32);
+    // Neither of them comes to notice the other's end.
+    run.send(Signal::SIGKILL);
+    kill(guardian, Signal::SIGKILL).expect("it runs");
+    assert_eq!(run.gone().0.signal(), Some(Signal::SIGKILL as i32));
 }
 
 /// PROGRAM ends by SIGTERM. What is left of it is asked to end, too, and made to.
@@ -316,7 +345,7 @@ print('done')
     assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n", "{output:?}");
 }
 
-/// Where towpath and its guardian are killed at once, nobody ends the programs. Their errors come slowly.
+/// Whom nobody ends, as here where the test holds the run's lifeline, has errors that come slowly.
 #[test]
 fn errors_of_a_dead_engine_come_at_a_pace() {
     let program = "
@@ -340,6 +369,7 @@ while True: time.sleep(60)
 ";
     let mut run = Run::ready(&[], &["python3", "-c", program]);
     let guardian = Pid::from_raw(run.guardian() as i32);
+    let _lifeline = run.lifeline();
     // Neither of them comes to notice the other's end.
     run.send(Signal::SIGSTOP);
     kill(guardian, Signal::SIGKILL).expect("it runs");

@@ -8,7 +8,9 @@
 //!
 //! Towpath and the guardian watch each other over one socket pair. When towpath dies, by SIGKILL too, the
 //! kernel closes its end, and the guardian ends the run. When the guardian dies, its children become those of
-//! towpath, which is a subreaper for this case alone, and towpath ends the run.
+//! towpath, which is a subreaper for this case alone, and towpath ends the run. When both die at once, the
+//! kernel closes the last write ends of the *lifeline*, a pipe of which every process with the preload library has
+//! a read end, and kills these processes (client/src/lifeline.rs).
 //!
 //! The guardian leaves the process group of towpath and PROGRAM, and it blocks all signals: neither a Ctrl-C
 //! nor a `kill -9 -- -GROUP` is for it. Its session stays theirs, or a shell that PROGRAM is would be in an
@@ -75,7 +77,8 @@ fn guard() -> Result<()> {
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let children = SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), flags)?;
     let owner = rustix::stdio::stdin();
-    let Some(job) = Job::receive(owner)? else { return Ok(()) };
+    // The lifeline is open until this process has ended.
+    let Some((job, _lifeline)) = Job::receive(owner)? else { return Ok(()) };
     let program = match job.start() {
         Ok(program) => program,
         Err(error) => {
