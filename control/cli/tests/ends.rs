@@ -225,6 +225,31 @@ fn a_program_that_ends_by_itself_leaves_its_children_running() {
     assert_eq!(run.gone().0.code(), Some(4), "PROGRAM's status");
 }
 
+/// An interpreter goes on after Ctrl-C, a server after SIGHUP: what it starts afterwards is as it would be.
+#[test]
+fn a_signal_that_the_program_survived_does_not_end_its_children_later() {
+    let script = "
+trap 'echo interrupted' INT; trap 'echo reloaded' HUP
+echo ready
+end=$(($(date +%s) + 14)); while [ $(date +%s) -lt $end ]; do sleep 0.05; done
+sh -c 'trap \"echo asked; exit\" TERM; echo left; while :; do sleep 0.05; done' &
+exit 4";
+    let mut run = Run::ready(&["--stop-timeout", "600"], &["bash", "-c", script]);
+    run.send(Signal::SIGINT);
+    run.line("interrupted");
+    run.send(Signal::SIGHUP);
+    run.line("reloaded");
+    run.line("left");
+    // Had the run been asked to end, the child would be gone as soon as PROGRAM is.
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(run.towpath.try_wait().expect("wait").is_none(), "the run goes on");
+    assert!(run.alive().len() >= 3, "{:?}", names(&run.alive()));
+    // This is the first wish, so the child is asked to end, and not killed at once.
+    run.send(Signal::SIGINT);
+    run.line("asked");
+    assert_eq!(run.gone().0.code(), Some(4), "PROGRAM's status");
+}
+
 #[test]
 fn whoever_asks_twice_does_not_wait() {
     let run = Run::ready(&["--stop-timeout", "600"], &["python3", "-c", &family("sys.exit(4)")]);
