@@ -95,7 +95,7 @@ pub struct RunArgs {
     #[arg(value_parser = parse_snaplen)]
     pub pcap_snaplen: u32,
 
-    /// Largest size of the capture, in bytes or with K, M or G behind; 0: no limit
+    /// Largest size of the capture in bytes, or as 500K, 100M, 2G; 0: no limit
     ///
     /// When it is reached, recording stops, and the run goes on.
     #[arg(long, value_name = "SIZE", requires = "pcap", default_value = "1G", value_parser = parse_size)]
@@ -113,7 +113,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub strict: bool,
 
-    /// Time for what PROGRAM leaves behind to end, in seconds, when the run is asked to end
+    /// Seconds between SIGTERM and SIGKILL for what PROGRAM leaves behind when the run is asked to end
     ///
     /// Once PROGRAM has ended after SIGTERM, SIGINT, SIGQUIT or SIGHUP, everything that it started gets SIGTERM,
     /// and SIGKILL after this time. 0: SIGKILL at once.

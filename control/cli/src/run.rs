@@ -28,7 +28,7 @@ use crate::{program, recording, stats};
 
 /// Runs PROGRAM; its exit status, or death by its signal.
 pub fn run(args: &RunArgs) -> Result<u8> {
-    let path = program::preflight(&args.program[0])?;
+    let path = program::preflight(&args.program[0]).map_err(|error| advised(error, args))?;
     let library = preload::library()?;
     let recording = args.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;
@@ -119,6 +119,19 @@ fn run_beside(
         Ended::Exited(code) => code,
         Ended::Killed(signal) => signals::die(signal),
     })
+}
+
+/// The error about PROGRAM; where it was meant as the value of an option, with a word about that.
+fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
+    let [value, dashes, ..] = &args.program[..] else { return error };
+    let options = [("--tap", args.tap.is_some()), ("--stats", args.stats.is_some())];
+    match options.into_iter().find(|(_, given)| *given && dashes == "--") {
+        Some((option, _)) => {
+            let value = value.to_string_lossy();
+            error.context(format!("a value of {option} is joined to it, {option}={value}"))
+        }
+        None => error,
+    }
 }
 
 /// The two ends of the pipe that ends programs when towpath and the guardian have been killed at once: one for

@@ -56,6 +56,13 @@ fn mistakes_on_the_command_line() {
     refused(&["run", "--address", "10.0.2.15/33", "true"], 125, &["10.0.2.15/33", "1 to 32"]);
     refused(&["run", "--stats=xml", "true"], 125, &["xml", "text", "json"]);
     refused(&["run"], 125, &["PROGRAM"]);
+    refused(&["run", "--mtu", "big", "true"], 125, &["'big'", "1280 to 65535, for example 1500"]);
+    refused(&["run", "--pcap-snaplen", "9", "--pcap", "x", "true"], 125, &["'9'", "64 to 262144"]);
+    refused(
+        &["run", "--tap", "tp-x", "--", "true"],
+        127,
+        &["--tap=tp-x", "tp-x: command not found"],
+    );
     refused(&["run", "--tap=a/b", "true"], 125, &["a/b", "interface name"]);
     // What the device cannot have is refused before there is one.
     refused(&["run", "--tap", "--mtu", "65522", "true"], 125, &["--mtu 65522", "at most 65521"]);

@@ -157,7 +157,9 @@ pub(super) fn parse_size(text: &str) -> Result<u64, String> {
         None => (text, 1),
     };
     let size = number.parse().ok().and_then(|number: u64| number.checked_mul(unit));
-    size.ok_or_else(|| format!("{text:?} is not a size: expected bytes, as 5000000, or 100M"))
+    size.ok_or_else(|| {
+        format!("{text:?} is not a size: expected a number of bytes, or one as 500K, 100M, 2G")
+    })
 }
 
 /// `8000` or `8000-8010`.
@@ -182,9 +184,9 @@ pub(super) fn parse_dns(text: &str) -> Result<Dns, String> {
     if text == "none" {
         return Ok(Dns::None);
     }
-    let ip: IpAddr = text
-        .parse()
-        .map_err(|_| format!("{text:?} is not an IP address: expected one, or none"))?;
+    let ip: IpAddr = text.parse().map_err(|_| {
+        format!("{text:?} is not an IP address, for example 9.9.9.9, or the word none")
+    })?;
     if ip.is_unspecified() || ip.is_multicast() {
         return Err(format!("{ip} cannot be the address of a nameserver"));
     }
