@@ -1,5 +1,5 @@
-//! The shape of the house: which folder may use which, where unsafe code may live, and that no
-//! file carries what does not belong there.
+//! The rules of the folders: which crate may depend on which, where there is no unsafe code, and what no file
+//! contains.
 
 use std::path::{Path, PathBuf};
 
@@ -88,6 +88,7 @@ fn folder_of(root: &Path, manifest: Option<&str>) -> Option<String> {
     Some(folder.to_str()?.to_owned())
 }
 
+/// The files that git knows, and new ones that it does not ignore; paths from `root` on.
 pub fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
     let output = std::process::Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])

@@ -147,6 +147,7 @@ pub struct RunArgs {
     pub program: Vec<OsString>,
 }
 
+/// `--stats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StatsFormat {
     /// One counter per line
@@ -155,6 +156,7 @@ pub enum StatsFormat {
     Json,
 }
 
+/// `--congestion`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Congestion {
     /// RFC 9438

@@ -29,7 +29,9 @@ pub struct Child {
 /// How PROGRAM ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
+    /// By itself, with this status.
     Exited(u8),
+    /// By this signal.
     Killed(i32),
 }
 

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Instance {
     folder: Folder,
     name: String,
-    // Says that the run lives.
+    // Held as long as the run lives, so that others leave its files alone.
     _lives: Option<Lock>,
 }
 
@@ -143,9 +143,13 @@ fn user_behind(socket: &impl AsFd) -> Result<u32, Errno> {
 pub enum NoAnswer {
     /// The socket's other end is not the user in whose folder it is.
     Stranger,
+    /// It did not take the question, or stopped in its answer, for [`PATIENCE`].
     Silent,
+    /// All answers together exceeded [`ANSWERS_LEN_MAX`] or [`ANSWERS_WITHIN`].
     TooLong,
+    /// The folder has more than [`RUNS_MAX`].
     TooMany,
+    /// A system call failed.
     Io(io::Error),
 }
 
@@ -182,7 +186,7 @@ const RUNS_MAX: usize = 256;
 /// What the runs of one folder may tell together. A connection takes some 800 bytes of JSON; a third of
 /// a million of them fit.
 const ANSWERS_LEN_MAX: usize = 256 << 20;
-/// And how long they may take for it, however they divide it up.
+/// How long all runs of one folder may take together to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A run, and what it answered.
@@ -315,7 +319,7 @@ impl Question {
     }
 }
 
-/// Hears all of them at a time, so that the slow ones do not add up.
+/// Reads all answers at the same time, so that the waits for slow runs do not add up.
 fn hear(questions: &mut [(u32, Question)]) {
     let until = Instant::now() + ANSWERS_WITHIN;
     let mut room = ANSWERS_LEN_MAX;

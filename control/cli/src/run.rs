@@ -26,7 +26,7 @@ use crate::supervise::{Observer, Run, asked_to_end};
 use crate::uplink::{Plan, random};
 use crate::{program, recording, stats};
 
-/// Runs PROGRAM; its exit status, or death by its signal.
+/// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same one here.
 pub fn run(args: &RunArgs) -> Result<u8> {
     let path = program::preflight(&args.program[0]).map_err(|error| advised(error, args))?;
     let library = preload::library()?;
@@ -34,13 +34,13 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     let signals = Signals::block()?;
     let result = run_beside(args, &path, &library, recording, &signals);
     if result.is_err() {
-        // The error is written next, and a signal must end that if nobody reads it.
+        // The caller writes the error to standard error, which may wait for a reader: Ctrl-C must end that.
         signals.unblock();
     }
     result
 }
 
-/// The run from where signals are only passed on.
+/// The run, while signals are blocked and read as data: they are passed on to PROGRAM.
 fn run_beside(
     args: &RunArgs,
     path: &Path,
@@ -106,7 +106,7 @@ fn run_beside(
         let go_on = || !asked_to_end(signals).unwrap_or(true);
         recording::finish(&capture, &messages, go_on);
     }
-    // Whoever reads slowly gets all of it; a signal says that nobody will.
+    // However slowly standard error is read, the rest of the messages is written, unless a signal ends that.
     messages.finish(|| !asked_to_end(signals).unwrap_or(true));
     let (ended, alone) = ended?;
     if alone {
@@ -148,7 +148,7 @@ fn has_attached(report: &Report) -> bool {
     report.counters.engine.iter().any(|(name, count)| *name == "requests" && *count > 0)
 }
 
-/// The thread that turns the stack, before PROGRAM has its end of the channel.
+/// The thread that turns the stack, as long as this process has PROGRAM's end of the control socket.
 struct StackThread {
     facts: String,
     remote: Remote,
@@ -156,14 +156,14 @@ struct StackThread {
     rest: RunningStack,
 }
 
-/// The same afterwards.
+/// The thread that turns the stack, when PROGRAM has the control socket.
 struct RunningStack {
     /// Hangs up when the stack has ended, however that came.
     ended: OwnedFd,
     thread: JoinHandle<Report>,
 }
 
-/// What the thread tells when the uplink stands.
+/// What the thread reports when the uplink is ready.
 struct Ready {
     facts: String,
     remote: Remote,
@@ -171,7 +171,7 @@ struct Ready {
 }
 
 impl StackThread {
-    /// Returns when the uplink stands. It is built on the thread because a port stays where it was made.
+    /// Returns when the uplink is ready. It is built on the thread because a `Port` cannot go to another one.
     fn start(plan: Plan, lifeline: OwnedFd) -> Result<Self> {
         let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (sender, receiver) = channel();
@@ -185,7 +185,7 @@ impl StackThread {
         Ok(Self { facts, remote, control, rest: RunningStack { ended, thread } })
     }
 
-    /// PROGRAM has the control socket; ours must not keep the stack in use.
+    /// Closes this process's copy of PROGRAM's control socket: the stack counts as used as long as one is open.
     fn handed_over(self) -> RunningStack {
         drop(self.control);
         self.rest
@@ -193,7 +193,7 @@ impl StackThread {
 }
 
 impl RunningStack {
-    /// The report, once the stack has ended; it is told to.
+    /// Tells the stack to end, and waits for its report.
     fn finish(self, remote: &Remote) -> Result<Report> {
         remote.stop();
         self.thread.join().map_err(|_| anyhow!("internal error: the stack's thread panicked"))
@@ -219,7 +219,7 @@ fn turn(plan: &Plan, lifeline: OwnedFd, ready: &Sender<Result<Ready>>) -> Report
         Ok((engine, ready)) => (Some(engine), Ok(ready)),
         Err(error) => (None, Err(error)),
     };
-    // The receiver waits for exactly this.
+    // It cannot fail: the receiver waits for this message.
     let _ = ready.send(first);
     engine.map_or_else(Report::default, Engine::run)
 }
@@ -299,7 +299,7 @@ fn socket(entry: &SocketEntry) -> Option<Socket> {
     })
 }
 
-/// The limit of descriptors, raised for the gateway, which holds one a flow.
+/// The limit of descriptors (RLIMIT_NOFILE), raised to the hard limit for the gateway, which needs one per flow.
 struct DescriptorLimit {
     before: Rlimit,
     raised: Rlimit,

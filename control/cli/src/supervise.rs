@@ -47,12 +47,15 @@ pub trait Observer {
 
 /// What there is to wait for.
 pub struct Run<'a, O> {
+    /// PROGRAM, and what it started.
     pub child: &'a Child,
     /// Hangs up at the end of the stack.
     pub stack: BorrowedFd<'a>,
+    /// Those for towpath.
     pub signals: &'a Signals,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
+    /// Is told how it goes.
     pub observer: &'a O,
 }
 
@@ -78,6 +81,7 @@ struct Progress {
 enum Asked {
     /// By a signal that PROGRAM may take for something else, at this time.
     Perhaps(Instant),
+    /// By one that means nothing else, or when PROGRAM had ended already.
     Certainly,
 }
 
@@ -110,7 +114,7 @@ impl<O: Observer> Run<'_, O> {
         let mut at = Progress::default();
         loop {
             self.wait(&mut at)?;
-            // Before the news: a Ctrl-C that ended PROGRAM was for the run.
+            // Signals first: PROGRAM's end may be what a Ctrl-C has caused, which asked the run to end, too.
             while let Some(arrived) = self.signals.next()? {
                 self.heed(&mut at, arrived)?;
             }
@@ -141,7 +145,8 @@ impl<O: Observer> Run<'_, O> {
         if !at.alone {
             waits.push(PollFd::new(&program, PollFlags::IN));
         }
-        // While PROGRAM runs it is of no interest: a program without sockets needs no stack.
+        // The stack may end before PROGRAM does, when no process of the run has its channel open any more (the
+        // library may not be loaded, for one). That is no reason to wake up.
         let with_stack = at.ended.is_some() && !at.stack_ended;
         if with_stack {
             waits.push(PollFd::new(&self.stack, PollFlags::IN));

@@ -26,6 +26,7 @@ pub struct Ports(pub Vec<Publish>);
 /// One port of `-p`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Publish {
+    /// Of the port on both sides.
     pub protocol: Protocol,
     /// Where the host listens.
     pub host: SocketAddr,
@@ -33,9 +34,12 @@ pub struct Publish {
     pub port: u16,
 }
 
+/// What a port is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
+    /// RFC 9293; `/tcp`, or nothing.
     Tcp,
+    /// RFC 768; `/udp`.
     Udp,
 }
 
@@ -177,7 +181,7 @@ fn parse_range(text: &str) -> Result<RangeInclusive<u16>, String> {
     Ok(first..=last)
 }
 
-/// Ports in a range: each has a descriptor, and most users may have 1024.
+/// Ports in a range. Each takes a descriptor of towpath, of which most users may have 1024 at once (RLIMIT_NOFILE).
 const RANGE_MAX: usize = 512;
 
 pub(super) fn parse_dns(text: &str) -> Result<Dns, String> {

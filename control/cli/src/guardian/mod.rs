@@ -58,7 +58,7 @@ pub fn is_this() -> bool {
     name.as_encoded_bytes().starts_with(NAME.as_bytes()) && words.next().is_none()
 }
 
-/// What the guardian does all its life.
+/// The guardian's `main`.
 pub fn main() -> ExitCode {
     match guard() {
         Ok(()) => ExitCode::SUCCESS,
@@ -96,6 +96,7 @@ fn guard() -> Result<()> {
 /// How far the end of the run is.
 #[derive(Debug, Clone, Copy)]
 enum End {
+    /// Nobody has asked for it.
     NotYet,
     /// SIGTERM was sent; the time of SIGKILL.
     Asked(Instant),
@@ -132,7 +133,7 @@ impl Guardian {
     fn run(mut self) -> Result<()> {
         loop {
             self.wait()?;
-            // Nothing is in them that wait(2) does not tell.
+            // SIGCHLD only wakes: which children have ended wait(2) says, of all that one signal stood for.
             while let Ok(Some(_)) = self.children.read_signal() {}
             self.reap()?;
             self.obey()?;
@@ -185,7 +186,7 @@ impl Guardian {
         }
     }
 
-    /// Does what towpath wants.
+    /// Does what towpath has ordered, and ends the run if towpath has died.
     fn obey(&mut self) -> Result<()> {
         while self.owner_lives {
             match link::receive(self.owner)? {
@@ -223,7 +224,7 @@ impl Guardian {
             }
             End::NotYet => End::Asked(until),
             End::Asked(before) => End::Asked(before.min(until)),
-            // Whoever lives still got all that there is.
+            // SIGKILL is sent already, and nothing is stronger.
             forced => forced,
         };
     }
