@@ -137,6 +137,7 @@ impl Place {
     }
 
     /// Runs towpath and kills it before its step of that number. Then looks at what is left.
+    #[expect(clippy::zombie_processes, reason = "whoever traces it waits for it, by its number")]
     fn kill_before(&self, step: usize, options: &[&str]) -> Outcome {
         let _ = std::fs::remove_dir_all(self.folder());
         let mark = format!("{}-{step}", std::process::id());
