@@ -17,7 +17,7 @@ use towpath_shm::layout::{Command, Plain, Slot, VERSION, op};
 use towpath_shm::token::Run;
 
 use crate::syscall::SignalsBlocked;
-use crate::{Error, HighFd, Lock, Socket};
+use crate::{Error, HighFd, Lock, Socket, lifeline};
 
 /// Between two tries to put a command into a full ring.
 const RING_FULL_PAUSE: Duration = Duration::from_micros(50);
@@ -38,6 +38,8 @@ pub struct Client {
     bell: HighFd,
     blank: HighFd,
     spare: HighFd,
+    /// See [`lifeline`]. None where nobody guards the run, or where there was no descriptor for it.
+    lifeline: Option<HighFd>,
     commands: Lock<()>,
     calls: Lock<()>,
     dead: AtomicBool,
@@ -89,6 +91,7 @@ impl Client {
         let (_again, status, channel) = (next()?, next()?, next()?);
         let (engine_bell, bell) = (next()?, next()?);
         let blank = HighFd::new(next()?);
+        let lifeline = fds.next().and_then(|pipe| lifeline::hold(&*pipe));
         towpath_ring::set_channel(number);
         Ok(Self {
             region,
@@ -101,6 +104,7 @@ impl Client {
             bell: HighFd::new(bell),
             spare: blank.duplicate().map_err(Error::Refused)?,
             blank,
+            lifeline,
             commands: Lock::new(()),
             calls: Lock::new(()),
             dead: AtomicBool::new(false),
@@ -146,6 +150,7 @@ impl Client {
             bell: HighFd::new(cloned.bell),
             blank: blank.map_err(Error::Refused)?,
             spare: spare.map_err(Error::Refused)?,
+            lifeline: self.lifeline.as_ref().and_then(|pipe| lifeline::hold(pipe.borrow())),
             commands: Lock::new(()),
             calls: Lock::new(()),
             dead: AtomicBool::new(self.is_dead()),
@@ -341,7 +346,8 @@ impl Client {
     /// engine would not notice the parent's end. The memory stays mapped: references to it may live
     /// on the stack of the thread that forked.
     pub fn abandon(&self) {
-        for fd in [&self.control, &self.engine_bell, &self.bell, &self.blank, &self.spare] {
+        let fds = [&self.control, &self.engine_bell, &self.bell, &self.blank, &self.spare];
+        for fd in fds.into_iter().chain(&self.lifeline) {
             fd.close();
         }
     }
@@ -405,6 +411,7 @@ fn send_request(control: &HighFd, request: &Request) -> Result<(), Error> {
 
 fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
     let mut bytes = [0; size_of::<Reply>()];
+    // The answer with the most descriptors is that to TOKENS; the kernel closes those that there is no room for.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(TOKENS_MAX))];
     let received = loop {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);

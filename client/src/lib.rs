@@ -15,6 +15,7 @@
 mod client;
 mod error;
 mod high_fd;
+mod lifeline;
 mod lock;
 mod socket;
 

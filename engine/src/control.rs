@@ -47,6 +47,8 @@ pub(crate) enum Passed {
     Status,
     /// What sockets' descriptors are duplicates of.
     Blank,
+    /// The pipe that outlives nobody who could end the run.
+    Lifeline,
     /// That of a channel's memory.
     Memory(ChannelId),
     /// What a channel's process rings.
@@ -112,6 +114,7 @@ impl Engine {
             Passed::Region => self.host.region.mapping().file()?,
             Passed::Status => self.status.file()?,
             Passed::Blank => &self.blank,
+            Passed::Lifeline => self.lifeline.as_ref()?,
             Passed::Memory(id) => link(*id)?.ring.channel().mapping().file()?,
             Passed::EngineBell(id) => &link(*id)?.engine_bell,
             Passed::Own(fd) => fd,

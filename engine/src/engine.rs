@@ -44,6 +44,8 @@ pub struct Engine {
     pub(crate) status: EngineStatus,
     /// The blank token, of which the descriptors of all sockets of all programs are duplicates.
     pub(crate) blank: OwnedFd,
+    /// See [`Self::set_lifeline`].
+    pub(crate) lifeline: Option<OwnedFd>,
     /// The random number by which tokens of this run are known.
     pub(crate) run: token::Run,
     pub(crate) rounds: Rounds,
@@ -242,6 +244,7 @@ impl Engine {
             poller,
             status: EngineStatus::create()?,
             blank: token::blank()?,
+            lifeline: None,
             run: token::Run::random()?,
             rounds: Rounds::default(),
             lengthy: LengthyRequests::default(),
@@ -292,6 +295,12 @@ impl Engine {
     /// executed. It runs on the engine's thread, and must not wait.
     pub fn on_outsider(&mut self, gatekeeper: impl FnMut(Outsider<'_>) -> bool + 'static) {
         self.gatekeeper = Some(Box::new(gatekeeper));
+    }
+
+    /// From now on every process that attaches gets the read end `pipe`, and has the kernel kill it when no write
+    /// end is open any more. Whoever can end the run keeps one, and nobody else.
+    pub fn set_lifeline(&mut self, pipe: OwnedFd) {
+        self.lifeline = Some(pipe);
     }
 
     /// The handle for other threads.

@@ -210,7 +210,7 @@ impl Engine {
         let listed = attached.map(|it| std::mem::take(&mut it.listed)).unwrap_or_default();
         self.keep_only(now, id, &listed);
         let reply = Reply { a: VERSION, b: id.number(), ..Reply::default() };
-        let passed = vec![
+        let mut passed = vec![
             Passed::Region,
             Passed::Status,
             Passed::Memory(id),
@@ -218,6 +218,7 @@ impl Engine {
             Passed::Own(bell),
             Passed::Blank,
         ];
+        passed.extend(self.lifeline.is_some().then_some(Passed::Lifeline));
         Ok((reply, passed))
     }
 

@@ -12,7 +12,7 @@ use rustix::net::{
 use towpath_shm::control::{Reply, Request, TOKENS_MAX};
 use towpath_shm::layout::Plain;
 
-/// Descriptors of one reply, at most: HELLO has six of them.
+/// Descriptors of one reply, at most: HELLO has seven of them.
 pub(crate) const DESCRIPTORS_MAX: usize = TOKENS_MAX;
 /// Descriptors of one message, at most (the kernel's SCM_MAX_FD).
 pub(crate) const SENT_MAX: usize = 253;

@@ -1,7 +1,9 @@
 //! Things die: the program, the engine, in mid-transfer. Nothing hangs, nothing stays behind.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use towpath_tests::{
     Mode, Namespace, Scratch, eventually, program, run, start, wait_for_listener, wait_for_port,
 };
@@ -48,7 +50,21 @@ fn the_program_is_killed_in_mid_transfer() {
     }
 }
 
-/// `kill -9` of the engine: the program gets errors, not a hang. The guardian, which would end it, is killed first.
+/// The write end of the pipe by which the kernel ends a run's programs when towpath and the guardian have gone.
+fn lifeline(guardian: u32) -> OwnedFd {
+    let own = std::fs::read_dir(format!("/proc/{guardian}/fd")).expect("its descriptors");
+    let number = own.flatten().find_map(|entry| {
+        let number = entry.file_name().to_str()?.parse::<i32>().ok()?;
+        let is_pipe = std::fs::read_link(entry.path()).ok()?.to_str()?.starts_with("pipe:");
+        (number > 2 && is_pipe).then_some(number)
+    });
+    let process = Pid::from_raw(guardian as i32).expect("positive");
+    let process = pidfd_open(process, PidfdFlags::empty()).expect("it runs");
+    pidfd_getfd(process, number.expect("its pipe"), PidfdGetfdFlags::empty()).expect("a descendant")
+}
+
+/// `kill -9` of the engine: the program gets errors, not a hang. The guardian, which would end it, is killed with it,
+/// and the lifeline, by which the kernel would, is held open here.
 #[test]
 fn the_engine_is_killed_in_mid_transfer() {
     for &mode in Mode::all() {
@@ -69,6 +85,7 @@ fn the_engine_is_killed_in_mid_transfer() {
         // Both in one call, before either can act upon the other's death. (A stopped process would not: but
         // when the guardian goes, the kernel sends SIGHUP to a process group that it leaves orphaned with one.)
         let guardian = child_of(&ns, client.id()).expect("the guardian");
+        let _lifeline = lifeline(guardian);
         ns.run(&["kill", "-9", &client.id().to_string(), &guardian.to_string()]).ok();
         let path = std::path::Path::new(&code);
         eventually("curl gives up", || {

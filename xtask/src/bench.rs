@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Seconds a measurement.
+    /// Seconds per measurement.
     #[arg(long, default_value_t = 5)]
     seconds: u32,
     /// Repetitions; the median is reported.
@@ -30,8 +30,11 @@ pub struct Options {
 /// Where the server runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Side {
+    /// In a namespace behind a veth pair, on the kernel's TCP.
     Kernel,
+    /// Under `towpath run --tap`.
     Tap,
+    /// Under `towpath run -p`.
     Rootless,
 }
 
@@ -93,6 +96,7 @@ const CASES: &[Case] = &[
     },
 ];
 
+/// Measures and prints the table. Needs root.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     crate::debian::install()?;
     let status =

@@ -18,6 +18,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("tshark", "/usr/bin/tshark"),
     ("tcpdump", "/usr/bin/tcpdump"),
     ("iproute2", "/usr/sbin/ip"),
+    ("nftables", "/usr/sbin/nft"),
     ("iputils-ping", "/usr/bin/ping"),
     ("procps", "/usr/bin/pgrep"),
     ("gcc", "/usr/bin/gcc"),

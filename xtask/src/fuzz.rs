@@ -49,9 +49,10 @@ const COVERAGE: &str = "-Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 /// Bytes of an input: some hundred steps of a case, as in `fuzz/tests/hostile.rs`.
 const LEN_MAX: u32 = 4096;
-/// Seconds after which an input counts as one that never ends; the slowest take some milliseconds.
+/// Seconds after which libFuzzer takes an input for one that never ends; the slowest good ones take milliseconds.
 const PATIENCE: u32 = 20;
 
+/// Builds a target with coverage and lets libFuzzer search, or runs one input.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     let name = options.target.name();
     let folder = root.join("target/fuzz");

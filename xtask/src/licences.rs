@@ -19,6 +19,7 @@ const ACCEPTED: &[&str] = &[
     "Unlicense",
 ];
 
+/// Looks at the licence of every dependency, those of tests and builds included.
 pub fn run(root: &Path) -> Result<()> {
     let metadata = crate::metadata(root)?;
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 const FOLDER: &str = "docs/requirements";
 const SOURCE: &str = "https://www.rfc-editor.org/rfc/";
 
+/// Compares the lists with the citations in the sources.
 pub fn run(root: &Path) -> Result<()> {
     let mut citations = Vec::new();
     for file in crate::tidy::tracked(root)? {
@@ -42,9 +43,11 @@ pub fn run(root: &Path) -> Result<()> {
 /// What became of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Status {
+    /// Cited where it is done.
     Done,
     /// Deliberately otherwise, for a reason.
     Exception,
+    /// To be done.
     NotYet,
     /// A passage without a number: no requirement, but good to quote.
     Passage,

@@ -13,6 +13,7 @@ pub struct Options {
     quick: bool,
 }
 
+/// Runs all of it, or up to the first step that fails.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     step("format", cargo(root, &["fmt", "--all", "--check"]))?;
     crate::tidy::run(root)?;
@@ -30,7 +31,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     }
     crate::debian::install()?;
     step("release build", cargo(root, &["build", "--release"]))?;
-    // One at a time: they share two cores and measure nothing.
+    // One at a time: some of them time what they see, and two cores are all that CI has.
     let real = ["test", "--release", "-p", "towpath-tests", "--", "--test-threads=1"];
     step("real programs", cargo(root, &real))
 }

@@ -1,5 +1,5 @@
-//! The shape of the house: which folder may use which, where unsafe code may live, and that no
-//! file carries what does not belong there.
+//! The rules of the folders: which crate may depend on which, where there is no unsafe code, and what no file
+//! contains.
 
 use std::path::{Path, PathBuf};
 
@@ -26,8 +26,9 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Folders whose every crate root must say `#![forbid(unsafe_code)]`.
-const NO_UNSAFE: &[&str] = &["core/", "fuzz", "xtask", "memory/pool"];
+const NO_UNSAFE: &[&str] = &["core/", "control/", "fuzz", "xtask", "memory/pool"];
 
+/// Checks all tracked files and all crates.
 pub fn run(root: &Path) -> Result<()> {
     let mut faults = Vec::new();
     edges(root, &mut faults)?;
@@ -59,15 +60,23 @@ fn edges(root: &Path, faults: &mut Vec<String>) -> Result<()> {
                 faults.push(format!("{folder} must not depend on {to}"));
             }
         }
-        let lib = root.join(&folder).join("src/lib.rs");
-        if NO_UNSAFE.iter().any(|prefix| folder.starts_with(prefix)) && lib.exists() {
-            let text = std::fs::read_to_string(&lib)?;
-            if !text.contains("#![forbid(unsafe_code)]") {
-                faults.push(format!("{folder}/src/lib.rs must forbid unsafe code"));
-            }
+        if NO_UNSAFE.iter().any(|prefix| folder.starts_with(prefix)) {
+            faults.extend(roots_with_unsafe(&root.join(&folder))?);
         }
     }
     Ok(())
+}
+
+/// The roots of the library and the program of a crate that do not forbid unsafe code.
+fn roots_with_unsafe(package: &Path) -> Result<Vec<String>> {
+    let mut faults = Vec::new();
+    for name in ["src/lib.rs", "src/main.rs"] {
+        let file = package.join(name);
+        if file.exists() && !std::fs::read_to_string(&file)?.contains("#![forbid(unsafe_code)]") {
+            faults.push(format!("{} must forbid unsafe code", file.display()));
+        }
+    }
+    Ok(faults)
 }
 
 fn folder(root: &Path, manifest: Option<&str>) -> Option<String> {
@@ -79,6 +88,7 @@ fn folder_of(root: &Path, manifest: Option<&str>) -> Option<String> {
     Some(folder.to_str()?.to_owned())
 }
 
+/// The files that git knows, and new ones that it does not ignore; paths from `root` on.
 pub fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
     let output = std::process::Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -112,3 +122,20 @@ fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
 
 /// A file longer than this hides something that wants a name of its own.
 const LINES_MAX: usize = 900;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_must_forbid_unsafe_code_as_libraries() {
+        let package = std::env::temp_dir().join(format!("towpath-tidy-{}", std::process::id()));
+        std::fs::create_dir_all(package.join("src")).unwrap();
+        std::fs::write(package.join("src/lib.rs"), "#![forbid(unsafe_code)]\n").unwrap();
+        assert_eq!(roots_with_unsafe(&package).unwrap(), [""; 0]);
+        std::fs::write(package.join("src/main.rs"), "fn main() {}\n").unwrap();
+        let faults = roots_with_unsafe(&package).unwrap();
+        std::fs::remove_dir_all(&package).unwrap();
+        assert!(faults.len() == 1 && faults[0].contains("src/main.rs"), "{faults:?}");
+    }
+}

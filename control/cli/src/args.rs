@@ -1,15 +1,17 @@
-//! The command line: what can be said, and what is wrong with what was said.
+//! The command line: its commands and options, and the texts of `--help`.
+
+mod values;
 
 use std::ffi::OsString;
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use towpath_pcap::SNAPLEN_DEFAULT;
 use towpath_wire::Prefix;
+
+pub use values::{Dns, Ports, Protocol, Publish};
+use values::{parse_cidr, parse_dns, parse_mtu, parse_seconds, parse_size, parse_snaplen};
 
 /// Run programs on a TCP/IP stack of their own.
 #[derive(Debug, Parser)]
@@ -73,7 +75,7 @@ pub struct RunArgs {
     /// Largest IP packet on the link, in bytes: 1280 to 65535
     ///
     /// Unless given: 16384, or with --tap 1500. With --tap at most 65521.
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
+    #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
 
     /// Write the packets of the link to a pcapng file
@@ -90,10 +92,10 @@ pub struct RunArgs {
     ///
     /// 128 hold the headers.
     #[arg(long, value_name = "BYTES", requires = "pcap", default_value_t = SNAPLEN_DEFAULT)]
-    #[arg(value_parser = clap::value_parser!(u32).range(64..=i64::from(SNAPLEN_DEFAULT)))]
+    #[arg(value_parser = parse_snaplen)]
     pub pcap_snaplen: u32,
 
-    /// Largest size of the capture, in bytes or with K, M or G behind; 0: no limit
+    /// Largest size of the capture in bytes, or as 500K, 100M, 2G; 0: no limit
     ///
     /// When it is reached, recording stops, and the run goes on.
     #[arg(long, value_name = "SIZE", requires = "pcap", default_value = "1G", value_parser = parse_size)]
@@ -111,7 +113,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub strict: bool,
 
-    /// Time for what PROGRAM leaves behind to end, in seconds, when the run is asked to end
+    /// Seconds between SIGTERM and SIGKILL for what PROGRAM leaves behind when the run is asked to end
     ///
     /// Once PROGRAM has ended after SIGTERM, SIGINT, SIGQUIT or SIGHUP, everything that it started gets SIGTERM,
     /// and SIGKILL after this time. 0: SIGKILL at once.
@@ -145,199 +147,22 @@ pub struct RunArgs {
     pub program: Vec<OsString>,
 }
 
+/// `--stats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StatsFormat {
-    /// One counter a line
+    /// One counter per line
     Text,
     /// One JSON object
     Json,
 }
 
+/// `--congestion`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Congestion {
     /// RFC 9438
     Cubic,
     /// RFC 6582
     Newreno,
-}
-
-/// `--dns`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dns {
-    /// This nameserver.
-    At(IpAddr),
-    /// The program is left with what it finds.
-    None,
-}
-
-/// One `-p`: a port, or as many as stand in a range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ports(pub Vec<Publish>);
-
-/// One port of `-p`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Publish {
-    pub protocol: Protocol,
-    /// Where the host listens.
-    pub host: SocketAddr,
-    /// The program's port.
-    pub port: u16,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    Tcp,
-    Udp,
-}
-
-impl fmt::Display for Publish {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}{}", self.host, self.port, self.protocol.suffix())
-    }
-}
-
-impl Protocol {
-    /// What follows a port: nothing for TCP.
-    pub fn suffix(self) -> &'static str {
-        match self {
-            Self::Tcp => "",
-            Self::Udp => "/udp",
-        }
-    }
-}
-
-impl FromStr for Ports {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (ports, protocol) = match text.rsplit_once('/') {
-            None => (text, Protocol::Tcp),
-            Some((ports, "tcp")) => (ports, Protocol::Tcp),
-            Some((ports, "udp")) => (ports, Protocol::Udp),
-            Some((_, other)) => return Err(format!("{other:?} is not a protocol: /tcp or /udp")),
-        };
-        let form = "expected [HOSTADDR:]HOSTPORT:PORT, for example 8080:80";
-        let (front, port) = ports.rsplit_once(':').ok_or(form)?;
-        let (host, host_port) = match front.rsplit_once(':') {
-            None => (IpAddr::V4(Ipv4Addr::LOCALHOST), front),
-            Some((host, host_port)) => (parse_host(host)?, host_port),
-        };
-        let (outside, inside) = (parse_range(host_port)?, parse_range(port)?);
-        if outside.len() != inside.len() {
-            let (outside, inside) = (outside.len(), inside.len());
-            return Err(format!(
-                "{host_port} is {outside} ports and {port} is {inside}: both must be as many"
-            ));
-        }
-        let publish =
-            |(outside, port)| Publish { protocol, host: SocketAddr::new(host, outside), port };
-        Ok(Self(outside.zip(inside).map(publish).collect()))
-    }
-}
-
-impl Publish {
-    /// Whether both are the same port of this host.
-    pub fn collides(&self, other: &Self) -> bool {
-        let (a, b) = (self.host.ip(), other.host.ip());
-        let overlaps =
-            a == b || a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified());
-        overlaps && (self.protocol, self.host.port()) == (other.protocol, other.host.port())
-    }
-}
-
-fn parse_host(text: &str) -> Result<IpAddr, String> {
-    let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    match bracketed {
-        Some(ip) => {
-            ip.parse().map(IpAddr::V6).map_err(|_| format!("{ip:?} is not an IPv6 address"))
-        }
-        None if text.contains(':') => Err(format!("an IPv6 address stands in brackets: [{text}]")),
-        None => text.parse().map(IpAddr::V4).map_err(|_| {
-            format!("{text:?} is not an IPv4 address (a name is not looked up: give an address)")
-        }),
-    }
-}
-
-fn parse_port(text: &str) -> Result<u16, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err(format!("{text:?} is not a valid port: expected 1 to 65535")),
-        Ok(port) => Ok(port),
-    }
-}
-
-/// A day is longer than anybody waits, and its milliseconds fit 32 bits.
-const STOP_TIMEOUT_MAX: u64 = 86_400;
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| *seconds <= STOP_TIMEOUT_MAX);
-    let wrong = || format!("{text:?} is not a number of seconds from 0 to {STOP_TIMEOUT_MAX}");
-    seconds.map(Duration::from_secs).ok_or_else(wrong)
-}
-
-fn parse_size(text: &str) -> Result<u64, String> {
-    let unit = |unit: char| match unit.to_ascii_uppercase() {
-        'K' => Some(1 << 10),
-        'M' => Some(1 << 20),
-        'G' => Some(1u64 << 30),
-        _ => None,
-    };
-    let (number, unit) = match text.chars().next_back().and_then(unit) {
-        Some(unit) => (&text[..text.len() - 1], unit),
-        None => (text, 1),
-    };
-    let size = number.parse().ok().and_then(|number: u64| number.checked_mul(unit));
-    size.ok_or_else(|| format!("{text:?} is not a size: expected bytes, as 5000000, or 100M"))
-}
-
-/// `8000` or `8000-8010`.
-fn parse_range(text: &str) -> Result<std::ops::RangeInclusive<u16>, String> {
-    let Some((first, last)) = text.split_once('-') else {
-        return parse_port(text).map(|port| port..=port);
-    };
-    let (first, last) = (parse_port(first)?, parse_port(last)?);
-    if first > last {
-        return Err(format!("{text:?} is not a range: the first port must be the lower one"));
-    }
-    if usize::from(last - first) >= RANGE_MAX {
-        return Err(format!("{text:?} is too many ports: at most {RANGE_MAX} in a range"));
-    }
-    Ok(first..=last)
-}
-
-/// Ports in a range: each has a descriptor, and most users may have 1024.
-const RANGE_MAX: usize = 512;
-
-fn parse_dns(text: &str) -> Result<Dns, String> {
-    if text == "none" {
-        return Ok(Dns::None);
-    }
-    let ip: IpAddr = text
-        .parse()
-        .map_err(|_| format!("{text:?} is not an IP address: expected one, or none"))?;
-    if ip.is_unspecified() || ip.is_multicast() {
-        return Err(format!("{ip} cannot be the address of a nameserver"));
-    }
-    Ok(Dns::At(ip))
-}
-
-fn parse_cidr(text: &str) -> Result<Prefix, String> {
-    let Some((ip, len)) = text.split_once('/') else {
-        return Err("expected ADDRESS/LENGTH, for example 10.0.0.2/24".into());
-    };
-    let ip: IpAddr = ip.parse().map_err(|_| format!("{ip:?} is not an IP address"))?;
-    let bits = if ip.is_ipv4() { 32 } else { 128 };
-    let no_length = || format!("{len:?} is not a prefix length: expected 1 to {bits}");
-    let len = len.parse().ok().filter(|len| (1..=bits).contains(len)).ok_or_else(no_length)?;
-    if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() {
-        return Err(format!("{ip} is not an address that an interface can have"));
-    }
-    let prefix = Prefix::new(ip, len).ok_or_else(no_length)?;
-    if ip.is_ipv4() && len < 31 && (ip == prefix.network() || ip == prefix.last()) {
-        return Err(format!(
-            "{ip} is the network or broadcast address of {ip}/{len}, not one of its hosts"
-        ));
-    }
-    Ok(prefix)
 }
 
 // Paragraphs are single lines: clap wraps them to the terminal. What is aligned is kept short.
@@ -377,9 +202,9 @@ program reaches what this user can reach, and -p lets others reach the program. 
 connection to the gateway's address reaches this host's loopback, unless --no-host-loopback is given.
 
 Signals that towpath receives are passed on to PROGRAM. The run ends when PROGRAM and everything \
-that it started have ended, and what they wrote is delivered. A run that was asked to end (SIGTERM, SIGINT, \
-SIGQUIT, SIGHUP) ends with PROGRAM: what is left then gets SIGTERM, and SIGKILL after --stop-timeout. When \
-towpath is killed, everything that it started ends within a second.";
+that it started have ended, and what they wrote is delivered. A run that was asked to end (SIGTERM, or SIGINT, \
+SIGQUIT and SIGHUP unless PROGRAM goes on for 10 s after them) ends with PROGRAM: what is left then gets SIGTERM, \
+and SIGKILL after --stop-timeout. When towpath is killed, everything that it started ends within a second.";
 
 const RUN_AFTER: &str = "\
 Exit status:
@@ -446,110 +271,6 @@ mod tests {
     fn the_definition_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn publish() {
-        let tcp = |host: &str, port| Publish {
-            protocol: Protocol::Tcp,
-            host: host.parse().unwrap(),
-            port,
-        };
-        let good = [
-            ("8080:80", tcp("127.0.0.1:8080", 80)),
-            ("8080:80/tcp", tcp("127.0.0.1:8080", 80)),
-            ("5353:53/udp", Publish { protocol: Protocol::Udp, ..tcp("127.0.0.1:5353", 53) }),
-            ("0.0.0.0:1:65535", tcp("0.0.0.0:1", 65535)),
-            ("[::1]:8080:80", tcp("[::1]:8080", 80)),
-            ("[::]:53:53/udp", Publish { protocol: Protocol::Udp, ..tcp("[::]:53", 53) }),
-        ];
-        for (text, wanted) in good {
-            assert_eq!(text.parse(), Ok(Ports(vec![wanted])), "{text}");
-        }
-        let range = "127.0.0.2:8000-8002:80-82".parse::<Ports>().unwrap();
-        let wanted = [(8000, 80), (8001, 81), (8002, 82)]
-            .map(|(outside, port)| tcp(&format!("127.0.0.2:{outside}"), port));
-        assert_eq!(range.0, wanted);
-        let bad = [
-            ("8000-8002:80", "8000-8002 is 3 ports and 80 is 1"),
-            ("8002-8000:80-82", "\"8002-8000\" is not a range"),
-            ("1-9999:1-9999", "at most 512"),
-            ("8000-:80-81", "\"\" is not a valid port"),
-            ("8080", "HOSTPORT:PORT"),
-            ("", "HOSTPORT:PORT"),
-            ("80x:80", "\"80x\" is not a valid port"),
-            ("8080:0", "\"0\" is not a valid port"),
-            ("8080:65536", "\"65536\" is not a valid port"),
-            (":80", "\"\" is not a valid port"),
-            ("8080:80/sctp", "\"sctp\" is not a protocol"),
-            ("localhost:8080:80", "\"localhost\" is not an IPv4 address"),
-            ("::1:8080:80", "in brackets: [::1]"),
-            ("[10.0.0.1]:8080:80", "is not an IPv6 address"),
-        ];
-        for (text, wanted) in bad {
-            let error = text.parse::<Ports>().expect_err(text);
-            assert!(error.contains(wanted), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn the_same_port_twice() {
-        let port = |text: &str| text.parse::<Ports>().unwrap().0[0];
-        let same = |a: &str, b: &str| port(a).collides(&port(b));
-        assert!(same("8080:80", "8080:81") && same("0.0.0.0:8080:80", "8080:80"));
-        assert!(same("[::1]:8080:80", "[::]:8080:80"));
-        assert!(!same("8080:80", "8081:80") && !same("8080:80", "8080:80/udp"));
-        assert!(!same("0.0.0.0:8080:80", "[::]:8080:80"));
-        assert!(!same("127.0.0.1:8080:80", "127.0.0.2:8080:80"));
-    }
-
-    #[test]
-    fn dns() {
-        assert_eq!(parse_dns("none"), Ok(Dns::None));
-        assert_eq!(parse_dns("9.9.9.9"), Ok(Dns::At([9, 9, 9, 9].into())));
-        for bad in ["", "localhost", "0.0.0.0", "9.9.9.9:53"] {
-            assert!(parse_dns(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn cidr() {
-        for good in ["10.0.2.15/24", "10.0.0.0/31", "10.0.0.1/32", "fd00::15/64", "2001:db8::/128"]
-        {
-            assert!(parse_cidr(good).is_ok(), "{good}");
-        }
-        let bad = [
-            ("10.0.2.15", "ADDRESS/LENGTH"),
-            ("10.0.2/24", "\"10.0.2\" is not an IP address"),
-            ("10.0.2.15/33", "\"33\" is not a prefix length: expected 1 to 32"),
-            ("fd00::1/129", "expected 1 to 128"),
-            ("10.0.2.15/", "\"\" is not a prefix length"),
-            ("10.0.2.0/24", "network or broadcast"),
-            ("10.0.2.255/24", "network or broadcast"),
-            ("127.0.0.1/8", "not an address that an interface"),
-            ("ff02::1/64", "not an address that an interface"),
-            ("0.0.0.0/8", "not an address that an interface"),
-        ];
-        for (text, wanted) in bad {
-            let error = parse_cidr(text).expect_err(text);
-            assert!(error.contains(wanted), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn sizes_and_times() {
-        let good = [("0", 0), ("5000", 5000), ("1K", 1024), ("2m", 2 << 20), ("3G", 3 << 30)];
-        for (text, size) in good {
-            assert_eq!(parse_size(text), Ok(size), "{text}");
-        }
-        for bad in ["", "G", "-1", "1T", "17179869184G", "1 M", "1\u{e9}"] {
-            assert!(parse_size(bad).expect_err(bad).contains("is not a size"), "{bad}");
-        }
-        assert_eq!(parse_seconds("0"), Ok(Duration::ZERO));
-        assert_eq!(parse_seconds("10"), Ok(Duration::from_secs(10)));
-        for bad in ["", "-1", "1.5", "86401", "10s"] {
-            assert!(parse_seconds(bad).expect_err(bad).contains("0 to 86400"), "{bad}");
-        }
     }
 
     fn run(words: &[&str]) -> Result<RunArgs, clap::Error> {

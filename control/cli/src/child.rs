@@ -1,7 +1,7 @@
 //! PROGRAM and everything that it starts, by way of the guardian: started, signalled, ended.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
@@ -22,12 +22,16 @@ pub struct Child {
     link: Link,
     /// Children that this process had before: whoever executed towpath had started them.
     others: Vec<Pid>,
+    /// The write end of the lifeline, of which the guardian has one, too.
+    lifeline: OwnedFd,
 }
 
 /// How PROGRAM ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
+    /// By itself, with this status.
     Exited(u8),
+    /// By this signal.
     Killed(i32),
 }
 
@@ -41,14 +45,15 @@ pub enum Event {
 }
 
 impl Child {
-    /// Starts PROGRAM on the stack behind `control`.
-    pub fn start(job: &Job, control: BorrowedFd<'_>) -> Result<Self> {
+    /// Starts PROGRAM on the stack behind `control`. `lifeline` is the write end of the pipe that programs hold.
+    pub fn start(job: &Job, control: BorrowedFd<'_>, lifeline: OwnedFd) -> Result<Self> {
         caller::expect_children();
         // For what the guardian leaves behind if somebody kills it.
         let own = Some(rustix::process::getpid());
         rustix::process::set_child_subreaper(own).context("PR_SET_CHILD_SUBREAPER")?;
-        let child = start_guardian().context("the guardian of the run")?;
-        job.send(child.link.fd(), control).context("the guardian of the run")?;
+        let child = start_guardian(lifeline).context("the guardian of the run")?;
+        let lifeline = child.lifeline.as_fd();
+        job.send(child.link.fd(), control, lifeline).context("the guardian of the run")?;
         match child.first_news()? {
             News::Started(_) => Ok(child),
             News::Refused(errno) => {
@@ -132,7 +137,7 @@ impl Child {
     }
 }
 
-fn start_guardian() -> Result<Child> {
+fn start_guardian(lifeline: OwnedFd) -> Result<Child> {
     let others = guardian::children();
     let flags = SocketFlags::CLOEXEC;
     let (own, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -147,7 +152,7 @@ fn start_guardian() -> Result<Child> {
     let file = c"/proc/self/exe";
     let pid = posix_spawn(file, &actions, &attributes, &[name], &environment)?;
     let guardian = Pid::from_raw(pid.as_raw()).context("a process id is positive")?;
-    Ok(Child { guardian, link: Link::new(own), others })
+    Ok(Child { guardian, link: Link::new(own), others, lifeline })
 }
 
 fn assignment(mut name: OsString, value: &OsStr) -> Result<CString> {

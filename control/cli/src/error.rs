@@ -26,11 +26,13 @@ impl From<ExitCode> for std::process::ExitCode {
 /// An error that carries its exit code through `anyhow`.
 #[derive(Debug)]
 pub struct Failure {
+    /// What towpath exits with.
     pub code: ExitCode,
     message: String,
 }
 
 impl Failure {
+    /// An error with `message`, which says whatever there is to say, and the exit code.
     pub fn error(code: ExitCode, message: impl Into<String>) -> anyhow::Error {
         Self { code, message: message.into() }.into()
     }

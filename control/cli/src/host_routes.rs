@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use towpath_wire::Prefix;
 
-/// One of them.
+/// A route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRoute {
     /// Where it leads.

@@ -5,8 +5,9 @@
 //! the user whose folder it is. What that user says about itself is still not trusted: it is limited in
 //! size and time here, and checked by whoever reads it.
 //!
-//! A run has two files: `PID-RANDOM.sock`, and `PID-RANDOM.lock`, which it holds. Another process may have
-//! the same id in a PID namespace of its own, and share the folder.
+//! A run has two files: `PID-RANDOM.sock`, which is called `.new` before it listens, and `PID-RANDOM.lock`, which
+//! it holds. Another process may have the same id in a PID namespace of its own, and share the folder. What a
+//! killed run leaves goes when the next one starts, or when `towpath ss` finds that nobody listens.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -31,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Instance {
     folder: Folder,
     name: String,
-    // Says that the run lives.
+    // Held as long as the run lives, so that others leave its files alone.
     _lives: Option<Lock>,
 }
 
@@ -61,12 +62,12 @@ impl Instance {
     }
 
     fn bind(folder: &Folder) -> io::Result<(Self, UnixListener)> {
-        let name = format!("{}-{}", std::process::id(), unguessable()?);
-        let lives = folder.lock_exclusive(&lock_of(&name))?;
+        remove_dead(folder);
+        let (name, lives) = named(folder)?;
         let folder = folder.try_clone()?;
         // Its drop removes what follows if that fails.
         let instance = Self { folder, name, _lives: lives };
-        let (new, socket) = (format!("{}.new", instance.name), socket_of(&instance.name));
+        let (new, socket) = (new_of(&instance.name), socket_of(&instance.name));
         let listener = UnixListener::bind(instance.folder.own_path(&new)).and_then(|listener| {
             instance.folder.set_mode(&new, FOR_OWNER)?;
             // It listens: from here on a refused connection means that nobody does any more.
@@ -90,6 +91,27 @@ impl Drop for Instance {
 
 /// An engine with many connections may use up all descriptors for a while.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// A name for this run, and its lock. None where others took the files of all that were tried for a dead run's,
+/// which they were about to remove: there the worst is that this run's are removed, too.
+fn named(folder: &Folder) -> io::Result<(String, Option<Lock>)> {
+    let mut tries = NAMES_TRIED_MAX;
+    loop {
+        let name = format!("{}-{}", std::process::id(), unguessable()?);
+        let lives = folder.lock_exclusive(&lock_of(&name))?;
+        tries -= 1;
+        if lives.is_some() || tries == 0 {
+            return Ok((name, lives));
+        }
+    }
+}
+
+/// Another run looks at a folder once, when it starts, so a second name is nearly always enough.
+const NAMES_TRIED_MAX: u32 = 8;
+
+fn new_of(name: &str) -> String {
+    format!("{name}.new")
+}
 
 fn socket_of(name: &str) -> String {
     format!("{name}.sock")
@@ -121,9 +143,13 @@ fn user_behind(socket: &impl AsFd) -> Result<u32, Errno> {
 pub enum NoAnswer {
     /// The socket's other end is not the user in whose folder it is.
     Stranger,
+    /// It did not take the question, or stopped in its answer, for [`PATIENCE`].
     Silent,
+    /// All answers together exceeded [`ANSWERS_LEN_MAX`] or [`ANSWERS_WITHIN`].
     TooLong,
+    /// The folder has more than [`RUNS_MAX`].
     TooMany,
+    /// A system call failed.
     Io(io::Error),
 }
 
@@ -160,7 +186,7 @@ const RUNS_MAX: usize = 256;
 /// What the runs of one folder may tell together. A connection takes some 800 bytes of JSON; a third of
 /// a million of them fit.
 const ANSWERS_LEN_MAX: usize = 256 << 20;
-/// And how long they may take for it, however they divide it up.
+/// How long all runs of one folder may take together to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A run, and what it answered.
@@ -202,22 +228,38 @@ fn ask_folder(folder: &Folder, pid: Option<u32>) -> Vec<Told> {
 /// The runs that have a socket in a folder: process id and name.
 fn runs_in(folder: &Folder) -> Vec<(u32, String)> {
     let names = folder.names().unwrap_or_default();
-    let runs = names.iter().filter_map(|file| {
-        let name = file.strip_suffix(".sock")?;
-        let (pid, random) = name.split_once('-')?;
-        is_unguessable(random).then_some((pid.parse().ok()?, name.to_owned()))
-    });
+    let runs = names.iter().filter_map(|file| run_of(file.strip_suffix(".sock")?));
     let mut runs: Vec<_> = runs.collect();
     runs.sort();
     runs
 }
 
-/// Removes the files of a run that was killed: nobody listens, and nobody holds the lock.
+/// Process id and name of a run, from its name.
+fn run_of(name: &str) -> Option<(u32, String)> {
+    let (pid, random) = name.split_once('-')?;
+    is_unguessable(random).then_some((pid.parse().ok()?, name.to_owned()))
+}
+
+/// Removes what runs have left in a folder that were killed, at whatever point.
+fn remove_dead(folder: &Folder) {
+    let names = folder.names().unwrap_or_default();
+    let runs = names.iter().filter_map(|file| {
+        let (name, kind) = file.split_once('.')?;
+        ["new", "sock", "lock"].contains(&kind).then(|| run_of(name)).flatten()
+    });
+    let mut runs: Vec<_> = runs.collect();
+    runs.sort();
+    runs.dedup();
+    runs.iter().for_each(|(_, name)| remove_if_dead(folder, name));
+}
+
+/// Removes the files of a run if nobody holds its lock.
 fn remove_if_dead(folder: &Folder, name: &str) {
     if folder.owner() != geteuid().as_raw() {
         return;
     }
     if let Ok(Some(_dead)) = folder.lock_exclusive(&lock_of(name)) {
+        folder.remove(&new_of(name));
         folder.remove(&socket_of(name));
         folder.remove(&lock_of(name));
     }
@@ -277,7 +319,7 @@ impl Question {
     }
 }
 
-/// Hears all of them at a time, so that the slow ones do not add up.
+/// Reads all answers at the same time, so that the waits for slow runs do not add up.
 fn hear(questions: &mut [(u32, Question)]) {
     let until = Instant::now() + ANSWERS_WITHIN;
     let mut room = ANSWERS_LEN_MAX;
@@ -328,9 +370,9 @@ mod tests {
         assert!(ask_all(Some(pid)).is_empty());
         // What a killed run leaves behind is removed by whoever looks. No process has this number.
         let name = format!("4194304-{}", unguessable().unwrap());
+        let lives = folder.lock_exclusive(&lock_of(&name)).unwrap();
         drop(UnixListener::bind(folder.own_path(&socket_of(&name))).unwrap());
         let there = || folder.socket(&socket_of(&name)).is_ok();
-        let lives = folder.lock_exclusive(&lock_of(&name)).unwrap();
         assert!(ask_all(Some(4_194_304)).is_empty());
         assert!(there(), "it may be of another kernel that has the folder too");
         drop(lives);

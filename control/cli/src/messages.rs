@@ -1,6 +1,6 @@
-//! What towpath has to say, on standard error.
+//! Messages to the user, on standard error.
 //!
-//! Standard error may be closed: then the message is lost, and nothing else (`eprintln!` would panic).
+//! Standard error may be closed: then the message is lost, and nothing else happens (`eprintln!` would panic).
 //! Or it is a pipe that nobody reads: a write to it waits, possibly for ever. While PROGRAM runs that must
 //! happen to no thread that something depends on, neither the engine's, on which connections live, nor
 //! the main one, which passes signals on. So a thread of its own writes.
@@ -16,7 +16,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How often [`Messages::finish`] asks whether it shall go on.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
-/// Writes it now, by this thread, as `towpath` is not or no longer responsible for PROGRAM.
+/// Writes to standard error on this thread, which may wait for the reader: only before PROGRAM starts and after the
+/// run has ended.
 pub fn write(text: &str) {
     // A closed standard error leaves nobody to tell.
     let _ = crate::output::write_all(rustix::stdio::stderr(), text.as_bytes());
@@ -48,9 +49,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<String>,
-    /// One has been taken and is not written yet.
+    /// The thread has taken a message and not written it yet.
     writing: bool,
-    /// One is more than a remark.
+    /// A message is more than a remark: see [`Messages::put`].
     awaited: bool,
     lost: u64,
 }
@@ -77,13 +78,14 @@ impl Messages {
         }
     }
 
-    /// A remark, before what comes next if standard error takes it.
+    /// A remark that is to appear before PROGRAM's own output: waits for it to be written, [`PATIENCE`] at most.
     pub fn say(&self, text: &str) {
         self.post(text);
         self.wait_until(patience());
     }
 
-    /// What the user asked for, or must know, as it is; [`Self::finish`] waits for it.
+    /// What the user asked for (counters) or must know (errors), without a prefix, and with `--quiet`, too.
+    /// [`Self::finish`] waits for it.
     pub fn put(&self, text: String) {
         self.queue(text, true);
     }
@@ -99,7 +101,7 @@ impl Messages {
         self.shared.changed.notify_all();
     }
 
-    /// The same for a line about something that went wrong.
+    /// As [`Self::put`], for a line about something that went wrong.
     pub fn put_error(&self, text: &str) {
         self.put(line(text));
     }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Writes all of it to standard output. A reader that closed the pipe has seen enough.
+/// Writes all of `text` to standard output. That a reader has closed the pipe (`| head`) is not an error.
 pub fn write(text: &[u8]) -> Result<()> {
     match write_all(rustix::stdio::stdout(), text) {
         Err(Errno::PIPE) => Ok(()),
@@ -14,16 +14,16 @@ pub fn write(text: &[u8]) -> Result<()> {
     }
 }
 
-/// Writes all of it, and waits where that takes time, even if the stream says that it does not wait:
-/// O_NONBLOCK is the open file's, which PROGRAM and whoever started towpath have too. (std's `write_all`
-/// gives up there, and what is left is lost.)
+/// Writes all of `text`, and waits where the stream takes no more, also if O_NONBLOCK is set: the flag belongs to
+/// the open file, which PROGRAM and towpath's caller have, too, and may set. (std's `write_all` returns EAGAIN
+/// then, and the rest is lost.)
 pub fn write_all(to: BorrowedFd<'_>, mut text: &[u8]) -> Result<(), Errno> {
     while !text.is_empty() {
         match rustix::io::write(to, text) {
             Ok(written) => text = &text[written..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                // Whatever it says, the next write finds out.
+                // Its result does not matter: the next write gets the error, if there is one.
                 let _ = poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None);
             }
             Err(error) => return Err(error),

@@ -6,10 +6,11 @@ use towpath_engine::Outsider;
 
 use crate::messages::Messages;
 
-/// Names that are told and kept. A run with more has said what there is to say; the counter `outsiders` goes on.
+/// Programs that are named, each once. A run with more of them has been told of enough; the counter `outsiders`
+/// goes on.
 const NAMED_MAX: usize = 64;
 
-/// Hears of all of them.
+/// Is told of each such program before it is executed, and decides.
 pub struct Gate {
     messages: Messages,
     strict: bool,
@@ -17,6 +18,7 @@ pub struct Gate {
 }
 
 impl Gate {
+    /// With `strict` none may pass.
     pub fn new(messages: Messages, strict: bool) -> Self {
         Self { messages, strict, named: HashSet::new() }
     }

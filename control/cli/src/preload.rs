@@ -82,6 +82,7 @@ pub fn environment(library: &Path, before: Option<OsString>) -> OsString {
 
 fn install(folder: &Folder) -> Result<Library, Unfit> {
     folder.check_execution()?;
+    remove_torn(folder);
     let used = in_use(folder);
     match write(folder) {
         Ok(()) => {
@@ -138,6 +139,21 @@ fn library_of(version: &str) -> String {
 
 fn lock_of(version: &str) -> String {
     format!("{version}.lock")
+}
+
+/// Removes what runs of this version wrote half of when they were killed. Best effort: it only takes up room.
+fn remove_torn(folder: &Folder) {
+    let names = folder.names().unwrap_or_default();
+    // See `Folder::replace`.
+    let half = format!("{}.", library_of(VERSION));
+    let mut torn = names.iter().filter(|name| name.starts_with(&half)).peekable();
+    if torn.peek().is_none() {
+        return;
+    }
+    // Whoever writes one has the lock.
+    if let Ok(Some(_unused)) = folder.lock_exclusive(&lock_of(VERSION)) {
+        torn.for_each(|name| folder.remove(name));
+    }
 }
 
 /// Removes the libraries of other versions that no run uses, and what was left half-written of them.
@@ -201,6 +217,20 @@ mod tests {
         install(&folder).unwrap();
         let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&path).unwrap());
         assert_eq!(mode & 0o777, 0o644);
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 2, "the library and its lock");
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn what_a_killed_run_wrote_half_of_goes_when_nobody_can_be_writing_it() {
+        let (root, folder) = scratch("torn");
+        let torn = root.join(format!("{}.0123456789abcdef", library_of(VERSION)));
+        std::fs::write(&torn, "half").unwrap();
+        let run = folder.lock_shared(&lock_of(VERSION)).unwrap().unwrap();
+        install(&folder).unwrap();
+        assert!(torn.exists(), "the other run may be writing it");
+        drop(run);
+        install(&folder).unwrap();
         assert_eq!(std::fs::read_dir(&root).unwrap().count(), 2, "the library and its lock");
         std::fs::remove_dir_all(&root).unwrap();
     }

@@ -15,6 +15,10 @@ use towpath_shm::image::{self, Content, Elf, Outside};
 use crate::error::{ExitCode, Failure};
 
 /// Finds `program` as a shell does and checks that it can be preloaded. Returns its path.
+///
+/// # Errors
+/// [`Failure`] with the exit status of env(1): 127 where it is not found, 126 where it cannot be executed; 125 where
+/// the library cannot be loaded into it.
 pub fn preflight(program: &OsStr) -> Result<PathBuf> {
     let path = find(program, std::env::var_os("PATH"))?;
     check(&path, program, SCRIPT_DEPTH_MAX)?;
@@ -142,7 +146,7 @@ fn interpreter(line: &[u8], script: &str) -> Result<PathBuf> {
     if path.exists() { Ok(path.to_owned()) } else { Err(missing(path.as_os_str().as_bytes())) }
 }
 
-/// What helps, behind the reason why a program's sockets cannot be taken over.
+/// The rest of the sentence that says why a program's sockets cannot be taken over: what the user can do.
 fn advice(outside: Outside, elf: &Elf, own: Option<&Elf>) -> String {
     let text = match outside {
         Outside::OtherMachine => " than towpath: use a build for this one",

@@ -1,4 +1,4 @@
-//! `--pcap`: where the capture goes, and what there is to say about it.
+//! `--pcap`: where the capture goes, and what the user is told about it.
 
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,7 +16,7 @@ pub fn is_output(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Opens what `--pcap` names. Of a FIFO it waits for the reader.
+/// Opens what `--pcap` names. The open of a FIFO waits until somebody reads it (fifo(7)).
 pub fn open(path: &Path) -> Result<Box<dyn Write + Send>> {
     if is_output(path) {
         if rustix::termios::isatty(rustix::stdio::stdout()) {
@@ -25,13 +25,13 @@ pub fn open(path: &Path) -> Result<Box<dyn Write + Send>> {
         }
         return Ok(Box::new(Output));
     }
-    // What a program sends and receives is nobody else's business.
+    // The packets contain what the program says in confidence: readable by this user alone.
     let file =
         std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     Ok(Box::new(file.with_context(|| format!("--pcap {}", path.display()))?))
 }
 
-/// Standard output, which may have O_NONBLOCK set.
+/// Standard output. Not std's: O_NONBLOCK may be set, see [`crate::output::write_all`].
 struct Output;
 
 impl Write for Output {
@@ -69,7 +69,7 @@ pub fn start(
     CaptureFile::new(out, limits, tell).context("--pcap")
 }
 
-/// Waits until it is written, as long as `go_on` says so, and tells what is missing.
+/// Waits until the capture is written, as long as `go_on` says true, and tells the user what is missing in it.
 pub fn finish(capture: &CaptureFile, messages: &Messages, go_on: impl FnMut() -> bool) {
     if let Err(error) = capture.finish(go_on)
         && error.kind() == io::ErrorKind::TimedOut

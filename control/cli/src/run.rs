@@ -7,6 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
+use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use towpath_engine::{DroppedPacket, Engine, Left, Remote, Report, SocketEntry};
 use towpath_pcap::{CaptureFile, Direction};
@@ -25,21 +26,21 @@ use crate::supervise::{Observer, Run, asked_to_end};
 use crate::uplink::{Plan, random};
 use crate::{program, recording, stats};
 
-/// Runs PROGRAM; its exit status, or death by its signal.
+/// Runs PROGRAM. Returns its exit status; where a signal killed PROGRAM, towpath dies by the same one here.
 pub fn run(args: &RunArgs) -> Result<u8> {
-    let path = program::preflight(&args.program[0])?;
+    let path = program::preflight(&args.program[0]).map_err(|error| advised(error, args))?;
     let library = preload::library()?;
     let recording = args.pcap.as_deref().map(recording::open).transpose()?;
     let signals = Signals::block()?;
     let result = run_beside(args, &path, &library, recording, &signals);
     if result.is_err() {
-        // The error is written next, and a signal must end that if nobody reads it.
+        // The caller writes the error to standard error, which may wait for a reader: Ctrl-C must end that.
         signals.unblock();
     }
     result
 }
 
-/// The run from where signals are only passed on.
+/// The run, while signals are blocked and read as data: they are passed on to PROGRAM.
 fn run_beside(
     args: &RunArgs,
     path: &Path,
@@ -54,7 +55,8 @@ fn run_beside(
     let plan = Plan::new(args, capture.clone(), messages.clone())?;
     let limit = raise_descriptor_limit();
 
-    let stack = StackThread::start(plan.clone())?;
+    let (lifeline, keep) = lifeline()?;
+    let stack = StackThread::start(plan.clone(), lifeline)?;
     if !stack.facts.is_empty() {
         messages.say(&format!("{}; Ctrl-C ends", stack.facts));
     }
@@ -75,7 +77,7 @@ fn run_beside(
             signals: signals.at_start(),
             output_to_error: args.pcap.as_deref().is_some_and(recording::is_output),
         };
-        Child::start(&job, stack.control.as_fd())?
+        Child::start(&job, stack.control.as_fd(), keep)?
     };
     let name = args.program[0].to_string_lossy();
     let observer = RunObserver { remote, messages: &messages, name: &name };
@@ -104,7 +106,7 @@ fn run_beside(
         let go_on = || !asked_to_end(signals).unwrap_or(true);
         recording::finish(&capture, &messages, go_on);
     }
-    // Whoever reads slowly gets all of it; a signal says that nobody will.
+    // However slowly standard error is read, the rest of the messages is written, unless a signal ends that.
     messages.finish(|| !asked_to_end(signals).unwrap_or(true));
     let (ended, alone) = ended?;
     if alone {
@@ -119,12 +121,34 @@ fn run_beside(
     })
 }
 
+/// The error about PROGRAM; where it was meant as the value of an option, with a word about that.
+fn advised(error: anyhow::Error, args: &RunArgs) -> anyhow::Error {
+    let [value, dashes, ..] = &args.program[..] else { return error };
+    let options = [("--tap", args.tap.is_some()), ("--stats", args.stats.is_some())];
+    match options.into_iter().find(|(_, given)| *given && dashes == "--") {
+        Some((option, _)) => {
+            let value = value.to_string_lossy();
+            error.context(format!("a value of {option} is joined to it, {option}={value}"))
+        }
+        None => error,
+    }
+}
+
+/// The two ends of the pipe that ends programs when towpath and the guardian have been killed at once: one for
+/// programs, and one to keep.
+fn lifeline() -> Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // Each process opens the pipe anew, also one that has become another user's; and none can open it to write.
+    rustix::fs::fchmod(&read, Mode::RUSR | Mode::RGRP | Mode::ROTH)?;
+    Ok((read, write))
+}
+
 /// Whether any process ever asked the engine for something, as the library does when it is loaded.
 fn has_attached(report: &Report) -> bool {
     report.counters.engine.iter().any(|(name, count)| *name == "requests" && *count > 0)
 }
 
-/// The thread that turns the stack, before PROGRAM has its end of the channel.
+/// The thread that turns the stack, as long as this process has PROGRAM's end of the control socket.
 struct StackThread {
     facts: String,
     remote: Remote,
@@ -132,14 +156,14 @@ struct StackThread {
     rest: RunningStack,
 }
 
-/// The same afterwards.
+/// The thread that turns the stack, when PROGRAM has the control socket.
 struct RunningStack {
     /// Hangs up when the stack has ended, however that came.
     ended: OwnedFd,
     thread: JoinHandle<Report>,
 }
 
-/// What the thread tells when the uplink stands.
+/// What the thread reports when the uplink is ready.
 struct Ready {
     facts: String,
     remote: Remote,
@@ -147,21 +171,21 @@ struct Ready {
 }
 
 impl StackThread {
-    /// Returns when the uplink stands. It is built on the thread because a port stays where it was made.
-    fn start(plan: Plan) -> Result<Self> {
+    /// Returns when the uplink is ready. It is built on the thread because a `Port` cannot go to another one.
+    fn start(plan: Plan, lifeline: OwnedFd) -> Result<Self> {
         let (ended, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (sender, receiver) = channel();
         let thread =
             std::thread::Builder::new().name("towpath-engine".into()).spawn(move || {
                 let _alive = alive;
-                turn(&plan, &sender)
+                turn(&plan, lifeline, &sender)
             })?;
         let ready = receiver.recv().map_err(|_| anyhow!("the stack's thread ended"))??;
         let Ready { facts, remote, control } = ready;
         Ok(Self { facts, remote, control, rest: RunningStack { ended, thread } })
     }
 
-    /// PROGRAM has the control socket; ours must not keep the stack in use.
+    /// Closes this process's copy of PROGRAM's control socket: the stack counts as used as long as one is open.
     fn handed_over(self) -> RunningStack {
         drop(self.control);
         self.rest
@@ -169,14 +193,14 @@ impl StackThread {
 }
 
 impl RunningStack {
-    /// The report, once the stack has ended; it is told to.
+    /// Tells the stack to end, and waits for its report.
     fn finish(self, remote: &Remote) -> Result<Report> {
         remote.stop();
         self.thread.join().map_err(|_| anyhow!("internal error: the stack's thread panicked"))
     }
 }
 
-fn turn(plan: &Plan, ready: &Sender<Result<Ready>>) -> Report {
+fn turn(plan: &Plan, lifeline: OwnedFd, ready: &Sender<Result<Ready>>) -> Report {
     let prepare = || -> Result<(Engine, Ready)> {
         let uplink = plan.build()?;
         let mut engine =
@@ -185,6 +209,7 @@ fn turn(plan: &Plan, ready: &Sender<Result<Ready>>) -> Report {
             engine.trace_drops(move |dropped| record(&file, &dropped));
         }
         let mut gate = Gate::new(plan.messages.clone(), plan.strict);
+        engine.set_lifeline(lifeline);
         engine.on_outsider(move |outsider| gate.may_pass(outsider));
         let control = engine.attach().context("the channel")?;
         let remote = engine.remote();
@@ -194,7 +219,7 @@ fn turn(plan: &Plan, ready: &Sender<Result<Ready>>) -> Report {
         Ok((engine, ready)) => (Some(engine), Ok(ready)),
         Err(error) => (None, Err(error)),
     };
-    // The receiver waits for exactly this.
+    // It cannot fail: the receiver waits for this message.
     let _ = ready.send(first);
     engine.map_or_else(Report::default, Engine::run)
 }
@@ -274,7 +299,7 @@ fn socket(entry: &SocketEntry) -> Option<Socket> {
     })
 }
 
-/// The limit of descriptors, raised for the gateway, which holds one a flow.
+/// The limit of descriptors (RLIMIT_NOFILE), raised to the hard limit for the gateway, which needs one per flow.
 struct DescriptorLimit {
     before: Rlimit,
     raised: Rlimit,

@@ -6,7 +6,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{Resource, Rlimit};
 use towpath_engine::caller::SignalState;
 
-/// What is passed on. PROGRAM gets everything else by itself or not at all.
+/// Signals that are passed on to PROGRAM. All others do to towpath what they do by default.
 const FORWARDED: [Signal; 9] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -29,6 +29,7 @@ pub struct Signals {
 /// One that arrived.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived {
+    /// Which.
     pub signal: Signal,
     /// The terminal sent it, to the whole foreground process group: PROGRAM has it already.
     pub from_terminal: bool,
@@ -83,7 +84,7 @@ pub fn act(signal: Signal) -> Result<()> {
     let set = SigSet::from(signal);
     raise(signal)?;
     set.thread_unblock()?;
-    // Stopped and continued between the two.
+    // Between the two calls the process is stopped, until somebody continues it.
     set.thread_block()?;
     Ok(())
 }

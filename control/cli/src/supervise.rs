@@ -11,6 +11,10 @@
 //! ```
 //!
 //! Whoever asks once more while the run is ending does not want to wait: SIGKILL, and all is cut off.
+//!
+//! To PROGRAM only SIGTERM means nothing but "end". An interpreter takes SIGINT for the end of one command, a server
+//! SIGHUP for "read the configuration again", Java SIGQUIT for a question, and each goes on. Such a signal has asked
+//! for PROGRAM's end if that follows soon ([`COUNTS_FOR`]); otherwise PROGRAM ended by itself.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -27,6 +31,10 @@ use crate::signals::{Arrived, Signals, act};
 /// before it is mentioned.
 const MENTION_AFTER: Duration = Duration::from_secs(2);
 
+/// How soon PROGRAM's end follows a signal that asked for it: as long as `--stop-timeout` lets a run end unless
+/// it is told otherwise.
+const COUNTS_FOR: Duration = Duration::from_secs(10);
+
 /// What is told while waiting.
 pub trait Observer {
     /// PROGRAM ended some time ago, and the run goes on; `alone`: for bytes that are not delivered yet.
@@ -39,12 +47,15 @@ pub trait Observer {
 
 /// What there is to wait for.
 pub struct Run<'a, O> {
+    /// PROGRAM, and what it started.
     pub child: &'a Child,
     /// Hangs up at the end of the stack.
     pub stack: BorrowedFd<'a>,
+    /// Those for towpath.
     pub signals: &'a Signals,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
+    /// Is told how it goes.
     pub observer: &'a O,
 }
 
@@ -56,13 +67,44 @@ struct Progress {
     alone: bool,
     stack_ended: bool,
     /// Somebody wants the run to end.
-    asked: bool,
+    asked: Option<Asked>,
     /// What is not delivered by then is cut off.
     deliver_until: Option<Instant>,
     mention_at: Option<Instant>,
     /// What lives then cannot be ended.
     give_up_at: Option<Instant>,
     stopped: bool,
+}
+
+/// A wish that the run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// By a signal that PROGRAM may take for something else, at this time.
+    Perhaps(Instant),
+    /// By one that means nothing else, or when PROGRAM had ended already.
+    Certainly,
+}
+
+impl Asked {
+    /// By the arrival of `arrived`, which is not the first wish after `before`.
+    fn after(before: Option<Self>, arrived: Arrived, now: Instant) -> Self {
+        // A terminal that hangs up is gone; kill(1) with the same signal is how servers are told to reload.
+        let hung_up = arrived.signal == Signal::SIGHUP && arrived.from_terminal;
+        let certain = arrived.signal == Signal::SIGTERM || hung_up;
+        if certain || before == Some(Self::Certainly) {
+            Self::Certainly
+        } else {
+            Self::Perhaps(now)
+        }
+    }
+
+    /// Whether it is about an end of PROGRAM that comes now.
+    fn counts(self, now: Instant) -> bool {
+        match self {
+            Self::Perhaps(at) => now.saturating_duration_since(at) < COUNTS_FOR,
+            Self::Certainly => true,
+        }
+    }
 }
 
 impl<O: Observer> Run<'_, O> {
@@ -72,7 +114,7 @@ impl<O: Observer> Run<'_, O> {
         let mut at = Progress::default();
         loop {
             self.wait(&mut at)?;
-            // Before the news: a Ctrl-C that ended PROGRAM was for the run.
+            // Signals first: PROGRAM's end may be what a Ctrl-C has caused, which asked the run to end, too.
             while let Some(arrived) = self.signals.next()? {
                 self.heed(&mut at, arrived)?;
             }
@@ -103,7 +145,8 @@ impl<O: Observer> Run<'_, O> {
         if !at.alone {
             waits.push(PollFd::new(&program, PollFlags::IN));
         }
-        // While PROGRAM runs it is of no interest: a program without sockets needs no stack.
+        // The stack may end before PROGRAM does, when no process of the run has its channel open any more (the
+        // library may not be loaded, for one). That is no reason to wake up.
         let with_stack = at.ended.is_some() && !at.stack_ended;
         if with_stack {
             waits.push(PollFd::new(&self.stack, PollFlags::IN));
@@ -129,12 +172,14 @@ impl<O: Observer> Run<'_, O> {
         if !asks_to_end(self.signals, signal) {
             return Ok(());
         }
-        let again = std::mem::replace(&mut at.asked, true);
+        let now = Instant::now();
         if at.ended.is_some() {
-            let now = Instant::now();
+            let again = at.asked.replace(Asked::Certainly).is_some();
             self.end(at, now, if again { Duration::ZERO } else { self.grace });
             // Who asks now knows that bytes are all that the run may wait for.
             at.deliver_until = Some(now);
+        } else {
+            at.asked = Some(Asked::after(at.asked, arrived, now));
         }
         Ok(())
     }
@@ -146,7 +191,8 @@ impl<O: Observer> Run<'_, O> {
                 let now = Instant::now();
                 at.ended = Some(ended);
                 at.mention_at = Some(now + MENTION_AFTER);
-                if at.asked {
+                at.asked = at.asked.filter(|asked| asked.counts(now));
+                if at.asked.is_some() {
                     self.end(at, now, self.grace);
                     at.deliver_until = Some(now + self.grace);
                 }
@@ -172,7 +218,8 @@ impl<O: Observer> Run<'_, O> {
     }
 }
 
-/// Whether a signal ends towpath, unless it was ignored when towpath started, as nohup does with SIGHUP.
+/// Whether a signal asks for the end of the run: not where it was ignored when towpath started, as nohup(1) has
+/// it with SIGHUP.
 fn asks_to_end(signals: &Signals, signal: Signal) -> bool {
     let ends =
         matches!(signal, Signal::SIGINT | Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGHUP);
@@ -203,4 +250,26 @@ pub fn wait_for(fd: BorrowedFd<'_>) -> Result<()> {
 /// For poll(2).
 pub fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_the_program_survives_is_no_wish_for_ever() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let by = |signal, from_terminal| Arrived { signal, from_terminal };
+        let counts = |arrived: &[Arrived], seconds| {
+            let ask = |before, arrived: &Arrived| Some(Asked::after(before, *arrived, start));
+            arrived.iter().fold(None, ask).is_some_and(|asked| asked.counts(at(seconds)))
+        };
+        let interrupt = by(Signal::SIGINT, true);
+        assert!(counts(&[interrupt], 9) && !counts(&[interrupt], 10));
+        assert!(!counts(&[by(Signal::SIGHUP, false)], 3600), "a server that reloads");
+        assert!(counts(&[by(Signal::SIGHUP, true)], 3600), "nobody is at the terminal any more");
+        assert!(counts(&[by(Signal::SIGTERM, false)], 3600));
+        assert!(counts(&[by(Signal::SIGTERM, false), interrupt], 3600));
+    }
 }

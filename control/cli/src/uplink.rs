@@ -22,50 +22,67 @@ use crate::tap_network::Choosing;
 /// What of the command line makes the stack; can go to another thread.
 #[derive(Debug, Clone)]
 pub struct Plan {
+    /// Ports of the host that are forwarded to the program.
     pub publish: Vec<Publish>,
     /// Some: a TAP device, with the name that was asked for.
     pub tap: Option<Option<String>>,
     /// Empty: not asked for.
     pub addresses: Vec<Prefix>,
+    /// Longest IP packet of the link, in bytes.
     pub mtu: u32,
+    /// The gateway's address leads to this host's loopback.
     pub host_loopback: bool,
+    /// None: not asked for.
     pub dns: Option<Dns>,
+    /// Of connections whose program chooses none.
     pub congestion: Congestion,
+    /// Where packets are recorded.
     pub capture: Option<CaptureFile>,
+    /// To standard error.
     pub messages: Messages,
+    /// Programs whose sockets would be the host's are not executed.
     pub strict: bool,
+    /// What the ports count is added here at their end.
     pub port_counters: Arc<Mutex<PortCounters>>,
 }
 
 /// A stack to be, and what there is to say about its uplink.
 pub struct Uplink {
+    /// Of the engine.
     pub config: EngineConfig,
+    /// One for each interface in the configuration, in its order.
     pub ports: Vec<Box<dyn Port>>,
+    /// A line for the user: addresses and published ports. Empty where there is nothing to know.
     pub facts: String,
 }
 
-/// What the stack has on its link.
+/// The stack's side of its link.
 struct Link<'a> {
     mac: MacAddr,
     addresses: &'a [Prefix],
     resolver: Option<ResolverConfig>,
 }
 
-/// Published ports that are told one by one.
+/// Published ports that are named one by one when the run starts; of more, the first and the last.
 const FACTS_MAX: usize = 8;
 /// Longest packet through the gateway. Memory has no limit of its own, and large segments save work;
 /// but a fresh receive window (64 KiB) should hold several, or the sender waits for window updates.
 const MTU_ROOTLESS: u32 = 16_384;
 /// Longest packet of an Ethernet.
 const MTU_TAP: u32 = 1500;
-/// The longest that a TAP device takes: what the kernel's IP can have, less an Ethernet header.
+/// The largest MTU that Linux lets a TAP device have: 65535 less the 14 bytes of an Ethernet header (MAX_MTU and
+/// hard_header_len in drivers/net/tun.c).
 const MTU_TAP_MAX: u32 = 65_535 - 14;
-/// Where other rootless networks have theirs.
+/// As the guests of slirp4netns and of QEMU's user network have them, so that habits and scripts fit.
 const ADDRESSES_ROOTLESS: [&str; 2] = ["10.0.2.15/24", "fd00:2::15/64"];
 /// The name that programs see; what they expect on a machine with one network.
 const INTERFACE_NAME: &str = "eth0";
 
 impl Plan {
+    /// Checks what options say about each other.
+    ///
+    /// # Errors
+    /// They contradict each other, with the sentence for the user.
     pub fn new(args: &RunArgs, capture: Option<CaptureFile>, messages: Messages) -> Result<Self> {
         let tap = args.tap.clone().map(|name| Some(name).filter(|name| !name.is_empty()));
         let mtu = args.mtu.unwrap_or(if tap.is_some() { MTU_TAP } else { MTU_ROOTLESS });

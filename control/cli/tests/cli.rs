@@ -56,6 +56,13 @@ fn mistakes_on_the_command_line() {
     refused(&["run", "--address", "10.0.2.15/33", "true"], 125, &["10.0.2.15/33", "1 to 32"]);
     refused(&["run", "--stats=xml", "true"], 125, &["xml", "text", "json"]);
     refused(&["run"], 125, &["PROGRAM"]);
+    refused(&["run", "--mtu", "big", "true"], 125, &["'big'", "1280 to 65535, for example 1500"]);
+    refused(&["run", "--pcap-snaplen", "9", "--pcap", "x", "true"], 125, &["'9'", "64 to 262144"]);
+    refused(
+        &["run", "--tap", "tp-x", "--", "true"],
+        127,
+        &["--tap=tp-x", "tp-x: command not found"],
+    );
     refused(&["run", "--tap=a/b", "true"], 125, &["a/b", "interface name"]);
     // What the device cannot have is refused before there is one.
     refused(&["run", "--tap", "--mtu", "65522", "true"], 125, &["--mtu 65522", "at most 65521"]);
@@ -418,6 +425,50 @@ fn a_network_that_the_host_uses_is_left_to_it() {
     let message = stderr(&output);
     assert!(message.contains("192.0.2.50/24: 192.0.2.2 is on lan"), "{message}");
     assert!(message.contains("172.31.0.2 and fd00:77:100::2 on tpb"), "{message}");
+}
+
+/// What docs/troubleshooting.md tells to type so that programs with `--tap` reach others than the host. As root in a
+/// network namespace of its own, with nft; elsewhere it says that it was skipped.
+#[test]
+fn the_lines_of_the_documentation_let_programs_out() {
+    let root = rustix::process::geteuid().is_root();
+    if !root
+        || !std::path::Path::new("/dev/net/tun").exists()
+        || Command::new("nft").output().is_err()
+    {
+        eprintln!("skipped: needs root, /dev/net/tun and nft");
+        return;
+    }
+    let text = include_str!("../../../docs/troubleshooting.md");
+    let lines = text.lines().filter_map(|line| line.strip_prefix("# "));
+    let lines = lines.filter(|line| line.starts_with("sysctl ") || line.starts_with("nft "));
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    let script = r#"
+        # The world: beyond a router that knows nothing of the device's network.
+        unshare -n sleep 600 & far=$!; server=
+        trap 'kill $far $server' EXIT
+        until [ "$(readlink /proc/$far/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.05; done
+        ip link set lo up; ip link add wan type veth peer name far netns $far
+        ip addr add 192.0.2.2/24 dev wan; ip link set wan up; ip route add default via 192.0.2.1
+        there="nsenter -n -t $far"
+        $there ip link set lo up; $there ip addr add 192.0.2.1/24 dev far; $there ip link set far up
+        $there python3 -c '
+import socket
+server = socket.create_server(("192.0.2.1", 80))
+while True:
+    client, address = server.accept()
+    client.sendall(address[0].encode())
+    client.close()' & server=$!
+        ask='import socket; print(socket.create_connection(("192.0.2.1", 80), 10).recv(100).decode())'
+        until python3 -c "$ask" 2>/dev/null; do sleep 0.05; done
+        eval "$1" >/dev/null
+        "$0" run -q --tap -- python3 -c "$ask""#;
+    let mut command = Command::new("unshare");
+    command.args(["-n", "bash", "-c", script, env!("CARGO_BIN_EXE_towpath"), &lines.join("\n")]);
+    let output = command.output().expect("unshare");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text, "192.0.2.2\n192.0.2.2\n", "{}", stderr(&output));
 }
 
 /// As root in a network namespace of its own; elsewhere it says that it was skipped.

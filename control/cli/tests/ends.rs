@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 /// The processes of a run know each other by a variable of their environment.
 struct Run {
@@ -72,6 +74,21 @@ impl Run {
             std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|n| n == "guardian\n")
         };
         *self.alive().iter().find(is_guardian).expect("a guardian")
+    }
+
+    /// The write end of its lifeline: as long as it is open, the kernel kills nobody.
+    fn lifeline(&self) -> OwnedFd {
+        let guardian = self.guardian();
+        let own = std::fs::read_dir(format!("/proc/{guardian}/fd")).expect("its descriptors");
+        let number = own.flatten().find_map(|entry| {
+            let number = entry.file_name().to_str()?.parse::<i32>().ok()?;
+            let is_pipe = std::fs::read_link(entry.path()).ok()?.to_str()?.starts_with("pipe:");
+            (number > 2 && is_pipe).then_some(number)
+        });
+        let process = rustix::process::Pid::from_raw(guardian as i32).expect("positive");
+        let process = pidfd_open(process, PidfdFlags::empty()).expect("it runs");
+        let number = number.expect("its pipe");
+        pidfd_getfd(process, number, PidfdGetfdFlags::empty()).expect("it is this process's child")
     }
 
     /// Waits until nothing of it lives, and gives back how towpath ended and what it said.
@@ -160,6 +177,18 @@ fn nothing_outlives_a_guardian_that_is_killed() {
     assert!(said.contains("which guards the run, was killed"), "{said}");
 }
 
+/// Nobody is left who could end anything: the kernel does.
+#[test]
+fn nothing_outlives_a_towpath_and_its_guardian_that_are_killed_at_once() {
+    let run = Run::ready(&[], &["python3", "-c", &family("forever()")]);
+    assert_eq!(run.alive().len(), 6, "{:?}", names(&run.alive()));
+    let guardian = Pid::from_raw(run.guardian() as i32);
+    // Neither of them comes to notice the other's end.
+    run.send(Signal::SIGKILL);
+    kill(guardian, Signal::SIGKILL).expect("it runs");
+    assert_eq!(run.gone().0.signal(), Some(Signal::SIGKILL as i32));
+}
+
 /// PROGRAM ends by SIGTERM. What is left of it is asked to end, too, and made to.
 #[test]
 fn a_run_that_is_asked_to_end_ends_with_the_program() {
@@ -193,6 +222,31 @@ fn a_program_that_ends_by_itself_leaves_its_children_running() {
     assert!(run.alive().len() >= 5, "{:?} of {:?}", names(&run.alive()), names(&before));
     // Asked now, with no time left for anybody.
     run.send(Signal::SIGINT);
+    assert_eq!(run.gone().0.code(), Some(4), "PROGRAM's status");
+}
+
+/// An interpreter goes on after Ctrl-C, a server after SIGHUP: what it starts afterwards is as it would be.
+#[test]
+fn a_signal_that_the_program_survived_does_not_end_its_children_later() {
+    let script = "
+trap 'echo interrupted' INT; trap 'echo reloaded' HUP
+echo ready
+end=$(($(date +%s) + 14)); while [ $(date +%s) -lt $end ]; do sleep 0.05; done
+sh -c 'trap \"echo asked; exit\" TERM; echo left; while :; do sleep 0.05; done' &
+exit 4";
+    let mut run = Run::ready(&["--stop-timeout", "600"], &["bash", "-c", script]);
+    run.send(Signal::SIGINT);
+    run.line("interrupted");
+    run.send(Signal::SIGHUP);
+    run.line("reloaded");
+    run.line("left");
+    // Had the run been asked to end, the child would be gone as soon as PROGRAM is.
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(run.towpath.try_wait().expect("wait").is_none(), "the run goes on");
+    assert!(run.alive().len() >= 3, "{:?}", names(&run.alive()));
+    // This is the first wish, so the child is asked to end, and not killed at once.
+    run.send(Signal::SIGINT);
+    run.line("asked");
     assert_eq!(run.gone().0.code(), Some(4), "PROGRAM's status");
 }
 
@@ -316,7 +370,7 @@ print('done')
     assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n", "{output:?}");
 }
 
-/// Where towpath and its guardian are killed at once, nobody ends the programs. Their errors come slowly.
+/// Whom nobody ends, as here where the test holds the run's lifeline, has errors that come slowly.
 #[test]
 fn errors_of_a_dead_engine_come_at_a_pace() {
     let program = "
@@ -340,6 +394,7 @@ while True: time.sleep(60)
 ";
     let mut run = Run::ready(&[], &["python3", "-c", program]);
     let guardian = Pid::from_raw(run.guardian() as i32);
+    let _lifeline = run.lifeline();
     // Neither of them comes to notice the other's end.
     run.send(Signal::SIGSTOP);
     kill(guardian, Signal::SIGKILL).expect("it runs");

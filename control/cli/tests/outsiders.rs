@@ -95,6 +95,31 @@ except PermissionError: print(\"refused\")'";
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "refused\n", "{}", stderr(&ran));
 }
 
+/// ldd(1) executes the dynamic loader, which loads the library into what it is told to run.
+#[test]
+fn the_loader_as_a_program_does_not_leave_the_stack() {
+    let folder = Folder::new();
+    let interpreter = std::fs::read("/bin/true").expect("true");
+    let at = interpreter.windows(6).position(|part| part == b"/lib64").expect("its interpreter");
+    let path = interpreter[at..].split(|byte| *byte == 0).next().expect("a part");
+    let loader = String::from_utf8_lossy(path);
+    let show = "import socket\nwith socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:\n  \
+                s.connect(('10.0.2.2', 9)); print(s.getsockname()[0])";
+    folder.file("show.py", 0o644, show.as_bytes());
+    // What a process executes that the loader runs is on the stack, too. python3 may be a script.
+    let script = format!(
+        "export PYTHON=$(python3 -c 'import sys; print(sys.executable)')
+        ldd /bin/true >/dev/null && {loader} $(command -v sh) -c '{loader} $PYTHON show.py; true'"
+    );
+    let ran = run(&folder, &["--strict"], &script);
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "10.0.2.15\n", "{}", stderr(&ran));
+    assert_eq!(stderr(&ran), "");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+    let directly = command.args(["run", "--", &loader, "/usr/bin/env", "python3", "-c", show]);
+    let directly = directly.output().expect("towpath");
+    assert_eq!(String::from_utf8_lossy(&directly.stdout), "10.0.2.15\n", "{}", stderr(&directly));
+}
+
 /// With cgo the system's linker puts its own notes before Go's.
 #[test]
 fn go_is_found_behind_other_notes() {

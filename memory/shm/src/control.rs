@@ -68,7 +68,8 @@ pub mod call {
     /// (slot, generation) pairs of u32 that it holds, `b` = 1 when more follow in further HELLOs. Everything this channel held
     /// and does not list is dropped; the rings start empty.
     /// Reply: `a` = layout version, `b` = number of the channel; descriptors: region, status page, channel,
-    /// engine doorbell, own doorbell, a blank [`crate::token`].
+    /// engine doorbell, own doorbell, a blank [`crate::token`]; and, where somebody guards the run, the read end
+    /// of a pipe that hangs up when the last of those who could end the run has gone.
     pub const HELLO: u32 = 1;
     /// Before fork, exec or posix_spawn: a second channel; `a` says for what ([`super::purpose`]).
     /// Reply: `b` = its number; descriptors: control socket, channel memory, engine

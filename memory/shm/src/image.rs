@@ -78,7 +78,9 @@ pub enum Content {
 pub struct Elf {
     class: u8,
     machine: u16,
-    /// The dynamic loader it asks for.
+    /// The dynamic loader that it asks for (PT_INTERP). A shared object that is executed without asking for
+    /// one, as the loader itself is by ldd(1), has its own name here (DT_SONAME): the loader honours LD_PRELOAD
+    /// for what it is told to run.
     loader: Option<Vec<u8>>,
     /// It carries a Go build id.
     go: bool,
@@ -157,6 +159,8 @@ fn is_nosuid(file: &impl AsFd) -> bool {
 impl Elf {
     /// None when it is no ELF file, or a broken one.
     fn parse(start: &[u8], file: &impl AsFd) -> Option<Self> {
+        const PT_LOAD: u32 = 1;
+        const PT_DYNAMIC: u32 = 2;
         const PT_INTERP: u32 = 3;
         const PT_NOTE: u32 = 4;
         if start.get(..4)? != b"\x7fELF" {
@@ -171,15 +175,18 @@ impl Elf {
             _ => return None,
         };
         let mut elf = Self { class, machine, loader: None, go: false };
+        let (mut loaded, mut dynamic) = (Vec::new(), None);
         let headers = read_at(file, table, entry_len.checked_mul(entries)?)?;
         for entry in headers.chunks_exact(usize::try_from(entry_len).ok().filter(|n| *n > 0)?) {
             let reader = Reader { bytes: entry, little: data == 1 };
             let kind = reader.number(0, 4)? as u32;
-            let (offset, len) = match class {
-                1 => (reader.number(4, 4)?, reader.number(16, 4)?),
-                _ => (reader.number(8, 8)?, reader.number(32, 8)?),
+            let (offset, address, len) = match class {
+                1 => (reader.number(4, 4)?, reader.number(8, 4)?, reader.number(16, 4)?),
+                _ => (reader.number(8, 8)?, reader.number(16, 8)?, reader.number(32, 8)?),
             };
             match kind {
+                PT_LOAD => loaded.push(Segment { offset, address, len }),
+                PT_DYNAMIC => dynamic = Some(Segment { offset, address, len }),
                 PT_INTERP => {
                     let mut path = read_at(file, offset, len)?;
                     path.retain(|b| *b != 0);
@@ -191,6 +198,10 @@ impl Elf {
                 }
                 _ => {}
             }
+        }
+        if let (None, Some(dynamic)) = (&elf.loader, dynamic) {
+            let word = if class == 1 { 4 } else { 8 };
+            elf.loader = own_name(file, &dynamic, &loaded, word, data == 1);
         }
         Some(elf)
     }
@@ -208,11 +219,55 @@ impl Elf {
         own.is_some_and(differs).then_some(Outside::OtherLibrary)
     }
 
-    /// The name of the dynamic loader's file, which tells the C library.
+    /// The name of the dynamic loader's file, by which C libraries differ.
     pub fn loader(&self) -> Option<&[u8]> {
         self.loader.as_ref()?.rsplit(|b| *b == b'/').next()
     }
 }
+
+/// A part of a file, and where in memory it is to be.
+struct Segment {
+    offset: u64,
+    address: u64,
+    len: u64,
+}
+
+/// The name that a shared object has for the dynamic loader (DT_SONAME in its dynamic section, elf(5)), of which
+/// the numbers are `word` bytes long. A statically linked program has none, a position-independent one neither.
+fn own_name(
+    file: &impl AsFd,
+    dynamic: &Segment,
+    loaded: &[Segment],
+    word: usize,
+    little: bool,
+) -> Option<Vec<u8>> {
+    const DT_NULL: u64 = 0;
+    const DT_STRTAB: u64 = 5;
+    const DT_SONAME: u64 = 14;
+    let entries = read_at(file, dynamic.offset, dynamic.len)?;
+    let (mut strings, mut name) = (None, None);
+    for entry in entries.chunks_exact(2 * word) {
+        let reader = Reader { bytes: entry, little };
+        match (reader.number(0, word)?, reader.number(word, word)?) {
+            (DT_NULL, _) => break,
+            (DT_STRTAB, address) => strings = Some(address),
+            (DT_SONAME, at) => name = Some(at),
+            _ => {}
+        }
+    }
+    let address = strings?.checked_add(name?)?;
+    let segment = loaded.iter().find(|segment| {
+        address.checked_sub(segment.address).is_some_and(|within| within < segment.len)
+    })?;
+    let within = address - segment.address;
+    let len = (segment.len - within).min(NAME_LEN_MAX);
+    let mut text = read_at(file, segment.offset.checked_add(within)?, len)?;
+    text.truncate(text.iter().position(|byte| *byte == 0)?);
+    Some(text)
+}
+
+/// NAME_MAX of Linux, and the NUL behind it.
+const NAME_LEN_MAX: u64 = 256;
 
 /// Whether one of the notes of a segment is the Go linker's build id (name "Go", type 4). Where the system's
 /// linker has linked, as with cgo, its own notes come first.
@@ -349,6 +404,22 @@ mod tests {
         assert_eq!(raised_on("nosuid"), None);
     }
 
+    /// As ldd(1) does it.
+    #[test]
+    fn the_loader_is_a_program_that_the_library_is_loaded_into() {
+        let own = own().unwrap();
+        let path = String::from_utf8(own.loader.clone().unwrap()).unwrap();
+        let Content::Program(loader) = content(&*open(Path::new(&path)).unwrap()) else {
+            panic!("{path} is not a program");
+        };
+        assert_eq!(loader.loader(), own.loader());
+        assert_eq!(loader.outside(Some(&own)), None);
+        // What is executed by a process that the loader runs is compared with the loader.
+        assert_eq!(own.outside(Some(&loader)), None);
+        let musl = Elf { loader: Some(b"/lib/ld-musl-x86_64.so.1".to_vec()), ..own };
+        assert_eq!(musl.outside(Some(&loader)), Some(Outside::OtherLibrary));
+    }
+
     #[test]
     fn interpreters() {
         let taken = |line: &[u8]| interpreter(line).map(|path| path.to_vec());
@@ -371,8 +442,22 @@ mod tests {
             wild.iter_mut().skip(16).for_each(|b| *b = 0xff);
             assert_eq!(Elf::parse(&wild, &*file), None);
         }
+        // The dynamic loader, of which the dynamic section is looked at: cut short, and with wild words.
+        let loader = String::from_utf8(own().unwrap().loader.unwrap()).unwrap();
+        let whole = std::fs::read(loader).unwrap();
+        let section = whole.windows(8).rposition(|word| word == [14, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        for len in (0..whole.len()).step_by(whole.len() / 50) {
+            std::fs::write(&path, &whole[..len]).unwrap();
+            content(&*open(&path).unwrap());
+            let mut wild = whole.clone();
+            let offset = u64::MAX >> (len % 64);
+            wild[section + 8..section + 16].copy_from_slice(&offset.to_le_bytes());
+            std::fs::write(&path, wild).unwrap();
+            let found = content(&*open(&path).unwrap());
+            let nameless = matches!(found, Content::Program(elf) if elf.loader.is_none());
+            assert!(nameless || offset < whole.len() as u64, "the name's place is looked at");
+        }
         std::fs::remove_file(&path).unwrap();
-        assert!(own().is_some());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the guardian is to start: written by towpath into a memory file, which goes over the socket together
-//! with PROGRAM's standard input (the guardian's own is the socket) and the control socket.
+//! with PROGRAM's standard input (the guardian's own is the socket), the control socket, and the write end of the
+//! run's lifeline.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -38,7 +39,7 @@ pub struct Job {
     pub output_to_error: bool,
 }
 
-/// A job with the descriptors that belong to it.
+/// A job with the descriptors that PROGRAM gets.
 pub struct Received {
     job: Job,
     stdin: OwnedFd,
@@ -46,14 +47,19 @@ pub struct Received {
 }
 
 impl Job {
-    /// Gives it to a guardian, with PROGRAM's control socket.
-    pub fn send(&self, guardian: BorrowedFd<'_>, control: BorrowedFd<'_>) -> Result<()> {
+    /// Gives it to a guardian, with PROGRAM's control socket and an end of the lifeline to keep.
+    pub fn send(
+        &self,
+        guardian: BorrowedFd<'_>,
+        control: BorrowedFd<'_>,
+        lifeline: BorrowedFd<'_>,
+    ) -> Result<()> {
         let memory =
             rustix::fs::memfd_create("job", MemfdFlags::CLOEXEC).context("memfd_create")?;
         let mut file = File::from(memory);
         file.write_all(&self.encode())?;
-        let fds = [file.as_fd(), rustix::stdio::stdin(), control];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let fds = [file.as_fd(), rustix::stdio::stdin(), control, lifeline];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
         let byte = [IoSlice::new(b"j")];
@@ -61,9 +67,9 @@ impl Job {
         Ok(())
     }
 
-    /// Waits for a job; None when towpath has ended before it had one.
-    pub fn receive(owner: BorrowedFd<'_>) -> Result<Option<Received>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    /// Waits for a job, and the lifeline; None when towpath has ended before it had one.
+    pub fn receive(owner: BorrowedFd<'_>) -> Result<Option<(Received, OwnedFd)>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
         let parts = &mut [IoSliceMut::new(&mut byte)];
@@ -77,13 +83,13 @@ impl Job {
             _ => Vec::new(),
         });
         let mut next = || fds.next().context("a descriptor is missing");
-        let (memory, stdin, control) = (next()?, next()?, next()?);
+        let (memory, stdin, control, lifeline) = (next()?, next()?, next()?, next()?);
         let mut bytes = Vec::new();
         let mut file = File::from(memory);
         file.rewind()?;
         file.read_to_end(&mut bytes)?;
         let job = Self::decode(&bytes).context("the job is not whole")?;
-        Ok(Some(Received { job, stdin, control }))
+        Ok(Some((Received { job, stdin, control }, lifeline)))
     }
 
     /// Strings with a NUL behind each, which none of them can contain.

@@ -30,7 +30,7 @@ pub enum News {
     Alone,
 }
 
-/// The same as a kind and a number.
+/// What can be sent: as a kind and a number.
 pub trait Message: Sized {
     fn encode(self) -> (u8, u32);
     fn decode(kind: u8, number: u32) -> Option<Self>;
@@ -76,10 +76,12 @@ impl Message for News {
     }
 }
 
-/// What comes out of the socket.
+/// What a look into the socket finds.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received<T> {
+    /// No message is there yet.
     Nothing,
+    /// The next one.
     Message(T),
     /// The other process has ended.
     End,
@@ -90,6 +92,7 @@ pub enum Received<T> {
 pub struct Link(OwnedFd);
 
 impl Link {
+    /// `socket` is of type SOCK_SEQPACKET: each message comes whole.
     pub fn new(socket: OwnedFd) -> Self {
         Self(socket)
     }
@@ -99,18 +102,25 @@ impl Link {
         self.0.as_fd()
     }
 
-    /// A guardian that has ended is told of by [`Self::news`].
+    /// Sends an order. That a guardian has ended is not reported here but by [`Self::news`].
     pub fn order(&self, order: Order) {
         let _ = send(self.fd(), order);
     }
 
+    /// The next of the guardian's messages.
+    ///
+    /// # Errors
+    /// Something else came, or the socket failed.
     pub fn news(&self) -> Result<Received<News>> {
         receive(self.fd())
     }
 }
 
-/// Sends one message. The pair holds hundreds of them: it waits only where the other side is stopped, and
-/// then not at all, because whoever stopped it can continue it or kill it.
+/// Sends one message, without waiting.
+///
+/// # Errors
+/// EAGAIN when hundreds of messages lie unread, which takes a receiver that somebody has stopped; EPIPE when it
+/// has ended.
 pub fn send(socket: BorrowedFd<'_>, message: impl Message) -> Result<(), Errno> {
     let (kind, number) = message.encode();
     let [a, b, c, d] = number.to_le_bytes();

@@ -8,7 +8,9 @@
 //!
 //! Towpath and the guardian watch each other over one socket pair. When towpath dies, by SIGKILL too, the
 //! kernel closes its end, and the guardian ends the run. When the guardian dies, its children become those of
-//! towpath, which is a subreaper for this case alone, and towpath ends the run.
+//! towpath, which is a subreaper for this case alone, and towpath ends the run. When both die at once, the
+//! kernel closes the last write ends of the *lifeline*, a pipe of which every process with the preload library has
+//! a read end, and kills these processes (client/src/lifeline.rs).
 //!
 //! The guardian leaves the process group of towpath and PROGRAM, and it blocks all signals: neither a Ctrl-C
 //! nor a `kill -9 -- -GROUP` is for it. Its session stays theirs, or a shell that PROGRAM is would be in an
@@ -56,7 +58,7 @@ pub fn is_this() -> bool {
     name.as_encoded_bytes().starts_with(NAME.as_bytes()) && words.next().is_none()
 }
 
-/// What the guardian does all its life.
+/// The guardian's `main`.
 pub fn main() -> ExitCode {
     match guard() {
         Ok(()) => ExitCode::SUCCESS,
@@ -75,7 +77,8 @@ fn guard() -> Result<()> {
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
     let children = SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), flags)?;
     let owner = rustix::stdio::stdin();
-    let Some(job) = Job::receive(owner)? else { return Ok(()) };
+    // The lifeline is open until this process has ended.
+    let Some((job, _lifeline)) = Job::receive(owner)? else { return Ok(()) };
     let program = match job.start() {
         Ok(program) => program,
         Err(error) => {
@@ -93,6 +96,7 @@ fn guard() -> Result<()> {
 /// How far the end of the run is.
 #[derive(Debug, Clone, Copy)]
 enum End {
+    /// Nobody has asked for it.
     NotYet,
     /// SIGTERM was sent; the time of SIGKILL.
     Asked(Instant),
@@ -129,7 +133,7 @@ impl Guardian {
     fn run(mut self) -> Result<()> {
         loop {
             self.wait()?;
-            // Nothing is in them that wait(2) does not tell.
+            // SIGCHLD only wakes: which children have ended wait(2) says, of all that one signal stood for.
             while let Ok(Some(_)) = self.children.read_signal() {}
             self.reap()?;
             self.obey()?;
@@ -182,7 +186,7 @@ impl Guardian {
         }
     }
 
-    /// Does what towpath wants.
+    /// Does what towpath has ordered, and ends the run if towpath has died.
     fn obey(&mut self) -> Result<()> {
         while self.owner_lives {
             match link::receive(self.owner)? {
@@ -220,7 +224,7 @@ impl Guardian {
             }
             End::NotYet => End::Asked(until),
             End::Asked(before) => End::Asked(before.min(until)),
-            // Whoever lives still got all that there is.
+            // SIGKILL is sent already, and nothing is stronger.
             forced => forced,
         };
     }

@@ -37,11 +37,11 @@ const STATES: [(&str, &str); 11] = [
     ("listening", "LISTEN"),
     ("closing", "CLOSING"),
 ];
-/// In which nobody is at the other end.
+/// States of sockets without a peer, which ss(8) shows with -l.
 const WAITING: [&str; 2] = ["LISTEN", "UNCONN"];
-/// Of connections that ss(8) keeps in buckets of their own: they have no socket.
+/// The states that ss(8) calls "bucket": such a connection has no socket, the kernel keeps less of it.
 const BUCKET: [&str; 2] = ["SYN-RECV", "TIME-WAIT"];
-/// Parentheses and `not`, one in another: more are a mistake.
+/// Parentheses and `not` within each other. Each is a call on the stack, so there is a limit; nobody types so many.
 const DEPTH_MAX: usize = 64;
 
 /// The states that a word stands for.
@@ -122,7 +122,7 @@ impl Filter {
         let version = match socket.local {
             Some(SocketAddr::V6(v6)) if v6.ip().to_ipv4_mapped().is_none() => Version::V6,
             Some(_) => Version::V4,
-            // Bound to nothing: of both, as far as anybody knows.
+            // Without an address it could be of either version: shown with -4 and with -6.
             None => self.versions[0],
         };
         self.protos.contains(&socket.proto)
@@ -132,6 +132,7 @@ impl Filter {
     }
 }
 
+/// What a socket has to be like, as ss(8) lets it be written.
 #[derive(Debug)]
 enum Expression {
     All(Vec<Expression>),
@@ -141,12 +142,14 @@ enum Expression {
     Host { end: End, host: Host },
 }
 
+/// Which end of a connection is compared: `src` and `sport`, or `dst` and `dport`.
 #[derive(Debug, Clone, Copy)]
 enum End {
     Local,
     Remote,
 }
 
+/// How a port is compared.
 #[derive(Debug, Clone, Copy)]
 enum Comparison {
     Equal,
@@ -209,7 +212,7 @@ impl Host {
         let wrong =
             || anyhow!("{text:?} is not an address: ADDRESS[/LENGTH][:PORT], IPv6 in brackets");
         let (host, port) = match text.rsplit_once(':') {
-            // The last part of an IPv6 address is no port.
+            // A bare IPv6 address has colons, too: what follows the last one is not a port.
             Some(_) if IpAddr::from_str(text.split('/').next().unwrap_or(text)).is_ok() => {
                 (text, None)
             }
@@ -252,8 +255,8 @@ impl Tokens {
     fn of(words: &[String]) -> Self {
         let mut text = words.join(" ");
         for mark in ["(", ")", "!=", "<=", ">=", "==", "=", "<", ">", "!", "&&", "||", "&", "|"] {
-            // A mark is a word of its own; longer ones come before those that they begin with, and are
-            // written in a way that these do not find.
+            // Put spaces around each mark. "!=" comes before "=" in the list, and each of its characters gets a \u{1}
+            // in front, so that the search for "=" does not find it again.
             let apart = mark.chars().map(|c| format!("\u{1}{c}")).collect::<String>();
             text = split_off(&text, mark, &format!(" {apart} "));
         }

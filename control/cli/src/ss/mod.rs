@@ -30,6 +30,7 @@ pub struct Answer {
     pub pid: u32,
     /// PROGRAM and its arguments.
     pub program: Vec<String>,
+    /// All sockets of the run.
     pub sockets: Vec<Socket>,
 }
 
@@ -37,6 +38,7 @@ pub struct Answer {
 /// with the instance in front.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Socket {
+    /// Its protocol.
     pub proto: Proto,
     /// As ss(8) spells it: ESTAB, LISTEN, UNCONN, TIME-WAIT, …
     pub state: Word,
@@ -52,13 +54,16 @@ pub struct Socket {
     pub cwnd: u32,
     /// Smoothed round trip in microseconds.
     pub rtt_us: u32,
+    /// Congestion control; None where there is none.
     pub congestion: Option<Word>,
+    /// What TCP knows of a connection.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
     /// Processes that hold it; at most [`towpath_engine::HOLDERS_SHOWN`].
     pub holders: Vec<u32>,
-    /// Bytes that its buffers may hold.
+    /// Bytes that its receive buffer may hold.
     pub recv_buffer: u32,
+    /// Bytes that its send buffer may hold.
     pub send_buffer: u32,
     /// IPV6_V6ONLY.
     pub v6_only: bool,
@@ -68,11 +73,15 @@ pub struct Socket {
     pub slot: Option<u32>,
 }
 
+/// Which protocol a socket is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Proto {
+    /// RFC 9293.
     Tcp,
+    /// RFC 768.
     Udp,
+    /// Ping sockets, of ICMP and ICMPv6.
     Icmp,
 }
 
@@ -92,6 +101,7 @@ impl Proto {
 pub struct Word(String);
 
 impl Word {
+    /// The word.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -37,6 +37,7 @@ impl Services {
         Self(names)
     }
 
+    /// An address with the service's name in place of the port, if it has one; `*` for port 0.
     pub fn show(&self, proto: Proto, addr: SocketAddr) -> String {
         let port = match self.0.get(&(addr.port(), proto.name().to_owned())) {
             _ if addr.port() == 0 => "*",

@@ -10,6 +10,7 @@ use super::{Answer, Proto, Socket, SsArgs};
 const COLUMNS: [&str; 7] =
     ["Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process"];
 
+/// A line for each socket, in the columns of ss(8), as wide as their longest entry.
 pub(super) fn table(args: &SsArgs, answers: &[Answer], services: &Services) -> String {
     let mut rows = Vec::new();
     if !args.no_header {
@@ -81,13 +82,13 @@ fn process(answer: &Answer, socket: &Socket, named: bool) -> String {
     if users.is_empty() { format!("({run})") } else { format!("users:({}) {run}", users.join(",")) }
 }
 
-/// None: there is no such process any more, or it is out of sight.
+/// Name and number of a process. None: it has ended, or /proc does not show it.
 fn user(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(format!("({:?},pid={pid})", name.trim_end()))
 }
 
-/// How many there are of what.
+/// Sockets of all runs, counted by state and by protocol, as `ss -s`.
 pub(super) fn summary(answers: &[Answer]) -> String {
     let sockets: Vec<&Socket> = answers.iter().flat_map(|answer| &answer.sockets).collect();
     let count =

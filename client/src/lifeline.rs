@@ -1,0 +1,39 @@
+//! The end of a process when nobody is left who could end its run.
+//!
+//! Those who can, towpath and its guardian, keep the write end of a pipe that nothing is ever written to. Each
+//! process of the run has a read end, and the kernel is asked to send SIGKILL when something happens to it
+//! (O_ASYNC with F_SETSIG and F_SETOWN, fcntl(2)). When the last of the keepers has gone, however it was ended, the
+//! kernel closes the pipe and so kills all processes of the run. Nothing runs here for that.
+//!
+//! Whom the signal is for belongs to the open file, which fork shares. So each process opens the pipe anew.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::fs::{Mode, OFlags, open};
+use towpath_shm::Fd;
+
+use crate::HighFd;
+use crate::syscall::fcntl;
+
+// asm-generic/fcntl.h and signal.h
+const F_SETFL: i32 = 4;
+const F_SETOWN: i32 = 8;
+const F_SETSIG: i32 = 10;
+const O_ASYNC: usize = 0o20000;
+const SIGKILL: usize = 9;
+
+/// Lets this process end with `pipe`, for as long as the result is not dropped.
+///
+/// None where the pipe cannot be opened again, without /proc (in a chroot) or without a free descriptor: then the
+/// process has errors when its engine is gone, and lives.
+pub(crate) fn hold(pipe: impl AsFd) -> Option<HighFd> {
+    let path = format!("/proc/self/fd/{}", pipe.as_fd().as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let own = HighFd::new(Fd::from(open(&*path, flags, Mode::empty()).ok()?));
+    let process = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    fcntl(own.get(), F_SETSIG, SIGKILL).ok()?;
+    fcntl(own.get(), F_SETOWN, process as usize).ok()?;
+    // Last: from here on the kernel acts, and must know how and upon whom.
+    fcntl(own.get(), F_SETFL, O_ASYNC).ok()?;
+    Some(own)
+}

@@ -1,0 +1,272 @@
+//! towpath is killed at every step from its start to its end: nothing of the run lives on, and the next run finds
+//! nothing in its way and leaves nothing of the killed one behind.
+//!
+//! A step is a system call that others can see something of (see [`STEPS`]). The test traces all threads of
+//! towpath (ptrace(2)) and kills the process in front of the first such call, of the second, and so on until it
+//! comes to its end. As root, with `--tap` as well, in network and mount namespaces of its own; otherwise with a
+//! folder of its own, without.
+#![allow(clippy::print_stderr)] // For whoever reads why a test did nothing.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::ptrace::{self, Event, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// Calls that change what others can see: files, locks, sockets and devices, messages, processes, signals. Those
+/// that open and close are not among them: one of these follows in front of which what was opened is there, and
+/// whoever is killed closes all that he has.
+const STEPS: [libc::c_long; 23] = [
+    libc::SYS_bind,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_execve,
+    libc::SYS_exit_group,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_flock,
+    libc::SYS_ioctl,
+    libc::SYS_kill,
+    libc::SYS_listen,
+    libc::SYS_memfd_create,
+    libc::SYS_mkdirat,
+    libc::SYS_pipe2,
+    libc::SYS_prctl,
+    libc::SYS_renameat,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_socketpair,
+    libc::SYS_tgkill,
+    libc::SYS_unlinkat,
+    libc::SYS_wait4,
+    libc::SYS_write,
+];
+
+/// Of towpath, in its environment: what starts with it and outlives it has it, too.
+const MARK: &str = "TOWPATH_TEST_CRASH";
+
+/// PROGRAM makes a process in a session of its own, and asks the run to end.
+const PROGRAM: &str = "setsid sleep 600 & kill -TERM $RUN 2>/dev/null; wait";
+
+#[test]
+fn a_killed_run_leaves_nothing_wherever_it_was() {
+    let place = Place::new();
+    for options in place.options() {
+        let mut step = 0;
+        while place.kill_before(step, options) == Outcome::Killed {
+            step += 1;
+        }
+        // So many at least: the library, its lock, the socket of `ss`, the guardian, and all their ends.
+        assert!(step > 30, "only {step} steps with {options:?}: towpath was not followed");
+    }
+}
+
+/// Where towpath runs so that no other run is concerned.
+struct Place {
+    /// Keeps the namespaces.
+    keeper: Option<Child>,
+    /// For towpath, without root.
+    runtime: PathBuf,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// Before the step.
+    Killed,
+    /// It had no such step.
+    Ended,
+}
+
+impl Place {
+    fn new() -> Self {
+        let runtime = std::env::temp_dir().join(format!("towpath-crash-{}", std::process::id()));
+        std::fs::create_dir_all(&runtime).expect("a folder");
+        let keeper = rustix::process::geteuid().is_root().then(|| {
+            let script = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib && echo ready; read never";
+            let mut command = Command::new("unshare");
+            command.args(["-nm", "sh", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut keeper = command.spawn().expect("unshare");
+            let mut line = String::new();
+            let stdout = keeper.stdout.as_mut().expect("piped");
+            BufReader::new(stdout).read_line(&mut line).expect("a line");
+            assert_eq!(line, "ready\n");
+            keeper
+        });
+        Self { keeper, runtime }
+    }
+
+    /// Of the runs that there are to be.
+    fn options(&self) -> &'static [&'static [&'static str]] {
+        let with_tap = self.keeper.is_some() && Path::new("/dev/net/tun").exists();
+        if with_tap {
+            &[&[], &["--tap=tpcrash"]]
+        } else {
+            eprintln!("skipped: --tap needs root and /dev/net/tun");
+            &[&[]]
+        }
+    }
+
+    /// A shell there, which executes what it gets as arguments.
+    fn command(&self, script: &str) -> Command {
+        let mut command = match &self.keeper {
+            Some(keeper) => {
+                let mut command = Command::new("nsenter");
+                command.args(["-t", &keeper.id().to_string(), "-n", "-m", "--", "sh"]);
+                command
+            }
+            None => Command::new("sh"),
+        };
+        command.args(["-c", script, env!("CARGO_BIN_EXE_towpath")]);
+        command.env("XDG_RUNTIME_DIR", &self.runtime).env_remove("TOWPATH_PRELOAD");
+        command
+    }
+
+    /// Where the library is, and the sockets of `towpath ss`.
+    fn folder(&self) -> PathBuf {
+        match &self.keeper {
+            Some(keeper) => format!("/proc/{}/root/run/towpath", keeper.id()).into(),
+            None => self.runtime.join("towpath"),
+        }
+    }
+
+    /// Runs towpath and kills it before its step of that number. Then looks at what is left.
+    #[expect(clippy::zombie_processes, reason = "whoever traces it waits for it, by its number")]
+    fn kill_before(&self, step: usize, options: &[&str]) -> Outcome {
+        let _ = std::fs::remove_dir_all(self.folder());
+        let mark = format!("{}-{step}", std::process::id());
+        let mut command = self.command("read go; export RUN=$$; exec \"$0\" run -q \"$@\"");
+        command.args(options).args(["--", "sh", "-c", PROGRAM]).env(MARK, &mark);
+        let mut shell = command.stdin(Stdio::piped()).spawn().expect("a shell");
+        let pid = Pid::from_raw(shell.id() as i32);
+        let follow = Options::PTRACE_O_TRACEEXEC
+            | Options::PTRACE_O_TRACECLONE
+            | Options::PTRACE_O_TRACESYSGOOD
+            | Options::PTRACE_O_EXITKILL;
+        ptrace::seize(pid, follow).expect("a child may be traced");
+        ptrace::interrupt(pid).expect("it is traced");
+        shell.stdin.take().expect("piped").write_all(b"go\n").expect("it reads");
+        let (outcome, at) = follow_until(pid, step);
+        let context = format!("step {step} with {options:?}, before {at}");
+        self.assert_nothing_is_left(&mark, &context);
+        let next =
+            self.command("exec \"$0\" run -q \"$@\"").args(options).args(["--", "true"]).output();
+        let next = next.expect("towpath");
+        assert!(
+            next.status.success() && next.stderr.is_empty(),
+            "the next run: {context}: {next:?}"
+        );
+        let names = names(&self.folder());
+        let is_library = |name: &String| name.starts_with("libtowpath-");
+        assert!(names.len() == 2 && names.iter().all(is_library), "{context}: {names:?}");
+        outcome
+    }
+
+    fn assert_nothing_is_left(&self, mark: &str, context: &str) {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let (processes, device) = (with_mark(mark), self.has_device());
+            if processes.is_empty() && !device {
+                return;
+            }
+            assert!(Instant::now() < until, "{context}: {processes:?}, a device: {device}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn has_device(&self) -> bool {
+        let Some(keeper) = &self.keeper else { return false };
+        let devices = std::fs::read_to_string(format!("/proc/{}/net/dev", keeper.id()));
+        devices.expect("it lives").contains("tpcrash")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(keeper) = &mut self.keeper {
+            let _ = keeper.kill();
+            let _ = keeper.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.runtime);
+    }
+}
+
+/// Lets a traced process go on until it is to be killed or has ended. With the call before which that was.
+fn follow_until(pid: Pid, step: usize) -> (Outcome, String) {
+    let mut is_towpath = false;
+    // Of each thread whether it is in a system call.
+    let mut inside: HashMap<Pid, bool> = HashMap::new();
+    let mut steps = 0;
+    let mut killed = None;
+    loop {
+        // All threads of it, and no child of another test.
+        let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+        let (thread, signal) = match waitpid(None, Some(flags)).expect("it is traced") {
+            WaitStatus::Exited(who, _) | WaitStatus::Signaled(who, ..) if who == pid => {
+                return match killed {
+                    Some(call) => (Outcome::Killed, call),
+                    None => (Outcome::Ended, "its end".into()),
+                };
+            }
+            WaitStatus::PtraceEvent(thread, _, event) => {
+                if event == Event::PTRACE_EVENT_EXEC as i32 {
+                    let file = std::fs::read_link(format!("/proc/{pid}/exe")).expect("it runs");
+                    is_towpath = file == Path::new(env!("CARGO_BIN_EXE_towpath"));
+                    inside.insert(pid, true);
+                }
+                (thread, None)
+            }
+            WaitStatus::PtraceSyscall(thread) => {
+                let was_inside = inside.insert(thread, false).unwrap_or(false);
+                inside.insert(thread, !was_inside);
+                if is_towpath && !was_inside && killed.is_none() {
+                    let call = call_of(thread);
+                    if call.is_some_and(|call| STEPS.contains(&call)) {
+                        if steps == step {
+                            kill(pid, Signal::SIGKILL).expect("it runs");
+                            killed = Some(format!("system call {call:?}"));
+                        }
+                        steps += 1;
+                    }
+                }
+                (thread, None)
+            }
+            WaitStatus::Stopped(thread, signal) => (thread, Some(signal)),
+            _ => continue,
+        };
+        match ptrace::syscall(thread, signal) {
+            // It was killed, or another thread has ended the process.
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// The system call before which a thread stands (proc_pid_syscall(5)).
+fn call_of(thread: Pid) -> Option<libc::c_long> {
+    let text = std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The processes of a run that live.
+fn with_mark(mark: &str) -> Vec<String> {
+    let mark = format!("{MARK}={mark}\0");
+    let has_mark = |all: &[u8]| all.windows(mark.len()).any(|part| part == mark.as_bytes());
+    let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let alive = all.filter(|entry| {
+        std::fs::read(entry.path().join("environ")).is_ok_and(|environment| has_mark(&environment))
+    });
+    let line = |path: PathBuf| std::fs::read(path.join("cmdline")).unwrap_or_default();
+    alive.map(|entry| String::from_utf8_lossy(&line(entry.path())).replace('\0', " ")).collect()
+}
+
+fn names(folder: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
