@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::dns::Nameserver;
+use crate::dns::{self, Nameserver};
 
 /// How a gateway is made.
 #[derive(Debug, Clone)]
@@ -18,11 +18,11 @@ pub struct GatewayConfig {
     /// Whether the gateway's addresses stand for 127.0.0.1 and ::1 of the host, so that the program
     /// reaches services there. Otherwise connections to them are refused.
     pub host_loopback: bool,
-    /// The address whose port 53 is the `nameserver`, over IPv4; None without.
+    /// The address whose port 53 is the forwarder of DNS, over IPv4; None without.
     pub dns_v4: Option<Ipv4Addr>,
     /// The same over IPv6.
     pub dns_v6: Option<Ipv6Addr>,
-    /// Who answers there; also one on the host's loopback, whatever `host_loopback` says.
+    /// Whom it asks; also those on the host's loopback, whatever `host_loopback` says.
     pub nameserver: Nameserver,
     /// Longest IP packet on the link to the program in bytes.
     pub mtu: u32,
@@ -56,6 +56,9 @@ impl GatewayConfig {
             IpAddr::V4(dst) => (self.gateway_v4 == Some(dst), Ipv4Addr::LOCALHOST.into()),
             IpAddr::V6(dst) => (self.gateway_v6 == Some(dst), Ipv6Addr::LOCALHOST.into()),
         };
+        if self.is_dns(dst) {
+            return None;
+        }
         match own {
             false => Some(dst),
             true if self.host_loopback => Some(loopback),
@@ -63,8 +66,13 @@ impl GatewayConfig {
         }
     }
 
-    /// Whether this is the forwarder of DNS.
-    pub(crate) fn is_dns(&self, dst: IpAddr) -> bool {
+    /// Whether this is where the forwarder of DNS is asked.
+    pub(crate) fn is_forwarder(&self, dst: SocketAddr) -> bool {
+        dst.port() == dns::PORT && self.is_dns(dst.ip())
+    }
+
+    /// Whether this is the address of the forwarder of DNS, on which there is nothing else.
+    fn is_dns(&self, dst: IpAddr) -> bool {
         match dst {
             IpAddr::V4(dst) => self.dns_v4 == Some(dst),
             IpAddr::V6(dst) => self.dns_v6 == Some(dst),

@@ -23,6 +23,9 @@ pub(crate) enum Token {
     Tcp(Key),
     Udp(Key),
     Echo(Key),
+    Dns(Key),
+    /// The thread that reads the host's resolv.conf has found a change.
+    Nameservers,
     /// A forwarded port, TCP or UDP.
     Listener(u32),
 }
@@ -100,6 +103,8 @@ impl Token {
             Token::Udp(key) => (1, key.to_bits()),
             Token::Echo(key) => (2, key.to_bits()),
             Token::Listener(index) => (3, index.into()),
+            Token::Dns(key) => (4, key.to_bits()),
+            Token::Nameservers => (5, 0),
         };
         kind << Key::BITS | key
     }
@@ -111,6 +116,8 @@ impl Token {
             1 => Some(Token::Udp(key)),
             2 => Some(Token::Echo(key)),
             3 => Some(Token::Listener(raw as u32)),
+            4 => Some(Token::Dns(key)),
+            5 => Some(Token::Nameservers),
             _ => None,
         }
     }

@@ -14,6 +14,7 @@ use towpath_stack::{PendingId, SocketId, SocketOption};
 use towpath_tcp::KeepAlive;
 
 use crate::config::Way;
+use crate::dns::Tour;
 use crate::events::family;
 use crate::gateway::Context;
 use crate::limits::{FLOW_BYTES_PER_TURN, PLAIN_TTL, READ_ROOM_MIN};
@@ -35,7 +36,7 @@ pub(crate) struct Flow {
     pub(crate) ending: bool,
     pub(crate) host_side: HostSide,
     pub(crate) program_side: ProgramSide,
-    /// When it has waited for long enough: its place in [`TcpFlows::failing`].
+    /// When it has waited for long enough: its place in the table's `deadlines`.
     pub(crate) expires_ns: Option<u64>,
     /// The program took bytes since that was looked at.
     pub(crate) progress: bool,
@@ -44,6 +45,8 @@ pub(crate) struct Flow {
     pub(crate) queued: bool,
     /// A client of a published port began it.
     pub(crate) by_client: bool,
+    /// The nameservers that it is connected to one of, for the forwarder of DNS.
+    pub(crate) nameservers: Option<Box<Tour>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +131,20 @@ impl Flow {
             news: None,
             queued: false,
             by_client: matches!(phase, Phase::ProgramConnecting { .. }),
+            nameservers: None,
         }
+    }
+
+    /// The nameserver that it is connected to.
+    pub(crate) fn nameserver(&self) -> Option<SocketAddr> {
+        self.nameservers.as_ref()?.current()
+    }
+
+    /// Goes on with another socket that is connecting, of which nothing is known yet.
+    pub(crate) fn replace_host(&mut self, host: OwnedFd) {
+        self.host = host;
+        (self.readable, self.writable, self.ending) = (false, false, false);
+        self.host_side = HostSide::Open;
     }
 
     /// Moves bytes and ends both ways. True: there was more, but others have their turn.
@@ -312,6 +328,19 @@ pub(crate) fn open_towards(addr: SocketAddr, ttl: u8, class: u8) -> Result<Owned
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(host),
         Err(error) => Err(error),
     }
+}
+
+/// The same towards the next of the nameservers to which the host can connect at all.
+pub(crate) fn open_towards_next(tour: &mut Tour, ttl: u8, class: u8) -> Result<OwnedFd, Errno> {
+    // As the kernel answers for an address that nobody listens on, when none is named.
+    let mut refused = Errno::CONNREFUSED;
+    while let Some(to) = tour.advance() {
+        match open_towards(to, ttl, class) {
+            Ok(host) => return Ok(host),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
 }
 
 /// Options of every host connection: what the program sends is sent as it sends it, a peer that

@@ -17,15 +17,15 @@ use towpath_wire::{MacAddr, Prefix};
 
 use crate::config::{Forward, ForwardError, GatewayConfig};
 use crate::counters::Counters;
-use crate::dns::{self, Nameservers};
+use crate::dns::{Forwarder, Nameservers};
 use crate::echo::EchoFlows;
 use crate::events::{EventList, Events, Token};
 use crate::fifo::{FifoPool, FromProgram, ToProgram};
 use crate::forward::Listeners;
 use crate::icmp::Errors;
 use crate::limits::{
-    DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, ECHO_FLOWS_MAX, EVENTS_MAX, LINK_PACKETS_MAX,
-    ROUNDS_MAX, TCP_FLOWS_MAX, UDP_FLOWS_MAX,
+    DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, DNS_QUERIES_MAX, ECHO_FLOWS_MAX, EVENTS_MAX,
+    LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX, UDP_FLOWS_MAX,
 };
 use crate::link::{Link, OFFLOADS};
 use crate::notice::Notice;
@@ -55,6 +55,7 @@ pub(crate) struct GatewayHost {
     tcp: TcpFlows,
     udp: UdpFlows,
     echo: EchoFlows,
+    dns: Forwarder,
     listeners: Listeners,
 }
 
@@ -107,10 +108,13 @@ impl Gateway {
         let mut stack = Stack::new(stack_config, config.seed, now);
         add_interface(&mut stack, &config, now);
         let link = Link::default();
+        let events = Events::new()?;
+        let nameservers = Nameservers::new(&config.nameserver, &events)?;
+        let dns = Forwarder::new(max.dns, nameservers.timeout_ns(), &config.seed);
         let shared = Shared {
-            nameservers: Nameservers::new(config.nameserver),
+            nameservers,
             config,
-            events: Events::new()?,
+            events,
             counters: Counters::default(),
             errors: Errors::default(),
             fifos: FifoPool::default(),
@@ -123,6 +127,7 @@ impl Gateway {
             tcp: TcpFlows::new(max.tcp),
             udp: UdpFlows::new(max.udp),
             echo: EchoFlows::new(max.echo),
+            dns,
             listeners: Listeners::default(),
         };
         Ok(Self {
@@ -179,7 +184,7 @@ impl Gateway {
 
     /// Hears what the host's sockets have to say.
     fn listen_to_host(&mut self) {
-        let GatewayHost { shared, tcp, udp, echo, listeners } = &mut self.host;
+        let GatewayHost { shared, tcp, udp, echo, dns, listeners } = &mut self.host;
         let mut taken = 0;
         for (token, ready) in shared.events.take(&mut self.events) {
             taken += 1;
@@ -187,6 +192,8 @@ impl Gateway {
                 Token::Tcp(key) => tcp.on_ready(shared.now_ns, key, ready),
                 Token::Udp(id) => udp.on_ready(id, ready),
                 Token::Echo(id) => echo.on_ready(id, ready),
+                Token::Dns(key) => dns.on_ready(key, ready),
+                Token::Nameservers => dns.on_renamed(),
                 Token::Listener(index) => listeners.on_ready(index, ready),
             }
         }
@@ -196,7 +203,7 @@ impl Gateway {
 
     /// Serves the flows that something happened to.
     fn serve(&mut self, now: Instant, pool: &mut Pool) {
-        let GatewayHost { shared, tcp, udp, echo, listeners } = &mut self.host;
+        let GatewayHost { shared, tcp, udp, echo, dns, listeners } = &mut self.host;
         udp.depart(shared, listeners);
         udp.expire(shared);
         echo.expire(shared.now_ns);
@@ -207,6 +214,7 @@ impl Gateway {
         tcp.serve(&mut cx);
         udp.serve(&mut cx);
         echo.serve(&mut cx);
+        dns.serve(&mut cx);
         self.unsettled |= cx.touched;
         while let Some(packet) = shared.errors.next_packet(pool) {
             link.queues().to_program.push_back(packet);
@@ -239,6 +247,7 @@ impl Gateway {
             || host.tcp.is_due()
             || host.udp.is_due()
             || host.echo.is_due()
+            || host.dns.is_due()
     }
 }
 
@@ -296,6 +305,7 @@ impl Port for Gateway {
             host.tcp.next_expiry_ns(),
             host.udp.next_expiry_ns(),
             host.echo.next_expiry_ns(),
+            host.dns.next_expiry_ns(),
             host.listeners.next_timeout_ns(),
         ];
         times.into_iter().flatten().min()
@@ -340,6 +350,9 @@ impl Host for GatewayHost {
     }
 
     fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>) {
+        if self.shared.config.is_forwarder(meta.local) {
+            return self.dns.on_question(&mut self.shared, meta, payload);
+        }
         self.udp.on_datagram(&mut self.shared, &self.listeners, meta, payload);
     }
 
@@ -354,11 +367,7 @@ impl Host for GatewayHost {
 
 impl Shared {
     /// Which address of the host a flow of the program to `dst` is meant for; None: refuse it.
-    pub(crate) fn host_addr(&mut self, dst: SocketAddr) -> Option<SocketAddr> {
-        if self.config.is_dns(dst.ip()) {
-            let asks = dst.port() == dns::PORT;
-            return asks.then(|| self.nameservers.get(self.now_ns, dst.is_ipv4()))?;
-        }
+    pub(crate) fn host_addr(&self, dst: SocketAddr) -> Option<SocketAddr> {
         Some(SocketAddr::new(self.config.host_addr(dst.ip())?, dst.port()))
     }
 
@@ -406,6 +415,7 @@ struct FlowsMax {
     tcp: usize,
     udp: usize,
     echo: usize,
+    dns: usize,
 }
 
 impl FlowsMax {
@@ -419,8 +429,9 @@ impl FlowsMax {
         let descriptors = descriptors.saturating_sub(reserved);
         let udp = UDP_FLOWS_MAX.min(descriptors / 4).max(1);
         let echo = ECHO_FLOWS_MAX.min(descriptors / 16).max(1);
-        let tcp = TCP_FLOWS_MAX.min(descriptors.saturating_sub(udp + echo)).max(1);
-        Self { tcp, udp, echo }
+        let dns = DNS_QUERIES_MAX.min(descriptors / 16).max(1);
+        let tcp = TCP_FLOWS_MAX.min(descriptors.saturating_sub(udp + echo + dns)).max(1);
+        Self { tcp, udp, echo, dns }
     }
 }
 
@@ -431,8 +442,8 @@ mod tests {
     #[test]
     fn descriptors_are_left_for_the_processes_of_the_run() {
         for descriptors in [1_024, 4_096, 20_000] {
-            let FlowsMax { tcp, udp, echo } = FlowsMax::of(descriptors);
-            assert!(tcp + udp + echo <= descriptors * 3 / 4, "{descriptors}");
+            let FlowsMax { tcp, udp, echo, dns } = FlowsMax::of(descriptors);
+            assert!(tcp + udp + echo + dns <= descriptors * 3 / 4, "{descriptors}");
             assert!(tcp > descriptors / 4, "{descriptors}");
         }
     }

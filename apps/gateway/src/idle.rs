@@ -131,6 +131,16 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
         self.remove(id)
     }
 
+    /// Flows of `class` end after another idle time from now on.
+    pub(crate) fn set_idle_ns(&mut self, class: usize, idle_ns: u64) {
+        self.lists[class].class.idle_ns = idle_ns;
+    }
+
+    /// All flows.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.index.values().copied().collect()
+    }
+
     /// When [`IdleTable::expire`] has something to do.
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
         let due = |list: &List| {

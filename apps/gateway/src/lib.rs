@@ -38,6 +38,7 @@ pub mod limits;
 mod link;
 mod mapping;
 mod notice;
+mod segment;
 mod slab;
 #[allow(unsafe_code)] // The system calls on FIFO memory; see there.
 mod sys;

@@ -38,7 +38,7 @@ pub const LINK_PACKETS_MAX: usize = 1_024;
 //# c) A default value of five minutes or more for the NAT UDP mapping
 //# timer is RECOMMENDED.
 pub const UDP_IDLE_NS: u64 = 300_000_000_000;
-/// The same for port 53: a question and an answer.
+/// The same for port 53 of other hosts than the forwarder: a question and an answer.
 pub const DNS_IDLE_NS: u64 = 15_000_000_000;
 /// Idle time after which an echo flow ends.
 pub const ECHO_IDLE_NS: u64 = 15_000_000_000;
@@ -46,9 +46,32 @@ pub const ECHO_IDLE_NS: u64 = 15_000_000_000;
 /// before are still to be taken. Those are lost then; so the time is that of a stuck program, and not
 /// that of a slow one.
 pub const FAILED_WAIT_NS: u64 = 60_000_000_000;
-/// The host's resolv.conf is read again after so long, when the program asks for something: a tenth of the time
-/// after which resolvers repeat a question (resolv.conf(5)), so that a change of networks costs one at most.
-pub const NAMESERVERS_NS: u64 = 500_000_000;
+/// The host's resolv.conf is looked at when the program asks for something, at most so often: a tenth of the
+/// time after which resolvers repeat a question.
+pub const RESOLV_CONF_LOOK_NS: u64 = 500_000_000;
+/// Bytes of the host's resolv.conf that are read. Lines of 3 nameservers take 200, long lists of domains 4 KiB.
+pub const RESOLV_CONF_LEN_MAX: u64 = 64 * 1024;
+/// Nameservers that are asked: MAXNS of resolv.conf(5), as for the programs of the host.
+pub const NAMESERVERS_MAX: usize = 3;
+/// Seconds that a nameserver is waited for, RES_TIMEOUT of resolv.conf(5), and the most that `timeout:` makes of
+/// them, RES_MAXRETRANS of <resolv.h>.
+pub const NAMESERVER_TIMEOUT_S: u64 = 5;
+/// See [`NAMESERVER_TIMEOUT_S`].
+pub const NAMESERVER_TIMEOUT_S_MAX: u64 = 30;
+/// How often all nameservers are asked as long as none answers, RES_DFLRETRY of resolv.conf(5), and the most that
+/// `attempts:` makes of it, RES_MAXRETRY of <resolv.h>.
+pub const NAMESERVER_ATTEMPTS: usize = 2;
+/// See [`NAMESERVER_ATTEMPTS`].
+pub const NAMESERVER_ATTEMPTS_MAX: usize = 5;
+/// How long a nameserver that did not answer in time is asked after the others: the longest `timeout:`, so that
+/// one that is dead is tried, and waited for, no more than twice a minute.
+pub const NAMESERVER_SILENT_NS: u64 = NAMESERVER_TIMEOUT_S_MAX * 1_000_000_000;
+/// A program that repeats its question is taken to need another nameserver when the one that was asked has had as
+/// much time as this, the shortest `timeout:` of resolv.conf(5).
+pub const NAMESERVER_REPEAT_NS: u64 = 1_000_000_000;
+/// Questions that wait for a nameserver at once, also bounded by descriptors; the one that has waited for longest
+/// makes room. dnsmasq has 150 (dns-forward-max) for a whole network.
+pub const DNS_QUERIES_MAX: usize = 256;
 /// Pause in accepting when descriptors or flows ran out.
 pub const ACCEPT_PAUSE_NS: u64 = 50_000_000;
 

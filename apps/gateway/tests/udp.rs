@@ -2,12 +2,12 @@
 
 mod world;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use towpath_gateway::{Gateway, GatewayConfig, Nameserver};
+use towpath_gateway::{Gateway, GatewayConfig};
 use towpath_pool::{Batch, Checksum, Pool, Port};
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
@@ -43,41 +43,6 @@ fn datagrams_keep_their_bounds() {
     }
     server.join().unwrap();
     assert_eq!(world.counter("udp_flows"), 1);
-}
-
-/// The nameserver may be on the host's loopback, where the program has its own.
-#[test]
-fn questions_to_the_forwarder_reach_the_nameserver() {
-    for server in ["127.0.0.1:0", "[::1]:0"] {
-        let tcp = TcpListener::bind(server).unwrap();
-        let at = tcp.local_addr().unwrap();
-        let udp = UdpSocket::bind(at).unwrap();
-        udp.set_read_timeout(Some(world::PATIENCE)).unwrap();
-        let nameserver = Nameserver::At(at);
-        let config = GatewayConfig { nameserver, host_loopback: false, ..GatewayConfig::default() };
-        let mut world = World::with(config);
-        for (own, forwarder) in
-            [("10.0.2.15:0", "10.0.2.3:53"), ("[fd00:2::15]:0", "[fd00:2::3]:53")]
-        {
-            let forwarder: SocketAddr = forwarder.parse().unwrap();
-            let sock = world.datagram_socket(own);
-            world.send_to(sock, forwarder, b"question", None);
-            world.turn();
-            let mut question = [0; 16];
-            let (n, from) = udp.recv_from(&mut question).unwrap();
-            assert_eq!(&question[..n], b"question");
-            udp.send_to(b"answer", from).unwrap();
-            let got = world.until("an answer", |world| world.program.datagrams.pop_front());
-            assert_eq!(got, (sock.user, forwarder, b"answer".to_vec()));
-            // Answers that are too long for a datagram are asked for by TCP.
-            world.connected(forwarder);
-            tcp.accept().unwrap();
-            // It is nothing but a nameserver.
-            let elsewhere = world.connect(SocketAddr::new(forwarder.ip(), 80));
-            let error = world.until("an error", |world| world.error(elsewhere));
-            assert_eq!(error, SocketError::Refused);
-        }
-    }
 }
 
 #[test]
