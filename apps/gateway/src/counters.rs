@@ -51,6 +51,8 @@ counters! {
     udp_evicted,
     /// UDP flows of clients of published ports ended to make room.
     udp_clients_evicted,
+    /// Datagrams of clients of published ports that the program refused: it does not listen there.
+    udp_clients_refused,
     /// Datagrams from the program to the host.
     udp_to_host,
     /// Datagrams from the host to the program.

@@ -79,6 +79,11 @@ impl Listeners {
         self.list.get(index as usize).map(|listener| listener.socket.as_fd())
     }
 
+    /// Where a forwarded port listens on the host.
+    pub(crate) fn host(&self, index: u32) -> Option<SocketAddr> {
+        self.list.get(index as usize).map(|listener| listener.host)
+    }
+
     /// Which port of the host leads to a UDP port of the program.
     pub(crate) fn host_port(&self, port: Port) -> Option<u16> {
         let leads = |listener: &&Listener| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_ring::Payload;
-use towpath_stack::net::{IfaceId, InterfaceConfig};
+use towpath_stack::net::{IcmpError, IfaceId, InterfaceConfig};
 use towpath_stack::{
     Budget, DatagramMeta, EchoMeta, Host, PendingId, SocketEvent, SocketId, Stack, StackConfig,
 };
@@ -354,6 +354,10 @@ impl Host for GatewayHost {
             return self.dns.on_question(&mut self.shared, meta, payload);
         }
         self.udp.on_datagram(&mut self.shared, &self.listeners, meta, payload);
+    }
+
+    fn stray_error(&mut self, error: &IcmpError) -> bool {
+        self.udp.on_refused(&mut self.shared, &self.listeners, error)
     }
 
     fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>) {

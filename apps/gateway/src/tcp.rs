@@ -27,7 +27,7 @@ use rustix::net::{AddressFamily, getsockname, sockopt};
 use towpath_stack::{ConnectError, Host, Linger, PendingId, Refusal, SocketEvent, SocketId, Stack};
 use towpath_tcp::Instant;
 
-use crate::config::Way;
+use crate::config::{ForwardProtocol, Way};
 use crate::dns::Tour;
 use crate::events::{Interest, Readiness, Token};
 use crate::flow::{
@@ -481,7 +481,8 @@ impl TcpFlows {
         if let Some(host) = published
             && self.hinted.insert(host.port())
         {
-            (shared.tell)(Notice::NobodyListens { host, program: *to });
+            let protocol = ForwardProtocol::Tcp;
+            (shared.tell)(Notice::NobodyListens { protocol, host, program: *to });
         }
     }
 

@@ -6,7 +6,7 @@
 //! What the program's IP headers say goes along: TTL, class with ECN, and IPv4's don't-fragment; TTL
 //! and class come back the same way, and so do ICMP errors.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -14,9 +14,11 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, connect, socket_with};
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
+use towpath_stack::net::IcmpError;
 use towpath_stack::{DatagramFrom, DatagramMeta};
+use towpath_wire::{icmpv4, icmpv6};
 
-use crate::config::Way;
+use crate::config::{ForwardProtocol, Way};
 use crate::events::{Interest, Readiness, Token, family};
 use crate::forward::Listeners;
 use crate::gateway::{Context, Shared};
@@ -27,6 +29,7 @@ use crate::limits::{
     TRAIN_LEN_MAX, UDP_CLIENTS_MAX, UDP_IDLE_NS,
 };
 use crate::mapping::{Mappings, Port};
+use crate::notice::Notice;
 use crate::slab;
 use crate::sys::{self, Destination, QueuedError, Received};
 
@@ -40,6 +43,8 @@ pub(crate) struct UdpFlows {
     /// Flows whose socket has something, each once.
     due: VecDeque<slab::Key>,
     train: Train,
+    /// Published ports of which was said that nobody listens. As many as there are, at most.
+    hinted: HashSet<u32>,
 }
 
 /// Equal datagrams of one flow that came one after the other: one system call for all of them.
@@ -120,6 +125,7 @@ impl UdpFlows {
             mappings: Mappings::default(),
             due: VecDeque::new(),
             train: Train::new(),
+            hinted: HashSet::new(),
         }
     }
 
@@ -256,6 +262,40 @@ impl UdpFlows {
             *host = received.to;
         }
         to_program(cx, key, bytes, received);
+    }
+
+    /// The program's stack reports that a datagram came to a port on which nothing listens. False: it is none of a
+    /// client.
+    ///
+    /// The user is told, but the client cannot be: the host's kernel reports an unreachable port when a datagram
+    /// comes in, and this one came to a port that is ours; and it lets nobody without privileges send ICMP errors.
+    pub(crate) fn on_refused(
+        &mut self,
+        shared: &mut Shared,
+        listeners: &Listeners,
+        error: &IcmpError,
+    ) -> bool {
+        let refused = match error.dst {
+            IpAddr::V4(_) => (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PORT),
+            IpAddr::V6(_) => (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_PORT),
+        };
+        let program = SocketAddr::new(error.dst, error.dst_port);
+        let key = Key { program, peer: SocketAddr::new(error.src, error.src_port) };
+        let flow = self.flows.find(&key).and_then(|id| self.flows.get(id));
+        let Some((_, Flow { side: Side::Client { listener, host, .. }, .. })) = flow else {
+            return false;
+        };
+        if error.message != refused {
+            return false;
+        }
+        shared.counters.udp_clients_refused += 1;
+        if let Some(published) = listeners.host(*listener)
+            && self.hinted.insert(*listener)
+        {
+            let host = SocketAddr::new(host.unwrap_or(published.ip()), published.port());
+            (shared.tell)(Notice::NobodyListens { protocol: ForwardProtocol::Udp, host, program });
+        }
+        true
     }
 
     /// Reports about datagrams to clients of a forwarded port.

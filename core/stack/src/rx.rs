@@ -65,7 +65,7 @@ impl<H: Host> Stack<H> {
                     self.drop_local(local, DropReason::UnknownProtocol, pool);
                 }
             },
-            Some(Received::IcmpError(error)) => self.receive_error(now, &error),
+            Some(Received::IcmpError(error)) => self.receive_error(now, host, &error),
             Some(Received::EchoReply(echo)) => self.receive_echo_reply(now, host, echo, pool),
             Some(Received::EchoRequest(echo)) => stray_echo(host, echo, pool),
         }
