@@ -45,7 +45,7 @@ pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     /// A read that comes up short need not be the last: an end or urgent data stands behind it.
-    pub(crate) ending: bool,
+    pub(crate) drain: bool,
     /// The socket has an error.
     pub(crate) failed: bool,
 }
@@ -88,7 +88,7 @@ impl Events {
             let ready = Readiness {
                 readable: has(EventFlags::IN),
                 writable: has(EventFlags::OUT),
-                ending: has(EventFlags::RDHUP | EventFlags::HUP | EventFlags::PRI),
+                drain: has(EventFlags::RDHUP | EventFlags::HUP | EventFlags::PRI),
                 failed: has(EventFlags::ERR),
             };
             Some((Token::from_u64(event.data.u64())?, ready))

@@ -13,11 +13,11 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_stack::{PendingId, SocketId, SocketOption};
 use towpath_tcp::KeepAlive;
 
-use crate::config::Way;
+use crate::config::Presented;
 use crate::dns::Tour;
 use crate::events::family;
 use crate::gateway::Context;
-use crate::limits::{FLOW_BYTES_PER_TURN, PLAIN_TTL, READ_ROOM_MIN};
+use crate::limits::{PLAIN_TTL, READ_ROOM_MIN};
 use crate::sys::{self, IpOption};
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Flow {
     /// The host's socket takes bytes.
     pub(crate) writable: bool,
     /// More comes after a short read: the end, an error, or what stands behind urgent data.
-    pub(crate) ending: bool,
+    pub(crate) drain: bool,
     pub(crate) host_side: HostSide,
     pub(crate) program_side: ProgramSide,
     /// When it has waited for long enough: its place in the table's `deadlines`.
@@ -56,7 +56,7 @@ pub(crate) enum Phase {
     /// The program is being connected, the host's client waits.
     ProgramConnecting {
         socket: SocketId,
-        second: Option<Way>,
+        second: Option<Presented>,
         /// Where the published port leads.
         to: SocketAddr,
     },
@@ -98,6 +98,8 @@ pub(crate) enum News {
 /// How a step of a flow left it.
 pub(crate) enum Outcome {
     Goes,
+    /// The host failed, and what it sent before that is to be read at once.
+    Again,
     /// Both directions ended.
     Finished,
     /// The host failed; the program must know.
@@ -123,7 +125,7 @@ impl Flow {
             traced: false,
             readable: false,
             writable: false,
-            ending: false,
+            drain: false,
             host_side: HostSide::Open,
             program_side: ProgramSide::Open,
             expires_ns: None,
@@ -143,40 +145,40 @@ impl Flow {
     /// Goes on with another socket that is connecting, of which nothing is known yet.
     pub(crate) fn replace_host(&mut self, host: OwnedFd) {
         self.host = host;
-        (self.readable, self.writable, self.ending) = (false, false, false);
+        (self.readable, self.writable, self.drain) = (false, false, false);
         self.host_side = HostSide::Open;
     }
 
-    /// Moves bytes and ends both ways. True: there was more, but others have their turn.
-    pub(crate) fn splice(&mut self, cx: &mut Context<'_>, socket: SocketId) -> (bool, Outcome) {
+    /// Moves bytes and ends both ways, as many as there is room for now.
+    pub(crate) fn splice(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Outcome {
         if self.host_side == HostSide::Gone {
-            return (false, self.wait_for_program(cx, socket));
+            return self.wait_for_program(cx, socket);
         }
         let gone = self.program_side == ProgramSide::Gone;
         let mut failed = self.host_side == HostSide::Failed;
         // Bytes that nobody takes are left in the host's socket, whose close is then a reset.
-        let came = if gone { Ok(false) } else { self.move_in(cx, socket) };
+        let came = if gone { Ok(()) } else { self.move_in(cx, socket) };
         let went = self.move_out(cx, socket);
         failed |= went.is_err();
         let ended = self.host_side == HostSide::Ended;
         if (ended || gone) && self.program_side == ProgramSide::Passed {
-            return (false, Outcome::Finished);
+            return Outcome::Finished;
         }
         if gone && failed {
-            return (false, Outcome::HostFailed);
+            return Outcome::HostFailed;
         }
         // Behind its end nothing is read that would tell of an error.
         if came.is_err() || ended && failed {
             self.host_side = HostSide::Gone;
-            return (false, self.wait_for_program(cx, socket));
+            return self.wait_for_program(cx, socket);
         }
         if went.is_err() {
             // What the host sent before it failed is still there to be read, and then an end.
             self.host_side = HostSide::Failed;
-            (self.readable, self.ending, self.writable) = (true, true, false);
+            (self.readable, self.drain, self.writable) = (true, true, false);
+            return Outcome::Again;
         }
-        let more = came.unwrap_or(false) || went.unwrap_or(true);
-        (more, Outcome::Goes)
+        Outcome::Goes
     }
 
     /// The host's socket has an error.
@@ -198,16 +200,14 @@ impl Flow {
         if waiting > 0 { Outcome::Goes } else { Outcome::HostFailed }
     }
 
-    /// From the host to the program. True: there is more.
-    fn move_in(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<bool, Errno> {
-        let Some(send) = cx.stack.send_buffer(socket) else { return Ok(false) };
+    /// From the host to the program, until there is no more or no room. What stays is looked at again when the
+    /// program takes bytes.
+    fn move_in(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<(), Errno> {
+        let Some(send) = cx.stack.send_buffer(socket) else { return Ok(()) };
         let mut moved = 0;
         let mut ended = false;
         let mut error = None;
-        while self.readable && !ended && moved < FLOW_BYTES_PER_TURN {
-            if send.room() < READ_ROOM_MIN {
-                break;
-            }
+        while self.readable && !ended && send.room() >= READ_ROOM_MIN {
             let spare = send.spare();
             if spare.is_empty() {
                 error = Some(Errno::NOMEM);
@@ -223,7 +223,7 @@ impl Flow {
                     send.commit(n as u32);
                     moved += n;
                     // Less than there was room for: drained, unless the end stands behind.
-                    self.readable = n as u32 == spare.len() || self.ending;
+                    self.readable = n as u32 == spare.len() || self.drain;
                 }
                 Err(Errno::AGAIN) => self.readable = false,
                 Err(Errno::INTR) => {}
@@ -243,10 +243,7 @@ impl Flow {
             cx.stack.shutdown_send(socket);
             cx.touched = true;
         }
-        match error {
-            Some(error) => Err(error),
-            None => Ok(self.readable && moved >= FLOW_BYTES_PER_TURN),
-        }
+        error.map_or(Ok(()), Err)
     }
 
     pub(crate) fn set_class(&mut self, v6: bool, class: u8) {
@@ -257,12 +254,12 @@ impl Flow {
         }
     }
 
-    /// From the program to the host. True: there is more.
-    fn move_out(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<bool, Errno> {
-        let Some(recv) = cx.stack.recv_buffer(socket) else { return Ok(false) };
+    /// From the program to the host, until there is no more or the host takes no more.
+    fn move_out(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<(), Errno> {
+        let Some(recv) = cx.stack.recv_buffer(socket) else { return Ok(()) };
         let mut moved = 0;
         let mut result = Ok(());
-        while self.writable && recv.unread() > 0 && moved < FLOW_BYTES_PER_TURN {
+        while self.writable && recv.unread() > 0 {
             let unread = recv.peek();
             let len = unread.len();
             let sent = sys::send_stream(self.host.as_fd(), &unread);
@@ -302,7 +299,7 @@ impl Flow {
             // It fails only when the host's connection is gone, which its socket reports as well.
             let _ = shutdown(&self.host, Shutdown::Write);
         }
-        Ok(self.writable && left > 0)
+        Ok(())
     }
 }
 

@@ -154,8 +154,8 @@ impl Listener {
                     };
                     flow::prepare(&host);
                     cx.shared.counters.tcp_accepted += 1;
-                    let ways = cx.shared.config.ways_in(client, self.port);
-                    tcp.on_accept(cx, host, ways);
+                    let presented = cx.shared.config.presented(client, self.port);
+                    tcp.on_accept(cx, host, presented);
                 }
                 Err(Errno::AGAIN) => {
                     self.ready = false;

@@ -43,6 +43,7 @@ mod slab;
 #[allow(unsafe_code)] // The system calls on FIFO memory; see there.
 mod sys;
 mod tcp;
+mod train;
 mod udp;
 
 pub use config::{Forward, ForwardError, ForwardProtocol, GatewayConfig};

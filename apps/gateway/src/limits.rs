@@ -20,8 +20,6 @@ pub const DESCRIPTORS_RESERVED_PART: usize = 4;
 
 /// Host socket events taken in one call; more wait for the next.
 pub const EVENTS_MAX: usize = 256;
-/// Bytes moved for one TCP flow, each way, before another flow has its turn.
-pub const FLOW_BYTES_PER_TURN: usize = 512 * 1024;
 /// Datagrams or trains of them taken from one host socket before another has its turn.
 pub const DATAGRAMS_PER_TURN: usize = 64;
 /// Connections taken from one listener before the rest has its turn.
@@ -81,7 +79,7 @@ pub const READ_ROOM_MIN: u32 = 16 * 1024;
 /// Host connections that wait for `accept`: what Linux clips to `somaxconn` anyway.
 pub const BACKLOG: i32 = 4_096;
 
-/// Bytes a flow holds each way, a power of two. The link's round trip is a turn, so a window of a few
+/// Bytes a flow holds each way, a power of two; also the most that is moved before another flow has its turn. The link's round trip is a turn, so a window of a few
 /// of its largest packets keeps it busy.
 pub const FIFO_LEN: u32 = 256 * 1024;
 /// The same when there are [`FIFOS_LARGE_MAX`] of these: a packet of the link, which is also the least that
@@ -91,6 +89,9 @@ pub const FIFO_LEN_SMALL: u32 = READ_ROOM_MIN;
 pub const FIFOS_LARGE_MAX: usize = 1_024;
 /// Free FIFO memory that is kept for the next flow: 16 MiB, and 1 MiB of small ones.
 pub const FIFOS_KEPT_MAX: usize = 64;
+/// Bytes of the longest datagram: what the length of an IPv6 packet can say, less the UDP header. IPv4's is shorter
+/// by the IP header.
+pub const DATAGRAM_LEN_MAX: usize = 65_535 - 8;
 /// Bytes of datagrams sent to the host by one system call: what one IPv4 packet could carry.
 pub const TRAIN_LEN_MAX: usize = 65_507;
 /// Datagrams sent by one system call: half of Linux's `UDP_MAX_SEGMENTS`, which was 64 once.

@@ -27,7 +27,7 @@ use rustix::net::{AddressFamily, getsockname, sockopt};
 use towpath_stack::{ConnectError, Host, Linger, PendingId, Refusal, SocketEvent, SocketId, Stack};
 use towpath_tcp::Instant;
 
-use crate::config::{ForwardProtocol, Way};
+use crate::config::{ForwardProtocol, Presented};
 use crate::dns::Tour;
 use crate::events::{Interest, Readiness, Token};
 use crate::flow::{
@@ -188,9 +188,9 @@ impl TcpFlows {
     pub(crate) fn on_ready(&mut self, now_ns: u64, key: Key, ready: Readiness) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let ended = flow.host_side == HostSide::Ended;
-        flow.readable |= !ended && (ready.readable || ready.ending || ready.failed);
+        flow.readable |= !ended && (ready.readable || ready.drain || ready.failed);
         flow.writable |= ready.writable || ready.failed;
-        flow.ending |= ready.ending || ready.failed;
+        flow.drain |= ready.drain || ready.failed;
         if ready.failed {
             flow.on_host_failed();
         }
@@ -253,11 +253,11 @@ impl TcpFlows {
         &mut self,
         cx: &mut Context<'_>,
         host: OwnedFd,
-        ways: [Option<Way>; 2],
+        presented: [Option<Presented>; 2],
     ) {
-        let [Some(first), second] = ways else { return reset(&host) };
+        let [Some(first), second] = presented else { return reset(&host) };
         // A flow begins with its first connection, whose id is not known before there is a key.
-        let to = first.remote;
+        let to = first.program;
         let phase = Phase::ProgramConnecting { socket: SocketId(u64::MAX), second, to };
         let key = self.flows.insert(Flow::new(host, phase));
         self.clients += 1;
@@ -459,9 +459,9 @@ impl TcpFlows {
     }
 
     /// The program does not listen where it was tried: perhaps on its other address.
-    fn on_program_refused(&mut self, cx: &mut Context<'_>, key: Key, second: Option<Way>) {
+    fn on_program_refused(&mut self, cx: &mut Context<'_>, key: Key, second: Option<Presented>) {
         match second {
-            Some(way) => self.connect_program(cx, key, way),
+            Some(shown) => self.connect_program(cx, key, shown),
             None => {
                 cx.shared.counters.tcp_accepted_refused += 1;
                 self.hint(cx.shared, key);
@@ -486,12 +486,12 @@ impl TcpFlows {
         }
     }
 
-    /// Connects a forwarded flow to the program by `way`, and failing that by the second one.
-    fn connect_program(&mut self, cx: &mut Context<'_>, key: Key, way: Way) {
+    /// Connects a forwarded flow to the program with the client `shown` so, and failing that in the second way.
+    fn connect_program(&mut self, cx: &mut Context<'_>, key: Key, shown: Presented) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let Phase::ProgramConnecting { socket, second, to } = &mut flow.phase else { return };
-        let (second, to) = (second.take_if(|second| *second != way), *to);
-        match connect_from(cx, key, way) {
+        let (second, to) = (second.take_if(|second| *second != shown), *to);
+        match connect_from(cx, key, shown) {
             Ok(id) => {
                 *socket = id;
                 flow.phase = Phase::ProgramConnecting { socket: id, second, to };
@@ -503,12 +503,12 @@ impl TcpFlows {
     /// Moves what can be moved, both ways.
     fn splice(&mut self, cx: &mut Context<'_>, key: Key, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
-        let (again, outcome) = flow.splice(cx, socket);
+        let outcome = flow.splice(cx, socket);
         // An error that a read or a write has met is not reported any more.
         note_failure(&mut self.deadlines, cx.shared.now_ns, key, flow);
         match outcome {
-            Outcome::Goes if again => self.enqueue(key),
             Outcome::Goes => {}
+            Outcome::Again => self.enqueue(key),
             Outcome::Finished => {
                 cx.stack.close(cx.now, socket, Linger::Default);
                 cx.touched = true;
@@ -543,15 +543,19 @@ fn note_failure(deadlines: &mut BTreeSet<(u64, Key)>, now_ns: u64, key: Key, flo
     }
 }
 
-/// Connects to the program as `way` says; from any port when the client's own is taken.
-fn connect_from(cx: &mut Context<'_>, key: Key, way: Way) -> Result<SocketId, ConnectError> {
+/// Connects to the program as the client that it is shown; from any port when the client's own is taken.
+fn connect_from(
+    cx: &mut Context<'_>,
+    key: Key,
+    shown: Presented,
+) -> Result<SocketId, ConnectError> {
     cx.touched = true;
     let (recv, send) = cx.shared.buffers();
-    match cx.stack.connect_from(cx.now, way.local, way.remote, key.short(), recv, send) {
-        Err(ConnectError::AddrInUse | ConnectError::NoPort) if way.local.port() != 0 => {
-            let local = SocketAddr::new(way.local.ip(), 0);
+    match cx.stack.connect_from(cx.now, shown.client, shown.program, key.short(), recv, send) {
+        Err(ConnectError::AddrInUse | ConnectError::NoPort) if shown.client.port() != 0 => {
+            let local = SocketAddr::new(shown.client.ip(), 0);
             let (recv, send) = cx.shared.buffers();
-            cx.stack.connect_from(cx.now, local, way.remote, key.short(), recv, send)
+            cx.stack.connect_from(cx.now, local, shown.program, key.short(), recv, send)
         }
         result => result,
     }

@@ -18,20 +18,20 @@ use towpath_stack::net::IcmpError;
 use towpath_stack::{DatagramFrom, DatagramMeta};
 use towpath_wire::{icmpv4, icmpv6};
 
-use crate::config::{ForwardProtocol, Way};
+use crate::config::{ForwardProtocol, Presented};
 use crate::events::{Interest, Readiness, Token, family};
 use crate::forward::Listeners;
 use crate::gateway::{Context, Shared};
 use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{
-    DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, TRAIN_DATAGRAMS_MAX,
-    TRAIN_LEN_MAX, UDP_CLIENTS_MAX, UDP_IDLE_NS,
+    DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, UDP_CLIENTS_MAX, UDP_IDLE_NS,
 };
 use crate::mapping::{Mappings, Port};
 use crate::notice::Notice;
 use crate::slab;
 use crate::sys::{self, Destination, QueuedError, Received};
+use crate::train::{Marks, Train};
 
 /// All UDP flows.
 #[derive(Debug)]
@@ -47,31 +47,11 @@ pub(crate) struct UdpFlows {
     hinted: HashSet<u32>,
 }
 
-/// Equal datagrams of one flow that came one after the other: one system call for all of them.
-#[derive(Debug)]
-struct Train {
-    flow: Option<slab::Key>,
-    marks: Marks,
-    /// Bytes of each, but the last may be shorter.
-    size: usize,
-    len: usize,
-    count: usize,
-    bytes: Box<[u8]>,
-}
-
 /// A flow as the program sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     program: SocketAddr,
     peer: SocketAddr,
-}
-
-/// What the IP header of a datagram says besides addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Marks {
-    ttl: u8,
-    tos: u8,
-    dont_fragment: bool,
 }
 
 #[derive(Debug)]
@@ -177,21 +157,21 @@ impl UdpFlows {
             self.depart(shared, listeners);
             self.train.begin(id, marks, payload.len() as usize);
         }
-        self.train.push(payload);
+        if !self.train.push(payload) {
+            shared.counters.udp_dropped += 1;
+        }
         let whole = self.flows.get(id).is_some_and(|(_, flow)| !flow.cuts);
-        if whole || self.train.size == 0 {
+        if whole || payload.is_empty() {
             self.depart(shared, listeners);
         }
     }
 
     /// Sends the datagrams that were gathered. Called when the inner stack has no more.
     pub(crate) fn depart(&mut self, shared: &mut Shared, listeners: &Listeners) {
-        let Some(id) = self.train.flow.filter(|_| self.train.count > 0) else { return };
-        let (size, marks) = (self.train.size, self.train.marks);
-        let count = std::mem::take(&mut self.train.count) as u64;
-        let bytes = std::mem::take(&mut self.train.bytes);
-        let train = &bytes[..self.train.len];
-        if count == 1 {
+        let Some(load) = self.train.unload() else { return };
+        let (id, marks, size) = (load.flow, load.marks, load.size);
+        let train = &load.bytes[..load.len];
+        if load.count == 1 {
             self.send(shared, listeners, id, marks, train, None);
         } else if !self.send(shared, listeners, id, marks, train, Some(size as u16)) {
             if let Some((_, flow)) = self.flows.get_mut(id) {
@@ -201,7 +181,7 @@ impl UdpFlows {
                 self.send(shared, listeners, id, marks, datagram, None);
             }
         }
-        self.train.bytes = bytes;
+        self.train.reuse(load.bytes);
     }
 
     /// The host says something about a flow's socket.
@@ -244,9 +224,9 @@ impl UdpFlows {
         let id = match self.clients.get(&(listener, client)) {
             Some(id) => *id,
             None => {
-                let [Some(way), _] = cx.shared.config.ways_in(client, port) else { return };
+                let [Some(shown), _] = cx.shared.config.presented(client, port) else { return };
                 let side = Side::Client { listener, client, host: received.to };
-                let Some(id) = self.open_client(cx.shared, way, side) else {
+                let Some(id) = self.open_client(cx.shared, shown, side) else {
                     cx.shared.counters.udp_dropped += 1;
                     return;
                 };
@@ -364,17 +344,23 @@ impl UdpFlows {
         Ok((host, mapped))
     }
 
-    /// A flow of a client by `way`; None when no port is left to show it at.
-    fn open_client(&mut self, shared: &mut Shared, way: Way, side: Side) -> Option<slab::Key> {
+    /// A flow of a client that the program sees at `shown`, or at another port of that address when this one is
+    /// taken; None when all are.
+    fn open_client(
+        &mut self,
+        shared: &mut Shared,
+        shown: Presented,
+        side: Side,
+    ) -> Option<slab::Key> {
         let Side::Client { client, .. } = &side else { return None };
-        let wanted = match way.local.port() {
+        let wanted = match shown.client.port() {
             0 => client.port(),
             port => port,
         };
         let mut ports = std::iter::once(wanted).chain(PORTS);
         let key = ports.find_map(|port| {
-            let peer = SocketAddr::new(way.local.ip(), port);
-            let key = Key { program: way.remote, peer };
+            let peer = SocketAddr::new(shown.client.ip(), port);
+            let key = Key { program: shown.program, peer };
             self.flows.find(&key).is_none().then_some(key)
         })?;
         self.make_room(shared, CLASS_CLIENT_NEW);
@@ -546,38 +532,6 @@ impl Side {
 /// Whether two addresses name one peer; the scope of a link-local one is the host's affair.
 fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
     (a.ip(), a.port()) == (b.ip(), b.port())
-}
-
-impl Train {
-    fn new() -> Self {
-        let bytes = vec![0; TRAIN_LEN_MAX].into_boxed_slice();
-        let marks = Marks { ttl: PLAIN_TTL, tos: 0, dont_fragment: false };
-        Self { flow: None, marks, size: 0, len: 0, count: 0, bytes }
-    }
-
-    /// Whether a datagram of `flow` can follow the ones in it: a shorter one was the last.
-    fn takes(&self, flow: slab::Key, marks: Marks, len: usize) -> bool {
-        self.count > 0
-            && self.count < TRAIN_DATAGRAMS_MAX
-            && (self.flow, self.marks) == (Some(flow), marks)
-            && self.len == self.count * self.size
-            && (1..=self.size).contains(&len)
-            && self.len + len <= self.bytes.len()
-    }
-
-    fn begin(&mut self, flow: slab::Key, marks: Marks, size: usize) {
-        (self.flow, self.marks) = (Some(flow), marks);
-        (self.size, self.len, self.count) = (size, 0, 0);
-    }
-
-    fn push(&mut self, datagram: &Payload<'_>) {
-        let end = self.len + datagram.len() as usize;
-        // Longer ones than there is room for do not exist in UDP.
-        let Some(to) = self.bytes.get_mut(self.len..end) else { return };
-        datagram.copy_to(0, to);
-        self.len = end;
-        self.count += 1;
-    }
 }
 
 /// Gives a datagram, or several that came as one, to the program.
