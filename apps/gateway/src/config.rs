@@ -66,6 +66,11 @@ impl GatewayConfig {
         }
     }
 
+    /// Whether there is a forwarder of DNS.
+    pub(crate) fn has_forwarder(&self) -> bool {
+        self.dns_v4.is_some() || self.dns_v6.is_some()
+    }
+
     /// Whether this is where the forwarder of DNS is asked.
     pub(crate) fn is_forwarder(&self, dst: SocketAddr) -> bool {
         dst.port() == dns::PORT && self.is_dns(dst.ip())

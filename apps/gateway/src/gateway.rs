@@ -17,7 +17,7 @@ use towpath_wire::{MacAddr, Prefix};
 
 use crate::config::{Forward, ForwardError, GatewayConfig};
 use crate::counters::Counters;
-use crate::dns::{Forwarder, Nameservers};
+use crate::dns::{Forwarder, Nameserver, Nameservers};
 use crate::echo::EchoFlows;
 use crate::events::{EventList, Events, Token};
 use crate::fifo::{FifoPool, FromProgram, ToProgram};
@@ -109,7 +109,11 @@ impl Gateway {
         add_interface(&mut stack, &config, now);
         let link = Link::default();
         let events = Events::new()?;
-        let nameservers = Nameservers::new(&config.nameserver, &events)?;
+        let nameservers = match config.has_forwarder() {
+            true => Nameservers::new(&config.nameserver, &events)?,
+            // Nobody asks them: no file is read, and no thread waits to.
+            false => Nameservers::new(&Nameserver::At(Vec::new()), &events)?,
+        };
         let dns = Forwarder::new(max.dns, nameservers.timeout_ns(), &config.seed);
         let shared = Shared {
             nameservers,

@@ -19,6 +19,7 @@ use towpath_stack::{DatagramFrom, DatagramMeta};
 use towpath_wire::{icmpv4, icmpv6};
 
 use crate::config::{ForwardProtocol, Presented};
+use crate::dns;
 use crate::events::{Interest, Readiness, Token, family};
 use crate::forward::Listeners;
 use crate::gateway::{Context, Shared};
@@ -90,7 +91,6 @@ const CLASS_DNS: usize = 1;
 /// Flows of clients: such as the program has not answered, and the others.
 const CLASS_CLIENT_NEW: usize = 2;
 const CLASS_CLIENT: usize = 3;
-const DNS_PORT: u16 = 53;
 /// Where a local client of a forwarded port is seen when its own port is taken: the dynamic ports.
 const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
@@ -301,7 +301,7 @@ impl UdpFlows {
         key: Key,
     ) -> Result<slab::Key, Errno> {
         let to = shared.host_addr(key.peer).ok_or(Errno::CONNREFUSED)?;
-        let class = if key.peer.port() == DNS_PORT { CLASS_DNS } else { CLASS_PLAIN };
+        let class = if key.peer.port() == dns::PORT { CLASS_DNS } else { CLASS_PLAIN };
         self.make_room(shared, class);
         let (host, mapped) = self.open_towards(to, listeners, key)?;
         let side = Side::Connected { host, to, readable: false, mapped, dont_fragment: false };
@@ -329,7 +329,7 @@ impl UdpFlows {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let host = socket_with(family(to), SocketType::DGRAM, flags, None)?;
         // Questions are asked from ports that nobody guesses (RFC 5452 §9.2), and one peer answers.
-        let mapped = key.peer.port() != DNS_PORT
+        let mapped = key.peer.port() != dns::PORT
             && self.mappings.bind(&host, key.port(), listeners.host_port(key.port()));
         let connected =
             sys::enable_details(host.as_fd(), to.is_ipv6()).and_then(|()| connect(&host, &to));
