@@ -53,11 +53,12 @@ counters! {
     udp_clients_evicted,
     /// Datagrams of clients of published ports that the program refused: it does not listen there.
     udp_clients_refused,
-    /// Datagrams from the program to the host.
+    /// Datagrams from the program to the host, those to the forwarder of DNS apart.
     udp_to_host,
-    /// Datagrams from the host to the program.
+    /// Datagrams from the host to the program, answers of the forwarder apart.
     udp_to_program,
-    /// Datagrams lost because the host's socket was full or gave an error.
+    /// Datagrams lost in either direction: the host's socket was full or gave an error, or the inner stack could not
+    /// send.
     udp_dropped,
     /// Questions of the program to the forwarder of DNS, by UDP.
     dns_questions,

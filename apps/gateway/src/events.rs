@@ -11,7 +11,7 @@ use rustix::net::AddressFamily;
 use crate::limits::EVENTS_MAX;
 use crate::slab::Key;
 
-/// Watches host sockets, edge by edge.
+/// Watches host sockets, edge-triggered: whoever is told reads or writes until EAGAIN.
 #[derive(Debug)]
 pub(crate) struct Events {
     epoll: OwnedFd,
@@ -35,7 +35,7 @@ pub(crate) enum Token {
 pub(crate) enum Interest {
     /// Something to read. A datagram socket would say "writable" after every datagram sent.
     Readable,
-    /// That, room to write, and what else becomes of a connection.
+    /// That, room to write, the peer's FIN and urgent data.
     Both,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum Interest {
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// A read that comes up short need not be the last: an end or urgent data stands behind it.
+    /// A short read need not be the last: a FIN, an error or urgent data may stand behind it.
     pub(crate) drain: bool,
     /// The socket has an error.
     pub(crate) failed: bool,

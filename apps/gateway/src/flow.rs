@@ -32,13 +32,13 @@ pub(crate) struct Flow {
     pub(crate) readable: bool,
     /// The host's socket takes bytes.
     pub(crate) writable: bool,
-    /// More comes after a short read: the end, an error, or what stands behind urgent data.
+    /// A short read need not be the last: a FIN, an error or urgent data may stand behind it. Read until EAGAIN.
     pub(crate) drain: bool,
     pub(crate) host_side: HostSide,
     pub(crate) program_side: ProgramSide,
     /// When it has waited for long enough: its place in the table's `deadlines`.
     pub(crate) expires_ns: Option<u64>,
-    /// The program took bytes since that was looked at.
+    /// The program took bytes since `expires_ns` was set.
     pub(crate) progress: bool,
     /// What became of the program's side.
     pub(crate) news: Option<News>,
@@ -60,11 +60,11 @@ pub(crate) enum Phase {
         /// Where the published port leads.
         to: SocketAddr,
     },
-    /// Both are.
+    /// Both are connected.
     Open(SocketId),
 }
 
-/// How far the host's connection is.
+/// State of the host's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostSide {
     Open,
@@ -76,13 +76,13 @@ pub(crate) enum HostSide {
     Gone,
 }
 
-/// How far the program's connection, and its stream towards the host, is.
+/// State of the program's connection, and of its stream towards the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgramSide {
     Open,
     /// Its FIN came; bytes may stand before it.
     Ended,
-    /// The same, and its socket does not exist any more.
+    /// The same, and the program's socket does not exist any more, so that bytes of the host have nowhere to go.
     Gone,
     /// Its FIN was passed on to the host, behind all its bytes.
     Passed,
@@ -167,7 +167,7 @@ impl Flow {
         if gone && failed {
             return Outcome::HostFailed;
         }
-        // Behind its end nothing is read that would tell of an error.
+        // After the host's FIN nothing is read from its socket, so that no read would return this error.
         if came.is_err() || ended && failed {
             self.host_side = HostSide::Gone;
             return self.wait_for_program(cx, socket);
@@ -222,7 +222,7 @@ impl Flow {
                 Ok(n) => {
                     send.commit(n as u32);
                     moved += n;
-                    // Less than there was room for: drained, unless the end stands behind.
+                    // A short read emptied the socket, unless a FIN, an error or urgent data stands behind it.
                     self.readable = n as u32 == spare.len() || self.drain;
                 }
                 Err(Errno::AGAIN) => self.readable = false,
@@ -249,7 +249,7 @@ impl Flow {
     pub(crate) fn set_class(&mut self, v6: bool, class: u8) {
         if self.class != class {
             self.class = class;
-            // One that cannot be set is one that the program does without.
+            // When it fails, packets leave with the class they had; there is nobody to tell.
             let _ = sys::set_ip(self.host.as_fd(), v6, IpOption::Tos, class.into());
         }
     }
@@ -263,7 +263,7 @@ impl Flow {
             let unread = recv.peek();
             let len = unread.len();
             let sent = sys::send_stream(self.host.as_fd(), &unread);
-            // Memory that is still pointed to when it is given back goes round no more.
+            // `consume` gives memory back, and the pool keeps none that something still points to.
             drop(unread);
             match sent {
                 Ok(n) => {
@@ -294,9 +294,10 @@ impl Flow {
                 // socket that was closed lasts a minute), and says nothing: it is asked.
                 let _ = cx.stack.set_option(socket, SocketOption::KeepAlive(Some(ENDED_PROBES)));
             }
-            // First, so that a process which is killed in between closes in order what is whole.
+            // Before the FIN: if this process is killed between the two calls, the kernel still closes in order, and
+            // the stream is whole.
             let _ = sockopt::set_socket_linger(&self.host, None);
-            // It fails only when the host's connection is gone, which its socket reports as well.
+            // It fails only when the host's connection has failed, which epoll reports as well.
             let _ = shutdown(&self.host, Shutdown::Write);
         }
         Ok(())

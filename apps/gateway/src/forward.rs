@@ -24,7 +24,7 @@ use crate::udp::UdpFlows;
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     list: Vec<Listener>,
-    /// Those that have something, each once; TCP ones that accepting pauses for wait in `paused`.
+    /// Listeners with connections or datagrams, each once. TCP ones are in `paused` instead while accepting pauses.
     due: VecDeque<usize>,
     paused: Vec<usize>,
     /// Accepting pauses until then: descriptors or flows ran out.
@@ -162,7 +162,7 @@ impl Listener {
                     return true;
                 }
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => return false,
-                // The connection died in the queue, or the call was interrupted.
+                // This connection failed while it waited to be accepted (accept(2)), or the call was interrupted.
                 Err(_) => {}
             }
         }
@@ -187,7 +187,7 @@ impl Listener {
                     self.ready = false;
                     break;
                 }
-                // About a datagram to a client that went away.
+                // An ICMP error about a datagram that was sent to a client.
                 Err(_) => {
                     udp.on_client_errors(cx.shared, index, self.socket.as_fd());
                 }

@@ -33,7 +33,7 @@ use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
 
 /// A program's way to the host's network, as a port of the program's stack. See the
-/// [crate](crate).
+/// [crate].
 ///
 /// Within [`Port::submit`] the packets are received by the inner stack at once, so that their tails
 /// may point into memory that changes afterwards.
@@ -88,7 +88,8 @@ pub(crate) struct Context<'a> {
 
 /// Longest datagram, or train of them, that a socket gives.
 const SCRATCH_LEN: usize = 65_536;
-/// The link neither delays nor repeats: what RFC 9293 §3.4.3 waits for cannot be on its way.
+/// TIME-WAIT lets segments of an old connection die out on the network (RFC 9293 §3.3.2). The link in memory holds
+/// none back and duplicates none, so that any time longer than a turn is enough.
 const TIME_WAIT: Duration = Duration::from_secs(1);
 
 impl Gateway {
@@ -98,11 +99,11 @@ impl Gateway {
     /// When the host gives no descriptor.
     pub fn new(config: GatewayConfig, now_ns: u64) -> io::Result<Self> {
         let mut stack_config = StackConfig::default();
-        // Bytes were gathered by the sender once already.
+        // The sender's own stack has gathered small writes (Nagle); to wait here again would only delay.
         stack_config.tcp.nodelay = true;
         stack_config.tcp.time_wait = TIME_WAIT;
         let max = FlowsMax::new();
-        // Each has a flow, and those that will never connect must not take all.
+        // Each undecided SYN has a flow and a descriptor: those that never connect leave half to others.
         stack_config.pending_max = stack_config.pending_max.min(max.tcp / 2).max(1);
         let now = Instant(now_ns);
         let mut stack = Stack::new(stack_config, config.seed, now);
@@ -171,7 +172,7 @@ impl Gateway {
         self.host.shared.fifos.limit(max);
     }
 
-    /// What happened so far.
+    /// Counts since the gateway was made.
     pub fn counters(&self) -> Counters {
         Counters { tcp_fifos_small: self.host.shared.fifos.small(), ..self.host.shared.counters }
     }
@@ -348,7 +349,7 @@ impl Host for GatewayHost {
         self.tcp.on_syn_forgotten(&mut self.shared, pending);
     }
 
-    /// Nor datagram sockets.
+    /// The inner stack has no datagram sockets either.
     fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
         false
     }
@@ -418,7 +419,7 @@ fn add_interface(stack: &mut Stack<GatewayHost>, config: &GatewayConfig, now: In
     }
 }
 
-/// Flows at once. Each has a descriptor, and no protocol may take those of the others.
+/// Flows at once. Each has a descriptor, and each protocol has a share of its own.
 struct FlowsMax {
     tcp: usize,
     udp: usize,

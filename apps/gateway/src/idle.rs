@@ -1,6 +1,6 @@
 //! Tables of flows that end by being idle, because nothing else says that they ended.
 //!
-//! Whoever makes flows makes room for them at the cost of his own: a class says who that is.
+//! When an owner has as many flows as it may, a new one displaces one of its own; a class says who the owner is.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -2,8 +2,8 @@
 
 /// TCP flows at once, also bounded by the descriptors this process may open.
 pub const TCP_FLOWS_MAX: usize = 16_384;
-/// Of these flows, the part that clients of published ports leave to the program: a fourth. Anybody can
-/// connect and then do nothing, and the program shall still reach others.
+/// Of these flows one in so many is kept for connections that the program makes: clients of published ports can
+/// connect and then do nothing, and must not keep the program from reaching others.
 pub const TCP_FLOWS_LEFT_TO_PROGRAM: usize = 4;
 /// UDP flows that the program began, at once, also bounded by descriptors; the one idle for longest makes
 /// room for a new one.
@@ -13,9 +13,10 @@ pub const UDP_FLOWS_MAX: usize = 4_096;
 pub const UDP_CLIENTS_MAX: usize = 4_096;
 /// Echo flows (one a `ping`) at once; the one idle for longest makes room.
 pub const ECHO_FLOWS_MAX: usize = 256;
-/// Descriptors left for the rest of the process, at least.
+/// Descriptors left at least for the rest of the process: the engine's own, its threads and some twenty processes
+/// of a run, with three each.
 pub const DESCRIPTORS_RESERVED: usize = 64;
-/// The part of all descriptors that is left: a fourth, because each process on the stack has three.
+/// Of all descriptors one in so many is left, if that is more: each process on the stack takes three.
 pub const DESCRIPTORS_RESERVED_PART: usize = 4;
 
 /// Host socket events taken in one call; more wait for the next.
@@ -70,7 +71,8 @@ pub const NAMESERVER_REPEAT_NS: u64 = 1_000_000_000;
 /// Questions that wait for a nameserver at once, also bounded by descriptors; the one that has waited for longest
 /// makes room. dnsmasq has 150 (dns-forward-max) for a whole network.
 pub const DNS_QUERIES_MAX: usize = 256;
-/// Pause in accepting when descriptors or flows ran out.
+/// Pause in accepting when descriptors or flows ran out: twenty attempts a second cost nothing, and a client that
+/// waits in the host's queue hardly notices.
 pub const ACCEPT_PAUSE_NS: u64 = 50_000_000;
 
 /// Room below which bytes of the host are left in the host's socket, so that they come in few large
@@ -79,8 +81,8 @@ pub const READ_ROOM_MIN: u32 = 16 * 1024;
 /// Host connections that wait for `accept`: what Linux clips to `somaxconn` anyway.
 pub const BACKLOG: i32 = 4_096;
 
-/// Bytes a flow holds each way, a power of two; also the most that is moved before another flow has its turn. The link's round trip is a turn, so a window of a few
-/// of its largest packets keeps it busy.
+/// Bytes a flow holds each way, a power of two; also the most that is moved before another flow has its turn. The
+/// link's round trip is a turn, so a window of a few of its largest packets keeps it busy.
 pub const FIFO_LEN: u32 = 256 * 1024;
 /// The same when there are [`FIFOS_LARGE_MAX`] of these: a packet of the link, which is also the least that
 /// is read from the host at once.
@@ -101,6 +103,6 @@ pub const ERRORS_MAX: usize = 256;
 /// Reports taken from one host socket before another has its turn.
 pub const ERRORS_PER_TURN: usize = 64;
 
-/// The TTL and hop limit that say nothing, because a stack takes them by itself: the host's own then
-/// take their place.
+/// The default TTL and hop limit of Towpath and of Linux (RFC 1700: 64). A packet that has it is taken to ask for none
+/// of its own, and leaves with the host's default (net.ipv4.ip_default_ttl).
 pub const PLAIN_TTL: u8 = 64;

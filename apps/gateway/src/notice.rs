@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use crate::config::ForwardProtocol;
 
-/// Whoever hears it is on the thread that turns the stack, and must not make it wait.
+/// [`Gateway::on_notice`](crate::Gateway::on_notice) says who hears it: a function on the thread that turns the stack,
+/// which must not block. `Display` is the text for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {

@@ -40,7 +40,8 @@ use crate::segment::{ends_of_segment, refusal_for, refuse, report_why, ttl_and_t
 use crate::slab::{Key, Slab};
 use crate::sys::{self, IpOption};
 
-/// The bits of a type of service that name a class; the others are ECN's, and TCP's own on either side.
+/// The bits of the type of service that are the DSCP (RFC 2474). The other two are ECN's (RFC 3168), which TCP
+/// negotiates for each of the two connections by itself.
 const CLASS_MASK: u8 = 0xfc;
 
 /// All TCP flows.
@@ -107,7 +108,7 @@ impl TcpFlows {
     /// Bytes and ends of the program's streams that were acknowledged to it and that the host lacks.
     pub(crate) fn undelivered<H: Host>(&self, now: Instant, stack: &Stack<H>) -> u64 {
         let of_flow = |flow: &Flow| match flow.phase {
-            // What the host does not take any more is not on its way.
+            // A failed host takes nothing more, so that what waits for it will never be delivered.
             Phase::Open(socket)
                 if flow.program_side != ProgramSide::Passed && !flow.has_failed() =>
             {
@@ -158,7 +159,7 @@ impl TcpFlows {
             SocketEvent::PeerClosed => flow.program_side = ProgramSide::Ended,
             SocketEvent::Writable => flow.progress = true,
             SocketEvent::Error(_) => flow.news = Some(News::Failed),
-            // It answers a close, and may be about the socket of an attempt before this one.
+            // It confirms a close of ours, perhaps of the socket of an earlier attempt of this flow.
             SocketEvent::Closed => return,
             _ => {}
         }
@@ -176,7 +177,8 @@ impl TcpFlows {
         self.classes = true;
         let Some((socket, user)) = stack.connection(peer, program) else { return };
         let key = self.flows.living(user);
-        // A connection that its flow left behind has the number of the flow that came after.
+        // An earlier connection may still carry the short key of a flow that has gone, which by chance can be that of
+        // this flow.
         if let Some(flow) = key.and_then(|key| self.flows.get_mut(key))
             && flow.phase.socket() == Some(socket)
         {
@@ -256,7 +258,8 @@ impl TcpFlows {
         presented: [Option<Presented>; 2],
     ) {
         let [Some(first), second] = presented else { return reset(&host) };
-        // A flow begins with its first connection, whose id is not known before there is a key.
+        // The inner stack's connection carries the flow's key, so that the flow exists before it: this id is none
+        // of a socket, and is replaced below.
         let to = first.program;
         let phase = Phase::ProgramConnecting { socket: SocketId(u64::MAX), second, to };
         let key = self.flows.insert(Flow::new(host, phase));
@@ -402,13 +405,14 @@ impl TcpFlows {
             },
             Phase::Open(socket) => match flow.news.take() {
                 None | Some(News::Connected) => self.splice(cx, key, socket),
-                // Its socket in FIN-WAIT-2 timed out, or met bytes of the host: the stream is whole.
+                // The program had closed its socket, which then timed out in FIN-WAIT-2 or reset the connection when
+                // bytes of the host came. Its FIN is here, so that its stream is whole and is still delivered.
                 Some(News::Failed) if flow.program_side == ProgramSide::Ended => {
                     flow.program_side = ProgramSide::Gone;
                     self.splice(cx, key, socket);
                 }
-                // The same, and all of it was passed on: the host's kernel delivers the rest of it. A reset would
-                // take that away.
+                // The same after its bytes and FIN were handed to the host's socket: that is closed without a reset,
+                // which would discard what the kernel has not sent yet.
                 Some(News::Failed) if flow.program_side == ProgramSide::Passed => {
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.touched = true;
@@ -435,13 +439,14 @@ impl TcpFlows {
             let told = flow.traced && report_why(cx, &flow.host, pending, flow.nameserver());
             return refuse(cx, pending, if told { Refusal::Ignore } else { refusal_for(error) });
         }
-        // What was reported was not the end of it, and has been taken.
+        // An ICMP error may have been reported during a handshake that then succeeded. SO_ERROR was read above.
         flow.host_side = HostSide::Open;
         if let Some(due) = flow.expires_ns.take() {
             self.deadlines.remove(&(due, key));
         }
         if flow.traced {
-            // They would end an established connection, which is to survive them.
+            // With IP_RECVERR the kernel fails established connections on ICMP errors that RFC 1122 §4.2.3.9 has them
+            // survive.
             let v6 = sockopt::socket_domain(&flow.host) == Ok(AddressFamily::INET6);
             let _ = sys::set_ip(flow.host.as_fd(), v6, IpOption::ReceiveErrors, 0);
         }
@@ -453,7 +458,7 @@ impl TcpFlows {
                 cx.shared.counters.tcp_connected += 1;
                 self.splice(cx, key, socket);
             }
-            // The program gave up meanwhile, or the stack is full.
+            // The program's SYN was forgotten meanwhile, or the inner stack has no room for a connection.
             None => self.drop_host(cx, key),
         }
     }
@@ -504,7 +509,7 @@ impl TcpFlows {
     fn splice(&mut self, cx: &mut Context<'_>, key: Key, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let outcome = flow.splice(cx, socket);
-        // An error that a read or a write has met is not reported any more.
+        // A read or write that returns an error clears it, so that epoll does not report it again.
         note_failure(&mut self.deadlines, cx.shared.now_ns, key, flow);
         match outcome {
             Outcome::Goes => {}

@@ -58,7 +58,8 @@ struct Key {
 #[derive(Debug)]
 struct Flow {
     side: Side,
-    /// The host cuts trains; not when a datagram is longer than the path's MTU, or by some devices.
+    /// Trains are sent whole, for the kernel to cut (UDP_SEGMENT). Off after it refused: it does when a datagram
+    /// exceeds the path's MTU, or the device computes no checksums.
     cuts: bool,
 }
 
@@ -91,7 +92,7 @@ const CLASS_DNS: usize = 1;
 /// Flows of clients: such as the program has not answered, and the others.
 const CLASS_CLIENT_NEW: usize = 2;
 const CLASS_CLIENT: usize = 3;
-/// Where a local client of a forwarded port is seen when its own port is taken: the dynamic ports.
+/// Ports at which a client of a forwarded port is seen when its own is taken: the dynamic ones (RFC 6335 §6).
 const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 impl UdpFlows {
@@ -236,8 +237,8 @@ impl UdpFlows {
         };
         self.flows.touch(cx.shared.now_ns, id);
         let Some((key, flow)) = self.flows.get_mut(id) else { return };
-        // A client may turn to another address of this host, and expects the answer from there; the one
-        // before may be gone.
+        // A client may write to another address of this host, and accepts answers from that one only; the earlier
+        // address may have been removed.
         if let Side::Client { host, .. } = &mut flow.side {
             *host = received.to;
         }
@@ -328,7 +329,7 @@ impl UdpFlows {
     ) -> Result<(OwnedFd, bool), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let host = socket_with(family(to), SocketType::DGRAM, flags, None)?;
-        // Questions are asked from ports that nobody guesses (RFC 5452 §9.2), and one peer answers.
+        // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the nameserver needs to reach.
         let mapped = key.peer.port() != dns::PORT
             && self.mappings.bind(&host, key.port(), listeners.host_port(key.port()));
         let connected =
@@ -339,7 +340,7 @@ impl UdpFlows {
             }
             return Err(error);
         }
-        // Without it, datagrams come one by one.
+        // UDP_GRO is an optimisation: without it, each datagram takes a call.
         sys::enable_gro(host.as_fd());
         Ok((host, mapped))
     }
@@ -393,8 +394,8 @@ impl UdpFlows {
         }
     }
 
-    /// Sends one datagram, or several of `segment` bytes. False: not in this way, but perhaps one by
-    /// one.
+    /// Sends one datagram, or several of `segment` bytes. False: the kernel does not cut these, but may send them one
+    /// by one.
     fn send(
         &mut self,
         shared: &mut Shared,
@@ -406,7 +407,7 @@ impl UdpFlows {
     ) -> bool {
         let count = bytes.len().div_ceil(segment.map_or(bytes.len(), usize::from).max(1)).max(1);
         let Some((key, flow)) = self.flows.get_mut(id) else {
-            // It had to make room meanwhile.
+            // The flow was evicted while its datagrams were gathered.
             shared.counters.udp_dropped += count as u64;
             return true;
         };
@@ -433,7 +434,7 @@ impl UdpFlows {
         if result.is_err_and(|error| error != Errno::AGAIN) {
             told = self.hear(shared, id, host);
             if told > 0 && result != Err(Errno::MSGSIZE) {
-                // It was about an earlier datagram; this one was not looked at.
+                // The call returned the error of an earlier datagram, and did not send this one.
                 result = sys::send_datagram(host, bytes, &empty, &destination);
             }
         }
@@ -477,7 +478,7 @@ impl UdpFlows {
             };
             let key = *key;
             match sys::recv_datagram(host.as_fd(), &mut scratch) {
-                // Between its bind and its connect the socket may have taken another one's.
+                // Before it was connected, the socket took datagrams of everybody to its port.
                 Ok(received) if received.from.is_some_and(|from| !is_same(from, *to)) => {
                     cx.shared.counters.udp_dropped += 1;
                 }

@@ -90,7 +90,7 @@ struct Ids {
     count: u64,
 }
 
-/// All queries are alike.
+/// All queries are of one class.
 const CLASS: usize = 0;
 
 impl Forwarder {

@@ -3,7 +3,7 @@
 //! The file that names them is read by a thread: opening it may take long (a network file system, a disk that
 //! sleeps), and no connection waits for it. The thread looks at it when somebody asks a question, so that a host
 //! on which nobody does is left alone. The question itself does not wait: it begins with what is known, and
-//! [`crate::dns::Forwarder::on_change`] turns it to another nameserver when the file turns out to name others.
+//! [`crate::dns::Forwarder`] turns it to another nameserver when the file turns out to name others.
 
 use std::io;
 use std::net::SocketAddr;
