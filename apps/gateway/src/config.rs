@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::dns::Nameserver;
+use crate::dns::{self, Nameserver};
 
 /// How a gateway is made.
 #[derive(Debug, Clone)]
@@ -18,11 +18,11 @@ pub struct GatewayConfig {
     /// Whether the gateway's addresses stand for 127.0.0.1 and ::1 of the host, so that the program
     /// reaches services there. Otherwise connections to them are refused.
     pub host_loopback: bool,
-    /// The address whose port 53 is the `nameserver`, over IPv4; None without.
+    /// The address whose port 53 is the forwarder of DNS, over IPv4; None without.
     pub dns_v4: Option<Ipv4Addr>,
     /// The same over IPv6.
     pub dns_v6: Option<Ipv6Addr>,
-    /// Who answers there; also one on the host's loopback, whatever `host_loopback` says.
+    /// Whom it asks; also those on the host's loopback, whatever `host_loopback` says.
     pub nameserver: Nameserver,
     /// Longest IP packet on the link to the program in bytes.
     pub mtu: u32,
@@ -56,6 +56,9 @@ impl GatewayConfig {
             IpAddr::V4(dst) => (self.gateway_v4 == Some(dst), Ipv4Addr::LOCALHOST.into()),
             IpAddr::V6(dst) => (self.gateway_v6 == Some(dst), Ipv6Addr::LOCALHOST.into()),
         };
+        if self.is_dns(dst) {
+            return None;
+        }
         match own {
             false => Some(dst),
             true if self.host_loopback => Some(loopback),
@@ -63,8 +66,18 @@ impl GatewayConfig {
         }
     }
 
-    /// Whether this is the forwarder of DNS.
-    pub(crate) fn is_dns(&self, dst: IpAddr) -> bool {
+    /// Whether there is a forwarder of DNS.
+    pub(crate) fn has_forwarder(&self) -> bool {
+        self.dns_v4.is_some() || self.dns_v6.is_some()
+    }
+
+    /// Whether this is where the forwarder of DNS is asked.
+    pub(crate) fn is_forwarder(&self, dst: SocketAddr) -> bool {
+        dst.port() == dns::PORT && self.is_dns(dst.ip())
+    }
+
+    /// Whether this is the address of the forwarder of DNS, on which there is nothing else.
+    fn is_dns(&self, dst: IpAddr) -> bool {
         match dst {
             IpAddr::V4(dst) => self.dns_v4 == Some(dst),
             IpAddr::V6(dst) => self.dns_v6 == Some(dst),
@@ -87,21 +100,21 @@ impl GatewayConfig {
         if hidden { gateway } else { Some(reporter) }
     }
 
-    /// The ways to the program for `client` of a forwarded port, the best first: where the packets
-    /// come from, and where they go. Port 0 stands for any.
+    /// How `client` of a forwarded port can be presented to the program, which listens on `port`; the best first.
+    /// Port 0 of a client stands for any.
     ///
     /// The program sees the client's address when families allow; a client on the host itself is
     /// seen as the gateway, whichever family it used, and IPv4 first, because that is what a
     /// program listens on if it listens on one only.
-    pub(crate) fn ways_in(&self, client: SocketAddr, port: u16) -> [Option<Way>; 2] {
+    pub(crate) fn presented(&self, client: SocketAddr, port: u16) -> [Option<Presented>; 2] {
         let seen = Some(client).filter(|client| self.can_be_seen(client.ip()));
-        let v4 = self.program_v4.zip(self.gateway_v4).map(|(program, gateway)| Way {
-            local: seen.filter(SocketAddr::is_ipv4).unwrap_or(SocketAddr::new(gateway.into(), 0)),
-            remote: SocketAddr::new(program.into(), port),
+        let v4 = self.program_v4.zip(self.gateway_v4).map(|(program, gateway)| Presented {
+            client: seen.filter(SocketAddr::is_ipv4).unwrap_or(SocketAddr::new(gateway.into(), 0)),
+            program: SocketAddr::new(program.into(), port),
         });
-        let v6 = self.program_v6.zip(self.gateway_v6).map(|(program, gateway)| Way {
-            local: seen.filter(SocketAddr::is_ipv6).unwrap_or(SocketAddr::new(gateway.into(), 0)),
-            remote: SocketAddr::new(program.into(), port),
+        let v6 = self.program_v6.zip(self.gateway_v6).map(|(program, gateway)| Presented {
+            client: seen.filter(SocketAddr::is_ipv6).unwrap_or(SocketAddr::new(gateway.into(), 0)),
+            program: SocketAddr::new(program.into(), port),
         });
         match (seen, v4, v6) {
             (Some(SocketAddr::V6(_)), v4, Some(v6)) => [Some(v6), v4],
@@ -110,26 +123,31 @@ impl GatewayConfig {
         }
     }
 
-    /// Whether the program may see a client at its own address: not when that means another host to
-    /// the program, as a loopback or link-local address does, or the program itself.
+    /// Whether the program may see a client at its own address: not when that means another host to the program,
+    /// as a loopback or link-local address does, or is one of the program's network. What the program sent to the
+    /// forwarder of DNS would be taken for a question.
     fn can_be_seen(&self, client: IpAddr) -> bool {
         match client {
-            IpAddr::V4(ip) => !ip.is_loopback() && self.program_v4 != Some(ip),
+            IpAddr::V4(ip) => {
+                let taken = [self.program_v4, self.gateway_v4, self.dns_v4];
+                !ip.is_loopback() && !taken.contains(&Some(ip))
+            }
             IpAddr::V6(ip) => {
+                let taken = [self.program_v6, self.gateway_v6, self.dns_v6];
                 let local = ip.is_loopback() || ip.is_unicast_link_local();
-                !local && self.program_v6 != Some(ip)
+                !local && !taken.contains(&Some(ip))
             }
         }
     }
 }
 
-/// A path from a forwarded port to the program.
+/// The pair of addresses under which the program sees a client of a forwarded port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct Presented {
     /// Where the program sees the client.
-    pub(crate) local: SocketAddr,
+    pub(crate) client: SocketAddr,
     /// Where the program listens.
-    pub(crate) remote: SocketAddr,
+    pub(crate) program: SocketAddr,
 }
 
 /// A port of the host that leads to the program.
@@ -169,18 +187,24 @@ mod tests {
     #[test]
     fn clients_are_seen_as_themselves_unless_local() {
         let config = GatewayConfig::default();
-        let way = |client: &str| config.ways_in(client.parse().unwrap(), 80);
+        let seen = |client: &str| config.presented(client.parse().unwrap(), 80);
         let addr = |s: &str| s.parse::<SocketAddr>().unwrap();
-        let [first, second] = way("192.0.2.1:5000").map(Option::unwrap);
-        assert_eq!((first.local, first.remote), (addr("192.0.2.1:5000"), addr("10.0.2.15:80")));
-        assert_eq!((second.local, second.remote), (addr("[fd00:2::2]:0"), addr("[fd00:2::15]:80")));
-        let [first, second] = way("[2001:db8::1]:5000").map(Option::unwrap);
-        assert_eq!(first.local, addr("[2001:db8::1]:5000"));
-        assert_eq!(second.local, addr("10.0.2.2:0"));
-        let [first, _] = way("[::1]:5000").map(Option::unwrap);
-        assert_eq!((first.local, first.remote), (addr("10.0.2.2:0"), addr("10.0.2.15:80")));
-        for other in ["[fe80::1%3]:5000", "10.0.2.15:5000"] {
-            assert_eq!(way(other)[0].unwrap().local, addr("10.0.2.2:0"), "{other}");
+        let [first, second] = seen("192.0.2.1:5000").map(Option::unwrap);
+        assert_eq!((first.client, first.program), (addr("192.0.2.1:5000"), addr("10.0.2.15:80")));
+        assert_eq!(
+            (second.client, second.program),
+            (addr("[fd00:2::2]:0"), addr("[fd00:2::15]:80"))
+        );
+        let [first, second] = seen("[2001:db8::1]:5000").map(Option::unwrap);
+        assert_eq!(first.client, addr("[2001:db8::1]:5000"));
+        assert_eq!(second.client, addr("10.0.2.2:0"));
+        let [first, _] = seen("[::1]:5000").map(Option::unwrap);
+        assert_eq!((first.client, first.program), (addr("10.0.2.2:0"), addr("10.0.2.15:80")));
+        // In their networks these are hosts; to the program they are itself, the gateway and the forwarder of DNS.
+        let ours =
+            ["10.0.2.15:53", "10.0.2.2:53", "10.0.2.3:53", "[fd00:2::2]:53", "[fd00:2::3]:53"];
+        for other in ["[fe80::1%3]:5000"].into_iter().chain(ours) {
+            assert_eq!(seen(other)[0].unwrap().client, addr("10.0.2.2:0"), "{other}");
         }
     }
 

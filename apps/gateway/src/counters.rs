@@ -51,12 +51,31 @@ counters! {
     udp_evicted,
     /// UDP flows of clients of published ports ended to make room.
     udp_clients_evicted,
-    /// Datagrams from the program to the host.
+    /// Datagrams of clients of published ports that the program refused: it does not listen there.
+    udp_clients_refused,
+    /// Datagrams from the program to the host, those to the forwarder of DNS apart.
     udp_to_host,
-    /// Datagrams from the host to the program.
+    /// Datagrams from the host to the program, answers of the forwarder apart.
     udp_to_program,
-    /// Datagrams lost because the host's socket was full or gave an error.
+    /// Datagrams lost in either direction: the host's socket was full or gave an error, or the inner stack could not
+    /// send.
     udp_dropped,
+    /// Questions of the program to the forwarder of DNS, by UDP.
+    dns_questions,
+    /// Of these, the ones that repeated a question which a nameserver was being asked.
+    dns_repeated,
+    /// Answers passed to the program.
+    dns_answers,
+    /// Questions asked again, mostly of the next nameserver: the one before did not help, or not in time.
+    dns_next,
+    /// Questions that no nameserver answered.
+    dns_unanswered,
+    /// Questions given up because of `DNS_QUERIES_MAX`.
+    dns_displaced,
+    /// Datagrams of the program to the forwarder that are no question, dropped.
+    dns_malformed,
+    /// Datagrams that came to a question's socket and do not answer it, dropped.
+    dns_mismatched,
     /// Errors of the host passed to the program as ICMP.
     icmp_errors,
     /// Errors not passed on: about a group, or because of `ERRORS_MAX`.

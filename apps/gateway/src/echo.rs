@@ -46,7 +46,7 @@ struct Flow {
     host: OwnedFd,
     /// The address that it is connected to.
     to: IpAddr,
-    /// TTL and class of its packets: what says nothing, until other ones were set.
+    /// TTL and class that its socket sends with; [`PLAIN_TTL`] and 0 stand for the host's defaults.
     marks: (u8, u8),
     /// A raw socket: it gives every ICMP message of the peer, with IPv4 headers.
     raw: bool,
@@ -61,7 +61,7 @@ enum Lost {
     Failed,
 }
 
-/// All flows are alike.
+/// All flows are of one class.
 const CLASS: usize = 0;
 /// Both versions' headers are of one length.
 const HEADER_LEN: usize = icmpv4::HEADER_LEN;
@@ -212,7 +212,7 @@ impl EchoFlows {
                     more = false;
                     break;
                 }
-                // About an earlier request.
+                // The error of an earlier request: its report is passed on.
                 Err(_) => {
                     flow.hear(cx.shared, key);
                 }
@@ -246,7 +246,7 @@ impl Flow {
         if let Err(error) = sent
             && error != Errno::AGAIN
         {
-            // About an earlier request, unless there is no report; this one was not looked at.
+            // When there are reports, the call returned the error of an earlier request, and did not send this one.
             if self.hear(shared, key) == 0 {
                 shared.errors.refused(key.about(), error, message, &mut shared.counters);
             } else if error != Errno::MSGSIZE {
@@ -263,7 +263,7 @@ impl Flow {
         }
         let v6 = self.to.is_ipv6();
         for (option, value) in [(IpOption::Ttl, ttl), (IpOption::Tos, tos)] {
-            // One that cannot be set is one that the program does without.
+            // When it fails, requests leave with what the socket had; there is nobody to tell.
             let _ = sys::set_ip(self.host.as_fd(), v6, option, value.into());
         }
         self.marks = (ttl, tos);

@@ -11,7 +11,7 @@ use rustix::net::AddressFamily;
 use crate::limits::EVENTS_MAX;
 use crate::slab::Key;
 
-/// Watches host sockets, edge by edge.
+/// Watches host sockets, edge-triggered: whoever is told reads or writes until EAGAIN.
 #[derive(Debug)]
 pub(crate) struct Events {
     epoll: OwnedFd,
@@ -23,6 +23,9 @@ pub(crate) enum Token {
     Tcp(Key),
     Udp(Key),
     Echo(Key),
+    Dns(Key),
+    /// The thread that reads the host's resolv.conf has found a change.
+    Nameservers,
     /// A forwarded port, TCP or UDP.
     Listener(u32),
 }
@@ -32,7 +35,7 @@ pub(crate) enum Token {
 pub(crate) enum Interest {
     /// Something to read. A datagram socket would say "writable" after every datagram sent.
     Readable,
-    /// That, room to write, and what else becomes of a connection.
+    /// That, room to write, the peer's FIN and urgent data.
     Both,
 }
 
@@ -41,8 +44,8 @@ pub(crate) enum Interest {
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// A read that comes up short need not be the last: an end or urgent data stands behind it.
-    pub(crate) ending: bool,
+    /// A short read need not be the last: a FIN, an error or urgent data may stand behind it.
+    pub(crate) drain: bool,
     /// The socket has an error.
     pub(crate) failed: bool,
 }
@@ -85,7 +88,7 @@ impl Events {
             let ready = Readiness {
                 readable: has(EventFlags::IN),
                 writable: has(EventFlags::OUT),
-                ending: has(EventFlags::RDHUP | EventFlags::HUP | EventFlags::PRI),
+                drain: has(EventFlags::RDHUP | EventFlags::HUP | EventFlags::PRI),
                 failed: has(EventFlags::ERR),
             };
             Some((Token::from_u64(event.data.u64())?, ready))
@@ -100,6 +103,8 @@ impl Token {
             Token::Udp(key) => (1, key.to_bits()),
             Token::Echo(key) => (2, key.to_bits()),
             Token::Listener(index) => (3, index.into()),
+            Token::Dns(key) => (4, key.to_bits()),
+            Token::Nameservers => (5, 0),
         };
         kind << Key::BITS | key
     }
@@ -111,6 +116,8 @@ impl Token {
             1 => Some(Token::Udp(key)),
             2 => Some(Token::Echo(key)),
             3 => Some(Token::Listener(raw as u32)),
+            4 => Some(Token::Dns(key)),
+            5 => Some(Token::Nameservers),
             _ => None,
         }
     }

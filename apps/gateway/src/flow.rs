@@ -13,10 +13,11 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_stack::{PendingId, SocketId, SocketOption};
 use towpath_tcp::KeepAlive;
 
-use crate::config::Way;
+use crate::config::Presented;
+use crate::dns::Tour;
 use crate::events::family;
 use crate::gateway::Context;
-use crate::limits::{FLOW_BYTES_PER_TURN, PLAIN_TTL, READ_ROOM_MIN};
+use crate::limits::{PLAIN_TTL, READ_ROOM_MIN};
 use crate::sys::{self, IpOption};
 
 #[derive(Debug)]
@@ -31,19 +32,21 @@ pub(crate) struct Flow {
     pub(crate) readable: bool,
     /// The host's socket takes bytes.
     pub(crate) writable: bool,
-    /// More comes after a short read: the end, an error, or what stands behind urgent data.
-    pub(crate) ending: bool,
+    /// A short read need not be the last: a FIN, an error or urgent data may stand behind it. Read until EAGAIN.
+    pub(crate) drain: bool,
     pub(crate) host_side: HostSide,
     pub(crate) program_side: ProgramSide,
-    /// When it has waited for long enough: its place in [`TcpFlows::failing`].
+    /// When it has waited for long enough: its place in the table's `deadlines`.
     pub(crate) expires_ns: Option<u64>,
-    /// The program took bytes since that was looked at.
+    /// The program took bytes since `expires_ns` was set.
     pub(crate) progress: bool,
     /// What became of the program's side.
     pub(crate) news: Option<News>,
     pub(crate) queued: bool,
     /// A client of a published port began it.
     pub(crate) by_client: bool,
+    /// The nameservers that it is connected to one of, for the forwarder of DNS.
+    pub(crate) nameservers: Option<Box<Tour>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,15 +56,15 @@ pub(crate) enum Phase {
     /// The program is being connected, the host's client waits.
     ProgramConnecting {
         socket: SocketId,
-        second: Option<Way>,
+        second: Option<Presented>,
         /// Where the published port leads.
         to: SocketAddr,
     },
-    /// Both are.
+    /// Both are connected.
     Open(SocketId),
 }
 
-/// How far the host's connection is.
+/// State of the host's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HostSide {
     Open,
@@ -73,13 +76,13 @@ pub(crate) enum HostSide {
     Gone,
 }
 
-/// How far the program's connection, and its stream towards the host, is.
+/// State of the program's connection, and of its stream towards the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProgramSide {
     Open,
     /// Its FIN came; bytes may stand before it.
     Ended,
-    /// The same, and its socket does not exist any more.
+    /// The same, and the program's socket does not exist any more, so that bytes of the host have nowhere to go.
     Gone,
     /// Its FIN was passed on to the host, behind all its bytes.
     Passed,
@@ -95,6 +98,8 @@ pub(crate) enum News {
 /// How a step of a flow left it.
 pub(crate) enum Outcome {
     Goes,
+    /// The host failed, and what it sent before that is to be read at once.
+    Again,
     /// Both directions ended.
     Finished,
     /// The host failed; the program must know.
@@ -120,7 +125,7 @@ impl Flow {
             traced: false,
             readable: false,
             writable: false,
-            ending: false,
+            drain: false,
             host_side: HostSide::Open,
             program_side: ProgramSide::Open,
             expires_ns: None,
@@ -128,39 +133,52 @@ impl Flow {
             news: None,
             queued: false,
             by_client: matches!(phase, Phase::ProgramConnecting { .. }),
+            nameservers: None,
         }
     }
 
-    /// Moves bytes and ends both ways. True: there was more, but others have their turn.
-    pub(crate) fn splice(&mut self, cx: &mut Context<'_>, socket: SocketId) -> (bool, Outcome) {
+    /// The nameserver that it is connected to.
+    pub(crate) fn nameserver(&self) -> Option<SocketAddr> {
+        self.nameservers.as_ref()?.current()
+    }
+
+    /// Goes on with another socket that is connecting, of which nothing is known yet.
+    pub(crate) fn replace_host(&mut self, host: OwnedFd) {
+        self.host = host;
+        (self.readable, self.writable, self.drain) = (false, false, false);
+        self.host_side = HostSide::Open;
+    }
+
+    /// Moves bytes and ends both ways, as many as there is room for now.
+    pub(crate) fn splice(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Outcome {
         if self.host_side == HostSide::Gone {
-            return (false, self.wait_for_program(cx, socket));
+            return self.wait_for_program(cx, socket);
         }
         let gone = self.program_side == ProgramSide::Gone;
         let mut failed = self.host_side == HostSide::Failed;
         // Bytes that nobody takes are left in the host's socket, whose close is then a reset.
-        let came = if gone { Ok(false) } else { self.move_in(cx, socket) };
+        let came = if gone { Ok(()) } else { self.move_in(cx, socket) };
         let went = self.move_out(cx, socket);
         failed |= went.is_err();
         let ended = self.host_side == HostSide::Ended;
         if (ended || gone) && self.program_side == ProgramSide::Passed {
-            return (false, Outcome::Finished);
+            return Outcome::Finished;
         }
         if gone && failed {
-            return (false, Outcome::HostFailed);
+            return Outcome::HostFailed;
         }
-        // Behind its end nothing is read that would tell of an error.
+        // After the host's FIN nothing is read from its socket, so that no read would return this error.
         if came.is_err() || ended && failed {
             self.host_side = HostSide::Gone;
-            return (false, self.wait_for_program(cx, socket));
+            return self.wait_for_program(cx, socket);
         }
         if went.is_err() {
             // What the host sent before it failed is still there to be read, and then an end.
             self.host_side = HostSide::Failed;
-            (self.readable, self.ending, self.writable) = (true, true, false);
+            (self.readable, self.drain, self.writable) = (true, true, false);
+            return Outcome::Again;
         }
-        let more = came.unwrap_or(false) || went.unwrap_or(true);
-        (more, Outcome::Goes)
+        Outcome::Goes
     }
 
     /// The host's socket has an error.
@@ -182,16 +200,14 @@ impl Flow {
         if waiting > 0 { Outcome::Goes } else { Outcome::HostFailed }
     }
 
-    /// From the host to the program. True: there is more.
-    fn move_in(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<bool, Errno> {
-        let Some(send) = cx.stack.send_buffer(socket) else { return Ok(false) };
+    /// From the host to the program, until there is no more or no room. What stays is looked at again when the
+    /// program takes bytes.
+    fn move_in(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<(), Errno> {
+        let Some(send) = cx.stack.send_buffer(socket) else { return Ok(()) };
         let mut moved = 0;
         let mut ended = false;
         let mut error = None;
-        while self.readable && !ended && moved < FLOW_BYTES_PER_TURN {
-            if send.room() < READ_ROOM_MIN {
-                break;
-            }
+        while self.readable && !ended && send.room() >= READ_ROOM_MIN {
             let spare = send.spare();
             if spare.is_empty() {
                 error = Some(Errno::NOMEM);
@@ -206,8 +222,8 @@ impl Flow {
                 Ok(n) => {
                     send.commit(n as u32);
                     moved += n;
-                    // Less than there was room for: drained, unless the end stands behind.
-                    self.readable = n as u32 == spare.len() || self.ending;
+                    // A short read emptied the socket, unless a FIN, an error or urgent data stands behind it.
+                    self.readable = n as u32 == spare.len() || self.drain;
                 }
                 Err(Errno::AGAIN) => self.readable = false,
                 Err(Errno::INTR) => {}
@@ -227,30 +243,27 @@ impl Flow {
             cx.stack.shutdown_send(socket);
             cx.touched = true;
         }
-        match error {
-            Some(error) => Err(error),
-            None => Ok(self.readable && moved >= FLOW_BYTES_PER_TURN),
-        }
+        error.map_or(Ok(()), Err)
     }
 
     pub(crate) fn set_class(&mut self, v6: bool, class: u8) {
         if self.class != class {
             self.class = class;
-            // One that cannot be set is one that the program does without.
+            // When it fails, packets leave with the class they had; there is nobody to tell.
             let _ = sys::set_ip(self.host.as_fd(), v6, IpOption::Tos, class.into());
         }
     }
 
-    /// From the program to the host. True: there is more.
-    fn move_out(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<bool, Errno> {
-        let Some(recv) = cx.stack.recv_buffer(socket) else { return Ok(false) };
+    /// From the program to the host, until there is no more or the host takes no more.
+    fn move_out(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<(), Errno> {
+        let Some(recv) = cx.stack.recv_buffer(socket) else { return Ok(()) };
         let mut moved = 0;
         let mut result = Ok(());
-        while self.writable && recv.unread() > 0 && moved < FLOW_BYTES_PER_TURN {
+        while self.writable && recv.unread() > 0 {
             let unread = recv.peek();
             let len = unread.len();
             let sent = sys::send_stream(self.host.as_fd(), &unread);
-            // Memory that is still pointed to when it is given back goes round no more.
+            // `consume` gives memory back, and the pool keeps none that something still points to.
             drop(unread);
             match sent {
                 Ok(n) => {
@@ -281,12 +294,13 @@ impl Flow {
                 // socket that was closed lasts a minute), and says nothing: it is asked.
                 let _ = cx.stack.set_option(socket, SocketOption::KeepAlive(Some(ENDED_PROBES)));
             }
-            // First, so that a process which is killed in between closes in order what is whole.
+            // Before the FIN: if this process is killed between the two calls, the kernel still closes in order, and
+            // the stream is whole.
             let _ = sockopt::set_socket_linger(&self.host, None);
-            // It fails only when the host's connection is gone, which its socket reports as well.
+            // It fails only when the host's connection has failed, which epoll reports as well.
             let _ = shutdown(&self.host, Shutdown::Write);
         }
-        Ok(self.writable && left > 0)
+        Ok(())
     }
 }
 
@@ -312,6 +326,19 @@ pub(crate) fn open_towards(addr: SocketAddr, ttl: u8, class: u8) -> Result<Owned
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(host),
         Err(error) => Err(error),
     }
+}
+
+/// The same towards the next of the nameservers to which the host can connect at all.
+pub(crate) fn open_towards_next(tour: &mut Tour, ttl: u8, class: u8) -> Result<OwnedFd, Errno> {
+    // As the kernel answers for an address that nobody listens on, when none is named.
+    let mut refused = Errno::CONNREFUSED;
+    while let Some(to) = tour.advance() {
+        match open_towards(to, ttl, class) {
+            Ok(host) => return Ok(host),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
 }
 
 /// Options of every host connection: what the program sends is sent as it sends it, a peer that

@@ -24,7 +24,7 @@ use crate::udp::UdpFlows;
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     list: Vec<Listener>,
-    /// Those that have something, each once; TCP ones that accepting pauses for wait in `paused`.
+    /// Listeners with connections or datagrams, each once. TCP ones are in `paused` instead while accepting pauses.
     due: VecDeque<usize>,
     paused: Vec<usize>,
     /// Accepting pauses until then: descriptors or flows ran out.
@@ -77,6 +77,11 @@ impl Listeners {
     /// The socket of a forwarded port.
     pub(crate) fn fd(&self, index: u32) -> Option<BorrowedFd<'_>> {
         self.list.get(index as usize).map(|listener| listener.socket.as_fd())
+    }
+
+    /// Where a forwarded port listens on the host.
+    pub(crate) fn host(&self, index: u32) -> Option<SocketAddr> {
+        self.list.get(index as usize).map(|listener| listener.host)
     }
 
     /// Which port of the host leads to a UDP port of the program.
@@ -149,15 +154,15 @@ impl Listener {
                     };
                     flow::prepare(&host);
                     cx.shared.counters.tcp_accepted += 1;
-                    let ways = cx.shared.config.ways_in(client, self.port);
-                    tcp.on_accept(cx, host, ways);
+                    let presented = cx.shared.config.presented(client, self.port);
+                    tcp.on_accept(cx, host, presented);
                 }
                 Err(Errno::AGAIN) => {
                     self.ready = false;
                     return true;
                 }
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => return false,
-                // The connection died in the queue, or the call was interrupted.
+                // This connection failed while it waited to be accepted (accept(2)), or the call was interrupted.
                 Err(_) => {}
             }
         }
@@ -182,7 +187,7 @@ impl Listener {
                     self.ready = false;
                     break;
                 }
-                // About a datagram to a client that went away.
+                // An ICMP error about a datagram that was sent to a client.
                 Err(_) => {
                     udp.on_client_errors(cx.shared, index, self.socket.as_fd());
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_ring::Payload;
-use towpath_stack::net::{IfaceId, InterfaceConfig};
+use towpath_stack::net::{IcmpError, IfaceId, InterfaceConfig};
 use towpath_stack::{
     Budget, DatagramMeta, EchoMeta, Host, PendingId, SocketEvent, SocketId, Stack, StackConfig,
 };
@@ -17,15 +17,15 @@ use towpath_wire::{MacAddr, Prefix};
 
 use crate::config::{Forward, ForwardError, GatewayConfig};
 use crate::counters::Counters;
-use crate::dns::{self, Nameservers};
+use crate::dns::{Forwarder, Nameserver, Nameservers};
 use crate::echo::EchoFlows;
 use crate::events::{EventList, Events, Token};
 use crate::fifo::{FifoPool, FromProgram, ToProgram};
 use crate::forward::Listeners;
 use crate::icmp::Errors;
 use crate::limits::{
-    DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, ECHO_FLOWS_MAX, EVENTS_MAX, LINK_PACKETS_MAX,
-    ROUNDS_MAX, TCP_FLOWS_MAX, UDP_FLOWS_MAX,
+    DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, DNS_QUERIES_MAX, ECHO_FLOWS_MAX, EVENTS_MAX,
+    LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX, UDP_FLOWS_MAX,
 };
 use crate::link::{Link, OFFLOADS};
 use crate::notice::Notice;
@@ -33,7 +33,7 @@ use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
 
 /// A program's way to the host's network, as a port of the program's stack. See the
-/// [crate](crate).
+/// [crate].
 ///
 /// Within [`Port::submit`] the packets are received by the inner stack at once, so that their tails
 /// may point into memory that changes afterwards.
@@ -55,6 +55,7 @@ pub(crate) struct GatewayHost {
     tcp: TcpFlows,
     udp: UdpFlows,
     echo: EchoFlows,
+    dns: Forwarder,
     listeners: Listeners,
 }
 
@@ -87,7 +88,8 @@ pub(crate) struct Context<'a> {
 
 /// Longest datagram, or train of them, that a socket gives.
 const SCRATCH_LEN: usize = 65_536;
-/// The link neither delays nor repeats: what RFC 9293 §3.4.3 waits for cannot be on its way.
+/// TIME-WAIT lets segments of an old connection die out on the network (RFC 9293 §3.3.2). The link in memory holds
+/// none back and duplicates none, so that any time longer than a turn is enough.
 const TIME_WAIT: Duration = Duration::from_secs(1);
 
 impl Gateway {
@@ -97,20 +99,27 @@ impl Gateway {
     /// When the host gives no descriptor.
     pub fn new(config: GatewayConfig, now_ns: u64) -> io::Result<Self> {
         let mut stack_config = StackConfig::default();
-        // Bytes were gathered by the sender once already.
+        // The sender's own stack has gathered small writes (Nagle); to wait here again would only delay.
         stack_config.tcp.nodelay = true;
         stack_config.tcp.time_wait = TIME_WAIT;
         let max = FlowsMax::new();
-        // Each has a flow, and those that will never connect must not take all.
+        // Each undecided SYN has a flow and a descriptor: those that never connect leave half to others.
         stack_config.pending_max = stack_config.pending_max.min(max.tcp / 2).max(1);
         let now = Instant(now_ns);
         let mut stack = Stack::new(stack_config, config.seed, now);
         add_interface(&mut stack, &config, now);
         let link = Link::default();
+        let events = Events::new()?;
+        let nameservers = match config.has_forwarder() {
+            true => Nameservers::new(&config.nameserver, &events)?,
+            // Nobody asks them: no file is read, and no thread waits to.
+            false => Nameservers::new(&Nameserver::At(Vec::new()), &events)?,
+        };
+        let dns = Forwarder::new(max.dns, nameservers.timeout_ns(), &config.seed);
         let shared = Shared {
-            nameservers: Nameservers::new(config.nameserver),
+            nameservers,
             config,
-            events: Events::new()?,
+            events,
             counters: Counters::default(),
             errors: Errors::default(),
             fifos: FifoPool::default(),
@@ -123,6 +132,7 @@ impl Gateway {
             tcp: TcpFlows::new(max.tcp),
             udp: UdpFlows::new(max.udp),
             echo: EchoFlows::new(max.echo),
+            dns,
             listeners: Listeners::default(),
         };
         Ok(Self {
@@ -162,7 +172,7 @@ impl Gateway {
         self.host.shared.fifos.limit(max);
     }
 
-    /// What happened so far.
+    /// Counts since the gateway was made.
     pub fn counters(&self) -> Counters {
         Counters { tcp_fifos_small: self.host.shared.fifos.small(), ..self.host.shared.counters }
     }
@@ -179,7 +189,7 @@ impl Gateway {
 
     /// Hears what the host's sockets have to say.
     fn listen_to_host(&mut self) {
-        let GatewayHost { shared, tcp, udp, echo, listeners } = &mut self.host;
+        let GatewayHost { shared, tcp, udp, echo, dns, listeners } = &mut self.host;
         let mut taken = 0;
         for (token, ready) in shared.events.take(&mut self.events) {
             taken += 1;
@@ -187,6 +197,8 @@ impl Gateway {
                 Token::Tcp(key) => tcp.on_ready(shared.now_ns, key, ready),
                 Token::Udp(id) => udp.on_ready(id, ready),
                 Token::Echo(id) => echo.on_ready(id, ready),
+                Token::Dns(key) => dns.on_ready(key, ready),
+                Token::Nameservers => dns.on_renamed(),
                 Token::Listener(index) => listeners.on_ready(index, ready),
             }
         }
@@ -196,7 +208,7 @@ impl Gateway {
 
     /// Serves the flows that something happened to.
     fn serve(&mut self, now: Instant, pool: &mut Pool) {
-        let GatewayHost { shared, tcp, udp, echo, listeners } = &mut self.host;
+        let GatewayHost { shared, tcp, udp, echo, dns, listeners } = &mut self.host;
         udp.depart(shared, listeners);
         udp.expire(shared);
         echo.expire(shared.now_ns);
@@ -207,6 +219,7 @@ impl Gateway {
         tcp.serve(&mut cx);
         udp.serve(&mut cx);
         echo.serve(&mut cx);
+        dns.serve(&mut cx);
         self.unsettled |= cx.touched;
         while let Some(packet) = shared.errors.next_packet(pool) {
             link.queues().to_program.push_back(packet);
@@ -239,6 +252,7 @@ impl Gateway {
             || host.tcp.is_due()
             || host.udp.is_due()
             || host.echo.is_due()
+            || host.dns.is_due()
     }
 }
 
@@ -296,6 +310,7 @@ impl Port for Gateway {
             host.tcp.next_expiry_ns(),
             host.udp.next_expiry_ns(),
             host.echo.next_expiry_ns(),
+            host.dns.next_expiry_ns(),
             host.listeners.next_timeout_ns(),
         ];
         times.into_iter().flatten().min()
@@ -334,13 +349,20 @@ impl Host for GatewayHost {
         self.tcp.on_syn_forgotten(&mut self.shared, pending);
     }
 
-    /// Nor datagram sockets.
+    /// The inner stack has no datagram sockets either.
     fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
         false
     }
 
     fn stray_datagram(&mut self, meta: &DatagramMeta, payload: &Payload<'_>) {
+        if self.shared.config.is_forwarder(meta.local) {
+            return self.dns.on_question(&mut self.shared, meta, payload);
+        }
         self.udp.on_datagram(&mut self.shared, &self.listeners, meta, payload);
+    }
+
+    fn stray_error(&mut self, error: &IcmpError) -> bool {
+        self.udp.on_refused(&mut self.shared, &self.listeners, error)
     }
 
     fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>) {
@@ -354,11 +376,7 @@ impl Host for GatewayHost {
 
 impl Shared {
     /// Which address of the host a flow of the program to `dst` is meant for; None: refuse it.
-    pub(crate) fn host_addr(&mut self, dst: SocketAddr) -> Option<SocketAddr> {
-        if self.config.is_dns(dst.ip()) {
-            let asks = dst.port() == dns::PORT;
-            return asks.then(|| self.nameservers.get(self.now_ns, dst.is_ipv4()))?;
-        }
+    pub(crate) fn host_addr(&self, dst: SocketAddr) -> Option<SocketAddr> {
         Some(SocketAddr::new(self.config.host_addr(dst.ip())?, dst.port()))
     }
 
@@ -401,11 +419,12 @@ fn add_interface(stack: &mut Stack<GatewayHost>, config: &GatewayConfig, now: In
     }
 }
 
-/// Flows at once. Each has a descriptor, and no protocol may take those of the others.
+/// Flows at once. Each has a descriptor, and each protocol has a share of its own.
 struct FlowsMax {
     tcp: usize,
     udp: usize,
     echo: usize,
+    dns: usize,
 }
 
 impl FlowsMax {
@@ -419,8 +438,9 @@ impl FlowsMax {
         let descriptors = descriptors.saturating_sub(reserved);
         let udp = UDP_FLOWS_MAX.min(descriptors / 4).max(1);
         let echo = ECHO_FLOWS_MAX.min(descriptors / 16).max(1);
-        let tcp = TCP_FLOWS_MAX.min(descriptors.saturating_sub(udp + echo)).max(1);
-        Self { tcp, udp, echo }
+        let dns = DNS_QUERIES_MAX.min(descriptors / 16).max(1);
+        let tcp = TCP_FLOWS_MAX.min(descriptors.saturating_sub(udp + echo + dns)).max(1);
+        Self { tcp, udp, echo, dns }
     }
 }
 
@@ -431,8 +451,8 @@ mod tests {
     #[test]
     fn descriptors_are_left_for_the_processes_of_the_run() {
         for descriptors in [1_024, 4_096, 20_000] {
-            let FlowsMax { tcp, udp, echo } = FlowsMax::of(descriptors);
-            assert!(tcp + udp + echo <= descriptors * 3 / 4, "{descriptors}");
+            let FlowsMax { tcp, udp, echo, dns } = FlowsMax::of(descriptors);
+            assert!(tcp + udp + echo + dns <= descriptors * 3 / 4, "{descriptors}");
             assert!(tcp > descriptors / 4, "{descriptors}");
         }
     }

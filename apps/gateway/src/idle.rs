@@ -1,6 +1,6 @@
 //! Tables of flows that end by being idle, because nothing else says that they ended.
 //!
-//! Whoever makes flows makes room for them at the cost of his own: a class says who that is.
+//! When an owner has as many flows as it may, a new one displaces one of its own; a class says who the owner is.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -129,6 +129,16 @@ impl<K: Copy + Eq + Hash, V> IdleTable<K, V> {
             |&(worth, id): &(u8, Key)| (worth, self.entries.get(id).map(|entry| entry.used_ns));
         let (_, id) = oldest.min_by_key(rank)?;
         self.remove(id)
+    }
+
+    /// Flows of `class` end after another idle time from now on.
+    pub(crate) fn set_idle_ns(&mut self, class: usize, idle_ns: u64) {
+        self.lists[class].class.idle_ns = idle_ns;
+    }
+
+    /// All flows.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.index.values().copied().collect()
     }
 
     /// When [`IdleTable::expire`] has something to do.

@@ -11,7 +11,7 @@
 //!
 //! - A connection is made by the host first and then answered, so that a refusal is a refusal, an
 //!   unreachable host is unreachable, and a reset is a reset.
-//! - The gateway's own address stands for the host's loopback, and another one for its nameserver.
+//! - The gateway's own address stands for the host's loopback, and another one for its nameservers.
 //! - Forwarded ports go the other way: the host listens, the program is connected to.
 //!
 //! [`Gateway`] is a [`towpath_pool::Port`]: whoever turns the program's stack turns it, on the same
@@ -19,7 +19,8 @@
 //! into that of the inner stack, and not at all on the way in but into the program's FIFO, the system
 //! calls aside. Idle flows hold no buffer memory.
 //!
-//! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `forward`; `link` and `fifo` are where bytes wait.
+//! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward`; `link` and `fifo` are where bytes wait,
+//! `icmp` is how errors of the host reach the program.
 
 #![deny(unsafe_code)]
 
@@ -38,10 +39,12 @@ pub mod limits;
 mod link;
 mod mapping;
 mod notice;
+mod segment;
 mod slab;
 #[allow(unsafe_code)] // The system calls on FIFO memory; see there.
 mod sys;
 mod tcp;
+mod train;
 mod udp;
 
 pub use config::{Forward, ForwardError, ForwardProtocol, GatewayConfig};

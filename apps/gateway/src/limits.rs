@@ -2,8 +2,8 @@
 
 /// TCP flows at once, also bounded by the descriptors this process may open.
 pub const TCP_FLOWS_MAX: usize = 16_384;
-/// Of these flows, the part that clients of published ports leave to the program: a fourth. Anybody can
-/// connect and then do nothing, and the program shall still reach others.
+/// Of these flows one in so many is kept for connections that the program makes: clients of published ports can
+/// connect and then do nothing, and must not keep the program from reaching others.
 pub const TCP_FLOWS_LEFT_TO_PROGRAM: usize = 4;
 /// UDP flows that the program began, at once, also bounded by descriptors; the one idle for longest makes
 /// room for a new one.
@@ -13,15 +13,14 @@ pub const UDP_FLOWS_MAX: usize = 4_096;
 pub const UDP_CLIENTS_MAX: usize = 4_096;
 /// Echo flows (one a `ping`) at once; the one idle for longest makes room.
 pub const ECHO_FLOWS_MAX: usize = 256;
-/// Descriptors left for the rest of the process, at least.
+/// Descriptors left at least for the rest of the process: the engine's own, its threads and some twenty processes
+/// of a run, with three each.
 pub const DESCRIPTORS_RESERVED: usize = 64;
-/// The part of all descriptors that is left: a fourth, because each process on the stack has three.
+/// Of all descriptors one in so many is left, if that is more: each process on the stack takes three.
 pub const DESCRIPTORS_RESERVED_PART: usize = 4;
 
 /// Host socket events taken in one call; more wait for the next.
 pub const EVENTS_MAX: usize = 256;
-/// Bytes moved for one TCP flow, each way, before another flow has its turn.
-pub const FLOW_BYTES_PER_TURN: usize = 512 * 1024;
 /// Datagrams or trains of them taken from one host socket before another has its turn.
 pub const DATAGRAMS_PER_TURN: usize = 64;
 /// Connections taken from one listener before the rest has its turn.
@@ -38,7 +37,7 @@ pub const LINK_PACKETS_MAX: usize = 1_024;
 //# c) A default value of five minutes or more for the NAT UDP mapping
 //# timer is RECOMMENDED.
 pub const UDP_IDLE_NS: u64 = 300_000_000_000;
-/// The same for port 53: a question and an answer.
+/// The same for port 53 of other hosts than the forwarder: a question and an answer.
 pub const DNS_IDLE_NS: u64 = 15_000_000_000;
 /// Idle time after which an echo flow ends.
 pub const ECHO_IDLE_NS: u64 = 15_000_000_000;
@@ -46,10 +45,34 @@ pub const ECHO_IDLE_NS: u64 = 15_000_000_000;
 /// before are still to be taken. Those are lost then; so the time is that of a stuck program, and not
 /// that of a slow one.
 pub const FAILED_WAIT_NS: u64 = 60_000_000_000;
-/// The host's resolv.conf is read again after so long, when the program asks for something: a tenth of the time
-/// after which resolvers repeat a question (resolv.conf(5)), so that a change of networks costs one at most.
-pub const NAMESERVERS_NS: u64 = 500_000_000;
-/// Pause in accepting when descriptors or flows ran out.
+/// The host's resolv.conf is looked at when the program asks for something, at most so often: a tenth of the
+/// time after which resolvers repeat a question.
+pub const RESOLV_CONF_LOOK_NS: u64 = 500_000_000;
+/// Bytes of the host's resolv.conf that are read. Lines of 3 nameservers take 200, long lists of domains 4 KiB.
+pub const RESOLV_CONF_LEN_MAX: u64 = 64 * 1024;
+/// Nameservers that are asked: MAXNS of resolv.conf(5), as for the programs of the host.
+pub const NAMESERVERS_MAX: usize = 3;
+/// Seconds that a nameserver is waited for, RES_TIMEOUT of resolv.conf(5), and the most that `timeout:` makes of
+/// them, RES_MAXRETRANS of <resolv.h>.
+pub const NAMESERVER_TIMEOUT_S: u64 = 5;
+/// See [`NAMESERVER_TIMEOUT_S`].
+pub const NAMESERVER_TIMEOUT_S_MAX: u64 = 30;
+/// How often all nameservers are asked as long as none answers, RES_DFLRETRY of resolv.conf(5), and the most that
+/// `attempts:` makes of it, RES_MAXRETRY of <resolv.h>.
+pub const NAMESERVER_ATTEMPTS: usize = 2;
+/// See [`NAMESERVER_ATTEMPTS`].
+pub const NAMESERVER_ATTEMPTS_MAX: usize = 5;
+/// How long a nameserver that did not answer in time is asked after the others: the longest `timeout:`, so that
+/// one that is dead is tried, and waited for, no more than twice a minute.
+pub const NAMESERVER_SILENT_NS: u64 = NAMESERVER_TIMEOUT_S_MAX * 1_000_000_000;
+/// A program that repeats its question is taken to need another nameserver when the one that was asked has had as
+/// much time as this, the shortest `timeout:` of resolv.conf(5).
+pub const NAMESERVER_REPEAT_NS: u64 = 1_000_000_000;
+/// Questions that wait for a nameserver at once, also bounded by descriptors; the one that has waited for longest
+/// makes room. dnsmasq has 150 (dns-forward-max) for a whole network.
+pub const DNS_QUERIES_MAX: usize = 256;
+/// Pause in accepting when descriptors or flows ran out: twenty attempts a second cost nothing, and a client that
+/// waits in the host's queue hardly notices.
 pub const ACCEPT_PAUSE_NS: u64 = 50_000_000;
 
 /// Room below which bytes of the host are left in the host's socket, so that they come in few large
@@ -58,8 +81,8 @@ pub const READ_ROOM_MIN: u32 = 16 * 1024;
 /// Host connections that wait for `accept`: what Linux clips to `somaxconn` anyway.
 pub const BACKLOG: i32 = 4_096;
 
-/// Bytes a flow holds each way, a power of two. The link's round trip is a turn, so a window of a few
-/// of its largest packets keeps it busy.
+/// Bytes a flow holds each way, a power of two; also the most that is moved before another flow has its turn. The
+/// link's round trip is a turn, so a window of a few of its largest packets keeps it busy.
 pub const FIFO_LEN: u32 = 256 * 1024;
 /// The same when there are [`FIFOS_LARGE_MAX`] of these: a packet of the link, which is also the least that
 /// is read from the host at once.
@@ -68,6 +91,9 @@ pub const FIFO_LEN_SMALL: u32 = READ_ROOM_MIN;
 pub const FIFOS_LARGE_MAX: usize = 1_024;
 /// Free FIFO memory that is kept for the next flow: 16 MiB, and 1 MiB of small ones.
 pub const FIFOS_KEPT_MAX: usize = 64;
+/// Bytes of the longest datagram: what the length of an IPv6 packet can say, less the UDP header. IPv4's is shorter
+/// by the IP header.
+pub const DATAGRAM_LEN_MAX: usize = 65_535 - 8;
 /// Bytes of datagrams sent to the host by one system call: what one IPv4 packet could carry.
 pub const TRAIN_LEN_MAX: usize = 65_507;
 /// Datagrams sent by one system call: half of Linux's `UDP_MAX_SEGMENTS`, which was 64 once.
@@ -77,6 +103,6 @@ pub const ERRORS_MAX: usize = 256;
 /// Reports taken from one host socket before another has its turn.
 pub const ERRORS_PER_TURN: usize = 64;
 
-/// The TTL and hop limit that say nothing, because a stack takes them by itself: the host's own then
-/// take their place.
+/// The default TTL and hop limit of Towpath and of Linux (RFC 1700: 64). A packet that has it is taken to ask for none
+/// of its own, and leaves with the host's default (net.ipv4.ip_default_ttl).
 pub const PLAIN_TTL: u8 = 64;

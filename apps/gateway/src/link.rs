@@ -7,7 +7,8 @@ use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 
 use crate::limits::LINK_PACKETS_MAX;
 
-/// Everything is left as it is: nothing on the way reads a checksum or has a size limit.
+/// Neither stack computes checksums or cuts segments: packets stay in memory, where the other stack takes them
+/// as they are.
 pub(crate) const OFFLOADS: Offloads =
     Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: true };
 

@@ -10,13 +10,13 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{bind, getsockname, sockopt};
 
-/// Ports in use. Each has a flow, so that these are as few as those.
+/// Ports in use. Each has at least one flow, so that the limit of flows bounds them too.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
     map: HashMap<Port, Mapping>,
 }
 
-/// A UDP port of the program, in one family: those of the host are apart too.
+/// A UDP port of the program, for one IP version: the host's ports are apart by version as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Port {
     pub(crate) v6: bool,
@@ -56,18 +56,19 @@ impl Mappings {
     }
 }
 
-/// A port that sockets of ours have. The kernel lets those of one user share one.
+/// Binds to a port that sockets of ours have. SO_REUSEPORT lets sockets of one user share it.
 fn share(host: &OwnedFd, v6: bool, host_port: u16) -> Result<u16, Errno> {
     sockopt::set_socket_reuseport(host, true)?;
     bind_any(host, v6, host_port)?;
     Ok(host_port)
 }
 
-/// A port that nobody has, the program's own number if possible.
+/// Binds to a port that nobody has, the program's own number if possible, and returns its number.
 fn take(host: &OwnedFd, port: Port) -> Result<u16, Errno> {
     // What RFC 4787 §4.2.1 calls port preservation; not if it is taken by others, or privileged.
     bind_any(host, port.v6, port.number).or_else(|_| bind_any(host, port.v6, 0))?;
-    // Not before: another gateway of this user may have the port, and the same peer behind it.
+    // After the bind: with SO_REUSEPORT before it, the bind would succeed on a port of another gateway of this user,
+    // and one of the two would get the other's answers.
     sockopt::set_socket_reuseport(host, true)?;
     let bound = SocketAddr::try_from(getsockname(host)?).map_err(|_| Errno::AFNOSUPPORT)?;
     Ok(bound.port())

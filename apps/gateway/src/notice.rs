@@ -3,15 +3,20 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Whoever hears it is on the thread that turns the stack, and must not make it wait.
+use crate::config::ForwardProtocol;
+
+/// [`Gateway::on_notice`](crate::Gateway::on_notice) says who hears it: a function on the thread that turns the stack,
+/// which must not block. `Display` is the text for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
     /// The host lets this user send no pings. Said once; the counter is `echo_not_permitted`.
     PingNotPermitted,
     /// A client of a published port was turned away, because the program does not listen where the port leads.
-    /// Said once for each; the counter is `tcp_accepted_refused`.
+    /// Said once for each; the counters are `tcp_accepted_refused` and `udp_clients_refused`.
     NobodyListens {
+        /// What the client came by.
+        protocol: ForwardProtocol,
         /// The port of the host.
         host: SocketAddr,
         /// Where it leads.
@@ -25,11 +30,18 @@ impl fmt::Display for Notice {
             Self::PingNotPermitted => f.write_str(
                 "pings get no answer: this user may not send them (sysctl net.ipv4.ping_group_range)",
             ),
-            Self::NobodyListens { host, program } => write!(
-                f,
-                "a client of {host} was turned away: nothing listens on {program}, or not yet; a server \
-                 that listens on 127.0.0.1 is not reached, let it listen on 0.0.0.0"
-            ),
+            Self::NobodyListens { protocol, host, program } => {
+                // As `-p` writes it.
+                let protocol = match protocol {
+                    ForwardProtocol::Tcp => "",
+                    ForwardProtocol::Udp => "/udp",
+                };
+                write!(
+                    f,
+                    "a client of {host}{protocol} was turned away: nothing listens on {program}{protocol}, or not \
+                     yet; a server that listens on 127.0.0.1 is not reached, let it listen on 0.0.0.0"
+                )
+            }
         }
     }
 }

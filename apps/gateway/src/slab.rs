@@ -1,4 +1,4 @@
-//! Things with small numbers that go stale when the thing goes.
+//! A table whose keys find nothing once their entry has gone.
 
 /// A slab whose keys are never given twice, so that a key kept after its entry went (a late event of a
 /// socket, a place in a queue) finds nothing rather than another entry.

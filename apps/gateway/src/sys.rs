@@ -44,7 +44,7 @@ pub(crate) struct Received {
     pub(crate) tos: u8,
 }
 
-/// What the kernel reports about an earlier packet of a socket with [`enable_errors`].
+/// What the kernel reports about an earlier packet of a socket with [`IpOption::ReceiveErrors`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueuedError {
     /// As an errno.

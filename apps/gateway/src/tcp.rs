@@ -19,27 +19,29 @@
 //! This is the table of flows and how they begin and end; `flow` is what goes on in one.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, getsockname, sockopt};
 use towpath_stack::{ConnectError, Host, Linger, PendingId, Refusal, SocketEvent, SocketId, Stack};
 use towpath_tcp::Instant;
-use towpath_wire::tcp::SeqNum;
-use towpath_wire::{IpProtocol, ipv4, ipv6};
 
-use crate::config::Way;
+use crate::config::{ForwardProtocol, Presented};
+use crate::dns::Tour;
 use crate::events::{Interest, Readiness, Token};
-use crate::flow::{Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, reset};
+use crate::flow::{
+    Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, open_towards_next, reset,
+};
 use crate::gateway::{Context, Shared};
-use crate::icmp::About;
 use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, TCP_FLOWS_LEFT_TO_PROGRAM};
 use crate::notice::Notice;
+use crate::segment::{ends_of_segment, refusal_for, refuse, report_why, ttl_and_tos};
 use crate::slab::{Key, Slab};
 use crate::sys::{self, IpOption};
 
-/// The bits of a type of service that name a class; the others are ECN's, and TCP's own on either side.
+/// The bits of the type of service that are the DSCP (RFC 2474). The other two are ECN's (RFC 3168), which TCP
+/// negotiates for each of the two connections by itself.
 const CLASS_MASK: u8 = 0xfc;
 
 /// All TCP flows.
@@ -56,9 +58,10 @@ pub(crate) struct TcpFlows {
     max: usize,
     /// The program has sent packets of some class: later ones are looked at.
     classes: bool,
-    /// Open flows whose host failed, by when they have waited for long enough. A flow that is removed is
-    /// taken out, so that there are never more than flows.
-    failing: BTreeSet<(u64, Key)>,
+    /// Flows that wait for something, by when they have waited for long enough: open ones whose host failed, for
+    /// the program to take what came before, and such as are connected to a nameserver that is not the last to be
+    /// tried. A flow that is removed is taken out, so that there are never more than flows.
+    deadlines: BTreeSet<(u64, Key)>,
     /// Published ports of which was said that nobody listens. As many as there are, at most.
     hinted: HashSet<u16>,
 }
@@ -68,6 +71,13 @@ pub(crate) struct TcpFlows {
 struct Syn {
     pending: PendingId,
     local: SocketAddr,
+}
+
+/// Where the host's connection for a SYN goes.
+enum Target {
+    Host(SocketAddr),
+    /// The forwarder of DNS was asked: to the first that accepts.
+    Nameservers(Tour),
 }
 
 impl TcpFlows {
@@ -80,7 +90,7 @@ impl TcpFlows {
             syns: VecDeque::new(),
             max,
             classes: false,
-            failing: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
             hinted: HashSet::new(),
         }
     }
@@ -98,7 +108,7 @@ impl TcpFlows {
     /// Bytes and ends of the program's streams that were acknowledged to it and that the host lacks.
     pub(crate) fn undelivered<H: Host>(&self, now: Instant, stack: &Stack<H>) -> u64 {
         let of_flow = |flow: &Flow| match flow.phase {
-            // What the host does not take any more is not on its way.
+            // A failed host takes nothing more, so that what waits for it will never be delivered.
             Phase::Open(socket)
                 if flow.program_side != ProgramSide::Passed && !flow.has_failed() =>
             {
@@ -149,7 +159,7 @@ impl TcpFlows {
             SocketEvent::PeerClosed => flow.program_side = ProgramSide::Ended,
             SocketEvent::Writable => flow.progress = true,
             SocketEvent::Error(_) => flow.news = Some(News::Failed),
-            // It answers a close, and may be about the socket of an attempt before this one.
+            // It confirms a close of ours, perhaps of the socket of an earlier attempt of this flow.
             SocketEvent::Closed => return,
             _ => {}
         }
@@ -167,7 +177,8 @@ impl TcpFlows {
         self.classes = true;
         let Some((socket, user)) = stack.connection(peer, program) else { return };
         let key = self.flows.living(user);
-        // A connection that its flow left behind has the number of the flow that came after.
+        // An earlier connection may still carry the short key of a flow that has gone, which by chance can be that of
+        // this flow.
         if let Some(flow) = key.and_then(|key| self.flows.get_mut(key))
             && flow.phase.socket() == Some(socket)
         {
@@ -179,13 +190,13 @@ impl TcpFlows {
     pub(crate) fn on_ready(&mut self, now_ns: u64, key: Key, ready: Readiness) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let ended = flow.host_side == HostSide::Ended;
-        flow.readable |= !ended && (ready.readable || ready.ending || ready.failed);
+        flow.readable |= !ended && (ready.readable || ready.drain || ready.failed);
         flow.writable |= ready.writable || ready.failed;
-        flow.ending |= ready.ending || ready.failed;
+        flow.drain |= ready.drain || ready.failed;
         if ready.failed {
             flow.on_host_failed();
         }
-        note_failure(&mut self.failing, now_ns, key, flow);
+        note_failure(&mut self.deadlines, now_ns, key, flow);
         self.enqueue(key);
     }
 
@@ -204,27 +215,39 @@ impl TcpFlows {
         }
     }
 
-    /// Resets the flows of programs that do not take what came before their host failed.
+    /// Acts on the flows that have waited for long enough.
     pub(crate) fn expire(&mut self, cx: &mut Context<'_>) {
-        while let Some(&(_, key)) = self.failing.first().filter(|(due, _)| *due <= cx.shared.now_ns)
-        {
-            self.failing.pop_first();
+        let now_ns = cx.shared.now_ns;
+        while let Some(&(_, key)) = self.deadlines.first().filter(|(due, _)| *due <= now_ns) {
+            self.deadlines.pop_first();
             let Some(flow) = self.flows.get_mut(key) else { continue };
             flow.expires_ns = None;
-            let Phase::Open(socket) = flow.phase else { continue };
-            if std::mem::take(&mut flow.progress) {
-                note_failure(&mut self.failing, cx.shared.now_ns, key, flow);
-                continue;
+            match flow.phase {
+                Phase::HostConnecting(pending) => {
+                    if let Some(silent) = flow.nameserver() {
+                        cx.shared.nameservers.on_silence(now_ns, silent);
+                    }
+                    // If no other can be tried, this one may still answer.
+                    self.try_next_nameserver(cx, key, pending);
+                }
+                // It takes bytes, if slowly.
+                Phase::Open(_) if std::mem::take(&mut flow.progress) => {
+                    note_failure(&mut self.deadlines, now_ns, key, flow);
+                }
+                // It does not take what came before its host failed.
+                Phase::Open(socket) => {
+                    cx.stack.close(cx.now, socket, Linger::Abort);
+                    cx.shared.counters.tcp_reset += 1;
+                    self.drop_host(cx, key);
+                }
+                Phase::ProgramConnecting { .. } => {}
             }
-            cx.stack.close(cx.now, socket, Linger::Abort);
-            cx.shared.counters.tcp_reset += 1;
-            self.drop_host(cx, key);
         }
     }
 
     /// When [`TcpFlows::expire`] may have something to do.
     pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
-        self.failing.first().map(|(due, _)| *due)
+        self.deadlines.first().map(|(due, _)| *due)
     }
 
     /// A client connected to a forwarded port: connects on to the program.
@@ -232,11 +255,12 @@ impl TcpFlows {
         &mut self,
         cx: &mut Context<'_>,
         host: OwnedFd,
-        ways: [Option<Way>; 2],
+        presented: [Option<Presented>; 2],
     ) {
-        let [Some(first), second] = ways else { return reset(&host) };
-        // A flow begins with its first connection, whose id is not known before there is a key.
-        let to = first.remote;
+        let [Some(first), second] = presented else { return reset(&host) };
+        // The inner stack's connection carries the flow's key, so that the flow exists before it: this id is none
+        // of a socket, and is replaced below.
+        let to = first.program;
         let phase = Phase::ProgramConnecting { socket: SocketId(u64::MAX), second, to };
         let key = self.flows.insert(Flow::new(host, phase));
         self.clients += 1;
@@ -251,7 +275,7 @@ impl TcpFlows {
     fn remove(&mut self, key: Key) -> Option<Flow> {
         let flow = self.flows.remove(key)?;
         if let Some(due) = flow.expires_ns {
-            self.failing.remove(&(due, key));
+            self.deadlines.remove(&(due, key));
         }
         if let Phase::HostConnecting(pending) = flow.phase {
             self.connecting.remove(&pending);
@@ -275,13 +299,18 @@ impl TcpFlows {
             // It was forgotten before its turn came.
             return;
         }
-        let refusal = match cx.shared.host_addr(syn.local) {
+        let now_ns = cx.shared.now_ns;
+        let target = match cx.shared.config.is_forwarder(syn.local) {
+            true => Some(Target::Nameservers(cx.shared.nameservers.tour(now_ns).once())),
+            false => cx.shared.host_addr(syn.local).map(Target::Host),
+        };
+        let refusal = match target {
             None => Refusal::Reset,
             Some(_) if self.is_full() => {
                 cx.shared.counters.tcp_flows_full += 1;
                 Refusal::Ignore
             }
-            Some(to) => match self.open(cx, syn, to) {
+            Some(target) => match self.open(cx, syn, target) {
                 Ok(()) => return,
                 Err(error) => {
                     if matches!(error, Errno::MFILE | Errno::NFILE) {
@@ -295,17 +324,54 @@ impl TcpFlows {
     }
 
     /// A flow whose host connection is being made.
-    fn open(&mut self, cx: &mut Context<'_>, syn: &Syn, to: SocketAddr) -> Result<(), Errno> {
+    fn open(&mut self, cx: &mut Context<'_>, syn: &Syn, target: Target) -> Result<(), Errno> {
         let (ttl, tos) = ttl_and_tos(cx.stack.pending_headers(syn.pending));
         let class = tos & CLASS_MASK;
-        let host = open_towards(to, ttl, class)?;
+        let (host, nameservers) = match target {
+            Target::Host(to) => (open_towards(to, ttl, class)?, None),
+            Target::Nameservers(mut tour) => {
+                (open_towards_next(&mut tour, ttl, class)?, Some(Box::new(tour)))
+            }
+        };
         let traced = ttl != PLAIN_TTL;
-        let flow = Flow { class, traced, ..Flow::new(host, Phase::HostConnecting(syn.pending)) };
+        let phase = Phase::HostConnecting(syn.pending);
+        let flow = Flow { class, traced, nameservers, ..Flow::new(host, phase) };
         let key = self.flows.insert(flow);
         self.connecting.insert(syn.pending, key);
         self.watch(cx.shared, key).inspect_err(|_| {
             self.remove(key);
-        })
+        })?;
+        self.await_nameserver(cx.shared, key);
+        Ok(())
+    }
+
+    /// Connects a flow to the next nameserver instead of the one that it is being connected to. False: there is
+    /// none.
+    fn try_next_nameserver(&mut self, cx: &mut Context<'_>, key: Key, pending: PendingId) -> bool {
+        let Some(flow) = self.flows.get_mut(key) else { return false };
+        let Some(tour) = &mut flow.nameservers else { return false };
+        let (ttl, _) = ttl_and_tos(cx.stack.pending_headers(pending));
+        let Ok(host) = open_towards_next(tour, ttl, flow.class) else { return false };
+        if cx.shared.events.watch(&host, Token::Tcp(key), Interest::Both).is_err() {
+            return false;
+        }
+        flow.replace_host(host);
+        cx.shared.counters.dns_next += 1;
+        self.await_nameserver(cx.shared, key);
+        true
+    }
+
+    /// Gives a nameserver its time, if there is another one to be tried. The last one is waited for as any host.
+    fn await_nameserver(&mut self, shared: &Shared, key: Key) {
+        let Some(flow) = self.flows.get_mut(key) else { return };
+        if let Some(due) = flow.expires_ns.take() {
+            self.deadlines.remove(&(due, key));
+        }
+        if flow.nameservers.as_ref().is_some_and(|tour| tour.goes_on()) {
+            let due = shared.now_ns + shared.nameservers.timeout_ns();
+            flow.expires_ns = Some(due);
+            self.deadlines.insert((due, key));
+        }
     }
 
     fn watch(&self, shared: &Shared, key: Key) -> Result<(), Errno> {
@@ -339,13 +405,14 @@ impl TcpFlows {
             },
             Phase::Open(socket) => match flow.news.take() {
                 None | Some(News::Connected) => self.splice(cx, key, socket),
-                // Its socket in FIN-WAIT-2 timed out, or met bytes of the host: the stream is whole.
+                // The program had closed its socket, which then timed out in FIN-WAIT-2 or reset the connection when
+                // bytes of the host came. Its FIN is here, so that its stream is whole and is still delivered.
                 Some(News::Failed) if flow.program_side == ProgramSide::Ended => {
                     flow.program_side = ProgramSide::Gone;
                     self.splice(cx, key, socket);
                 }
-                // The same, and all of it was passed on: the host's kernel delivers the rest of it. A reset would
-                // take that away.
+                // The same after its bytes and FIN were handed to the host's socket: that is closed without a reset,
+                // which would discard what the kernel has not sent yet.
                 Some(News::Failed) if flow.program_side == ProgramSide::Passed => {
                     cx.stack.close(cx.now, socket, Linger::Abort);
                     cx.touched = true;
@@ -365,14 +432,21 @@ impl TcpFlows {
     fn on_host_connected(&mut self, cx: &mut Context<'_>, key: Key, pending: PendingId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         if let Err(error) = sockopt::socket_error(&flow.host).and_then(|result| result) {
-            let told = flow.traced && report_why(cx, &flow.host, pending);
-            self.remove(key);
+            if self.try_next_nameserver(cx, key, pending) {
+                return;
+            }
+            let Some(flow) = self.remove(key) else { return };
+            let told = flow.traced && report_why(cx, &flow.host, pending, flow.nameserver());
             return refuse(cx, pending, if told { Refusal::Ignore } else { refusal_for(error) });
         }
-        // What was reported was not the end of it, and has been taken.
+        // An ICMP error may have been reported during a handshake that then succeeded. SO_ERROR was read above.
         flow.host_side = HostSide::Open;
+        if let Some(due) = flow.expires_ns.take() {
+            self.deadlines.remove(&(due, key));
+        }
         if flow.traced {
-            // They would end an established connection, which is to survive them.
+            // With IP_RECVERR the kernel fails established connections on ICMP errors that RFC 1122 §4.2.3.9 has them
+            // survive.
             let v6 = sockopt::socket_domain(&flow.host) == Ok(AddressFamily::INET6);
             let _ = sys::set_ip(flow.host.as_fd(), v6, IpOption::ReceiveErrors, 0);
         }
@@ -384,15 +458,15 @@ impl TcpFlows {
                 cx.shared.counters.tcp_connected += 1;
                 self.splice(cx, key, socket);
             }
-            // The program gave up meanwhile, or the stack is full.
+            // The program's SYN was forgotten meanwhile, or the inner stack has no room for a connection.
             None => self.drop_host(cx, key),
         }
     }
 
     /// The program does not listen where it was tried: perhaps on its other address.
-    fn on_program_refused(&mut self, cx: &mut Context<'_>, key: Key, second: Option<Way>) {
+    fn on_program_refused(&mut self, cx: &mut Context<'_>, key: Key, second: Option<Presented>) {
         match second {
-            Some(way) => self.connect_program(cx, key, way),
+            Some(shown) => self.connect_program(cx, key, shown),
             None => {
                 cx.shared.counters.tcp_accepted_refused += 1;
                 self.hint(cx.shared, key);
@@ -412,16 +486,17 @@ impl TcpFlows {
         if let Some(host) = published
             && self.hinted.insert(host.port())
         {
-            (shared.tell)(Notice::NobodyListens { host, program: *to });
+            let protocol = ForwardProtocol::Tcp;
+            (shared.tell)(Notice::NobodyListens { protocol, host, program: *to });
         }
     }
 
-    /// Connects a forwarded flow to the program by `way`, and failing that by the second one.
-    fn connect_program(&mut self, cx: &mut Context<'_>, key: Key, way: Way) {
+    /// Connects a forwarded flow to the program with the client `shown` so, and failing that in the second way.
+    fn connect_program(&mut self, cx: &mut Context<'_>, key: Key, shown: Presented) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let Phase::ProgramConnecting { socket, second, to } = &mut flow.phase else { return };
-        let (second, to) = (second.take_if(|second| *second != way), *to);
-        match connect_from(cx, key, way) {
+        let (second, to) = (second.take_if(|second| *second != shown), *to);
+        match connect_from(cx, key, shown) {
             Ok(id) => {
                 *socket = id;
                 flow.phase = Phase::ProgramConnecting { socket: id, second, to };
@@ -433,12 +508,12 @@ impl TcpFlows {
     /// Moves what can be moved, both ways.
     fn splice(&mut self, cx: &mut Context<'_>, key: Key, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
-        let (again, outcome) = flow.splice(cx, socket);
-        // An error that a read or a write has met is not reported any more.
-        note_failure(&mut self.failing, cx.shared.now_ns, key, flow);
+        let outcome = flow.splice(cx, socket);
+        // A read or write that returns an error clears it, so that epoll does not report it again.
+        note_failure(&mut self.deadlines, cx.shared.now_ns, key, flow);
         match outcome {
-            Outcome::Goes if again => self.enqueue(key),
             Outcome::Goes => {}
+            Outcome::Again => self.enqueue(key),
             Outcome::Finished => {
                 cx.stack.close(cx.now, socket, Linger::Default);
                 cx.touched = true;
@@ -465,113 +540,28 @@ impl TcpFlows {
 
 /// From when the host of an open flow failed, the program's time to take what is left runs. In other
 /// phases the flow ends at once.
-fn note_failure(failing: &mut BTreeSet<(u64, Key)>, now_ns: u64, key: Key, flow: &mut Flow) {
+fn note_failure(deadlines: &mut BTreeSet<(u64, Key)>, now_ns: u64, key: Key, flow: &mut Flow) {
     if flow.has_failed() && flow.expires_ns.is_none() && matches!(flow.phase, Phase::Open(_)) {
         let due = now_ns + FAILED_WAIT_NS;
         flow.expires_ns = Some(due);
-        failing.insert((due, key));
+        deadlines.insert((due, key));
     }
 }
 
-/// Connects to the program as `way` says; from any port when the client's own is taken.
-fn connect_from(cx: &mut Context<'_>, key: Key, way: Way) -> Result<SocketId, ConnectError> {
+/// Connects to the program as the client that it is shown; from any port when the client's own is taken.
+fn connect_from(
+    cx: &mut Context<'_>,
+    key: Key,
+    shown: Presented,
+) -> Result<SocketId, ConnectError> {
     cx.touched = true;
     let (recv, send) = cx.shared.buffers();
-    match cx.stack.connect_from(cx.now, way.local, way.remote, key.short(), recv, send) {
-        Err(ConnectError::AddrInUse | ConnectError::NoPort) if way.local.port() != 0 => {
-            let local = SocketAddr::new(way.local.ip(), 0);
+    match cx.stack.connect_from(cx.now, shown.client, shown.program, key.short(), recv, send) {
+        Err(ConnectError::AddrInUse | ConnectError::NoPort) if shown.client.port() != 0 => {
+            let local = SocketAddr::new(shown.client.ip(), 0);
             let (recv, send) = cx.shared.buffers();
-            cx.stack.connect_from(cx.now, local, way.remote, key.short(), recv, send)
+            cx.stack.connect_from(cx.now, local, shown.program, key.short(), recv, send)
         }
         result => result,
-    }
-}
-
-/// What the IP header of a packet says; what says nothing when there is none. Looked at for every
-/// packet of the program, which is why it is not parsed.
-fn ttl_and_tos(packet: &[u8]) -> (u8, u8) {
-    match packet {
-        [first, tos, _, _, _, _, _, _, ttl, ..] if first >> 4 == 4 => (*ttl, *tos),
-        [first, second, _, _, _, _, _, hop_limit, ..] if first >> 4 == 6 => {
-            (*hop_limit, first << 4 | second >> 4)
-        }
-        _ => (PLAIN_TTL, 0),
-    }
-}
-
-/// Source, destination and sequence number of a segment; None for other packets, and for those with
-/// extension headers, which a program's stack does not put before TCP.
-fn ends_of_segment(packet: &[u8]) -> Option<(SocketAddr, SocketAddr, SeqNum)> {
-    let (src, dst, protocol, at): (IpAddr, IpAddr, _, _) = match packet.first()? >> 4 {
-        4 => {
-            let (header, at) = ipv4::Header::parse_quoted(packet).ok()?;
-            (header.src.into(), header.dst.into(), header.protocol, at)
-        }
-        _ => {
-            let (header, at) = ipv6::Header::parse_quoted(packet).ok()?;
-            (header.src.into(), header.dst.into(), header.next_header, at)
-        }
-    };
-    let [a, b, c, d, seq @ ..] = *packet.get(at..)?.first_chunk::<8>()?;
-    let src = SocketAddr::new(src, u16::from_be_bytes([a, b]));
-    let dst = SocketAddr::new(dst, u16::from_be_bytes([c, d]));
-    (protocol == IpProtocol::TCP).then_some((src, dst, SeqNum(u32::from_be_bytes(seq))))
-}
-
-fn refuse(cx: &mut Context<'_>, pending: PendingId, refusal: Refusal) {
-    cx.touched = true;
-    if refusal != Refusal::Ignore {
-        cx.shared.counters.tcp_refused += 1;
-    }
-    cx.stack.refuse_pending(cx.now, pending, refusal, cx.pool);
-}
-
-/// Tells the program who reported what about the host's SYN. False: nobody did.
-fn report_why(cx: &mut Context<'_>, host: &OwnedFd, pending: PendingId) -> bool {
-    let headers = cx.stack.pending_headers(pending);
-    let Some((program, peer, seq)) = ends_of_segment(headers) else { return false };
-    let Some(ip) = cx.shared.host_addr(peer).map(|to| to.ip()) else { return false };
-    let Shared { errors, config, counters, .. } = &mut *cx.shared;
-    let before = counters.icmp_errors;
-    errors.hear(host.as_fd(), config, counters, |report, _| {
-        let about = About::Segment { program, peer, seq };
-        report.icmp.is_some().then_some((about, ip))
-    });
-    counters.tcp_refused += u64::from(counters.icmp_errors > before);
-    counters.icmp_errors > before
-}
-
-/// What the program is told when the host cannot connect. Silence where the program's own timeout
-/// tells the truth: nobody answered, or there was no descriptor and a repeated SYN may fare better.
-fn refusal_for(error: Errno) -> Refusal {
-    match error {
-        // EADDRNOTAVAIL: a route, but no address of its family to come from; or no port, and a program on
-        // the kernel hears of that at once too.
-        Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL => {
-            Refusal::NetUnreachable
-        }
-        Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::INVAL => Refusal::HostUnreachable,
-        Errno::ACCESS | Errno::PERM => Refusal::AdminProhibited,
-        Errno::TIMEDOUT
-        | Errno::MFILE
-        | Errno::NFILE
-        | Errno::NOBUFS
-        | Errno::NOMEM
-        | Errno::NOSPC
-        | Errno::AGAIN => Refusal::Ignore,
-        _ => Refusal::Reset,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_host_cannot_do_is_said_at_once() {
-        let refusal = refusal_for(Errno::ADDRNOTAVAIL);
-        assert_eq!(refusal, Refusal::NetUnreachable);
-        assert_eq!(refusal_for(Errno::CONNREFUSED), Refusal::Reset);
-        assert_eq!(refusal_for(Errno::TIMEDOUT), Refusal::Ignore);
     }
 }

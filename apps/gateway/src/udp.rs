@@ -6,7 +6,7 @@
 //! What the program's IP headers say goes along: TTL, class with ECN, and IPv4's don't-fragment; TTL
 //! and class come back the same way, and so do ICMP errors.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -14,21 +14,25 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, connect, socket_with};
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
+use towpath_stack::net::IcmpError;
 use towpath_stack::{DatagramFrom, DatagramMeta};
+use towpath_wire::{icmpv4, icmpv6};
 
-use crate::config::Way;
+use crate::config::{ForwardProtocol, Presented};
+use crate::dns;
 use crate::events::{Interest, Readiness, Token, family};
 use crate::forward::Listeners;
 use crate::gateway::{Context, Shared};
 use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{
-    DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, TRAIN_DATAGRAMS_MAX,
-    TRAIN_LEN_MAX, UDP_CLIENTS_MAX, UDP_IDLE_NS,
+    DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, UDP_CLIENTS_MAX, UDP_IDLE_NS,
 };
 use crate::mapping::{Mappings, Port};
+use crate::notice::Notice;
 use crate::slab;
 use crate::sys::{self, Destination, QueuedError, Received};
+use crate::train::{Marks, Train};
 
 /// All UDP flows.
 #[derive(Debug)]
@@ -40,18 +44,8 @@ pub(crate) struct UdpFlows {
     /// Flows whose socket has something, each once.
     due: VecDeque<slab::Key>,
     train: Train,
-}
-
-/// Equal datagrams of one flow that came one after the other: one system call for all of them.
-#[derive(Debug)]
-struct Train {
-    flow: Option<slab::Key>,
-    marks: Marks,
-    /// Bytes of each, but the last may be shorter.
-    size: usize,
-    len: usize,
-    count: usize,
-    bytes: Box<[u8]>,
+    /// Published ports of which was said that nobody listens. As many as there are, at most.
+    hinted: HashSet<u32>,
 }
 
 /// A flow as the program sees it.
@@ -61,18 +55,11 @@ struct Key {
     peer: SocketAddr,
 }
 
-/// What the IP header of a datagram says besides addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Marks {
-    ttl: u8,
-    tos: u8,
-    dont_fragment: bool,
-}
-
 #[derive(Debug)]
 struct Flow {
     side: Side,
-    /// The host cuts trains; not when a datagram is longer than the path's MTU, or by some devices.
+    /// Trains are sent whole, for the kernel to cut (UDP_SEGMENT). Off after it refused: it does when a datagram
+    /// exceeds the path's MTU, or the device computes no checksums.
     cuts: bool,
 }
 
@@ -105,8 +92,7 @@ const CLASS_DNS: usize = 1;
 /// Flows of clients: such as the program has not answered, and the others.
 const CLASS_CLIENT_NEW: usize = 2;
 const CLASS_CLIENT: usize = 3;
-const DNS_PORT: u16 = 53;
-/// Where a local client of a forwarded port is seen when its own port is taken: the dynamic ports.
+/// Ports at which a client of a forwarded port is seen when its own is taken: the dynamic ones (RFC 6335 §6).
 const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 impl UdpFlows {
@@ -120,6 +106,7 @@ impl UdpFlows {
             mappings: Mappings::default(),
             due: VecDeque::new(),
             train: Train::new(),
+            hinted: HashSet::new(),
         }
     }
 
@@ -171,21 +158,21 @@ impl UdpFlows {
             self.depart(shared, listeners);
             self.train.begin(id, marks, payload.len() as usize);
         }
-        self.train.push(payload);
+        if !self.train.push(payload) {
+            shared.counters.udp_dropped += 1;
+        }
         let whole = self.flows.get(id).is_some_and(|(_, flow)| !flow.cuts);
-        if whole || self.train.size == 0 {
+        if whole || payload.is_empty() {
             self.depart(shared, listeners);
         }
     }
 
     /// Sends the datagrams that were gathered. Called when the inner stack has no more.
     pub(crate) fn depart(&mut self, shared: &mut Shared, listeners: &Listeners) {
-        let Some(id) = self.train.flow.filter(|_| self.train.count > 0) else { return };
-        let (size, marks) = (self.train.size, self.train.marks);
-        let count = std::mem::take(&mut self.train.count) as u64;
-        let bytes = std::mem::take(&mut self.train.bytes);
-        let train = &bytes[..self.train.len];
-        if count == 1 {
+        let Some(load) = self.train.unload() else { return };
+        let (id, marks, size) = (load.flow, load.marks, load.size);
+        let train = &load.bytes[..load.len];
+        if load.count == 1 {
             self.send(shared, listeners, id, marks, train, None);
         } else if !self.send(shared, listeners, id, marks, train, Some(size as u16)) {
             if let Some((_, flow)) = self.flows.get_mut(id) {
@@ -195,7 +182,7 @@ impl UdpFlows {
                 self.send(shared, listeners, id, marks, datagram, None);
             }
         }
-        self.train.bytes = bytes;
+        self.train.reuse(load.bytes);
     }
 
     /// The host says something about a flow's socket.
@@ -238,9 +225,9 @@ impl UdpFlows {
         let id = match self.clients.get(&(listener, client)) {
             Some(id) => *id,
             None => {
-                let [Some(way), _] = cx.shared.config.ways_in(client, port) else { return };
+                let [Some(shown), _] = cx.shared.config.presented(client, port) else { return };
                 let side = Side::Client { listener, client, host: received.to };
-                let Some(id) = self.open_client(cx.shared, way, side) else {
+                let Some(id) = self.open_client(cx.shared, shown, side) else {
                     cx.shared.counters.udp_dropped += 1;
                     return;
                 };
@@ -250,12 +237,46 @@ impl UdpFlows {
         };
         self.flows.touch(cx.shared.now_ns, id);
         let Some((key, flow)) = self.flows.get_mut(id) else { return };
-        // A client may turn to another address of this host, and expects the answer from there; the one
-        // before may be gone.
+        // A client may write to another address of this host, and accepts answers from that one only; the earlier
+        // address may have been removed.
         if let Side::Client { host, .. } = &mut flow.side {
             *host = received.to;
         }
         to_program(cx, key, bytes, received);
+    }
+
+    /// The program's stack reports that a datagram came to a port on which nothing listens. False: it is none of a
+    /// client.
+    ///
+    /// The user is told, but the client cannot be: the host's kernel reports an unreachable port when a datagram
+    /// comes in, and this one came to a port that is ours; and it lets nobody without privileges send ICMP errors.
+    pub(crate) fn on_refused(
+        &mut self,
+        shared: &mut Shared,
+        listeners: &Listeners,
+        error: &IcmpError,
+    ) -> bool {
+        let refused = match error.dst {
+            IpAddr::V4(_) => (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PORT),
+            IpAddr::V6(_) => (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_PORT),
+        };
+        let program = SocketAddr::new(error.dst, error.dst_port);
+        let key = Key { program, peer: SocketAddr::new(error.src, error.src_port) };
+        let flow = self.flows.find(&key).and_then(|id| self.flows.get(id));
+        let Some((_, Flow { side: Side::Client { listener, host, .. }, .. })) = flow else {
+            return false;
+        };
+        if error.message != refused {
+            return false;
+        }
+        shared.counters.udp_clients_refused += 1;
+        if let Some(published) = listeners.host(*listener)
+            && self.hinted.insert(*listener)
+        {
+            let host = SocketAddr::new(host.unwrap_or(published.ip()), published.port());
+            (shared.tell)(Notice::NobodyListens { protocol: ForwardProtocol::Udp, host, program });
+        }
+        true
     }
 
     /// Reports about datagrams to clients of a forwarded port.
@@ -281,7 +302,7 @@ impl UdpFlows {
         key: Key,
     ) -> Result<slab::Key, Errno> {
         let to = shared.host_addr(key.peer).ok_or(Errno::CONNREFUSED)?;
-        let class = if key.peer.port() == DNS_PORT { CLASS_DNS } else { CLASS_PLAIN };
+        let class = if key.peer.port() == dns::PORT { CLASS_DNS } else { CLASS_PLAIN };
         self.make_room(shared, class);
         let (host, mapped) = self.open_towards(to, listeners, key)?;
         let side = Side::Connected { host, to, readable: false, mapped, dont_fragment: false };
@@ -308,8 +329,8 @@ impl UdpFlows {
     ) -> Result<(OwnedFd, bool), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let host = socket_with(family(to), SocketType::DGRAM, flags, None)?;
-        // Questions are asked from ports that nobody guesses (RFC 5452 §9.2), and one peer answers.
-        let mapped = key.peer.port() != DNS_PORT
+        // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the nameserver needs to reach.
+        let mapped = key.peer.port() != dns::PORT
             && self.mappings.bind(&host, key.port(), listeners.host_port(key.port()));
         let connected =
             sys::enable_details(host.as_fd(), to.is_ipv6()).and_then(|()| connect(&host, &to));
@@ -319,22 +340,28 @@ impl UdpFlows {
             }
             return Err(error);
         }
-        // Without it, datagrams come one by one.
+        // UDP_GRO is an optimisation: without it, each datagram takes a call.
         sys::enable_gro(host.as_fd());
         Ok((host, mapped))
     }
 
-    /// A flow of a client by `way`; None when no port is left to show it at.
-    fn open_client(&mut self, shared: &mut Shared, way: Way, side: Side) -> Option<slab::Key> {
+    /// A flow of a client that the program sees at `shown`, or at another port of that address when this one is
+    /// taken; None when all are.
+    fn open_client(
+        &mut self,
+        shared: &mut Shared,
+        shown: Presented,
+        side: Side,
+    ) -> Option<slab::Key> {
         let Side::Client { client, .. } = &side else { return None };
-        let wanted = match way.local.port() {
+        let wanted = match shown.client.port() {
             0 => client.port(),
             port => port,
         };
         let mut ports = std::iter::once(wanted).chain(PORTS);
         let key = ports.find_map(|port| {
-            let peer = SocketAddr::new(way.local.ip(), port);
-            let key = Key { program: way.remote, peer };
+            let peer = SocketAddr::new(shown.client.ip(), port);
+            let key = Key { program: shown.program, peer };
             self.flows.find(&key).is_none().then_some(key)
         })?;
         self.make_room(shared, CLASS_CLIENT_NEW);
@@ -367,8 +394,8 @@ impl UdpFlows {
         }
     }
 
-    /// Sends one datagram, or several of `segment` bytes. False: not in this way, but perhaps one by
-    /// one.
+    /// Sends one datagram, or several of `segment` bytes. False: the kernel does not cut these, but may send them one
+    /// by one.
     fn send(
         &mut self,
         shared: &mut Shared,
@@ -380,7 +407,7 @@ impl UdpFlows {
     ) -> bool {
         let count = bytes.len().div_ceil(segment.map_or(bytes.len(), usize::from).max(1)).max(1);
         let Some((key, flow)) = self.flows.get_mut(id) else {
-            // It had to make room meanwhile.
+            // The flow was evicted while its datagrams were gathered.
             shared.counters.udp_dropped += count as u64;
             return true;
         };
@@ -407,7 +434,7 @@ impl UdpFlows {
         if result.is_err_and(|error| error != Errno::AGAIN) {
             told = self.hear(shared, id, host);
             if told > 0 && result != Err(Errno::MSGSIZE) {
-                // It was about an earlier datagram; this one was not looked at.
+                // The call returned the error of an earlier datagram, and did not send this one.
                 result = sys::send_datagram(host, bytes, &empty, &destination);
             }
         }
@@ -451,7 +478,7 @@ impl UdpFlows {
             };
             let key = *key;
             match sys::recv_datagram(host.as_fd(), &mut scratch) {
-                // Between its bind and its connect the socket may have taken another one's.
+                // Before it was connected, the socket took datagrams of everybody to its port.
                 Ok(received) if received.from.is_some_and(|from| !is_same(from, *to)) => {
                     cx.shared.counters.udp_dropped += 1;
                 }
@@ -506,38 +533,6 @@ impl Side {
 /// Whether two addresses name one peer; the scope of a link-local one is the host's affair.
 fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
     (a.ip(), a.port()) == (b.ip(), b.port())
-}
-
-impl Train {
-    fn new() -> Self {
-        let bytes = vec![0; TRAIN_LEN_MAX].into_boxed_slice();
-        let marks = Marks { ttl: PLAIN_TTL, tos: 0, dont_fragment: false };
-        Self { flow: None, marks, size: 0, len: 0, count: 0, bytes }
-    }
-
-    /// Whether a datagram of `flow` can follow the ones in it: a shorter one was the last.
-    fn takes(&self, flow: slab::Key, marks: Marks, len: usize) -> bool {
-        self.count > 0
-            && self.count < TRAIN_DATAGRAMS_MAX
-            && (self.flow, self.marks) == (Some(flow), marks)
-            && self.len == self.count * self.size
-            && (1..=self.size).contains(&len)
-            && self.len + len <= self.bytes.len()
-    }
-
-    fn begin(&mut self, flow: slab::Key, marks: Marks, size: usize) {
-        (self.flow, self.marks) = (Some(flow), marks);
-        (self.size, self.len, self.count) = (size, 0, 0);
-    }
-
-    fn push(&mut self, datagram: &Payload<'_>) {
-        let end = self.len + datagram.len() as usize;
-        // Longer ones than there is room for do not exist in UDP.
-        let Some(to) = self.bytes.get_mut(self.len..end) else { return };
-        datagram.copy_to(0, to);
-        self.len = end;
-        self.count += 1;
-    }
 }
 
 /// Gives a datagram, or several that came as one, to the program.

@@ -73,10 +73,51 @@ fn a_client_is_refused_when_the_program_does_not_listen() {
     assert_eq!(world.counter("tcp_accepted_refused"), 2);
     // The user is told why, once.
     let program = "10.0.2.15:80".parse().unwrap();
-    let wanted = Notice::NobodyListens { host: addr, program };
+    let protocol = ForwardProtocol::Tcp;
+    let wanted = Notice::NobodyListens { protocol, host: addr, program };
     assert_eq!(told.try_iter().collect::<Vec<_>>(), [wanted]);
     assert!(wanted.to_string().contains("nothing listens on 10.0.2.15:80"));
     assert_eq!(world.gateway.borrow().tcp_flows(), 0);
+}
+
+#[test]
+fn that_nobody_takes_datagrams_of_clients_is_said_once() {
+    for host in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"] {
+        let mut world = World::new();
+        let (tell, told) = std::sync::mpsc::channel();
+        world.gateway.borrow_mut().on_notice(move |notice| tell.send(notice).unwrap());
+        let addr = world.forward(host, 53, ForwardProtocol::Udp);
+        let local = if addr.is_ipv4() { "127.0.0.1" } else { "::1" };
+        let addr = SocketAddr::new(local.parse().unwrap(), addr.port());
+        let client = UdpSocket::bind(SocketAddr::new(addr.ip(), 0)).unwrap();
+        for n in 1..=3 {
+            client.send_to(b"question", addr).unwrap();
+            world.until("refusal", |world| {
+                (world.counter("udp_clients_refused") == n).then_some(())
+            });
+        }
+        let program = "10.0.2.15:53".parse().unwrap();
+        let wanted = Notice::NobodyListens { protocol: ForwardProtocol::Udp, host: addr, program };
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [wanted]);
+        let text = wanted.to_string();
+        assert!(text.contains("nothing listens on 10.0.2.15:53/udp"), "{text}");
+        // The server comes at last, and has the next one.
+        let server = world.datagram_socket("10.0.2.15:53");
+        client.send_to(b"question", addr).unwrap();
+        let (user, _, bytes) =
+            world.until("a datagram", |world| world.program.datagrams.pop_front());
+        assert_eq!((user, &bytes[..]), (server.user, &b"question"[..]));
+        assert_eq!(world.counter("udp_clients_refused"), 3);
+        // Another published port is another matter.
+        let other = world.forward("127.0.0.1:0", 54, ForwardProtocol::Udp);
+        client_of(other).send_to(b"question", other).unwrap();
+        let told = world.until("a notice", |_| told.try_iter().next());
+        assert!(told.to_string().contains("10.0.2.15:54/udp"), "{told}");
+    }
+}
+
+fn client_of(addr: SocketAddr) -> UdpSocket {
+    UdpSocket::bind(SocketAddr::new(addr.ip(), 0)).unwrap()
 }
 
 #[test]

@@ -2,17 +2,17 @@
 
 mod world;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use towpath_gateway::{Gateway, GatewayConfig, Nameserver};
+use towpath_gateway::{Gateway, GatewayConfig};
 use towpath_pool::{Batch, Checksum, Pool, Port};
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
 use towpath_stack::{BindOptions, DatagramOut, Family, SocketError, SocketKind, SocketOption};
-use towpath_wire::{IpProtocol, icmpv6, ipv6};
+use towpath_wire::{IpProtocol, icmpv6, ipv4, ipv6, udp};
 use world::{Sock, World, gateway_v4, gateway_v6, pattern};
 
 fn echo_server(addr: &str, times: usize) -> (u16, thread::JoinHandle<()>) {
@@ -43,41 +43,6 @@ fn datagrams_keep_their_bounds() {
     }
     server.join().unwrap();
     assert_eq!(world.counter("udp_flows"), 1);
-}
-
-/// The nameserver may be on the host's loopback, where the program has its own.
-#[test]
-fn questions_to_the_forwarder_reach_the_nameserver() {
-    for server in ["127.0.0.1:0", "[::1]:0"] {
-        let tcp = TcpListener::bind(server).unwrap();
-        let at = tcp.local_addr().unwrap();
-        let udp = UdpSocket::bind(at).unwrap();
-        udp.set_read_timeout(Some(world::PATIENCE)).unwrap();
-        let nameserver = Nameserver::At(at);
-        let config = GatewayConfig { nameserver, host_loopback: false, ..GatewayConfig::default() };
-        let mut world = World::with(config);
-        for (own, forwarder) in
-            [("10.0.2.15:0", "10.0.2.3:53"), ("[fd00:2::15]:0", "[fd00:2::3]:53")]
-        {
-            let forwarder: SocketAddr = forwarder.parse().unwrap();
-            let sock = world.datagram_socket(own);
-            world.send_to(sock, forwarder, b"question", None);
-            world.turn();
-            let mut question = [0; 16];
-            let (n, from) = udp.recv_from(&mut question).unwrap();
-            assert_eq!(&question[..n], b"question");
-            udp.send_to(b"answer", from).unwrap();
-            let got = world.until("an answer", |world| world.program.datagrams.pop_front());
-            assert_eq!(got, (sock.user, forwarder, b"answer".to_vec()));
-            // Answers that are too long for a datagram are asked for by TCP.
-            world.connected(forwarder);
-            tcp.accept().unwrap();
-            // It is nothing but a nameserver.
-            let elsewhere = world.connect(SocketAddr::new(forwarder.ip(), 80));
-            let error = world.until("an error", |world| world.error(elsewhere));
-            assert_eq!(error, SocketError::Refused);
-        }
-    }
 }
 
 #[test]
@@ -356,4 +321,108 @@ fn an_idle_flow_ends_and_is_made_anew() {
         world.skip(Duration::from_secs(6));
         assert_eq!(world.counter("udp_expired"), n);
     }
+}
+
+/// A datagram as the program's stack would never send it.
+fn forged(pool: &mut Pool, src: IpAddr, to: SocketAddr) -> towpath_pool::Packet {
+    let data = b"hello";
+    let len = udp::HEADER_LEN + data.len();
+    let mut body = vec![0; len];
+    body[udp::HEADER_LEN..].copy_from_slice(data);
+    let header =
+        udp::Header { src_port: 4000, dst_port: to.port(), length: len as u16, checksum: !0 };
+    header.emit(&mut body);
+    let mut bytes;
+    match (src, to.ip()) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            bytes = vec![0; ipv4::HEADER_LEN];
+            let ip = ipv4::Header {
+                tos: 0,
+                total_len: (ipv4::HEADER_LEN + len) as u16,
+                ident: 0,
+                dont_fragment: false,
+                more_fragments: false,
+                fragment_offset: 0,
+                ttl: 64,
+                protocol: IpProtocol::UDP,
+                src,
+                dst,
+                options: ipv4::Options::EMPTY,
+            };
+            bytes.extend(&body);
+            ip.emit(&mut bytes);
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            bytes = vec![0; ipv6::HEADER_LEN];
+            let ip = ipv6::Header {
+                traffic_class: 0,
+                flow_label: 0,
+                payload_len: len as u16,
+                next_header: IpProtocol::UDP,
+                hop_limit: 64,
+                src,
+                dst,
+            };
+            bytes.extend(&body);
+            ip.emit(&mut bytes);
+        }
+        _ => panic!("of one family"),
+    }
+    let mut packet = pool.take(bytes.len());
+    packet.push_back(bytes.len()).unwrap().copy_from_slice(&bytes);
+    packet.meta.checksum = Checksum::Verified;
+    packet
+}
+
+/// To the host's kernel an unspecified address is its loopback, and so is a mapped one.
+#[test]
+fn without_host_loopback_no_address_leads_there() {
+    let servers = ["127.0.0.1:0", "[::1]:0"].map(|at| UdpSocket::bind(at).unwrap());
+    let ports = servers.each_ref().map(|server| server.local_addr().unwrap().port());
+    for server in &servers {
+        server.set_nonblocking(true).unwrap();
+    }
+    let mut pool = Pool::default();
+    let v4: IpAddr = "10.0.2.15".parse().unwrap();
+    let v6: IpAddr = "fd00:2::15".parse().unwrap();
+    // With it, the gateway's own do.
+    let mut gateway = Gateway::new(GatewayConfig::default(), 1).unwrap();
+    for (src, to, server) in
+        [(v4, gateway_v4(ports[0]), &servers[0]), (v6, gateway_v6(ports[1]), &servers[1])]
+    {
+        let packet = forged(&mut pool, src, to);
+        gateway.submit(2, &mut pool, &mut Batch::from([packet]));
+        gateway.poll(3, &mut pool, &mut Batch::new(), 8);
+        assert_eq!(server.recv_from(&mut [0; 16]).unwrap().0, 5);
+    }
+    let config = GatewayConfig { host_loopback: false, ..GatewayConfig::default() };
+    let mut gateway = Gateway::new(config, 1).unwrap();
+    let mut now = 2;
+    for (src, dst) in [
+        (v4, "127.0.0.1"),
+        (v4, "127.9.9.9"),
+        (v4, "0.0.0.0"),
+        (v4, "0.0.0.1"),
+        (v4, "10.0.2.2"),
+        (v4, "10.0.2.3"),
+        (v6, "::1"),
+        (v6, "::"),
+        (v6, "::ffff:127.0.0.1"),
+        (v6, "::ffff:0.0.0.0"),
+        (v6, "fd00:2::2"),
+        (v6, "fd00:2::3"),
+    ] {
+        for port in ports {
+            let to = SocketAddr::new(dst.parse().unwrap(), port);
+            let packet = forged(&mut pool, src, to);
+            gateway.submit(now, &mut pool, &mut Batch::from([packet]));
+            let mut out = Batch::new();
+            gateway.poll(now + 1, &mut pool, &mut out, 8);
+            now += 2;
+        }
+        for server in &servers {
+            assert!(server.recv_from(&mut [0; 16]).is_err(), "{dst} leads to {server:?}");
+        }
+    }
+    assert_eq!(gateway.counters().udp_to_host, 0);
 }

@@ -145,7 +145,7 @@ impl Plan {
             dns_v4: None,
             dns_v6: None,
             nameserver: match self.dns {
-                Some(Dns::At(ip)) => Nameserver::At(SocketAddr::new(ip, 53)),
+                Some(Dns::At(ip)) => Nameserver::At(vec![SocketAddr::new(ip, 53)]),
                 _ => Nameserver::OfHost,
             },
             mtu: self.mtu,

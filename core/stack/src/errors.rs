@@ -24,7 +24,7 @@ pub(crate) struct LearntMtu {
 
 impl<H: Host> Stack<H> {
     /// Somebody could not deliver a packet of ours.
-    pub(crate) fn receive_error(&mut self, now: Instant, error: &IcmpError) {
+    pub(crate) fn receive_error(&mut self, now: Instant, host: &mut H, error: &IcmpError) {
         let flow = Flow {
             local: error.src,
             remote: error.dst,
@@ -40,7 +40,9 @@ impl<H: Host> Stack<H> {
                 Some(FlowRef::Socket(index)) => self.on_tcp_error(now, index, error),
                 _ => false,
             },
-            IpProtocol::UDP => self.find_datagram_error(now, hash, &flow, error, false),
+            IpProtocol::UDP => {
+                self.find_datagram_error(now, hash, &flow, error, false) || host.stray_error(error)
+            }
             IpProtocol::ICMP | IpProtocol::ICMPV6 => {
                 self.find_datagram_error(now, hash, &flow, error, true)
             }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use towpath_ring::{Payload, RecvBuffer, SendBuffer};
 use towpath_tcp::Instant;
 
-use crate::net::IfaceId;
+use crate::net::{IcmpError, IfaceId};
 
 /// Names a socket: index in the low half, generation in the high one. Dead ids stay dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +64,13 @@ pub trait Host {
     /// An echo request on an any-address interface to an address that is not ours; answered with
     /// [`crate::Stack::send_echo_from`].
     fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>);
+
+    /// An ICMP error about a datagram in the name of somebody else, as [`crate::Stack::send_datagram_from`] sends
+    /// them. False when nothing is known of it: it is counted as stray.
+    fn stray_error(&mut self, error: &IcmpError) -> bool {
+        let _ = error;
+        false
+    }
 
     /// What the network says about a datagram of a socket that has [`crate::SocketOption::RecvErrors`].
     fn datagram_error(&mut self, user: u32, error: DatagramError) {

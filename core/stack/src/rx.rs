@@ -63,7 +63,7 @@ impl<H: Host> Stack<H> {
                     self.drop_local(local, DropReason::UnknownProtocol, pool);
                 }
             },
-            Received::IcmpError(error) => self.receive_error(now, &error),
+            Received::IcmpError(error) => self.receive_error(now, host, &error),
             Received::EchoReply(echo) => self.receive_echo_reply(now, host, echo, pool),
             Received::EchoRequest(echo) => stray_echo(host, echo, pool),
         }

@@ -288,7 +288,7 @@ impl<H: Host> Stack<H> {
             self.net.on_timeout(now, pool);
         }
         while let Some(error) = self.net.take_error() {
-            self.receive_error(now, &error);
+            self.receive_error(now, host, &error);
         }
         let mut moves = limits::TIMERS_A_TURN;
         for _ in 0..limits::TIMERS_A_TURN {

@@ -1,0 +1,421 @@
+//! Questions by UDP: each is asked of one nameserver after the other until one helps.
+//!
+//! ```text
+//!   question ──► ask ──► a socket of its own ──► nameserver
+//!                 ▲                                  │
+//!                 └── nothing in time, an error, ◄───┤
+//!                     SERVFAIL, REFUSED, NOTIMP      │
+//!   program ◄─────────────── answer ◄────────────────┘
+//! ```
+//!
+//! A question leaves from a port of its own and with an identifier of its own, both unpredictable, so that
+//! nobody but the nameserver can answer, and no program hears what another one asked.
+
+use std::collections::VecDeque;
+use std::hash::Hasher;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, SocketType, connect, socket_with};
+use siphasher::sip::SipHasher13;
+use towpath_ring::Payload;
+use towpath_shm::Fragments;
+use towpath_stack::{DatagramFrom, DatagramMeta};
+
+use super::message;
+use super::nameservers::Tour;
+use crate::events::{Interest, Readiness, Token, family};
+use crate::gateway::{Context, Shared};
+use crate::icmp::About;
+use crate::idle::{Class, IdleTable};
+use crate::limits::{DATAGRAMS_PER_TURN, NAMESERVER_REPEAT_NS};
+use crate::slab::Key;
+use crate::sys::{self, Destination, IpOption};
+
+/// All questions that wait for an answer.
+#[derive(Debug)]
+pub(crate) struct Forwarder {
+    queries: IdleTable<Asked, Query>,
+    /// Queries with something to do, each once.
+    due: VecDeque<Key>,
+    /// The thread that reads the file has found something.
+    renamed: bool,
+    ids: Ids,
+}
+
+/// What makes a question one of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Asked {
+    program: SocketAddr,
+    forwarder: SocketAddr,
+    /// Its identifier at the program.
+    id: u16,
+}
+
+/// A question that a nameserver has been asked.
+#[derive(Debug)]
+struct Query {
+    wanted: Wanted,
+    /// Connected to the nameserver.
+    host: OwnedFd,
+    asked_ns: u64,
+    /// The program has asked again meanwhile, and another nameserver is to be tried.
+    repeated: bool,
+    queued: bool,
+}
+
+/// A question on its way through the nameservers.
+#[derive(Debug)]
+struct Wanted {
+    message: Vec<u8>,
+    tour: Tour,
+    /// What is told to the program if no other nameserver helps.
+    failure: Option<Failure>,
+}
+
+/// How a nameserver did not help.
+#[derive(Debug)]
+enum Failure {
+    /// It said so.
+    Answer(Vec<u8>),
+    /// The host could not ask it.
+    Error(Errno),
+}
+
+/// Unpredictable identifiers.
+#[derive(Debug)]
+struct Ids {
+    keys: [u64; 2],
+    count: u64,
+}
+
+/// All queries are of one class.
+const CLASS: usize = 0;
+
+impl Forwarder {
+    /// With at most `max` queries; a nameserver is waited for as long as `timeout_ns` says.
+    pub(crate) fn new(max: usize, timeout_ns: u64, seed: &[u8; 32]) -> Self {
+        let class = Class { idle_ns: timeout_ns, owner: 0, max, worth: 0 };
+        Self {
+            queries: IdleTable::new(&[class]),
+            due: VecDeque::new(),
+            renamed: false,
+            ids: Ids::new(seed),
+        }
+    }
+
+    /// Whether [`Forwarder::serve`] has something to do.
+    pub(crate) fn is_due(&self) -> bool {
+        self.renamed || !self.due.is_empty()
+    }
+
+    /// When a nameserver has been waited for long enough.
+    pub(crate) fn next_expiry_ns(&self) -> Option<u64> {
+        self.queries.next_expiry_ns()
+    }
+
+    /// The program asks something.
+    pub(crate) fn on_question(
+        &mut self,
+        shared: &mut Shared,
+        meta: &DatagramMeta,
+        payload: &Payload<'_>,
+    ) {
+        let mut message = vec![0; payload.len() as usize];
+        payload.copy_to(0, &mut message);
+        let Some(id) = message::query_id(&message) else {
+            shared.counters.dns_malformed += 1;
+            return;
+        };
+        shared.counters.dns_questions += 1;
+        let asked = Asked { program: meta.remote, forwarder: meta.local, id };
+        if let Some(key) = self.queries.find(&asked) {
+            if self.is_repeated(key, &message) {
+                shared.counters.dns_repeated += 1;
+                return self.on_repeated(shared.now_ns, key);
+            }
+            // The program uses the identifier for another question: it waits for the first one no more.
+            self.queries.remove(key);
+        }
+        let tour = shared.nameservers.tour(shared.now_ns);
+        let wanted = Wanted { message, tour, failure: None };
+        if let Err(failure) = self.ask(shared, asked, wanted) {
+            asked.tell_error(shared, failure);
+        }
+    }
+
+    /// The host says something about a query's socket.
+    pub(crate) fn on_ready(&mut self, key: Key, ready: Readiness) {
+        if ready.readable || ready.failed {
+            self.enqueue(key);
+        }
+    }
+
+    /// The thread that reads the file rang.
+    pub(crate) fn on_renamed(&mut self) {
+        self.renamed = true;
+    }
+
+    /// Passes answers on, and asks other nameservers where one has not helped.
+    pub(crate) fn serve(&mut self, cx: &mut Context<'_>) {
+        if std::mem::take(&mut self.renamed) && cx.shared.nameservers.refresh() {
+            self.queries.set_idle_ns(CLASS, cx.shared.nameservers.timeout_ns());
+            self.leave_nameless(cx);
+        }
+        while let Some((asked, query)) = self.queries.expire(cx.shared.now_ns) {
+            if let Some(silent) = query.wanted.tour.current() {
+                cx.shared.nameservers.on_silence(cx.shared.now_ns, silent);
+            }
+            self.go_on(cx, asked, query.wanted);
+        }
+        for _ in 0..self.due.len() {
+            if cx.is_link_busy() {
+                break;
+            }
+            let Some(key) = self.due.pop_front() else { break };
+            self.step(cx, key);
+        }
+    }
+
+    /// Asks those that the file does not name any more no longer: the host may be in another network by now.
+    fn leave_nameless(&mut self, cx: &mut Context<'_>) {
+        for key in self.queries.keys() {
+            let current = self.queries.get(key).and_then(|(_, query)| query.wanted.tour.current());
+            if current.is_some_and(|current| !cx.shared.nameservers.has(current))
+                && let Some((asked, query)) = self.queries.remove(key)
+            {
+                let tour = cx.shared.nameservers.tour(cx.shared.now_ns);
+                self.go_on(cx, asked, Wanted { tour, failure: None, ..query.wanted });
+            }
+        }
+    }
+
+    fn is_repeated(&self, key: Key, message: &[u8]) -> bool {
+        self.queries
+            .get(key)
+            .is_some_and(|(_, query)| message::is_same(&query.wanted.message, message))
+    }
+
+    /// The program waits for as long as it waits for a nameserver, and asks once more. That it could wait no
+    /// longer is a reason to try another one, if this one had its time.
+    fn on_repeated(&mut self, now_ns: u64, key: Key) {
+        let Some((_, query)) = self.queries.get_mut(key) else { return };
+        let waited_ns = now_ns.saturating_sub(query.asked_ns);
+        if waited_ns >= NAMESERVER_REPEAT_NS && query.wanted.tour.goes_on() {
+            query.repeated = true;
+            self.enqueue(key);
+        }
+    }
+
+    fn enqueue(&mut self, key: Key) {
+        if let Some((_, query)) = self.queries.get_mut(key)
+            && !std::mem::replace(&mut query.queued, true)
+        {
+            self.due.push_back(key);
+        }
+    }
+
+    /// One query's turn.
+    fn step(&mut self, cx: &mut Context<'_>, key: Key) {
+        let mut scratch = std::mem::take(&mut cx.shared.scratch);
+        let heard = self.hear(cx, key, &mut scratch);
+        cx.shared.scratch = scratch;
+        let Some((_, query)) = self.queries.get_mut(key) else { return };
+        query.queued = false;
+        let failure = match heard {
+            Heard::Nothing if query.repeated => None,
+            Heard::Nothing => return,
+            Heard::More => return self.enqueue(key),
+            Heard::Answer => {
+                self.queries.remove(key);
+                return;
+            }
+            Heard::Failure(failure) => Some(failure),
+        };
+        let Some((asked, Query { mut wanted, .. })) = self.queries.remove(key) else { return };
+        if let Some(failure) = failure {
+            wanted.on_failure(failure);
+        }
+        self.go_on(cx, asked, wanted);
+    }
+
+    /// What the nameserver says. An answer that helps has been passed on then.
+    fn hear(&self, cx: &mut Context<'_>, key: Key, scratch: &mut [u8]) -> Heard {
+        let Some((asked, query)) = self.queries.get(key) else { return Heard::Nothing };
+        let Some(to) = query.wanted.tour.current() else { return Heard::Nothing };
+        for _ in 0..DATAGRAMS_PER_TURN {
+            let received = match sys::recv_datagram(query.host.as_fd(), scratch) {
+                Ok(received) => received,
+                Err(Errno::AGAIN) => return Heard::Nothing,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Heard::Failure(Failure::Error(error)),
+            };
+            let answer = scratch.get_mut(..received.len).unwrap_or_default();
+            // Before it was connected, the socket took everybody's.
+            let its =
+                received.from.is_some_and(|from| (from.ip(), from.port()) == (to.ip(), to.port()));
+            if !its || !message::answers(answer, &query.wanted.message) {
+                cx.shared.counters.dns_mismatched += 1;
+                continue;
+            }
+            cx.shared.nameservers.on_answer(to);
+            return match message::response_code(answer) {
+                message::SERVER_FAILURE | message::NOT_IMPLEMENTED | message::REFUSED => {
+                    Heard::Failure(Failure::Answer(answer.to_vec()))
+                }
+                _ => {
+                    asked.tell(cx, answer);
+                    Heard::Answer
+                }
+            };
+        }
+        Heard::More
+    }
+
+    /// Asks the next nameserver; if there is none, the program is told what came of it.
+    fn go_on(&mut self, cx: &mut Context<'_>, asked: Asked, wanted: Wanted) {
+        match self.ask(cx.shared, asked, wanted) {
+            Ok(()) => cx.shared.counters.dns_next += 1,
+            Err(Some(Failure::Answer(mut answer))) => asked.tell(cx, &mut answer),
+            Err(failure) => asked.tell_error(cx.shared, failure),
+        }
+    }
+
+    /// Asks the next nameserver that can be asked.
+    ///
+    /// # Errors
+    /// There is none: each was asked once and at least one said that it cannot help or could not be reached, which
+    /// is the failure; or all were asked as often as they are and said nothing.
+    fn ask(
+        &mut self,
+        shared: &mut Shared,
+        asked: Asked,
+        mut wanted: Wanted,
+    ) -> Result<(), Option<Failure>> {
+        loop {
+            if wanted.failure.is_some() && wanted.tour.is_round() {
+                return Err(wanted.failure);
+            }
+            let Some(to) = wanted.tour.advance() else { return Err(wanted.failure) };
+            message::set_id(&mut wanted.message, self.ids.next());
+            match send(to, &wanted.message) {
+                Ok(host) => return self.await_answer(shared, asked, wanted, host),
+                Err(error) => wanted.on_failure(Failure::Error(error)),
+            }
+        }
+    }
+
+    fn await_answer(
+        &mut self,
+        shared: &mut Shared,
+        asked: Asked,
+        wanted: Wanted,
+        host: OwnedFd,
+    ) -> Result<(), Option<Failure>> {
+        if self.queries.is_full(CLASS) && self.queries.evict(CLASS).is_some() {
+            shared.counters.dns_displaced += 1;
+        }
+        let asked_ns = shared.now_ns;
+        let query = Query { wanted, host, asked_ns, repeated: false, queued: false };
+        let key = self.queries.insert(asked_ns, CLASS, asked, query);
+        let Some((_, query)) = self.queries.get(key) else { return Ok(()) };
+        match shared.events.watch(&query.host, Token::Dns(key), Interest::Readable) {
+            Ok(()) => Ok(()),
+            Err(error) => match self.queries.remove(key) {
+                Some((_, Query { mut wanted, .. })) => {
+                    wanted.on_failure(Failure::Error(error));
+                    Err(wanted.failure)
+                }
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+/// What became of a look at a query's socket.
+enum Heard {
+    /// No answer yet.
+    Nothing,
+    /// No answer among much else.
+    More,
+    /// An answer, which has been passed on.
+    Answer,
+    Failure(Failure),
+}
+
+impl Asked {
+    /// Gives the program an answer, with its own identifier.
+    fn tell(&self, cx: &mut Context<'_>, answer: &mut [u8]) {
+        message::set_id(answer, self.id);
+        let out = DatagramFrom { local: self.forwarder, remote: self.program, ttl: None, tos: 0 };
+        let payload = Payload::new(answer, Fragments::empty());
+        match cx.stack.send_datagram_from(cx.now, &out, &payload, cx.pool) {
+            Ok(()) => cx.shared.counters.dns_answers += 1,
+            Err(_) => cx.shared.counters.udp_dropped += 1,
+        }
+        cx.touched = true;
+    }
+
+    /// Tells the program that no nameserver could be asked. Where none answered it is told nothing, as by them.
+    fn tell_error(&self, shared: &mut Shared, failure: Option<Failure>) {
+        shared.counters.dns_unanswered += 1;
+        if let Some(Failure::Error(error)) = failure {
+            let about = About::Datagram { program: self.program, peer: self.forwarder };
+            shared.errors.refused(about, error, &[], &mut shared.counters);
+        }
+    }
+}
+
+impl Wanted {
+    /// What a nameserver said is kept rather than why another one could not be asked.
+    fn on_failure(&mut self, failure: Failure) {
+        match (&self.failure, &failure) {
+            (Some(Failure::Answer(_)), Failure::Error(_)) => {}
+            _ => self.failure = Some(failure),
+        }
+    }
+}
+
+impl Ids {
+    fn new(seed: &[u8; 32]) -> Self {
+        let (words, _) = seed.as_chunks::<8>();
+        let word = |n: usize| u64::from_le_bytes(words[n]);
+        // Not the seed itself, which is the inner stack's too: identifiers tell nothing of its other secrets.
+        let keys = [0, 1].map(|n| {
+            let mut hasher = SipHasher13::new_with_keys(word(0), word(1));
+            hasher.write_u64(word(2));
+            hasher.write_u64(word(3));
+            hasher.write(b"dns");
+            hasher.write_u8(n);
+            hasher.finish()
+        });
+        Self { keys, count: 0 }
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc5452#section-9.2
+    //# o  Use an unpredictable query ID for outgoing queries, utilizing the
+    //# full range available (0-65535).
+    fn next(&mut self) -> u16 {
+        self.count += 1;
+        let mut hasher = SipHasher13::new_with_keys(self.keys[0], self.keys[1]);
+        hasher.write_u64(self.count);
+        hasher.finish() as u16
+    }
+}
+
+/// Asks a nameserver from a socket of its own.
+//= https://www.rfc-editor.org/rfc/rfc5452#section-9.2
+//# o  Use an unpredictable source port for outgoing queries from the
+//# range of available ports (53, or 1024 and above) that is as large
+//# as possible and practicable;
+fn send(to: SocketAddr, message: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let host = socket_with(family(to), SocketType::DGRAM, flags, None)?;
+    // Without it, the kernel tells of a closed port only, and not of a host that is unreachable.
+    sys::set_ip(host.as_fd(), to.is_ipv6(), IpOption::ReceiveErrors, 1)?;
+    // The kernel chooses the port at random.
+    connect(&host, &to)?;
+    sys::send_datagram(host.as_fd(), message, &Fragments::empty(), &Destination::default())?;
+    Ok(host)
+}

@@ -1,0 +1,287 @@
+//! Which nameservers are asked, in which order, and what is known of them.
+//!
+//! The file that names them is read by a thread: opening it may take long (a network file system, a disk that
+//! sleeps), and no connection waits for it. The thread looks at it when somebody asks a question, so that a host
+//! on which nobody does is left alone. The question itself does not wait: it begins with what is known, and
+//! [`crate::dns::Forwarder`] turns it to another nameserver when the file turns out to name others.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::resolv_conf::ResolvConf;
+use crate::events::{Events, Interest, Token};
+use crate::limits::{
+    NAMESERVER_SILENT_NS, NAMESERVERS_MAX, RESOLV_CONF_LEN_MAX, RESOLV_CONF_LOOK_NS,
+};
+
+/// Who answers the program's questions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Nameserver {
+    /// Those that the host's /etc/resolv.conf names, as resolv.conf(5) says. Changes of the file are followed.
+    OfHost,
+    /// Those that this file of the same form names.
+    ListedIn(PathBuf),
+    /// These, the first one first; of more than three the others are not used.
+    At(Vec<SocketAddr>),
+}
+
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// The nameservers as they are known now.
+#[derive(Debug)]
+pub(crate) struct Nameservers {
+    conf: ResolvConf,
+    /// For each: it said nothing for the whole timeout, and until then the others are asked first.
+    silent_until_ns: [u64; NAMESERVERS_MAX],
+    /// With `rotate`: where the next question begins.
+    begin: usize,
+    file: Option<Follower>,
+}
+
+/// The nameservers in the order in which one question, or one connection, tries them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tour {
+    order: [Option<SocketAddr>; NAMESERVERS_MAX],
+    len: usize,
+    attempts: usize,
+    /// Steps so far; each is one nameserver.
+    steps: usize,
+}
+
+/// The gateway's end of the thread that reads the file.
+#[derive(Debug)]
+struct Follower {
+    /// Room for one request: another one while the thread is at it would find the same.
+    look: SyncSender<()>,
+    changed: Receiver<ResolvConf>,
+    looked_ns: Option<u64>,
+}
+
+impl Nameservers {
+    /// # Errors
+    /// When the host gives no descriptor or no thread.
+    pub(crate) fn new(which: &Nameserver, events: &Events) -> io::Result<Self> {
+        let file = match which {
+            Nameserver::OfHost => Path::new(RESOLV_CONF),
+            Nameserver::ListedIn(file) => file,
+            Nameserver::At(nameservers) => {
+                return Ok(Self::of(ResolvConf::of(nameservers.clone())));
+            }
+        };
+        let conf = read(file);
+        let follower = Follower::start(file, conf.clone(), events)?;
+        Ok(Self { file: Some(follower), ..Self::of(conf) })
+    }
+
+    fn of(conf: ResolvConf) -> Self {
+        Self { conf, silent_until_ns: [0; NAMESERVERS_MAX], begin: 0, file: None }
+    }
+
+    /// How long a nameserver is waited for.
+    pub(crate) fn timeout_ns(&self) -> u64 {
+        self.conf.timeout_s * 1_000_000_000
+    }
+
+    /// Whether this is one of them.
+    pub(crate) fn has(&self, nameserver: SocketAddr) -> bool {
+        self.conf.nameservers.contains(&nameserver)
+    }
+
+    /// In which order a question that comes now asks them: as the file says, but those that let an earlier one
+    /// wait in vain come last. Whoever asks the forwarder has a timeout of its own, often the same one, and would
+    /// hear of none of the others as long as a dead one is the first of the file.
+    pub(crate) fn tour(&mut self, now_ns: u64) -> Tour {
+        if let Some(file) = &mut self.file {
+            file.look(now_ns);
+        }
+        let count = self.conf.nameservers.len();
+        let begin = self.begin;
+        if self.conf.rotate {
+            self.begin = (begin + 1) % count.max(1);
+        }
+        let mut tour =
+            Tour { order: [None; NAMESERVERS_MAX], len: 0, attempts: self.conf.attempts, steps: 0 };
+        for silent in [false, true] {
+            for n in (0..count).map(|n| (begin + n) % count) {
+                if (self.silent_until_ns[n] > now_ns) == silent {
+                    tour.order[tour.len] = Some(self.conf.nameservers[n]);
+                    tour.len += 1;
+                }
+            }
+        }
+        tour
+    }
+
+    /// A nameserver did not answer in time.
+    pub(crate) fn on_silence(&mut self, now_ns: u64, nameserver: SocketAddr) {
+        self.set_silent(nameserver, now_ns.saturating_add(NAMESERVER_SILENT_NS));
+    }
+
+    /// A nameserver answered.
+    pub(crate) fn on_answer(&mut self, nameserver: SocketAddr) {
+        self.set_silent(nameserver, 0);
+    }
+
+    fn set_silent(&mut self, nameserver: SocketAddr, until_ns: u64) {
+        let found = self.conf.nameservers.iter().position(|known| *known == nameserver);
+        if let Some(silent) = found.and_then(|n| self.silent_until_ns.get_mut(n)) {
+            *silent = until_ns;
+        }
+    }
+
+    /// Takes what the thread found. True: there are other nameservers now, or they are asked in another way.
+    pub(crate) fn refresh(&mut self) -> bool {
+        let Some(conf) = self.file.as_ref().and_then(|file| file.changed.try_iter().last()) else {
+            return false;
+        };
+        *self = Self { file: self.file.take(), ..Self::of(conf) };
+        true
+    }
+}
+
+impl Tour {
+    /// The nameserver that is asked now.
+    pub(crate) fn current(&self) -> Option<SocketAddr> {
+        let step = self.steps.checked_sub(1)?;
+        *self.order.get(step % self.len.max(1))?
+    }
+
+    /// Goes on to the next one; None: there is none, and the current one stays.
+    pub(crate) fn advance(&mut self) -> Option<SocketAddr> {
+        if !self.goes_on() {
+            return None;
+        }
+        self.steps += 1;
+        self.current()
+    }
+
+    /// The same, each nameserver once: for connections, which are waited for as long as it takes in the end.
+    pub(crate) fn once(self) -> Self {
+        Self { attempts: 1, ..self }
+    }
+
+    /// Whether [`Tour::advance`] has another step.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.steps < self.len * self.attempts
+    }
+
+    /// Whether each of them has been asked as often as the others.
+    pub(crate) fn is_round(&self) -> bool {
+        self.steps.is_multiple_of(self.len.max(1))
+    }
+}
+
+impl Follower {
+    fn start(file: &Path, known: ResolvConf, events: &Events) -> io::Result<Self> {
+        // Readable when there is something in `changed`. The thread has it as long as it may ring it.
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        events.watch(&bell, Token::Nameservers, Interest::Readable)?;
+        let (look, asked) = sync_channel(1);
+        let (tell, changed) = channel();
+        let file = file.to_owned();
+        std::thread::Builder::new()
+            .name("towpath-resolv".into())
+            .spawn(move || follow(&file, known, &asked, &tell, &bell))?;
+        Ok(Self { look, changed, looked_ns: None })
+    }
+
+    /// Has the file looked at, unless that was done just now.
+    fn look(&mut self, now_ns: u64) {
+        let due = |looked: u64| now_ns.saturating_sub(looked) >= RESOLV_CONF_LOOK_NS;
+        if self.looked_ns.is_none_or(due) {
+            self.looked_ns = Some(now_ns);
+            let _ = self.look.try_send(());
+        }
+    }
+}
+
+/// The thread: reads the file when it is asked to, and tells of changes. It ends with the gateway.
+///
+/// The path is opened anew each time: the file is often a link, and replaced rather than written to.
+fn follow(
+    file: &Path,
+    mut known: ResolvConf,
+    asked: &Receiver<()>,
+    tell: &Sender<ResolvConf>,
+    bell: &OwnedFd,
+) {
+    while asked.recv().is_ok() {
+        let now = read(file);
+        if now != known {
+            known = now.clone();
+            if tell.send(now).is_err() {
+                return;
+            }
+            // It fails when the counter is full, and then it is readable.
+            let _ = rustix::io::write(bell.as_fd(), &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// What the file says; one that cannot be read says as much as an empty one.
+fn read(file: &Path) -> ResolvConf {
+    use std::io::Read;
+    let mut text = Vec::new();
+    if let Ok(file) = std::fs::File::open(file) {
+        let _ = file.take(RESOLV_CONF_LEN_MAX).read_to_end(&mut text);
+    }
+    ResolvConf::parse(&String::from_utf8_lossy(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn nameservers(text: &str) -> Nameservers {
+        Nameservers::of(ResolvConf::parse(text))
+    }
+
+    /// The last numbers of the addresses, in the order in which they are asked.
+    fn order(nameservers: &mut Nameservers, now_ns: u64) -> Vec<u8> {
+        let mut tour = nameservers.tour(now_ns);
+        let last = |addr: SocketAddr| match addr.ip() {
+            std::net::IpAddr::V4(ip) => ip.octets()[3],
+            std::net::IpAddr::V6(ip) => ip.octets()[15],
+        };
+        std::iter::from_fn(|| tour.advance().map(last)).collect()
+    }
+
+    const THREE: &str = "nameserver 192.0.2.1\nnameserver 2001:db8::2\nnameserver 192.0.2.3\n";
+
+    #[test]
+    fn all_are_asked_as_often_as_the_file_says() {
+        assert_eq!(order(&mut nameservers(THREE), 0), [1, 2, 3, 1, 2, 3]);
+        let three = format!("{THREE}options attempts:1\n");
+        assert_eq!(order(&mut nameservers(&three), 0), [1, 2, 3]);
+        assert_eq!(order(&mut nameservers("nameserver 192.0.2.1\n"), 0), [1, 1]);
+        assert_eq!(order(&mut Nameservers::of(ResolvConf::of(Vec::new())), 0), []);
+    }
+
+    #[test]
+    fn questions_go_round_if_the_file_says_so() {
+        let mut three = nameservers(&format!("{THREE}options rotate attempts:1\n"));
+        let orders: Vec<_> = (0..4).map(|_| order(&mut three, 0)).collect();
+        assert_eq!(orders, [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]);
+    }
+
+    #[test]
+    fn one_that_said_nothing_is_asked_last_for_a_while() {
+        let mut three = nameservers(&format!("{THREE}options attempts:1\n"));
+        let now = 100 * SECOND;
+        let (first, second) = (three.conf.nameservers[0], three.conf.nameservers[1]);
+        three.on_silence(now, first);
+        assert_eq!(order(&mut three, now), [2, 3, 1]);
+        three.on_silence(now, second);
+        assert_eq!(order(&mut three, now), [3, 1, 2]);
+        three.on_answer(second);
+        assert_eq!(order(&mut three, now), [2, 3, 1]);
+        assert_eq!(order(&mut three, now + NAMESERVER_SILENT_NS), [1, 2, 3]);
+    }
+}

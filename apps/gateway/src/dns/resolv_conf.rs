@@ -1,0 +1,129 @@
+//! The host's resolv.conf(5): which nameservers there are, and how they are asked.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+
+use super::PORT;
+use crate::limits::{
+    NAMESERVER_ATTEMPTS, NAMESERVER_ATTEMPTS_MAX, NAMESERVER_TIMEOUT_S, NAMESERVER_TIMEOUT_S_MAX,
+    NAMESERVERS_MAX,
+};
+
+/// Nameservers, and how they are asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ResolvConf {
+    /// In the order of preference, [`NAMESERVERS_MAX`] at most.
+    pub(crate) nameservers: Vec<SocketAddr>,
+    /// How long one of them is waited for, in seconds.
+    pub(crate) timeout_s: u64,
+    /// How often all of them are asked as long as none answers.
+    pub(crate) attempts: usize,
+    /// Each question begins with the nameserver after the one that the question before began with.
+    pub(crate) rotate: bool,
+}
+
+impl ResolvConf {
+    /// These nameservers, asked as resolv.conf(5) says without options. Those beyond the third are not used.
+    pub(crate) fn of(mut nameservers: Vec<SocketAddr>) -> Self {
+        nameservers.truncate(NAMESERVERS_MAX);
+        Self {
+            nameservers,
+            timeout_s: NAMESERVER_TIMEOUT_S,
+            attempts: NAMESERVER_ATTEMPTS,
+            rotate: false,
+        }
+    }
+
+    /// Reads the text of the file. resolv.conf(5): "If no nameserver entries are present, the default is to use
+    /// the name server on the local machine."
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut conf = Self::of(Vec::new());
+        for line in text.lines() {
+            // A keyword begins its line, so that a line that begins with ; or # has none.
+            let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
+            match words.next().filter(|word| line.starts_with(word)) {
+                Some("nameserver") if conf.nameservers.len() < NAMESERVERS_MAX => {
+                    conf.nameservers.extend(words.next().and_then(nameserver));
+                }
+                Some("options") => words.for_each(|option| conf.set(option)),
+                _ => {}
+            }
+        }
+        if conf.nameservers.is_empty() {
+            conf.nameservers.push(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT));
+        }
+        conf
+    }
+
+    /// One of `options`. What is no number is 0 to the C library (atoi), and 0 is the least that there is.
+    fn set(&mut self, option: &str) {
+        let (name, value) = option.split_once(':').unwrap_or((option, ""));
+        let digits = value.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+        let number = if digits.is_empty() { 0 } else { digits.parse().unwrap_or(usize::MAX) };
+        match name {
+            "timeout" => self.timeout_s = (number as u64).clamp(1, NAMESERVER_TIMEOUT_S_MAX),
+            "attempts" => self.attempts = number.clamp(1, NAMESERVER_ATTEMPTS_MAX),
+            "rotate" => self.rotate = true,
+            _ => {}
+        }
+    }
+}
+
+/// The address behind the keyword, with the scope that a link-local one has behind a `%`. A comment may follow
+/// without a blank.
+fn nameserver(word: &str) -> Option<SocketAddr> {
+    let word = word.split([';', '#']).next()?;
+    let Some((address, scope)) = word.split_once('%') else {
+        return Some(SocketAddr::new(word.parse::<IpAddr>().ok()?, PORT));
+    };
+    let index = scope.parse().ok().or_else(|| interface(scope))?;
+    Some(SocketAddrV6::new(address.parse().ok()?, PORT, 0, index).into())
+}
+
+/// The number of an interface of the host. One that does not exist now may when the file is looked at next.
+fn interface(name: &str) -> Option<u32> {
+    let flags = SocketFlags::CLOEXEC;
+    let any = socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None).ok()?;
+    netdevice::name_to_index(&any, name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nameservers(text: &str) -> Vec<String> {
+        ResolvConf::parse(text).nameservers.iter().map(SocketAddr::to_string).collect()
+    }
+
+    #[test]
+    fn all_nameservers_count_in_their_order() {
+        let text = "# nameserver 192.0.2.9\n nameserver 192.0.2.8\nsearch x\nnameservers 192.0.2.7\n\
+                    nameserver\t127.0.0.53 \nnameserver 2001:db8::1 # of the office\n\
+                    nameserver 192.0.2.1;of the flat\r\nnameserver 192.0.2.2\n";
+        assert_eq!(nameservers(text), ["127.0.0.53:53", "[2001:db8::1]:53", "192.0.2.1:53"]);
+        for none in ["", "options edns0\n", "nameserver\nnameserver x\n"] {
+            assert_eq!(nameservers(none), ["127.0.0.1:53"], "{none:?}");
+        }
+    }
+
+    /// On the links that a router announces its own nameserver to, that has no other address.
+    #[test]
+    fn a_nameserver_may_be_of_a_link() {
+        let text = "nameserver fe80::1%7\nnameserver fe80::2%lo\nnameserver fe80::3%nolink\n";
+        let lo = interface("lo").unwrap();
+        assert_eq!(nameservers(text), ["[fe80::1%7]:53".to_owned(), format!("[fe80::2%{lo}]:53")]);
+    }
+
+    #[test]
+    fn options_say_how_they_are_asked() {
+        let how = |text: &str| {
+            let ResolvConf { timeout_s, attempts, rotate, .. } = ResolvConf::parse(text);
+            (timeout_s, attempts, rotate)
+        };
+        assert_eq!(how(""), (5, 2, false));
+        assert_eq!(how("options timeout:1 attempts:3\noptions edns0\trotate\n"), (1, 3, true));
+        assert_eq!(how("options timeout:99 attempts:99999999999999999999\n"), (30, 5, false));
+        assert_eq!(how("options timeout: attempts:none\n#options rotate\n"), (1, 1, false));
+    }
+}

@@ -1,0 +1,482 @@
+//! The forwarder of DNS: whom it asks, in which order, and whose answers it passes on.
+
+mod world;
+
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+use towpath_gateway::limits::{DNS_QUERIES_MAX, NAMESERVER_SILENT_NS, NAMESERVER_TIMEOUT_S};
+use towpath_gateway::{GatewayConfig, Nameserver};
+use towpath_stack::SocketError;
+use world::{PATIENCE, Sock, World};
+
+const FORWARDER: &str = "10.0.2.3:53";
+const TIMEOUT: Duration = Duration::from_secs(NAMESERVER_TIMEOUT_S);
+
+const SERVFAIL: u8 = 2;
+const NOTIMP: u8 = 4;
+const REFUSED: u8 = 5;
+
+/// What is the address of NAME.example?
+fn question(id: u16, name: &str) -> Vec<u8> {
+    let mut message = id.to_be_bytes().to_vec();
+    message.extend(b"\x01\0\0\x01\0\0\0\0\0\0");
+    message.push(name.len() as u8);
+    message.extend(name.as_bytes());
+    message.extend(b"\x07example\0\0\x01\0\x01");
+    message
+}
+
+/// An answer with this response code; `mark` stands for what it says.
+fn answer(question: &[u8], code: u8, mark: &[u8]) -> Vec<u8> {
+    let mut message = question.to_vec();
+    message[2] |= 0x80;
+    message[3] = code;
+    message.extend(mark);
+    message
+}
+
+/// A nameserver of the host.
+fn nameserver(at: &str) -> UdpSocket {
+    let socket = UdpSocket::bind(at).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket
+}
+
+fn at(server: &UdpSocket) -> SocketAddr {
+    server.local_addr().unwrap()
+}
+
+/// An address where no nameserver is.
+fn nobody() -> SocketAddr {
+    at(&nameserver("127.0.0.1:0"))
+}
+
+fn world(nameservers: &[SocketAddr]) -> World {
+    let nameserver = Nameserver::At(nameservers.to_vec());
+    World::with(GatewayConfig { nameserver, host_loopback: false, ..GatewayConfig::default() })
+}
+
+fn ask(world: &mut World, sock: Sock, question: &[u8]) {
+    world.send_to(sock, FORWARDER.parse().unwrap(), question, None);
+    world.turn();
+}
+
+/// The next question that reaches the nameserver, and from where.
+fn asked(world: &mut World, server: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    world.until("a question", |_| {
+        let mut bytes = [0; 512];
+        let (n, from) = server.recv_from(&mut bytes).ok()?;
+        Some((bytes[..n].to_vec(), from))
+    })
+}
+
+fn answered(world: &mut World) -> (u32, Vec<u8>) {
+    let (user, from, bytes) = world.until("an answer", |world| world.program.datagrams.pop_front());
+    assert_eq!(from, FORWARDER.parse().unwrap());
+    (user, bytes)
+}
+
+/// The nameserver answers what it is asked next, and the program hears that.
+fn answers(world: &mut World, server: &UdpSocket, to: (Sock, &[u8])) {
+    let (asked, from) = asked(world, server);
+    assert_eq!(asked[2..], to.1[2..]);
+    server.send_to(&answer(&asked, 0, b"answer"), from).unwrap();
+    assert_eq!(answered(world), (to.0.user, answer(to.1, 0, b"answer")));
+}
+
+fn is_asked(server: &UdpSocket) -> bool {
+    server.recv_from(&mut [0; 512]).is_ok()
+}
+
+/// The nameserver may be on the host's loopback, where the program has its own.
+#[test]
+fn questions_to_the_forwarder_reach_the_nameserver() {
+    for server in ["127.0.0.1:0", "[::1]:0"] {
+        let tcp = TcpListener::bind(server).unwrap();
+        let at = tcp.local_addr().unwrap();
+        let udp = UdpSocket::bind(at).unwrap();
+        udp.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut world = world(&[at]);
+        for (own, forwarder) in
+            [("10.0.2.15:0", "10.0.2.3:53"), ("[fd00:2::15]:0", "[fd00:2::3]:53")]
+        {
+            let forwarder: SocketAddr = forwarder.parse().unwrap();
+            let sock = world.datagram_socket(own);
+            let question = question(7, "name");
+            world.send_to(sock, forwarder, &question, None);
+            world.turn();
+            let mut asked = [0; 64];
+            let (n, from) = udp.recv_from(&mut asked).unwrap();
+            assert_eq!(asked[2..n], question[2..]);
+            udp.send_to(&answer(&asked[..n], 0, b"answer"), from).unwrap();
+            let got = world.until("an answer", |world| world.program.datagrams.pop_front());
+            assert_eq!(got, (sock.user, forwarder, answer(&question, 0, b"answer")));
+            // Answers that are too long for a datagram are asked for by TCP.
+            world.connected(forwarder);
+            tcp.accept().unwrap();
+            // It is nothing but a nameserver.
+            let elsewhere = world.connect(SocketAddr::new(forwarder.ip(), 80));
+            let error = world.until("an error", |world| world.error(elsewhere));
+            assert_eq!(error, SocketError::Refused);
+        }
+    }
+}
+
+#[test]
+fn a_nameserver_that_says_nothing_is_followed_by_the_next() {
+    let (dead, lives) = (nameserver("127.0.0.1:0"), nameserver("[::1]:0"));
+    let mut world = world(&[at(&dead), at(&lives)]);
+    let sock = world.datagram_socket("10.0.2.15:0");
+    let first = question(1, "first");
+    ask(&mut world, sock, &first);
+    asked(&mut world, &dead);
+    world.skip(TIMEOUT - Duration::from_secs(1));
+    assert!(!is_asked(&lives));
+    world.skip(Duration::from_secs(2));
+    answers(&mut world, &lives, (sock, &first));
+    // The next question does not wait for it once more.
+    let second = question(2, "second");
+    ask(&mut world, sock, &second);
+    answers(&mut world, &lives, (sock, &second));
+    assert!(!is_asked(&dead));
+    // But one of the next half minute asks again, and it is back.
+    world.skip(Duration::from_nanos(NAMESERVER_SILENT_NS));
+    let third = question(3, "third");
+    ask(&mut world, sock, &third);
+    answers(&mut world, &dead, (sock, &third));
+    assert_eq!((world.counter("dns_next"), world.counter("dns_answers")), (1, 3));
+}
+
+/// Programs ask again as well, often in as much time as the forwarder waits for a nameserver.
+#[test]
+fn a_question_that_is_repeated_tries_the_next_nameserver() {
+    let (dead, lives) = (nameserver("127.0.0.1:0"), nameserver("127.0.0.1:0"));
+    let mut world = world(&[at(&dead), at(&lives)]);
+    let sock = world.datagram_socket("10.0.2.15:0");
+    let question = question(1, "name");
+    for _ in 0..2 {
+        ask(&mut world, sock, &question);
+    }
+    asked(&mut world, &dead);
+    assert!(!is_asked(&dead) && !is_asked(&lives), "one question, and asked just now");
+    world.skip(Duration::from_secs(2));
+    ask(&mut world, sock, &question);
+    answers(&mut world, &lives, (sock, &question));
+    assert_eq!(world.counter("dns_repeated"), 2);
+}
+
+#[test]
+fn a_nameserver_that_cannot_help_is_followed_by_the_next() {
+    for code in [SERVFAIL, NOTIMP, REFUSED] {
+        let (cannot, lives) = (nameserver("127.0.0.1:0"), nameserver("127.0.0.1:0"));
+        let mut world = world(&[nobody(), at(&cannot), at(&lives)]);
+        let sock = world.datagram_socket("10.0.2.15:0");
+        let question = question(1, "name");
+        ask(&mut world, sock, &question);
+        let (asked, from) = asked(&mut world, &cannot);
+        cannot.send_to(&answer(&asked, code, b"no"), from).unwrap();
+        answers(&mut world, &lives, (sock, &question));
+        assert!(world.program.datagrams.is_empty(), "one answer");
+        assert_eq!(world.counter("dns_next"), 2);
+    }
+}
+
+/// A name that does not exist does not at other nameservers either.
+#[test]
+fn an_answer_that_says_no_is_an_answer() {
+    const NXDOMAIN: u8 = 3;
+    let (first, second) = (nameserver("127.0.0.1:0"), nameserver("127.0.0.1:0"));
+    let mut world = world(&[at(&first), at(&second)]);
+    let sock = world.datagram_socket("10.0.2.15:0");
+    let question = question(1, "name");
+    ask(&mut world, sock, &question);
+    let (asked, from) = asked(&mut world, &first);
+    first.send_to(&answer(&asked, NXDOMAIN, b""), from).unwrap();
+    assert_eq!(answered(&mut world), (sock.user, answer(&question, NXDOMAIN, b"")));
+    assert!(!is_asked(&second));
+}
+
+#[test]
+fn what_no_nameserver_can_do_is_told_at_once() {
+    // None is there.
+    let mut nowhere = world(&[nobody(), nobody()]);
+    let sock = nowhere.datagram_socket("10.0.2.15:0");
+    let now = nowhere.now();
+    nowhere.stack.connect_datagram(now, sock.id, FORWARDER.parse().unwrap()).unwrap();
+    ask(&mut nowhere, sock, &question(1, "name"));
+    let error = nowhere.until("an error", |world| world.error(sock));
+    assert_eq!(error, SocketError::PortUnreachable);
+    assert_eq!(nowhere.counter("dns_unanswered"), 1);
+    // One is, and cannot help. What it says is told rather than that the other is not there.
+    let cannot = nameserver("127.0.0.1:0");
+    let mut world = world(&[at(&cannot), nobody()]);
+    let sock = world.datagram_socket("10.0.2.15:0");
+    let question = question(1, "name");
+    ask(&mut world, sock, &question);
+    let (asked, from) = asked(&mut world, &cannot);
+    cannot.send_to(&answer(&asked, SERVFAIL, b"no"), from).unwrap();
+    assert_eq!(answered(&mut world), (sock.user, answer(&question, SERVFAIL, b"no")));
+    assert!(!is_asked(&cannot), "it has said so");
+}
+
+#[test]
+fn all_nameservers_are_asked_twice_and_then_no_more() {
+    let servers = [nameserver("127.0.0.1:0"), nameserver("127.0.0.1:0")];
+    let mut world = world(&[at(&servers[0]), at(&servers[1])]);
+    let sock = world.datagram_socket("10.0.2.15:0");
+    ask(&mut world, sock, &question(1, "name"));
+    for n in 0..4 {
+        asked(&mut world, &servers[n % 2]);
+        world.skip(TIMEOUT + Duration::from_secs(1));
+    }
+    assert!(!servers.iter().any(is_asked));
+    assert_eq!((world.counter("dns_unanswered"), world.counter("dns_next")), (1, 3));
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
+    assert!(world.program.datagrams.is_empty());
+}
+
+#[test]
+fn nobody_but_the_nameserver_answers() {
+    let server = nameserver("127.0.0.1:0");
+    let mut world = world(&[at(&server)]);
+    let sock = world.datagram_socket("10.0.2.15:0");
+    let question = question(1, "name");
+    ask(&mut world, sock, &question);
+    let (asked, from) = asked(&mut world, &server);
+    // A stranger who knows all of it, on the same machine.
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.send_to(&answer(&asked, 0, b"forged"), from).unwrap();
+    // What the nameserver would say to others.
+    let mut other_id = asked.clone();
+    other_id[0] ^= 1;
+    let other_name = self::question(u16::from_be_bytes([asked[0], asked[1]]), "eman");
+    for (not_this, code) in [(&other_id, 0), (&other_name, 0), (&other_name, SERVFAIL)] {
+        server.send_to(&answer(not_this, code, b"wrong"), from).unwrap();
+    }
+    server.send_to(&asked, from).unwrap();
+    server.send_to(b"?", from).unwrap();
+    server.send_to(&answer(&asked, 0, b"right"), from).unwrap();
+    assert_eq!(answered(&mut world), (sock.user, answer(&question, 0, b"right")));
+    assert_eq!(world.counter("dns_mismatched"), 5, "the kernel keeps the stranger away");
+    assert!(world.program.datagrams.is_empty());
+}
+
+#[test]
+fn programs_that_ask_the_same_hear_each_its_own_answer() {
+    const PROGRAMS: usize = 50;
+    let server = nameserver("127.0.0.1:0");
+    let mut world = world(&[at(&server)]);
+    let socks: Vec<_> = (0..PROGRAMS).map(|_| world.datagram_socket("10.0.2.15:0")).collect();
+    let question = question(1, "name");
+    for sock in &socks {
+        ask(&mut world, *sock, &question);
+    }
+    let all: Vec<_> = (0..PROGRAMS).map(|_| asked(&mut world, &server)).collect();
+    let mut ports: Vec<_> = all.iter().map(|(_, from)| from.port()).collect();
+    let mut ids: Vec<_> = all.iter().map(|(asked, _)| [asked[0], asked[1]]).collect();
+    ports.sort();
+    ports.dedup();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ports.len(), PROGRAMS, "a port for each");
+    assert!(ids.len() > PROGRAMS - 5, "identifiers differ but by chance");
+    // In another order than they asked.
+    for (n, (asked, from)) in all.iter().enumerate().rev() {
+        server.send_to(&answer(asked, 0, &[n as u8]), *from).unwrap();
+        let (user, bytes) = answered(&mut world);
+        assert_eq!((user, bytes), (socks[n].user, answer(&question, 0, &[n as u8])));
+    }
+}
+
+#[test]
+fn a_flood_of_questions_takes_so_many_sockets_and_no_more() {
+    let server = nameserver("127.0.0.1:0");
+    let mut world = world(&[at(&server)]);
+    let sock = world.datagram_socket("10.0.2.15:0");
+    let flood = 3 * DNS_QUERIES_MAX as u16;
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = descriptors();
+    for n in 0..flood {
+        ask(&mut world, sock, &question(n, "name"));
+        if n + 1 < flood {
+            is_asked(&server);
+        }
+    }
+    // Other tests of this process have some too.
+    assert!(descriptors() - before < 2 * DNS_QUERIES_MAX, "{before} {}", descriptors());
+    assert_eq!(world.counter("dns_displaced"), u64::from(flood) - DNS_QUERIES_MAX as u64);
+    // Whoever asks now is answered.
+    answers(&mut world, &server, (sock, &question(flood - 1, "name")));
+    // And nothing of it is left in the end.
+    for _ in 0..2 {
+        world.skip(TIMEOUT + Duration::from_secs(1));
+    }
+    assert_eq!(world.counter("dns_unanswered"), DNS_QUERIES_MAX as u64 - 1);
+}
+
+#[test]
+fn what_is_no_question_is_dropped_and_counted() {
+    let server = nameserver("127.0.0.1:0");
+    let mut world = world(&[at(&server)]);
+    let sock = world.datagram_socket("10.0.2.15:0");
+    let response = answer(&question(1, "name"), 0, b"");
+    for bytes in [&b""[..], b"hello", &response] {
+        ask(&mut world, sock, bytes);
+    }
+    world.run_for(Duration::from_millis(20));
+    assert_eq!((world.counter("dns_malformed"), is_asked(&server)), (3, false));
+}
+
+#[test]
+fn an_identifier_that_is_used_again_is_of_the_later_question() {
+    let server = nameserver("127.0.0.1:0");
+    let mut world = world(&[at(&server)]);
+    let sock = world.datagram_socket("10.0.2.15:0");
+    let (given_up, wanted) = (question(1, "first"), question(1, "second"));
+    ask(&mut world, sock, &given_up);
+    let (asked, from) = asked(&mut world, &server);
+    ask(&mut world, sock, &wanted);
+    server.send_to(&answer(&asked, 0, b"late"), from).unwrap();
+    answers(&mut world, &server, (sock, &wanted));
+}
+
+#[test]
+fn connections_go_to_the_first_nameserver_that_accepts() {
+    let lives = TcpListener::bind("[::1]:0").unwrap();
+    let mut world = world(&[nobody(), lives.local_addr().unwrap()]);
+    world.connected(FORWARDER.parse().unwrap());
+    lives.accept().unwrap();
+    // Nobody does.
+    let mut world = self::world(&[nobody(), nobody()]);
+    let sock = world.connect(FORWARDER.parse().unwrap());
+    let error = world.until("an error", |world| world.error(sock));
+    assert_eq!(error, SocketError::Refused);
+    assert_eq!(world.gateway.borrow().tcp_flows(), 0);
+}
+
+#[test]
+fn connections_do_not_wait_for_a_nameserver_that_says_nothing() {
+    // A listener whose queue is full lets SYNs go unanswered.
+    let dead = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&dead, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
+    listen(&dead, 0).unwrap();
+    let dead_at = SocketAddr::try_from(getsockname(&dead).unwrap()).unwrap();
+    let _first = TcpStream::connect(dead_at).unwrap();
+    let lives = TcpListener::bind("127.0.0.1:0").unwrap();
+    lives.set_nonblocking(true).unwrap();
+    let mut world = world(&[dead_at, lives.local_addr().unwrap()]);
+    let sock = world.connect(FORWARDER.parse().unwrap());
+    world.run_for(Duration::from_millis(50));
+    world.skip(TIMEOUT - Duration::from_secs(1));
+    assert!(lives.accept().is_err());
+    world.skip(Duration::from_secs(2));
+    let peer = world.until("a connection", |_| lives.accept().ok());
+    world.until("connect", |world| {
+        world.happened(sock, towpath_stack::SocketEvent::Connected).then_some(())
+    });
+    // The flow is one like others: nothing resets it later.
+    world.skip(Duration::from_secs(100));
+    assert_eq!((world.error(sock), world.counter("tcp_reset")), (None, 0));
+    drop(peer);
+}
+
+/// A file as network managers have it: a link to what one of them writes.
+struct ResolvConf {
+    folder: PathBuf,
+    versions: usize,
+}
+
+impl ResolvConf {
+    fn new(name: &str, text: &str) -> Self {
+        let folder =
+            std::env::temp_dir().join(format!("towpath-dns-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut this = Self { folder, versions: 0 };
+        this.write(text);
+        this
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join("resolv.conf")
+    }
+
+    /// Makes another file with this text, and the link one to it.
+    fn write(&mut self, text: &str) {
+        let target = self.folder.join(format!("resolv.conf.{}", self.versions));
+        std::fs::write(&target, text).unwrap();
+        self.link(&target);
+    }
+
+    fn link(&mut self, target: &std::path::Path) {
+        self.versions += 1;
+        let link = self.folder.join(format!("link.{}", self.versions));
+        symlink(target, &link).unwrap();
+        std::fs::rename(link, self.path()).unwrap();
+    }
+
+    fn world(&self) -> World {
+        let nameserver = Nameserver::ListedIn(self.path());
+        World::with(GatewayConfig { nameserver, ..GatewayConfig::default() })
+    }
+}
+
+impl Drop for ResolvConf {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A nameserver at the port of DNS; None for a user who may not have it.
+fn nameserver_at(ip: &str) -> Option<UdpSocket> {
+    let socket = UdpSocket::bind(format!("{ip}:53")).ok()?;
+    socket.set_nonblocking(true).unwrap();
+    Some(socket)
+}
+
+#[test]
+fn a_file_that_is_replaced_is_followed() {
+    let [Some(old), Some(new)] = ["127.99.1.1", "127.99.1.2"].map(nameserver_at) else { return };
+    let mut file = ResolvConf::new("replaced", "nameserver 127.99.1.1\n");
+    let mut world = file.world();
+    let sock = world.datagram_socket("10.0.2.15:0");
+    let first = question(1, "first");
+    ask(&mut world, sock, &first);
+    answers(&mut world, &old, (sock, &first));
+    // The host comes into another network. The next question may go to the nameserver that was, and turns to the
+    // one that is as soon as that is known.
+    file.write("nameserver 127.99.1.2\noptions timeout:1\n");
+    world.skip(Duration::from_secs(1));
+    let second = question(2, "second");
+    ask(&mut world, sock, &second);
+    answers(&mut world, &new, (sock, &second));
+    while is_asked(&old) {}
+    let third = question(3, "third");
+    ask(&mut world, sock, &third);
+    answers(&mut world, &new, (sock, &third));
+    assert!(!is_asked(&old));
+}
+
+/// A network file system that hangs, here a pipe that nobody writes to.
+#[test]
+fn a_file_that_cannot_be_read_holds_up_nothing() {
+    let Some(server) = nameserver_at("127.99.1.3") else { return };
+    let mut file = ResolvConf::new("hangs", "nameserver 127.99.1.3\n");
+    let mut world = file.world();
+    let sock = world.datagram_socket("10.0.2.15:0");
+    let pipe = file.folder.join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    file.link(&pipe);
+    for n in 0..5 {
+        let question = question(n, "name");
+        ask(&mut world, sock, &question);
+        answers(&mut world, &server, (sock, &question));
+        world.skip(Duration::from_secs(1));
+    }
+    drop(world);
+    // The thread ends.
+    drop(std::fs::OpenOptions::new().read(true).write(true).open(pipe));
+}
