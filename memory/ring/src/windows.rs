@@ -4,10 +4,14 @@
 //! classes, so that nothing ever fragments: address space is plenty, and only touched pages cost
 //! anything. Those are counted, in windows handed out and in free ones alike, and the count has a
 //! limit: when it is reached nobody gets more, and connections wait. An eighth of it is out of reach
-//! for receive FIFOs and another for transmit FIFOs, so that neither can wait for the other for ever. And one
-//! more is for the first page of each receive FIFO: connections whose programs do not read fill what there
-//! is, and new ones, accept queues among them, would get nothing for as long as these live (Linux has
-//! `tcp_rmem[0]` for that, a page for each socket). Of 1 GiB these are the first pages of 32,768 FIFOs.
+//! for receive FIFOs and another for transmit FIFOs, so that neither can wait for the other for ever.
+//!
+//! Each side has a reserve besides, from which a FIFO that has nothing gets its first page when there is nothing
+//! else. Otherwise connections whose programs do not read, or whose peers do not, would fill what there is, and new
+//! ones would get nothing for as long as these live (Linux has `tcp_rmem[0]` and `tcp_wmem[0]` for that, a page for
+//! each socket). For receive FIFOs it is another eighth: of 1 GiB the first pages of 32,768. For transmit FIFOs it is
+//! half of the eighth that receive FIFOs cannot have: the first pages of 16,384, or, as a datagram is sent whole
+//! or not at all, whole windows of sockets for datagrams, which are empty again when the datagrams are sent.
 //!
 //! Freed windows are handed out again last in, first out, because their pages are in the cache;
 //! of what lies idle, at most [`KEPT_MAX`] bytes keep their pages, and fewer when memory is short. What is
@@ -128,6 +132,8 @@ pub(crate) struct Shared {
     receivable: AtomicU64,
     /// The same of one that has nothing yet.
     receivable_first: AtomicU64,
+    /// Bytes that transmit FIFOs could touch now, without the reserve.
+    sendable: AtomicU64,
     /// Unix time in ns of the engine's turn: when the bytes came that receive FIFOs get.
     unix_ns: AtomicU64,
     inner: Mutex<Inner>,
@@ -168,6 +174,9 @@ struct Inner {
     giver: Giver,
     /// In those of each side.
     used: [u64; 2],
+    /// What of that goes beyond [`Inner::common`], and so is of the side's reserve. Whatever is given back fills
+    /// the reserves first.
+    reserved: [u64; 2],
     limit: u64,
     assigned: u32,
     refused: u64,
@@ -281,6 +290,7 @@ impl Windows {
             returning: 0,
             giver: Giver::Idle,
             used: [0; 2],
+            reserved: [0; 2],
             limit: limit / PAGE * PAGE,
             assigned: 0,
             refused: 0,
@@ -289,11 +299,13 @@ impl Windows {
             awaited: Vec::new(),
         };
         let receivable = AtomicU64::new(inner.available(Side::Recv));
-        let receivable_first = AtomicU64::new(inner.allowed(Side::Recv, 0));
+        let sendable = AtomicU64::new(inner.available(Side::Send));
+        let receivable_first = AtomicU64::new(inner.allowed(Side::Recv, 0, PAGE));
         Self(Arc::new(Shared {
             region: region.clone(),
             receivable,
             receivable_first,
+            sendable,
             unix_ns: AtomicU64::new(0),
             inner: Mutex::new(inner),
             giver: OnceLock::new(),
@@ -372,6 +384,12 @@ impl Windows {
         self.0.receivable_first.load(Ordering::Relaxed)
     }
 
+    /// Bytes that a transmit FIFO could touch now, without the reserve.
+    #[inline]
+    pub(crate) fn sendable(&self) -> u64 {
+        self.0.sendable.load(Ordering::Relaxed)
+    }
+
     /// Somebody did without memory, having seen that there is none.
     pub(crate) fn note_refused(&self) {
         self.lock().refused += 1;
@@ -379,22 +397,21 @@ impl Windows {
 
     /// A window of at least `bytes` (or the largest), of which `touch` bytes may be written at once.
     pub(crate) fn take(&self, side: Side, bytes: u32, touch: u32) -> Option<Window> {
-        let class =
-            CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1);
         let mut inner = self.lock();
-        let Some(mut window) = inner.pick(class, side, touch) else {
-            inner.refused += 1;
-            return None;
-        };
-        inner.kept -= window.touched();
-        inner.assigned += 1;
-        inner.used[side as usize] += window.touched();
-        let window = if inner.touch(&mut window, touch) {
-            Some(window)
-        } else {
-            inner.free(window);
-            None
-        };
+        let window = inner.take(side, bytes, touch, first_of(side));
+        inner.refused += u64::from(window.is_none());
+        self.settle(inner);
+        window
+    }
+
+    /// As [`Self::take`] for a transmit FIFO that has nothing. When there is not so much, one of which `least` bytes
+    /// may be written, from the reserve.
+    pub(crate) fn take_first(&self, bytes: u32, touch: u32, least: u32) -> Option<Window> {
+        let mut inner = self.lock();
+        let window = inner.take(Side::Send, bytes, touch, 0);
+        let window =
+            window.or_else(|| inner.take(Side::Send, bytes.min(least), least, least.into()));
+        inner.refused += u64::from(window.is_none());
         self.settle(inner);
         window
     }
@@ -407,7 +424,8 @@ impl Windows {
 
     fn touch_more(&self, window: &mut Window, end: u32) -> bool {
         let mut inner = self.lock();
-        let touched = inner.touch(window, end);
+        let touched = inner.touch(window, end, first_of(window.side));
+        inner.refused += u64::from(!touched);
         self.settle(inner);
         touched
     }
@@ -529,7 +547,8 @@ impl Windows {
 
     fn note(&self, inner: &Inner) {
         self.0.receivable.store(inner.available(Side::Recv), Ordering::Relaxed);
-        self.0.receivable_first.store(inner.allowed(Side::Recv, 0), Ordering::Relaxed);
+        self.0.receivable_first.store(inner.allowed(Side::Recv, 0, PAGE), Ordering::Relaxed);
+        self.0.sendable.store(inner.available(Side::Send), Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -537,28 +556,76 @@ impl Windows {
     }
 }
 
+/// What a FIFO of a side may have of the reserve without asking for it.
+fn first_of(side: Side) -> u64 {
+    match side {
+        Side::Recv => PAGE,
+        Side::Send => 0,
+    }
+}
+
 impl Inner {
-    /// Bytes that a side could touch, at the cost of pages that are kept, without what is for first pages.
+    /// What there is for those FIFOs of a side that have nothing, beyond what all may have.
+    fn reserve(&self, side: Side) -> u64 {
+        match side {
+            Side::Recv => self.limit / 8,
+            Side::Send => self.limit / 16,
+        }
+    }
+
+    /// What is in no reserve.
+    fn common(&self) -> u64 {
+        self.limit - self.reserve(Side::Recv) - self.reserve(Side::Send)
+    }
+
+    /// Bytes that a side could touch, at the cost of pages that are kept, without its reserve.
     fn available(&self, side: Side) -> u64 {
-        let first_pages = self.limit / 8;
-        let others = match side {
-            Side::Recv => self.limit / 8 + first_pages,
-            Side::Send => self.limit / 8,
-        };
+        let others = self.limit / 8 + self.reserve(side);
         let share = (self.limit - others).saturating_sub(self.used[side as usize]);
-        let all = (self.limit - first_pages).saturating_sub(self.touched - self.kept);
+        let all = self.common().saturating_sub(self.touched - self.kept);
         share.min(all) / PAGE * PAGE
     }
 
-    /// Bytes more that a window could have of which `touched` bytes are there.
-    fn allowed(&self, side: Side, touched: u64) -> u64 {
+    /// Bytes more that a window could have of which `touched` bytes are there; `first` of them, if there are none,
+    /// may be from the reserve.
+    fn allowed(&self, side: Side, touched: u64, first: u64) -> u64 {
         let available = self.available(side);
-        if side == Side::Send || touched > 0 {
+        if touched > 0 {
             return available;
         }
         let share = (self.limit - self.limit / 8).saturating_sub(self.used[side as usize]);
         let all = self.limit.saturating_sub(self.touched - self.kept);
-        available.max(share.min(all).min(PAGE) / PAGE * PAGE)
+        let reserve = self.reserve(side).saturating_sub(self.reserved[side as usize]);
+        available.max(share.min(all).min(reserve).min(first) / PAGE * PAGE)
+    }
+
+    /// Notes that a side has more, or less, than before.
+    fn account(&mut self, side: Side, used: u64) {
+        let (own, other) = (side as usize, 1 - side as usize);
+        self.used[own] = used;
+        let beyond = self.used.iter().sum::<u64>().saturating_sub(self.common());
+        let before = self.reserved.iter().sum::<u64>();
+        if beyond >= before {
+            self.reserved[own] += beyond - before;
+        } else {
+            let back = (before - beyond).min(self.reserved[own]);
+            self.reserved[own] -= back;
+            self.reserved[other] -= before - beyond - back;
+        }
+    }
+
+    fn take(&mut self, side: Side, bytes: u32, touch: u32, first: u64) -> Option<Window> {
+        let class =
+            CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1);
+        let mut window = self.pick(class, side, touch, first)?;
+        self.kept -= window.touched();
+        self.assigned += 1;
+        self.account(side, self.used[side as usize] + window.touched());
+        if self.touch(&mut window, touch, first) {
+            return Some(window);
+        }
+        self.free(window);
+        None
     }
 
     /// Bytes that free windows may keep. Before their pages are in the way of others they go: so much is left
@@ -571,31 +638,30 @@ impl Inner {
 
     /// A free window of which `touch` bytes may be written at once. One with pages, unless they are more than
     /// this side may have, or fewer than it needs and the others are not there yet.
-    fn pick(&mut self, class: usize, side: Side, touch: u32) -> Option<Window> {
-        let (allowed, fresh) = (self.allowed(side, 0), self.limit - self.touched);
+    fn pick(&mut self, class: usize, side: Side, touch: u32, first: u64) -> Option<Window> {
+        let (allowed, fresh) = (self.allowed(side, 0, first), self.limit - self.touched);
         let touch = u64::from(touch.min(CLASSES[class].0));
         let will_do = |pages| pages <= allowed && touch <= pages + fresh;
         let warm = self.classes[class].take_warm(side, will_do);
         warm.or_else(|| self.classes[class].take_cold(class as u8, side))
     }
 
-    fn touch(&mut self, window: &mut Window, end: u32) -> bool {
+    fn touch(&mut self, window: &mut Window, end: u32, first: u64) -> bool {
         let end = u64::from(end.min(window.cap())).next_multiple_of(PAGE);
         let more = end.saturating_sub(window.touched());
-        let allowed = self.allowed(window.side, window.touched());
+        let allowed = self.allowed(window.side, window.touched(), first);
         if more > allowed.min(self.limit - self.touched) {
-            self.refused += 1;
             return false;
         }
         self.touched += more;
-        self.used[window.side as usize] += more;
+        self.account(window.side, self.used[window.side as usize] + more);
         window.touched_pages += (more / PAGE) as u16;
         true
     }
 
     fn free(&mut self, window: Window) {
         self.assigned -= 1;
-        self.used[window.side as usize] -= window.touched();
+        self.account(window.side, self.used[window.side as usize] - window.touched());
         self.kept += window.touched();
         self.classes[usize::from(window.class)].give(window);
     }
@@ -670,15 +736,22 @@ mod tests {
         assert!(windows.touch(&mut b, 12 << 10));
         assert_eq!(windows.usage().touched, 96 << 10);
         assert_eq!((windows.usage().refused, windows.receivable()), (1, 0));
-        // An eighth is the other side's.
-        let c = windows.take(Side::Send, 1, 16 << 10).unwrap();
-        assert_eq!(windows.usage().touched, 112 << 10);
-        // And one is for first pages, of which each FIFO gets one.
+        // An eighth is the other side's, half of which is for first pages, of which each FIFO gets one.
+        let c = windows.take(Side::Send, 1, 8 << 10).unwrap();
+        assert_eq!(windows.usage().touched, 104 << 10);
         assert!(windows.take(Side::Send, 1, 1).is_none());
+        let first = || windows.take_first(WINDOW_MIN, WINDOW_MIN, 4096);
+        let mut firsts = vec![first().unwrap(), first().unwrap()];
+        assert!(first().is_none());
+        // And one is for first pages of receive FIFOs.
         assert!(!windows.touch(&mut b, 13 << 10));
-        let firsts: Vec<_> = (0..4).map(|_| windows.take(Side::Recv, 1, 4096).unwrap()).collect();
+        firsts.extend((0..4).map(|_| windows.take(Side::Recv, 1, 4096).unwrap()));
         assert_eq!((windows.usage().touched, windows.receivable_first()), (128 << 10, 0));
-        assert!(windows.take(Side::Recv, 1, 1).is_none());
+        assert!(windows.take(Side::Recv, 1, 1).is_none() && first().is_none());
+        // What is given back is of the reserve of its side.
+        windows.give(firsts.pop().unwrap());
+        assert!(first().is_none());
+        firsts.push(windows.take(Side::Recv, 1, 4096).unwrap());
         firsts.into_iter().for_each(|window| windows.give(window));
         windows.give(c);
         windows.give(a);
@@ -739,7 +812,7 @@ mod tests {
         let windows = Windows::by_hand(&Region::create().unwrap(), 128 << 10);
         let full = windows.take(Side::Send, WINDOW_MIN, WINDOW_MIN).unwrap();
         let less = windows.take(Side::Recv, WINDOW_MIN, 32 << 10).unwrap();
-        let _rest = windows.take(Side::Recv, WINDOW_MIN, 16 << 10).unwrap();
+        let _rest = windows.take(Side::Recv, WINDOW_MIN, 8 << 10).unwrap();
         let base = full.base();
         windows.give(full);
         windows.give(less);
@@ -799,6 +872,14 @@ mod tests {
         assert!(usage.touched <= usage.limit);
         let share = usage.limit - usage.limit / 8;
         assert!(of(Side::Recv) <= share && of(Side::Send) <= share);
+        let inner = windows.lock();
+        let beyond = (of(Side::Recv) + of(Side::Send)).saturating_sub(inner.common());
+        assert_eq!(inner.reserved.iter().sum::<u64>(), beyond);
+        assert!(
+            [Side::Recv, Side::Send].map(|s| inner.reserved[s as usize] <= inner.reserve(s))
+                == [true; 2]
+        );
+        drop(inner);
         assert_eq!(usage.assigned as usize, held.len());
         let mut bases: Vec<_> = held.iter().chain(returning).map(Window::base).collect();
         bases.sort_unstable();
@@ -818,7 +899,8 @@ mod tests {
                 let bytes = CLASSES[chance.below(CLASSES.len())].0;
                 let touch = chance.below(bytes as usize + 1) as u32;
                 match chance.below(8) {
-                    0..=2 => held.extend(windows.take(side, bytes, touch)),
+                    0 | 1 => held.extend(windows.take(side, bytes, touch)),
+                    2 => held.extend(windows.take_first(bytes, touch, PAGE as u32)),
                     3 if !held.is_empty() => {
                         let at = chance.below(held.len());
                         windows.touch(&mut held[at], touch);
