@@ -5,7 +5,7 @@
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
 //! - [`real`]: libc's functions, found once; [`cancel`]: which of them are cancellation points;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `opening`, `processes`, `pipes`, `stdio`,
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`, `opening`, `processes`, `pipes`, `stdio`,
 //!   `streams`, `refusals`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
 
@@ -16,6 +16,7 @@ mod cancel;
 mod descriptors;
 mod files;
 mod interfaces;
+mod limits;
 mod opening;
 mod pipes;
 mod polling;
@@ -37,7 +38,14 @@ extern "C" fn start() {
     std::panic::set_hook(Box::new(report_panic));
     processes::has_handlers();
     cancel::prepare();
-    towpath_posix::process::attach_from_environment();
+    if let Err(towpath_posix::Errno(libc::ENOMEM)) =
+        towpath_posix::process::attach_from_environment()
+    {
+        let text = b"towpath: the limit of address space (ulimit -v) leaves no room for the stack's shared memory: \
+            this program's sockets fail\n";
+        // SAFETY: bytes of this library.
+        unsafe { variadic::raw_write(2, text) };
+    }
     if towpath_posix::process::is_active() && !streams::take_part() {
         stdio::wrap_standard_streams();
     }

@@ -22,17 +22,20 @@ pub struct Region {
 
 impl Region {
     /// A new region, all slots free. For the engine.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, with what the user can do, when this process may not have so much address space.
     pub fn create() -> io::Result<Self> {
-        Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN)?))
+        Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN).map_err(explain)?))
     }
 
     /// Maps the region that an engine handed over. Whether the engine is of this build, its answer and
     /// the status page say, which no other program can have written to.
     ///
     /// # Errors
-    /// `InvalidInput` when it is too short.
+    /// `InvalidInput` when it is too short; `OutOfMemory` as for [`Region::create`].
     pub fn map(file: OwnedFd) -> io::Result<Self> {
-        Ok(Self::over(Mapping::from_file(file, REGION_LEN)?))
+        Ok(Self::over(Mapping::from_file(file, REGION_LEN).map_err(explain)?))
     }
 
     fn over(mapping: Mapping) -> Self {
@@ -62,6 +65,24 @@ impl Region {
     /// The memory itself.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
+    }
+}
+
+/// The kernel's word for a limit of address space is "out of memory", which is not what is missing.
+fn explain(error: io::Error) -> io::Error {
+    const GIB: usize = 1 << 30;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    match limit {
+        Some(limit) if error.kind() == io::ErrorKind::OutOfMemory => io::Error::new(
+            io::ErrorKind::OutOfMemory,
+            format!(
+                "{} GiB of address space are needed (not of memory), and the limit is {} KiB: \
+                 \"ulimit -v unlimited\" lifts it",
+                REGION_LEN.div_ceil(GIB),
+                limit / 1024
+            ),
+        ),
+        _ => error,
     }
 }
 
