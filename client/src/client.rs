@@ -3,7 +3,7 @@
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -32,6 +32,8 @@ pub struct Client {
     run: Run,
     status: Status,
     channel: Channel,
+    /// The channel's.
+    number: u32,
     control: HighFd,
     engine_bell: HighFd,
     rung: Rung,
@@ -59,7 +61,8 @@ impl Client {
     /// with; None when there can be none.
     ///
     /// # Errors
-    /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build.
+    /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build; with ENOMEM when this
+    /// process may not have the address space.
     pub fn attach(
         control: Fd,
         held: Option<impl FnOnce(&Region, Run) -> Vec<Socket>>,
@@ -72,7 +75,7 @@ impl Client {
         let (reply, asked) = exchange(&control, &request)?;
         let run = Run::from_bytes(*reply.data.first_chunk().ok_or(PROTOCOL)?);
         let region = asked.into_iter().next().ok_or(PROTOCOL)?;
-        let region = Region::map(raised(region).into_owned()).map_err(build_mismatch)?;
+        let region = Region::map(raised(region).into_owned()).map_err(not_mapped)?;
         let held = held.map(|held| held(&region, run)).unwrap_or_default();
         let (number, fds) = hello(&control, &held)?;
         let mut fds = fds.into_iter();
@@ -84,8 +87,9 @@ impl Client {
         Ok(Self {
             region,
             run,
-            status: Status::map(raised(status).into_owned()).map_err(build_mismatch)?,
-            channel: Channel::map(raised(channel).into_owned()).map_err(build_mismatch)?,
+            status: Status::map(raised(status).into_owned()).map_err(not_mapped)?,
+            channel: Channel::map(raised(channel).into_owned()).map_err(not_mapped)?,
+            number,
             control,
             engine_bell: HighFd::new(engine_bell),
             rung: Rung::default(),
@@ -130,7 +134,8 @@ impl Client {
             region: self.region.clone(),
             run: self.run,
             status: self.status.clone(),
-            channel: Channel::map(raised(cloned.channel).into_owned()).map_err(build_mismatch)?,
+            channel: Channel::map(raised(cloned.channel).into_owned()).map_err(not_mapped)?,
+            number: cloned.number,
             control: cloned.control,
             engine_bell: HighFd::new(cloned.engine_bell),
             rung: Rung::default(),
@@ -288,13 +293,26 @@ impl Client {
         &self.bell
     }
 
-    /// Whether the engine was found to be gone.
+    /// Whether the engine is gone, or hears this process no more. Without a system call: calls that do not
+    /// wait may be all that a program makes.
     #[inline]
     pub fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Relaxed)
+        self.dead.load(Ordering::Relaxed) || self.has_ended() && self.set_dead()
     }
 
-    /// Looks whether the engine is still there.
+    #[inline]
+    fn has_ended(&self) -> bool {
+        self.status.has_ended(self.number) || towpath_ring::has_ended(&self.channel)
+    }
+
+    /// A futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and what it is until then. None:
+    /// nobody would wake who sleeps on it.
+    pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
+        self.status.life(self.number)
+    }
+
+    /// The same by a system call, for where [`Self::is_dead`] says nothing of an engine that was killed: on
+    /// kernels without robust lists.
     pub fn check_alive(&self) -> bool {
         if self.is_dead() {
             return false;
@@ -327,8 +345,14 @@ impl Client {
         }
     }
 
-    fn set_dead(&self) {
-        self.dead.store(true, Ordering::Relaxed);
+    /// Notes it. Of the threads that sleep the kernel has woken one at most, so whoever sees the engine's end
+    /// first wakes the others. True, always.
+    #[cold]
+    fn set_dead(&self) -> bool {
+        if !self.dead.swap(true, Ordering::Relaxed) {
+            self.status.wake(self.number);
+        }
+        true
     }
 }
 
@@ -415,8 +439,12 @@ fn raised(fd: Fd) -> Fd {
 /// Above what small programs use.
 const HIGH: i32 = 900;
 
-fn build_mismatch(_: std::io::Error) -> Error {
-    PROTOCOL
+/// Memory of another build, or none to be had.
+fn not_mapped(error: std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::OutOfMemory => Error::Refused(Errno::NOMEM.raw_os_error()),
+        _ => PROTOCOL,
+    }
 }
 
 impl Cloned {

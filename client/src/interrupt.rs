@@ -138,6 +138,11 @@ impl Handled {
         cancelled || now.firm != self.firm || limited && now.any != self.any
     }
 
+    /// Whether handlers have run since, and none that interrupts a call: it is to go on.
+    pub(crate) fn is_restarted(self, limited: bool) -> bool {
+        Self::so_far().any != self.any && !self.is_interrupted(limited)
+    }
+
     /// Begins a system call that sleeps, unless the call was interrupted already: then None. `sleep` gets the
     /// place of the time limit, a struct timespec that is 0 if a handler runs before the kernel reads it.
     pub fn sleep<T>(
@@ -166,6 +171,9 @@ pub struct Limit {
 }
 
 impl Limit {
+    /// Longer than the machine will run, as a point in time or as a time.
+    pub const NEVER: Self = Self { seconds: i64::MAX, ns: 0 };
+
     /// From when the kernel reads it; None: for ever, or longer than the machine will run.
     pub fn within(deadline: Option<Deadline>) -> Self {
         match deadline.map(Deadline::left) {
@@ -173,7 +181,7 @@ impl Limit {
                 seconds: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
                 ns: i64::from(left.subsec_nanos()),
             },
-            None => Self { seconds: i64::MAX, ns: 0 },
+            None => Self::NEVER,
         }
     }
 

@@ -111,6 +111,9 @@ fn why_nothing(slot: &Slot, end: End) -> Result<usize, Error> {
 
 /// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream).
 pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
+    if client.is_dead() {
+        return Err(Error::Dead);
+    }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let end = End::of(slot);
@@ -133,6 +136,9 @@ pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error
 
 /// How many of `n` bytes could be read now, which stay (MSG_PEEK with MSG_TRUNC on a stream). One attempt.
 pub fn measure(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
+    if client.is_dead() {
+        return Err(Error::Dead);
+    }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let _guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let end = End::of(slot);

@@ -1,9 +1,11 @@
 //! Sleeping until a socket can go on.
 //!
-//! A thread that waits for one socket sleeps on a word of its slot. It looks every
-//! [`LIVENESS_SLICE`] whether the engine is still there, so that nothing ever hangs.
+//! A thread that waits for one socket sleeps on two words at once (futex_waitv(2), Linux 5.16): that of its slot,
+//! and one that tells of the engine's end ([`towpath_ring::Life`]). It costs nothing while nothing happens. Where
+//! the kernel cannot do that, it sleeps on the slot's word and looks every [`LIVENESS_SLICE`] whether the engine
+//! is still there, so that nothing ever hangs.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -13,7 +15,7 @@ use crate::interrupt::{Handled, Limit};
 use crate::syscall::{nr, syscall};
 use crate::{Client, Error, Socket};
 
-/// Between two looks whether the engine lives.
+/// Between two looks whether the engine lives, where nobody would tell.
 pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
 /// Looks before the first sleep, on a machine with processors to spare: about 10 µs.
 const SPINS: u32 = 200;
@@ -79,11 +81,10 @@ pub fn until<T>(
             Err(Error::WouldBlock) => {}
             done => return done,
         }
-        if client.slot(socket).is_none() {
+        if client.is_dead() || client.slot(socket).is_none() {
             return Err(Error::Dead);
         }
-        let (word, seq) = waiter.word();
-        let slept = sleep(word, seq, deadline, since);
+        let slept = sleep(client, &waiter, deadline, since);
         // What has a time limit is interrupted by every handler.
         if forks() != began {
             return Err(if deadline.is_some() { Error::Interrupted } else { Error::Forked });
@@ -102,23 +103,40 @@ pub fn until<T>(
     }
 }
 
+/// Sleeps once. `TimedOut`: at the deadline, or when it is time to look whether the engine lives.
 fn sleep(
-    word: &AtomicU32,
-    expected: u32,
+    client: &Client,
+    waiter: &Waiter<'_>,
     deadline: Option<Deadline>,
     since: Handled,
 ) -> Result<(), Error> {
+    let (word, expected) = waiter.word();
+    let limited = deadline.is_some();
+    if !WITHOUT_WAITV.load(Ordering::Relaxed)
+        && let Some((life, alive)) = client.life()
+    {
+        let words = [Wait::new(word, expected), Wait::new(life, alive)];
+        let limit = deadline.map_or(Limit::NEVER, Limit::until);
+        let slept = since.sleep(limited, limit, |limit| wait_for_either(&words, limit));
+        // ENOSYS of a kernel that is older, EPERM of a filter that does not know the call.
+        if !matches!(slept, Some(Err(ENOSYS | EPERM))) {
+            return outcome(slept);
+        }
+        WITHOUT_WAITV.store(true, Ordering::Relaxed);
+    }
     let slice = Deadline::after(LIVENESS_SLICE);
     let limit = Limit::until(deadline.map_or(slice, |deadline| deadline.min(slice)));
-    // futex_waitv is restarted by the kernel after a handler with SA_RESTART, with its time limit;
-    // FUTEX_WAIT with a time limit never is. Linux restarts recv exactly when it has no SO_RCVTIMEO.
-    let slept = since.sleep(deadline.is_some(), limit, |limit| match deadline {
-        None => match wait_restartable(word, expected, limit) {
-            Err(ENOSYS) => wait_interruptible(word, expected, limit),
-            result => result,
-        },
-        Some(_) => wait_interruptible(word, expected, limit),
-    });
+    match since.sleep(limited, limit, |limit| wait_for_one(word, expected, limit)) {
+        // Handlers with SA_RESTART ran, and nothing else.
+        Some(Err(EINTR)) if since.is_restarted(limited) => Ok(()),
+        slept => outcome(slept),
+    }
+}
+
+// The kernel has no futex_waitv, or a filter forbids it.
+static WITHOUT_WAITV: AtomicBool = AtomicBool::new(false);
+
+fn outcome(slept: Option<Result<usize, i32>>) -> Result<(), Error> {
     match slept {
         Some(Ok(_) | Err(EAGAIN)) => Ok(()),
         Some(Err(ETIMEDOUT)) => Err(Error::TimedOut),
@@ -127,30 +145,40 @@ fn sleep(
     }
 }
 
+const EPERM: i32 = 1;
 const EINTR: i32 = 4;
 const EAGAIN: i32 = 11;
 const ENOSYS: i32 = 38;
 const ETIMEDOUT: i32 = 110;
 
-fn wait_restartable(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
-    /// struct futex_waitv.
-    #[repr(C)]
-    struct Wait {
-        expected: u64,
-        word: u64,
-        flags: u32,
-        reserved: u32,
+/// struct futex_waitv.
+#[repr(C)]
+struct Wait {
+    expected: u64,
+    word: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+impl Wait {
+    fn new(word: &AtomicU32, expected: u32) -> Self {
+        const FUTEX2_SIZE_U32: u32 = 2;
+        let word = word.as_ptr().addr() as u64;
+        Self { expected: expected.into(), word, flags: FUTEX2_SIZE_U32, reserved: 0 }
     }
-    const FUTEX2_SIZE_U32: u32 = 2;
+}
+
+/// The kernel begins it again after a handler with SA_RESTART, with the time limit that is in the place then:
+/// none is left where the API layer knows of the handler, so that the caller decides.
+fn wait_for_either(words: &[Wait; 2], until: usize) -> Result<usize, i32> {
     const CLOCK_MONOTONIC: usize = 1;
-    let word = word.as_ptr().addr() as u64;
-    let one = Wait { expected: u64::from(expected), word, flags: FUTEX2_SIZE_U32, reserved: 0 };
-    let args = [(&raw const one).addr(), 1, 0, until, CLOCK_MONOTONIC, 0];
-    // SAFETY: one structure of one word, and a time limit: all outlive the call.
+    let args = [words.as_ptr().addr(), words.len(), 0, until, CLOCK_MONOTONIC, 0];
+    // SAFETY: as many structures as said, each of a word that is mapped, and a time limit: all outlive the call.
     unsafe { syscall(nr::FUTEX_WAITV, args) }
 }
 
-fn wait_interruptible(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
+/// After a handler, with SA_RESTART or not, it is EINTR: it has a time limit.
+fn wait_for_one(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
     // Unlike FUTEX_WAIT it takes a point in time, of CLOCK_MONOTONIC.
     const FUTEX_WAIT_BITSET: usize = 9;
     const ANY: usize = u32::MAX as usize;

@@ -27,6 +27,7 @@ impl Engine {
     /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if the
     /// configuration says so. On the calling thread.
     pub fn run(mut self) -> Report {
+        let _life = self.status.live();
         let mut looked = Instant::ZERO;
         let mut woken = Vec::new();
         while !self.stopped {

@@ -2,7 +2,7 @@
 //! other wakes it. One algorithm each, checked with loom.
 //!
 //! Reading order: [`towpath_shm::layout`] (the contract) → `protocol` (the algorithms alone) →
-//! [`Region`], [`Channel`] and [`Status`] (the memory) → [`program_fifo`] (a program's ends of a socket) →
+//! [`Region`], [`Channel`] and [`Status`] (the memory) → [`Life`] (how the engine's end is noticed) → [`program_fifo`] (a program's ends of a socket) →
 //! [`EngineRecv`] and [`EngineSend`] (the engine's ends, which believe nothing) → [`Windows`] (who
 //! gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends without another process.
 
@@ -16,6 +16,7 @@ mod engine_send;
 mod fifo;
 mod give_back;
 mod heap;
+mod life;
 mod lock;
 mod protocol;
 mod region;
@@ -32,14 +33,15 @@ pub use buffer::{Payload, RecvBuffer, SendBuffer};
 pub use engine_recv::EngineRecv;
 pub use engine_send::{Attach, EngineSend, take_tx_wanted};
 pub use heap::{HeapRecv, HeapSend};
+pub use life::Life;
 pub use lock::{
     Door, Guard, are_out, end_generation, forked, forks, is_inside, lock_rx, lock_tx, release_dead,
     set_channel, thread_id,
 };
 pub use region::{Channel, Region};
 pub use ring::{
-    ChannelError, EngineChannel, Full, cancel_sleep, events_waiting, pop_event, prepare_sleep,
-    push_command, take_events_lost,
+    ChannelError, EngineChannel, Full, cancel_sleep, events_waiting, has_ended, pop_event,
+    prepare_sleep, push_command, take_events_lost,
 };
 pub use status::{EngineStatus, Rung, Status, ring_engine};
 pub use wait::{Waiter, wake};

@@ -34,7 +34,7 @@ use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this file does. Both sides come from one build: they must agree.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -79,7 +79,30 @@ pub struct Status {
     /// program that pushed a command (and ran a SeqCst fence) and reads an odd number that it has not
     /// rung for writes its engine doorbell. 64 bits: a number never comes again.
     pub sleep_epoch: atomic::AtomicU64,
+    // The words below hardly ever change: not in a cache line with what changes at each sleep.
+    _pad: [atomic::AtomicU64; 5],
+    /// Whether the engine lives: one [`Life`] for each channel, by its number modulo [`LIVES`].
+    pub lives: [Life; LIVES],
 }
+
+/// How many [`Life`] words there are: what fits in the page beside the rest of it. When the engine is killed the
+/// kernel goes through them as a robust list, of which it sees no more than 2048 entries (ROBUST_LIST_LIMIT).
+pub const LIVES: usize = (STATUS_LEN - 64) / size_of::<Life>();
+
+/// A futex word of the engine's thread, as the kernel knows it from robust mutexes (linux/futex.h): 0 before the
+/// engine runs, or where the kernel has no robust lists; the thread's id with FUTEX_WAITERS while the engine runs;
+/// a word with [`ENGINE_ENDED`] afterwards.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Life {
+    /// The word.
+    pub word: atomic::AtomicU32,
+    // The entries of a robust list are pointers, and all lie at the same distance from their words.
+    _pad: atomic::AtomicU32,
+}
+
+/// In a [`Life`] word: FUTEX_OWNER_DIED.
+pub const ENGINE_ENDED: u32 = 0x4000_0000;
 
 /// An address and port as it lies in shared memory. Family 0: not set.
 #[repr(C)]
@@ -545,7 +568,9 @@ pub struct ChannelHeader {
     pub magic: atomic::AtomicU64,
     /// [`VERSION`].
     pub version: atomic::AtomicU32,
-    _pad0: [atomic::AtomicU32; 13],
+    /// 1: the engine hears this channel no more, because its process broke the rules or was taken for dead. Engine.
+    pub ended: atomic::AtomicU32,
+    _pad0: [atomic::AtomicU32; 12],
     /// End of the commands: program.
     pub command_tail: atomic::AtomicU32,
     /// Start of the unread events: program.
@@ -575,7 +600,9 @@ const _: () = {
     assert!(size_of::<AcceptRecord>() == 64);
     assert!(size_of::<DatagramHeader>() == 72);
     assert!(size_of::<ChannelHeader>() == 192);
-    assert!(size_of::<Status>() == 24 && std::mem::offset_of!(Status, sleep_epoch) == 16);
+    assert!(size_of::<Status>() == STATUS_LEN && std::mem::offset_of!(Status, sleep_epoch) == 16);
+    assert!(std::mem::offset_of!(Status, lives) == 64 && size_of::<Life>() == size_of::<usize>());
+    assert!(LIVES < 2048);
     assert!(SLOTS_OFFSET + SLOTS_MAX as usize * size_of::<Slot>() <= FIFO_OFFSET);
     assert!(COMMANDS_MAX.is_power_of_two() && EVENTS_MAX.is_power_of_two());
 };

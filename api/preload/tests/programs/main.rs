@@ -8,6 +8,7 @@
 
 mod cancel;
 mod descriptors;
+mod ending;
 mod forks;
 mod harness;
 mod hosts;
@@ -42,6 +43,7 @@ fn main() -> std::process::ExitCode {
         streams::CASES,
         forks::CASES,
         netlink::CASES,
+        ending::CASES,
     ]
     .concat();
     harness::main(&cases, &[ports::CASES, values::CASES].concat())
