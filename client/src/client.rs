@@ -10,14 +10,14 @@ use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
 };
-use towpath_ring::{Channel, Region, Rung, Status};
+use towpath_ring::{Channel, Lock, Region, Rung, Status};
 use towpath_shm::Fd;
 use towpath_shm::control::{DATA_MAX, Reply, Request, call};
 use towpath_shm::layout::{Command, Plain, Slot, VERSION, op};
 use towpath_shm::token::Run;
 
 use crate::syscall::SignalsBlocked;
-use crate::{Error, HighFd, Lock, Socket};
+use crate::{Error, HighFd, Socket};
 
 /// Between two tries to put a command into a full ring.
 const RING_FULL_PAUSE: Duration = Duration::from_micros(50);

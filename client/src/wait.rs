@@ -5,11 +5,12 @@
 //! the kernel cannot do that, it sleeps on the slot's word and looks every [`LIVENESS_SLICE`] whether the engine
 //! is still there, so that nothing ever hangs.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use towpath_ring::{Waiter, forks};
+use towpath_ring::{Spin, Waiter, forks, has_processors_to_spare};
 
 use crate::interrupt::{Handled, Limit};
 use crate::syscall::{nr, syscall};
@@ -17,7 +18,7 @@ use crate::{Client, Error, Socket};
 
 /// Between two looks whether the engine lives, where nobody would tell.
 pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
-/// Looks before the first sleep, on a machine with processors to spare: about 10 µs.
+/// Looks before the first sleep where that has been worth it: about 10 µs.
 const SPINS: u32 = 200;
 
 /// A point in time of CLOCK_MONOTONIC, in ns.
@@ -46,7 +47,7 @@ impl Deadline {
 /// and looking up the clock or the processors is not one that it expects.
 pub(crate) fn prepare() {
     now_ns();
-    spins();
+    has_processors_to_spare();
 }
 
 /// Calls `attempt` until it gives something other than [`Error::WouldBlock`].
@@ -63,11 +64,8 @@ pub fn until<T>(
     since: Handled,
     mut attempt: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
-    for _ in 0..spins() {
-        match attempt() {
-            Err(Error::WouldBlock) => std::hint::spin_loop(),
-            done => return done,
-        }
+    if let Some(done) = look_for_a_moment(&mut attempt) {
+        return done;
     }
     let Some(slot) = client.slot(socket) else {
         return attempt()
@@ -187,19 +185,31 @@ fn wait_for_one(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, 
     unsafe { syscall(nr::FUTEX, args) }
 }
 
-/// 0 on a machine where a spinning thread keeps the engine from its processor.
-fn spins() -> u32 {
-    const UNKNOWN: u32 = u32::MAX;
-    // Not a OnceLock: a signal handler may come while it is found out.
-    static SPIN: AtomicU32 = AtomicU32::new(UNKNOWN);
-    let known = SPIN.load(Ordering::Relaxed);
-    if known != UNKNOWN {
-        return known;
+std::thread_local! {
+    // A signal handler that waits while its thread is about to learn has learnt in vain.
+    static SPIN: Cell<Spin> = const { Cell::new(Spin::new()) };
+}
+
+/// Tries again for about as long as a sleep and its wake-up cost, if that has paid. None: still nothing.
+fn look_for_a_moment<T>(
+    attempt: &mut impl FnMut() -> Result<T, Error>,
+) -> Option<Result<T, Error>> {
+    let mut spin = SPIN.get();
+    let is_worthwhile = spin.is_worthwhile();
+    SPIN.set(spin);
+    if !is_worthwhile {
+        return None;
     }
-    let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-    let spins = if processors > 2 { SPINS } else { 0 };
-    SPIN.store(spins, Ordering::Relaxed);
-    spins
+    let done = (0..SPINS).find_map(|_| match attempt() {
+        Err(Error::WouldBlock) => {
+            std::hint::spin_loop();
+            None
+        }
+        done => Some(done),
+    });
+    spin.learn(done.is_some());
+    SPIN.set(spin);
+    done
 }
 
 fn now_ns() -> u64 {

@@ -18,12 +18,16 @@ mod give_back;
 mod heap;
 mod life;
 mod lock;
+#[cfg(not(loom))]
+mod process_lock;
 mod protocol;
 mod region;
 mod ring;
+mod spin;
 mod status;
 mod wait;
 mod windows;
+mod word;
 
 pub mod doorbell;
 pub mod program_fifo;
@@ -38,11 +42,14 @@ pub use lock::{
     Door, Guard, are_out, end_generation, forked, forks, is_inside, lock_rx, lock_tx, release_dead,
     set_channel, thread_id,
 };
+#[cfg(not(loom))]
+pub use process_lock::{Lock, LockGuard};
 pub use region::{Channel, Region};
 pub use ring::{
     ChannelError, EngineChannel, Full, cancel_sleep, events_waiting, has_ended, pop_event,
     prepare_sleep, push_command, take_events_lost,
 };
+pub use spin::{Spin, has_processors_to_spare};
 pub use status::{EngineStatus, Rung, Status, ring_engine};
 pub use wait::{Waiter, wake};
 pub use windows::{KEPT_MAX, WINDOW_MAX, WINDOW_MIN, Windows, WindowsUse};
