@@ -5,10 +5,11 @@ use std::cell::Cell;
 use towpath_shm::atomic::{Ordering, fence};
 use towpath_shm::layout::Slot;
 
+use crate::area::{Side, WINDOW_MAX, Window};
 use crate::buffer::{Payload, RecvBuffer};
 use crate::fifo::Geometry;
 use crate::lock::{is_out, try_lock_engine, unlock_engine};
-use crate::windows::{Side, WINDOW_MAX, Window, Windows};
+use crate::windows::Windows;
 
 /// Writes into a slot's receive FIFO. Everything is kept here; of the program's words only
 /// `rx_head` is read, and believed only as far as it can be true. A program that writes nonsense
@@ -386,10 +387,10 @@ impl Drop for EngineRecv {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::area::WINDOW_MIN;
     use crate::lock::lock_rx;
     use crate::program_fifo as program;
     use crate::region::Region;
-    use crate::windows::WINDOW_MIN;
     use crate::{Attach, EngineSend};
     use towpath_shm::Fragments;
 

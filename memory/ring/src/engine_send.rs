@@ -6,10 +6,11 @@ use towpath_shm::atomic::{Ordering, fence};
 use towpath_shm::layout::Slot;
 use towpath_shm::{Fragments, Stretch};
 
+use crate::area::{Side, WINDOW_MAX, WINDOW_MIN, Window};
 use crate::buffer::SendBuffer;
 use crate::fifo::{Geometry, there};
 use crate::lock::{try_lock_engine, unlock_engine};
-use crate::windows::{Side, WINDOW_MAX, WINDOW_MIN, Window, Windows};
+use crate::windows::Windows;
 
 /// Reads from a slot's transmit FIFO. Everything is kept here; of the program's words only
 /// `tx_tail` is read, in [`EngineSend::pull`], and believed only as far as it can be true. A program

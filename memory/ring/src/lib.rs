@@ -2,14 +2,17 @@
 //! other wakes it. One algorithm each, checked with loom.
 //!
 //! Reading order: [`towpath_shm::layout`] (the contract) → `protocol` (the algorithms alone) →
-//! [`Region`], [`Channel`] and [`Status`] (the memory) → [`Life`] (how the engine's end is noticed) → [`program_fifo`] (a program's ends of a socket) →
-//! [`EngineRecv`] and [`EngineSend`] (the engine's ends, which believe nothing) → [`Windows`] (who
-//! gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends without another process.
+//! [`Region`], [`Channel`] and [`Status`] (the memory) → [`Life`] (how the engine's end is noticed) →
+//! [`program_fifo`] (a program's ends of a socket) → [`EngineRecv`] and [`EngineSend`] (the engine's ends, which
+//! believe nothing) → [`Windows`] (who gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends
+//! without another process. Apart from these stand the locks, `lock.rs` and `process_lock.rs`, and what they have
+//! in common, `word.rs`.
 
 #[macro_use]
 mod tls;
 
 mod append;
+mod area;
 mod buffer;
 mod engine_recv;
 mod engine_send;
@@ -33,6 +36,7 @@ pub mod doorbell;
 pub mod program_fifo;
 
 pub use append::{Appended, Wanted, append};
+pub use area::{WINDOW_MAX, WINDOW_MIN};
 pub use buffer::{Payload, RecvBuffer, SendBuffer};
 pub use engine_recv::EngineRecv;
 pub use engine_send::{Attach, EngineSend, take_tx_wanted};
@@ -52,7 +56,7 @@ pub use ring::{
 pub use spin::{Spin, has_processors_to_spare};
 pub use status::{EngineStatus, Rung, Status, ring_engine};
 pub use wait::{Waiter, wake};
-pub use windows::{KEPT_MAX, WINDOW_MAX, WINDOW_MIN, Windows, WindowsUse};
+pub use windows::{KEPT_MAX, Windows, WindowsUse};
 
 #[cfg(all(test, loom))]
 mod loom_fifo;
