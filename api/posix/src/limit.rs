@@ -14,7 +14,7 @@ const OURS: u64 = (REGION_LEN + CHANNEL_LEN + STATUS_LEN) as u64;
 /// Whether what is said of a resource is to be translated: of another process we do not know what it has.
 pub fn is_translated(pid: libc::pid_t, resource: u32) -> bool {
     let own = std::process::id().cast_signed();
-    resource == libc::RLIMIT_AS as u32 && (pid == 0 || pid == own) && process::is_active()
+    resource == libc::RLIMIT_AS && (pid == 0 || pid == own) && process::is_active()
 }
 
 /// What the kernel is told.

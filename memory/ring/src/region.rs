@@ -70,8 +70,12 @@ impl Region {
 
 /// The kernel's word for a limit of address space is "out of memory", which is not what is missing.
 fn explain(error: io::Error) -> io::Error {
+    explain_with(error, rustix::process::getrlimit(rustix::process::Resource::As).current)
+}
+
+/// `limit`: of address space, in bytes; None: there is none.
+fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
     const GIB: usize = 1 << 30;
-    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
     match limit {
         Some(limit) if error.kind() == io::ErrorKind::OutOfMemory => io::Error::new(
             io::ErrorKind::OutOfMemory,
@@ -157,4 +161,21 @@ pub(crate) fn check(magic: u64, version: u32) -> io::Result<()> {
         ));
     }
     Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn a_limit_of_address_space_is_named() {
+        let told = |errno: Errno, limit| explain_with(errno.into(), limit).to_string();
+        let limited = told(Errno::NOMEM, Some(4 << 30));
+        assert!(limited.contains("65 GiB") && limited.contains("4194304 KiB"), "{limited}");
+        assert!(limited.contains("ulimit -v unlimited"), "{limited}");
+        assert_eq!(told(Errno::NOMEM, None), io::Error::from(Errno::NOMEM).to_string());
+        let other = io::Error::from(Errno::INVAL).to_string();
+        assert_eq!(told(Errno::INVAL, Some(4 << 30)), other);
+    }
 }
