@@ -102,12 +102,14 @@ impl Client {
         })
     }
 
-    /// A socket that this process did not hold: from SCM_RIGHTS.
+    /// Tells the engine that this process holds a socket, whose descriptor came by SCM_RIGHTS.
+    ///
+    /// # Errors
+    /// `Dead` when the engine is gone. A socket that ended on its way is no error: the calls on it will fail.
     pub fn adopt(&self, socket: Socket) -> Result<(), Error> {
         let (slot, generation) = (socket.slot, socket.generation);
         let request = Request { call: call::ADOPT, slot, generation, ..Request::default() };
         match self.call(&request) {
-            // It ended while it was on its way; its calls will say so.
             Err(Error::Refused(_)) | Ok(_) => Ok(()),
             Err(error) => Err(error),
         }
@@ -125,8 +127,8 @@ impl Client {
         Ok(Cloned { control, number, channel, engine_bell, bell })
     }
 
-    /// In the child after fork: the attachment on the channel that was cloned before. The parent's
-    /// one is to be abandoned then.
+    /// In the child after fork: the attachment on the channel that was cloned before. The caller then
+    /// [abandons](Self::abandon) the parent's.
     pub fn forked(&self, cloned: Cloned) -> Result<Self, Error> {
         let (blank, spare) = (self.blank.duplicate(), self.blank.duplicate());
         towpath_ring::set_channel(cloned.number);
@@ -243,7 +245,7 @@ impl Client {
         self.command(&Command { op, slot: socket.slot, generation: socket.generation, a, b, c: 0 });
     }
 
-    /// An option that cannot fail any more.
+    /// Tells the engine of an option whose value has been checked: a [`towpath_shm::layout::setting`].
     pub fn setting(&self, socket: Socket, setting: u32, value: u64) {
         self.socket_command(socket, op::SETTING, setting, value);
     }
@@ -356,7 +358,7 @@ impl Client {
     }
 }
 
-/// What answers a protocol that is not ours.
+/// The other end speaks another protocol: its answer lacks what ours has, or it is of another build.
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
 /// Says hello, and what this process image was born with. Gives the channel's number.
@@ -436,7 +438,7 @@ fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
 fn raised(fd: Fd) -> Fd {
     rustix::io::fcntl_dupfd_cloexec(&*fd, HIGH).map_or(fd, Fd::from)
 }
-/// Above what small programs use.
+/// Numbers from here on are out of the way of programs that have few descriptors.
 const HIGH: i32 = 900;
 
 /// Memory of another build, or none to be had.

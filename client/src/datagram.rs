@@ -20,7 +20,8 @@ pub struct Received {
     pub copied: usize,
 }
 
-/// Takes the next datagram (with `keep`: looks at it). What does not fit `buffers` is lost, as ever.
+/// Takes the next datagram (with `keep`: looks at it). What does not fit `buffers` is lost, as recv(2) says of
+/// datagrams.
 /// None: shut down for reading. One attempt.
 ///
 /// # Safety

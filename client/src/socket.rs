@@ -91,7 +91,7 @@ impl Socket {
     }
 }
 
-/// What a thread needs that locks an end of a socket.
+/// What the locks of a socket ask and tell the engine: see [`Door`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entrance<'a> {
     pub client: &'a Client,
@@ -217,13 +217,14 @@ fn writable(slot: &Slot) -> bool {
     lacks_memory(slot) || room > 0 && room >= queued / 2 || more > 0 && more >= queued / 2
 }
 
-/// It has no memory, or less than it needs, and may have some for the asking.
+/// Whether a command TX_WINDOW would help: the socket has no transmit memory and was not told that there is none, or
+/// it may have more.
 pub(crate) fn lacks_memory(slot: &Slot) -> bool {
     let starved = slot.flags.load(Acquire) & flags::TX_STARVED != 0;
     !starved && slot.tx_cap.load(Acquire) == 0 || may_have_more(slot)
 }
 
-/// It has filled what it has, and may have more for the asking.
+/// Whether it has filled its transmit memory, and the engine offers more (`tx_goal`).
 pub(crate) fn may_have_more(slot: &Slot) -> bool {
     slot.tx_cap.load(Acquire) != 0
         && slot.tx_goal.load(Acquire) > slot.tx_limit.load(Acquire)

@@ -26,7 +26,7 @@ const SPINS: u32 = 200;
 pub struct Deadline(u64);
 
 impl Deadline {
-    /// From now on.
+    /// `timeout` from now; where that is beyond 2^64 ns, the end of time.
     pub fn after(timeout: Duration) -> Self {
         let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         Self(now_ns().saturating_add(ns))
@@ -37,14 +37,14 @@ impl Deadline {
         Duration::from_nanos(self.0.saturating_sub(now_ns()))
     }
 
-    /// Seconds, and ns.
+    /// As struct timespec has it: seconds, and ns of the second.
     pub(crate) fn parts(self) -> (i64, i64) {
         ((self.0 / 1_000_000_000) as i64, (self.0 % 1_000_000_000) as i64)
     }
 }
 
-/// Asks the system what waiting needs to know once. A program may forbid system calls later (seccomp),
-/// and looking up the clock or the processors is not one that it expects.
+/// Makes the system calls that waiting needs once: for the clock (vDSO) and the number of processors. A program that
+/// forbids itself system calls later (seccomp) does not expect these.
 pub(crate) fn prepare() {
     now_ns();
     has_processors_to_spare();

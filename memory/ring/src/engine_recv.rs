@@ -25,19 +25,19 @@ use crate::windows::Windows;
 pub struct EngineRecv {
     windows: Windows,
     slot: u32,
-    /// Last position of the program that was possible.
+    /// The program's `rx_head` as it was last read, unless that was impossible.
     head: Cell<u32>,
     tail: u32,
     /// Bytes beyond `tail` that may hold out-of-order data.
     ahead: u32,
     shift: u32,
     window: Option<Window>,
-    /// What it may hold: grows by autotuning, or is set.
+    /// Most bytes that it may hold: grows by autotuning, or is set by SO_RCVBUF.
     nominal: u32,
     /// Where autotuning ends; equal to `nominal` when it is off.
     nominal_max: u32,
     hostile: Cell<bool>,
-    /// The positions in the slot are its own: it has been seen that nobody uses a former FIFO's.
+    /// The positions in the slot are this FIFO's: no thread is left that uses those of a former one.
     begun: bool,
     /// The slot is another FIFO's.
     retired: bool,

@@ -28,7 +28,7 @@ pub struct EngineSend {
     head: u32,
     /// The program's `tx_tail` as of the last `pull`.
     tail: u32,
-    /// Bytes from `head` on that were looked at, that is, sent.
+    /// Bytes from `head` on that [`SendBuffer::peek`] has given out, and so were sent.
     sent: Cell<u32>,
     shift: u32,
     window: Option<Window>,
@@ -40,7 +40,7 @@ pub struct EngineSend {
     limit_min: u32,
     /// Where autotuning ends; equal to `limit` when it is off.
     limit_max: u32,
-    /// The program gets `limit_max` for the asking, before autotuning has learnt anything.
+    /// `limit_max` is offered to the program in `tx_goal`: it may ask for more than autotuning has allowed yet.
     generous: bool,
     hostile: bool,
     /// The slot is another FIFO's.
@@ -52,7 +52,7 @@ pub struct EngineSend {
 /// Its share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
 const _: () = assert!(size_of::<EngineSend>() <= 56);
 
-/// How much more a program gets that asks: what it has queued is copied each time.
+/// By this factor an offer that is taken raises the limit: fourfold, because what is queued is copied each time.
 const ENLARGE_BY: u32 = 4;
 
 /// What a FIFO of a stream gets when there is no more: a page, as Linux's `tcp_wmem[0]`.
@@ -150,16 +150,16 @@ impl EngineSend {
         self.set_limit(self.limit_max);
     }
 
-    /// From now on a program that has filled what it has gets more for the asking, up to where autotuning
-    /// ends; or no longer.
+    /// Whether a program that has filled what it has is offered more, up to where autotuning ends
+    /// ([`Self::enlarge`]).
     pub fn set_generous(&mut self, generous: bool) {
         self.generous = generous;
         let goal = if generous { self.limit_max } else { 0 };
         self.shared().tx_goal.store(goal, Ordering::Release);
     }
 
-    /// The program asks for more: four times as much as it has, if we are generous. When there is no
-    /// more to be had, we are no longer.
+    /// The program takes the offer of [`Self::set_generous`]: its limit is raised fourfold. When there is no memory for
+    /// that, the offer is withdrawn.
     pub fn enlarge(&mut self) -> Attach {
         let before = self.limit;
         if !self.generous || before >= self.limit_max {

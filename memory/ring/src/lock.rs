@@ -40,10 +40,11 @@ const ENGINE_HOLDS_MAX: Duration = Duration::from_secs(2);
 
 /// The bits of a lock word that say who has it.
 const OWNER: u32 = !(LOCK_CONTENDED | LOCK_ENGINE);
-/// Locks of one thread that are known by their place. It has two when it moves bytes from one socket to
-/// another, and a handler on top of it may have as many.
+/// Locks of one thread whose addresses are noted, so that a signal handler knows them for its own thread's. A thread
+/// has two when it moves bytes from one socket to another, and a handler on top of it may have as many.
 const DEPTH: usize = 4;
-/// Looks at a word that somebody else changes all the time. Honest threads change it once or twice a call.
+/// Attempts to change a word that a hostile program changes all the time, before it counts as held. Honest threads
+/// change it once or twice a call.
 const LOOKS: u32 = 1000;
 
 /// What a thread that locks needs of the attachment of its process.

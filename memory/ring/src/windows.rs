@@ -160,7 +160,7 @@ impl Windows {
         }))
     }
 
-    /// What time it is (Unix time in ns) for the bytes that come from now on.
+    /// Sets the time of arrival (Unix time in ns) of the bytes that are received from now on.
     pub fn set_time(&self, unix_ns: u64) {
         self.0.unix_ns.store(unix_ns, Ordering::Relaxed);
     }
@@ -185,7 +185,7 @@ impl Windows {
         &self.0.region
     }
 
-    /// How much there is of what.
+    /// The counts.
     pub fn usage(&self) -> WindowsUse {
         let inner = self.lock();
         let Inner { touched, kept, returning, limit, assigned, refused, .. } = *inner;
@@ -198,7 +198,8 @@ impl Windows {
         inner.used.iter().any(|used| *used > inner.limit / 12 * 7)
     }
 
-    /// Whether a window can be given to a socket that may never use it.
+    /// Whether less than a quarter of the memory is in use: then a socket gets a window in advance, which it may
+    /// never use.
     pub fn is_ample(&self) -> bool {
         let inner = self.lock();
         inner.touched - inner.kept < inner.limit / 4
@@ -238,7 +239,7 @@ impl Windows {
         self.0.sendable.load(Ordering::Relaxed)
     }
 
-    /// Somebody did without memory, having seen that there is none.
+    /// Counts a request that was not made, because [`Self::receivable`] said that it would be refused.
     pub(crate) fn note_refused(&self) {
         self.lock().refused += 1;
     }

@@ -177,8 +177,8 @@ pub struct Slot {
     pub tx_head: AtomicU32,
     /// Changes whenever something happened; programs blocked on this socket alone sleep on it.
     pub event_seq: AtomicU32,
-    /// Set by the engine when it wants [`op::RX_SPACE`] after the next read; the program swaps it
-    /// to 0 when it sends the command. Swap.
+    /// Set to 1 by the engine when it wants [`op::RX_SPACE`] after the next read, because a window update may depend
+    /// on it; the program swaps it to 0 when it sends the command. Swap.
     pub rx_wanted: AtomicU32,
     /// Bytes in the transmit FIFO that were sent and not yet acknowledged (for SIOCOUTQ users).
     pub tx_unacked: AtomicU32,
@@ -186,7 +186,7 @@ pub struct Slot {
     pub tx_limit: AtomicU32,
     /// Local address; written before the state that makes it interesting.
     pub local: SharedAddr,
-    /// Up to this [`op::TX_WINDOW`] may raise `tx_limit`. Not above `tx_limit`: it raises nothing.
+    /// Upper bound to which [`op::TX_WINDOW`] may raise `tx_limit`; at or below `tx_limit` there is no offer.
     pub tx_goal: AtomicU32,
     /// 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the next. Program,
     /// under `tx_lock`: whoever sends next may be another process.
@@ -302,9 +302,9 @@ pub mod flags {
     pub const TX_CLOSED: u32 = 8;
     /// Bound to a local address.
     pub const BOUND: u32 = 16;
-    /// The engine has let go of it; only the error and unread bytes remain.
+    /// The stack's socket is gone; what is left in the slot is the error and the bytes that were not read.
     pub const DEAD: u32 = 32;
-    /// There is no transmit memory to be had for now: [`super::event::TX`] tells when there is.
+    /// The engine has no transmit memory for this socket now; [`super::event::TX`] tells when it has attached some.
     pub const TX_STARVED: u32 = 64;
     /// There are reports in the error queue ([`crate::control::call::ERROR_QUEUE`]).
     pub const ERRORS: u32 = 128;
@@ -383,7 +383,7 @@ pub const LOCK_CHANNEL_SHIFT: u32 = 18;
 /// Most channels, and so processes, that a run can have: their numbers, from 1, fit a lock word.
 pub const CHANNELS_MAX: u32 = (1 << (30 - LOCK_CHANNEL_SHIFT)) - 1;
 
-/// What happened to a socket: the upper half of an event-ring entry, and the pending byte.
+/// What happened to a socket: bits of its pending byte. The entry in the event ring is the slot's index alone.
 pub mod event {
     /// Bytes, a datagram, a connection to accept, or end of file arrived.
     pub const RX: u8 = 1;
@@ -526,7 +526,7 @@ pub struct AcceptRecord {
     pub remote: RawAddr,
     /// To which address.
     pub local: RawAddr,
-    /// Room for more.
+    /// 0; it fills the record up to 64 bytes.
     pub reserved: u64,
 }
 
