@@ -3,21 +3,21 @@
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
 };
-use towpath_ring::{Channel, Region, Rung, Status};
+use towpath_ring::{Channel, Lock, Region, Rung, Status};
 use towpath_shm::Fd;
 use towpath_shm::control::{DATA_MAX, Reply, Request, TOKENS_MAX, call};
 use towpath_shm::layout::{Command, Plain, Slot, VERSION, op};
 use towpath_shm::token::Run;
 
 use crate::syscall::SignalsBlocked;
-use crate::{Error, HighFd, Lock, Socket, lifeline};
+use crate::{Error, HighFd, Socket, lifeline};
 
 /// Between two tries to put a command into a full ring.
 const RING_FULL_PAUSE: Duration = Duration::from_micros(50);
@@ -32,6 +32,8 @@ pub struct Client {
     run: Run,
     status: Status,
     channel: Channel,
+    /// The channel's.
+    number: u32,
     control: HighFd,
     engine_bell: HighFd,
     rung: Rung,
@@ -70,7 +72,8 @@ impl Client {
     /// with; None when there can be none.
     ///
     /// # Errors
-    /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build.
+    /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build; with ENOMEM when this
+    /// process may not have the address space.
     pub fn attach(
         control: Fd,
         held: Option<impl FnOnce(&Region, Run) -> Vec<Socket>>,
@@ -83,7 +86,7 @@ impl Client {
         let (reply, asked) = exchange(&control, &request)?;
         let run = Run::from_bytes(*reply.data.first_chunk().ok_or(PROTOCOL)?);
         let region = asked.into_iter().next().ok_or(PROTOCOL)?;
-        let region = Region::map(region.into_owned()).map_err(build_mismatch)?;
+        let region = Region::map(region.into_owned()).map_err(not_mapped)?;
         let held = held.map(|held| held(&region, run)).unwrap_or_default();
         let (number, fds) = hello(&control, &held)?;
         let mut fds = fds.into_iter();
@@ -96,8 +99,9 @@ impl Client {
         Ok(Self {
             region,
             run,
-            status: Status::map(status.into_owned()).map_err(build_mismatch)?,
-            channel: Channel::map(channel.into_owned()).map_err(build_mismatch)?,
+            status: Status::map(status.into_owned()).map_err(not_mapped)?,
+            channel: Channel::map(channel.into_owned()).map_err(not_mapped)?,
+            number,
             control,
             engine_bell: HighFd::new(engine_bell),
             rung: Rung::default(),
@@ -111,12 +115,14 @@ impl Client {
         })
     }
 
-    /// A socket that this process did not hold: from SCM_RIGHTS.
+    /// Tells the engine that this process holds a socket, whose descriptor came by SCM_RIGHTS.
+    ///
+    /// # Errors
+    /// `Dead` when the engine is gone. A socket that ended on its way is no error: the calls on it will fail.
     pub fn adopt(&self, socket: Socket) -> Result<(), Error> {
         let (slot, generation) = (socket.slot, socket.generation);
         let request = Request { call: call::ADOPT, slot, generation, ..Request::default() };
         match self.call(&request) {
-            // It ended while it was on its way; its calls will say so.
             Err(Error::Refused(_)) | Ok(_) => Ok(()),
             Err(error) => Err(error),
         }
@@ -134,8 +140,8 @@ impl Client {
         Ok(Cloned { control, number, channel, engine_bell, bell })
     }
 
-    /// In the child after fork: the attachment on the channel that was cloned before. The parent's
-    /// one is to be abandoned then.
+    /// In the child after fork: the attachment on the channel that was cloned before. The caller then
+    /// [abandons](Self::abandon) the parent's.
     pub fn forked(&self, cloned: Cloned) -> Result<Self, Error> {
         let (blank, spare) = (self.blank.duplicate(), self.blank.duplicate());
         towpath_ring::set_channel(cloned.number);
@@ -143,7 +149,8 @@ impl Client {
             region: self.region.clone(),
             run: self.run,
             status: self.status.clone(),
-            channel: Channel::map(cloned.channel.into_owned()).map_err(build_mismatch)?,
+            channel: Channel::map(cloned.channel.into_owned()).map_err(not_mapped)?,
+            number: cloned.number,
             control: cloned.control,
             engine_bell: HighFd::new(cloned.engine_bell),
             rung: Rung::default(),
@@ -262,7 +269,7 @@ impl Client {
         self.command(&Command { op, slot: socket.slot, generation: socket.generation, a, b, c: 0 });
     }
 
-    /// An option that cannot fail any more.
+    /// Tells the engine of an option whose value has been checked: a [`towpath_shm::layout::setting`].
     pub fn setting(&self, socket: Socket, setting: u32, value: u64) {
         self.socket_command(socket, op::SETTING, setting, value);
     }
@@ -312,13 +319,26 @@ impl Client {
         &self.bell
     }
 
-    /// Whether the engine was found to be gone.
+    /// Whether the engine is gone, or hears this process no more. Without a system call: calls that do not
+    /// wait may be all that a program makes.
     #[inline]
     pub fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Relaxed)
+        self.dead.load(Ordering::Relaxed) || self.has_ended() && self.set_dead()
     }
 
-    /// Looks whether the engine is still there.
+    #[inline]
+    fn has_ended(&self) -> bool {
+        self.status.has_ended(self.number) || towpath_ring::has_ended(&self.channel)
+    }
+
+    /// A futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and what it is until then. None:
+    /// nobody would wake who sleeps on it.
+    pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
+        self.status.life(self.number)
+    }
+
+    /// The same by a system call, for where [`Self::is_dead`] says nothing of an engine that was killed: on
+    /// kernels without robust lists.
     pub fn check_alive(&self) -> bool {
         if self.is_dead() {
             return false;
@@ -352,12 +372,18 @@ impl Client {
         }
     }
 
-    fn set_dead(&self) {
-        self.dead.store(true, Ordering::Relaxed);
+    /// Notes it. Of the threads that sleep the kernel has woken one at most, so whoever sees the engine's end
+    /// first wakes the others. True, always.
+    #[cold]
+    fn set_dead(&self) -> bool {
+        if !self.dead.swap(true, Ordering::Relaxed) {
+            self.status.wake(self.number);
+        }
+        true
     }
 }
 
-/// What answers a protocol that is not ours.
+/// The other end speaks another protocol: its answer lacks what ours has, or it is of another build.
 const PROTOCOL: Error = Error::Refused(Errno::PROTO.raw_os_error());
 
 /// Says hello, and what this process image was born with. Gives the channel's number.
@@ -435,8 +461,12 @@ fn recv_reply(control: &HighFd, fds: &mut Vec<Fd>) -> Result<Reply, Error> {
     Ok(Reply::from_bytes(&bytes[..received.min(size_of::<Reply>())]))
 }
 
-fn build_mismatch(_: std::io::Error) -> Error {
-    PROTOCOL
+/// Memory of another build, or none to be had.
+fn not_mapped(error: std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::OutOfMemory => Error::Refused(Errno::NOMEM.raw_os_error()),
+        _ => PROTOCOL,
+    }
 }
 
 impl Cloned {

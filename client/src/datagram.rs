@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use towpath_ring::{Appended, Wanted, append, program_fifo};
 use towpath_shm::layout::{DatagramHeader, Plain, Slot, op, shut};
 
+use crate::buffer::{fill, peek};
 use crate::socket::{Entrance, lock_input, take_error};
 use crate::{Buffer, Client, Error, Socket};
 
@@ -19,7 +20,8 @@ pub struct Received {
     pub copied: usize,
 }
 
-/// Takes the next datagram (with `keep`: looks at it). What does not fit `buffers` is lost, as ever.
+/// Takes the next datagram (with `keep`: looks at it). What does not fit `buffers` is lost, as recv(2) says of
+/// datagrams.
 /// None: shut down for reading. One attempt.
 ///
 /// # Safety
@@ -45,7 +47,7 @@ pub unsafe fn recv(
             return Err(Error::WouldBlock);
         };
         // SAFETY: the caller's promise.
-        let copied = unsafe { peek(client, slot, header.len as usize, buffers) };
+        let copied = unsafe { peek(client, slot, HEADER, header.len as usize, buffers) };
         let taken = if keep {
             program_fifo::peeked_from(slot, start)
         } else {
@@ -61,23 +63,6 @@ pub unsafe fn recv(
         client.socket_command(socket, op::RX_SPACE, 0, 0);
     }
     Ok(Some(Received { header, copied }))
-}
-
-/// # Safety
-/// The buffers must be valid for writes.
-unsafe fn peek(client: &Client, slot: &Slot, len: usize, buffers: &[Buffer]) -> usize {
-    let mut copied = 0;
-    for buffer in buffers {
-        // SAFETY: the caller's promise.
-        let to = unsafe { buffer.room() };
-        let most = to.len().min(len - copied);
-        let n = program_fifo::peek(client.region(), slot, HEADER + copied as u32, &mut to[..most]);
-        copied += n;
-        if n < most || copied == len {
-            break;
-        }
-    }
-    copied
 }
 
 /// Length of the next datagram, 0 when there is none (FIONREAD).
@@ -112,8 +97,11 @@ pub unsafe fn send(
         return Err(Error::Closed);
     }
     let needed = footprint(header.len);
-    // SAFETY: the caller's promise.
-    let write = |at, _| unsafe { fill(client, slot, header, buffers, at) };
+    let write = |at: u32, _| {
+        program_fifo::write_at(client.region(), slot, at, header.as_bytes());
+        // SAFETY: the caller's promise.
+        unsafe { fill(client, slot, at.wrapping_add(HEADER), buffers, 0, header.len) };
+    };
     match append(slot, socket.generation, Entrance { client, socket }, Wanted::All(needed), write) {
         Appended::Bytes { tell, .. } => {
             if tell {
@@ -132,32 +120,6 @@ pub unsafe fn send(
         }
         Appended::Interrupting => Err(Error::Interrupting),
         Appended::Dead => Err(Error::Dead),
-    }
-}
-
-/// Copies a datagram to a position of the FIFO.
-///
-/// # Safety
-/// The buffers must be valid for reads.
-unsafe fn fill(
-    client: &Client,
-    slot: &Slot,
-    header: &DatagramHeader,
-    buffers: &[Buffer],
-    mut at: u32,
-) {
-    let mut put = |from: &[u8]| {
-        program_fifo::write_at(client.region(), slot, at, from);
-        at = at.wrapping_add(from.len() as u32);
-    };
-    put(header.as_bytes());
-    let mut left = header.len as usize;
-    for buffer in buffers {
-        // SAFETY: the caller's promise.
-        let from = unsafe { buffer.bytes(0) };
-        let from = &from[..from.len().min(left)];
-        left -= from.len();
-        put(from);
     }
 }
 

@@ -6,13 +6,14 @@
 pub enum Error {
     /// The engine is gone, or the socket is of an engine that is gone.
     Dead,
-    /// It would have to wait, and may not.
+    /// The call would have to wait, and was asked not to.
     WouldBlock,
-    /// A signal handler asks for what cannot be before the call goes on that it interrupts.
+    /// The call was made in a signal handler, and needs what the interrupted call will only give when it goes on.
     Interrupting,
     /// A signal handler ran while it waited.
     Interrupted,
-    /// A signal handler forked while it waited, and this is the child: it is to be begun again.
+    /// A signal handler forked while the call waited, and this is the child: the call is to be begun again, on the
+    /// child's own attachment.
     Forked,
     /// The time to wait was up.
     TimedOut,

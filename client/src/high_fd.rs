@@ -14,7 +14,8 @@ const FD_CLOEXEC: usize = 1;
 const EMFILE: i32 = 24;
 const O_CLOEXEC: i32 = 0o2000000;
 const RLIMIT_NOFILE: usize = 7;
-/// Room between our descriptors and the limit.
+/// Our descriptors begin so far below the soft limit (RLIMIT_NOFILE): room for the control socket, the bells and the
+/// tokens, for those of a child that is being forked, and for those of the epoll sets' sleepers.
 const BELOW_LIMIT: u64 = 64;
 /// A kernel's descriptor table is as long as its highest number: not higher than this.
 const HIGHEST: u64 = 16384;

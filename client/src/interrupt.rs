@@ -19,17 +19,19 @@
 //! [`cancellation_comes`]. In a call that is a cancellation point it ends the wait, and the API layer acts on
 //! it where no lock is held.
 
+use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, compiler_fence};
 
+use crate::syscall::{nr, syscall};
 use crate::wait::Deadline;
 
 struct Thread {
     // Handlers that ran, and those of them that were installed without SA_RESTART.
     any: AtomicU32,
     firm: AtomicU32,
-    // Cancellation points that the thread is in: more than one where a handler is in one, too.
-    points: AtomicU32,
+    // The outermost cancellation point that the thread is in; null: none. It may have been left by siglongjmp.
+    point: AtomicPtr<Point>,
     cancelled: AtomicBool,
     // The thread's number; 0 before its first cancellation point.
     number: AtomicU32,
@@ -43,7 +45,7 @@ std::thread_local! {
         Thread {
             any: AtomicU32::new(0),
             firm: AtomicU32::new(0),
-            points: AtomicU32::new(0),
+            point: AtomicPtr::new(ptr::null_mut()),
             cancelled: AtomicBool::new(false),
             number: AtomicU32::new(0),
             limit: [AtomicI64::new(0), AtomicI64::new(0)],
@@ -66,7 +68,7 @@ pub fn handler_runs(restarts: bool) {
 /// Somebody cancels this thread. False: it is in no cancellation point of ours, and this is not for us.
 pub fn cancellation_comes() -> bool {
     THREAD.with(|thread| {
-        let inside = thread.points.load(Relaxed) > 0;
+        let inside = thread.is_in_point();
         if inside {
             thread.cancelled.store(true, Relaxed);
             thread.end_sleep();
@@ -75,22 +77,68 @@ pub fn cancellation_comes() -> bool {
     })
 }
 
-/// A cancellation point begins: from here on a cancellation of this thread ends its waits. (No guard: a thread
-/// that ends in it is not to run our code once more.)
-pub fn enter_point() {
-    THREAD.with(|thread| {
-        if thread.number.load(Relaxed) == 0 {
-            thread.number.store(towpath_ring::thread_id(), Relaxed);
-        }
-        thread.points.store(thread.points.load(Relaxed) + 1, Relaxed);
-    });
-    compiler_fence(SeqCst);
+/// A cancellation point: a call of the program's, from whose begin to whose end a cancellation of the thread ends
+/// its waits. It lies in that call's stack frame.
+///
+/// ```text
+///   enter ── waits, cancelled ──► EINTR ── leave: the API layer lets libc end the thread
+///     │
+///     └── a handler leaves the call by siglongjmp: nobody says so. The frame is free for other calls to write to,
+///         and the next one that enters, or the next cancellation, looks whether the mark is there still.
+/// ```
+///
+/// (No guard: a thread that ends in it is not to run our code once more.)
+#[derive(Debug)]
+pub struct Point {
+    /// [`Point::MARK`] while it is the outermost point of its thread.
+    mark: AtomicU32,
 }
 
-/// It ends.
-pub fn leave_point() {
-    compiler_fence(SeqCst);
-    THREAD.with(|thread| thread.points.store(thread.points.load(Relaxed) - 1, Relaxed));
+impl Point {
+    /// No address, and no number that programs have on their stacks.
+    const MARK: u32 = 0x9e4b_71d3;
+
+    /// Not entered yet.
+    pub const fn new() -> Self {
+        Self { mark: AtomicU32::new(0) }
+    }
+
+    /// From here on a cancellation of this thread ends its waits. Within another point, as a call of a handler's
+    /// is, that one goes on to be the one that counts.
+    #[inline]
+    pub fn enter(&self) {
+        THREAD.with(|thread| {
+            if thread.number.load(Relaxed) == 0 {
+                thread.number.store(towpath_ring::thread_id(), Relaxed);
+            }
+            let outermost = thread.point.load(Relaxed).cast_const();
+            // One at this place in the stack was left: here is this one.
+            if outermost.is_null() || ptr::eq(outermost, self) || !thread.is_in_point() {
+                self.mark.store(Self::MARK, Relaxed);
+                // A cancellation finds the mark where it finds the place.
+                compiler_fence(SeqCst);
+                thread.point.store(ptr::from_ref(self).cast_mut(), Relaxed);
+            }
+        });
+        compiler_fence(SeqCst);
+    }
+
+    /// It ends.
+    #[inline]
+    pub fn leave(&self) {
+        compiler_fence(SeqCst);
+        THREAD.with(|thread| {
+            if ptr::eq(thread.point.load(Relaxed), self) {
+                thread.point.store(ptr::null_mut(), Relaxed);
+            }
+        });
+    }
+}
+
+impl Default for Point {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// Where the number of this thread is, for those who want to send it a signal: 0 if it has never been in a
@@ -110,10 +158,39 @@ pub fn take_cancellation() -> bool {
 }
 
 impl Thread {
+    /// Whether the outermost point was neither ended nor left. What lies in the frame of one that was left has been
+    /// overwritten as a rule; as long as it is not, a cancellation is taken for one of a call that waits.
+    fn is_in_point(&self) -> bool {
+        let point = self.point.load(Relaxed);
+        if point.is_null() {
+            return false;
+        }
+        let is_there = is_marked(point);
+        if !is_there {
+            self.point.store(ptr::null_mut(), Relaxed);
+        }
+        is_there
+    }
+
     fn end_sleep(&self) {
         self.limit[0].store(0, Relaxed);
         self.limit[1].store(0, Relaxed);
     }
+}
+
+/// Whether the mark of a point is there still. The stack that it was on may not be: so the kernel looks.
+#[cold]
+fn is_marked(point: *const Point) -> bool {
+    const FUTEX_WAIT_PRIVATE: usize = 128;
+    const EAGAIN: i32 = 11;
+    const EFAULT: i32 = 14;
+    let at_once = [0i64; 2];
+    let limit = at_once.as_ptr().addr();
+    let args = [point.addr(), FUTEX_WAIT_PRIVATE, Point::MARK as usize, limit, 0, 0];
+    // SAFETY: the kernel compares the word at the address with the mark (EAGAIN), and refuses an address without
+    // memory (EFAULT). Where they are equal it sleeps, for no time.
+    let compared = unsafe { syscall(nr::FUTEX, args) };
+    !matches!(compared, Err(EAGAIN | EFAULT))
 }
 
 /// The handlers that had run on this thread when a call began.
@@ -136,6 +213,11 @@ impl Handled {
         let now = Self::so_far();
         let cancelled = THREAD.with(|thread| thread.cancelled.load(Relaxed));
         cancelled || now.firm != self.firm || limited && now.any != self.any
+    }
+
+    /// Whether handlers have run since, and none that interrupts a call: it is to go on.
+    pub(crate) fn is_restarted(self, limited: bool) -> bool {
+        Self::so_far().any != self.any && !self.is_interrupted(limited)
     }
 
     /// Begins a system call that sleeps, unless the call was interrupted already: then None. `sleep` gets the
@@ -166,6 +248,9 @@ pub struct Limit {
 }
 
 impl Limit {
+    /// Longer than the machine will run, as a point in time or as a time.
+    pub const NEVER: Self = Self { seconds: i64::MAX, ns: 0 };
+
     /// From when the kernel reads it; None: for ever, or longer than the machine will run.
     pub fn within(deadline: Option<Deadline>) -> Self {
         match deadline.map(Deadline::left) {
@@ -173,7 +258,7 @@ impl Limit {
                 seconds: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
                 ns: i64::from(left.subsec_nanos()),
             },
-            None => Self { seconds: i64::MAX, ns: 0 },
+            None => Self::NEVER,
         }
     }
 
@@ -228,10 +313,60 @@ mod tests {
     fn only_cancellation_points_are_cancelled() {
         assert!(!cancellation_comes() && !take_cancellation());
         let since = Handled::so_far();
-        enter_point();
+        let point = Point::new();
+        point.enter();
         assert!(cancellation_comes() && since.is_interrupted(false));
-        leave_point();
+        point.leave();
         assert!(!cancellation_comes());
         assert!(take_cancellation() && !take_cancellation());
+    }
+
+    #[test]
+    fn a_point_in_a_handler_leaves_the_interrupted_one() {
+        let (outer, inner) = (Point::new(), Point::new());
+        outer.enter();
+        inner.enter();
+        inner.leave();
+        assert!(cancellation_comes() && take_cancellation());
+        outer.leave();
+        assert!(!cancellation_comes());
+    }
+
+    /// A call that ends as siglongjmp ends it: its frame is gone, and it has not said so.
+    #[inline(never)]
+    fn leave_by_a_jump() {
+        let point = Point::new();
+        std::hint::black_box(&point).enter();
+        assert!(cancellation_comes() && take_cancellation());
+    }
+
+    /// What comes after it.
+    #[inline(never)]
+    fn use_the_stack() {
+        std::hint::black_box([1u8; 4096]);
+    }
+
+    #[test]
+    fn a_point_that_was_left_is_none() {
+        leave_by_a_jump();
+        use_the_stack();
+        assert!(!cancellation_comes());
+        leave_by_a_jump();
+        use_the_stack();
+        let next = Point::new();
+        next.enter();
+        assert!(cancellation_comes() && take_cancellation());
+        next.leave();
+        assert!(!cancellation_comes());
+    }
+
+    #[test]
+    fn a_point_on_a_stack_that_is_gone_is_none() {
+        let stack = towpath_shm::Mapping::private(4096).unwrap();
+        // SAFETY: zeroes are a point, and an atomic is all that it has.
+        unsafe { stack.view::<Point>(0) }.enter();
+        assert!(cancellation_comes() && take_cancellation());
+        drop(stack);
+        assert!(!cancellation_comes());
     }
 }

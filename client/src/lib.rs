@@ -12,11 +12,11 @@
 //! No function here calls into libc for a system call: the calls of this process may be interposed
 //! by a library that is built on this crate. [`syscall`] and rustix's raw backend are used instead.
 
+mod buffer;
 mod client;
 mod error;
 mod high_fd;
 mod lifeline;
-mod lock;
 mod socket;
 
 pub mod datagram;
@@ -28,9 +28,9 @@ pub mod stream;
 pub mod syscall;
 pub mod wait;
 
+pub use buffer::Buffer;
 pub use client::{Client, Cloned, Tokens, control_from_number};
 pub use error::Error;
 pub use high_fd::HighFd;
-pub use lock::{Lock, LockGuard};
-pub use socket::{Buffer, Socket, ready};
-pub use towpath_ring::{Region, forked, is_inside, thread_id};
+pub use socket::{Socket, ready};
+pub use towpath_ring::{Lock, LockGuard, Region, forked, is_inside, thread_id};

@@ -16,16 +16,6 @@ pub struct Socket {
     pub generation: u32,
 }
 
-/// A stretch of the program's memory, laid out as `struct iovec`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct Buffer {
-    /// Where.
-    pub at: *mut u8,
-    /// Bytes.
-    pub len: usize,
-}
-
 /// What a socket is ready for: the bits of poll(2) and epoll(7).
 pub mod ready {
     /// POLLIN and POLLRDNORM.
@@ -40,41 +30,6 @@ pub mod ready {
     pub const HUP: u32 = 16;
     /// POLLRDHUP.
     pub const RDHUP: u32 = 0x2000;
-}
-
-impl Buffer {
-    /// Total bytes of several.
-    pub fn total(buffers: &[Self]) -> usize {
-        buffers.iter().fold(0, |sum, buffer| sum.saturating_add(buffer.len))
-    }
-
-    /// Its bytes, to be filled.
-    ///
-    /// # Safety
-    /// The stretch must be valid for writes, and not be used otherwise, while the result lives: it
-    /// is what a program passed to read(2).
-    #[inline]
-    pub(crate) unsafe fn room<'a>(self) -> &'a mut [u8] {
-        if self.len == 0 {
-            return &mut [];
-        }
-        // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
-    }
-
-    /// Its bytes behind the first `skip`, to be read.
-    ///
-    /// # Safety
-    /// The stretch must be valid for reads, and not be written to, while the result lives: it is
-    /// what a program passed to write(2).
-    #[inline]
-    pub unsafe fn bytes<'a>(self, skip: usize) -> &'a [u8] {
-        if self.len <= skip {
-            return &[];
-        }
-        // SAFETY: the caller's promise; skip is below len.
-        unsafe { std::slice::from_raw_parts(self.at.add(skip), self.len - skip) }
-    }
 }
 
 impl Socket {
@@ -136,7 +91,7 @@ impl Socket {
     }
 }
 
-/// What a thread needs that locks an end of a socket.
+/// What the locks of a socket ask and tell the engine: see [`Door`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entrance<'a> {
     pub client: &'a Client,
@@ -264,13 +219,14 @@ fn writable(slot: &Slot) -> bool {
     lacks_memory(slot) || room > 0 && room >= queued / 2 || more > 0 && more >= queued / 2
 }
 
-/// It has no memory, or less than it needs, and may have some for the asking.
+/// Whether a command TX_WINDOW would help: the socket has no transmit memory and was not told that there is none, or
+/// it may have more.
 pub(crate) fn lacks_memory(slot: &Slot) -> bool {
     let starved = slot.flags.load(Acquire) & flags::TX_STARVED != 0;
     !starved && slot.tx_cap.load(Acquire) == 0 || may_have_more(slot)
 }
 
-/// It has filled what it has, and may have more for the asking.
+/// Whether it has filled its transmit memory, and the engine offers more (`tx_goal`).
 pub(crate) fn may_have_more(slot: &Slot) -> bool {
     slot.tx_cap.load(Acquire) != 0
         && slot.tx_goal.load(Acquire) > slot.tx_limit.load(Acquire)

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use towpath_ring::{Appended, Wanted, append, program_fifo};
 use towpath_shm::layout::{Slot, flags, op, setting};
 
+use crate::buffer::{fill, peek};
 use crate::socket::{
     Entrance, lock_input, may_have_more, no_more_input, no_more_output, take_error,
 };
@@ -31,7 +32,7 @@ pub unsafe fn recv(
     loop {
         let start = program_fifo::start(slot);
         // SAFETY: the caller's promise.
-        let done = unsafe { peek(client, slot, buffers) };
+        let done = unsafe { peek(client, slot, 0, usize::MAX, buffers) };
         if done == 0 {
             break;
         }
@@ -53,22 +54,6 @@ pub unsafe fn recv(
         Err(Error::WouldBlock) if Buffer::total(buffers) == 0 => Ok(0),
         why => why,
     }
-}
-
-/// # Safety
-/// The buffers must be valid for writes.
-unsafe fn peek(client: &Client, slot: &Slot, buffers: &[Buffer]) -> usize {
-    let mut done = 0;
-    for buffer in buffers {
-        // SAFETY: the caller's promise.
-        let to = unsafe { buffer.room() };
-        let n = program_fifo::peek(client.region(), slot, done as u32, to);
-        done += n;
-        if n < to.len() {
-            break;
-        }
-    }
-    done
 }
 
 /// Whether more bytes will come.
@@ -111,6 +96,9 @@ fn why_nothing(slot: &Slot, end: End) -> Result<usize, Error> {
 
 /// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream).
 pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
+    if client.is_dead() {
+        return Err(Error::Dead);
+    }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let end = End::of(slot);
@@ -133,6 +121,9 @@ pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error
 
 /// How many of `n` bytes could be read now, which stay (MSG_PEEK with MSG_TRUNC on a stream). One attempt.
 pub fn measure(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
+    if client.is_dead() {
+        return Err(Error::Dead);
+    }
     let slot = client.slot(socket).ok_or(Error::Dead)?;
     let _guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let end = End::of(slot);
@@ -171,7 +162,7 @@ pub unsafe fn send(
     let most = Wanted::UpTo(u32::try_from(wanted).unwrap_or(u32::MAX));
     let write = |at, n| {
         // SAFETY: the caller's promise.
-        unsafe { fill(client, slot, buffers, skip, at, n) };
+        unsafe { fill(client, slot, at, buffers, skip, n) };
         // Before the engine sees the bytes.
         if more != (slot.more.load(Relaxed) != 0) {
             slot.more.store(u32::from(more), Relaxed);
@@ -225,35 +216,4 @@ fn check_sendable(client: &Client, socket: Socket, slot: &Slot) -> Result<(), Er
     // Without a lock what was seen may be the slot's next socket's: a closed one is no broken pipe.
     client.slot(socket).ok_or(Error::Dead)?;
     Err(Error::Closed)
-}
-
-/// Copies `most` bytes to a position of the FIFO, without the first `skip`.
-///
-/// # Safety
-/// The buffers must be valid for reads.
-unsafe fn fill(
-    client: &Client,
-    slot: &Slot,
-    buffers: &[Buffer],
-    mut skip: usize,
-    mut at: u32,
-    most: u32,
-) {
-    let mut left = most as usize;
-    for buffer in buffers {
-        if skip >= buffer.len {
-            skip -= buffer.len;
-            continue;
-        }
-        // SAFETY: the caller's promise.
-        let from = unsafe { buffer.bytes(skip) };
-        skip = 0;
-        let from = &from[..from.len().min(left)];
-        program_fifo::write_at(client.region(), slot, at, from);
-        at = at.wrapping_add(from.len() as u32);
-        left -= from.len();
-        if left == 0 {
-            break;
-        }
-    }
 }

@@ -1,21 +1,24 @@
 //! Sleeping until a socket can go on.
 //!
-//! A thread that waits for one socket sleeps on a word of its slot. It looks every
-//! [`LIVENESS_SLICE`] whether the engine is still there, so that nothing ever hangs.
+//! A thread that waits for one socket sleeps on two words at once (futex_waitv(2), Linux 5.16): that of its slot,
+//! and one that tells of the engine's end ([`towpath_ring::Life`]). It costs nothing while nothing happens. Where
+//! the kernel cannot do that, it sleeps on the slot's word and looks every [`LIVENESS_SLICE`] whether the engine
+//! is still there, so that nothing ever hangs.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use towpath_ring::{Waiter, forks};
+use towpath_ring::{Spin, Waiter, forks, has_processors_to_spare};
 
 use crate::interrupt::{Handled, Limit};
 use crate::syscall::{nr, syscall};
 use crate::{Client, Error, Socket};
 
-/// Between two looks whether the engine lives.
+/// Between two looks whether the engine lives, where nobody would tell.
 pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
-/// Looks before the first sleep, on a machine with processors to spare: about 10 µs.
+/// Looks before the first sleep where that has been worth it: about 10 µs.
 const SPINS: u32 = 200;
 
 /// A point in time of CLOCK_MONOTONIC, in ns.
@@ -23,7 +26,7 @@ const SPINS: u32 = 200;
 pub struct Deadline(u64);
 
 impl Deadline {
-    /// From now on.
+    /// `timeout` from now; where that is beyond 2^64 ns, the end of time.
     pub fn after(timeout: Duration) -> Self {
         let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         Self(now_ns().saturating_add(ns))
@@ -34,17 +37,17 @@ impl Deadline {
         Duration::from_nanos(self.0.saturating_sub(now_ns()))
     }
 
-    /// Seconds, and ns.
+    /// As struct timespec has it: seconds, and ns of the second.
     pub(crate) fn parts(self) -> (i64, i64) {
         ((self.0 / 1_000_000_000) as i64, (self.0 % 1_000_000_000) as i64)
     }
 }
 
-/// Asks the system what waiting needs to know once. A program may forbid system calls later (seccomp),
-/// and looking up the clock or the processors is not one that it expects.
+/// Makes the system calls that waiting needs once: for the clock (vDSO) and the number of processors. A program that
+/// forbids itself system calls later (seccomp) does not expect these.
 pub(crate) fn prepare() {
     now_ns();
-    spins();
+    has_processors_to_spare();
 }
 
 /// Calls `attempt` until it gives something other than [`Error::WouldBlock`].
@@ -61,11 +64,8 @@ pub fn until<T>(
     since: Handled,
     mut attempt: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
-    for _ in 0..spins() {
-        match attempt() {
-            Err(Error::WouldBlock) => std::hint::spin_loop(),
-            done => return done,
-        }
+    if let Some(done) = look_for_a_moment(&mut attempt) {
+        return done;
     }
     let Some(slot) = client.slot(socket) else {
         return attempt()
@@ -79,11 +79,10 @@ pub fn until<T>(
             Err(Error::WouldBlock) => {}
             done => return done,
         }
-        if client.slot(socket).is_none() {
+        if client.is_dead() || client.slot(socket).is_none() {
             return Err(Error::Dead);
         }
-        let (word, seq) = waiter.word();
-        let slept = sleep(word, seq, deadline, since);
+        let slept = sleep(client, &waiter, deadline, since);
         // What has a time limit is interrupted by every handler.
         if forks() != began {
             return Err(if deadline.is_some() { Error::Interrupted } else { Error::Forked });
@@ -102,23 +101,40 @@ pub fn until<T>(
     }
 }
 
+/// Sleeps once. `TimedOut`: at the deadline, or when it is time to look whether the engine lives.
 fn sleep(
-    word: &AtomicU32,
-    expected: u32,
+    client: &Client,
+    waiter: &Waiter<'_>,
     deadline: Option<Deadline>,
     since: Handled,
 ) -> Result<(), Error> {
+    let (word, expected) = waiter.word();
+    let limited = deadline.is_some();
+    if !WITHOUT_WAITV.load(Ordering::Relaxed)
+        && let Some((life, alive)) = client.life()
+    {
+        let words = [Wait::new(word, expected), Wait::new(life, alive)];
+        let limit = deadline.map_or(Limit::NEVER, Limit::until);
+        let slept = since.sleep(limited, limit, |limit| wait_for_either(&words, limit));
+        // ENOSYS of a kernel that is older, EPERM of a filter that does not know the call.
+        if !matches!(slept, Some(Err(ENOSYS | EPERM))) {
+            return outcome(slept);
+        }
+        WITHOUT_WAITV.store(true, Ordering::Relaxed);
+    }
     let slice = Deadline::after(LIVENESS_SLICE);
     let limit = Limit::until(deadline.map_or(slice, |deadline| deadline.min(slice)));
-    // futex_waitv is restarted by the kernel after a handler with SA_RESTART, with its time limit;
-    // FUTEX_WAIT with a time limit never is. Linux restarts recv exactly when it has no SO_RCVTIMEO.
-    let slept = since.sleep(deadline.is_some(), limit, |limit| match deadline {
-        None => match wait_restartable(word, expected, limit) {
-            Err(ENOSYS) => wait_interruptible(word, expected, limit),
-            result => result,
-        },
-        Some(_) => wait_interruptible(word, expected, limit),
-    });
+    match since.sleep(limited, limit, |limit| wait_for_one(word, expected, limit)) {
+        // Handlers with SA_RESTART ran, and nothing else.
+        Some(Err(EINTR)) if since.is_restarted(limited) => Ok(()),
+        slept => outcome(slept),
+    }
+}
+
+// The kernel has no futex_waitv, or a filter forbids it.
+static WITHOUT_WAITV: AtomicBool = AtomicBool::new(false);
+
+fn outcome(slept: Option<Result<usize, i32>>) -> Result<(), Error> {
     match slept {
         Some(Ok(_) | Err(EAGAIN)) => Ok(()),
         Some(Err(ETIMEDOUT)) => Err(Error::TimedOut),
@@ -127,30 +143,40 @@ fn sleep(
     }
 }
 
+const EPERM: i32 = 1;
 const EINTR: i32 = 4;
 const EAGAIN: i32 = 11;
 const ENOSYS: i32 = 38;
 const ETIMEDOUT: i32 = 110;
 
-fn wait_restartable(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
-    /// struct futex_waitv.
-    #[repr(C)]
-    struct Wait {
-        expected: u64,
-        word: u64,
-        flags: u32,
-        reserved: u32,
+/// struct futex_waitv.
+#[repr(C)]
+struct Wait {
+    expected: u64,
+    word: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+impl Wait {
+    fn new(word: &AtomicU32, expected: u32) -> Self {
+        const FUTEX2_SIZE_U32: u32 = 2;
+        let word = word.as_ptr().addr() as u64;
+        Self { expected: expected.into(), word, flags: FUTEX2_SIZE_U32, reserved: 0 }
     }
-    const FUTEX2_SIZE_U32: u32 = 2;
+}
+
+/// The kernel begins it again after a handler with SA_RESTART, with the time limit that is in the place then:
+/// none is left where the API layer knows of the handler, so that the caller decides.
+fn wait_for_either(words: &[Wait; 2], until: usize) -> Result<usize, i32> {
     const CLOCK_MONOTONIC: usize = 1;
-    let word = word.as_ptr().addr() as u64;
-    let one = Wait { expected: u64::from(expected), word, flags: FUTEX2_SIZE_U32, reserved: 0 };
-    let args = [(&raw const one).addr(), 1, 0, until, CLOCK_MONOTONIC, 0];
-    // SAFETY: one structure of one word, and a time limit: all outlive the call.
+    let args = [words.as_ptr().addr(), words.len(), 0, until, CLOCK_MONOTONIC, 0];
+    // SAFETY: as many structures as said, each of a word that is mapped, and a time limit: all outlive the call.
     unsafe { syscall(nr::FUTEX_WAITV, args) }
 }
 
-fn wait_interruptible(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
+/// After a handler, with SA_RESTART or not, it is EINTR: it has a time limit.
+fn wait_for_one(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
     // Unlike FUTEX_WAIT it takes a point in time, of CLOCK_MONOTONIC.
     const FUTEX_WAIT_BITSET: usize = 9;
     const ANY: usize = u32::MAX as usize;
@@ -159,19 +185,31 @@ fn wait_interruptible(word: &AtomicU32, expected: u32, until: usize) -> Result<u
     unsafe { syscall(nr::FUTEX, args) }
 }
 
-/// 0 on a machine where a spinning thread keeps the engine from its processor.
-fn spins() -> u32 {
-    const UNKNOWN: u32 = u32::MAX;
-    // Not a OnceLock: a signal handler may come while it is found out.
-    static SPIN: AtomicU32 = AtomicU32::new(UNKNOWN);
-    let known = SPIN.load(Ordering::Relaxed);
-    if known != UNKNOWN {
-        return known;
+std::thread_local! {
+    // A signal handler that waits while its thread is about to learn has learnt in vain.
+    static SPIN: Cell<Spin> = const { Cell::new(Spin::new()) };
+}
+
+/// Tries again for about as long as a sleep and its wake-up cost, if that has paid. None: still nothing.
+fn look_for_a_moment<T>(
+    attempt: &mut impl FnMut() -> Result<T, Error>,
+) -> Option<Result<T, Error>> {
+    let mut spin = SPIN.get();
+    let is_worthwhile = spin.is_worthwhile();
+    SPIN.set(spin);
+    if !is_worthwhile {
+        return None;
     }
-    let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-    let spins = if processors > 2 { SPINS } else { 0 };
-    SPIN.store(spins, Ordering::Relaxed);
-    spins
+    let done = (0..SPINS).find_map(|_| match attempt() {
+        Err(Error::WouldBlock) => {
+            std::hint::spin_loop();
+            None
+        }
+        done => Some(done),
+    });
+    spin.learn(done.is_some());
+    SPIN.set(spin);
+    done
 }
 
 fn now_ns() -> u64 {

@@ -159,7 +159,7 @@ impl Engine {
                 0 => default,
                 sndbuf => sndbuf,
             };
-            let make = || towpath_ring::EngineSend::new(&windows, slot, limit, limit);
+            let make = || towpath_ring::EngineSend::new(&windows, slot, limit, limit).for_records();
             Some(entry.owned().tx.get_or_insert_with(make))
         } else {
             entry.id.and_then(|id| self.stack.send_buffer(id))

@@ -260,7 +260,7 @@ impl Engine {
         entry.id = Some(socket);
         if kind != Kind::Stream {
             let rx = EngineRecv::new(windows, slot, size, size);
-            let tx = towpath_ring::EngineSend::new(windows, slot, size, size);
+            let tx = towpath_ring::EngineSend::new(windows, slot, size, size).for_records();
             let owned = entry.owned();
             (owned.rx, owned.tx) = (Some(rx), Some(tx));
         }

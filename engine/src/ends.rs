@@ -81,7 +81,9 @@ impl Engine {
         // that have the memory too, as its children may, does not.
         if let Some(link) = &mut attached.link {
             link.ring.mark();
+            link.ring.end();
         }
+        self.status.wake(id.number());
         self.poller.remove(attached.control.as_fd());
         self.no_more_a_clone(id);
         self.begin_end_of_holds(id);

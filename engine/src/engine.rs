@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use towpath_pool::{Pool, Port};
-use towpath_ring::{EngineStatus, Region, Windows};
+use towpath_ring::{EngineStatus, Region, Spin, Windows};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::{CHANNELS_MAX, SLOTS_MAX};
 use towpath_shm::token;
@@ -28,7 +28,7 @@ use crate::remote::Remote;
 use crate::report::EngineCounters;
 use crate::room::Waiting;
 use crate::rounds::Rounds;
-use crate::run::Spin;
+
 use crate::slots::Slots;
 use crate::starved::Starved;
 use crate::tell::Telling;

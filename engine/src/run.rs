@@ -27,6 +27,7 @@ impl Engine {
     /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if the
     /// configuration says so. On the calling thread.
     pub fn run(mut self) -> Report {
+        let _life = self.status.live();
         let mut looked = Instant::ZERO;
         let mut woken = Vec::new();
         while !self.stopped {
@@ -288,42 +289,6 @@ fn is_outbound(reason: DropReason) -> bool {
 
 /// Looks before a sleep: some 20 µs, about what a sleep and its wake-up cost.
 const SPINS: u32 = 400;
-
-/// Whether spinning before a sleep pays. On a machine where a spinning thread would take the
-/// processor from the program it waits for, never.
-#[derive(Debug)]
-pub(crate) struct Spin {
-    allowed: bool,
-    /// Recent successes, 0 to 16.
-    score: u32,
-    /// Sleeps since the last attempt.
-    skipped: u32,
-}
-
-impl Spin {
-    /// Spinning is tried once in so many sleeps when it does not pay.
-    const RETRY: u32 = 256;
-    const SCORE_MAX: u32 = 16;
-
-    pub fn new() -> Self {
-        let processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-        Self { allowed: processors > 2, score: 0, skipped: 0 }
-    }
-
-    fn is_worthwhile(&mut self) -> bool {
-        self.skipped += 1;
-        self.allowed && (self.score > 0 || self.skipped >= Self::RETRY)
-    }
-
-    fn learn(&mut self, found: bool) {
-        self.skipped = 0;
-        self.score = if found {
-            (self.score + 2).min(Self::SCORE_MAX)
-        } else {
-            self.score.saturating_sub(1)
-        };
-    }
-}
 
 #[cfg(test)]
 mod tests {

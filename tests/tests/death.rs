@@ -97,6 +97,24 @@ fn the_engine_is_killed_in_mid_transfer() {
     }
 }
 
+/// Threads that wait without a time limit, in more than one process: nobody but the kernel tells them.
+#[test]
+fn who_waits_for_ever_learns_that_the_engine_was_killed() {
+    let (ns, folder) = (Namespace::new(), Scratch::new());
+    let to = folder.path().to_str().expect("plain");
+    let run = start(&ns, Mode::Rootless, &[], &["python3", &program("blocked.py"), to]);
+    let path = |name: &str| folder.path().join(name);
+    eventually("both wait", || path("parent.ready").exists() && path("child.ready").exists());
+    let guardian = child_of(&ns, run.id()).expect("the guardian");
+    ns.run(&["kill", "-9", &run.id().to_string(), &guardian.to_string()]).ok();
+    eventually("all calls end", || path("parent").exists() && path("child").exists());
+    for name in ["parent", "child"] {
+        let ends = std::fs::read_to_string(path(name)).expect("errnos");
+        // ENETDOWN
+        assert_eq!(ends, ["100"; 8].join(" "), "{name}");
+    }
+}
+
 #[test]
 fn status_and_signals_pass_through() {
     use std::os::unix::process::ExitStatusExt;

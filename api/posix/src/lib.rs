@@ -6,7 +6,7 @@
 //! ([`descriptor::is_ours`]); these functions answer EBADF (or ENOTSOCK) otherwise.
 //!
 //! In reading order:
-//! - [`process`]: attaching; [`mod@fork`]; [`exec`]: what a new process image needs;
+//! - [`process`]: attaching; [`mod@fork`]; [`exec`]: what a new process image needs; [`limit`]: its address space;
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and recvmsg;
 //!   [`copy`]: sendfile and splice;
@@ -27,6 +27,7 @@ pub mod hub;
 pub mod identity;
 pub mod interface;
 pub mod ioctl;
+pub mod limit;
 pub mod message;
 pub mod netlink;
 pub mod option;

@@ -57,21 +57,22 @@ pub fn rest_when_engine_is_gone() {
 const REST_NS: i64 = 100_000_000;
 
 /// Attaches as the environment says; without TOWPATH_CONTROL, or in a set-user-id program, nothing.
-pub fn attach_from_environment() {
+///
+/// # Errors
+/// ENOMEM when this process has a limit of address space (RLIMIT_AS) that leaves no room for the shared memory.
+/// When it fails there is no attachment, which every call says.
+pub fn attach_from_environment() -> Result<()> {
     // SAFETY: getauxval only looks.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-        return;
+        return Ok(());
     }
     let Some(number) = exec::control_number() else {
-        return;
+        return Ok(());
     };
     // SAFETY: the number was made for us by whoever started this program.
     let control = unsafe { towpath_client::control_from_number(number) };
     ACTIVE.store(true, Ordering::Relaxed);
-    if let Some(control) = control {
-        // When it fails there is no attachment, which every call says.
-        let _ = attach(control);
-    }
+    control.map_or(Ok(()), attach)
 }
 
 /// Attaches over a control socket, with the sockets that this process image was born with.

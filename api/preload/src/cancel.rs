@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
 use libc::{c_int, pthread_t};
-use towpath_client::interrupt::{enter_point, leave_point, number_place, take_cancellation};
+use towpath_client::interrupt::{Point, number_place, take_cancellation};
 use towpath_posix::{process, signal};
 
 use crate::{real, signals};
@@ -46,14 +46,15 @@ unsafe extern "C-unwind" {
 /// it waits. The call gives what C functions give: -1 and errno.
 #[inline]
 pub fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
+    let point = Point::new();
     loop {
-        enter_point();
+        point.enter();
         if IN_USE.load(Relaxed) {
             // SAFETY: nothing is held, and there is nothing here to be dropped.
             unsafe { pthread_testcancel() };
         }
         let result = restarted(&call);
-        leave_point();
+        point.leave();
         if !take_cancellation() {
             return result;
         }

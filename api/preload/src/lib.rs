@@ -5,8 +5,8 @@
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
 //! - [`real`]: libc's functions, found once; [`cancel`]: which of them are cancellation points;
-//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `opening`, `files`, `folders`,
-//!   `processes`, `pipes`, `stdio`, `streams`, `refusals`, `signals`: the functions, by kind;
+//! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`, `opening`, `files`,
+//!   `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
 
 #![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
@@ -17,6 +17,7 @@ mod descriptors;
 mod files;
 mod folders;
 mod interfaces;
+mod limits;
 mod opening;
 mod pipes;
 mod polling;
@@ -38,7 +39,14 @@ extern "C" fn start() {
     std::panic::set_hook(Box::new(report_panic));
     processes::has_handlers();
     cancel::prepare();
-    towpath_posix::process::attach_from_environment();
+    if let Err(towpath_posix::Errno(libc::ENOMEM)) =
+        towpath_posix::process::attach_from_environment()
+    {
+        let text = b"towpath: the limit of address space (ulimit -v) leaves no room for the stack's shared memory: \
+            this program's sockets fail\n";
+        // SAFETY: bytes of this library.
+        unsafe { variadic::raw_write(2, text) };
+    }
     if towpath_posix::process::is_active() && !streams::take_part() {
         stdio::wrap_standard_streams();
     }

@@ -102,8 +102,10 @@ impl Packet {
         self.buffer.len() - self.end as usize
     }
 
-    /// Grows the front by `n` bytes (content undefined) and returns them. Panics without headroom:
-    /// the pool reserves [`Pool::HEADROOM`], more than all headers together.
+    /// Grows the front by `n` bytes (content undefined) and returns them.
+    ///
+    /// # Panics
+    /// Without headroom: the pool reserves [`Pool::HEADROOM`], more than all headers together.
     pub fn push_front(&mut self, n: usize) -> &mut [u8] {
         self.start -= u32::try_from(n).expect("headers are short");
         let start = self.start as usize;
@@ -130,7 +132,7 @@ impl Packet {
         Some(&mut self.buffer[end..end + n])
     }
 
-    /// Cuts the packet to `len` bytes in all (padding of short frames).
+    /// Cuts the packet to `len` bytes in all, as for the padding of short frames; a shorter one stays as it is.
     pub fn truncate(&mut self, len: usize) {
         let linear = self.linear().len();
         if len <= linear {
@@ -180,6 +182,9 @@ impl Packet {
     }
 
     /// Says how many bytes a device put into [`Packet::spare_mut`].
+    ///
+    /// # Panics
+    /// When they are more than there was room for.
     pub fn received(&mut self, n: usize) {
         assert!(self.start as usize + n <= self.buffer.len());
         self.end = self.start + n as u32;

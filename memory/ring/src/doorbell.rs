@@ -16,7 +16,8 @@ use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair,
 };
 
-/// Rings taken by one [`clear`]. There is one as a rule: only who was told to may ring.
+/// Bytes taken by one [`clear`], of which [`toll`] writes one each. As a rule there is one: the engine rings only a
+/// program that has said that it sleeps, and once for each sleep.
 const RINGS: usize = 64;
 
 /// An eventfd that nobody rang.

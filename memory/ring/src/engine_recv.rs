@@ -5,10 +5,11 @@ use std::cell::Cell;
 use towpath_shm::atomic::{Ordering, fence};
 use towpath_shm::layout::Slot;
 
+use crate::area::{Side, WINDOW_MAX, Window};
 use crate::buffer::{Payload, RecvBuffer};
 use crate::fifo::Geometry;
 use crate::lock::{is_out, try_lock_engine, unlock_engine};
-use crate::windows::{Side, WINDOW_MAX, Window, Windows};
+use crate::windows::Windows;
 
 /// Writes into a slot's receive FIFO. Everything is kept here; of the program's words only
 /// `rx_head` is read, and believed only as far as it can be true. A program that writes nonsense
@@ -24,19 +25,19 @@ use crate::windows::{Side, WINDOW_MAX, Window, Windows};
 pub struct EngineRecv {
     windows: Windows,
     slot: u32,
-    /// Last position of the program that was possible.
+    /// The program's `rx_head` as it was last read, unless that was impossible.
     head: Cell<u32>,
     tail: u32,
     /// Bytes beyond `tail` that may hold out-of-order data.
     ahead: u32,
     shift: u32,
     window: Option<Window>,
-    /// What it may hold: grows by autotuning, or is set.
+    /// Most bytes that it may hold: grows by autotuning, or is set by SO_RCVBUF.
     nominal: u32,
     /// Where autotuning ends; equal to `nominal` when it is off.
     nominal_max: u32,
     hostile: Cell<bool>,
-    /// The positions in the slot are its own: it has been seen that nobody uses a former FIFO's.
+    /// The positions in the slot are this FIFO's: no thread is left that uses those of a former one.
     begun: bool,
     /// The slot is another FIFO's.
     retired: bool,
@@ -386,10 +387,10 @@ impl Drop for EngineRecv {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::area::WINDOW_MIN;
     use crate::lock::lock_rx;
     use crate::program_fifo as program;
     use crate::region::Region;
-    use crate::windows::WINDOW_MIN;
     use crate::{Attach, EngineSend};
     use towpath_shm::Fragments;
 

@@ -6,10 +6,11 @@ use towpath_shm::atomic::{Ordering, fence};
 use towpath_shm::layout::Slot;
 use towpath_shm::{Fragments, Stretch};
 
+use crate::area::{Side, WINDOW_MAX, WINDOW_MIN, Window};
 use crate::buffer::SendBuffer;
 use crate::fifo::{Geometry, there};
 use crate::lock::{try_lock_engine, unlock_engine};
-use crate::windows::{Side, WINDOW_MAX, WINDOW_MIN, Window, Windows};
+use crate::windows::Windows;
 
 /// Reads from a slot's transmit FIFO. Everything is kept here; of the program's words only
 /// `tx_tail` is read, in [`EngineSend::pull`], and believed only as far as it can be true. A program
@@ -27,7 +28,7 @@ pub struct EngineSend {
     head: u32,
     /// The program's `tx_tail` as of the last `pull`.
     tail: u32,
-    /// Bytes from `head` on that were looked at, that is, sent.
+    /// Bytes from `head` on that [`SendBuffer::peek`] has given out, and so were sent.
     sent: Cell<u32>,
     shift: u32,
     window: Option<Window>,
@@ -39,18 +40,29 @@ pub struct EngineSend {
     limit_min: u32,
     /// Where autotuning ends; equal to `limit` when it is off.
     limit_max: u32,
-    /// The program gets `limit_max` for the asking, before autotuning has learnt anything.
+    /// `limit_max` is offered to the program in `tx_goal`: it may ask for more than autotuning has allowed yet.
     generous: bool,
     hostile: bool,
     /// The slot is another FIFO's.
     retired: bool,
+    /// What is in it is sent whole or not at all.
+    is_for_records: bool,
 }
 
 /// Its share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
 const _: () = assert!(size_of::<EngineSend>() <= 56);
 
-/// How much more a program gets that asks: what it has queued is copied each time.
+/// By this factor an offer that is taken raises the limit: fourfold, because what is queued is copied each time.
 const ENLARGE_BY: u32 = 4;
+
+/// What a FIFO of a stream gets when there is no more: a page, as Linux's `tcp_wmem[0]`.
+const LEAST: u32 = 4096;
+
+/// Whether a transmit FIFO got the window from the reserve: all others are touched at once, as far as the smallest
+/// is long.
+fn has_least(window: &Window) -> bool {
+    window.touched() == u64::from(LEAST)
+}
 
 /// What became of an attempt to attach memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +98,7 @@ impl EngineSend {
             generous: false,
             hostile: false,
             retired: false,
+            is_for_records: false,
         };
         let shared = send.shared();
         shared.tx_goal.store(0, Ordering::Relaxed);
@@ -95,6 +108,14 @@ impl EngineSend {
         shared.tx_unacked.store(0, Ordering::Relaxed);
         shared.tx_limit.store(send.limit, Ordering::Release);
         send
+    }
+
+    /// Of datagrams: it gets memory for `limit` bytes, or none. Others make do with a page when there is no more
+    /// (`windows.rs`), until there is.
+    #[must_use]
+    pub fn for_records(mut self) -> Self {
+        self.is_for_records = true;
+        self
     }
 
     /// Takes note of what the program has written since the last call. False: its position is
@@ -129,16 +150,16 @@ impl EngineSend {
         self.set_limit(self.limit_max);
     }
 
-    /// From now on a program that has filled what it has gets more for the asking, up to where autotuning
-    /// ends; or no longer.
+    /// Whether a program that has filled what it has is offered more, up to where autotuning ends
+    /// ([`Self::enlarge`]).
     pub fn set_generous(&mut self, generous: bool) {
         self.generous = generous;
         let goal = if generous { self.limit_max } else { 0 };
         self.shared().tx_goal.store(goal, Ordering::Release);
     }
 
-    /// The program asks for more: four times as much as it has, if we are generous. When there is no
-    /// more to be had, we are no longer.
+    /// The program takes the offer of [`Self::set_generous`]: its limit is raised fourfold. When there is no memory for
+    /// that, the offer is withdrawn.
     pub fn enlarge(&mut self) -> Attach {
         let before = self.limit;
         if !self.generous || before >= self.limit_max {
@@ -166,8 +187,9 @@ impl EngineSend {
         if self.window.is_some() || self.retired {
             return Attach::Done;
         }
-        let Some(window) = self.windows.take(Side::Send, self.limit, self.limit.max(WINDOW_MIN))
-        else {
+        let touch = self.limit.max(WINDOW_MIN);
+        let least = if self.is_for_records { touch } else { LEAST };
+        let Some(window) = self.windows.take_first(self.limit, touch, least) else {
             return Attach::NoMemory;
         };
         if !try_lock_engine(&self.shared().tx_lock) {
@@ -251,7 +273,11 @@ impl EngineSend {
 
     fn geometry(&self) -> Geometry {
         match &self.window {
-            Some(window) => Geometry { base: window.base(), cap: window.cap(), shift: self.shift },
+            Some(window) => {
+                // Of a window from the reserve only the first page may be written.
+                let cap = if has_least(window) { LEAST } else { window.cap() };
+                Geometry { base: window.base(), cap, shift: self.shift }
+            }
             None => Geometry::default(),
         }
     }
@@ -292,7 +318,8 @@ impl EngineSend {
 
     /// Moves to a window of `limit` bytes, with what is queued.
     fn grow(&mut self) -> Attach {
-        let Some(new) = self.windows.take(Side::Send, self.limit, self.limit) else {
+        let touch = self.limit.max(WINDOW_MIN);
+        let Some(new) = self.windows.take(Side::Send, self.limit, touch) else {
             return Attach::NoMemory;
         };
         let old = self.geometry();
@@ -331,7 +358,7 @@ impl SendBuffer for EngineSend {
     }
 
     fn capacity(&self) -> u32 {
-        self.limit
+        if self.window.as_ref().is_some_and(has_least) { self.limit.min(LEAST) } else { self.limit }
     }
 
     fn peek(&self, offset: u32, n: u32) -> Fragments {
@@ -360,6 +387,13 @@ impl SendBuffer for EngineSend {
     }
 
     fn want_capacity(&mut self, bytes: u32) {
+        // It began with a page, and its peer reads: it gets what others have, once that is there.
+        if self.window.as_ref().is_some_and(has_least)
+            && self.windows.sendable() >= u64::from(self.limit.max(WINDOW_MIN))
+        {
+            // Refused or not, the next hint looks again.
+            let _ = self.grow();
+        }
         let limit = bytes.min(self.limit_max);
         // A program that does not fill what it has needs no more, however fast the network is.
         if !self.retired
@@ -551,5 +585,51 @@ mod tests {
         send.release(1);
         assert!(take_tx_wanted(slot));
         assert!(!take_tx_wanted(slot));
+    }
+
+    /// Connections whose peers do not read take no new connection's place.
+    #[test]
+    fn fresh_fifos_have_room_when_others_have_taken_all() {
+        let region = Region::create().unwrap();
+        let windows = Windows::by_hand(&region, 1 << 20);
+        let attached = |number: u32| {
+            let mut send = EngineSend::new(&windows, number, WINDOW_MIN, WINDOW_MIN);
+            let slot = region.slot(number).unwrap();
+            (send.attach() == Attach::Done).then(|| {
+                send_all(&region, slot, &vec![1; program::room(slot) as usize]);
+                assert!(send.pull());
+                send
+            })
+        };
+        // Thirteen sixteenths are for all, and one for first pages.
+        let mut full: Vec<_> = (0..13).map(|number| attached(number).unwrap()).collect();
+        assert!(full.iter().all(|send| send.capacity() == WINDOW_MIN && send.len() == WINDOW_MIN));
+        let mut fresh: Vec<_> = (13..29).map(|number| attached(number).unwrap()).collect();
+        assert!(fresh.iter().all(|send| send.capacity() == 4096 && send.len() == 4096));
+        assert!(attached(29).is_none());
+        // A datagram fits as a whole or not at all.
+        drop(fresh.split_off(8));
+        let mut records = EngineSend::new(&windows, 30, WINDOW_MIN, WINDOW_MIN).for_records();
+        assert_eq!(records.attach(), Attach::NoMemory);
+        // The page is all that is written to, however often.
+        let (send, slot) = (&mut fresh[0], region.slot(13).unwrap());
+        let data: Vec<u8> = (0..3000u32).map(|i| (i * 7) as u8).collect();
+        for _ in 0..10 {
+            send.release(send.len());
+            send_all(&region, slot, &data);
+            assert!(send.pull());
+            assert_eq!(bytes(&send.peek(0, 3000)), data);
+            send.want_capacity(WINDOW_MIN);
+            assert_eq!((send.capacity(), program::room(slot)), (4096, 1096));
+        }
+        // When there is more it gets as much as others, with what it holds.
+        full.truncate(11);
+        send.want_capacity(WINDOW_MIN);
+        assert_eq!((send.capacity(), program::room(slot)), (WINDOW_MIN, WINDOW_MIN - 3000));
+        assert_eq!(bytes(&send.peek(0, 3000)), data);
+        drop((full, fresh));
+        assert_eq!(records.attach(), Attach::Done);
+        drop(records);
+        assert_eq!(windows.usage().assigned, 0);
     }
 }

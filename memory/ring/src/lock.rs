@@ -28,6 +28,8 @@ use towpath_shm::atomic::{AtomicU32, Ordering, compiler_fence};
 use towpath_shm::futex::{self, Woken};
 use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, LOCK_CONTENDED, LOCK_ENGINE, Slot};
 
+use crate::word::{self, Next};
+
 /// Before the first look whether the engine lives: far longer than anybody holds a lock.
 const SLICE_MIN: Duration = Duration::from_millis(2);
 /// Between two such looks, in the end.
@@ -35,16 +37,14 @@ const SLICE_MAX: Duration = Duration::from_millis(100);
 /// The engine holds a lock for the time of a copy. After so long it is dead or stopped; it notices the
 /// theft when it gives the lock back, and resets the connection.
 const ENGINE_HOLDS_MAX: Duration = Duration::from_secs(2);
-/// Attempts before the first sleep: an uncontended holder needs less than a microsecond. A model tries every
-/// interleaving anyway.
-const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 
 /// The bits of a lock word that say who has it.
 const OWNER: u32 = !(LOCK_CONTENDED | LOCK_ENGINE);
-/// Locks of one thread that are known by their place. It has two when it moves bytes from one socket to
-/// another, and a handler on top of it may have as many.
+/// Locks of one thread whose addresses are noted, so that a signal handler knows them for its own thread's. A thread
+/// has two when it moves bytes from one socket to another, and a handler on top of it may have as many.
 const DEPTH: usize = 4;
-/// Looks at a word that somebody else changes all the time. Honest threads change it once or twice a call.
+/// Attempts to change a word that a hostile program changes all the time, before it counts as held. Honest threads
+/// change it once or twice a call.
 const LOOKS: u32 = 1000;
 
 /// What a thread that locks needs of the attachment of its process.
@@ -161,18 +161,7 @@ pub fn release_dead(slot: &Slot, channel: u32) {
 }
 
 fn release(word: &AtomicU32, channel: u32) {
-    let mut held = word.load(Ordering::Relaxed);
-    while is_owned_by(held, channel) {
-        match word.compare_exchange(held, 0, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => {
-                if held & LOCK_CONTENDED != 0 {
-                    futex::wake(word, 1);
-                }
-                return;
-            }
-            Err(now) => held = now,
-        }
-    }
+    word::release(word, |held| is_owned_by(held, channel), || futex::wake(word, 1));
 }
 
 fn is_owned_by(held: u32, channel: u32) -> bool {
@@ -183,7 +172,7 @@ fn is_owned_by(held: u32, channel: u32) -> bool {
 fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
     let me = owner();
     let is_ours = enter(word);
-    match word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+    match word::try_acquire(word, me) {
         // Thread ids are cut off in the word: that of another thread may look like ours.
         Err(held) if is_ours && held & OWNER == me => {
             leave(word);
@@ -235,37 +224,15 @@ fn leave(word: &AtomicU32) {
     HELD.set(last as u32);
 }
 
+/// False: the engine is gone.
 #[cold]
 fn lock_slowly(word: &AtomicU32, me: u32, door: &impl Door) -> bool {
-    for _ in 0..SPINS {
-        if word.load(Ordering::Relaxed) == 0
-            && word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        {
-            return true;
-        }
-        std::hint::spin_loop();
-    }
     let (mut slice, mut engine_held) = (SLICE_MIN, Duration::ZERO);
-    loop {
-        let held = word.load(Ordering::Relaxed);
-        if held == 0 {
-            // Others may sleep still: keep the bit, so that our unlock wakes the next.
-            let mine = me | LOCK_CONTENDED;
-            if word.compare_exchange(0, mine, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return true;
-            }
-            continue;
-        }
-        let contended = held | LOCK_CONTENDED;
-        if held != contended
-            && word.compare_exchange(held, contended, Ordering::Relaxed, Ordering::Relaxed).is_err()
-        {
-            continue;
-        }
+    word::acquire(word, me, |contended| {
         if futex::wait(word, contended, Some(slice)) != Woken::TimedOut {
-            continue;
+            return Next::Look;
         }
-        if held & !LOCK_CONTENDED == LOCK_ENGINE {
+        if contended & !LOCK_CONTENDED == LOCK_ENGINE {
             engine_held += slice;
             let mine = me | LOCK_CONTENDED;
             if engine_held > ENGINE_HOLDS_MAX
@@ -273,14 +240,12 @@ fn lock_slowly(word: &AtomicU32, me: u32, door: &impl Door) -> bool {
                     .compare_exchange(contended, mine, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
             {
-                return true;
+                return Next::Taken;
             }
         }
-        if !door.engine_lives() {
-            return false;
-        }
         slice = (slice * 2).min(SLICE_MAX);
-    }
+        if door.engine_lives() { Next::Look } else { Next::GiveUp }
+    })
 }
 
 impl<D: Door> Drop for Guard<'_, D> {
@@ -300,7 +265,7 @@ impl<D: Door> Drop for Guard<'_, D> {
 
 /// The engine's only way to a lock: it never waits.
 pub(crate) fn try_lock_engine(word: &AtomicU32) -> bool {
-    word.compare_exchange(0, LOCK_ENGINE, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    word::try_acquire(word, LOCK_ENGINE).is_ok()
 }
 
 /// Gives it back. False: somebody took it from us meanwhile, and may have used what it protects.
@@ -310,19 +275,7 @@ pub(crate) fn unlock_engine(word: &AtomicU32) -> bool {
 
 /// What was in the word. None: it is not the caller's.
 fn unlock(word: &AtomicU32, is_ours: impl Fn(u32) -> bool) -> Option<u32> {
-    let mut held = word.load(Ordering::Relaxed);
-    while is_ours(held) {
-        match word.compare_exchange(held, 0, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => {
-                if held & LOCK_CONTENDED != 0 {
-                    futex::wake(word, 1);
-                }
-                return Some(held);
-            }
-            Err(now) => held = now,
-        }
-    }
-    None
+    word::release(word, is_ours, || futex::wake(word, 1))
 }
 
 // gettid is a system call, and a lock is taken for every read and write.

@@ -9,13 +9,13 @@ use loom::thread;
 use towpath_shm::layout::Slot;
 
 use crate::append::Appended;
+use crate::area::WINDOW_MIN;
 use crate::buffer::{RecvBuffer, SendBuffer};
 use crate::engine_recv::EngineRecv;
 use crate::engine_send::{Attach, EngineSend, take_tx_wanted};
 use crate::lock::{lock_rx, try_lock_engine, unlock_engine};
 use crate::loom_reuse::{OLD, Told, model, read, receive, sent, world, write};
 use crate::program_fifo;
-use crate::windows::WINDOW_MIN;
 
 /// What a full FIFO holds here: the least of which a third is something.
 const FULL: u32 = 3;

@@ -11,13 +11,14 @@ use towpath_shm::Fragments;
 use towpath_shm::layout::Slot;
 
 use crate::append::{Appended, Wanted, append};
+use crate::area::WINDOW_MIN;
 use crate::buffer::{Payload, RecvBuffer, SendBuffer};
 use crate::engine_recv::EngineRecv;
 use crate::engine_send::{Attach, EngineSend};
 use crate::lock::{Door, are_out, end_generation, lock_rx, release_dead};
 use crate::program_fifo;
 use crate::region::Region;
-use crate::windows::{WINDOW_MIN, Windows};
+use crate::windows::Windows;
 
 /// The socket that a thread is in, and the slot's next one.
 pub(crate) const OLD: u32 = 1;

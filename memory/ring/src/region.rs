@@ -22,17 +22,20 @@ pub struct Region {
 
 impl Region {
     /// A new region, all slots free. For the engine.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, with what the user can do, when this process may not have so much address space.
     pub fn create() -> io::Result<Self> {
-        Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN)?))
+        Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN).map_err(explain)?))
     }
 
     /// Maps the region that an engine handed over. Whether the engine is of this build, its answer and
     /// the status page say, which no other program can have written to.
     ///
     /// # Errors
-    /// `InvalidInput` when it is too short.
+    /// `InvalidInput` when it is too short; `OutOfMemory` as for [`Region::create`].
     pub fn map(file: OwnedFd) -> io::Result<Self> {
-        Ok(Self::over(Mapping::from_file(file, REGION_LEN)?))
+        Ok(Self::over(Mapping::from_file(file, REGION_LEN).map_err(explain)?))
     }
 
     fn over(mapping: Mapping) -> Self {
@@ -62,6 +65,28 @@ impl Region {
     /// The memory itself.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
+    }
+}
+
+/// The kernel's word for a limit of address space is "out of memory", which is not what is missing.
+fn explain(error: io::Error) -> io::Error {
+    explain_with(error, rustix::process::getrlimit(rustix::process::Resource::As).current)
+}
+
+/// `limit`: of address space, in bytes; None: there is none.
+fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
+    const GIB: usize = 1 << 30;
+    match limit {
+        Some(limit) if error.kind() == io::ErrorKind::OutOfMemory => io::Error::new(
+            io::ErrorKind::OutOfMemory,
+            format!(
+                "{} GiB of address space are needed (not of memory), and the limit is {} KiB: \
+                 \"ulimit -v unlimited\" lifts it",
+                REGION_LEN.div_ceil(GIB),
+                limit / 1024
+            ),
+        ),
+        _ => error,
     }
 }
 
@@ -136,4 +161,21 @@ pub(crate) fn check(magic: u64, version: u32) -> io::Result<()> {
         ));
     }
     Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn a_limit_of_address_space_is_named() {
+        let told = |errno: Errno, limit| explain_with(errno.into(), limit).to_string();
+        let limited = told(Errno::NOMEM, Some(4 << 30));
+        assert!(limited.contains("65 GiB") && limited.contains("4194304 KiB"), "{limited}");
+        assert!(limited.contains("ulimit -v unlimited"), "{limited}");
+        assert_eq!(told(Errno::NOMEM, None), io::Error::from(Errno::NOMEM).to_string());
+        let other = io::Error::from(Errno::INVAL).to_string();
+        assert_eq!(told(Errno::INVAL, Some(4 << 30)), other);
+    }
 }

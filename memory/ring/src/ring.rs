@@ -69,6 +69,12 @@ pub fn cancel_sleep(channel: &Channel) {
     channel.header().sleeping.store(0, Ordering::Relaxed);
 }
 
+/// Program: whether the engine hears this channel no more.
+#[inline]
+pub fn has_ended(channel: &Channel) -> bool {
+    channel.header().ended.load(Ordering::Acquire) != 0
+}
+
 /// The program wrote a ring position that cannot be: nothing more is to be had from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelError;
@@ -112,6 +118,12 @@ impl EngineChannel {
     /// Whether there are commands (or nonsense, which [`EngineChannel::pop_command`] tells).
     pub fn has_commands(&self) -> bool {
         self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
+    }
+
+    /// Says that nothing is heard of the program from now on, or from [`EngineChannel::mark`] on. So does
+    /// whoever drops it.
+    pub fn end(&self) {
+        self.channel.header().ended.store(1, Ordering::Release);
     }
 
     /// Notes where the commands end now.
@@ -173,6 +185,12 @@ impl EngineChannel {
     /// Events that found the ring full.
     pub fn events_lost(&self) -> u64 {
         self.lost
+    }
+}
+
+impl Drop for EngineChannel {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

@@ -3,11 +3,12 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use towpath_shm::Mapping;
-use towpath_shm::layout::{self, MAGIC, STATUS_LEN, VERSION};
+use towpath_shm::layout::{self, ENGINE_ENDED, LIVES, MAGIC, STATUS_LEN, VERSION};
 
+use crate::life::{self, Life};
 use crate::{doorbell, protocol, region};
 
 /// A program's view of the page.
@@ -31,6 +32,32 @@ impl Status {
         self.page().datagram_mtu.load(Ordering::Relaxed)
     }
 
+    /// Whether the engine of the process on a channel has ended ([`crate::Life`]). No system call.
+    #[inline]
+    pub fn has_ended(&self, channel: u32) -> bool {
+        self.life_word(channel).load(Ordering::Acquire) & ENGINE_ENDED != 0
+    }
+
+    /// What threads of the process on a channel sleep on beside what they wait for: a futex word of the
+    /// shared kind, and what it is while the engine lives. Whoever finds it changed, or is woken on it, asks
+    /// [`Self::has_ended`] and passes that on by [`Self::wake`]. None: it has ended, or nobody would wake them.
+    pub fn life(&self, channel: u32) -> Option<(&AtomicU32, u32)> {
+        let word = self.life_word(channel);
+        let seen = word.load(Ordering::Acquire);
+        (seen != 0 && seen & ENGINE_ENDED == 0).then_some((word, seen))
+    }
+
+    /// Wakes all threads that sleep on the word of the process on a channel.
+    pub fn wake(&self, channel: u32) {
+        life::wake(self.life_word(channel));
+    }
+
+    #[inline]
+    fn life_word(&self, channel: u32) -> &AtomicU32 {
+        life_word(self.page(), channel)
+    }
+
+    #[inline]
     fn page(&self) -> &layout::Status {
         // SAFETY: Status is all atomics; of those here nothing is called but loads.
         unsafe { self.0.view(0) }
@@ -53,7 +80,7 @@ pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) {
 /// The engine's end of the page.
 #[derive(Debug)]
 pub struct EngineStatus {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     /// The number on the page, which is never read back.
     epoch: u64,
 }
@@ -61,7 +88,8 @@ pub struct EngineStatus {
 impl EngineStatus {
     /// A page that says that the engine is awake.
     pub fn create() -> io::Result<Self> {
-        let status = Self { mapping: Mapping::published("towpath-status", STATUS_LEN)?, epoch: 0 };
+        let mapping = Arc::new(Mapping::published("towpath-status", STATUS_LEN)?);
+        let status = Self { mapping, epoch: 0 };
         status.page().version.store(VERSION, Ordering::Relaxed);
         status.page().magic.store(MAGIC, Ordering::Release);
         Ok(status)
@@ -70,6 +98,17 @@ impl EngineStatus {
     /// The memfd, to hand to programs.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.mapping.file()
+    }
+
+    /// Says that the engine runs, on this thread, until the result is dropped or the thread ends, and tells
+    /// programs when that is.
+    pub fn live(&self) -> Life {
+        Life::begin(&self.mapping)
+    }
+
+    /// Wakes the threads of a process that wait for a socket: they find that their channel has ended.
+    pub fn wake(&self, channel: u32) {
+        life::wake(life_word(self.page(), channel));
     }
 
     /// Says that no datagram socket is refused an IP packet of so many bytes.
@@ -93,6 +132,11 @@ impl EngineStatus {
     fn page(&self) -> &layout::Status {
         page(&self.mapping)
     }
+}
+
+#[inline]
+fn life_word(page: &layout::Status, channel: u32) -> &AtomicU32 {
+    &page.lives[channel as usize % LIVES].word
 }
 
 fn page(mapping: &Mapping) -> &layout::Status {

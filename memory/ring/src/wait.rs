@@ -36,8 +36,8 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// Engine: something about the slot was published; wakes who waits for it. True: somebody did, or was killed
-/// while he did.
+/// Engine: something about the slot was published; wakes the threads that sleep on it. True: one had said that it
+/// sleeps (and may have been killed since).
 pub fn wake(slot: &Slot) -> bool {
     let wake = protocol::signal(&slot.event_seq, &slot.asleep);
     if wake {

@@ -4,10 +4,14 @@
 //! classes, so that nothing ever fragments: address space is plenty, and only touched pages cost
 //! anything. Those are counted, in windows handed out and in free ones alike, and the count has a
 //! limit: when it is reached nobody gets more, and connections wait. An eighth of it is out of reach
-//! for receive FIFOs and another for transmit FIFOs, so that neither can wait for the other for ever. And one
-//! more is for the first page of each receive FIFO: connections whose programs do not read fill what there
-//! is, and new ones, accept queues among them, would get nothing for as long as these live (Linux has
-//! `tcp_rmem[0]` for that, a page for each socket). Of 1 GiB these are the first pages of 32,768 FIFOs.
+//! for receive FIFOs and another for transmit FIFOs, so that neither can wait for the other for ever.
+//!
+//! Each side has a reserve besides, from which a FIFO that has nothing gets its first page when there is nothing
+//! else. Otherwise connections whose programs do not read, or whose peers do not, would fill what there is, and new
+//! ones would get nothing for as long as these live (Linux has `tcp_rmem[0]` and `tcp_wmem[0]` for that, a page for
+//! each socket). For receive FIFOs it is another eighth: of 1 GiB the first pages of 32,768. For transmit FIFOs it is
+//! half of the eighth that receive FIFOs cannot have: the first pages of 16,384, or, as a datagram is sent whole
+//! or not at all, whole windows of sockets for datagrams, which are empty again when the datagrams are sent.
 //!
 //! Freed windows are handed out again last in, first out, because their pages are in the cache;
 //! of what lies idle, at most [`KEPT_MAX`] bytes keep their pages, and fewer when memory is short. What is
@@ -20,86 +24,20 @@
 //! A window that a thread may be copying to or from is nobody's: it waits until the thread has given back
 //! the lock of that end of its socket ([`Windows::give_when_out`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 
-use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET};
+use towpath_shm::layout::FIFO_OFFSET;
 
+use crate::area::{CLASSES, Class, PAGE, Side, WINDOW_MAX, Window};
 use crate::give_back;
 use crate::lock::is_out;
 use crate::region::Region;
 
 /// Bytes of pages that free windows may keep.
 pub const KEPT_MAX: u64 = 64 << 20;
-/// The largest window.
-pub const WINDOW_MAX: u32 = 16 << 20;
-/// The smallest window.
-pub const WINDOW_MIN: u32 = 64 << 10;
-
-/// Size and share of the area of each class. Half for the smallest: they are most.
-const CLASSES: [(u32, usize); 5] = [
-    (WINDOW_MIN, 32 << 30),
-    (256 << 10, 8 << 30),
-    (1 << 20, 8 << 30),
-    (4 << 20, 8 << 30),
-    (WINDOW_MAX, 8 << 30),
-];
-const PAGE: u64 = 4096;
-/// Free windows that are looked at for one that has the pages already, when memory is short. Windows of a
-/// class are used alike, so if it is none of the last ones it is hardly another.
-const LOOKS_MAX: usize = 16;
-
-/// A stretch of the FIFO area that one FIFO has to itself. Two in each connection and one in a free
-/// list for each that lies idle, so it counts in pages.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    /// Where it starts in the region.
-    page: u32,
-    /// Pages from its start on that may exist; these are counted.
-    touched_pages: u16,
-    class: u8,
-    side: Side,
-}
-
-const _: () = assert!(size_of::<Window>() == 8 && size_of::<Option<Window>>() == 8);
-
-impl Window {
-    /// Offset in the region.
-    #[inline]
-    pub fn base(&self) -> u64 {
-        u64::from(self.page) * PAGE
-    }
-
-    /// Bytes, a power of two.
-    #[inline]
-    pub fn cap(&self) -> u32 {
-        cap_of(self.class)
-    }
-
-    /// Bytes from `base` on whose pages may exist.
-    #[inline]
-    pub fn touched(&self) -> u64 {
-        u64::from(self.touched_pages) * PAGE
-    }
-}
-
-/// Each class is four times the one before: no table to look up on the way of a byte.
-#[inline]
-const fn cap_of(class: u8) -> u32 {
-    WINDOW_MIN << (2 * class)
-}
-
-/// What a window is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// A receive FIFO.
-    Recv = 0,
-    /// A transmit FIFO.
-    Send = 1,
-}
-
 /// How much FIFO memory there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowsUse {
@@ -128,6 +66,8 @@ pub(crate) struct Shared {
     receivable: AtomicU64,
     /// The same of one that has nothing yet.
     receivable_first: AtomicU64,
+    /// Bytes that transmit FIFOs could touch now, without the reserve.
+    sendable: AtomicU64,
     /// Unix time in ns of the engine's turn: when the bytes came that receive FIFOs get.
     unix_ns: AtomicU64,
     inner: Mutex<Inner>,
@@ -168,6 +108,9 @@ struct Inner {
     giver: Giver,
     /// In those of each side.
     used: [u64; 2],
+    /// What of that goes beyond [`Inner::common`], and so is of the side's reserve. Whatever is given back fills
+    /// the reserves first.
+    reserved: [u64; 2],
     limit: u64,
     assigned: u32,
     refused: u64,
@@ -178,99 +121,13 @@ struct Inner {
     awaited: Vec<u32>,
 }
 
-#[derive(Debug)]
-struct Class {
-    /// Where the first window starts.
-    start: u64,
-    /// Bump pointer: windows beyond were never used.
-    next: u64,
-    end: u64,
-    /// Free windows with pages. Beyond [`Inner::keepable`] they are on their way to the kernel.
-    /// The last one was used last.
-    warm: VecDeque<Window>,
-    /// Free windows without.
-    cold: Cold,
-}
-
-/// Free windows that cost nothing but the note that they are free: a bit each, by their number.
-#[derive(Debug, Default)]
-struct Cold {
-    words: Vec<u64>,
-    /// All words before this one are zero.
-    first: usize,
-}
-
-impl Cold {
-    fn insert(&mut self, number: usize) {
-        let word = number / 64;
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
-        }
-        self.words[word] |= 1 << (number % 64);
-        self.first = self.first.min(word);
-    }
-
-    fn pop(&mut self) -> Option<usize> {
-        let found = self.words.get(self.first..)?.iter().position(|word| *word != 0);
-        self.first = found.map_or(self.words.len(), |skip| self.first + skip);
-        let word = self.words.get_mut(self.first)?;
-        let bit = word.trailing_zeros() as usize;
-        *word &= *word - 1;
-        Some(self.first * 64 + bit)
-    }
-}
-
-impl Class {
-    /// The last free window whose pages will do.
-    fn take_warm(&mut self, side: Side, will_do: impl Fn(u64) -> bool) -> Option<Window> {
-        let mut last = self.warm.iter().enumerate().rev().take(LOOKS_MAX);
-        let (at, _) = last.find(|(_, window)| will_do(window.touched()))?;
-        self.warm.remove(at).map(|window| Window { side, ..window })
-    }
-
-    /// The one with pages that was used least lately.
-    fn take_oldest(&mut self) -> Option<Window> {
-        let window = self.warm.pop_front()?;
-        // Thousands of sockets may have become idle at once; their places are memory, too.
-        if self.warm.len() < self.warm.capacity() / 4 {
-            self.warm.shrink_to(2 * self.warm.len());
-        }
-        Some(window)
-    }
-
-    /// A free window without pages.
-    fn take_cold(&mut self, class: u8, side: Side) -> Option<Window> {
-        let window =
-            |base: u64| Window { page: (base / PAGE) as u32, touched_pages: 0, class, side };
-        let cap = u64::from(cap_of(class));
-        if let Some(number) = self.cold.pop() {
-            return Some(window(self.start + number as u64 * cap));
-        }
-        let base = self.next;
-        (base < self.end).then(|| {
-            self.next += cap;
-            window(base)
-        })
-    }
-
-    fn give(&mut self, window: Window) {
-        if window.touched_pages > 0 {
-            self.warm.push_back(window);
-        } else {
-            let number = (window.base() - self.start) / u64::from(window.cap());
-            self.cold.insert(number as usize);
-        }
-    }
-}
-
 impl Windows {
     /// All of `region`'s FIFO area, of which at most `limit` bytes become real.
     pub fn new(region: &Region, limit: u64) -> Self {
         let mut start = FIFO_OFFSET as u64;
         let classes = CLASSES.map(|(_, share)| {
             let end = start + share as u64;
-            let (warm, cold) = (VecDeque::new(), Cold::default());
-            let class = Class { start, next: start, end, warm, cold };
+            let class = Class::new(start, end);
             start = end;
             class
         });
@@ -281,6 +138,7 @@ impl Windows {
             returning: 0,
             giver: Giver::Idle,
             used: [0; 2],
+            reserved: [0; 2],
             limit: limit / PAGE * PAGE,
             assigned: 0,
             refused: 0,
@@ -289,18 +147,20 @@ impl Windows {
             awaited: Vec::new(),
         };
         let receivable = AtomicU64::new(inner.available(Side::Recv));
-        let receivable_first = AtomicU64::new(inner.allowed(Side::Recv, 0));
+        let sendable = AtomicU64::new(inner.available(Side::Send));
+        let receivable_first = AtomicU64::new(inner.allowed(Side::Recv, 0, PAGE));
         Self(Arc::new(Shared {
             region: region.clone(),
             receivable,
             receivable_first,
+            sendable,
             unix_ns: AtomicU64::new(0),
             inner: Mutex::new(inner),
             giver: OnceLock::new(),
         }))
     }
 
-    /// What time it is (Unix time in ns) for the bytes that come from now on.
+    /// Sets the time of arrival (Unix time in ns) of the bytes that are received from now on.
     pub fn set_time(&self, unix_ns: u64) {
         self.0.unix_ns.store(unix_ns, Ordering::Relaxed);
     }
@@ -325,7 +185,7 @@ impl Windows {
         &self.0.region
     }
 
-    /// How much there is of what.
+    /// The counts.
     pub fn usage(&self) -> WindowsUse {
         let inner = self.lock();
         let Inner { touched, kept, returning, limit, assigned, refused, .. } = *inner;
@@ -338,7 +198,8 @@ impl Windows {
         inner.used.iter().any(|used| *used > inner.limit / 12 * 7)
     }
 
-    /// Whether a window can be given to a socket that may never use it.
+    /// Whether less than a quarter of the memory is in use: then a socket gets a window in advance, which it may
+    /// never use.
     pub fn is_ample(&self) -> bool {
         let inner = self.lock();
         inner.touched - inner.kept < inner.limit / 4
@@ -372,29 +233,34 @@ impl Windows {
         self.0.receivable_first.load(Ordering::Relaxed)
     }
 
-    /// Somebody did without memory, having seen that there is none.
+    /// Bytes that a transmit FIFO could touch now, without the reserve.
+    #[inline]
+    pub(crate) fn sendable(&self) -> u64 {
+        self.0.sendable.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request that was not made, because [`Self::receivable`] said that it would be refused.
     pub(crate) fn note_refused(&self) {
         self.lock().refused += 1;
     }
 
     /// A window of at least `bytes` (or the largest), of which `touch` bytes may be written at once.
     pub(crate) fn take(&self, side: Side, bytes: u32, touch: u32) -> Option<Window> {
-        let class =
-            CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1);
         let mut inner = self.lock();
-        let Some(mut window) = inner.pick(class, side, touch) else {
-            inner.refused += 1;
-            return None;
-        };
-        inner.kept -= window.touched();
-        inner.assigned += 1;
-        inner.used[side as usize] += window.touched();
-        let window = if inner.touch(&mut window, touch) {
-            Some(window)
-        } else {
-            inner.free(window);
-            None
-        };
+        let window = inner.take(side, bytes, touch, first_of(side));
+        inner.refused += u64::from(window.is_none());
+        self.settle(inner);
+        window
+    }
+
+    /// As [`Self::take`] for a transmit FIFO that has nothing. When there is not so much, one of which `least` bytes
+    /// may be written, from the reserve.
+    pub(crate) fn take_first(&self, bytes: u32, touch: u32, least: u32) -> Option<Window> {
+        let mut inner = self.lock();
+        let window = inner.take(Side::Send, bytes, touch, 0);
+        let window =
+            window.or_else(|| inner.take(Side::Send, bytes.min(least), least, least.into()));
+        inner.refused += u64::from(window.is_none());
         self.settle(inner);
         window
     }
@@ -407,7 +273,8 @@ impl Windows {
 
     fn touch_more(&self, window: &mut Window, end: u32) -> bool {
         let mut inner = self.lock();
-        let touched = inner.touch(window, end);
+        let touched = inner.touch(window, end, first_of(window.side));
+        inner.refused += u64::from(!touched);
         self.settle(inner);
         touched
     }
@@ -529,7 +396,8 @@ impl Windows {
 
     fn note(&self, inner: &Inner) {
         self.0.receivable.store(inner.available(Side::Recv), Ordering::Relaxed);
-        self.0.receivable_first.store(inner.allowed(Side::Recv, 0), Ordering::Relaxed);
+        self.0.receivable_first.store(inner.allowed(Side::Recv, 0, PAGE), Ordering::Relaxed);
+        self.0.sendable.store(inner.available(Side::Send), Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -537,28 +405,76 @@ impl Windows {
     }
 }
 
+/// What a FIFO of a side may have of the reserve without asking for it.
+fn first_of(side: Side) -> u64 {
+    match side {
+        Side::Recv => PAGE,
+        Side::Send => 0,
+    }
+}
+
 impl Inner {
-    /// Bytes that a side could touch, at the cost of pages that are kept, without what is for first pages.
+    /// What there is for those FIFOs of a side that have nothing, beyond what all may have.
+    fn reserve(&self, side: Side) -> u64 {
+        match side {
+            Side::Recv => self.limit / 8,
+            Side::Send => self.limit / 16,
+        }
+    }
+
+    /// What is in no reserve.
+    fn common(&self) -> u64 {
+        self.limit - self.reserve(Side::Recv) - self.reserve(Side::Send)
+    }
+
+    /// Bytes that a side could touch, at the cost of pages that are kept, without its reserve.
     fn available(&self, side: Side) -> u64 {
-        let first_pages = self.limit / 8;
-        let others = match side {
-            Side::Recv => self.limit / 8 + first_pages,
-            Side::Send => self.limit / 8,
-        };
+        let others = self.limit / 8 + self.reserve(side);
         let share = (self.limit - others).saturating_sub(self.used[side as usize]);
-        let all = (self.limit - first_pages).saturating_sub(self.touched - self.kept);
+        let all = self.common().saturating_sub(self.touched - self.kept);
         share.min(all) / PAGE * PAGE
     }
 
-    /// Bytes more that a window could have of which `touched` bytes are there.
-    fn allowed(&self, side: Side, touched: u64) -> u64 {
+    /// Bytes more that a window could have of which `touched` bytes are there; `first` of them, if there are none,
+    /// may be from the reserve.
+    fn allowed(&self, side: Side, touched: u64, first: u64) -> u64 {
         let available = self.available(side);
-        if side == Side::Send || touched > 0 {
+        if touched > 0 {
             return available;
         }
         let share = (self.limit - self.limit / 8).saturating_sub(self.used[side as usize]);
         let all = self.limit.saturating_sub(self.touched - self.kept);
-        available.max(share.min(all).min(PAGE) / PAGE * PAGE)
+        let reserve = self.reserve(side).saturating_sub(self.reserved[side as usize]);
+        available.max(share.min(all).min(reserve).min(first) / PAGE * PAGE)
+    }
+
+    /// Notes that a side has more, or less, than before.
+    fn account(&mut self, side: Side, used: u64) {
+        let (own, other) = (side as usize, 1 - side as usize);
+        self.used[own] = used;
+        let beyond = self.used.iter().sum::<u64>().saturating_sub(self.common());
+        let before = self.reserved.iter().sum::<u64>();
+        if beyond >= before {
+            self.reserved[own] += beyond - before;
+        } else {
+            let back = (before - beyond).min(self.reserved[own]);
+            self.reserved[own] -= back;
+            self.reserved[other] -= before - beyond - back;
+        }
+    }
+
+    fn take(&mut self, side: Side, bytes: u32, touch: u32, first: u64) -> Option<Window> {
+        let class =
+            CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1);
+        let mut window = self.pick(class, side, touch, first)?;
+        self.kept -= window.touched();
+        self.assigned += 1;
+        self.account(side, self.used[side as usize] + window.touched());
+        if self.touch(&mut window, touch, first) {
+            return Some(window);
+        }
+        self.free(window);
+        None
     }
 
     /// Bytes that free windows may keep. Before their pages are in the way of others they go: so much is left
@@ -571,31 +487,30 @@ impl Inner {
 
     /// A free window of which `touch` bytes may be written at once. One with pages, unless they are more than
     /// this side may have, or fewer than it needs and the others are not there yet.
-    fn pick(&mut self, class: usize, side: Side, touch: u32) -> Option<Window> {
-        let (allowed, fresh) = (self.allowed(side, 0), self.limit - self.touched);
+    fn pick(&mut self, class: usize, side: Side, touch: u32, first: u64) -> Option<Window> {
+        let (allowed, fresh) = (self.allowed(side, 0, first), self.limit - self.touched);
         let touch = u64::from(touch.min(CLASSES[class].0));
         let will_do = |pages| pages <= allowed && touch <= pages + fresh;
         let warm = self.classes[class].take_warm(side, will_do);
         warm.or_else(|| self.classes[class].take_cold(class as u8, side))
     }
 
-    fn touch(&mut self, window: &mut Window, end: u32) -> bool {
+    fn touch(&mut self, window: &mut Window, end: u32, first: u64) -> bool {
         let end = u64::from(end.min(window.cap())).next_multiple_of(PAGE);
         let more = end.saturating_sub(window.touched());
-        let allowed = self.allowed(window.side, window.touched());
+        let allowed = self.allowed(window.side, window.touched(), first);
         if more > allowed.min(self.limit - self.touched) {
-            self.refused += 1;
             return false;
         }
         self.touched += more;
-        self.used[window.side as usize] += more;
+        self.account(window.side, self.used[window.side as usize] + more);
         window.touched_pages += (more / PAGE) as u16;
         true
     }
 
     fn free(&mut self, window: Window) {
         self.assigned -= 1;
-        self.used[window.side as usize] -= window.touched();
+        self.account(window.side, self.used[window.side as usize] - window.touched());
         self.kept += window.touched();
         self.classes[usize::from(window.class)].give(window);
     }
@@ -616,25 +531,10 @@ impl Inner {
     }
 }
 
-const _: () = {
-    let mut sum = 0;
-    let mut i = 0;
-    while i < CLASSES.len() {
-        assert!(
-            CLASSES[i].0 == cap_of(i as u8) && CLASSES[i].1.is_multiple_of(CLASSES[i].0 as usize)
-        );
-        sum += CLASSES[i].1;
-        i += 1;
-    }
-    assert!(sum == FIFO_LEN);
-    assert!(WINDOW_MIN.is_power_of_two() && (FIFO_OFFSET as u64).is_multiple_of(PAGE));
-    assert!((FIFO_OFFSET + FIFO_LEN) as u64 / PAGE <= u32::MAX as u64);
-    assert!(WINDOW_MAX as u64 / PAGE <= u16::MAX as u64);
-};
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::area::WINDOW_MIN;
 
     fn windows(limit: u64) -> Windows {
         Windows::new(&Region::create().unwrap(), limit)
@@ -670,15 +570,22 @@ mod tests {
         assert!(windows.touch(&mut b, 12 << 10));
         assert_eq!(windows.usage().touched, 96 << 10);
         assert_eq!((windows.usage().refused, windows.receivable()), (1, 0));
-        // An eighth is the other side's.
-        let c = windows.take(Side::Send, 1, 16 << 10).unwrap();
-        assert_eq!(windows.usage().touched, 112 << 10);
-        // And one is for first pages, of which each FIFO gets one.
+        // An eighth is the other side's, half of which is for first pages, of which each FIFO gets one.
+        let c = windows.take(Side::Send, 1, 8 << 10).unwrap();
+        assert_eq!(windows.usage().touched, 104 << 10);
         assert!(windows.take(Side::Send, 1, 1).is_none());
+        let first = || windows.take_first(WINDOW_MIN, WINDOW_MIN, 4096);
+        let mut firsts = vec![first().unwrap(), first().unwrap()];
+        assert!(first().is_none());
+        // And one is for first pages of receive FIFOs.
         assert!(!windows.touch(&mut b, 13 << 10));
-        let firsts: Vec<_> = (0..4).map(|_| windows.take(Side::Recv, 1, 4096).unwrap()).collect();
+        firsts.extend((0..4).map(|_| windows.take(Side::Recv, 1, 4096).unwrap()));
         assert_eq!((windows.usage().touched, windows.receivable_first()), (128 << 10, 0));
-        assert!(windows.take(Side::Recv, 1, 1).is_none());
+        assert!(windows.take(Side::Recv, 1, 1).is_none() && first().is_none());
+        // What is given back is of the reserve of its side.
+        windows.give(firsts.pop().unwrap());
+        assert!(first().is_none());
+        firsts.push(windows.take(Side::Recv, 1, 4096).unwrap());
         firsts.into_iter().for_each(|window| windows.give(window));
         windows.give(c);
         windows.give(a);
@@ -739,7 +646,7 @@ mod tests {
         let windows = Windows::by_hand(&Region::create().unwrap(), 128 << 10);
         let full = windows.take(Side::Send, WINDOW_MIN, WINDOW_MIN).unwrap();
         let less = windows.take(Side::Recv, WINDOW_MIN, 32 << 10).unwrap();
-        let _rest = windows.take(Side::Recv, WINDOW_MIN, 16 << 10).unwrap();
+        let _rest = windows.take(Side::Recv, WINDOW_MIN, 8 << 10).unwrap();
         let base = full.base();
         windows.give(full);
         windows.give(less);
@@ -799,6 +706,14 @@ mod tests {
         assert!(usage.touched <= usage.limit);
         let share = usage.limit - usage.limit / 8;
         assert!(of(Side::Recv) <= share && of(Side::Send) <= share);
+        let inner = windows.lock();
+        let beyond = (of(Side::Recv) + of(Side::Send)).saturating_sub(inner.common());
+        assert_eq!(inner.reserved.iter().sum::<u64>(), beyond);
+        assert!(
+            [Side::Recv, Side::Send].map(|s| inner.reserved[s as usize] <= inner.reserve(s))
+                == [true; 2]
+        );
+        drop(inner);
         assert_eq!(usage.assigned as usize, held.len());
         let mut bases: Vec<_> = held.iter().chain(returning).map(Window::base).collect();
         bases.sort_unstable();
@@ -818,7 +733,8 @@ mod tests {
                 let bytes = CLASSES[chance.below(CLASSES.len())].0;
                 let touch = chance.below(bytes as usize + 1) as u32;
                 match chance.below(8) {
-                    0..=2 => held.extend(windows.take(side, bytes, touch)),
+                    0 | 1 => held.extend(windows.take(side, bytes, touch)),
+                    2 => held.extend(windows.take_first(bytes, touch, PAGE as u32)),
                     3 if !held.is_empty() => {
                         let at = chance.below(held.len());
                         windows.touch(&mut held[at], touch);

@@ -79,7 +79,30 @@ pub struct Status {
     /// program that pushed a command (and ran a SeqCst fence) and reads an odd number that it has not
     /// rung for writes its engine doorbell. 64 bits: a number never comes again.
     pub sleep_epoch: atomic::AtomicU64,
+    // The words below hardly ever change: not in a cache line with what changes at each sleep.
+    _pad: [atomic::AtomicU64; 5],
+    /// Whether the engine lives: one [`Life`] for each channel, by its number modulo [`LIVES`].
+    pub lives: [Life; LIVES],
 }
+
+/// How many [`Life`] words there are: what fits in the page beside the rest of it. When the engine is killed the
+/// kernel goes through them as a robust list, of which it sees no more than 2048 entries (ROBUST_LIST_LIMIT).
+pub const LIVES: usize = (STATUS_LEN - 64) / size_of::<Life>();
+
+/// A futex word of the engine's thread, as the kernel knows it from robust mutexes (linux/futex.h): 0 before the
+/// engine runs, or where the kernel has no robust lists; the thread's id with FUTEX_WAITERS while the engine runs;
+/// a word with [`ENGINE_ENDED`] afterwards.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Life {
+    /// The word.
+    pub word: atomic::AtomicU32,
+    // The entries of a robust list are pointers, and all lie at the same distance from their words.
+    _pad: atomic::AtomicU32,
+}
+
+/// In a [`Life`] word: FUTEX_OWNER_DIED.
+pub const ENGINE_ENDED: u32 = 0x4000_0000;
 
 /// An address and port as it lies in shared memory. Family 0: not set.
 #[repr(C)]
@@ -154,8 +177,8 @@ pub struct Slot {
     pub tx_head: AtomicU32,
     /// Changes whenever something happened; programs blocked on this socket alone sleep on it.
     pub event_seq: AtomicU32,
-    /// Set by the engine when it wants [`op::RX_SPACE`] after the next read; the program swaps it
-    /// to 0 when it sends the command. Swap.
+    /// Set to 1 by the engine when it wants [`op::RX_SPACE`] after the next read, because a window update may depend
+    /// on it; the program swaps it to 0 when it sends the command. Swap.
     pub rx_wanted: AtomicU32,
     /// Bytes in the transmit FIFO that were sent and not yet acknowledged (for SIOCOUTQ users).
     pub tx_unacked: AtomicU32,
@@ -163,7 +186,7 @@ pub struct Slot {
     pub tx_limit: AtomicU32,
     /// Local address; written before the state that makes it interesting.
     pub local: SharedAddr,
-    /// Up to this [`op::TX_WINDOW`] may raise `tx_limit`. Not above `tx_limit`: it raises nothing.
+    /// Upper bound to which [`op::TX_WINDOW`] may raise `tx_limit`; at or below `tx_limit` there is no offer.
     pub tx_goal: AtomicU32,
     /// 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the next. Program,
     /// under `tx_lock`: whoever sends next may be another process.
@@ -279,9 +302,9 @@ pub mod flags {
     pub const TX_CLOSED: u32 = 8;
     /// Bound to a local address.
     pub const BOUND: u32 = 16;
-    /// The engine has let go of it; only the error and unread bytes remain.
+    /// The stack's socket is gone; what is left in the slot is the error and the bytes that were not read.
     pub const DEAD: u32 = 32;
-    /// There is no transmit memory to be had for now: [`super::event::TX`] tells when there is.
+    /// The engine has no transmit memory for this socket now; [`super::event::TX`] tells when it has attached some.
     pub const TX_STARVED: u32 = 64;
     /// There are reports in the error queue ([`crate::control::call::ERROR_QUEUE`]).
     pub const ERRORS: u32 = 128;
@@ -363,7 +386,7 @@ pub const LOCK_CHANNEL_SHIFT: u32 = 18;
 /// Most channels, and so processes, that a run can have: their numbers, from 1, fit a lock word.
 pub const CHANNELS_MAX: u32 = (1 << (30 - LOCK_CHANNEL_SHIFT)) - 1;
 
-/// What happened to a socket: the upper half of an event-ring entry, and the pending byte.
+/// What happened to a socket: bits of its pending byte. The entry in the event ring is the slot's index alone.
 pub mod event {
     /// Bytes, a datagram, a connection to accept, or end of file arrived.
     pub const RX: u8 = 1;
@@ -510,7 +533,7 @@ pub struct AcceptRecord {
     pub remote: RawAddr,
     /// To which address.
     pub local: RawAddr,
-    /// Room for more.
+    /// 0; it fills the record up to 64 bytes.
     pub reserved: u64,
 }
 
@@ -552,7 +575,9 @@ pub struct ChannelHeader {
     pub magic: atomic::AtomicU64,
     /// [`VERSION`].
     pub version: atomic::AtomicU32,
-    _pad0: [atomic::AtomicU32; 13],
+    /// 1: the engine hears this channel no more, because its process broke the rules or was taken for dead. Engine.
+    pub ended: atomic::AtomicU32,
+    _pad0: [atomic::AtomicU32; 12],
     /// End of the commands: program.
     pub command_tail: atomic::AtomicU32,
     /// Start of the unread events: program.
@@ -582,7 +607,9 @@ const _: () = {
     assert!(size_of::<AcceptRecord>() == 64);
     assert!(size_of::<DatagramHeader>() == 72);
     assert!(size_of::<ChannelHeader>() == 192);
-    assert!(size_of::<Status>() == 24 && std::mem::offset_of!(Status, sleep_epoch) == 16);
+    assert!(size_of::<Status>() == STATUS_LEN && std::mem::offset_of!(Status, sleep_epoch) == 16);
+    assert!(std::mem::offset_of!(Status, lives) == 64 && size_of::<Life>() == size_of::<usize>());
+    assert!(LIVES < 2048);
     assert!(SLOTS_OFFSET + SLOTS_MAX as usize * size_of::<Slot>() <= FIFO_OFFSET);
     assert!(COMMANDS_MAX.is_power_of_two() && EVENTS_MAX.is_power_of_two());
 };

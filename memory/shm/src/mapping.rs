@@ -85,6 +85,10 @@ impl Mapping {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a fresh mapping chosen by the kernel; nothing else can own that address range.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, &*file, 0)? };
+        // Otherwise the core file of one program would have the bytes of all that share the memory. Kernels that
+        // do not know the advice are older than 3.4.
+        // SAFETY: the mapping that was just made; the advice changes nothing in it.
+        let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontDump) };
         let base = NonNull::new(base.cast()).expect("mmap never returns null");
         Ok(Self { base, len, file: Some(file) })
     }
@@ -327,5 +331,26 @@ impl Fragments {
             done += take;
         }
         assert_eq!(done, to.len(), "copy beyond the fragments");
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The line of the mapping in /proc/self/smaps that has its flags (proc_pid_smaps(5)).
+    fn flags(mapping: &Mapping) -> String {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("proc");
+        let start = format!("{:x}-", mapping.base.addr());
+        let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        lines.find(|line| line.starts_with("VmFlags:")).expect("a line").to_owned()
+    }
+
+    #[test]
+    fn shared_memory_is_left_out_of_core_files() {
+        let shared = Mapping::shared("test", 1 << 20).expect("memory");
+        assert!(flags(&shared).split(' ').any(|flag| flag == "dd"), "{}", flags(&shared));
+        let private = Mapping::private(1 << 20).expect("memory");
+        assert!(!flags(&private).split(' ').any(|flag| flag == "dd"));
     }
 }

@@ -8,6 +8,7 @@
 
 mod cancel;
 mod descriptors;
+mod ending;
 mod files;
 mod forks;
 mod harness;
@@ -46,6 +47,7 @@ fn main() -> std::process::ExitCode {
         netlink::CASES,
         files::CASES,
         unconnected::CASES,
+        ending::CASES,
     ]
     .concat();
     let linux = [ports::CASES, values::CASES, files::CASES, unconnected::CASES].concat();

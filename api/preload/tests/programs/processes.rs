@@ -27,6 +27,7 @@ pub const CASES: &[Case] = &[
     ("the_engine_dies_in_recv", the_engine_dies_in_recv),
     ("the_engine_dies_in_poll", the_engine_dies_in_poll),
     ("no_io_uring", no_io_uring),
+    ("a_limit_of_address_space", a_limit_of_address_space),
 ];
 
 /// Runs `child` in a forked process; gives its id.
@@ -428,4 +429,32 @@ fn no_io_uring() {
         assert_eq!(libc::syscall(libc::SYS_getpid), i64::from(libc::getpid()));
         assert_eq!((libc::syscall(libc::SYS_lseek, -1, 0, 0), errno()), (-1, libc::EBADF));
     }
+}
+
+/// As `ulimit -v` sets it: for what the program itself maps, here and in what it executes.
+fn a_limit_of_address_space() {
+    const GIB: u64 = 1 << 30;
+    let get = || {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: room for the answer.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) }, 0);
+        (limit.rlim_cur, limit.rlim_max)
+    };
+    assert_eq!(get(), (libc::RLIM_INFINITY, libc::RLIM_INFINITY));
+    let limit = libc::rlimit { rlim_cur: 4 * GIB, rlim_max: 8 * GIB };
+    // SAFETY: a structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    assert_eq!(get(), (4 * GIB, 8 * GIB));
+    let map = |len: u64| {
+        let (prot, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh mapping, which nobody uses.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), len as usize, prot, flags, -1, 0) };
+        at != libc::MAP_FAILED
+    };
+    assert!(map(GIB) && !map(4 * GIB));
+    let line = "ulimit -v; exec python3 -c \"import socket; socket.socket(); print('made')\"";
+    let shell = Command::new("bash").args(["-c", line]).output().unwrap();
+    assert_eq!(String::from_utf8(shell.stdout).unwrap(), format!("{}\nmade\n", 4 << 20));
+    let status = Command::new("bash").args(["-c", "ulimit -v 1000000; bash -c :"]).status();
+    assert!(status.unwrap().success());
 }

@@ -5,16 +5,18 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex::{self, Flags};
+use towpath_shm::atomic::{AtomicU32, Ordering};
+use towpath_shm::layout::LOCK_CONTENDED;
 
-const CONTENDED: u32 = 1 << 31;
+use crate::thread_id;
+use crate::word::{Next, acquire, release, try_acquire};
 
 /// Mutual exclusion between the threads of this process; not reentrant.
 #[derive(Debug, Default)]
 pub struct Lock<T> {
-    // 0 free, else the owner's thread id, with CONTENDED when somebody sleeps.
+    // The owner is a thread id.
     word: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -35,8 +37,8 @@ impl<T> Lock<T> {
     /// Waits for it. For those whose signals are blocked, or who know that their thread has not got it.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
-        let me = towpath_ring::thread_id();
-        if self.word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        let me = thread_id();
+        if try_acquire(&self.word, me).is_err() {
             self.lock_slowly(me);
         }
         LockGuard(self)
@@ -46,10 +48,10 @@ impl<T> Lock<T> {
     /// it back stands still.
     #[inline]
     pub fn lock_unless_mine(&self) -> Option<LockGuard<'_, T>> {
-        let me = towpath_ring::thread_id();
-        match self.word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => {}
-            Err(held) if held & !CONTENDED == me => return None,
+        let me = thread_id();
+        match try_acquire(&self.word, me) {
+            Ok(()) => {}
+            Err(held) if held & !LOCK_CONTENDED == me => return None,
             Err(_) => self.lock_slowly(me),
         }
         Some(LockGuard(self))
@@ -57,43 +59,32 @@ impl<T> Lock<T> {
 
     /// Whether this thread has it: then this is a signal handler, or code that whoever has it calls.
     pub fn is_mine(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & !CONTENDED == towpath_ring::thread_id()
+        self.word.load(Ordering::Relaxed) & !LOCK_CONTENDED == thread_id()
     }
 
     #[cold]
     fn lock_slowly(&self, me: u32) {
-        for _ in 0..100 {
-            if self.word.compare_exchange_weak(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-        loop {
-            // Others may sleep still: keep the bit, so that our unlock wakes the next.
-            let taken =
-                self.word.compare_exchange(0, me | CONTENDED, Ordering::Acquire, Ordering::Relaxed);
-            let Err(held) = taken else { return };
-            let contended = held | CONTENDED;
-            if held == contended
-                || self
-                    .word
-                    .compare_exchange(held, contended, Ordering::Relaxed, Ordering::Relaxed)
-                    .is_ok()
-            {
-                // Every outcome means: look again.
-                let _ = futex::wait(&self.word, Flags::PRIVATE, contended, None);
-            }
-        }
+        acquire(&self.word, me, |contended| {
+            // Every outcome means: look again.
+            let _ = futex::wait(&self.word, Flags::PRIVATE, contended, None);
+            Next::Look
+        });
     }
 }
 
 impl<T> Drop for LockGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.0.word.swap(0, Ordering::Release) & CONTENDED != 0 {
-            let _ = futex::wake(&self.0.word, Flags::PRIVATE, 1);
-        }
+        let word = &self.0.word;
+        // After fork it is the parent's thread id that is in it.
+        release(
+            word,
+            |held| held != 0,
+            || {
+                // It fails only where there is no memory at the address.
+                let _ = futex::wake(word, Flags::PRIVATE, 1);
+            },
+        );
     }
 }
 

@@ -1,0 +1,93 @@
+//! Limits of a process's address space: see [`towpath_posix::limit`].
+
+use libc::{c_int, pid_t, rlimit, rlimit64};
+use towpath_posix::limit::{is_translated, to_kernel, to_program};
+use towpath_posix::{Errno, Result};
+
+use crate::{answer, real};
+
+type Resource = libc::__rlimit_resource_t;
+
+/// prlimit(2) of what is translated, from the kernel itself.
+///
+/// # Safety
+/// `new` and `old` must each be null or point to a structure.
+unsafe fn translate(resource: Resource, new: *const rlimit, old: *mut rlimit) -> Result<()> {
+    // SAFETY: the caller's promise. Read before the answer is written, which may be at the same place.
+    let new = unsafe { new.as_ref() }.copied().map(to_kernel);
+    let mut before = rlimit { rlim_cur: 0, rlim_max: 0 };
+    let new = new.as_ref().map_or(0, |new| std::ptr::from_ref(new).addr());
+    let args = [0, resource as usize, new, (&raw mut before).addr(), 0, 0];
+    // SAFETY: two structures that outlive the call, or null.
+    let done = unsafe { towpath_client::syscall::syscall(libc::SYS_prlimit64 as usize, args) };
+    done.map_err(Errno)?;
+    // SAFETY: as above.
+    if let Some(old) = unsafe { old.as_mut() } {
+        *old = to_program(before);
+    }
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrlimit(resource: Resource, limit: *mut rlimit) -> c_int {
+    // SAFETY: as called, here and in every function of this file.
+    unsafe {
+        if limit.is_null() || !is_translated(0, resource) {
+            return real::getrlimit(resource, limit);
+        }
+        answer::zero(translate(resource, std::ptr::null(), limit))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setrlimit(resource: Resource, limit: *const rlimit) -> c_int {
+    // SAFETY: see `getrlimit`.
+    unsafe {
+        if limit.is_null() || !is_translated(0, resource) {
+            return real::setrlimit(resource, limit);
+        }
+        answer::zero(translate(resource, limit, std::ptr::null_mut()))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prlimit(
+    pid: pid_t,
+    resource: Resource,
+    new: *const rlimit,
+    old: *mut rlimit,
+) -> c_int {
+    // SAFETY: see `getrlimit`.
+    unsafe {
+        if !is_translated(pid, resource) {
+            return real::prlimit(pid, resource, new, old);
+        }
+        answer::zero(translate(resource, new, old))
+    }
+}
+
+// On 64-bit machines these are the same.
+const _: () = assert!(size_of::<rlimit>() == size_of::<rlimit64>());
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getrlimit64(resource: Resource, limit: *mut rlimit64) -> c_int {
+    // SAFETY: see `getrlimit`.
+    unsafe { getrlimit(resource, limit.cast()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setrlimit64(resource: Resource, limit: *const rlimit64) -> c_int {
+    // SAFETY: see `getrlimit`.
+    unsafe { setrlimit(resource, limit.cast()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prlimit64(
+    pid: pid_t,
+    resource: Resource,
+    new: *const rlimit64,
+    old: *mut rlimit64,
+) -> c_int {
+    // SAFETY: see `getrlimit`.
+    unsafe { prlimit(pid, resource, new.cast(), old.cast()) }
+}

@@ -1,0 +1,171 @@
+//! Threads that wait, and an engine that ends.
+
+use std::io::{ErrorKind, Read};
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use crate::harness::{Case, STOP_ENGINE};
+use crate::processes::{fork, wait};
+use crate::sockets::{errno, pair};
+
+pub const CASES: &[Case] = &[
+    ("a_thread_that_waits_does_not_wake_up", a_thread_that_waits_does_not_wake_up),
+    ("all_who_wait_learn_of_the_engines_end", all_who_wait_learn_of_the_engines_end),
+    ("who_waits_on_an_older_kernel_learns_of_it", who_waits_on_an_older_kernel_learns_of_it),
+    ("calls_that_do_not_wait_learn_of_it", calls_that_do_not_wait_learn_of_it),
+    ("a_process_that_is_cut_off_does_not_hang", a_process_that_is_cut_off_does_not_hang),
+];
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often threads of this process, but the calling one, have gone to sleep or were interrupted.
+fn switches() -> u64 {
+    // SAFETY: no arguments.
+    let own = unsafe { libc::gettid() }.to_string();
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let others = tasks.filter(|task| !task.ends_with(&own));
+    others
+        .map(|task| {
+            let status = std::fs::read_to_string(task.join("status")).unwrap();
+            let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+            counts.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum::<u64>()
+        })
+        .sum()
+}
+
+fn poll_for_ever(fd: i32) -> i32 {
+    let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry.
+    unsafe { libc::poll(&raw mut entry, 1, -1) };
+    i32::from(entry.revents & libc::POLLERR != 0) * libc::ENETDOWN
+}
+
+fn error_of<T>(result: std::io::Result<T>) -> i32 {
+    result.err().and_then(|error| error.raw_os_error()).unwrap_or(0)
+}
+
+/// Threads that wait in different calls; each tells the errno that ends its call.
+fn waiting() -> Receiver<i32> {
+    let (tell, told) = channel();
+    let start = |wait: Box<dyn FnOnce() -> i32 + Send>| {
+        let tell: Sender<i32> = tell.clone();
+        std::thread::spawn(move || tell.send(wait()));
+    };
+    for timeout in [None, Some(Duration::from_secs(3600))] {
+        let (server, client) = pair();
+        server.set_read_timeout(timeout).unwrap();
+        start(Box::new(move || {
+            let _open = client;
+            error_of((&server).read(&mut [0]))
+        }));
+    }
+    start(Box::new(|| error_of(TcpListener::bind("127.0.0.1:0").unwrap().accept())));
+    start(Box::new(|| error_of(UdpSocket::bind("127.0.0.1:0").unwrap().recv(&mut [0]))));
+    start(Box::new(|| poll_for_ever(UdpSocket::bind("127.0.0.1:0").unwrap().as_raw_fd())));
+    told
+}
+
+fn all_end(told: &Receiver<i32>) {
+    for _ in 0..5 {
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(libc::ENETDOWN));
+    }
+}
+
+fn a_thread_that_waits_does_not_wake_up() {
+    let told = waiting();
+    // They may take a while to fall asleep. Who wakes up every now and then does so in each of these times.
+    let is_quiet = || {
+        let before = switches();
+        std::thread::sleep(Duration::from_millis(1500));
+        switches() == before
+    };
+    assert!((0..8).any(|_| is_quiet()));
+    assert!(told.try_recv().is_err());
+    println!("{STOP_ENGINE}");
+    all_end(&told);
+}
+
+fn all_who_wait_learn_of_the_engines_end() {
+    let children = [0; 3].map(|_| fork(|| all_end(&waiting())));
+    let more = [waiting(), waiting()];
+    std::thread::sleep(Duration::from_millis(300));
+    println!("{STOP_ENGINE}");
+    more.iter().for_each(all_end);
+    assert_eq!(children.map(wait), [0; 3]);
+}
+
+/// Linux before 5.16 has no futex_waitv.
+fn who_waits_on_an_older_kernel_learns_of_it() {
+    const FUTEX_WAITV: u32 = 449;
+    let statement = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let (load, equal, give) = (0x20, 0x15, 0x06);
+    let mut program = [
+        statement(load, 0, 0, 0),
+        statement(equal, 0, 1, FUTEX_WAITV),
+        statement(give, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        statement(give, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: integers, and a filter that outlives the call.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter, 0, 0), 0);
+    }
+    let told = waiting();
+    std::thread::sleep(Duration::from_millis(700));
+    println!("{STOP_ENGINE}");
+    all_end(&told);
+}
+
+/// A program that looks at its sockets again and again, and never waits.
+fn calls_that_do_not_wait_learn_of_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let (server, _client) = pair();
+    server.set_nonblocking(true).unwrap();
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+    datagrams.set_nonblocking(true).unwrap();
+    let flagged = |flags| {
+        // SAFETY: one byte.
+        let n = unsafe { libc::recv(server.as_raw_fd(), [0u8].as_mut_ptr().cast(), 1, flags) };
+        if n < 0 { errno() } else { 0 }
+    };
+    let attempts: [&dyn Fn() -> i32; 5] = [
+        &|| error_of(listener.accept()),
+        &|| error_of((&server).read(&mut [0])),
+        &|| error_of(datagrams.recv(&mut [0])),
+        &|| flagged(libc::MSG_TRUNC),
+        &|| flagged(libc::MSG_TRUNC | libc::MSG_PEEK),
+    ];
+    attempts.iter().for_each(|attempt| assert_eq!(attempt(), libc::EAGAIN));
+    println!("{STOP_ENGINE}");
+    for (number, attempt) in attempts.iter().enumerate() {
+        let begin = Instant::now();
+        let mut error = attempt();
+        while error == libc::EAGAIN {
+            assert!(begin.elapsed() < PATIENCE, "attempt {number}");
+            std::thread::yield_now();
+            error = attempt();
+        }
+        assert_eq!(error, libc::ENETDOWN, "attempt {number}");
+    }
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::NetworkDown);
+}
+
+/// It has written nonsense where the engine reads its commands.
+fn a_process_that_is_cut_off_does_not_hang() {
+    let told = waiting();
+    std::thread::sleep(Duration::from_millis(300));
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let channel = maps.lines().find(|line| line.contains("towpath-channel")).unwrap();
+    let at = usize::from_str_radix(channel.split_once('-').unwrap().0, 16).unwrap();
+    // `ChannelHeader::command_tail`.
+    let tail = (at + 64) as *mut u32;
+    // SAFETY: it is mapped, and what the library makes of it is what this is about.
+    unsafe { tail.write_volatile(u32::MAX / 2) };
+    assert_eq!(error_of(UdpSocket::bind("127.0.0.1:0")), libc::ENETDOWN);
+    all_end(&told);
+}

@@ -1,0 +1,88 @@
+//! When to look again before a sleep, instead of sleeping at once.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Whether looking for a moment before a sleep pays, as one sleeper has found out. Never on a machine where a
+/// spinning thread would take the processor from the one that it waits for.
+#[derive(Debug, Clone, Copy)]
+pub struct Spin {
+    /// Recent successes, 0 to [`Spin::SCORE_MAX`].
+    score: u32,
+    /// Sleeps since the last attempt.
+    skipped: u32,
+}
+
+impl Spin {
+    /// It is tried once in so many sleeps when it does not pay.
+    const RETRY: u32 = 256;
+    /// So many failures in a row are forgiven a sleeper whose attempts have paid.
+    const SCORE_MAX: u32 = 16;
+
+    /// It pays until it was found that it does not.
+    pub const fn new() -> Self {
+        Self { score: Self::SCORE_MAX, skipped: 0 }
+    }
+
+    /// Before a sleep: whether to look for a moment, and say by [`Self::learn`] what came of it.
+    pub fn is_worthwhile(&mut self) -> bool {
+        self.skipped += 1;
+        (self.score > 0 || self.skipped >= Self::RETRY) && has_processors_to_spare()
+    }
+
+    /// Whether there was something before the moment was over.
+    pub fn learn(&mut self, found: bool) {
+        self.skipped = 0;
+        self.score = if found {
+            (self.score + 2).min(Self::SCORE_MAX)
+        } else {
+            self.score.saturating_sub(1)
+        };
+    }
+}
+
+impl Default for Spin {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Whether there is a processor beside those of a program and its engine. A system call the first time: a program
+/// that may forbid itself system calls later (seccomp) asks before.
+pub fn has_processors_to_spare() -> bool {
+    const UNKNOWN: u32 = u32::MAX;
+    // Not a OnceLock: a signal handler may come while it is found out.
+    static PROCESSORS: AtomicU32 = AtomicU32::new(UNKNOWN);
+    let mut processors = PROCESSORS.load(Ordering::Relaxed);
+    if processors == UNKNOWN {
+        processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
+        PROCESSORS.store(processors, Ordering::Relaxed);
+    }
+    processors > 2
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_pay_is_tried_now_and_then() {
+        if !has_processors_to_spare() {
+            return assert!(!Spin::new().is_worthwhile());
+        }
+        let mut spin = Spin::new();
+        let tries = |spin: &mut Spin, pays: bool| {
+            let sleeps = 0..10 * Spin::RETRY;
+            let tried = sleeps.filter(|_| {
+                let tried = spin.is_worthwhile();
+                if tried {
+                    spin.learn(pays);
+                }
+                tried
+            });
+            tried.count() as u32
+        };
+        assert_eq!(tries(&mut spin, true), 10 * Spin::RETRY);
+        assert!(tries(&mut spin, false) <= Spin::SCORE_MAX + 10);
+        assert!(tries(&mut spin, true) > 8 * Spin::RETRY);
+    }
+}
