@@ -17,7 +17,9 @@ use crate::host::{
 };
 use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
 use crate::net::{self, EchoOut, Fragmenting, IfaceId, Ip, Route};
-use crate::socket::{Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, Lengths, MulticastOut};
+use crate::socket::{
+    Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, Lengths, MulticastOut,
+};
 use crate::stack::Stack;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
