@@ -42,13 +42,13 @@ pub fn run(bytes: &[u8]) {
     case.end();
 }
 
-/// Longer cases take longer and find nothing more.
+/// Steps of a case, at most: longer ones took longer and found nothing more.
 const STEPS_MAX: usize = 300;
 /// Processes of the hostile kind at a time: what floods cost grows with their number.
 const PROGRAMS_MAX: usize = 6;
 /// Requests of a flood: more than a control socket holds (`net.unix.max_dgram_qlen` is 10 or 512).
 const REQUESTS_MAX: usize = 600;
-/// 32-bit words of a slot. All of them are written to, whatever they are called.
+/// 32-bit words of a slot. They are written to by number, so that no field is left out.
 pub const SLOT_WORDS: usize = size_of::<Slot>() / 4;
 /// 32-bit words of the header of a channel.
 pub const CHANNEL_WORDS: usize = size_of::<ChannelHeader>() / 4;

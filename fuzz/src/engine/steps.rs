@@ -165,7 +165,7 @@ impl Case {
         };
         let Some(link) = &self.programs[at].link else { return };
         let slot = self.slot(at, handle);
-        // Words that it wrote may lead anywhere by now.
+        // With words of its slot overwritten it might write into a FIFO of the honest program.
         if self.reach == Reach::Own && self.spoilt.contains(&handle.slot) {
             return;
         }
@@ -265,7 +265,8 @@ impl Case {
     fn pass(&mut self, input: &mut Input<'_>, at: usize) {
         let count = input.pick(&[1, 2, SENT_MAX]);
         let first = usize::from(input.u8());
-        // Its own end, in a message that lies in its own socket, keeps the socket open.
+        // With its own end among them: in a message that nobody takes it keeps the control socket open after the
+        // program has gone.
         let own = [self.programs[at].control.as_fd()].map(|fd| fd.try_clone_to_owned());
         let own = own.into_iter().flatten().collect::<Vec<_>>();
         let all: Vec<_> = self.descriptors.iter().chain(&own).map(OwnedFd::as_fd).collect();
@@ -403,7 +404,7 @@ pub(super) fn every_kind_of_descriptor() -> Vec<OwnedFd> {
     let tcp = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     let memory = memfd_create("hostile", MemfdFlags::empty()).expect("memory");
     let set = epoll::create(epoll::CreateFlags::empty()).expect("an epoll set");
-    // Its own end is in it: a cycle that the kernel has to look for when it is passed.
+    // A set that watches a socket which is passed beside it: the kernel looks for cycles among these.
     let event = epoll::EventFlags::IN;
     epoll::add(&set, &one, epoll::EventData::new_u64(0), event).expect("a place in the set");
     let linger = Some(Duration::from_secs(3600));
