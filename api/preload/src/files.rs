@@ -179,22 +179,25 @@ pub unsafe extern "C" fn statx(
     }
 }
 
-unsafe fn link(path: *const c_char, to: *mut c_char, len: size_t) -> Option<ssize_t> {
-    if path.is_null() || to.is_null() || len == 0 {
-        return None;
+/// Puts the name of the socket that a path of /proc/self/fd leads to in the place of what the kernel said. If
+/// the kernel found nothing there is nothing: /proc is not mounted in a chroot.
+unsafe fn corrected(result: ssize_t, path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t {
+    if result < 0 || path.is_null() {
+        return result;
     }
-    // SAFETY: see `fstat`; the room is as long as the caller says.
+    // SAFETY: see `fstat`; the call succeeded, so the room is as long as the caller says.
     unsafe {
-        let fd = identity::descriptor(CStr::from_ptr(path))?;
         let room = std::slice::from_raw_parts_mut(to.cast::<u8>(), len);
-        identity::link(fd, room).map(|n| n as ssize_t)
+        let link =
+            identity::descriptor(CStr::from_ptr(path)).and_then(|fd| identity::link(fd, room));
+        link.map_or(result, |n| n as ssize_t)
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readlink(path: *const c_char, to: *mut c_char, len: size_t) -> ssize_t {
     // SAFETY: see `fstat`.
-    unsafe { link(path, to, len).unwrap_or_else(|| real::readlink(path, to, len)) }
+    unsafe { corrected(real::readlink(path, to, len), path, to, len) }
 }
 
 #[unsafe(no_mangle)]
@@ -205,7 +208,7 @@ pub unsafe extern "C" fn readlinkat(
     len: size_t,
 ) -> ssize_t {
     // SAFETY: see `fstat`.
-    unsafe { link(path, to, len).unwrap_or_else(|| real::readlinkat(dir, path, to, len)) }
+    unsafe { corrected(real::readlinkat(dir, path, to, len), path, to, len) }
 }
 
 /// What _FORTIFY_SOURCE makes of readlink.
@@ -217,10 +220,7 @@ pub unsafe extern "C" fn __readlink_chk(
     room: size_t,
 ) -> ssize_t {
     // SAFETY: see `fstat`; libc ends the program when the room is too small.
-    unsafe {
-        let shown = if len <= room { link(path, to, len) } else { None };
-        shown.unwrap_or_else(|| real::__readlink_chk(path, to, len, room))
-    }
+    unsafe { corrected(real::__readlink_chk(path, to, len, room), path, to, len) }
 }
 
 /// As above.
@@ -233,8 +233,5 @@ pub unsafe extern "C" fn __readlinkat_chk(
     room: size_t,
 ) -> ssize_t {
     // SAFETY: as above.
-    unsafe {
-        let shown = if len <= room { link(path, to, len) } else { None };
-        shown.unwrap_or_else(|| real::__readlinkat_chk(dir, path, to, len, room))
-    }
+    unsafe { corrected(real::__readlinkat_chk(dir, path, to, len, room), path, to, len) }
 }
