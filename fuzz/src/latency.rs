@@ -52,7 +52,11 @@ pub fn measure(beside: Beside, rounds: usize) -> Times {
     let done = AtomicBool::new(false);
     let times = thread::scope(|scope| {
         scope.spawn(|| match beside {
-            Beside::Computation => while !done.load(Relaxed) {},
+            Beside::Computation => {
+                while !done.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            }
             Beside::Attack => {
                 while !done.load(Relaxed) {
                     attack(&remote, &done);
