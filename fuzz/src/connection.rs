@@ -26,7 +26,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Longer inputs find nothing that shorter ones do not, and take longer.
+/// Steps of a case, at most: longer ones took longer and found nothing more.
 const STEPS_MAX: usize = 400;
 /// The program writes no more in a case, so that numbers from the ISS on do not wrap.
 const WRITTEN_MAX: u32 = 1 << 22;
@@ -42,7 +42,7 @@ struct Case {
     /// Which bytes beyond the in-order ones were written to the receive FIFO.
     ahead: Vec<bool>,
     max_payload: u32,
-    /// The last that the program may do was done.
+    /// The program has closed or aborted the connection, and reads no more.
     closed: bool,
     over: bool,
     time_wait: Option<TimeWait>,
@@ -177,7 +177,7 @@ impl Case {
         }
     }
 
-    /// Seldom, for afterwards less can happen.
+    /// Shuts down, closes or aborts: seldom, because little can happen to a connection that has ended.
     fn end(&mut self, input: &mut Input<'_>) {
         match input.u8() % 16 {
             0 | 1 => {
@@ -251,7 +251,8 @@ impl Case {
 
     /// All that the connection wants to send now.
     fn drain(&mut self) {
-        // Segments of no less than 24 bytes (MSS_MIN without options), each once more, and what has none.
+        // Each byte twice, in segments of 24 bytes at least (the least MSS less 40 bytes of options), and
+        // segments without payload.
         let most = 2 * self.send_len.div_ceil(24) + 300;
         for _ in 0..most {
             let buffers = self.buffers();
@@ -298,7 +299,7 @@ impl Case {
         }
     }
 
-    /// TIME-WAIT only ever acknowledges.
+    /// Lets segments arrive in TIME-WAIT, which may answer with the one ACK and nothing else.
     fn wait_out(&mut self, input: &mut Input<'_>, mut time_wait: TimeWait) {
         let edges = self.edges();
         for _ in 0..STEPS_MAX {

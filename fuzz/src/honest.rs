@@ -12,13 +12,13 @@ use towpath_shm::layout::{AcceptRecord, Command, DatagramHeader, Plain, RawAddr,
 
 use crate::program::{Handle, Heard, Program};
 
-/// Turns after which something was forgotten, and not only late.
+/// After so many turns the engine has forgotten what is waited for, and is not only late.
 const TURNS_MAX: u32 = 2000;
 /// AF_INET, TCP and UDP as socket(2) has them.
 const AF_INET: u32 = 2;
 const TCP: u32 = 6;
 const UDP: u32 = 17;
-/// No command is about it.
+/// What stands before each datagram in a FIFO.
 const HEADER: usize = size_of::<DatagramHeader>();
 
 /// A program that serves itself over the loopback interface.

@@ -95,7 +95,8 @@ impl Ledger {
         self.una = una;
     }
 
-    /// As [`on_edges`](Self::on_edges), of a connection that has sent more since, which is judged later.
+    /// As [`on_edges`](Self::on_edges), but SND.NXT is not compared: the packets that the connection has sent
+    /// since are looked at later.
     pub(crate) fn on_una(&mut self, snd_una: SeqNum) {
         self.on_edges(snd_una, self.iss + self.nxt);
     }

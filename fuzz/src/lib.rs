@@ -13,6 +13,7 @@
 
 pub mod connection;
 pub mod engine;
+pub mod latency;
 pub mod stack;
 
 mod honest;
@@ -20,3 +21,4 @@ mod input;
 mod ledger;
 mod peer;
 mod program;
+pub mod random;

@@ -57,8 +57,8 @@ const THEIRS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PORT: u16 = 80;
 
 thread_local! {
-    /// Cases share it, so that windows come around with the bytes of earlier ones: another stream's,
-    /// which the ledger does not take for those of this one.
+    /// Cases share it: a window that is used again still holds bytes of an earlier case, whose streams have
+    /// another seed, so that the ledger notices when they are sent.
     static MEMORY: (Region, Windows) = {
         let region = Region::create().expect("shared memory");
         let windows = Windows::new(&region, 1 << 30);
@@ -302,7 +302,7 @@ impl Case {
         }
     }
 
-    /// Seldom, for afterwards less can happen.
+    /// Shuts down or closes: seldom, because little can happen to a socket that has ended.
     fn end(&mut self, input: &mut Input<'_>) {
         let what = input.u8() % 16;
         if what < 4 {
@@ -399,8 +399,7 @@ impl Case {
             self.peer.seen = stamps.value;
         }
         let Some(info) = &self.info else {
-            // Of a connection that has ended only what has no bytes is left: resets, and the ACKs of a
-            // TIME-WAIT.
+            // A connection that has ended sends resets, and the ACKs of TIME-WAIT, which have no payload.
             assert!(payload.is_empty(), "{header:?} with {} bytes", payload.len());
             return;
         };

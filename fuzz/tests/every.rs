@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use towpath_fuzz::engine::{CHANNEL_WORDS, Case, Reach, SLOT_WORDS, VALUES};
 use towpath_shm::control::{Request, call, purpose};
-use towpath_shm::layout::{Command, op, setting};
+use towpath_shm::layout::{Command, RawAddr, op, setting};
 
-const EOPNOTSUPP: i32 = 95;
 const EBADF: i32 = 9;
+const EPROTO: i32 = 71;
+const EOPNOTSUPP: i32 = 95;
 /// Arguments of a request or command.
 const ARGUMENTS: &[u32] = &[0, 1, 2, 6, 10, 17, 41, 58, 1 << 16, u32::MAX];
 
@@ -24,9 +25,7 @@ fn every_word_of_a_slot() {
         let mut case = Case::new(Reach::Own);
         for &(word, value) in some {
             case.open_all();
-            // A listener, both ends of a connection, a UDP and an ICMP socket.
-            let handles = case.handles();
-            for &(slot, generation) in &handles[handles.len() - 5..] {
+            for (slot, generation) in case.last_sockets() {
                 case.spoil_slot(slot, generation, word, value);
             }
             case.honest_works();
@@ -46,6 +45,48 @@ fn every_word_of_the_header_of_a_channel() {
             case.turn(Duration::ZERO);
             case.honest_works();
         }
+        case.end();
+    }
+}
+
+/// Commands, events that the program has not taken, and the marks of those.
+#[test]
+fn every_word_of_the_rings() {
+    for value in VALUES {
+        let mut case = Case::new(Reach::Own);
+        for _ in 0..3 {
+            case.open_all();
+            case.spoil_rings(*value);
+            case.honest_works();
+        }
+        case.end();
+    }
+}
+
+/// It is nobody's: a program that begins later does not rely on what stands there.
+#[test]
+fn every_word_of_the_region_that_is_no_sockets() {
+    let mut case = Case::new(Reach::Own);
+    for value in VALUES {
+        case.spoil_first_page(*value);
+        case.honest_works();
+        case.attach();
+        case.open_all();
+        case.kill();
+    }
+    case.end();
+}
+
+/// Of a program that begins with anything but what it has to begin with.
+#[test]
+fn every_call_before_hello() {
+    for &(name, number) in call::ALL {
+        let mut case = Case::new(Reach::Own);
+        case.attach_in_silence();
+        let errno = case.request(&Request { call: number, ..Request::default() });
+        let may_begin = [call::HELLO, call::REGION].contains(&number);
+        assert_eq!(errno, Some(if may_begin { 0 } else { EPROTO }), "{name}");
+        case.honest_works();
         case.end();
     }
 }
@@ -106,6 +147,43 @@ fn every_call_with_every_argument() {
     }
     assert_eq!(purpose::ALL.len(), 3, "CLONE was asked for each of them");
 }
+
+/// Each to which an address belongs is answered, whatever the address is.
+#[test]
+fn every_call_with_every_kind_of_address() {
+    let mut case = Case::new(Reach::Own);
+    for number in [call::BIND, call::CONNECT] {
+        for family in [0, 1, 2, 10, u16::MAX] {
+            for (port, scope) in [(0, 0), (1, 1), (80, u32::MAX), (u16::MAX, 7)] {
+                case.open_all();
+                for ip in ADDRESSES {
+                    let addr = RawAddr { family, port, scope, ip: *ip };
+                    for (slot, generation) in case.last_sockets() {
+                        let request =
+                            Request { call: number, slot, generation, addr, ..Request::default() };
+                        assert!(case.request(&request).is_some(), "call {number}, {addr:?}");
+                    }
+                }
+                case.honest_works();
+            }
+        }
+    }
+    case.end();
+}
+
+/// Of both versions, in the order of the bytes on the wire: none, loopback, a group, broadcast, an address
+/// of the link, one that stands for an IPv4 address, and what is none of these.
+const ADDRESSES: &[[u8; 16]] = &[
+    [0; 16],
+    [127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    [224, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 127, 0, 0, 1],
+    [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+    [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+    [255; 16],
+    [10; 16],
+];
 
 /// The engine knows all commands that are listed, and no other.
 #[test]

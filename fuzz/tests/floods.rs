@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use towpath_fuzz::engine::{Case, Reach, WORK_A_TURN_MAX};
 use towpath_shm::control::{Request, call};
-use towpath_shm::layout::{COMMANDS_MAX, Command, op, shut};
+use towpath_shm::layout::{COMMANDS_MAX, Command, op, setting, shut};
 
 /// More than any portion of the engine's.
 const MANY: usize = 3000;
@@ -14,6 +14,39 @@ const MORE: usize = WORK_A_TURN_MAX as usize + 1000;
 
 fn case() -> Case {
     Case::new(Reach::Own)
+}
+
+#[test]
+fn each_command_as_often_as_the_ring_holds_it() {
+    for &(_, op) in op::ALL {
+        let mut case = case();
+        case.open_all();
+        for a in [1, shut::READ | shut::WRITE, setting::RCVBUF] {
+            case.fill_ring(Command { op, a, b: 1 << 20, ..Command::default() });
+            case.honest_works();
+        }
+        case.end();
+    }
+}
+
+#[test]
+fn each_call_as_often_as_the_control_socket_holds_it() {
+    for &(_, number) in call::ALL {
+        let mut case = case();
+        case.open_all();
+        for (slot, generation) in case.last_sockets() {
+            case.ask_often(&Request {
+                call: number,
+                slot,
+                generation,
+                a: 2,
+                b: 6,
+                ..Request::default()
+            });
+            case.honest_works();
+        }
+        case.end();
+    }
 }
 
 #[test]

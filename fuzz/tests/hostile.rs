@@ -11,9 +11,6 @@
 
 use std::str::FromStr;
 
-/// Steps take up to some forty bytes each.
-const LEN_MAX: u64 = 4096;
-
 #[test]
 fn a_connection_with_a_hostile_peer() {
     run_cases(20_000, towpath_fuzz::connection::run);
@@ -48,7 +45,7 @@ fn run_cases(usual: u64, run: fn(&[u8])) {
     let cases = variable("TOWPATH_HOSTILE_CASES").unwrap_or(usual);
     for seed in first..first + cases {
         let _running = Running(seed);
-        run(&bytes(seed));
+        run(&towpath_fuzz::random::bytes(seed));
     }
 }
 
@@ -57,17 +54,4 @@ fn variable<T: FromStr>(name: &str) -> Option<T> {
     let parsed = value.parse().ok();
     assert!(parsed.is_some(), "{name}={value}: a number was expected");
     parsed
-}
-
-/// Random bytes, the same for the same seed (SplitMix64).
-fn bytes(seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0xd134_2543_de82_ef95);
-    let mut roll = move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
-    let len = roll() % LEN_MAX;
-    (0..len.div_ceil(8)).flat_map(|_| roll().to_le_bytes()).collect()
 }

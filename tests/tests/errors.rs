@@ -10,7 +10,7 @@ use towpath_tests::{
     wait_for_listener, wait_for_port,
 };
 
-/// Who nobody is, everywhere.
+/// Runs the rest of the line as the user `nobody`.
 const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 fn run(ns: &Namespace, words: &[&str]) -> Output {
@@ -134,7 +134,8 @@ fn no_tap() {
     let copy = readable_copy(&folder);
     let mut line = NOBODY.to_vec();
     line.extend([copy.as_str(), "run", "--tap", "--", "true"]);
-    // Which it is depends on the mode of the device file here; both name a way out.
+    // Whether the device file or the missing privilege is refused depends on the file's mode; either message
+    // names a way out.
     refused(&ns.run(&line), 125, &["/dev/net/tun", "sudo"]);
     let towpath = towpath();
     let hidden = format!("mount -t tmpfs none /dev/net && exec {towpath} run --tap -- true");
@@ -150,7 +151,7 @@ fn no_tap() {
     );
 }
 
-/// The binary where nobody may read it.
+/// A copy of the binary that the user `nobody` may execute.
 fn readable_copy(folder: &Scratch) -> String {
     let copy = folder.file("towpath");
     std::fs::copy(towpath(), &copy).expect("copy");
@@ -183,7 +184,7 @@ fn nobody_may_run_it() {
     assert_eq!(out.stdout, "65534\n19000\n", "{}", out.stderr);
 
     let mut line = NOBODY.to_vec();
-    // A low port: nobody's on the stack, not on the host.
+    // Ports below 1024 take a privilege on the host, and none on the stack.
     let path = folder.path().to_str().expect("plain");
     line.extend([
         &copy,

@@ -29,8 +29,8 @@ const REASONS: &[&str] = &[
     "unknown_protocol",
 ];
 
-/// What frames reach that are mangled copies of the download's own segments, at least one of them: which, is
-/// up to where the download is meanwhile. Each has its test in the stack.
+/// Reasons for which mangled copies of the download's own segments are dropped. At least one is reached in each
+/// run; which one depends on how far the download is by then. The stack's tests reach each of them.
 const REASONS_OF_CONNECTIONS: &[&str] = &[
     "tcp_after_close",
     "tcp_bad_ack",

@@ -122,7 +122,7 @@ fn a_run_that_is_cut_off_resets_its_connections() {
     }
 }
 
-/// Nobody is left who could say so but the kernel.
+/// SIGKILL: the kernel closes the host's sockets, which then have to send a reset by themselves.
 #[test]
 fn a_run_that_is_killed_resets_its_connections() {
     let ns = Namespace::new();

@@ -30,6 +30,55 @@ fn static_programs_hold_what_they_were_given_and_no_more() {
     );
 }
 
+/// In a chroot without the preload library's file what is executed leaves the stack, is named, and can be
+/// refused. What runs already goes on as ever. (With the file there it is as on the kernel: `oracle/chroot.c`.)
+#[test]
+fn programs_executed_in_a_chroot_without_the_library_leave_the_stack() {
+    let (ns, folder, towpath) = (Namespace::new(), Scratch::new(), towpath());
+    let source = std::fs::read_to_string(program("oracle/chroot.c")).expect("the program");
+    let include = format!("-I{}", program("oracle"));
+    let binary = compiled(&folder, "chroot", &source, &[&include, "-O1"]);
+    let run = |options: &[&str]| {
+        let mut line = vec![towpath.as_str(), "run"];
+        line.extend(options);
+        line.extend(["--", &binary, "without the library"]);
+        ns.spawn(&line).wait(Duration::from_secs(60)).ok()
+    };
+    let lines = |text: &str| {
+        text.lines().filter(|line| line.contains("image")).map(str::to_owned).collect()
+    };
+    let out = run(&[]);
+    let what_runs = [
+        "a connection of before: from outside, then the end\n",
+        "a child's: from a child, then the end\n",
+        "from outside: by one who is outside, then the end\n",
+        "outside, given: by a received one, then the end\n",
+    ];
+    for line in what_runs {
+        assert!(out.stdout.contains(line), "{line} is missing in {}", out.stdout);
+    }
+    let found: Vec<String> = lines(&out.stdout);
+    let once = [
+        "image without /proc: 1",
+        "image writes: EBADF",
+        "image: a new connection, then the end",
+        "image ended: 1792",
+        "from the image: , then the end",
+    ];
+    assert_eq!(found, once.repeat(3), "{}", out.stdout);
+    assert_eq!(
+        out.stderr.matches("/program runs where the preload library's file is not").count(),
+        1,
+        "{}",
+        out.stderr
+    );
+    let out = run(&["--strict"]);
+    for line in ["exec: EACCES\n", "posix_spawn: 13\n", "fexecve: EACCES\n"] {
+        assert!(out.stdout.contains(line), "{line} is missing in {}", out.stdout);
+    }
+    assert!(!out.stdout.contains("image writes"), "{}", out.stdout);
+}
+
 /// An engine without descriptors for another process says so where the program asks for one, and those
 /// that are there can become other programs, however many descriptors are left over.
 #[test]

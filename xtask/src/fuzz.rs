@@ -4,6 +4,7 @@
 //! and the code under test, which is safe Rust, asserts what it must hold.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -52,6 +53,9 @@ const LEN_MAX: u32 = 4096;
 /// Seconds after which libFuzzer takes an input for one that never ends; the slowest good ones take milliseconds.
 const PATIENCE: u32 = 20;
 
+/// Inputs of a new corpus: each harness goes through as many in some seconds.
+const SEEDS: u32 = 32;
+
 /// Builds a target with coverage and lets libFuzzer search, or runs one input.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     let name = options.target.name();
@@ -65,6 +69,9 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let (corpus, findings) = (folder.join("corpus").join(name), folder.join("findings").join(name));
     for folder in [&corpus, &findings] {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    if files(&corpus)?.is_empty() {
+        sow(&corpus)?;
     }
     let before = files(&findings)?;
     let status = Command::new(binary)
@@ -89,6 +96,18 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         println!("again: cargo xtask fuzz {name} --input {}", file.display());
     }
     bail!("the fuzz target ended with {status}, {} inputs found", new.len())
+}
+
+/// Random inputs to begin with, as long as they may be: from nothing at all libFuzzer needs an hour of the
+/// slower harnesses to come to inputs of some hundred steps.
+fn sow(corpus: &Path) -> Result<()> {
+    let mut random = fs::File::open("/dev/urandom").context("/dev/urandom")?;
+    for number in 0..SEEDS {
+        let mut input = [0; LEN_MAX as usize];
+        random.read_exact(&mut input).context("/dev/urandom")?;
+        fs::write(corpus.join(format!("seed-{number}")), input)?;
+    }
+    Ok(())
 }
 
 /// The target with counters, in a target folder of its own: the flags would rebuild everything else.

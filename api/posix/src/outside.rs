@@ -81,8 +81,14 @@ fn find(program: Program<'_>) -> Option<(PathBuf, Fd)> {
             // By its link: the descriptor itself may be one that cannot be read (O_PATH).
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
             let link = format!("/proc/self/fd/{fd}");
-            let file = rustix::fs::open(&*link, flags, Mode::empty()).map(Fd::from).ok()?;
-            Some((link.into(), file))
+            // Without /proc, as in a chroot, it is looked at as it is.
+            let as_it_is = |_| {
+                // SAFETY: the program names it; if it is not open the call says so.
+                let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+                rustix::io::fcntl_dupfd_cloexec(fd, 0)
+            };
+            let file = rustix::fs::open(&*link, flags, Mode::empty()).or_else(as_it_is);
+            Some((link.into(), file.map(Fd::from).ok()?))
         }
         Program::At(folder, name) => {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;

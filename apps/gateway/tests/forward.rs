@@ -188,6 +188,9 @@ fn an_unspecified_address_is_of_its_own_family_only() {
         let v6 = world.forward(&at("::1").to_string(), 80, protocol);
         assert_eq!(v6, at("::1"));
         assert!(reaches(v6));
+        let all_v6 = world.forward("[::]:0", 80, protocol);
+        let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), all_v6.port());
+        assert!(reaches(at("::1")) && !reaches(at("127.0.0.1")), "{protocol:?}");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::hostile::works;
 use crate::program::{Handle, Program, Running, eventually};
 use towpath_engine::EngineConfig;
 use towpath_shm::control::{Request, call};
-use towpath_shm::layout::op;
+use towpath_shm::layout::{FIFO_OFFSET, op};
 use towpath_shm::{Mapping, Stretch};
 
 /// An eventfd that was filled takes nothing more, a full socket neither: a write waits if O_NONBLOCK is
@@ -216,6 +216,32 @@ fn handle_faults(memory: &Stretch) -> std::io::Result<OwnedFd> {
     let watched = unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER, range.as_mut_ptr()) };
     assert_eq!((agreed, watched), (0, 0));
     Ok(faults)
+}
+
+/// Faults are a mapping's: who handles those of the region for one program (userfaultfd(2)) handles them for
+/// nobody else, least of all for the engine.
+#[test]
+fn a_program_that_handles_its_faults_does_not_hold_up_the_engine() {
+    let engine = Running::start(EngineConfig::default());
+    let (good, bad) = (engine.program(), engine.program());
+    let memory = Stretch::new(bad.region.mapping(), FIFO_OFFSET, 1 << 30);
+    let faults = match handle_faults(&memory) {
+        Ok(faults) => faults,
+        Err(error) => return println!("SKIPPED: userfaultfd(2): {error}"),
+    };
+    // In what nobody has touched yet.
+    let offset = FIFO_OFFSET + (1 << 30) - 4096;
+    std::thread::scope(|scope| {
+        scope.spawn(|| bad.region.mapping().u32(offset).load(Ordering::Relaxed));
+        let mut event = [0u8; 32];
+        eventually("the fault", || rustix::io::read(&faults, &mut event).ok());
+        for _ in 0..20 {
+            works(&good);
+        }
+        engine.lives();
+        drop(faults);
+    });
+    works(&bad);
 }
 
 /// For a hole in the region's file the kernel takes the inode's lock. When memory is short, the pages of

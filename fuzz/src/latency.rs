@@ -1,0 +1,211 @@
+//! How long an honest program waits beside a hostile one, in time: what [`crate::engine`] counts in turns, of an
+//! engine that runs on a thread of its own. By hand, as `examples/latency.rs`: machines differ.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use towpath_engine::{Engine, EngineConfig, Remote};
+use towpath_ring::{doorbell, program_fifo};
+use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::layout::{AcceptRecord, Command, Plain, RawAddr, flags, op, setting};
+
+use crate::program::{Handle, Heard, Program};
+
+/// What shares the machine with the honest program and the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    /// A thread that computes, and so takes as much of the processors as a hostile program does.
+    Computation,
+    /// A program that floods its ring and its control socket, opens sockets by the hundred, and is killed and
+    /// begins again.
+    Attack,
+}
+
+/// Sorted times of so many rounds.
+#[derive(Debug)]
+pub struct Times {
+    /// For 100 bytes to reach the other end of a connection over loopback.
+    pub bytes: Vec<Duration>,
+    /// For the answer to a request.
+    pub answer: Vec<Duration>,
+}
+
+/// Bytes of a round.
+const LEN: usize = 100;
+/// Sockets that a hostile program opens before it is killed.
+const SOCKETS: usize = 200;
+
+/// Runs an engine, an honest program and what is beside them.
+pub fn measure(beside: Beside, rounds: usize) -> Times {
+    let (tell, told) = mpsc::channel();
+    let engine = thread::spawn(move || {
+        let engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("an engine");
+        tell.send(engine.remote()).expect("somebody waits");
+        engine.run()
+    });
+    let remote = told.recv().expect("the engine starts");
+    let done = AtomicBool::new(false);
+    let times = thread::scope(|scope| {
+        scope.spawn(|| match beside {
+            Beside::Computation => {
+                while !done.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            }
+            Beside::Attack => {
+                while !done.load(Relaxed) {
+                    attack(&remote, &done);
+                }
+            }
+        });
+        let times = Honest::new(&remote).rounds(rounds);
+        done.store(true, Relaxed);
+        times
+    });
+    remote.stop();
+    engine.join().expect("the engine lives to the end");
+    times
+}
+
+/// A process from its beginning to its end.
+fn attack(remote: &Remote, done: &AtomicBool) {
+    let Some(mut program) = attach(remote) else { return };
+    let socket = Request { call: call::SOCKET, a: 2, b: 6, ..Request::default() };
+    while program.handles.len() < SOCKETS && !done.load(Relaxed) {
+        let Some(reply) = ask(&mut program, &socket) else { return };
+        program.handles.push(Handle { slot: reply.slot, generation: reply.generation });
+        let handle = program.handles[program.handles.len() - 1];
+        let Handle { slot, generation } = handle;
+        for op in [op::SETTING, op::TX_WINDOW, op::TX, op::RX_SPACE] {
+            let (a, b) = (setting::SNDBUF, 16 << 20);
+            while program.command(&Command { op, slot, generation, a, b, c: 0 }) {}
+            ring(&program);
+        }
+        while program.say(&Request { call: call::SOCKETS, ..Request::default() }) {}
+        while !matches!(program.hear(), Heard::Nothing | Heard::Gone) {}
+    }
+}
+
+struct Honest {
+    program: Program,
+    client: Handle,
+    server: Handle,
+}
+
+impl Honest {
+    fn new(remote: &Remote) -> Self {
+        let mut program = attach(remote).expect("room for a process");
+        let mut socket = || {
+            let request = Request { call: call::SOCKET, a: 2, b: 6, ..Request::default() };
+            let reply = ask(&mut program, &request).expect("a socket");
+            Handle { slot: reply.slot, generation: reply.generation }
+        };
+        let (listener, client) = (socket(), socket());
+        let addr = RawAddr::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        ask(&mut program, &Request { addr, ..Program::about(call::BIND, listener) });
+        ask(&mut program, &Request { a: 8, ..Program::about(call::LISTEN, listener) });
+        let addr = slot(&program, listener).local.load();
+        ask(&mut program, &Request { addr, ..Program::about(call::CONNECT, client) });
+        until(|| slot(&program, client).flags.load(Acquire) & flags::CONNECTED != 0);
+        let mut bytes = [0; size_of::<AcceptRecord>()];
+        let region = &program.link.as_ref().expect("it said hello").region;
+        let queue = slot(&program, listener);
+        until(|| program_fifo::peek(region, queue, 0, &mut bytes) == bytes.len());
+        let _ = program_fifo::consume(queue, bytes.len() as u32);
+        let record = AcceptRecord::from_bytes(&bytes);
+        let server = Handle { slot: record.slot, generation: record.generation };
+        let honest = Self { program, client, server };
+        honest.tell(op::ACCEPTED, server);
+        honest.tell(op::TX_WINDOW, client);
+        until(|| slot(&honest.program, client).tx_cap.load(Acquire) != 0);
+        honest
+    }
+
+    fn rounds(mut self, rounds: usize) -> Times {
+        let (mut bytes, mut answer) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let start = Instant::now();
+            self.send();
+            bytes.push(start.elapsed());
+            let start = Instant::now();
+            ask(&mut self.program, &Request { call: call::INTERFACES, ..Request::default() });
+            answer.push(start.elapsed());
+        }
+        bytes.sort();
+        answer.sort();
+        Times { bytes, answer }
+    }
+
+    fn send(&self) {
+        let region = &self.program.link.as_ref().expect("it said hello").region;
+        let (from, to) = (slot(&self.program, self.client), slot(&self.program, self.server));
+        until(|| program_fifo::room(from) as usize >= LEN);
+        assert_eq!(program_fifo::write(region, from, 0, &[7; LEN]), LEN);
+        if program_fifo::publish(from, LEN as u32) {
+            self.tell(op::TX, self.client);
+        }
+        until(|| program_fifo::unread(to) as usize >= LEN);
+        if program_fifo::consume(to, LEN as u32) {
+            self.tell(op::RX_SPACE, self.server);
+        }
+    }
+
+    fn tell(&self, op: u32, Handle { slot, generation }: Handle) {
+        let command = Command { op, slot, generation, ..Command::default() };
+        assert!(self.program.command(&command), "it says less than its ring holds");
+        ring(&self.program);
+    }
+}
+
+fn attach(remote: &Remote) -> Option<Program> {
+    let mut program = Program::new(remote.attach().ok()?);
+    let (reply, descriptors) = exchange(&mut program, &Program::hello(&[]))?;
+    program.begin(&reply, descriptors);
+    Some(program)
+}
+
+fn ask(program: &mut Program, request: &Request) -> Option<Reply> {
+    exchange(program, request).map(|(reply, _)| reply)
+}
+
+/// None: the engine has hung up.
+fn exchange(
+    program: &mut Program,
+    request: &Request,
+) -> Option<(Reply, Vec<std::os::fd::OwnedFd>)> {
+    while !program.say(request) {
+        match program.hear() {
+            Heard::Gone => return None,
+            Heard::Nothing => thread::yield_now(),
+            Heard::Answer(..) => {}
+        }
+    }
+    loop {
+        match program.hear() {
+            Heard::Answer(_, reply, descriptors) => return Some((*reply, descriptors)),
+            Heard::Nothing => thread::yield_now(),
+            Heard::Gone => return None,
+        }
+    }
+}
+
+fn ring(program: &Program) {
+    if let Some(bell) = program.engine_bell() {
+        doorbell::ring(bell.as_fd());
+    }
+}
+
+fn slot(program: &Program, handle: Handle) -> &towpath_shm::layout::Slot {
+    program.slot(handle.slot).expect("slots of the engine exist")
+}
+
+fn until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        thread::yield_now();
+    }
+}
