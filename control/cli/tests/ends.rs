@@ -9,7 +9,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -28,8 +30,10 @@ impl Run {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let mark = format!("{}-{next}", std::process::id());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
-        command.arg("run").args(options).arg("--").args(program);
+        // A shell that runs the tests in the background lets them ignore these two.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,QUIT", env!("CARGO_BIN_EXE_towpath"), "run"]);
+        command.args(options).arg("--").args(program);
         command.env(MARK, &mark).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A group of its own, as a shell gives it.
         command.process_group(0);
@@ -189,6 +193,29 @@ fn nothing_outlives_a_towpath_and_its_guardian_that_are_killed_at_once() {
     assert_eq!(run.gone().0.signal(), Some(Signal::SIGKILL as i32));
 }
 
+/// A thread that the kernel cannot end yet keeps what the process has open: here for a tracer that does not let it
+/// go on, in life for a lock of the kernel's that a program holds.
+#[test]
+fn nothing_outlives_a_towpath_that_cannot_die_altogether() {
+    let run = Run::ready(&[], &["python3", "-c", &family("forever()")]);
+    let threads = std::fs::read_dir(format!("/proc/{}/task", run.id())).expect("it runs").flatten();
+    let mut threads =
+        threads.map(|thread| thread.file_name().to_str().expect("a number").parse().expect("one"));
+    let thread = threads.find(|id: &i32| *id as u32 != run.id()).expect("it has several");
+    let thread = Pid::from_raw(thread);
+    ptrace::seize(thread, ptrace::Options::PTRACE_O_TRACEEXIT).expect("a child may be traced");
+    run.send(Signal::SIGKILL);
+    let stopped = waitpid(thread, Some(WaitPidFlag::__WALL)).expect("it stops at its end");
+    assert!(matches!(stopped, WaitStatus::PtraceEvent(..)), "{stopped:?}");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !run.alive().is_empty() {
+        assert!(Instant::now() < until, "alive: {:?}", names(&run.alive()));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    ptrace::detach(thread, None).expect("it waits");
+    assert_eq!(run.gone().0.signal(), Some(Signal::SIGKILL as i32));
+}
+
 /// PROGRAM ends by SIGTERM. What is left of it is asked to end, too, and made to.
 #[test]
 fn a_run_that_is_asked_to_end_ends_with_the_program() {
@@ -327,8 +354,10 @@ fn a_killed_towpath_leaves_no_device_and_no_route() {
 #[test]
 fn job_control_works() {
     let script = r#"
-import os, pty, select, sys, time
+import os, pty, select, signal, sys, time
 towpath = sys.argv[1]
+# A shell that runs the tests in the background lets them ignore these two.
+for at_a_key in signal.SIGINT, signal.SIGQUIT: signal.signal(at_a_key, signal.SIG_DFL)
 pid, terminal = pty.fork()
 if pid == 0:
     os.environ['PS1'] = 'outer> '

@@ -7,7 +7,9 @@
 //! process, so to kill a child by its number cannot hit a stranger.
 //!
 //! Towpath and the guardian watch each other over one socket pair. When towpath dies, by SIGKILL too, the
-//! kernel closes its end, and the guardian ends the run. When the guardian dies, its children become those of
+//! kernel closes its end, and the guardian ends the run. A thread of towpath's that the kernel cannot end yet, for
+//! a program holds a lock that it waits for, would keep that end open; so the guardian also hears by a signal when
+//! the first thread ends (PR_SET_PDEATHSIG of prctl(2)). When the guardian dies, its children become those of
 //! towpath, which is a subreaper for this case alone, and towpath ends the run. When both die at once, the
 //! kernel closes the last write ends of the *lifeline*, a pipe of which every process with the preload library has
 //! a read end, and kills these processes (client/src/lifeline.rs).
@@ -43,6 +45,9 @@ pub const KILL_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two rounds of SIGKILL: a child that a killed process forked at its end is found in the next one.
 const KILL_EVERY: Duration = Duration::from_millis(20);
 
+/// Tells that the thread of towpath has ended that started the guardian, its first one.
+const OWNER_ENDS: Signal = Signal::SIGUSR1;
+
 /// What the guardian is called: with the id of its run, and without the word "towpath", because
 /// `pkill -9 -f towpath` would kill both at once, and nobody would be left to end the run.
 pub fn name(of: u32) -> String {
@@ -75,7 +80,9 @@ fn guard() -> Result<()> {
     rustix::process::set_child_subreaper(own).context("PR_SET_CHILD_SUBREAPER")?;
     let _ = rustix::thread::set_name(c"guardian");
     let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
-    let children = SignalFd::with_flags(&SigSet::from(Signal::SIGCHLD), flags)?;
+    let heard = [Signal::SIGCHLD, OWNER_ENDS].into_iter().collect::<SigSet>();
+    let signals = SignalFd::with_flags(&heard, flags)?;
+    nix::sys::prctl::set_pdeathsig(OWNER_ENDS).context("PR_SET_PDEATHSIG")?;
     let owner = rustix::stdio::stdin();
     // The lifeline is open until this process has ended.
     let Some((job, _lifeline)) = Job::receive(owner)? else { return Ok(()) };
@@ -90,7 +97,7 @@ fn guard() -> Result<()> {
     };
     // It fails for a session leader only, which a process that was just started is not.
     let _ = rustix::process::setpgid(None, None);
-    Guardian::new(owner, children, program).run()
+    Guardian::new(owner, signals, program).run()
 }
 
 /// How far the end of the run is.
@@ -107,7 +114,8 @@ enum End {
 struct Guardian {
     owner: BorrowedFd<'static>,
     owner_lives: bool,
-    children: SignalFd,
+    /// SIGCHLD and [`OWNER_ENDS`].
+    signals: SignalFd,
     /// None: it has ended.
     program: Option<Pid>,
     /// There is no child left.
@@ -116,11 +124,11 @@ struct Guardian {
 }
 
 impl Guardian {
-    fn new(owner: BorrowedFd<'static>, children: SignalFd, program: Pid) -> Self {
+    fn new(owner: BorrowedFd<'static>, signals: SignalFd, program: Pid) -> Self {
         let guardian = Self {
             owner,
             owner_lives: true,
-            children,
+            signals,
             program: Some(program),
             alone: false,
             end: End::NotYet,
@@ -133,8 +141,15 @@ impl Guardian {
     fn run(mut self) -> Result<()> {
         loop {
             self.wait()?;
-            // SIGCHLD only wakes: which children have ended wait(2) says, of all that one signal stood for.
-            while let Ok(Some(_)) = self.children.read_signal() {}
+            // The signals only wake: which children have ended wait(2) says, of all that one SIGCHLD stood for,
+            // and whether towpath ends is looked up, since anybody of its user can send a signal.
+            let mut ends = false;
+            while let Ok(Some(signal)) = self.signals.read_signal() {
+                ends |= signal.ssi_signo == OWNER_ENDS as u32;
+            }
+            if ends && self.owner_lives && tree::parent_ends() {
+                self.abandoned();
+            }
             self.reap()?;
             self.obey()?;
             self.advance();
@@ -152,7 +167,7 @@ impl Guardian {
             End::Forced(_) => Some(KILL_EVERY),
         };
         let left = left.filter(|_| !self.alone).map(crate::supervise::timespec);
-        let mut waits = vec![PollFd::new(&self.children, PollFlags::IN)];
+        let mut waits = vec![PollFd::new(&self.signals, PollFlags::IN)];
         if self.owner_lives {
             waits.push(PollFd::new(&self.owner, PollFlags::IN));
         }
@@ -195,13 +210,16 @@ impl Guardian {
                 link::Received::Message(Order::End { grace_ms }) => {
                     self.end_within(Duration::from_millis(grace_ms.into()));
                 }
-                link::Received::End => {
-                    self.owner_lives = false;
-                    self.end_within(ORPHANED_GRACE);
-                }
+                link::Received::End => self.abandoned(),
             }
         }
         Ok(())
+    }
+
+    /// Towpath has died: the guardian ends the run.
+    fn abandoned(&mut self) {
+        self.owner_lives = false;
+        self.end_within(ORPHANED_GRACE);
     }
 
     fn signal(&self, signal: i32) {

@@ -118,9 +118,28 @@ fn parent_of(pid: Pid) -> Option<Pid> {
 /// The parent in proc_pid_stat(5): after the name, which is in brackets and may have brackets itself, come
 /// the state and the parent.
 fn parent_in(stat: &[u8]) -> Option<Pid> {
+    Pid::from_raw(field(stat, 1)?.parse().ok()?)
+}
+
+/// A field of /proc/PID/stat (proc(5)), counted from behind the name: its state is 0.
+fn field(stat: &[u8], n: usize) -> Option<&str> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
-    Pid::from_raw(rest.split_ascii_whitespace().nth(1)?.parse().ok()?)
+    rest.split_ascii_whitespace().nth(n)
+}
+
+/// Whether the first thread of this process's parent has ended, other threads of it or not. The kernel sends the
+/// signal that tells of it a moment before it shows, so that it is looked up more than once.
+pub(super) fn parent_ends() -> bool {
+    let ended = || {
+        let Some(parent) = rustix::process::getppid() else { return true };
+        let stat = std::fs::read(format!("/proc/{}/stat", parent.as_raw_pid())).unwrap_or_default();
+        field(&stat, 0).is_none_or(|state| ["Z", "X"].contains(&state))
+    };
+    ended() || {
+        std::thread::sleep(Duration::from_millis(20));
+        ended()
+    }
 }
 
 #[cfg(test)]
@@ -132,6 +151,7 @@ mod tests {
         let parent = |stat: &[u8]| parent_in(stat).map(|pid| pid.as_raw_pid());
         assert_eq!(parent(b"12 (a b) c) S 34 12 12 0"), Some(34));
         assert_eq!(parent(b"12 (\xff) Z 7 1"), Some(7));
+        assert_eq!(field(b"12 (\xff) Z 7 1", 0), Some("Z"));
         assert_eq!(parent(b"1 (init) S 0 1 1"), None);
         assert_eq!(parent(b"12 (torn"), None);
         let own = rustix::process::getpid();
