@@ -284,7 +284,9 @@ impl Case {
                 "descriptors_to_close" => false,
                 _ => true,
             });
-            if has_ended && *self.alone.get_or_insert_with(|| left.clone()) == left {
+            if has_ended && is_no_more(&left, self.alone.get_or_insert_with(|| left.clone())) {
+                // The honest one's own windows go back when they have been idle: from then on this counts.
+                self.alone = Some(left);
                 return self.honest_works();
             }
             // Descriptors are closed by other threads, on a clock of their own.
@@ -548,6 +550,11 @@ fn left_of_programs(hand: &Hand) -> Vec<(&'static str, u64)> {
         ["channels", "sockets", "slots_awaited", "windows_assigned", "descriptors_to_close"];
     let is_left = |(name, n): &(&str, u64)| OF_PROGRAMS.contains(name) && *n > 0;
     hand.counters().engine.into_iter().filter(is_left).collect()
+}
+
+/// Whether there is no more of anything than there was.
+fn is_no_more(now: &[(&str, u64)], before: &[(&str, u64)]) -> bool {
+    now.iter().all(|(name, n)| before.iter().any(|(other, most)| name == other && n <= most))
 }
 
 fn about(op: u32, handle: Handle) -> Command {
