@@ -30,9 +30,9 @@ impl Run {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         let mark = format!("{}-{next}", std::process::id());
-        // A shell that runs the tests in the background lets them ignore these two.
+        // nohup(1), and a shell that runs the tests in the background, let them ignore these.
         let mut command = Command::new("env");
-        command.args(["--default-signal=INT,QUIT", env!("CARGO_BIN_EXE_towpath"), "run"]);
+        command.args(["--default-signal=HUP,INT,QUIT", env!("CARGO_BIN_EXE_towpath"), "run"]);
         command.args(options).arg("--").args(program);
         command.env(MARK, &mark).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A group of its own, as a shell gives it.
