@@ -2,13 +2,14 @@
 //!
 //! A thread that waits for one socket sleeps on two words at once (futex_waitv(2), Linux 5.16): that of its slot,
 //! and one that tells of the engine's end ([`towpath_ring::Life`]). It costs nothing while nothing happens. Where
-//! the kernel cannot do that, it sleeps on the slot's word and looks every [`LIVENESS_SLICE`] whether the engine
-//! is still there, so that nothing ever hangs.
+//! the kernel cannot do that, and where the program filters its system calls, the thread sleeps on the slot's word
+//! and looks every [`LIVENESS_SLICE`] whether the engine is still there, so that nothing ever hangs.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags, open};
 use rustix::time::{ClockId, clock_gettime};
 use towpath_ring::{Spin, Waiter, forks, has_processors_to_spare};
 
@@ -48,6 +49,25 @@ impl Deadline {
 pub(crate) fn prepare() {
     now_ns();
     has_processors_to_spare();
+    if is_filtered() {
+        calls_are_filtered();
+    }
+}
+
+/// The program begins to filter its system calls (seccomp(2)), or was executed so. It does not know of
+/// futex_waitv(2), and a filter may end the process for a call that it does not know; futex(2) is in every one.
+pub fn calls_are_filtered() {
+    WITHOUT_WAITV.store(true, Ordering::Relaxed);
+}
+
+/// What /proc/self/status says; true where it cannot be read, as where a filter forbids that.
+fn is_filtered() -> bool {
+    let mut status = [0; 4096];
+    let read = open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|file| rustix::io::read(&file, &mut status));
+    let Ok(len) = read else { return true };
+    let line = status[..len].split(|byte| *byte == b'\n').find_map(|l| l.strip_prefix(b"Seccomp:"));
+    line.is_none_or(|mode| mode.trim_ascii() != b"0")
 }
 
 /// Calls `attempt` until it gives something other than [`Error::WouldBlock`].

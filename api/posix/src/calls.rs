@@ -135,6 +135,10 @@ pub static CALLS: &[Call] = &[
         "ends calls that wait and are cancellation points; close lingers on. A thread with PTHREAD_CANCEL_ASYNCHRONOUS is not ended within these; it must not call others, as POSIX says",
     ),
     works(
+        "prctl",
+        "as the kernel has it; once a program filters its system calls (PR_SET_SECCOMP, seccomp), waiting makes none that are not on every list",
+    ),
+    works(
         "getrlimit getrlimit64 setrlimit setrlimit64 prlimit prlimit64",
         "of RLIMIT_AS, the process's own: the address space of the library's shared memory (65 GiB) does not count. All else is the kernel's",
     ),

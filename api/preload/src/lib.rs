@@ -6,7 +6,7 @@
 //!
 //! - [`real`]: libc's functions, found once; [`cancel`]: which of them are cancellation points;
 //! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`, `opening`, `files`,
-//!   `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`, `signals`: the functions, by kind;
+//!   `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`, `sandbox`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
 
 #![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
@@ -25,6 +25,7 @@ mod positional;
 mod processes;
 mod real;
 mod refusals;
+mod sandbox;
 mod signals;
 mod sockets;
 mod stdio;

@@ -173,6 +173,7 @@ reals! {
     epoll_pwait2(epfd: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     pthread_cancel(thread: pthread_t) -> c_int;
+    prctl(option: c_int, a: libc::c_ulong, b: libc::c_ulong, c: libc::c_ulong, d: libc::c_ulong) -> c_int;
     getrlimit(resource: __rlimit_resource_t, limit: *mut rlimit) -> c_int;
     setrlimit(resource: __rlimit_resource_t, limit: *const rlimit) -> c_int;
     prlimit(pid: pid_t, resource: __rlimit_resource_t, new: *const rlimit, old: *mut rlimit) -> c_int;

@@ -36,7 +36,7 @@ static LOOKED_AT: [u64; NUMBERS / 64] = {
     bits
 };
 
-const CALLS: [c_long; 59] = [
+const CALLS: [c_long; 61] = [
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -71,6 +71,7 @@ const CALLS: [c_long; 59] = [
     libc::SYS_newfstatat,
     libc::SYS_openat,
     libc::SYS_ppoll,
+    libc::SYS_prctl,
     libc::SYS_pread64,
     libc::SYS_preadv,
     libc::SYS_preadv2,
@@ -84,6 +85,7 @@ const CALLS: [c_long; 59] = [
     libc::SYS_recvfrom,
     libc::SYS_recvmmsg,
     libc::SYS_recvmsg,
+    libc::SYS_seccomp,
     libc::SYS_sendfile,
     libc::SYS_sendmmsg,
     libc::SYS_sendmsg,
@@ -234,6 +236,10 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, b, c, d, e, _] = args;
     // SAFETY: see `special`.
     let fork = || fork_without_handlers(|| unsafe { kernel(number, args) } as c_int);
+    let filters = number == libc::SYS_prctl && a as c_int == libc::PR_SET_SECCOMP;
+    if filters || number == libc::SYS_seccomp {
+        towpath_client::wait::calls_are_filtered();
+    }
     // SAFETY: see `special`.
     unsafe {
         Some(match number {

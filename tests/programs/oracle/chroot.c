@@ -144,14 +144,17 @@ static void executes(void) {
         snprintf(number[1], 12, "%d", closed[0]);
         pid_t pid = -1;
         if (way == 1) {
-            show("posix_spawn", posix_spawn(&pid, "/program", NULL, NULL, arguments, environ));
+            int error = posix_spawn(&pid, "/program", NULL, NULL, arguments, environ);
+            // The image says something, too: after it has.
+            ended("image", pid);
+            show("posix_spawn", error);
         } else if ((pid = fork()) == 0) {
             if (way == 0) show("exec", execv("/program", arguments));
             else show("fexecve", fexecve(must(open("/program", O_RDONLY | O_CLOEXEC)), arguments, environ));
             _exit(3);
         }
         close(ends[1]);
-        if (pid > 0) ended("image", pid);
+        if (pid > 0 && way != 1) ended("image", pid);
         all("from the image", ends[0]);
         close(ends[0]);
     }

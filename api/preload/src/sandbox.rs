@@ -1,0 +1,21 @@
+//! Programs that forbid themselves system calls: see [`towpath_client::wait::calls_are_filtered`].
+
+use libc::{c_int, c_ulong};
+
+use crate::real;
+
+/// Libc's has a variable number of arguments. All are passed in registers, so it does no harm to pass five always.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(
+    option: c_int,
+    a: c_ulong,
+    b: c_ulong,
+    c: c_ulong,
+    d: c_ulong,
+) -> c_int {
+    if option == libc::PR_SET_SECCOMP {
+        towpath_client::wait::calls_are_filtered();
+    }
+    // SAFETY: as called.
+    unsafe { real::prctl(option, a, b, c, d) }
+}
