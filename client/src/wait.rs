@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::time::{ClockId, clock_gettime};
 use towpath_ring::{Spin, Waiter, forks, has_processors_to_spare};
+use towpath_shm::Fd;
 
 use crate::interrupt::{Handled, Limit};
 use crate::syscall::{nr, syscall};
@@ -64,7 +65,8 @@ pub fn calls_are_filtered() {
 fn is_filtered() -> bool {
     let mut status = [0; 4096];
     let read = open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .and_then(|file| rustix::io::read(&file, &mut status));
+        .map(Fd::from)
+        .and_then(|file| rustix::io::read(&*file, &mut status));
     let Ok(len) = read else { return true };
     let line = status[..len].split(|byte| *byte == b'\n').find_map(|l| l.strip_prefix(b"Seccomp:"));
     line.is_none_or(|mode| mode.trim_ascii() != b"0")
