@@ -14,6 +14,8 @@
 //! - [`hub`]: the events of the process; [`poll`]; [`epoll`];
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
 
+#![warn(missing_docs)]
+
 pub mod address;
 pub mod calls;
 pub mod copy;
