@@ -145,8 +145,8 @@ static void executes(void) {
         pid_t pid = -1;
         if (way == 1) {
             int error = posix_spawn(&pid, "/program", NULL, NULL, arguments, environ);
-            // The image says something, too: after it has.
-            ended("image", pid);
+            /* The image says something, too: after it has. */
+            if (pid > 0) ended("image", pid);
             show("posix_spawn", error);
         } else if ((pid = fork()) == 0) {
             if (way == 0) show("exec", execv("/program", arguments));
