@@ -118,15 +118,7 @@ impl<H: Host> Stack<H> {
         let settings = self.default_settings();
         let stream = self.open_stream(now, flow, route, iface, settings, recv, send)?;
         let kind = Kind::Stream(Box::new(stream));
-        let index = self.sockets.insert(Socket {
-            user,
-            family,
-            bound: None,
-            dirty: false,
-            waits_for_output: false,
-            orphan: false,
-            kind,
-        });
+        let index = self.sockets.insert(Socket::new(user, family, kind));
         self.flows.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
         self.mark_dirty(index);
         Ok(SocketId(self.sockets.id(index)))

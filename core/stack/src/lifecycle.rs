@@ -53,15 +53,7 @@ impl<H: Host> Stack<H> {
             SocketKind::Datagram => Kind::Datagram(Box::new(Datagram::new(false))),
             SocketKind::Echo => Kind::Datagram(Box::new(Datagram::new(true))),
         };
-        let index = self.sockets.insert(Socket {
-            user,
-            family,
-            bound: None,
-            dirty: false,
-            waits_for_output: false,
-            orphan: false,
-            kind,
-        });
+        let index = self.sockets.insert(Socket::new(user, family, kind));
         Ok(SocketId(self.sockets.id(index)))
     }
 

@@ -316,16 +316,7 @@ impl<H: Host> Stack<H> {
             self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
         let stream = Box::new(Stream { uses_port: sharing, ..stream });
         let kind = Kind::Stream(stream);
-        let socket = Socket {
-            user,
-            family,
-            bound: None,
-            dirty: false,
-            waits_for_output: false,
-            orphan: false,
-            kind,
-        };
-        let index = self.sockets.insert(socket);
+        let index = self.sockets.insert(Socket::new(user, family, kind));
         self.take_over_flow(at, incoming.hash, index);
         self.counters.tcp_accepts += 1;
         self.on_segment(now, index, incoming, pool);
@@ -567,15 +558,7 @@ impl<H: Host> Stack<H> {
         let family = if flow.local.is_ipv4() { Family::V4 } else { Family::V6 };
         let promised = Promised { flow, half_open: NONE, recv, send, shut: false };
         let kind = Kind::Promised(Box::new(promised));
-        let index = self.sockets.insert(Socket {
-            user,
-            family,
-            bound: None,
-            dirty: false,
-            waits_for_output: false,
-            orphan: false,
-            kind,
-        });
+        let index = self.sockets.insert(Socket::new(user, family, kind));
         let entry = HalfOpenFlow {
             flow,
             half_open,

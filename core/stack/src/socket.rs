@@ -55,6 +55,19 @@ pub(crate) struct Socket<H: Host> {
 }
 
 impl<H: Host> Socket<H> {
+    /// A socket that holds no address, and that nothing is due for.
+    pub fn new(user: u32, family: Family, kind: Kind<H>) -> Self {
+        Self {
+            user,
+            family,
+            bound: None,
+            dirty: false,
+            waits_for_output: false,
+            orphan: false,
+            kind,
+        }
+    }
+
     /// SO_BINDTODEVICE, for a socket that has no connection.
     pub fn device(&self) -> Option<IfaceId> {
         match &self.kind {
