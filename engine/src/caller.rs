@@ -50,13 +50,13 @@ extern "C" fn note() {
 }
 
 impl SignalState {
-    /// What this process was started with.
+    /// What this process was started with: noted before `main`, whatever was changed since.
     pub fn at_start() -> Self {
         let (ignored, blocked) = (&IGNORED, &BLOCKED);
         Self { ignored: ignored.load(Ordering::Relaxed), blocked: blocked.load(Ordering::Relaxed) }
     }
 
-    /// Whether a signal was ignored.
+    /// Whether a signal was ignored. Numbers that are no signal's (1 to 64) are not.
     pub fn ignores(self, signal: i32) -> bool {
         (1..=SIGNALS).contains(&signal) && self.ignored >> (signal - 1) & 1 == 1
     }
@@ -93,7 +93,9 @@ pub fn expect_children() {
     }
 }
 
-/// Lets `command` begin with `signals`, and with `control` under the number `number`.
+/// Lets `command` begin with `signals`, and with `control` under the number `number`, on which it is not closed by
+/// exec(2). What that number stood for before is closed in the new process. `control` stays open here as long as
+/// `command` is there.
 pub fn prepare(command: &mut Command, signals: SignalState, control: OwnedFd, number: RawFd) {
     let begin = move || {
         signals.apply();

@@ -12,7 +12,7 @@ use crate::run::LEAVE_STALLED;
 /// An engine's configuration.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// Of the stack.
+    /// Of the stack. Of its `sockets_max` and the one below the smaller counts.
     pub stack: StackConfig,
     /// `interfaces[i]` is driven by port `i` and becomes interface `i + 1`; 0 is loopback.
     pub interfaces: Vec<InterfaceConfig>,
@@ -24,7 +24,7 @@ pub struct EngineConfig {
     pub sockets_max: u32,
     /// Most processes, at most [`towpath_shm::layout::CHANNELS_MAX`]. Beyond, fork and its kin fail.
     pub channels_max: u32,
-    /// Sizes of FIFOs.
+    /// How much memory sockets have, if programs set nothing (SO_RCVBUF, SO_SNDBUF).
     pub buffers: Buffers,
     /// The nameserver that programs find in /etc/resolv.conf; None: those that stand there.
     pub resolver: Option<ResolverConfig>,
@@ -44,7 +44,7 @@ pub struct ResolverConfig {
     pub only_loopback: bool,
 }
 
-/// A route.
+/// A route that an operator gives, as `ip route add` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteConfig {
     /// Where to.
@@ -60,13 +60,13 @@ pub struct RouteConfig {
 /// Sizes of FIFOs in bytes: a fresh stream's, and where autotuning ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
-    /// Receive.
+    /// Receive, at first: the middle of `tcp_rmem` (tcp(7)).
     pub recv: u32,
-    /// Receive, largest.
+    /// Receive, largest: the last of `tcp_rmem`.
     pub recv_max: u32,
-    /// Transmit.
+    /// Transmit, at first: the middle of `tcp_wmem`.
     pub send: u32,
-    /// Transmit, largest.
+    /// Transmit, largest: the last of `tcp_wmem`.
     pub send_max: u32,
     /// Both of a datagram socket: Linux's `rmem_default`, which also holds three of the longest.
     pub datagram: u32,

@@ -34,6 +34,32 @@ use crate::starved::Starved;
 use crate::tell::Telling;
 
 /// A stack, its ports, and the programs on it.
+///
+/// It stays on the thread that makes it: ports need not be [`Send`]. Dropping it closes the programs' control sockets,
+/// which they take for its end; [`Engine::run`] also lets peers know.
+///
+/// # Example
+/// One without ports, whose programs have loopback. It needs no privileges.
+/// ```
+/// use std::thread;
+///
+/// use towpath_engine::{Engine, EngineConfig, EngineError};
+///
+/// # fn main() -> Result<(), EngineError> {
+/// // The seed is random and secret where there are peers.
+/// let engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32])?;
+/// let remote = engine.remote();
+/// let other = thread::spawn(move || {
+///     let sockets = remote.sockets();
+///     remote.stop();
+///     sockets
+/// });
+/// let report = engine.run();
+/// assert_eq!(other.join().expect("it does not panic"), Ok(Vec::new()));
+/// assert!(report.counters.drops.iter().all(|(_, count)| *count == 0));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Engine {
     pub(crate) stack: Stack<Host>,
     pub(crate) host: Host,
@@ -127,11 +153,11 @@ pub(crate) type DropTrace = Box<dyn FnMut(DroppedPacket<'_>)>;
 pub struct DroppedPacket<'a> {
     /// When, in ns on the engine's clock.
     pub now_ns: u64,
-    /// 0: loopback; port `i` drives `i + 1`.
+    /// 0: loopback; port `i` drives interface `i + 1`.
     pub interface: u16,
     /// It was to be sent; otherwise it was received.
     pub outbound: bool,
-    /// The name of its counter.
+    /// The name of its counter, [`towpath_stack::DropReason::as_str`].
     pub reason: &'static str,
     /// From the link header on, or from the first header that it had.
     pub bytes: &'a [u8],
@@ -146,7 +172,7 @@ pub struct Outsider<'a> {
     pub pid: u32,
     /// The program's file, as the process says: any bytes.
     pub path: &'a [u8],
-    /// Why.
+    /// Why the program will not use the stack.
     pub why: Outside,
 }
 
@@ -157,18 +183,18 @@ pub enum EngineError {
     /// Each interface needs its port.
     #[error("{interfaces} interfaces and {ports} ports")]
     PortsDiffer {
-        /// Configured.
+        /// As many as [`EngineConfig::interfaces`] has.
         interfaces: usize,
-        /// Given.
+        /// As many as [`Engine::new`] was given.
         ports: usize,
     },
-    /// Programs cannot decide about connections to addresses that are not theirs.
+    /// Programs cannot decide about connections to addresses that are not theirs. With the interface's name.
     #[error("interface {0} is any-address")]
     AnyAddress(String),
     /// No such interface, or a router of another family.
     #[error("route to {0:?} cannot be added")]
     Route(crate::RouteConfig),
-    /// The system refused.
+    /// The system gave no memory, or no descriptor: the region, the poller and the status page take some.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -192,7 +218,11 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// An engine with its interfaces up and no program. `seed` is random and secret.
+    /// An engine with its interfaces up and no program. `ports[i]` drives `config.interfaces[i]`. `seed` is random and
+    /// secret: initial sequence numbers, ports and the keys of hash tables come from it.
+    ///
+    /// # Errors
+    /// Interfaces and routes that do not fit, and what the system refuses. The ports are dropped.
     pub fn new(
         config: EngineConfig,
         ports: Vec<Box<dyn Port>>,
@@ -278,7 +308,13 @@ impl Engine {
         })
     }
 
-    /// A control socket for one process, which inherits it or is sent it. The process says HELLO on it.
+    /// A control socket for one process, which inherits it or is sent it. The process says
+    /// [`HELLO`](towpath_shm::control::call::HELLO) on it. The engine counts the process from now on; it has gone when
+    /// all copies of the descriptor are closed.
+    ///
+    /// # Errors
+    /// EMFILE when the descriptors that are left are for the processes that are there; there are
+    /// [`EngineConfig::channels_max`] processes; or what socketpair(2) says.
     pub fn attach(&mut self) -> io::Result<OwnedFd> {
         let (_, theirs) = self.open_channel(None)?;
         Ok(theirs)
@@ -298,12 +334,13 @@ impl Engine {
     }
 
     /// From now on every process that attaches gets the read end `pipe`, and has the kernel kill it when no write
-    /// end is open any more. Whoever can end the run keeps one, and nobody else.
+    /// end is open any more. Whoever can end the run keeps one, and nobody else. Processes that said HELLO
+    /// before have none.
     pub fn set_lifeline(&mut self, pipe: OwnedFd) {
         self.lifeline = Some(pipe);
     }
 
-    /// The handle for other threads.
+    /// The handle for other threads, which may be taken before [`Engine::run`] and outlives it.
     pub fn remote(&self) -> Remote {
         self.remote.clone()
     }

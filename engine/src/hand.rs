@@ -47,7 +47,8 @@ impl Hand {
         self.engine.attach()
     }
 
-    /// Lets time pass, and does what [`Engine::run`] does between two sleeps.
+    /// Lets time pass, which may be none, and does what [`Engine::run`] does between two sleeps. What programs say
+    /// meanwhile is for the next turn.
     pub fn turn(&mut self, passed: Duration) {
         self.engine.clock.pass(passed);
         self.engine.do_turn();
@@ -55,12 +56,12 @@ impl Hand {
         self.engine.end_of_turn();
     }
 
-    /// Counters of all layers.
+    /// Counters of all layers since the engine was made, as [`crate::Remote::counters`] tells them.
     pub fn counters(&self) -> Counters {
         self.engine.counters()
     }
 
-    /// All sockets of all programs.
+    /// All sockets of all programs, as [`crate::Remote::sockets`] tells them.
     pub fn sockets(&self) -> Vec<SocketEntry> {
         self.engine.sockets()
     }

@@ -30,6 +30,7 @@
 //! | `to_tell` | sockets of whose news some holders do not know | `tell`, some in each turn |
 //! | `to_sweep` | sockets with memory, or that may have some | `sweep`, some at a time |
 //! | `to_cut_off` | processes that broke the rules | `lifecycle`, in the same turn |
+#![warn(missing_docs)]
 
 pub mod caller;
 mod channels;

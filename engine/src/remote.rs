@@ -10,7 +10,10 @@ use towpath_ring::doorbell;
 
 use crate::report::{Counters, Left, SocketEntry};
 
-/// A handle on a running engine; clones are of the same one.
+/// A handle on an engine, for other threads than its own; clones are of the same one.
+///
+/// What asks waits for the answer, which the engine gives in one of its next turns. It gives none before
+/// [`crate::Engine::run`] begins: on the engine's own thread such a call would wait for ever.
 #[derive(Debug, Clone)]
 pub struct Remote {
     shared: Arc<Shared>,
@@ -55,28 +58,42 @@ impl Remote {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Lets [`crate::Engine::run`] return. Programs then find their engine gone.
+    /// Lets [`crate::Engine::run`] return. Programs then find their engine gone. Waits for nothing, and does nothing
+    /// when the engine has gone.
     pub fn stop(&self) {
         // An engine that is gone has stopped.
         let _ = self.send(Wish::Stop);
     }
 
     /// A control socket for one more process, as [`crate::Engine::attach`].
+    ///
+    /// # Errors
+    /// As there; [`io::ErrorKind::BrokenPipe`] when the engine does not run any more.
     pub fn attach(&self) -> io::Result<OwnedFd> {
         self.ask(Wish::Attach)?
     }
 
-    /// All sockets of all programs.
+    /// All sockets of all programs, and connections without a socket: half-open ones and those in TIME-WAIT. The
+    /// engine writes the list in one piece, so programs wait for as long as that takes.
+    ///
+    /// # Errors
+    /// The engine does not run any more.
     pub fn sockets(&self) -> Result<Vec<SocketEntry>, Gone> {
         self.ask(Wish::Sockets)
     }
 
-    /// Counters of all layers.
+    /// Counters of all layers since the engine was made.
+    ///
+    /// # Errors
+    /// The engine does not run any more; [`Engine::run`](crate::Engine::run) has returned what they came to.
     pub fn counters(&self) -> Result<Counters, Gone> {
         self.ask(Wish::Counters)
     }
 
-    /// What keeps an engine running that ends with its last program.
+    /// What keeps an engine running that ends with its last program. Every socket is looked at for it.
+    ///
+    /// # Errors
+    /// The engine does not run any more.
     pub fn left(&self) -> Result<Left, Gone> {
         self.ask(Wish::Left)
     }

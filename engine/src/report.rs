@@ -10,20 +10,20 @@ pub const HOLDERS_SHOWN: usize = 32;
 /// Counters by layer, each with its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Of the engine.
+    /// Of the engine: turns, commands, processes that attached or were cut off.
     pub engine: Vec<(&'static str, u64)>,
-    /// Of the socket layer.
+    /// Of the socket layer: [`towpath_stack::Counters`].
     pub sockets: Vec<(&'static str, u64)>,
-    /// Of the IP layer.
+    /// Of the IP layer: [`towpath_stack::net::NetCounters`].
     pub net: Vec<(&'static str, u64)>,
-    /// Lost packets by reason.
+    /// Lost packets by reason: [`towpath_stack::DropReason`].
     pub drops: Vec<(&'static str, u64)>,
 }
 
 /// What [`crate::Engine::run`] leaves behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// At the end.
+    /// As they are after the last turn.
     pub counters: Counters,
 }
 
@@ -47,15 +47,15 @@ pub struct SocketEntry {
     pub recv_q: u32,
     /// Bytes not acknowledged; the backlog for a listener.
     pub send_q: u32,
-    /// Bound or chosen address.
+    /// Bound or chosen address with its port, as text; None for a socket that has none yet.
     pub local: Option<String>,
-    /// The peer's.
+    /// The peer's address, likewise; None without a peer.
     pub remote: Option<String>,
     /// Congestion window in segments; 0 when there is none.
     pub cwnd: u32,
-    /// Smoothed round trip in microseconds.
+    /// Smoothed round trip in microseconds (SRTT of RFC 6298); 0 before the first measurement.
     pub rtt_us: u32,
-    /// Congestion control.
+    /// Congestion control, by the name that TCP_CONGESTION has for it; None without a connection.
     pub congestion: Option<&'static str>,
     /// What else TCP knows of a connection.
     #[serde(flatten)]
@@ -82,48 +82,55 @@ pub struct TcpFigures {
     pub ts: bool,
     /// Selective acknowledgements are used (RFC 2018).
     pub sack: bool,
-    /// None: windows are not scaled.
+    /// Shift count of the peer's windows, 0 to 14 (RFC 7323 §2.2). None: windows are not scaled.
     pub snd_wscale: Option<u8>,
-    /// None: windows are not scaled.
+    /// Shift count of ours. None: windows are not scaled.
     pub rcv_wscale: Option<u8>,
-    /// Retransmission timeout.
+    /// Retransmission timeout in force, its doublings included (RFC 6298).
     pub rto_us: u32,
     /// The timer that runs, as `ss -o` names it: `on`, `persist`, `keepalive` or `timewait`.
     pub timer: Option<Cow<'static, str>>,
-    /// When it fires.
+    /// How long until it fires; 0 when none runs.
     pub timer_ms: u64,
     /// Doublings of the timeout in force.
     pub backoff: u8,
-    /// Variation of the round trip.
+    /// RTTVAR of RFC 6298; 0 before the first measurement.
     pub rttvar_us: u32,
     /// Least round trip; 0 before the first.
     pub minrtt_us: u32,
-    /// Longest delay of an ACK.
+    /// How long an ACK waits at most for data to go with.
     pub ato_us: u32,
     /// Payload of a full segment.
     pub mss: u32,
     /// Path MTU; 0: no route.
     pub pmtu: u32,
-    /// Largest payload received.
+    /// Largest payload of a segment received.
     pub rcvmss: u32,
     /// The MSS that was announced.
     pub advmss: u32,
     /// Slow-start threshold in segments; None: none yet.
     pub ssthresh: Option<u32>,
-    /// Retransmissions included.
+    /// Payload sent, retransmissions included.
     pub bytes_sent: u64,
+    /// The part of it that was sent before.
     pub bytes_retrans: u64,
+    /// Payload that the peer acknowledged.
     pub bytes_acked: u64,
+    /// Payload received in order, each byte once.
     pub bytes_received: u64,
+    /// Segments sent, those without payload too, as the device cut them; wraps, as do the next three.
     pub segs_out: u32,
+    /// Segments received, merged ones counted as the peer sent them.
     pub segs_in: u32,
+    /// Segments sent with payload.
     pub data_segs_out: u32,
+    /// Segments received with payload.
     pub data_segs_in: u32,
     /// Since data was sent last; None: never. So the next two.
     pub lastsnd_ms: Option<u64>,
     /// Since data was received last.
     pub lastrcv_ms: Option<u64>,
-    /// Since the last ACK.
+    /// Since the last segment that was accepted, each of which has an ACK.
     pub lastack_ms: Option<u64>,
     /// Segments that the peer has.
     pub delivered: u32,
@@ -139,7 +146,9 @@ pub struct TcpFigures {
     pub retrans: u32,
     /// Segments sent again in all.
     pub retrans_total: u32,
+    /// Of those in flight, deemed lost, whether they were sent again or not.
     pub lost: u32,
+    /// Of those in flight, reported by the peer in SACK blocks (RFC 2018).
     pub sacked: u32,
     /// Bytes written and not sent.
     pub notsent: u32,

@@ -24,8 +24,12 @@ pub(crate) const LEAVE_STALLED: Duration = Duration::from_secs(205);
 const COUNT_AGAIN: Duration = Duration::from_micros(2);
 
 impl Engine {
-    /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if the
-    /// configuration says so. On the calling thread.
+    /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if the configuration
+    /// says so ([`exit_when_unused`](crate::EngineConfig::exit_when_unused)). On the calling thread, which sleeps while
+    /// there is nothing to do.
+    ///
+    /// In the end every connection is reset whose peer does not have all bytes and the end of the stream, and programs
+    /// that are left get ENETDOWN.
     pub fn run(mut self) -> Report {
         let _life = self.status.live();
         let mut looked = Instant::ZERO;

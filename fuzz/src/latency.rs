@@ -26,7 +26,7 @@ pub enum Beside {
     Attack,
 }
 
-/// Sorted times of so many rounds.
+/// Times of so many rounds, the shortest first, so that a percentile is an index.
 #[derive(Debug)]
 pub struct Times {
     /// For 100 bytes to reach the other end of a connection over loopback.

@@ -10,6 +10,7 @@
 //! memory) drive; `peer` forges segments, `ledger` judges what is sent. [`engine`] is a whole engine, with a
 //! hostile program (`program` has its means) and one that is `honest`. `input` hands out the bytes.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod connection;
 pub mod engine;

@@ -23,7 +23,9 @@ pub(crate) const SENT_MAX: usize = 253;
 /// A socket as a program knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handle {
+    /// Index of its slot in the region.
     pub slot: u32,
+    /// Of the slot's uses the one that it is; the engine refuses others.
     pub generation: u32,
 }
 

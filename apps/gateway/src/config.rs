@@ -11,9 +11,9 @@ pub struct GatewayConfig {
     pub program_v4: Option<Ipv4Addr>,
     /// IPv6 address of the program's stack; None without IPv6.
     pub program_v6: Option<Ipv6Addr>,
-    /// The gateway's own IPv4 address.
+    /// The gateway's own IPv4 address, which stands for the host's loopback (`host_loopback`); None without IPv4.
     pub gateway_v4: Option<Ipv4Addr>,
-    /// The gateway's own IPv6 address.
+    /// The gateway's own IPv6 address, likewise; None without IPv6.
     pub gateway_v6: Option<Ipv6Addr>,
     /// Whether the gateway's addresses stand for 127.0.0.1 and ::1 of the host, so that the program
     /// reaches services there. Otherwise connections to them are refused.
@@ -26,7 +26,7 @@ pub struct GatewayConfig {
     pub nameserver: Nameserver,
     /// Longest IP packet on the link to the program in bytes.
     pub mtu: u32,
-    /// Secret of the inner stack: initial sequence numbers, hash keys.
+    /// Secret of the inner stack and of the questions to nameservers: initial sequence numbers, hash keys. Random.
     pub seed: [u8; 32],
 }
 
@@ -155,7 +155,7 @@ pub(crate) struct Presented {
 pub struct Forward {
     /// Where the host listens. An unspecified address means all of its family; port 0 means any.
     pub host: SocketAddr,
-    /// Where the program listens.
+    /// The port on which the program listens, at its own address.
     pub port: u16,
     /// What is forwarded.
     pub protocol: ForwardProtocol,
@@ -164,9 +164,9 @@ pub struct Forward {
 /// What a [`Forward`] carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForwardProtocol {
-    /// Connections.
+    /// Connections: each is made to the program when a client of the host's port has connected.
     Tcp,
-    /// Datagrams.
+    /// Datagrams: each client is a flow of its own, which ends when idle.
     Udp,
 }
 
@@ -174,9 +174,9 @@ pub enum ForwardProtocol {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {} of the host", which.host)]
 pub struct ForwardError {
-    /// Which.
+    /// The first of them that could not be had.
     pub which: Forward,
-    /// What the host said.
+    /// What the host said, as EADDRINUSE, or EACCES for a port below `net.ipv4.ip_unprivileged_port_start`.
     pub source: std::io::Error,
 }
 

@@ -96,7 +96,7 @@ impl Gateway {
     /// A gateway without forwarded ports. `now_ns` is on the clock of the calls to come.
     ///
     /// # Errors
-    /// When the host gives no descriptor.
+    /// When the host gives no descriptor, or no thread to follow the file with the nameservers.
     pub fn new(config: GatewayConfig, now_ns: u64) -> io::Result<Self> {
         let mut stack_config = StackConfig::default();
         // The sender's own stack has gathered small writes (Nagle); to wait here again would only delay.

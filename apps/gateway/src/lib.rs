@@ -23,6 +23,7 @@
 //! `icmp` is how errors of the host reach the program.
 
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 mod config;
 mod counters;

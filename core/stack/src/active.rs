@@ -17,7 +17,8 @@ use crate::tx::mss_for;
 
 impl<H: Host> Stack<H> {
     /// Opens a connection from a stream socket, bound or not. The outcome is an event: `Connected` or
-    /// `Error`. The buffers live as long as the socket.
+    /// `Error`. The buffers live as long as the socket; bytes that are in `send` already follow the handshake.
+    /// The unspecified address stands for loopback, as on Linux.
     ///
     /// # Errors
     /// The buffers are dropped, the socket stays as it was.
@@ -85,6 +86,9 @@ impl<H: Host> Stack<H> {
 
     /// Opens a connection from any address and port: a gateway's way in for others. Only the 4-tuple has
     /// to be free; nothing is bound. With port 0 an ephemeral port is chosen.
+    ///
+    /// # Errors
+    /// The buffers are dropped, and there is no socket: `user` is not heard of.
     pub fn connect_from(
         &mut self,
         now: Instant,

@@ -122,7 +122,11 @@ struct Target {
 
 impl<H: Host> Stack<H> {
     /// Gives a datagram socket a peer: it sends there by default, and hears only from there. Binds the
-    /// socket when it is not.
+    /// socket when it is not. No packet is sent.
+    ///
+    /// # Errors
+    /// An earlier peer stays. As on Linux the socket is bound all the same, unless [`ConnectError::NoPort`] says that
+    /// it could not be.
     pub fn connect_datagram(
         &mut self,
         now: Instant,
@@ -212,6 +216,10 @@ impl<H: Host> Stack<H> {
     ///
     /// On an echo socket the payload is an ICMP echo request from its header on; the ident is replaced
     /// by the socket's and the checksum is made.
+    ///
+    /// # Errors
+    /// Nothing was sent. With [`SendError::TooLong`] who set [`crate::SocketOption::RecvErrors`] is told, too, how
+    /// long a UDP datagram on this path may be. That a neighbour does not answer shows later, and never here.
     pub fn send_datagram(
         &mut self,
         now: Instant,
@@ -310,7 +318,12 @@ impl<H: Host> Stack<H> {
         self.reports.push_back((socket.user, report));
     }
 
-    /// Sends one UDP datagram from any address and port: a gateway's answer in the name of others.
+    /// Sends one UDP datagram from any address and port: a gateway's answer in the name of others. It is
+    /// fragmented where that has to be.
+    ///
+    /// # Errors
+    /// [`SendError::Invalid`] when the addresses are of two families, or the remote port is 0; else as with
+    /// [`Stack::send_datagram`].
     pub fn send_datagram_from(
         &mut self,
         now: Instant,
@@ -339,6 +352,9 @@ impl<H: Host> Stack<H> {
 
     /// Sends one echo message from any address: the answer to a request that [`Host::stray_echo`] showed,
     /// in the name of whom it was sent to.
+    ///
+    /// # Errors
+    /// No route, or what [`net::Net::send`] refuses.
     pub fn send_echo_from(
         &mut self,
         now: Instant,

@@ -246,11 +246,12 @@ pub enum Family {
 /// How to bind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BindOptions {
-    /// SO_REUSEADDR.
+    /// SO_REUSEADDR: streams share a port as long as none listens, datagram sockets always, if all of them say so
+    /// (socket(7)).
     pub reuse_addr: bool,
     /// SO_REUSEPORT: several listeners share the load, several datagram sockets too.
     pub reuse_port: bool,
-    /// IPV6_V6ONLY.
+    /// IPV6_V6ONLY: a [`Family::V6`] socket has nothing to do with IPv4.
     pub v6_only: bool,
     /// IP_FREEBIND: the address need not be ours.
     pub free_bind: bool,

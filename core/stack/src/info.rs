@@ -13,9 +13,9 @@ use crate::stack::Stack;
 /// A snapshot of one socket.
 #[derive(Debug, Clone, Copy)]
 pub struct SocketInfo {
-    /// Its name.
+    /// For calls about it; dead as soon as the socket is gone.
     pub id: SocketId,
-    /// The owner's number.
+    /// The number that its owner gave it.
     pub user: u32,
     /// TCP, UDP or echo.
     pub kind: SocketKind,
@@ -33,7 +33,7 @@ pub struct SocketInfo {
     pub mtu: Option<u32>,
     /// Its owner closed it.
     pub closing: bool,
-    /// Figures of the connection.
+    /// Figures of a connection that is not over; `None` for every other socket.
     pub tcp: Option<Info>,
 }
 

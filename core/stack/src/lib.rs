@@ -24,7 +24,98 @@
 //! Budget: a segment of an established connection costs one hash and one probe to find its connection,
 //! whatever the number of sockets, and no allocation; its payload is copied once, from the packet into
 //! the socket's buffer, or not at all on the way out when a device gathers.
+//!
+//! # Example
+//! A connection of a host to itself, over loopback, which needs no port:
+//! ```
+//! use std::net::SocketAddr;
+//!
+//! use towpath_pool::{Fragments, Pool};
+//! use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
+//! use towpath_stack::{
+//!     BindOptions, Budget, DatagramMeta, EchoMeta, Family, Host, Instant, Linger, PendingId, SocketEvent,
+//!     SocketId, SocketKind, Stack, StackConfig,
+//! };
+//!
+//! const ROOM: u32 = 64 * 1024;
+//! // The owner's numbers for its sockets.
+//! const LISTENER: u32 = 1;
+//! const CLIENT: u32 = 2;
+//! const SERVER: u32 = 3;
+//!
+//! /// The owner: it notes what it is told.
+//! #[derive(Default)]
+//! struct Owner {
+//!     child: Option<SocketId>,
+//!     events: Vec<(u32, SocketEvent)>,
+//! }
+//!
+//! impl Host for Owner {
+//!     type Recv = HeapRecv;
+//!     type Send = HeapSend;
+//!
+//!     fn recv_room(&self, _: u32) -> u32 {
+//!         ROOM
+//!     }
+//!     fn accept(
+//!         &mut self,
+//!         _: u32,
+//!         child: SocketId,
+//!         _: SocketAddr,
+//!         _: SocketAddr,
+//!     ) -> Option<(u32, HeapRecv, HeapSend)> {
+//!         self.child = Some(child);
+//!         Some((SERVER, HeapRecv::new(ROOM, ROOM), HeapSend::new(ROOM, ROOM)))
+//!     }
+//!     fn event(&mut self, user: u32, event: SocketEvent) {
+//!         self.events.push((user, event));
+//!     }
+//!     // No datagram socket is opened, and no interface is any-address.
+//!     fn datagram(&mut self, _: u32, _: &DatagramMeta, _: &Payload<'_>) -> bool {
+//!         false
+//!     }
+//!     fn syn(&mut self, _: PendingId, _: SocketAddr, _: SocketAddr) {}
+//!     fn stray_datagram(&mut self, _: &DatagramMeta, _: &Payload<'_>) {}
+//!     fn stray_echo(&mut self, _: &EchoMeta, _: &Payload<'_>) {}
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let now = Instant(1_000_000_000);
+//! let (mut owner, mut pool) = (Owner::default(), Pool::default());
+//! // The seed of a host on a network is random and secret.
+//! let mut stack = Stack::new(StackConfig::default(), [7; 32], now);
+//! let addr = SocketAddr::from(([127, 0, 0, 1], 80));
+//!
+//! let listener = stack.open(SocketKind::Stream, Family::V4, LISTENER)?;
+//! stack.bind(listener, addr, BindOptions::default())?;
+//! stack.listen(listener, 16)?;
+//! let client = stack.open(SocketKind::Stream, Family::V4, CLIENT)?;
+//! let (recv, mut send) = (HeapRecv::new(ROOM, ROOM), HeapSend::new(ROOM, ROOM));
+//! send.write(&Payload::new(b"hello", Fragments::empty()));
+//! stack.connect(now, client, addr, recv, send)?;
+//!
+//! while stack.turn(now, &mut owner, &mut [], &mut pool, Budget::default()).more {}
+//! assert!(owner.events.contains(&(CLIENT, SocketEvent::Connected)));
+//! assert!(owner.events.contains(&(SERVER, SocketEvent::Readable)));
+//!
+//! let server = owner.child.ok_or("the handshake is over")?;
+//! stack.accepted(listener);
+//! let recv = stack.recv_buffer(server).ok_or("it is a connection")?;
+//! let mut bytes = [0; 5];
+//! recv.peek().copy_to(0, &mut bytes);
+//! recv.consume(5);
+//! stack.recv_taken(now, server);
+//! assert_eq!(&bytes, b"hello");
+//!
+//! // A reset waits for no answer: the socket is gone after the next turn, and its number is free.
+//! stack.close(now, client, Linger::Abort);
+//! while stack.turn(now, &mut owner, &mut [], &mut pool, Budget::default()).more {}
+//! assert!(owner.events.contains(&(CLIENT, SocketEvent::Closed)));
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod drop;
 pub mod limits;

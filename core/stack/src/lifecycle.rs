@@ -33,7 +33,12 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Makes a socket. `user` comes back in every callback about it.
+    /// Makes a socket, neither bound nor connected. `user` comes back in every callback about it; the stack does not
+    /// look whether another socket has the same.
+    ///
+    /// # Errors
+    /// There are [`StackConfig::sockets_max`](crate::StackConfig::sockets_max) sockets, closed ones that are not gone
+    /// yet among them.
     pub fn open(
         &mut self,
         kind: SocketKind,
@@ -74,6 +79,9 @@ impl<H: Host> Stack<H> {
     ///
     /// The accept queue holds `backlog + 1` children, as on Linux. While it is full SYNs are not answered,
     /// and neither are the last ACKs of handshakes under way.
+    ///
+    /// # Errors
+    /// [`ListenError::AddrInUse`] also when no port can be chosen.
     pub fn listen(&mut self, id: SocketId, backlog: u32) -> Result<(), ListenError> {
         let index = self.index(id).ok_or(ListenError::Invalid)?;
         let socket = self.sockets.get_mut(index).ok_or(ListenError::Invalid)?;
@@ -112,7 +120,8 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// The program took a child off the accept queue: its place is free.
+    /// The program took a child off the accept queue: its place is free. Once for each child, also for those that the
+    /// owner closes instead: when all places are taken, the listener answers no SYN any more.
     pub fn accepted(&mut self, listener: SocketId) {
         let index = self.index(listener);
         let socket = index.and_then(|index| self.sockets.get_mut(index));
@@ -121,14 +130,16 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Bytes were put into the send buffer.
+    /// Bytes were put into the send buffer: the next turn sends what the windows allow. Calls about sockets that are
+    /// gone do nothing.
     pub fn send_ready(&mut self, id: SocketId) {
         if let Some(index) = self.index(id) {
             self.mark_dirty(index);
         }
     }
 
-    /// The program read from the receive buffer.
+    /// The program read from the receive buffer. Without this call a peer whose window is shut learns only by its
+    /// own probes that there is room again (RFC 9293 §3.8.6.1), which come seldom.
     pub fn recv_taken(&mut self, now: Instant, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
@@ -142,7 +153,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// The program sends no more: FIN follows the last byte.
+    /// The program sends no more: FIN follows the last byte of the send buffer, into which the owner puts
+    /// nothing more.
     pub fn shutdown_send(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         match self.sockets.get_mut(index).map(|socket| &mut socket.kind) {

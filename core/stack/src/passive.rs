@@ -594,7 +594,9 @@ impl<H: Host> Stack<H> {
         Some(SocketId(self.sockets.id(index)))
     }
 
-    /// Refuses the connection that a pending SYN asks for.
+    /// Refuses the connection that a pending SYN asks for; nothing happens when it has been forgotten. Of ICMP errors
+    /// only so many leave a second ([`ICMP_ERRORS_PER_SECOND`](crate::net::limits::ICMP_ERRORS_PER_SECOND)): beyond,
+    /// the peer hears nothing, and its repeated SYN asks again.
     pub fn refuse_pending(
         &mut self,
         now: Instant,

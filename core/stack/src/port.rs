@@ -15,7 +15,13 @@ use crate::socket::{Bound, Kind};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
-    /// Gives a socket its local address by Linux's rules; port 0 chooses one. Returns the address.
+    /// Gives a socket its local address by Linux's rules; port 0 chooses one of [`StackConfig::ephemeral`].
+    /// Returns the address with the port. Echo sockets have an identifier instead of a port.
+    ///
+    /// # Errors
+    /// [`BindError::AddrInUse`] also when no port can be chosen; the socket stays as it was.
+    ///
+    /// [`StackConfig::ephemeral`]: crate::StackConfig::ephemeral
     pub fn bind(
         &mut self,
         id: SocketId,

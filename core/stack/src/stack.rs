@@ -34,15 +34,15 @@ pub struct StackConfig {
     /// Local ports that are chosen for binds and connects that name none. The default is that of Linux's
     /// `ip_local_port_range`.
     pub ephemeral: RangeInclusive<u16>,
-    /// Most sockets.
+    /// Most sockets of all kinds, closed ones that are not gone yet among them; then [`crate::OpenError::TooMany`].
     pub sockets_max: usize,
-    /// Most half-open connections. A listener may have as many as there are places left.
+    /// Most half-open connections ([`limits::SYN_CACHE_MAX`]). A listener may have as many as there are places left.
     pub syn_cache_max: usize,
-    /// Most connections in TIME-WAIT.
+    /// Most connections in TIME-WAIT; beyond, the oldest goes (drop reason `time_wait_full`).
     pub time_wait_max: usize,
     /// Most SYNs on any-address interfaces that wait for the owner's decision ([`Host::syn`]).
     pub pending_max: usize,
-    /// Most connections whose socket was closed.
+    /// Most connections whose socket was closed. Beyond, closing resets (counter `tcp_orphans_aborted`).
     pub orphans_max: usize,
 }
 
@@ -61,7 +61,7 @@ impl Default for StackConfig {
     }
 }
 
-/// A host: the IP layer with sockets on top. See the [crate page](crate) for the caller's duty.
+/// A host: the IP layer with sockets on top. See the [crate page](crate) for the caller's duty and an example.
 pub struct Stack<H: Host> {
     /// The IP layer: interfaces, addresses, routes.
     pub net: Net,
@@ -134,13 +134,13 @@ impl SocketKeys {
 }
 
 impl<H: Host> Stack<H> {
-    /// What a stream with a connection takes, in a box of its own.
+    /// Bytes that a stream with a connection takes in a box of its own, the buffers' memory apart.
     pub const STREAM_BYTES: usize = size_of::<Stream<H>>();
-    /// What every socket takes.
+    /// Bytes that every socket takes in the table, whatever it is.
     pub const SOCKET_BYTES: usize = Slab::<Socket<H>>::ENTRY_BYTES;
 
-    /// A host with nothing but the loopback interface. `seed` is random and secret; the same seed, calls
-    /// and times give the same run.
+    /// A host with nothing but the loopback interface; [`Net::add_interface`] gives it more. `seed` is random and
+    /// secret; the same seed, calls and times give the same run. `now` is not 0, which stands for "never" in places.
     pub fn new(config: StackConfig, seed: [u8; 32], now: Instant) -> Self {
         let keys = SocketKeys::derive(&seed);
         Self {
@@ -232,7 +232,7 @@ impl<H: Host> Stack<H> {
         &self.counters
     }
 
-    /// What the owner decided.
+    /// What the owner decided in [`Stack::new`]; it cannot be changed.
     pub fn config(&self) -> &StackConfig {
         &self.config
     }
@@ -340,7 +340,8 @@ impl<H: Host> Stack<H> {
         self.flows.find(hash, |at| self.flow_of(at).is_some_and(|theirs| theirs == flow))
     }
 
-    /// The connection between two addresses, and its user.
+    /// The socket of the connection between two addresses, and its user. `None` for what has no socket: a half-open
+    /// connection, or one in TIME-WAIT.
     pub fn connection(&self, local: SocketAddr, remote: SocketAddr) -> Option<(SocketId, u32)> {
         let flow = Flow {
             local: local.ip(),

@@ -39,7 +39,8 @@ impl Net {
     /// Adds an interface with its addresses and the routes to their links.
     ///
     /// IPv6 addresses may be used at once, while duplicate address detection runs (RFC 4429). An
-    /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too.
+    /// Ethernet interface with `slaac` or an IPv6 address gets a link-local address too. Interfaces stay: the
+    /// 65 537th panics.
     pub fn add_interface(&mut self, now: Instant, config: InterfaceConfig) -> IfaceId {
         let id = IfaceId(u16::try_from(self.ifaces.len()).expect("65536 interfaces are absurd"));
         self.ifaces.push(Interface::new(id, &config));
@@ -55,12 +56,13 @@ impl Net {
         &self.ifaces
     }
 
-    /// Says what a device does by itself, when that was not known in time.
+    /// Says what a device does by itself, when that was not known in time. Panics when there is no such interface.
     pub fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.ifaces[iface.index()].offloads = offloads;
     }
 
-    /// Gives an interface an address and the route to its link. False when it has it already.
+    /// Gives an interface an address and the route to its link. False when it has it already. Panics when there is no
+    /// such interface.
     pub fn add_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
         let interface = &self.ifaces[iface.index()];
         if interface.address(prefix.addr()).is_some() {

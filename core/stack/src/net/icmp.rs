@@ -21,9 +21,9 @@ use crate::drop::DropReason;
 pub struct Echo {
     /// The packet; `local.offset` is where the ICMP header starts.
     pub local: Local,
-    /// Which pinger.
+    /// Identifier: which pinger (RFC 792, RFC 4443 §4).
     pub ident: u16,
-    /// Which ping.
+    /// Sequence number: which of its pings.
     pub seq: u16,
     /// Where the data starts in `local.packet.linear()`.
     pub data_offset: usize,
@@ -43,7 +43,7 @@ pub struct IcmpError {
     pub src: IpAddr,
     /// Destination of our packet.
     pub dst: IpAddr,
-    /// Transport of our packet.
+    /// Transport of our packet: an IANA protocol number, as 6 for TCP.
     pub protocol: u8,
     /// Source port of our packet; the ident of an echo request.
     pub src_port: u16,

@@ -74,7 +74,7 @@ pub enum SendError {
     /// Longer than `mtu`, the longest IP packet in bytes that gets there, and not to be fragmented;
     /// or longer than IP can state.
     TooBig {
-        /// Bytes.
+        /// In bytes, IP header included: that of the route, also when it is IP that cannot state the length.
         mtu: u32,
     },
     /// The interface's queue is full: its device is slow.
@@ -90,9 +90,9 @@ pub struct EchoOut {
     pub dst: IpAddr,
     /// A reply and not a request.
     pub reply: bool,
-    /// Which pinger.
+    /// Identifier: which pinger (RFC 792, RFC 4443 §4).
     pub ident: u16,
-    /// Which ping.
+    /// Sequence number: which of its pings.
     pub seq: u16,
     /// TTL or hop limit; `None` for the default.
     pub ttl: Option<u8>,
@@ -107,7 +107,11 @@ impl Net {
     ///
     /// `checksum_offset` says where in that header the checksum goes; the field holds 0. With
     /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet is cut
-    /// by the device or here. `route` is from [`Net::route`] for `src` and `dst`.
+    /// by the device or here. `route` is from [`Net::route`] for `src` and `dst`, which are of one family: panics
+    /// otherwise.
+    ///
+    /// # Errors
+    /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not answer.
     #[allow(clippy::too_many_arguments)] // One call a packet; a struct would only rename them.
     pub fn send(
         &mut self,
