@@ -128,7 +128,12 @@ impl Client {
         }
     }
 
-    /// A second channel, for a [`towpath_shm::control::purpose`].
+    /// A second channel, for a [`towpath_shm::control::purpose`]. It waits until the engine has noted what the new
+    /// channel holds, which takes longer the more sockets this process has.
+    ///
+    /// # Errors
+    /// As for [`Self::call`]; `Refused` with EAGAIN, as fork(2) has it, when there are too many processes or too
+    /// many that are about to be.
     pub fn clone_channel(&self, purpose: u32) -> Result<Cloned, Error> {
         let request = Request { call: call::CLONE, a: purpose, ..Request::default() };
         let (reply, fds) = self.call_with_descriptors(&request)?;
@@ -142,6 +147,10 @@ impl Client {
 
     /// In the child after fork: the attachment on the channel that was cloned before. The caller then
     /// [abandons](Self::abandon) the parent's.
+    ///
+    /// # Errors
+    /// `Refused` with ENOMEM when the channel's memory cannot be mapped, with EMFILE when there are no descriptors
+    /// left, with EPROTO when what came is no channel.
     pub fn forked(&self, cloned: Cloned) -> Result<Self, Error> {
         let (blank, spare) = (self.blank.duplicate(), self.blank.duplicate());
         towpath_ring::set_channel(cloned.number);
@@ -229,7 +238,9 @@ impl Client {
         &self.blank
     }
 
-    /// Puts a command into the ring and rings the engine if it sleeps.
+    /// Puts a command into the ring and rings the engine if it sleeps. No answer comes, and there is no error: when
+    /// the engine is gone, the next call finds that out. When the ring is full it waits for the engine. In a signal
+    /// handler that interrupts a command it goes over the control socket.
     pub fn command(&self, command: &Command) {
         let mut tries = 0;
         loop {
@@ -264,7 +275,7 @@ impl Client {
         let _ = self.call(&request);
     }
 
-    /// A command about a socket.
+    /// [`Self::command`] about a socket: `op` of [`towpath_shm::layout::op`], which says what `a` and `b` are.
     pub fn socket_command(&self, socket: Socket, op: u32, a: u32, b: u64) {
         self.command(&Command { op, slot: socket.slot, generation: socket.generation, a, b, c: 0 });
     }
@@ -274,12 +285,13 @@ impl Client {
         self.socket_command(socket, op::SETTING, setting, value);
     }
 
-    /// Longest IP packet in bytes that no datagram socket is refused for its length.
+    /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the engine knows.
     pub fn datagram_mtu(&self) -> u32 {
         self.status.datagram_mtu()
     }
 
-    /// Wakes the engine if it sleeps.
+    /// Wakes the engine if it sleeps and this process has not rung for that sleep yet: at most one system call a
+    /// sleep.
     pub fn ring_engine(&self) {
         towpath_ring::ring_engine(&self.status, &self.rung, self.engine_bell.borrow());
     }
@@ -291,7 +303,7 @@ impl Client {
         (slot.generation.load(Ordering::Acquire) == socket.generation).then_some(slot)
     }
 
-    /// The memory of the run.
+    /// The memory of the run: slots and FIFOs of all its processes' sockets.
     #[inline]
     pub fn region(&self) -> &Region {
         &self.region

@@ -21,8 +21,13 @@ pub struct Received {
 }
 
 /// Takes the next datagram (with `keep`: looks at it). What does not fit `buffers` is lost, as recv(2) says of
-/// datagrams.
+/// datagrams; [`Received::header`] has its whole length.
 /// None: shut down for reading. One attempt.
+///
+/// # Errors
+/// - `WouldBlock`: there is none;
+/// - `Refused`: the socket's error, such as ECONNREFUSED after an ICMP message, which this takes;
+/// - `Dead`: the engine is gone, or another thread has closed the socket.
 ///
 /// # Safety
 /// The buffers must be valid for writes.
@@ -76,7 +81,16 @@ pub fn next_len(client: &Client, socket: Socket) -> usize {
     next_header(client, slot).map_or(0, |header| header.len as usize)
 }
 
-/// Queues one datagram (or, with `header.segment_size`, several in one). One attempt.
+/// Queues one datagram (or, with `header.segment_size`, several in one), all of it or nothing. `header.len` bytes of
+/// `buffers` are its payload. One attempt. Gives `header.len`.
+///
+/// # Errors
+/// - `WouldBlock`: there is no room now. An event tells when there is;
+/// - `TooLong`: it can never fit what the socket may queue (SO_SNDBUF);
+/// - `Closed`: shut down for writing;
+/// - `Refused`: the socket's error, which this takes;
+/// - `Interrupting`: this is a signal handler, on top of a call that fills the rest of the FIFO;
+/// - `Dead`: the engine is gone, or another thread has closed the socket.
 ///
 /// # Safety
 /// The buffers must be valid for reads.

@@ -26,7 +26,9 @@ const HIGHEST: u64 = 16384;
 pub struct HighFd(Box<AtomicI32>);
 
 impl HighFd {
-    /// Moves a descriptor up and makes it close-on-exec. When there is no room above, it stays.
+    /// Moves a descriptor up and makes it close-on-exec: to a number shortly below the soft limit
+    /// (RLIMIT_NOFILE), because programs expect the lowest free ones for themselves. When there is no room
+    /// above, it stays where it is.
     pub fn new(fd: Fd) -> Self {
         let low = fd.into_owned().into_raw_fd();
         let number = match move_up(low) {
@@ -43,11 +45,17 @@ impl HighFd {
     }
 
     /// Another descriptor for the same: up there, or where there is room.
+    ///
+    /// # Errors
+    /// EMFILE when the process has no number left.
     pub fn duplicate(&self) -> Result<Self, i32> {
         duplicate(self.get()).map(Self::at).ok_or(EMFILE)
     }
 
-    /// The same at `lowest` or soon above.
+    /// The same at the first free number from `lowest` on.
+    ///
+    /// # Errors
+    /// EMFILE when there is none.
     pub fn duplicate_above(&self, lowest: i32) -> Result<Self, i32> {
         duplicate_from(self.get(), lowest as usize).map(Self::at).ok_or(EMFILE)
     }
@@ -58,17 +66,22 @@ impl HighFd {
         Self(word)
     }
 
-    /// Becomes a descriptor for what `other` is for, under its own number.
+    /// Becomes a descriptor for what `other` is for, under its own number. Other threads see either the old or
+    /// the new one under it, never nothing. `inheritable`: it survives exec.
+    ///
+    /// # Errors
+    /// As for [`syscall::dup3`]; it is then what it was.
     pub fn become_duplicate(&self, other: &Self, inheritable: bool) -> Result<(), i32> {
         syscall::dup3(other.get(), self.get(), if inheritable { 0 } else { O_CLOEXEC })
     }
 
-    /// The number.
+    /// The number; -1 after [`Self::close`]. It changes when the program's dup2 wants it for itself, so it is to
+    /// be asked for each time.
     pub fn get(&self) -> i32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// For calls that want a borrowed one.
+    /// For calls that want a borrowed one. Not after [`Self::close`].
     pub fn borrow(&self) -> BorrowedFd<'_> {
         // SAFETY: it is open until `self` is dropped.
         unsafe { BorrowedFd::borrow_raw(self.get()) }
@@ -93,7 +106,7 @@ impl HighFd {
         }
     }
 
-    /// Whether it survives exec.
+    /// Whether it survives exec; it does not unless this was called.
     pub fn set_inheritable(&self, yes: bool) {
         let _ = syscall::fcntl(self.get(), F_SETFD, if yes { 0 } else { FD_CLOEXEC });
     }

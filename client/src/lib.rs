@@ -12,6 +12,8 @@
 //! No function here calls into libc for a system call: the calls of this process may be interposed
 //! by a library that is built on this crate. [`syscall`] and rustix's raw backend are used instead.
 
+#![warn(missing_docs)]
+
 mod buffer;
 mod client;
 mod error;

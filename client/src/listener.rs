@@ -11,6 +11,13 @@ use crate::{Client, Error, Socket};
 /// Takes the next connection. `open` makes the descriptor for it; when it cannot, the connection
 /// stays in the queue. `undo` closes it again: a signal handler has taken the connection meanwhile. One
 /// attempt.
+///
+/// # Errors
+/// - `WouldBlock`: no connection waits;
+/// - `NotListening`: it is no listener;
+/// - `Refused`: the listener's error, which this takes;
+/// - `Dead`: the engine is gone, or another thread has closed the listener;
+/// - what `open` gives.
 pub fn accept<T>(
     client: &Client,
     listener: Socket,

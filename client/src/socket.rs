@@ -33,7 +33,8 @@ pub mod ready {
 }
 
 impl Socket {
-    /// What it is ready for, as Linux computes it in tcp_poll and datagram_poll.
+    /// What it is ready for: bits of [`ready`], as Linux computes them in tcp_poll and datagram_poll. A snapshot, taken
+    /// without a lock or a system call.
     pub fn readiness(self, client: &Client) -> u32 {
         use ready::{ERR, HUP, IN, OUT, RDHUP};
         if client.is_dead() {
@@ -60,7 +61,10 @@ impl Socket {
         }
     }
 
-    /// Takes the pending error.
+    /// Takes the pending error (SO_ERROR), which is 0 from then on: of several threads one gets it.
+    ///
+    /// # Errors
+    /// `Refused` with the error, if there was one; `Dead` when the slot is another socket's, or the engine is gone.
     pub fn take_error(self, client: &Client) -> Result<(), Error> {
         let slot = client.slot(self).ok_or(Error::Dead)?;
         if slot.error.load(Acquire) == 0 {

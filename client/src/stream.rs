@@ -14,6 +14,12 @@ use crate::{Buffer, Client, Error, Socket};
 /// Reads what is there into `buffers`; with `keep` it stays unread. 0: end of file (or no room in
 /// `buffers`). One attempt.
 ///
+/// # Errors
+/// - `WouldBlock`: nothing is unread, and more may come;
+/// - `NotConnected`: neither connected nor about to be;
+/// - `Refused`: the connection's error, such as ECONNRESET, which this takes; what came before it is read first;
+/// - `Dead`: the engine is gone, or another thread has closed the socket.
+///
 /// # Safety
 /// The buffers must be valid for writes.
 pub unsafe fn recv(
@@ -94,7 +100,11 @@ fn why_nothing(slot: &Slot, end: End) -> Result<usize, Error> {
     Err(Error::WouldBlock)
 }
 
-/// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream).
+/// Takes up to `n` unread bytes off without looking at them (MSG_TRUNC on a stream, tcp(7)); gives how many. 0: end
+/// of file. One attempt.
+///
+/// # Errors
+/// As for [`recv`].
 pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
     if client.is_dead() {
         return Err(Error::Dead);
@@ -119,7 +129,11 @@ pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error
     Ok(n as usize)
 }
 
-/// How many of `n` bytes could be read now, which stay (MSG_PEEK with MSG_TRUNC on a stream). One attempt.
+/// How many of `n` bytes could be read now, which stay (MSG_PEEK with MSG_TRUNC on a stream). 0: end of file. One
+/// attempt.
+///
+/// # Errors
+/// As for [`recv`].
 pub fn measure(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
     if client.is_dead() {
         return Err(Error::Dead);
@@ -133,13 +147,21 @@ pub fn measure(client: &Client, socket: Socket, n: usize) -> Result<usize, Error
     }
 }
 
-/// Unread bytes (FIONREAD).
+/// Unread bytes (FIONREAD); 0 also when the socket is gone.
 pub fn unread(client: &Client, socket: Socket) -> usize {
     client.slot(socket).map_or(0, |slot| program_fifo::unread(slot) as usize)
 }
 
 /// Queues bytes `skip..` of `buffers`, as many as there is room for. `more`: further bytes follow at
-/// once, do not send a short segment for these. One attempt.
+/// once, do not send a short segment for these. One attempt. Gives how many bytes were queued: at least one, if there
+/// was one to be queued.
+///
+/// # Errors
+/// - `WouldBlock`: there is no room, or a connect is under way. An event tells when that has changed;
+/// - `Closed`: shut down for writing, or not connected (EPIPE; the signal is the caller's to send);
+/// - `Refused`: the connection's error, such as ECONNRESET, which this takes;
+/// - `Interrupting`: this is a signal handler, on top of a call that fills the rest of the FIFO;
+/// - `Dead`: the engine is gone, or another thread has closed the socket.
 ///
 /// # Safety
 /// The buffers must be valid for reads.
@@ -195,7 +217,7 @@ pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
     client.slot(socket).is_some_and(crate::socket::lacks_memory)
 }
 
-/// Bytes queued, and those of them not sent yet.
+/// Bytes queued (SIOCOUTQ: sent and not acknowledged, or not sent yet), and those of them not sent yet (SIOCOUTQNSD).
 pub fn queued(client: &Client, socket: Socket) -> (u32, u32) {
     client.slot(socket).map_or((0, 0), |slot| {
         let queued = program_fifo::queued(slot);

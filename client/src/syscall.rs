@@ -1,7 +1,10 @@
 //! System calls that rustix does not offer in the form we need (raw descriptors, signal masks,
 //! caller-owned structures), made without libc.
 
-/// The number of a system call and its arguments; `Err` is the errno.
+/// Makes the system call with this number; arguments that it does not take are 0. Gives what it returns.
+///
+/// # Errors
+/// The errno, a positive number below 4096. libc's `errno` stays as it is, and EINTR is the caller's to deal with.
 ///
 /// # Safety
 /// As for the system call: pointers must be what it expects.
@@ -13,7 +16,7 @@ pub unsafe fn syscall(number: usize, args: [usize; 6]) -> Result<usize, i32> {
     if result > usize::MAX - 4095 { Err(result.wrapping_neg() as i32) } else { Ok(result) }
 }
 
-/// The same with the kernel's own return value.
+/// As [`syscall`], with the kernel's own return value: an error is minus its errno, from -4095 to -1.
 ///
 /// # Safety
 /// As for [`syscall`].
@@ -35,7 +38,7 @@ pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
     result
 }
 
-/// The same with the kernel's own return value.
+/// As [`syscall`], with the kernel's own return value: an error is minus its errno, from -4095 to -1.
 ///
 /// # Safety
 /// As for [`syscall`].
@@ -57,9 +60,11 @@ pub unsafe fn raw(number: usize, args: [usize; 6]) -> usize {
     result
 }
 
-/// Numbers used in this crate (asm/unistd.h).
+/// Numbers of system calls that are made here with [`syscall`] (asm/unistd.h). They differ from one architecture
+/// to another; each constant is the `__NR_` of its name for the one that this is built for.
 pub mod nr {
     #[cfg(target_arch = "x86_64")]
+    #[allow(missing_docs)] // The manual's section 2 has a page for each name.
     mod arch {
         pub const CLOSE: usize = 3;
         pub const RT_SIGPROCMASK: usize = 14;
@@ -72,6 +77,7 @@ pub mod nr {
         pub const PRLIMIT64: usize = 302;
     }
     #[cfg(target_arch = "aarch64")]
+    #[allow(missing_docs)] // As above.
     mod arch {
         pub const CLOSE: usize = 57;
         pub const RT_SIGPROCMASK: usize = 135;
@@ -84,6 +90,7 @@ pub mod nr {
         pub const PRLIMIT64: usize = 261;
     }
     pub use arch::*;
+    /// futex_waitv(2), since Linux 5.16: ENOSYS before. As all that came after 5.1 it has one number everywhere.
     pub const FUTEX_WAITV: usize = 449;
 }
 
@@ -94,12 +101,19 @@ pub fn close(fd: i32) {
 }
 
 /// fcntl(2) with an integer argument.
+///
+/// # Errors
+/// The errno of fcntl(2): EBADF for a number that is not open, EMFILE of F_DUPFD when there is none left.
 pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize, i32> {
     // SAFETY: the commands used here take integers.
     unsafe { syscall(nr::FCNTL, [fd as usize, command as usize, argument, 0, 0, 0]) }
 }
 
-/// dup3(2). Whoever calls this owns both numbers.
+/// dup3(2). Whoever calls this owns both numbers: what was at `new` is closed without a word.
+///
+/// # Errors
+/// The errno of dup3(2): EINVAL where both are one number, EBADF where `old` is not open, EBUSY when another
+/// thread is just opening `new`.
 pub fn dup3(old: i32, new: i32, flags: i32) -> Result<(), i32> {
     // SAFETY: integers only.
     unsafe { syscall(nr::DUP3, [old as usize, new as usize, flags as usize, 0, 0, 0]) }.map(drop)
@@ -111,7 +125,8 @@ pub fn dup3(old: i32, new: i32, flags: i32) -> Result<(), i32> {
 pub struct SignalsBlocked(u64);
 
 impl SignalsBlocked {
-    /// From now on.
+    /// From now on, until the result is dropped: the mask is then what it was before. Signals that came meanwhile
+    /// are handled at that point. SIGKILL and SIGSTOP cannot be blocked (sigprocmask(2)).
     pub fn new() -> Self {
         Self(set_mask(u64::MAX))
     }

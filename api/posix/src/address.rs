@@ -77,7 +77,11 @@ pub fn is_v6_host(addr: &RawAddr) -> bool {
     u32::from(addr.family) == INET6 && !is_mapped(addr) && addr.ip != [0; 16]
 }
 
-/// Writes an address where a program wants it, cut to its length, and the true length.
+/// Writes an address where a program wants it, cut to its length, and the true length. Nothing where either pointer is
+/// null.
+///
+/// # Errors
+/// EINVAL when the length is negative as an int.
 ///
 /// # Safety
 /// `at` must point to `*len` writable bytes; both may be null.

@@ -17,7 +17,12 @@ const SPLICE_F_MORE: u32 = 4;
 /// With SPLICE_F_MOVE and SPLICE_F_GIFT.
 const SPLICE_F_ALL: u32 = 15;
 
-/// sendfile(2) to a socket of ours. `offset` None: the file's own position, which moves.
+/// sendfile(2) to a socket of ours. `offset` None: the file's own position, which moves. Gives how many bytes were
+/// sent, fewer than `count` at the end of the file, and when the socket takes no more.
+///
+/// # Errors
+/// EINVAL when `from` is a socket of ours or a folder; others of lseek(2), pread(2) and send(2), if nothing was sent
+/// before.
 pub fn sendfile(to: i32, from: i32, offset: Option<&mut i64>, count: usize) -> Result<usize> {
     if descriptors::socket(from).is_some() {
         return fail(libc::EINVAL);
@@ -67,7 +72,12 @@ pub fn sendfile(to: i32, from: i32, offset: Option<&mut i64>, count: usize) -> R
     if done == 0 { result.map(|()| 0) } else { Ok(done) }
 }
 
-/// splice(2) between a pipe and a socket of ours. `offsets`: whether the two ends came with one.
+/// splice(2) between a pipe and a socket of ours. `offsets`: whether the two ends came with one. Gives how many bytes
+/// were moved. SPLICE_F_NONBLOCK is about the pipe alone.
+///
+/// # Errors
+/// EINVAL when the other end is no pipe, for unknown flags, and for an offset of the socket; ESPIPE for one of the
+/// pipe.
 pub fn splice(
     from: i32,
     to: i32,

@@ -33,6 +33,9 @@ pub fn is_hidden(fd: i32) -> bool {
 
 /// Closes a socket, but leaves its number taken: by a socket of the kernel's that is for nothing. For functions
 /// of libc that put a file into its place without us.
+///
+/// # Errors
+/// EBADF when it was not open any more.
 pub fn give_up(fd: i32) -> Result<()> {
     let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as usize;
     let args = [libc::AF_UNIX as usize, kind, 0, 0, 0, 0];
@@ -57,7 +60,11 @@ pub(crate) fn open(client: &Client, new: Socket, file_flags: i32) -> Result<i32>
     table::lock().open(client, new, file_flags & libc::SOCK_CLOEXEC != 0)
 }
 
-/// close(2).
+/// close(2) of a socket or epoll set of ours. The last descriptor of the last process ends the socket; SO_LINGER makes
+/// it wait for that.
+///
+/// # Errors
+/// EBADF for a number that is not ours, also when another thread was faster.
 pub fn close(fd: i32) -> Result<()> {
     let taken = table::lock().close(fd);
     match taken.entry {
@@ -96,7 +103,10 @@ impl Retained {
     }
 }
 
-/// dup(2), and fcntl F_DUPFD (with its lowest number) and F_DUPFD_CLOEXEC.
+/// dup(2), and fcntl F_DUPFD (with its lowest number) and F_DUPFD_CLOEXEC. Gives the new number.
+///
+/// # Errors
+/// EMFILE when no number is left, EINVAL when `lowest` is above the limit (RLIMIT_NOFILE).
 pub fn dup(fd: i32, command: i32, lowest: usize) -> Result<i32> {
     loop {
         let retained = Retained::new(fd)?;
@@ -119,7 +129,11 @@ pub fn dup(fd: i32, command: i32, lowest: usize) -> Result<i32> {
     }
 }
 
-/// dup2(2), and dup3(2) with its flags: for any two descriptors of which one is ours.
+/// dup2(2), and dup3(2) with its flags: for any two descriptors of which one is ours. What was at `new` is closed in
+/// the same step; a descriptor of this library moves away. Gives `new`.
+///
+/// # Errors
+/// EBADF when `old` is not open or `new` is beyond the limit; EINVAL of dup3 when they are one number.
 pub fn dup2(old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
     loop {
         let retained = Retained::new(old)?;
@@ -154,6 +168,9 @@ pub fn dup2(old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
 }
 
 /// close_range(2), for all descriptors: those of this library stay open.
+///
+/// # Errors
+/// EINVAL for unknown flags and when `first` is above `last`; ENOSYS before Linux 5.9.
 pub fn close_range(first: u32, last: u32, flags: u32) -> Result<()> {
     if flags & !(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE) != 0 || first > last {
         return fail(libc::EINVAL);

@@ -17,7 +17,12 @@ const KERNEL_EVERY: u32 = 8;
 /// Calls that do look, after a kernel descriptor was ready or was added.
 const EAGER: u32 = 16;
 
-/// epoll_create1(2).
+/// epoll_create1(2). The set is one of the kernel's, which has the kernel's descriptors in it; those of ours are kept
+/// beside it, and [`wait`] brings both together.
+///
+/// # Errors
+/// Those of epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal handler that interrupts
+/// a call which has the lock of all sets.
 pub fn create(flags: i32) -> Result<i32> {
     let mut hub = hub::lock()?;
     let _table = table::lock();
@@ -193,7 +198,12 @@ impl Output {
     }
 }
 
-/// epoll_wait(2) and its kin on a set of ours. `deadline` None: no limit. `sigmask` may be null.
+/// epoll_wait(2) and its kin on a set of ours. `deadline` None: no limit. `sigmask` may be null. Gives how many events
+/// were written, 0 when the deadline passed.
+///
+/// # Errors
+/// EINVAL when `most` is not positive, EFAULT when `events` is null, EINTR when a signal handler ran, with SA_RESTART
+/// too (signal(7)).
 ///
 /// # Safety
 /// `events` must have room for `most` events, `sigmask` must point to a kernel signal mask or be null.

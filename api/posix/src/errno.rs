@@ -2,11 +2,11 @@
 
 use towpath_client::Error;
 
-/// An errno value.
+/// An errno as Linux numbers them on this architecture (errno(3)), positive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// What every call here gives.
+/// What every call here gives: a C function returns -1 for `Err` and has the number in `errno`.
 pub type Result<T> = std::result::Result<T, Errno>;
 
 impl From<Error> for Errno {

@@ -5,8 +5,8 @@
 //! of the epoll sets. Threads in poll and select keep no lists: they look at their sockets.
 //!
 //! Rules that keep wake-ups from being lost:
-//! - whoever goes to sleep counts itself first and then empties the ring ([`Hub::begin_sleep`]);
-//! - whoever empties the ring while others sleep asks for the doorbell again ([`Hub::drain`]), and
+//! - whoever goes to sleep counts itself first and then empties the ring (`Hub::begin_sleep`);
+//! - whoever empties the ring while others sleep asks for the doorbell again (`Hub::drain`), and
 //!   kicks those whose sets became ready.
 
 mod bed;

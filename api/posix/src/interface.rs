@@ -34,7 +34,10 @@ pub fn name(interface: &Interface) -> &[u8] {
     &interface.name[..len]
 }
 
-/// if_nametoindex(3).
+/// if_nametoindex(3): from 1 on.
+///
+/// # Errors
+/// ENODEV when the stack has none of that name.
 pub fn index_of(wanted: &CStr) -> Result<u32> {
     match list()?.iter().find(|interface| name(interface) == wanted.to_bytes()) {
         Some(interface) => Ok(interface.index),
@@ -42,7 +45,10 @@ pub fn index_of(wanted: &CStr) -> Result<u32> {
     }
 }
 
-/// if_indextoname(3): the padded name.
+/// if_indextoname(3): the name, padded with NUL to IF_NAMESIZE.
+///
+/// # Errors
+/// ENXIO when the stack has none of that number.
 pub fn name_of(index: u32) -> Result<[u8; 16]> {
     match list()?.iter().find(|interface| interface.index == index) {
         Some(interface) => Ok(interface.name),

@@ -5,7 +5,18 @@
 //! [`Errno`]. Whether a descriptor is ours is for the caller to look up first
 //! ([`descriptor::is_ours`]); these functions answer EBADF (or ENOTSOCK) otherwise.
 //!
-//! In reading order:
+//! # Errors
+//! The errnos are those of the manual page of each call, in the cases that Linux has them for; a page here names
+//! what the manual leaves open, or what is ours. All calls have in common:
+//! - EBADF and ENOTSOCK, as said above;
+//! - ENETDOWN: the engine is gone, or there is no attachment to one. A caller in a loop is to be slowed down
+//!   ([`process::rest_when_engine_is_gone`]; decision 6, `docs/decisions/0006-how-a-run-ends.md`, says why);
+//! - EAGAIN: it would block, or SO_RCVTIMEO or SO_SNDTIMEO has passed;
+//! - EINTR: a signal handler ran, as signal(7) has it with and without SA_RESTART;
+//! - ERESTART, which no program may see: a signal handler forked while the call waited, and this is the child.
+//!   The caller begins the call again.
+//!
+//! # Reading order
 //! - [`process`]: attaching; [`mod@fork`]; [`exec`]: what a new process image needs; [`limit`]: its address space;
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and recvmsg;
@@ -13,6 +24,8 @@
 //! - [`option`], [`ioctl`], [`interface`], [`netlink`], [`resolver`]; [`signal`]: handlers that interrupt calls;
 //! - [`hub`]: the events of the process; [`poll`]; [`epoll`];
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
+
+#![warn(missing_docs)]
 
 pub mod address;
 pub mod calls;

@@ -153,7 +153,10 @@ pub unsafe fn tell_sender(
     }
 }
 
-/// sendmmsg(2).
+/// sendmmsg(2). Gives how many messages were sent, 1024 (UIO_MAXIOV) at most.
+///
+/// # Errors
+/// Those of [`sendmsg`], when no message had been sent before.
 ///
 /// # Safety
 /// `messages` must point to `count` valid entries.
@@ -178,7 +181,11 @@ pub unsafe fn sendmmsg(
     Ok(done)
 }
 
-/// recvmmsg(2). The time limit is looked at after each message, as Linux does.
+/// recvmmsg(2). The time limit is looked at after each message, as Linux does. Gives how many messages came, 1024
+/// (UIO_MAXIOV) at most.
+///
+/// # Errors
+/// Those of [`recvmsg`], when no message had come before; EINVAL for a time that is none.
 ///
 /// # Safety
 /// `messages` must point to `count` valid entries, `timeout` to a timespec or be null.

@@ -18,6 +18,9 @@ const OWN: usize = 3;
 const EMPTY: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
 /// A time limit as a program gives it.
+///
+/// # Errors
+/// EINVAL for a negative time, and for nanoseconds that make a second or more, as ppoll(2) has it.
 pub fn duration(limit: &libc::timespec) -> Result<Duration> {
     if limit.tv_sec < 0 || !(0..1_000_000_000).contains(&limit.tv_nsec) {
         return fail(libc::EINVAL);
@@ -30,7 +33,8 @@ pub fn any_ours(fds: &[libc::pollfd]) -> bool {
     fds.iter().any(|entry| entry.fd >= 0 && descriptors::lookup(entry.fd) != Entry::Kernel)
 }
 
-/// poll(2) and ppoll(2). `sigmask` may be null.
+/// poll(2) and ppoll(2), for lists in which some are ours; the others are the kernel's to answer. `deadline` None:
+/// no limit. `sigmask` may be null. Gives how many entries have events; 0: the deadline passed.
 ///
 /// # Safety
 /// `sigmask` must point to a kernel signal mask or be null.

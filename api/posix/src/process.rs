@@ -76,6 +76,10 @@ pub fn attach_from_environment() -> Result<()> {
 }
 
 /// Attaches over a control socket, with the sockets that this process image was born with.
+///
+/// # Errors
+/// ENETDOWN when nobody answers, EPROTO when the engine is of another build, ENOMEM when this process may not have
+/// the address space (RLIMIT_AS), EMFILE when it has no descriptors left.
 pub fn attach(control: Fd) -> Result<()> {
     let claims = rights::inherited();
     let mut born_with = Vec::new();

@@ -144,7 +144,11 @@ pub fn is_ours(domain: i32) -> bool {
     matches!(domain, libc::AF_INET | libc::AF_INET6) && process::is_active()
 }
 
-/// socket(2) for AF_INET and AF_INET6.
+/// socket(2) for AF_INET and AF_INET6: streams (TCP), datagrams (UDP) and echo sockets (ICMP, ICMPv6 as datagrams).
+///
+/// # Errors
+/// EPERM for SOCK_RAW, as Linux has it without CAP_NET_RAW; ESOCKTNOSUPPORT for other types, EPROTONOSUPPORT for
+/// other protocols of a type, EINVAL for unknown flags.
 pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<i32> {
     let file_flags = kind & !TYPE_MASK;
     if file_flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
@@ -220,7 +224,10 @@ pub(crate) fn bind_any(handle: &Handle) -> Result<()> {
     }
 }
 
-/// listen(2).
+/// listen(2). The backlog counts finished connections, 4096 at most (Linux's somaxconn); a negative one is as many.
+///
+/// # Errors
+/// EOPNOTSUPP for what is no TCP socket, EINVAL for one that is connected or about to be.
 pub fn listen(fd: i32, backlog: i32) -> Result<()> {
     let handle = Handle::new(fd)?;
     if !handle.is_tcp() {
@@ -234,7 +241,11 @@ pub fn listen(fd: i32, backlog: i32) -> Result<()> {
     handle.call(call::LISTEN, |request| request.a = backlog.min(4096)).map(drop)
 }
 
-/// accept4(2).
+/// accept4(2). `file_flags` are SOCK_NONBLOCK and SOCK_CLOEXEC.
+///
+/// # Errors
+/// EINVAL for a socket that does not listen and for unknown flags, EOPNOTSUPP for one of datagrams. When there is no
+/// descriptor left (EMFILE, ENFILE) the connection stays in the queue.
 ///
 /// # Safety
 /// `addr` must point to `*len` writable bytes; both may be null.
@@ -282,7 +293,12 @@ fn inherit_shut(listener: &Handle, accepted: Socket) {
     }
 }
 
-/// connect(2).
+/// connect(2). AF_UNSPEC takes a datagram socket's peer away, and makes a stream unconnected.
+///
+/// # Errors
+/// EINPROGRESS of a non-blocking stream, and when SO_SNDTIMEO has passed; EALREADY while it is under way; EISCONN of
+/// one that is connected or listens. EAFNOSUPPORT and ENETUNREACH where the socket cannot reach the address's family.
+/// How it ended is told once: ECONNREFUSED, ETIMEDOUT and others.
 ///
 /// # Safety
 /// `addr` must point to `len` readable bytes.
@@ -391,7 +407,11 @@ fn disconnect(handle: &Handle) -> Result<()> {
     })
 }
 
-/// shutdown(2).
+/// shutdown(2). A listener that is shut down for reading listens no more, and a connect that is under way is given up:
+/// the socket is unconnected then.
+///
+/// # Errors
+/// ENOTCONN without a peer: it is shut down all the same, as on Linux. EINVAL for an unknown `how`.
 pub fn shutdown(fd: i32, how: i32) -> Result<()> {
     let handle = Handle::new(fd)?;
     let bits = match how {

@@ -4,11 +4,12 @@
 //! descriptor is one of ours: if so [`towpath_posix`] does the work, if not libc's own function.
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
-//! - [`real`]: libc's functions, found once; [`cancel`]: which of them are cancellation points;
+//! - `real`: libc's functions, found once; `cancel`: which of them are cancellation points;
 //! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`, `opening`, `files`,
 //!   `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
 
+#![warn(missing_docs)]
 #![allow(clippy::missing_safety_doc)] // Each has the contract of the libc function of its name.
 
 mod answer;

@@ -7,8 +7,31 @@
 //!
 //! What a device need not or could not do travels with the packet: checksum state, segment size,
 //! VLAN, time of arrival, hash ([`Meta`]).
+//!
+//! # Example
+//! A packet is written from the inside out: the payload first, then each header in front of what is there.
+//! ```
+//! use towpath_pool::Pool;
+//!
+//! let mut pool = Pool::default();
+//! let mut packet = pool.take(1500);
+//! packet.push_back(7).expect("taken with room").copy_from_slice(b"payload");
+//! packet.push_front(8).copy_from_slice(b"headers ");
+//! assert_eq!(packet.linear(), b"headers payload");
+//!
+//! // On its way in the headers are taken off again.
+//! assert_eq!(packet.pull_front(8), Some(()));
+//! assert_eq!(packet.linear(), b"payload");
+//! assert_eq!(packet.pull_front(8), None);
+//!
+//! // The next packet of that size gets the same buffer.
+//! pool.give(packet);
+//! pool.take(64);
+//! assert_eq!(pool.allocated(), 1);
+//! ```
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod packet;
 mod port;

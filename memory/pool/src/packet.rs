@@ -9,9 +9,10 @@ pub struct Packet {
     buffer: Box<[u8]>,
     start: u32,
     end: u32,
-    /// Payload that continues after the linear part.
+    /// Payload that continues after the linear part, in a FIFO that may be released at the end of the turn:
+    /// see [`Packet::linearize`].
     pub tail: Fragments,
-    /// What is known about it.
+    /// What is known about it besides its bytes. [`Pool::take`] gives a packet with none of it.
     pub meta: Meta,
 }
 
@@ -24,9 +25,11 @@ pub struct Meta {
     pub checksum: Checksum,
     /// The packet stands for several segments of this size.
     pub segmentation: Option<Segmentation>,
-    /// 802.1Q tag that the device took off or shall put on.
+    /// 802.1Q tag that the device took off or shall put on: the TCI in host byte order, priority in the upper
+    /// three bits and VLAN ID in the lower twelve (IEEE 802.1Q §9.6).
     pub vlan: Option<u16>,
-    /// Flow hash, 0 when unknown.
+    /// Hash that the device computed of the flow, 0 when unknown. A hint: the sender of the packet may have
+    /// chosen its addresses and ports so that it collides.
     pub hash: u32,
 }
 
@@ -82,22 +85,22 @@ impl Packet {
         self.len() == 0
     }
 
-    /// The linear part.
+    /// The part that lies in this packet's own buffer: headers, and of a packet without [`Packet::tail`] all of it.
     pub fn linear(&self) -> &[u8] {
         &self.buffer[self.start as usize..self.end as usize]
     }
 
-    /// The linear part, to be changed.
+    /// The same to be changed in place; its length stays.
     pub fn linear_mut(&mut self) -> &mut [u8] {
         &mut self.buffer[self.start as usize..self.end as usize]
     }
 
-    /// Free bytes in front of the linear part.
+    /// Free bytes in front of the linear part: [`Packet::push_front`] takes up to so many.
     pub fn headroom(&self) -> usize {
         self.start as usize
     }
 
-    /// Free bytes behind the linear part.
+    /// Free bytes behind the linear part: [`Packet::push_back`] takes up to so many, while there is no tail.
     pub fn tailroom(&self) -> usize {
         self.buffer.len() - self.end as usize
     }
@@ -143,8 +146,29 @@ impl Packet {
         }
     }
 
-    /// Copies the tail into the linear part, so that the packet stands alone.
-    /// Takes a bigger buffer from the pool when it must.
+    /// Copies the tail into the linear part, so that the packet stands alone and may be kept beyond the turn.
+    /// Takes a bigger buffer from the pool when it must, and gives the old one back.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use towpath_pool::{Fragments, Pool, Stretch};
+    /// use towpath_shm::Mapping;
+    ///
+    /// // What a FIFO holds.
+    /// let fifo = Arc::new(Mapping::private(4096)?);
+    /// fifo.write(100, b"payload");
+    ///
+    /// let mut pool = Pool::default();
+    /// let mut packet = pool.take(64);
+    /// packet.push_front(8).copy_from_slice(b"headers ");
+    /// packet.tail = Fragments::new(Stretch::new(&fifo, 100, 7), None);
+    /// assert_eq!((packet.len(), packet.linear().len()), (15, 8));
+    ///
+    /// packet.linearize(&mut pool);
+    /// fifo.write(100, b"changed");
+    /// assert_eq!(packet.linear(), b"headers payload");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn linearize(&mut self, pool: &mut Pool) {
         if self.tail.is_empty() {
             return;
@@ -164,6 +188,9 @@ impl Packet {
     }
 
     /// Copies bytes `skip..skip + to.len()` of the packet, linear part and tail.
+    ///
+    /// # Panics
+    /// When the packet is shorter than that.
     pub fn copy_to(&self, skip: usize, to: &mut [u8]) {
         let linear = self.linear();
         let from_linear = linear.len().saturating_sub(skip).min(to.len());
@@ -193,7 +220,8 @@ impl Packet {
 
 /// Buffers for packets: taken and given back without allocation once warm.
 ///
-/// Two sizes: small for ordinary frames, large for merged or to be segmented ones.
+/// Two sizes: small for ordinary frames, large for merged or to be segmented ones. A packet that is dropped
+/// instead of [given back](Pool::give) costs the next one an allocation, and nothing else.
 #[derive(Debug, Default)]
 pub struct Pool {
     small: Vec<Box<[u8]>>,
@@ -209,7 +237,7 @@ impl Pool {
     pub const SMALL: usize = 2048 - Self::HEADROOM;
     /// Bytes of a large buffer behind the headroom: 64 KiB of IP packet and an Ethernet header.
     pub const LARGE: usize = 68 * 1024 - Self::HEADROOM;
-    /// Free buffers kept of each size; more go back to the system.
+    /// Free buffers kept of each size, together at most 512 KiB and 17 MiB; more go back to the system.
     pub const KEPT_MAX: usize = 256;
 
     /// An empty packet with room for `len` bytes behind the headroom. Larger than [`Pool::LARGE`]
@@ -231,7 +259,8 @@ impl Pool {
         Packet { buffer, start, end: start, tail: Fragments::empty(), meta: Meta::default() }
     }
 
-    /// Gives a packet's buffer back.
+    /// Takes a packet's buffer back, for a later [`Pool::take`]. Beyond [`Pool::KEPT_MAX`] free ones of its size,
+    /// and when it is larger than [`Pool::LARGE`], it goes back to the system.
     pub fn give(&mut self, packet: Packet) {
         self.give_buffer(packet.buffer);
     }
@@ -253,5 +282,6 @@ impl Pool {
     }
 }
 
-/// Packets in order.
+/// Packets in the order in which they came or are to leave: whoever fills it does so at the back, and whoever
+/// takes them begins at the front.
 pub type Batch = std::collections::VecDeque<Packet>;

@@ -13,7 +13,8 @@ pub enum LinkType {
     Ip,
 }
 
-/// What a port does by itself; the stack does the rest in software.
+/// What a port does by itself with packets that it sends; the stack does the rest in software. None of it says
+/// anything of received packets: those carry what was done in their [`crate::Meta`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offloads {
     /// Completes [`crate::Checksum::Partial`] of sent packets.
@@ -26,7 +27,60 @@ pub struct Offloads {
 
 /// A device queue pair, or a link in memory.
 ///
-/// Called by one thread. Times are ns on the engine's monotonic clock.
+/// Called by one thread. Times are ns on the engine's monotonic clock. No call blocks or fails: what goes wrong
+/// is the port's to count, and a device that is lost says so by [`Port::is_gone`]. Decision 4
+/// (`docs/decisions/0004-one-port-trait.md`) says why both directions are one trait.
+///
+/// # Example
+/// A link that returns what is sent on it:
+/// ```
+/// use std::os::fd::BorrowedFd;
+/// use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+///
+/// struct Loopback(Batch);
+///
+/// impl Port for Loopback {
+///     fn poll(&mut self, _now_ns: u64, _pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+///         let n = self.0.len().min(max);
+///         out.extend(self.0.drain(..n));
+///         n
+///     }
+///
+///     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+///         let n = batch.len();
+///         for mut packet in batch.drain(..) {
+///             // Its payload may lie in a FIFO, which is released before the packet is polled.
+///             packet.linearize(pool);
+///             packet.meta.arrival_ns = now_ns;
+///             self.0.push_back(packet);
+///         }
+///         n
+///     }
+///
+///     fn offloads(&self) -> Offloads {
+///         Offloads::default()
+///     }
+///
+///     fn link_type(&self) -> LinkType {
+///         LinkType::Ip
+///     }
+///
+///     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+///         None
+///     }
+///
+///     fn next_timeout_ns(&self) -> Option<u64> {
+///         (!self.0.is_empty()).then_some(0)
+///     }
+/// }
+///
+/// let (mut pool, mut batch) = (Pool::default(), Batch::new());
+/// let mut port = Loopback(Batch::new());
+/// batch.push_back(pool.take(1500));
+/// assert_eq!(port.submit(1_000, &mut pool, &mut batch), 1);
+/// assert_eq!(port.poll(2_000, &mut pool, &mut batch, 64), 1);
+/// assert_eq!(batch[0].meta.arrival_ns, 1_000);
+/// ```
 pub trait Port {
     /// Moves received packets to the back of `out`, at most `max`; returns how many. Never blocks.
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize;
@@ -35,10 +89,10 @@ pub trait Port {
     /// back to the pool; what it leaves is offered again. Returns how many were taken.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize;
 
-    /// What it can do.
+    /// What it can do. Asked when the stack's interface is configured, so the answer must stay the same.
     fn offloads(&self) -> Offloads;
 
-    /// What its packets begin with.
+    /// What its packets begin with, in both directions. Stays the same, as [`Port::offloads`] does.
     fn link_type(&self) -> LinkType;
 
     /// Becomes readable when `poll` has something to give; None when only time does that.
@@ -54,7 +108,8 @@ pub trait Port {
         false
     }
 
-    /// When `poll` wants to be called even if nothing arrives.
+    /// When `poll` wants to be called even if nothing arrives, on the clock of `now_ns`; a time that is past means
+    /// at once. None: not before `wake_fd` is readable.
     fn next_timeout_ns(&self) -> Option<u64> {
         None
     }

@@ -23,8 +23,13 @@ use crate::program_fifo::{queued_at, room, take_dirty, want_room};
 /// What became of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appended {
-    /// So many bytes. `tell`: the engine does not know yet; send [`towpath_shm::layout::op::TX`].
-    Bytes { n: u32, tell: bool },
+    /// They are in the FIFO.
+    Bytes {
+        /// How many; never 0.
+        n: u32,
+        /// The engine does not know of them yet: send [`towpath_shm::layout::op::TX`].
+        tell: bool,
+    },
     /// There is no room.
     NoRoom,
     /// There is no room before the call goes on that this one interrupts.

@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 
 use towpath_shm::layout::{FIFO_LEN, FIFO_OFFSET};
 
-/// The largest window.
+/// Bytes of the largest window, and so the most that a FIFO in the region holds, whatever SO_RCVBUF or
+/// SO_SNDBUF asks for.
 pub const WINDOW_MAX: u32 = 16 << 20;
-/// The smallest window.
+/// Bytes of the smallest window. A FIFO that is to hold less has one all the same: address space is plenty, and
+/// pages that are not touched cost nothing.
 pub const WINDOW_MIN: u32 = 64 << 10;
 
 /// Size and share of the area of each class. Half for the smallest: they are most.

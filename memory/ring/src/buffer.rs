@@ -3,6 +3,16 @@
 use towpath_shm::{Fragments, Mapping};
 
 /// Bytes of a received packet: a linear part, continued by fragments of another mapping.
+///
+/// ```
+/// use towpath_ring::Payload;
+/// use towpath_shm::Fragments;
+///
+/// let payload = Payload::new(b"down the towpath", Fragments::empty());
+/// let mut bytes = [0; 7];
+/// payload.slice(9, 7).copy_to(0, &mut bytes);
+/// assert_eq!(&bytes, b"towpath");
+/// ```
 #[derive(Debug, Clone)]
 pub struct Payload<'a> {
     linear: &'a [u8],
@@ -10,7 +20,7 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// From both parts.
+    /// The bytes of `linear`, then those of `tail`; together fewer than 4 GiB.
     pub fn new(linear: &'a [u8], tail: Fragments) -> Self {
         Self { linear, tail }
     }
@@ -25,7 +35,10 @@ impl<'a> Payload<'a> {
         self.len() == 0
     }
 
-    /// Bytes `skip..skip + len` of it. Panics when there are not so many.
+    /// Bytes `skip..skip + len` of it, which are not copied.
+    ///
+    /// # Panics
+    /// When there are not so many.
     pub fn slice(&self, skip: u32, len: u32) -> Self {
         let n = self.linear.len();
         let from = (skip as usize).min(n);
@@ -41,6 +54,9 @@ impl<'a> Payload<'a> {
     }
 
     /// Copies bytes `skip..skip + to.len()` out.
+    ///
+    /// # Panics
+    /// When there are not so many.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         let part = self.slice(skip, to.len() as u32);
         let (a, b) = to.split_at_mut(part.linear.len());
@@ -48,7 +64,10 @@ impl<'a> Payload<'a> {
         part.tail.copy_to(0, b);
     }
 
-    /// Copies all bytes into a mapping.
+    /// Copies all bytes into a mapping, from `offset` on.
+    ///
+    /// # Panics
+    /// When they would end beyond the mapping: the caller looks at its FIFO's bounds first.
     pub fn write_to(&self, mapping: &Mapping, offset: usize) {
         mapping.write(offset, self.linear);
         let mut at = offset + self.linear.len();

@@ -7,6 +7,17 @@
 //! - A program's bell is a pair of sockets ([`pair`]): each side has an end of its own, and [`toll`] asks
 //!   for non-blocking with the call. A pipe would not do: a reader whose memory is slow to be there
 //!   (userfaultfd, FUSE) holds the pipe's mutex meanwhile, which the writer wants whatever its flags.
+//!
+//! ```
+//! use std::os::fd::AsFd;
+//! use towpath_ring::doorbell;
+//!
+//! let (ours, theirs) = doorbell::pair()?;
+//! doorbell::toll(ours.as_fd());
+//! assert!(doorbell::clear(theirs.as_fd()), "it was rung");
+//! assert!(!doorbell::clear(theirs.as_fd()), "once");
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -20,7 +31,10 @@ use rustix::net::{
 /// program that has said that it sleeps, and once for each sleep.
 const RINGS: usize = 64;
 
-/// An eventfd that nobody rang.
+/// An eventfd that nobody rang, for [`ring`]: close-on-exec and non-blocking.
+///
+/// # Errors
+/// Those of eventfd(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
 pub fn create() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
@@ -30,7 +44,11 @@ pub fn ring(doorbell: BorrowedFd<'_>) {
     let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
 }
 
-/// The engine's end, for [`toll`], and the program's, which is non-blocking for all its threads.
+/// The engine's end, for [`toll`], and the program's, which is non-blocking for all its threads. Both are
+/// close-on-exec.
+///
+/// # Errors
+/// Those of socketpair(2): EMFILE and ENFILE when there are no descriptors left, ENOMEM.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -48,7 +48,7 @@ const _: () = assert!(size_of::<EngineRecv>() <= 48);
 
 impl EngineRecv {
     /// The FIFO of slot `slot`, which starts empty at position 0 and without memory. Holds `nominal` bytes,
-    /// growing to `nominal_max`. A former one of the same slot is dropped or retired.
+    /// growing to `nominal_max` ([`WINDOW_MAX`] at most). A former one of the same slot is dropped or retired.
     ///
     /// # Panics
     /// When there is no such slot.
@@ -110,7 +110,7 @@ impl EngineRecv {
         }
     }
 
-    /// Fixes what it may hold (SO_RCVBUF); autotuning is off from then on.
+    /// Fixes how many bytes it may hold (SO_RCVBUF), [`WINDOW_MAX`] at most; autotuning is off from then on.
     pub fn set_capacity(&mut self, bytes: u32) {
         self.nominal = bytes.min(WINDOW_MAX);
         self.nominal_max = self.nominal;

@@ -142,7 +142,8 @@ impl EngineSend {
         true
     }
 
-    /// Fixes how much the program should queue (SO_SNDBUF); autotuning is off from then on.
+    /// Fixes how many bytes the program should queue (SO_SNDBUF), [`WINDOW_MAX`] at most; autotuning is off from
+    /// then on.
     pub fn set_capacity(&mut self, bytes: u32) {
         self.limit_max = bytes.min(WINDOW_MAX);
         self.limit_min = self.limit_max;

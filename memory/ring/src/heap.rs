@@ -92,7 +92,26 @@ fn message(iovecs: &mut ([libc::iovec; 2], usize)) -> libc::msghdr {
 /// The smallest memory.
 const FIRST: u32 = 16 << 10;
 
-/// A receive FIFO that its owner reads directly.
+/// A receive FIFO that its owner reads directly. It has no memory before the first byte comes.
+///
+/// ```
+/// use towpath_ring::{HeapRecv, Payload, RecvBuffer};
+/// use towpath_shm::Fragments;
+///
+/// let payload = |bytes| Payload::new(bytes, Fragments::empty());
+/// let mut recv = HeapRecv::new(16 << 10, 1 << 20);
+/// // The second segment comes first: it is stored where it belongs, and nothing can be read yet.
+/// assert!(recv.write_at(5, &payload(b"towpath")));
+/// assert_eq!(recv.unread(), 0);
+/// assert!(recv.write_at(0, &payload(b"down ")));
+/// recv.commit(12);
+///
+/// let mut bytes = [0; 12];
+/// recv.peek().copy_to(0, &mut bytes);
+/// assert_eq!(&bytes, b"down towpath");
+/// recv.consume(12);
+/// assert!(recv.peek().is_empty());
+/// ```
 #[derive(Debug)]
 pub struct HeapRecv {
     memory: Memory,
@@ -125,8 +144,12 @@ impl HeapRecv {
         }
     }
 
-    /// Sends what is unread on a socket of the kernel and consumes it; returns how much it took.
-    /// Never blocks.
+    /// Sends what is unread on a socket of the kernel and consumes it; returns how many bytes it took, 0 when
+    /// nothing is unread. Never blocks, and raises no SIGPIPE.
+    ///
+    /// # Errors
+    /// Those of send(2): `WouldBlock` when the socket takes nothing now, `BrokenPipe` and `ConnectionReset` when
+    /// it never will. Nothing is consumed then.
     pub fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         let fragments = self.peek();
         if fragments.is_empty() {
@@ -185,7 +208,25 @@ impl RecvBuffer for HeapRecv {
     }
 }
 
-/// A transmit FIFO that its owner writes directly.
+/// A transmit FIFO that its owner writes directly. It has no memory before the first byte comes.
+///
+/// ```
+/// use towpath_ring::{HeapSend, Payload, SendBuffer};
+/// use towpath_shm::Fragments;
+///
+/// let mut send = HeapSend::new(8, 1 << 20);
+/// let payload = Payload::new(b"down the towpath", Fragments::empty());
+/// assert_eq!(send.write(&payload), 8);
+/// assert_eq!(send.room(), 0);
+///
+/// // Five bytes are acknowledged; the connection may queue more from now on.
+/// send.release(5);
+/// send.want_capacity(64);
+/// assert_eq!(send.write(&payload.slice(8, 8)), 8);
+/// let mut bytes = [0; 11];
+/// send.peek(0, 11).copy_to(0, &mut bytes);
+/// assert_eq!(&bytes, b"the towpath");
+/// ```
 #[derive(Debug)]
 pub struct HeapSend {
     memory: Memory,
@@ -202,12 +243,12 @@ impl HeapSend {
         Self { memory: Memory::default(), head: 0, tail: 0, limit: limit.min(limit_max), limit_max }
     }
 
-    /// Bytes that can be written.
+    /// Bytes that can be written, if there is memory for them.
     pub fn room(&self) -> u32 {
         self.limit.saturating_sub(self.len())
     }
 
-    /// Copies in as many bytes as there is room for; returns how many.
+    /// Copies in as many bytes as there is room for, from the first; returns how many. 0 also when there is no memory.
     pub fn write(&mut self, data: &Payload<'_>) -> u32 {
         let n = data.len().min(self.room());
         if n == 0 || !self.memory.ensure(self.limit, self.head, self.len()) {
@@ -228,8 +269,11 @@ impl HeapSend {
         self.memory.fragments(self.tail, n)
     }
 
-    /// Receives from a socket of the kernel straight into it; returns how much it was, 0 when the
-    /// peer sends no more (or there is no [`HeapSend::room`]). Never blocks.
+    /// Receives from a socket of the kernel straight into it; returns how many bytes it was, 0 when the
+    /// peer sends no more, or there is no [`HeapSend::room`] or no memory for it. Never blocks.
+    ///
+    /// # Errors
+    /// Those of recv(2): `WouldBlock` when nothing is there now, `ConnectionReset` and others of the connection.
     pub fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<u32> {
         let fragments = self.spare();
         if fragments.is_empty() {
@@ -252,7 +296,7 @@ impl HeapSend {
         }
     }
 
-    /// `n` bytes were put into [`HeapSend::spare`].
+    /// `n` bytes were put into [`HeapSend::spare`], from its start: they are to be sent.
     pub fn commit(&mut self, n: u32) {
         self.tail = self.tail.wrapping_add(n.min(self.room()));
     }

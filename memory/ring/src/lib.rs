@@ -7,6 +7,53 @@
 //! believe nothing) → [`Windows`] (who gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends
 //! without another process. Apart from these stand the locks, `lock.rs` and `process_lock.rs`, and what they have
 //! in common, `word.rs`.
+//!
+//! # Example
+//! A program and its engine, in one process: the program's bytes go through a socket's transmit FIFO.
+//! ```
+//! use std::os::fd::AsFd;
+//! use towpath_ring::{
+//!     Appended, Attach, Channel, EngineChannel, EngineSend, EngineStatus, Region, Rung, SendBuffer, Status,
+//!     Wanted, Windows, append, doorbell, program_fifo, push_command, ring_engine,
+//! };
+//! use towpath_shm::layout::{Command, op};
+//!
+//! // The engine makes the memory, and a FIFO that holds 64 KiB for the socket in slot 5.
+//! let (region, channel) = (Region::create()?, Channel::create()?);
+//! let mut engine = EngineChannel::new(channel.clone());
+//! let windows = Windows::new(&region, 64 << 20);
+//! let mut fifo = EngineSend::new(&windows, 5, 64 << 10, 64 << 10);
+//! assert_eq!(fifo.attach(), Attach::Done);
+//!
+//! // The program writes, and tells the engine once.
+//! let slot = region.slot(5).expect("below SLOTS_MAX");
+//! let write = |position, n: u32| {
+//!     program_fifo::write_at(&region, slot, position, &b"down the towpath"[..n as usize]);
+//! };
+//! let engine_lives = || true;
+//! let done = append(slot, 0, engine_lives, Wanted::UpTo(16), write);
+//! assert_eq!(done, Appended::Bytes { n: 16, tell: true });
+//! push_command(&channel, &Command { op: op::TX, slot: 5, ..Command::default() })?;
+//!
+//! // Here it would wake an engine that sleeps.
+//! let (page, bell) = (EngineStatus::create()?, doorbell::create()?);
+//! let status = Status::map(page.file().expect("shared").try_clone()?)?;
+//! ring_engine(&status, &Rung::default(), bell.as_fd());
+//! assert!(!doorbell::clear(bell.as_fd()), "it is awake");
+//!
+//! // The engine copies the command out, and believes nothing of it before it has looked.
+//! let command = engine.pop_command()?.expect("one was pushed");
+//! assert_eq!((command.op, command.slot), (op::TX, 5));
+//! assert!(fifo.pull(), "the position is possible");
+//! let mut bytes = [0; 7];
+//! fifo.peek(9, 7).copy_to(0, &mut bytes);
+//! assert_eq!(&bytes, b"towpath");
+//! fifo.release(16);
+//! assert_eq!(program_fifo::queued(slot), 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![warn(missing_docs)]
 
 #[macro_use]
 mod tls;

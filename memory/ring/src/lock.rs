@@ -92,7 +92,7 @@ pub fn lock_rx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'
     is_still(slot, generation).then_some(guard)
 }
 
-/// Locks the write end of a socket. None: as for [`lock_rx`].
+/// Locks the write end of a socket, for what the program writes: the transmit FIFO. None: as for [`lock_rx`].
 #[inline]
 pub fn lock_tx<D: Door>(slot: &Slot, generation: u32, door: D) -> Option<Guard<'_, D>> {
     let guard = lock(&slot.tx_lock, door)?;
@@ -104,15 +104,21 @@ pub(crate) fn is_still(slot: &Slot, generation: u32) -> bool {
     slot.generation.load(Ordering::Acquire) == generation
 }
 
-/// For the engine: no handle of the slot is valid any more. Ok: nobody is inside either, and the slot can
-/// be used again. Err: as for [`are_out`], which is to be asked again.
+/// For the engine: no handle of the slot is valid any more; `next` is its new generation. Ok: nobody is inside
+/// either, and the slot can be used again.
+///
+/// # Errors
+/// As for [`are_out`], which is to be asked again.
 pub fn end_generation(slot: &Slot, next: u32) -> Result<(), u32> {
     slot.generation.store(next, Ordering::Release);
     are_out(slot)
 }
 
-/// For the engine, after [`end_generation`]: whether nobody is inside any more. Err: the number of the
-/// channel of somebody who is; he will tell ([`Door::tell_unlocked`]), unless he dies.
+/// For the engine, after [`end_generation`]: whether nobody is inside any more. Never waits.
+///
+/// # Errors
+/// The number of the channel of somebody who is inside; he will tell ([`Door::tell_unlocked`]), unless he dies.
+/// The number is the program's word: it may be of no channel.
 pub fn are_out(slot: &Slot) -> Result<(), u32> {
     let (rx, tx) = (is_out(&slot.rx_lock), is_out(&slot.tx_lock));
     rx.and(tx)
@@ -135,7 +141,8 @@ pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     Err((held & OWNER) >> LOCK_CHANNEL_SHIFT)
 }
 
-/// The number of this process's channel, when it has got one: what its threads own is known by it.
+/// The number of this process's channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`], when it has got one: what
+/// its threads own is known by it.
 pub fn set_channel(number: u32) {
     CHANNEL.store(number, Ordering::Relaxed);
 }
@@ -296,7 +303,8 @@ fn owner() -> u32 {
     CHANNEL.load(Ordering::Relaxed) << LOCK_CHANNEL_SHIFT | (thread_id() & THREAD_MASK).max(1)
 }
 
-/// This thread's id, without a system call after the first.
+/// This thread's id as gettid(2) gives it, without a system call after the first. Of the thread's PID namespace: in
+/// another one it may be another thread's.
 pub fn thread_id() -> u32 {
     let tid = TID.get();
     if tid != 0 {

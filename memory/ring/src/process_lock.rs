@@ -14,6 +14,18 @@ use crate::thread_id;
 use crate::word::{Next, acquire, release, try_acquire};
 
 /// Mutual exclusion between the threads of this process; not reentrant.
+///
+/// ```
+/// use towpath_ring::Lock;
+///
+/// static COUNT: Lock<u32> = Lock::new(0);
+/// let mut count = COUNT.lock();
+/// *count += 1;
+/// // A signal handler that comes now learns that waiting would be for ever.
+/// assert!(COUNT.lock_unless_mine().is_none());
+/// drop(count);
+/// assert_eq!(*COUNT.lock(), 1);
+/// ```
 #[derive(Debug, Default)]
 pub struct Lock<T> {
     // The owner is a thread id.
@@ -34,7 +46,8 @@ impl<T> Lock<T> {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Waits for it. For those whose signals are blocked, or who know that their thread has not got it.
+    /// Waits for it. For those whose signals are blocked, or who know that their thread has not got it: a thread
+    /// that has it waits for ever.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
         let me = thread_id();

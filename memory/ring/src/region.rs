@@ -11,7 +11,25 @@ use towpath_shm::layout::{
     MAGIC, PENDING_OFFSET, Plain, REGION_LEN, SLOTS_MAX, Slot, VERSION,
 };
 
-/// Slots and FIFOs of one run.
+/// Slots and FIFOs of one run: the memory that all its processes share (decision 1,
+/// `docs/decisions/0001-one-region-a-run.md`). Clones are the same memory, which stays mapped until the last is
+/// dropped.
+///
+/// It takes [`REGION_LEN`] bytes of address space, and memory for the pages that are touched only.
+///
+/// ```
+/// use std::sync::atomic::Ordering;
+/// use towpath_ring::Region;
+/// use towpath_shm::layout::SLOTS_MAX;
+///
+/// let engines = Region::create()?;
+/// // What the program is given over its control socket is the memfd.
+/// let programs = Region::map(engines.mapping().file().expect("shared").try_clone()?)?;
+/// engines.slot(7).expect("a slot").generation.store(1, Ordering::Release);
+/// assert_eq!(programs.slot(7).expect("a slot").generation.load(Ordering::Acquire), 1);
+/// assert!(programs.slot(SLOTS_MAX).is_none());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Region {
     mapping: Arc<Mapping>,
@@ -24,7 +42,8 @@ impl Region {
     /// A new region, all slots free. For the engine.
     ///
     /// # Errors
-    /// `OutOfMemory`, with what the user can do, when this process may not have so much address space.
+    /// `OutOfMemory`, with what the user can do, when this process may not have so much address space
+    /// (RLIMIT_AS); others as for [`Mapping::shared`].
     pub fn create() -> io::Result<Self> {
         Ok(Self::over(Mapping::shared("towpath-region", REGION_LEN).map_err(explain)?))
     }
@@ -62,7 +81,8 @@ impl Region {
         })
     }
 
-    /// The memory itself.
+    /// The memory itself, which offsets of [`towpath_shm::layout`] are offsets in. Its memfd
+    /// ([`Mapping::file`]) is what [`Region::map`] takes; who mapped it has none.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
@@ -90,12 +110,18 @@ fn explain_with(error: io::Error, limit: Option<u64>) -> io::Error {
     }
 }
 
-/// Rings between one process and the engine.
+/// The memory of the rings between one process and the engine. Clones are the same memory.
+///
+/// It says nothing of whose turn it is: the program's ends are [`crate::push_command`] and [`crate::pop_event`],
+/// under locks of its process, and the engine's are those of [`crate::EngineChannel`].
 #[derive(Debug, Clone)]
 pub struct Channel(Arc<Mapping>);
 
 impl Channel {
     /// A new channel, both rings empty. For the engine.
+    ///
+    /// # Errors
+    /// As for [`Mapping::shared`].
     pub fn create() -> io::Result<Self> {
         let channel = Self(Arc::new(Mapping::shared("towpath-channel", CHANNEL_LEN)?));
         channel.header().version.store(VERSION, Ordering::Relaxed);
@@ -106,7 +132,7 @@ impl Channel {
     /// Maps the channel that an engine handed over.
     ///
     /// # Errors
-    /// `InvalidData` when it is not a channel, or one of another build.
+    /// `InvalidData` when it is not a channel, or one of another build; `InvalidInput` when it is too short.
     pub fn map(file: OwnedFd) -> io::Result<Self> {
         let channel = Self(Arc::new(Mapping::from_file(file, CHANNEL_LEN)?));
         let header = channel.header();
@@ -114,14 +140,14 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Its first words.
+    /// Its first words: where the rings begin and end, and who sleeps. The other side writes to them at any time.
     #[inline]
     pub fn header(&self) -> &ChannelHeader {
         // SAFETY: ChannelHeader is all atomics.
         unsafe { self.0.view(0) }
     }
 
-    /// The memory itself.
+    /// The memory itself. Its memfd ([`Mapping::file`]) is what [`Channel::map`] takes; who mapped it has none.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.0
     }

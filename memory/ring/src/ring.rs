@@ -23,6 +23,10 @@ impl std::error::Error for Full {}
 
 /// Program: puts a command into the ring. The caller holds its process's lock for the command ring,
 /// and calls [`crate::ring_engine`] afterwards.
+///
+/// # Errors
+/// [`Full`] when [`COMMANDS_MAX`] of them wait, or when something in this process has overwritten the ring's
+/// positions: for those the engine ends the channel, as [`has_ended`] then says.
 pub fn push_command(channel: &Channel, command: &Command) -> Result<(), Full> {
     let header = channel.header();
     let at = header.command_tail.load(Ordering::Relaxed);
@@ -94,6 +98,24 @@ impl From<BadPosition> for ChannelError {
 }
 
 /// The engine's ends of both rings. Its own positions are kept here, where no program reaches.
+///
+/// ```
+/// use towpath_ring::{Channel, EngineChannel, pop_event, push_command};
+/// use towpath_shm::layout::{Command, event, op};
+///
+/// let channel = Channel::create()?;
+/// let mut engine = EngineChannel::new(channel.clone());
+/// push_command(&channel, &Command { op: op::TX, slot: 7, ..Command::default() })?;
+/// assert_eq!(engine.pop_command()?.map(|command| command.slot), Some(7));
+/// assert_eq!(engine.pop_command()?, None);
+///
+/// // What happens to a socket before the program looks is one event.
+/// engine.push_event(7, event::RX)?;
+/// engine.push_event(7, event::TX)?;
+/// assert_eq!(pop_event(&channel), Some((7, event::RX | event::TX)));
+/// assert_eq!(pop_event(&channel), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct EngineChannel {
     channel: Channel,
@@ -105,7 +127,7 @@ pub struct EngineChannel {
 }
 
 impl EngineChannel {
-    /// Of a channel just created.
+    /// The ends of a channel just created: of one that was used, positions would not be where the rings begin.
     pub fn new(channel: Channel) -> Self {
         Self { channel, command_head: 0, event_tail: 0, lost: 0, mark: 0 }
     }
@@ -126,7 +148,7 @@ impl EngineChannel {
         self.channel.header().ended.store(1, Ordering::Release);
     }
 
-    /// Notes where the commands end now.
+    /// Notes where the commands end now: what the program has said so far, which an answer may have to wait for.
     pub fn mark(&mut self) {
         self.mark = self.channel.header().command_tail.load(Ordering::Acquire);
     }
@@ -138,7 +160,11 @@ impl EngineChannel {
         left != 0 && left <= COMMANDS_MAX
     }
 
-    /// Takes the next command, a copy of it.
+    /// Takes the next command, a copy of it; None when there is none. Nothing in it is to be believed: the program
+    /// may have written any bytes.
+    ///
+    /// # Errors
+    /// [`ChannelError`] when the program says that more than [`COMMANDS_MAX`] commands wait.
     pub fn pop_command(&mut self) -> Result<Option<Command>, ChannelError> {
         let header = self.channel.header();
         let (head, tail) = (&header.command_head, &header.command_tail);
@@ -150,7 +176,13 @@ impl EngineChannel {
         Ok(command)
     }
 
-    /// Tells the program that something happened to a slot (below [`SLOTS_MAX`]).
+    /// Tells the program that something happened to a slot (below [`SLOTS_MAX`]): `bits` are of
+    /// [`towpath_shm::layout::event`]. To an event that the program has not taken yet they are added. When
+    /// [`EVENTS_MAX`] of them wait it is told to look at all its sockets instead ([`take_events_lost`]).
+    /// [`EngineChannel::ring`] afterwards, once for all events of a turn.
+    ///
+    /// # Errors
+    /// [`ChannelError`] when the program has written a position from which the ring would hold more than that.
     pub fn push_event(&mut self, slot: u32, bits: u8) -> Result<(), ChannelError> {
         let header = self.channel.header();
         let pending = self.channel.pending(slot);
@@ -182,7 +214,7 @@ impl EngineChannel {
         }
     }
 
-    /// Events that found the ring full.
+    /// Events that found the ring full, since the channel was made.
     pub fn events_lost(&self) -> u64 {
         self.lost
     }

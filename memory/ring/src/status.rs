@@ -19,7 +19,7 @@ impl Status {
     /// Maps the page that an engine handed over.
     ///
     /// # Errors
-    /// `InvalidData` when it is none, or one of another build.
+    /// `InvalidData` when it is none, or one of another build; `InvalidInput` when it is too short.
     pub fn map(file: OwnedFd) -> io::Result<Self> {
         let status = Self(Arc::new(Mapping::read_only(file, STATUS_LEN)?));
         let page = status.page();
@@ -27,7 +27,7 @@ impl Status {
         Ok(status)
     }
 
-    /// Longest IP packet in bytes that no datagram socket is refused for its length.
+    /// Longest IP packet in bytes that no datagram socket is refused for its length; 0 until the engine knows.
     pub fn datagram_mtu(&self) -> u32 {
         self.page().datagram_mtu.load(Ordering::Relaxed)
     }
@@ -78,6 +78,24 @@ pub fn ring_engine(status: &Status, rung: &Rung, doorbell: BorrowedFd<'_>) {
 }
 
 /// The engine's end of the page.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use towpath_ring::{EngineStatus, Rung, Status, doorbell, ring_engine};
+///
+/// let mut engine = EngineStatus::create()?;
+/// let status = Status::map(engine.file().expect("shared").try_clone()?)?;
+/// let (rung, bell) = (Rung::default(), doorbell::create()?);
+///
+/// // One that sleeps is rung, once for each sleep.
+/// assert!(engine.fall_asleep(|| true));
+/// ring_engine(&status, &rung, bell.as_fd());
+/// assert!(doorbell::clear(bell.as_fd()));
+/// ring_engine(&status, &rung, bell.as_fd());
+/// assert!(!doorbell::clear(bell.as_fd()));
+/// engine.wake_up();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct EngineStatus {
     mapping: Arc<Mapping>,
@@ -87,6 +105,9 @@ pub struct EngineStatus {
 
 impl EngineStatus {
     /// A page that says that the engine is awake.
+    ///
+    /// # Errors
+    /// As for [`Mapping::published`].
     pub fn create() -> io::Result<Self> {
         let mapping = Arc::new(Mapping::published("towpath-status", STATUS_LEN)?);
         let status = Self { mapping, epoch: 0 };
@@ -116,8 +137,8 @@ impl EngineStatus {
         self.page().datagram_mtu.store(bytes, Ordering::Relaxed);
     }
 
-    /// Says that the engine goes to sleep, then looks once more with `idle`. False: there is work. After
-    /// the sleep call [`EngineStatus::wake_up`].
+    /// Says that the engine goes to sleep, then looks once more with `idle`. False: there is work, and the page
+    /// says that it is awake. After the sleep call [`EngineStatus::wake_up`].
     pub fn fall_asleep(&mut self, idle: impl FnOnce() -> bool) -> bool {
         let Self { mapping, epoch } = self;
         protocol::fall_asleep(&page(mapping).sleep_epoch, epoch, idle)

@@ -36,7 +36,8 @@ use crate::give_back;
 use crate::lock::is_out;
 use crate::region::Region;
 
-/// Bytes of pages that free windows may keep.
+/// Bytes of pages that free windows may keep: as a window that has its pages is handed out without page faults,
+/// and these bytes are nobody else's meanwhile.
 pub const KEPT_MAX: u64 = 64 << 20;
 /// How much FIFO memory there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,19 @@ pub struct WindowsUse {
 }
 
 /// The allocator, and the list of sockets whose program broke the rules. Clones are the same one.
+///
+/// ```
+/// use towpath_ring::{EngineRecv, Payload, RecvBuffer, Region, Windows};
+/// use towpath_shm::Fragments;
+///
+/// let region = Region::create()?;
+/// let windows = Windows::new(&region, 64 << 20);
+/// let mut fifo = EngineRecv::new(&windows, 5, 64 << 10, 64 << 10);
+/// assert_eq!(windows.usage().assigned, 0, "an empty FIFO has no memory");
+/// assert!(fifo.write_at(0, &Payload::new(b"first", Fragments::empty())));
+/// assert_eq!(windows.usage().assigned, 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Windows(pub(crate) Arc<Shared>);
 
@@ -122,7 +136,8 @@ struct Inner {
 }
 
 impl Windows {
-    /// All of `region`'s FIFO area, of which at most `limit` bytes become real.
+    /// All of `region`'s FIFO area, of which at most `limit` bytes, rounded down to pages, become real. One for a
+    /// region: two would hand out the same memory.
     pub fn new(region: &Region, limit: u64) -> Self {
         let mut start = FIFO_OFFSET as u64;
         let classes = CLASSES.map(|(_, share)| {
@@ -185,7 +200,7 @@ impl Windows {
         &self.0.region
     }
 
-    /// The counts.
+    /// The counts, as of one moment: it takes the allocator's mutex.
     pub fn usage(&self) -> WindowsUse {
         let inner = self.lock();
         let Inner { touched, kept, returning, limit, assigned, refused, .. } = *inner;
@@ -332,8 +347,10 @@ impl Windows {
         std::mem::take(&mut self.lock().awaited)
     }
 
-    /// Takes back what the threads at a slot do not use any more. Err: the channel's number of one that is
-    /// inside still, and will tell.
+    /// Takes back what the threads at a slot do not use any more.
+    ///
+    /// # Errors
+    /// The channel's number of one that is inside still, and will tell: as [`crate::are_out`].
     pub fn collect(&self, slot: u32) -> Result<(), u32> {
         let Some(windows) = self.lock().in_use.remove(&slot) else { return Ok(()) };
         let mut result = Ok(());

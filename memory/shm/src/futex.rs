@@ -1,4 +1,5 @@
-//! Sleeping on a 32-bit word of a shared mapping.
+//! Sleeping on a 32-bit word of a shared mapping: FUTEX_WAIT and FUTEX_WAKE of the shared kind (futex(2)), so that the
+//! two sides may be processes.
 
 use std::time::Duration;
 
@@ -29,7 +30,9 @@ pub fn wait(_: &AtomicU32, _: u32, _: Option<Duration>) -> Woken {
 #[cfg(loom)]
 pub fn wake(_: &AtomicU32, _: u32) {}
 
-/// Sleeps while `word` is `expected`, for at most `timeout` (None: no limit).
+/// Sleeps while `word` is `expected`, for at most `timeout` on CLOCK_MONOTONIC (None: no limit). The kernel compares
+/// and goes to sleep in one step, so that a [`wake`] after a change is never missed. [`Woken::Changed`] may come
+/// without either (futex(2), "spurious wake-up"): the caller looks at the word.
 #[cfg(not(loom))]
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken {
     let timeout = timeout.map(|t| Timespec {
@@ -43,7 +46,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Woken
     }
 }
 
-/// Wakes up to `n` sleepers. A failure would mean a bad address, which a reference rules out.
+/// Wakes up to `n` sleepers (at most 2^31 - 1, which is all of them). A failure would mean a bad address, which a reference rules out.
 #[cfg(not(loom))]
 pub fn wake(word: &AtomicU32, n: u32) {
     let woken = futex::wake(word, Flags::empty(), n);

@@ -40,7 +40,7 @@ pub const VERSION: u32 = 7;
 pub const SLOTS_MAX: u32 = 1 << 20;
 /// Length of the status page's memory.
 pub const STATUS_LEN: usize = 4096;
-/// Where the slots begin: not at 0, so that an offset that was never set is no socket's.
+/// Where the slots begin, in bytes from the region's start: not at 0, so that an offset that was never set is no socket's.
 pub const SLOTS_OFFSET: usize = 4096;
 /// Where the byte FIFOs begin.
 pub const FIFO_OFFSET: usize = 1 << 30;
@@ -148,7 +148,7 @@ pub struct Slot {
     pub state: AtomicU32,
     /// [`flags`].
     pub flags: AtomicU32,
-    /// Pending error (errno), taken by the program with swap 0 (SO_ERROR, or the next call). Swap.
+    /// Pending error (errno, 0: none), taken by the program with swap 0 (SO_ERROR, or the next call). Swap.
     pub error: AtomicI32,
     /// Receive FIFO: capacity (0: no memory attached), and offset in the region.
     pub rx_cap: AtomicU32,
@@ -277,7 +277,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// From its number.
+    /// From its number; None for one that is no kind's, which a program may have written.
     pub fn from_u32(n: u32) -> Option<Self> {
         Some(match n {
             0 => Self::Free,

@@ -13,6 +13,8 @@
 //! - [`futex`]: sleeping on a word of a mapping.
 //! - [`atomic`]: the words of a socket, which models replace by loom's.
 
+#![warn(missing_docs)]
+
 #[macro_use]
 mod numbers;
 

@@ -13,6 +13,21 @@ use crate::Fd;
 ///
 /// Bytes go in and out by copy; words are reached as atomics. That is what makes it sound to map
 /// memory that another process writes to.
+///
+/// ```
+/// use std::sync::atomic::Ordering;
+/// use towpath_shm::Mapping;
+///
+/// let mine = Mapping::shared("example", 4096)?;
+/// let theirs = Mapping::from_file(mine.file().expect("shared").try_clone()?, 4096)?;
+/// mine.write(8, b"towpath");
+/// mine.u32(0).store(7, Ordering::Release);
+///
+/// let mut bytes = vec![0; theirs.u32(0).load(Ordering::Acquire) as usize];
+/// theirs.read(8, &mut bytes);
+/// assert_eq!(bytes, b"towpath");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -26,7 +41,12 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// A new shared mapping of `len` bytes, backed by a memfd; pages cost nothing until touched.
+    /// A new shared mapping of `len` bytes, all zero, backed by a memfd; pages cost nothing until touched. `name`
+    /// is what /proc/PID/maps shows. Its length is sealed: nobody who gets the memfd can change it.
+    ///
+    /// # Errors
+    /// Those of memfd_create(2), ftruncate(2) and mmap(2): `OutOfMemory` when a limit of address space
+    /// (RLIMIT_AS) leaves no room, EMFILE and ENFILE when there are no descriptors left.
     pub fn shared(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -40,7 +60,7 @@ impl Mapping {
     /// and map it with [`Mapping::read_only`].
     ///
     /// # Errors
-    /// `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE.
+    /// `InvalidInput` before Linux 5.1, which has no F_SEAL_FUTURE_WRITE; others as for [`Mapping::shared`].
     pub fn published(name: &str, len: usize) -> std::io::Result<Self> {
         use rustix::fs::{MemfdFlags, SealFlags};
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -58,7 +78,8 @@ impl Mapping {
     /// without, and the descriptor would be one that the program does not know of.
     ///
     /// # Errors
-    /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS).
+    /// `InvalidInput` when the file is shorter than `len` (touching the rest would be SIGBUS); others are
+    /// those of fstat(2) and mmap(2), such as `OutOfMemory` at a limit of address space (RLIMIT_AS).
     pub fn from_file(file: OwnedFd, len: usize) -> std::io::Result<Self> {
         Self::received(file, len, ProtFlags::READ | ProtFlags::WRITE)
     }
@@ -93,7 +114,12 @@ impl Mapping {
         Ok(Self { base, len, file: Some(file) })
     }
 
-    /// Private memory of this process, for a stack whose sockets are not shared.
+    /// Private memory of this process, `len` bytes of zeros, for a stack whose sockets are not shared. After fork
+    /// the child has a copy of its own.
+    ///
+    /// # Errors
+    /// Those of mmap(2): `OutOfMemory` when a limit of address space (RLIMIT_AS) leaves no room, and `InvalidInput`
+    /// where `len` is 0.
     pub fn private(len: usize) -> std::io::Result<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -113,7 +139,8 @@ impl Mapping {
         self.len == 0
     }
 
-    /// The memfd behind a shared mapping, to hand to the other side, which has none itself.
+    /// The memfd behind a shared mapping, to hand to the other side. None for private memory, and for a mapping
+    /// that was received.
     pub fn file(&self) -> Option<&OwnedFd> {
         self.file.as_deref()
     }
@@ -125,7 +152,10 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Copies bytes out. Panics when the range leaves the mapping: callers validate offsets first.
+    /// Copies bytes out. What the other side writes meanwhile may be among them in part.
+    ///
+    /// # Panics
+    /// When the range leaves the mapping: callers validate offsets first.
     #[inline]
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         // SAFETY: `at` checked the range; `to` is ours alone. The other side may write meanwhile:
@@ -135,7 +165,10 @@ impl Mapping {
         }
     }
 
-    /// Copies bytes in. Panics when the range leaves the mapping.
+    /// Copies bytes in. The other side sees them in any order, until an atomic that it reads says that they are there.
+    ///
+    /// # Panics
+    /// As for [`Mapping::read`].
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
         // SAFETY: as in `read`, in the other direction.
@@ -144,14 +177,20 @@ impl Mapping {
         }
     }
 
-    /// Copies from one mapping to another (or within one, when the ranges do not overlap).
+    /// Copies `len` bytes from `from_offset` of another mapping, or of this one, to `offset`.
+    ///
+    /// # Panics
+    /// As for [`Mapping::read`], for either range.
     #[inline]
     pub fn copy_from(&self, offset: usize, from: &Mapping, from_offset: usize, len: usize) {
         // SAFETY: both ranges checked; `copy` allows overlap.
         unsafe { std::ptr::copy(from.at(from_offset, len), self.at(offset, len), len) }
     }
 
-    /// A 32-bit word at `offset` (4-aligned).
+    /// A 32-bit word at `offset`.
+    ///
+    /// # Panics
+    /// When the offset is no multiple of 4, or the word would leave the mapping.
     #[inline]
     pub fn u32(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));
@@ -159,7 +198,10 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
     }
 
-    /// A 64-bit word at `offset` (8-aligned).
+    /// A 64-bit word at `offset`.
+    ///
+    /// # Panics
+    /// When the offset is no multiple of 8, or the word would leave the mapping.
     #[inline]
     pub fn u64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8));
@@ -168,13 +210,20 @@ impl Mapping {
     }
 
     /// A byte at `offset`.
+    ///
+    /// # Panics
+    /// When it lies beyond the mapping.
     #[inline]
     pub fn u8(&self, offset: usize) -> &AtomicU8 {
         // SAFETY: as for `u32`.
         unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }
     }
 
-    /// A `repr(C)` struct of atomics at `offset`.
+    /// A `repr(C)` struct of atomics at `offset`. To one that was mapped by [`Mapping::read_only`] nothing may be
+    /// stored: that would be SIGSEGV.
+    ///
+    /// # Panics
+    /// When the offset does not suit its alignment, or it would leave the mapping.
     ///
     /// # Safety
     /// `T` must consist of atomics (or padding) only: every bit pattern valid, every field
@@ -191,6 +240,10 @@ impl Mapping {
     ///
     /// Of a shared mapping it sleeps for as long as another process that has the memfd keeps its inode
     /// locked, which is as long as that process likes.
+    ///
+    /// # Errors
+    /// Those of fallocate(2) and madvise(2): EINTR when a signal handler ran, EPERM when the memfd is sealed
+    /// against writing. Some of the pages may be gone then.
     pub fn discard(&self, offset: usize, len: usize) -> std::io::Result<()> {
         const PAGE: usize = 4096;
         let start = offset.next_multiple_of(PAGE);
@@ -231,7 +284,10 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// `len` bytes at `offset`. Panics when they leave the mapping.
+    /// `len` bytes at `offset`.
+    ///
+    /// # Panics
+    /// When they leave the mapping.
     pub fn new(mapping: &Arc<Mapping>, offset: usize, len: u32) -> Self {
         assert!(offset.checked_add(len as usize).is_some_and(|end| end <= mapping.len()));
         Self { mapping: Arc::clone(mapping), offset, len }
@@ -253,12 +309,18 @@ impl Stretch {
     }
 
     /// Copies `to.len()` bytes from `skip` on.
+    ///
+    /// # Panics
+    /// When there are not so many.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         assert!(skip as usize + to.len() <= self.len as usize);
         self.mapping.read(self.offset + skip as usize, to);
     }
 
-    /// Copies `len` bytes from `skip` on into another mapping.
+    /// Copies `len` bytes from `skip` on into another mapping, to `to_offset`.
+    ///
+    /// # Panics
+    /// When there are not so many, or they would leave the other mapping.
     pub fn copy_to_mapping(&self, skip: u32, len: u32, to: &Mapping, to_offset: usize) {
         assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
         to.copy_from(to_offset, &self.mapping, self.offset + skip as usize, len as usize);
@@ -270,7 +332,8 @@ impl Stretch {
     }
 }
 
-/// At most two stretches: what a range of a ring buffer is.
+/// At most two stretches: what a range of a ring buffer is. They keep the memory mapped, and not its content: that
+/// is the range's for as long as the owner of the buffer does not release it.
 #[derive(Debug, Clone, Default)]
 pub struct Fragments {
     parts: [Option<Stretch>; 2],
@@ -302,7 +365,10 @@ impl Fragments {
         self.parts.iter().flatten()
     }
 
-    /// Bytes `skip..skip + len` of it.
+    /// Bytes `skip..skip + len` of it, which are not copied.
+    ///
+    /// # Panics
+    /// When there are not so many.
     pub fn slice(&self, skip: u32, len: u32) -> Self {
         let mut parts = [const { None }; 2];
         let (mut skip, mut left, mut n) = (skip, len, 0);
@@ -320,7 +386,10 @@ impl Fragments {
         Self { parts }
     }
 
-    /// Copies `to.len()` bytes from `skip` on.
+    /// Copies `to.len()` bytes from `skip` on, across both stretches.
+    ///
+    /// # Panics
+    /// When there are not so many.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         let (mut skip, mut done) = (skip, 0);
         for part in self.iter() {

@@ -35,7 +35,10 @@ const _: () = assert!(SLOTS_MAX < 1_000_000_000, "a slot is told as nanoseconds"
 pub struct Run(i64);
 
 impl Run {
-    /// One that nobody can guess.
+    /// One that nobody can guess: 62 random bits.
+    ///
+    /// # Errors
+    /// ENOSYS of getrandom(2), before Linux 3.17 or behind a filter that forbids it.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; 8];
         // So few come whole once the system has started.
@@ -49,7 +52,7 @@ impl Run {
         Self(i64::from_ne_bytes(bytes) & (i64::MAX >> 1))
     }
 
-    /// For the wire.
+    /// For the wire, in native byte order: it never leaves the machine.
     pub fn to_bytes(self) -> [u8; 8] {
         self.0.to_ne_bytes()
     }
@@ -66,13 +69,21 @@ pub struct Name {
     pub generation: u32,
 }
 
-/// A token that stands for no socket.
+/// A token that stands for no socket. The descriptor is close-on-exec.
+///
+/// # Errors
+/// Those of socket(2), and of open_tree(2) or, where that fails, of opening /proc/self/fd: EMFILE and ENFILE when
+/// there are no descriptors left, ENOENT without /proc.
 pub fn blank() -> io::Result<OwnedFd> {
     const NEVER: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     token(NEVER, NEVER)
 }
 
-/// A token with this name.
+/// A token with this name. The descriptor is close-on-exec; its object is its own, of more than 1 KiB of the
+/// kernel's memory.
+///
+/// # Errors
+/// As for [`blank`].
 pub fn named(name: Name) -> io::Result<OwnedFd> {
     let Name { run: Run(run), slot, generation } = name;
     let socket = Timespec { tv_sec: generation.into(), tv_nsec: slot.into() };
@@ -85,7 +96,8 @@ fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<Owned
     path_only(&socket)
 }
 
-/// The name of a named token.
+/// The name of a named token; None for every other descriptor. Whether the run is this one is for the caller to
+/// look at: anybody can make a token of a run that he knows.
 pub fn read(fd: BorrowedFd<'_>) -> Option<Name> {
     let stat = rustix::fs::fstat(fd).ok()?;
     if !FileType::from_raw_mode(stat.st_mode).is_socket()

@@ -3,7 +3,7 @@
 //!
 //! Such a socket is one of the kernel's, of NETLINK_USERSOCK, the netlink protocol by which processes write
 //! to each other: waiting, flags, buffers, names and the length of what waits are the kernel's affair. What
-//! the program sends, [`answer`] answers at once, before the call returns:
+//! the program sends, `answer` answers at once, before the call returns:
 //!
 //! ```text
 //!   program ── sendmsg ──► this library ─ answer ─► a socket that lives for the call
