@@ -400,8 +400,6 @@ unsafe fn send_whole(
 /// Whether a datagram is too long is told by the call that sends it. Most are too short for the question, and
 /// the engine alone knows what each way carries.
 fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
-    /// Headers of IPv6 and UDP, the longer ones.
-    const HEADERS: u32 = 40 + 8;
     let longest = match header.segment_size {
         0 => header.len,
         size => header.len.min(size.into()),
@@ -412,7 +410,7 @@ fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
         0 => handle.client.datagram_mtu(),
         _ => handle.client.datagram_mtu().min(FRAGMENT_SIZE_MIN),
     };
-    let long = longest + HEADERS > least;
+    let long = longest + headers_len(handle, header) > least;
     if header.len as usize <= PAYLOAD_MAX && !(refuses && long) {
         return Ok(());
     }
@@ -423,6 +421,17 @@ fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
             request.data[..bytes.len()].copy_from_slice(bytes);
         })
         .map(drop)
+}
+
+/// Bytes of the headers that a datagram is sent behind: of IP without options (RFC 791 §3.1, RFC 8200 §3), and of
+/// UDP; a ping brings that of ICMP along.
+fn headers_len(handle: &Handle, header: &DatagramHeader) -> u32 {
+    let ip = match towards(handle, &header.remote) {
+        Some(IpAddr::V4(_)) => 20,
+        // Without an address it is not sent.
+        Some(IpAddr::V6(_)) | None => 40,
+    };
+    ip + if handle.kind() == Kind::Echo { 0 } else { 8 }
 }
 
 /// UDP_CORK.

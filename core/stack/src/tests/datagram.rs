@@ -393,8 +393,11 @@ fn what_stays_on_this_host_is_counted_and_no_error() {
         iface: Some(IfaceId(1)),
         ..Default::default()
     };
+    w.a.stack.net.set_trace_drops(true);
     send_out(&mut w.a, id, &out, b"nobody").unwrap();
     assert_eq!(w.a.drops(DropReason::HostScope), 1);
+    let dropped = w.a.stack.net.take_dropped().expect("traced");
+    assert!(dropped.reason.is_outbound(), "a capture shows it as sent");
     // Nobody may send to a host with a TTL of 0 over IPv4.
     let out = DatagramOut { remote: Some("10.0.0.2:9".parse().unwrap()), ttl: Some(0), ..out };
     send_out(&mut w.a, id, &out, b"nobody").unwrap();
