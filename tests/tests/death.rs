@@ -106,6 +106,8 @@ fn who_waits_for_ever_learns_that_the_engine_was_killed() {
     let path = |name: &str| folder.path().join(name);
     eventually("both wait", || path("parent.ready").exists() && path("child.ready").exists());
     let guardian = child_of(&ns, run.id()).expect("the guardian");
+    // As above, so that they are not killed.
+    let _lifeline = lifeline(guardian);
     ns.run(&["kill", "-9", &run.id().to_string(), &guardian.to_string()]).ok();
     eventually("all calls end", || path("parent").exists() && path("child").exists());
     for name in ["parent", "child"] {
