@@ -1,5 +1,5 @@
-//! Sockets without a peer: what is done to them, and what of it outlasts a connect. Each case runs on the kernel
-//! too.
+//! Sockets without a peer: what is done to them, and what of it outlasts a connect; and what datagrams may be.
+//! Each case runs on the kernel too.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,6 +14,7 @@ pub const CASES: &[Case] = &[
     ("shut_and_then_connected", shut_and_then_connected),
     ("shut_and_then_refused", shut_and_then_refused),
     ("shut_and_then_listening", shut_and_then_listening),
+    ("refused_and_then_unconnected", refused_and_then_unconnected),
 ];
 
 fn socket(family: i32, kind: i32) -> OwnedFd {
@@ -243,5 +244,40 @@ fn shut_and_then_listening() {
         let (accepted, _) = listener.accept().unwrap();
         assert_eq!(read(&accepted), if no_reads { Ok(0) } else { Err(libc::EAGAIN) }, "{how}");
         assert_eq!(write(&accepted), if no_writes { Err(libc::EPIPE) } else { Ok(1) }, "{how}");
+    }
+}
+
+/// The connect(2) that tells of the refusal leaves the socket as one that was never connected (tcp_disconnect).
+/// Until then, after one that did not wait, it is a connection that has ended.
+fn refused_and_then_unconnected() {
+    // SAFETY: integers only.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        // In a network of its own nobody listens there.
+        let (addr, len) = host(family, 1);
+        let connect = |stream: &TcpStream| {
+            // SAFETY: bytes that are there.
+            let done = unsafe { libc::connect(stream.as_raw_fd(), addr.as_ptr().cast(), len) };
+            if done < 0 { errno() } else { 0 }
+        };
+        let stream = TcpStream::from(socket(family, libc::SOCK_STREAM));
+        for _ in 0..2 {
+            stream.set_nonblocking(false).unwrap();
+            assert_eq!(connect(&stream), libc::ECONNREFUSED);
+            assert_eq!(events(stream.as_raw_fd()), FRESH);
+            assert_eq!((read(&stream), write(&stream)), (Err(libc::ENOTCONN), Err(libc::EPIPE)));
+            assert_eq!(events(stream.as_raw_fd()), FRESH);
+        }
+        stream.set_nonblocking(true).unwrap();
+        for refusal in [libc::ECONNREFUSED, libc::ECONNABORTED] {
+            assert_eq!(connect(&stream), libc::EINPROGRESS);
+            assert_eq!(events(stream.as_raw_fd()), FRESH | ENDED | libc::POLLERR);
+            if refusal == libc::ECONNABORTED {
+                assert!(stream.take_error().unwrap().is_some());
+                assert_eq!(events(stream.as_raw_fd()), FRESH | ENDED);
+            }
+            assert_eq!(connect(&stream), refusal);
+            assert_eq!(events(stream.as_raw_fd()), FRESH);
+        }
     }
 }
