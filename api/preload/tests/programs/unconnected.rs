@@ -2,7 +2,7 @@
 //! Each case runs on the kernel too.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     ("shut_and_then_refused", shut_and_then_refused),
     ("shut_and_then_listening", shut_and_then_listening),
     ("refused_and_then_unconnected", refused_and_then_unconnected),
+    ("the_longest_datagram", the_longest_datagram),
 ];
 
 fn socket(family: i32, kind: i32) -> OwnedFd {
@@ -279,5 +280,39 @@ fn refused_and_then_unconnected() {
             assert_eq!(connect(&stream), refusal);
             assert_eq!(events(stream.as_raw_fd()), FRESH);
         }
+    }
+}
+
+/// The length of an IPv4 packet counts its header, that of an IPv6 packet does not.
+fn the_longest_datagram() {
+    for (any, to, most) in [
+        ("127.0.0.1:0", "127.0.0.1", 65_507),
+        ("[::1]:0", "::1", 65_527),
+        ("[::]:0", "::ffff:127.0.0.1", 65_507),
+    ] {
+        let from = UdpSocket::bind(any).unwrap();
+        let taker = UdpSocket::bind(any).unwrap();
+        taker.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let to = (to, taker.local_addr().unwrap().port());
+        let sent: Vec<u8> = (0..=most).map(|n| n as u8).collect();
+        let error = from.send_to(&sent, to).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE), "{to:?}");
+        let whole = |got: usize, bytes: &[u8]| assert!(bytes[..got] == sent[..most], "{to:?}");
+        let mut got = vec![0; 70_000];
+        assert_eq!(from.send_to(&sent[..most], to).unwrap(), most);
+        whole(taker.recv(&mut got).unwrap(), &got);
+        // In two parts too.
+        from.connect(to).unwrap();
+        let part = |bytes: &[u8], flags: i32| {
+            let at = bytes.as_ptr().cast();
+            // SAFETY: a buffer and its size.
+            let n = unsafe { libc::send(from.as_raw_fd(), at, bytes.len(), flags) };
+            if n < 0 { Err(errno()) } else { Ok(n as usize) }
+        };
+        assert_eq!(part(&sent[..most], libc::MSG_MORE), Ok(most), "{to:?}");
+        assert_eq!(part(&sent[most..], 0), Err(libc::EMSGSIZE), "{to:?}");
+        assert_eq!(part(&sent[..most - 1], libc::MSG_MORE), Ok(most - 1), "{to:?}");
+        assert_eq!(part(&sent[most - 1..most], 0), Ok(1), "{to:?}");
+        whole(taker.recv(&mut got).unwrap(), &got);
     }
 }
