@@ -102,7 +102,7 @@ pub unsafe fn recv(fd: i32, buffers: &[Buffer], flags: i32) -> Result<Arrival> {
         Kind::Stream => unsafe { recv_stream(&handle, buffers, flags, patience) },
         Kind::Listener => fail(libc::ENOTCONN),
         Kind::Free => fail(libc::ENETDOWN),
-        _ if flags & libc::MSG_OOB != 0 => fail(libc::EOPNOTSUPP),
+        Kind::Echo if flags & libc::MSG_OOB != 0 => fail(libc::EOPNOTSUPP),
         // SAFETY: as above.
         _ => unsafe { recv_datagram(&handle, buffers, flags, patience) },
     }
@@ -243,7 +243,7 @@ pub unsafe fn send(
     bind_any(&handle)?;
     check_pointers(buffers)?;
     let patience = handle.send_patience(flags & libc::MSG_DONTWAIT != 0);
-    if flags & libc::MSG_OOB != 0 {
+    if flags & libc::MSG_OOB != 0 && !ignores_urgent(&handle, to) {
         return fail(libc::EOPNOTSUPP);
     }
     let more = flags & libc::MSG_MORE != 0 || is_corked(&handle);
@@ -264,6 +264,14 @@ pub unsafe fn send(
         raise_sigpipe();
     }
     result
+}
+
+/// MSG_OOB is refused by udp_sendmsg, which udpv6_sendmsg calls for IPv4 peers, and by ping sockets; over IPv6
+/// udpv6_sendmsg does not look at it. We have none on streams.
+fn ignores_urgent(handle: &Handle, to: Option<RawAddr>) -> bool {
+    let over_v4 = || matches!(towards(handle, &to.unwrap_or_default()), Some(IpAddr::V4(_)));
+    let family = handle.slot.family.load(Relaxed);
+    handle.kind() == Kind::Datagram && family == address::INET6 && !over_v4()
 }
 
 /// # Safety

@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     ("shut_and_then_listening", shut_and_then_listening),
     ("refused_and_then_unconnected", refused_and_then_unconnected),
     ("the_longest_datagram", the_longest_datagram),
+    ("urgent_datagrams", urgent_datagrams),
 ];
 
 fn socket(family: i32, kind: i32) -> OwnedFd {
@@ -314,5 +315,32 @@ fn the_longest_datagram() {
         assert_eq!(part(&sent[..most - 1], libc::MSG_MORE), Ok(most - 1), "{to:?}");
         assert_eq!(part(&sent[most - 1..most], 0), Ok(1), "{to:?}");
         whole(taker.recv(&mut got).unwrap(), &got);
+    }
+}
+
+/// udp_sendmsg refuses MSG_OOB, which is all that UDP knows of it.
+fn urgent_datagrams() {
+    for (any, to, over_v6) in [
+        ("127.0.0.1:0", "127.0.0.1", false),
+        ("[::1]:0", "::1", true),
+        ("[::]:0", "::ffff:127.0.0.1", false),
+    ] {
+        let (from, taker) = (UdpSocket::bind(any).unwrap(), UdpSocket::bind(any).unwrap());
+        taker.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        from.connect((to, taker.local_addr().unwrap().port())).unwrap();
+        let urgent = || {
+            // SAFETY: a byte.
+            let n = unsafe { libc::send(from.as_raw_fd(), b"u".as_ptr().cast(), 1, libc::MSG_OOB) };
+            if n < 0 { Err(errno()) } else { Ok(n) }
+        };
+        assert_eq!(urgent(), if over_v6 { Ok(1) } else { Err(libc::EOPNOTSUPP) }, "{to}");
+        if !over_v6 {
+            from.send(b"u").unwrap();
+        }
+        let mut got = [0; 4];
+        let at = got.as_mut_ptr().cast();
+        // SAFETY: a buffer and its size.
+        let n = unsafe { libc::recv(taker.as_raw_fd(), at, 4, libc::MSG_OOB) };
+        assert_eq!((n, got[0]), (1, b'u'), "{to}");
     }
 }
