@@ -107,7 +107,7 @@ pub mod call {
     pub const COMMAND: u32 = 13;
     /// The oldest report of the error queue (IP_RECVERR), which is taken off. Reply: `a` = errno, `b` = ICMP
     /// type << 8 | code, or [`super::LOCAL_REPORT`], `addr` = where the datagram was sent, `slot` = path MTU, `data` = who reports
-    /// (16 bytes, IPv4 in the first four), then the payload.
+    /// (16 bytes, IPv4 in the first four), the scope id of that address (a u32), then the payload.
     pub const ERROR_QUEUE: u32 = 14;
     /// Descriptors of sockets are about to go to another program: `data` = up to [`super::TOKENS_MAX`] (slot,
     /// generation) pairs of u32. Reply: `a` = how many of them, from the first, were dealt with, at least one;
