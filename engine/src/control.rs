@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use towpath_ring::EngineRecv;
 use towpath_shm::control::{
-    DATA_MAX, Interface, Reply, Request, Route, TOKENS_MAX, call, route_origin,
+    DATA_MAX, IF_FAILED, Interface, Reply, Request, Route, TOKENS_MAX, call, route_origin,
 };
 use towpath_shm::image::Outside;
 use towpath_shm::layout::{
@@ -154,7 +154,7 @@ impl Engine {
         match request.call {
             call::BIND => plain(self.bind(slot, &request.addr)?),
             call::LISTEN => plain(self.listen(now, slot, request.a)?),
-            call::CONNECT => plain(self.connect(now, slot, &request.addr)?),
+            call::CONNECT => plain(self.connect(now, slot, request)?),
             call::ADOPT => {
                 self.adopt(id, slot);
                 plain(Reply::default())
@@ -320,12 +320,18 @@ impl Engine {
         Ok(Reply::default())
     }
 
-    fn connect(&mut self, now: Instant, slot: u32, addr: &RawAddr) -> Result<Reply, Errno> {
+    fn connect(&mut self, now: Instant, slot: u32, request: &Request) -> Result<Reply, Errno> {
+        let addr = &request.addr;
         let entry = self.host.slots.get(slot).ok_or(Errno(EBADF))?;
         let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
         let datagram = entry.is_datagram();
         if addr.family == 0 {
-            return if datagram { self.dissolve(now, slot) } else { self.disconnect(now, slot) };
+            let failed = entry.flags & (flags::DEAD | flags::CONNECTED) == flags::DEAD;
+            return match datagram {
+                true => self.dissolve(now, slot),
+                false if request.a == IF_FAILED && !failed => Ok(Reply::default()),
+                false => self.disconnect(now, slot),
+            };
         }
         let remote =
             addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;

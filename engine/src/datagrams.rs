@@ -7,7 +7,7 @@ use towpath_ring::{EngineSend, Payload, SendBuffer, take_tx_wanted};
 use towpath_shm::control::{LOCAL_REPORT, Reply, Request, STAMP_REPORT};
 use towpath_shm::layout::{DatagramHeader, Plain, RawAddr, event, flags};
 use towpath_stack::net::{IfaceId, Interface};
-use towpath_stack::{DatagramOut, Linger, SendError, SocketError, SocketId};
+use towpath_stack::{DatagramOut, Linger, Message, SendError, SocketError, SocketId};
 use towpath_tcp::Instant;
 
 use crate::engine::Engine;
@@ -20,8 +20,8 @@ const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 const DATAGRAMS_A_TURN: u32 = 64;
 /// Sockets with so many that go on in one turn; together they send as many packets as connections may.
 const BACKLOG_A_TURN: usize = 4;
-/// Bytes of the address at the front of a report.
-const REPORTER: usize = 16;
+/// Bytes of the address and its scope id at the front of a report.
+const REPORTER: usize = 16 + 4;
 
 impl Engine {
     /// The program queued datagrams.
@@ -118,13 +118,23 @@ impl Engine {
             addr: present(family, report.remote),
             ..Reply::default()
         };
+        // What this host finds out itself names no link, as on Linux.
+        let scope_on = |message: &Message, addr: SocketAddr| {
+            let iface = self.stack.net.link_of(message.iface, addr.ip());
+            present_on(family, addr, Some(iface)).scope
+        };
+        reply.addr.scope = report.message.map_or(0, |message| scope_on(&message, report.remote));
         if let SocketError::MessageTooBig(mtu) = report.reason {
             reply.slot = mtu;
         }
+        let scope = report
+            .message
+            .map_or(0, |message| scope_on(&message, SocketAddr::new(message.from, 0)));
         let (from, payload) = reply.data.split_at_mut(REPORTER);
+        from[16..].copy_from_slice(&scope.to_ne_bytes());
         match report.message.map(|message| message.from) {
             Some(IpAddr::V4(v4)) => from[..4].copy_from_slice(&v4.octets()),
-            Some(IpAddr::V6(v6)) => from.copy_from_slice(&v6.octets()),
+            Some(IpAddr::V6(v6)) => from[..16].copy_from_slice(&v6.octets()),
             None => {}
         }
         let n = report.payload.len().min(payload.len());

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use towpath_shm::control::{Reply, Request};
-use towpath_shm::layout::{Slot, option_bit, setting};
+use towpath_shm::layout::{Slot, event, option_bit, setting};
 use towpath_stack::net::{IfaceId, Interface};
 use towpath_stack::{MtuDiscovery, OptionError, SocketId, SocketInfo, SocketOption, scope_of};
 use towpath_tcp::{CongestionKind, Instant, KeepAlive};
@@ -111,6 +111,8 @@ impl Engine {
             setting::WINDOW_CLAMP => return self.set_window_clamp(slot, clamp(value)),
             setting::RCVBUF => return self.set_recv_capacity(slot, clamp(value)),
             setting::SNDBUF => return self.set_send_capacity(slot, clamp(value)),
+            // Read from the slot by those who wait.
+            setting::RCVLOWAT => return self.host.slots.post(slot, event::RX),
             setting::REUSEADDR | setting::REUSEPORT | setting::V6ONLY => {
                 let free_bind =
                     self.host.slots.get(slot).is_some_and(|entry| entry.rare().free_bind);
@@ -251,6 +253,8 @@ impl Engine {
         };
         if let Some(send) = send {
             send.set_capacity(doubled);
+            // As sock_setsockopt, for those who wait for room.
+            self.host.slots.post(slot, event::TX);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use towpath_stack::{Budget, DropReason, SocketInfo, SocketState, Turn};
+use towpath_stack::{Budget, SocketInfo, SocketState, Turn};
 use towpath_tcp::{Instant, State};
 
 use crate::engine::{DroppedPacket, Engine, Leaving};
@@ -135,7 +135,7 @@ impl Engine {
             trace(DroppedPacket {
                 now_ns: now.0,
                 interface: dropped.iface.0,
-                outbound: is_outbound(dropped.reason),
+                outbound: dropped.reason.is_outbound(),
                 reason: dropped.reason.as_str(),
                 bytes: &dropped.bytes,
             });
@@ -275,20 +275,6 @@ impl Engine {
         self.spin.learn(found);
         found
     }
-}
-
-/// Whether packets are dropped for this reason on their way out.
-fn is_outbound(reason: DropReason) -> bool {
-    matches!(
-        reason,
-        DropReason::TooBig
-            | DropReason::OutputFull
-            | DropReason::LoopbackFull
-            | DropReason::NoRoute
-            | DropReason::NeighborQueueFull
-            | DropReason::NeighborQueuesFull
-            | DropReason::NeighborUnreachable
-    )
 }
 
 /// Looks before a sleep: some 20 µs, about what a sleep and its wake-up cost.

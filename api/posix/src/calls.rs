@@ -55,11 +55,11 @@ pub static CALLS: &[Call] = &[
     works("read write readv writev", ""),
     works(
         "recv recvfrom recvmsg recvmmsg",
-        "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE, MSG_ERRQUEUE (datagrams). MSG_OOB: EINVAL on TCP, EOPNOTSUPP otherwise. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, IP_RECVERR, IPV6_RECVERR, TCP_INQ",
+        "MSG_PEEK, MSG_DONTWAIT, MSG_WAITALL, MSG_TRUNC, MSG_CTRUNC, MSG_WAITFORONE, MSG_ERRQUEUE (datagrams). MSG_OOB: EINVAL on TCP, EOPNOTSUPP on ping sockets, ignored with UDP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, IP_RECVERR, IPV6_RECVERR, TCP_INQ",
     ),
     works(
         "send sendto sendmsg sendmmsg",
-        "MSG_DONTWAIT, MSG_MORE (TCP, UDP), MSG_NOSIGNAL; otherwise SIGPIPE as on Linux. MSG_OOB: EOPNOTSUPP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, UDP_SEGMENT; other ones of these levels and SOL_SOCKET: EINVAL",
+        "MSG_DONTWAIT, MSG_MORE (TCP, UDP), MSG_NOSIGNAL; otherwise SIGPIPE as on Linux. MSG_OOB: ignored with UDP over IPv6, otherwise EOPNOTSUPP. Control messages: IP_PKTINFO, IPV6_PKTINFO, IP_TTL, IPV6_HOPLIMIT, IP_TOS, IPV6_TCLASS, UDP_SEGMENT; other ones of these levels and SOL_SOCKET: EINVAL",
     ),
     works(
         "__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk",

@@ -39,7 +39,7 @@ pub fn is_begun(socket: Socket) -> bool {
 }
 
 /// Appends a part; `begin` makes the header if it is the first. With `more` there is nothing to send
-/// yet. What gets longer than `most` is lost altogether, as on Linux.
+/// yet. What gets longer than `most` says of the header is lost altogether, as on Linux.
 ///
 /// # Safety
 /// The buffers must be valid for reads.
@@ -48,7 +48,7 @@ pub unsafe fn append(
     begin: impl FnOnce() -> Result<DatagramHeader>,
     buffers: &[Buffer],
     more: bool,
-    most: usize,
+    most: impl FnOnce(&DatagramHeader) -> usize,
 ) -> Result<Option<Corked>> {
     let _signals = SignalsBlocked::new();
     let mut map = CORKED.lock();
@@ -58,7 +58,7 @@ pub unsafe fn append(
         ANY.store(true, Relaxed);
     }
     let Some(corked) = map.get_mut(&socket.slot) else { return Ok(None) };
-    if corked.bytes.len() + Buffer::total(buffers) > most {
+    if corked.bytes.len() + Buffer::total(buffers) > most(&corked.header) {
         map.remove(&socket.slot);
         return fail(libc::EMSGSIZE);
     }

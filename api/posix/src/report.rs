@@ -17,8 +17,9 @@ const ORIGIN_ICMP: u8 = 2;
 const ORIGIN_ICMP6: u8 = 3;
 /// SO_EE_ORIGIN_TIMESTAMPING.
 const ORIGIN_TIMESTAMPING: u8 = 4;
-/// Bytes of the reporter's address at the front of the engine's answer.
+/// Bytes of the reporter's address at the front of the engine's answer, and of its scope id behind it.
 const REPORTER: usize = 16;
+const SCOPE: usize = 4;
 
 /// What is said beside the bytes of the datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub struct Report {
     /// It tells when a datagram was sent, in Unix time; `info` is the datagram's number then.
     pub sent_ns: Option<u64>,
     from: [u8; REPORTER],
+    /// Scope id of `from`.
+    scope: u32,
 }
 
 /// Takes the oldest report. As on Linux, it never waits and knows no MSG_PEEK.
@@ -51,11 +54,16 @@ pub unsafe fn recv(handle: &Handle, buffers: &[Buffer]) -> Result<Arrival> {
     let Some((from, payload)) = reply.payload().split_first_chunk::<REPORTER>() else {
         return fail(libc::EAGAIN);
     };
+    let Some((scope, payload)) = payload.split_first_chunk::<SCOPE>() else {
+        return fail(libc::EAGAIN);
+    };
+    let scope = u32::from_ne_bytes(*scope);
     let is_v4 = u32::from(reply.addr.family) == address::INET || address::is_mapped(&reply.addr);
     let [code, kind, ..] = reply.b.to_le_bytes();
     let is_local = reply.b == LOCAL_REPORT;
     let (errno, info) = (reply.a, reply.slot);
-    let report = Report { errno, kind, code, info, is_v4, is_local, sent_ns: None, from: *from };
+    let report =
+        Report { errno, kind, code, info, is_v4, is_local, sent_ns: None, from: *from, scope };
     let mut len = 0;
     for buffer in buffers {
         let part = &payload[len..];
@@ -82,6 +90,7 @@ fn sent(handle: &Handle, reply: &Reply) -> Result<Arrival> {
         is_local: true,
         sent_ns: Some(u64::from_ne_bytes(time)),
         from: [0; REPORTER],
+        scope: 0,
     };
     let flags = libc::MSG_ERRQUEUE;
     Ok(Arrival { len: 0, header: None, flags, report: Some(report) })
@@ -103,7 +112,12 @@ impl Report {
         let about = if self.sent_ns.is_some() { [0, self.info] } else { [self.info, 0] };
         data.extend(about.map(u32::to_ne_bytes).concat());
         let family = if self.is_v4 { address::INET } else { address::INET6 };
-        let from = RawAddr { family: family as u16, ip: self.from, ..RawAddr::default() };
+        let from = RawAddr {
+            family: family as u16,
+            ip: self.from,
+            scope: self.scope,
+            ..RawAddr::default()
+        };
         let (level, kind, family) = if v4_socket {
             (libc::IPPROTO_IP, libc::IP_RECVERR, address::INET)
         } else {

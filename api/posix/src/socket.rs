@@ -6,7 +6,7 @@ use std::time::Duration;
 use towpath_client::interrupt::Handled;
 use towpath_client::wait::{self, Deadline};
 use towpath_client::{Client, Error, Socket, descriptors, listener};
-use towpath_shm::control::{Request, call};
+use towpath_shm::control::{IF_FAILED, Request, call};
 use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, option_bit, shut};
 
 use crate::errno::fail;
@@ -323,7 +323,7 @@ pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t
     let to_datagrams = matches!(handle.kind(), Kind::Datagram | Kind::Echo);
     let addr = if addr.family == 0 { addr } else { peer(handle.slot, addr, to_datagrams)? };
     match handle.kind() {
-        Kind::Stream | Kind::Listener if addr.family == 0 => disconnect(&handle),
+        Kind::Stream | Kind::Listener if addr.family == 0 => disconnect(&handle, 0),
         Kind::Stream => connect_stream(&handle, addr),
         Kind::Listener => fail(libc::EISCONN),
         _ => handle.call(call::CONNECT, |request| request.addr = addr).map(drop),
@@ -384,23 +384,25 @@ fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
     match handle.blocking(patience, attempt) {
         Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
         Err(Errno(libc::EINTR)) => fail(libc::EINTR),
-        // This call tells how it ended; the next one is another connect. After one that failed the socket is
-        // as new, as tcp_disconnect leaves it: what was shut is open.
-        result => {
-            let _ = handle.change(|slot| {
-                if result.is_err() {
-                    slot.shut.store(0, Relaxed);
-                }
-                slot.connect_asked.store(0, Release);
-            });
-            result
+        // This call tells how it ended; the next one is another connect. As __inet_stream_connect, which calls
+        // tcp_disconnect after one that failed: the socket is as new, and what was shut is open. What can go
+        // wrong is that it was closed meanwhile, or the engine has ended.
+        Err(errno) => {
+            let _ = disconnect(handle, IF_FAILED);
+            Err(errno)
+        }
+        Ok(()) => {
+            let _ = handle.change(|slot| slot.connect_asked.store(0, Release));
+            Ok(())
         }
     }
 }
 
-/// A stream socket becomes unconnected, and can connect or listen again.
-fn disconnect(handle: &Handle) -> Result<()> {
-    handle.call(call::CONNECT, |request| request.addr = RawAddr::default())?;
+/// A stream socket becomes unconnected, and can connect or listen again. `when`: 0, or [`IF_FAILED`].
+fn disconnect(handle: &Handle, when: u32) -> Result<()> {
+    handle.call(call::CONNECT, |request| {
+        (request.addr, request.a) = (RawAddr::default(), when);
+    })?;
     handle.change(|slot| {
         slot.shut.store(0, Relaxed);
         slot.connect_asked.store(0, Release);
@@ -424,8 +426,8 @@ pub fn shutdown(fd: i32, how: i32) -> Result<()> {
     let connected = match handle.kind() {
         // Nothing to send, but a listener that hears nothing listens no more.
         Kind::Listener if bits & shut::READ == 0 => return Ok(()),
-        Kind::Listener => return disconnect(&handle),
-        Kind::Stream if seen & flags::CONNECTING != 0 => return disconnect(&handle),
+        Kind::Listener => return disconnect(&handle, 0),
+        Kind::Stream if seen & flags::CONNECTING != 0 => return disconnect(&handle, 0),
         Kind::Stream => is_open_stream(handle.slot),
         _ => seen & flags::CONNECTED != 0,
     };

@@ -20,8 +20,10 @@ const MEMORY_PATIENCE: std::time::Duration = std::time::Duration::from_millis(10
 pub const BUFFERS_MAX: usize = 1024;
 /// UDP_MAX_SEGMENTS: how many datagrams one call makes with UDP_SEGMENT.
 const SEGMENTS_MAX: usize = 128;
-/// Longest payload of a datagram over IPv4.
-const PAYLOAD_MAX: usize = 65507;
+/// Longest payload of UDP over IPv4: what the packet's length can say (RFC 791 §3.1), without both headers.
+const PAYLOAD_MAX_V4: usize = 65535 - 20 - 8;
+/// The same over IPv6, of which the length says what follows the header (RFC 8200 §3).
+const PAYLOAD_MAX_V6: usize = 65535 - 8;
 /// What UDP's length field can say: udp_sendmsg refuses more before it looks for a route. udpv6_sendmsg does not.
 const LENGTH_MAX: usize = 65535;
 /// The least that IPV6_MTU can bound the packets of datagrams to (RFC 8200 §5).
@@ -100,7 +102,7 @@ pub unsafe fn recv(fd: i32, buffers: &[Buffer], flags: i32) -> Result<Arrival> {
         Kind::Stream => unsafe { recv_stream(&handle, buffers, flags, patience) },
         Kind::Listener => fail(libc::ENOTCONN),
         Kind::Free => fail(libc::ENETDOWN),
-        _ if flags & libc::MSG_OOB != 0 => fail(libc::EOPNOTSUPP),
+        Kind::Echo if flags & libc::MSG_OOB != 0 => fail(libc::EOPNOTSUPP),
         // SAFETY: as above.
         _ => unsafe { recv_datagram(&handle, buffers, flags, patience) },
     }
@@ -241,7 +243,7 @@ pub unsafe fn send(
     bind_any(&handle)?;
     check_pointers(buffers)?;
     let patience = handle.send_patience(flags & libc::MSG_DONTWAIT != 0);
-    if flags & libc::MSG_OOB != 0 {
+    if flags & libc::MSG_OOB != 0 && !ignores_urgent(&handle, to) {
         return fail(libc::EOPNOTSUPP);
     }
     let more = flags & libc::MSG_MORE != 0 || is_corked(&handle);
@@ -262,6 +264,14 @@ pub unsafe fn send(
         raise_sigpipe();
     }
     result
+}
+
+/// MSG_OOB is refused by udp_sendmsg, which udpv6_sendmsg calls for IPv4 peers, and by ping sockets; over IPv6
+/// udpv6_sendmsg does not look at it. We have none on streams.
+fn ignores_urgent(handle: &Handle, to: Option<RawAddr>) -> bool {
+    let over_v4 = || matches!(towards(handle, &to.unwrap_or_default()), Some(IpAddr::V4(_)));
+    let family = handle.slot.family.load(Relaxed);
+    handle.kind() == Kind::Datagram && family == address::INET6 && !over_v4()
 }
 
 /// # Safety
@@ -360,8 +370,12 @@ unsafe fn send_part(
     patience: Patience,
 ) -> Result<usize> {
     let begin = || datagram_header(handle, to, control);
+    let most = |header: &DatagramHeader| match towards(handle, &header.remote) {
+        Some(IpAddr::V6(_)) => PAYLOAD_MAX_V6,
+        _ => PAYLOAD_MAX_V4,
+    };
     // SAFETY: the caller's promise.
-    let whole = unsafe { cork::append(handle.socket, begin, buffers, more, PAYLOAD_MAX) }?;
+    let whole = unsafe { cork::append(handle.socket, begin, buffers, more, most) }?;
     if let Some(whole) = whole {
         let header = with_len(whole.header, whole.bytes.len())?;
         let buffer = Buffer { at: whole.bytes.as_ptr().cast_mut(), len: whole.bytes.len() };
@@ -400,8 +414,6 @@ unsafe fn send_whole(
 /// Whether a datagram is too long is told by the call that sends it. Most are too short for the question, and
 /// the engine alone knows what each way carries.
 fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
-    /// Headers of IPv6 and UDP, the longer ones.
-    const HEADERS: u32 = 40 + 8;
     let longest = match header.segment_size {
         0 => header.len,
         size => header.len.min(size.into()),
@@ -412,8 +424,8 @@ fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
         0 => handle.client.datagram_mtu(),
         _ => handle.client.datagram_mtu().min(FRAGMENT_SIZE_MIN),
     };
-    let long = longest + HEADERS > least;
-    if header.len as usize <= PAYLOAD_MAX && !(refuses && long) {
+    let long = longest + headers_len(handle, header) > least;
+    if header.len as usize <= PAYLOAD_MAX_V4 && !(refuses && long) {
         return Ok(());
     }
     handle
@@ -423,6 +435,17 @@ fn check_length(handle: &Handle, header: &DatagramHeader) -> Result<()> {
             request.data[..bytes.len()].copy_from_slice(bytes);
         })
         .map(drop)
+}
+
+/// Bytes of the headers that a datagram is sent behind: of IP without options (RFC 791 §3.1, RFC 8200 §3), and of
+/// UDP; a ping brings that of ICMP along.
+fn headers_len(handle: &Handle, header: &DatagramHeader) -> u32 {
+    let ip = match towards(handle, &header.remote) {
+        Some(IpAddr::V4(_)) => 20,
+        // Without an address it is not sent.
+        Some(IpAddr::V6(_)) | None => 40,
+    };
+    ip + if handle.kind() == Kind::Echo { 0 } else { 8 }
 }
 
 /// UDP_CORK.

@@ -1,6 +1,6 @@
 //! Opens from this side: connect.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use towpath_tcp::{Config, Connection, Instant, isn};
 use towpath_wire::addr;
@@ -227,6 +227,16 @@ pub fn scope_of(addr: &SocketAddr) -> Option<IfaceId> {
             u16::try_from(v6.scope_id()).ok()?.checked_sub(1).map(IfaceId)
         }
         _ => None,
+    }
+}
+
+/// The inverse of [`scope_of`]: the address with its scope id, where it means something.
+pub(crate) fn with_scope(addr: SocketAddr, iface: IfaceId) -> SocketAddr {
+    match addr {
+        SocketAddr::V6(v6) if is_on_link(*v6.ip()) => {
+            SocketAddrV6::new(*v6.ip(), v6.port(), v6.flowinfo(), u32::from(iface.0) + 1).into()
+        }
+        _ => addr,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::host::{
     BindOptions, DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Host, SocketError,
     SocketId,
 };
-use crate::limits::{DATAGRAM_MAX, DATAGRAM_SEGMENTS_MAX};
+use crate::limits::DATAGRAM_SEGMENTS_MAX;
 use crate::net::{self, EchoOut, Fragmenting, IfaceId, Ip, Route};
 use crate::socket::{
     Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, Lengths, MulticastOut,
@@ -229,10 +229,10 @@ impl<H: Host> Stack<H> {
         pool: &mut Pool,
     ) -> Result<(), SendError> {
         let (index, echo) = self.datagram(id)?;
-        if payload.len() as usize > DATAGRAM_MAX {
+        let target = self.target(now, id, index, out)?;
+        if payload.len() as usize > payload_len_max(target.flow.remote, echo) {
             return Err(SendError::TooLong);
         }
-        let target = self.target(now, id, index, out)?;
         if echo {
             return self.send_echo(now, &target, payload, pool);
         }
@@ -253,7 +253,7 @@ impl<H: Host> Stack<H> {
     /// when nobody waits for the answer any more. Who asked for errors (IP_RECVERR) gets a report of how
     /// long it may be. Binds the socket when it is not.
     ///
-    /// Below [`net::Net::path_mtu_least`], headers included, and [`DATAGRAM_MAX`] none is.
+    /// Below [`net::Net::path_mtu_least`], headers included, and 65507, the longest over IPv4, none is.
     pub fn check_datagram(
         &mut self,
         now: Instant,
@@ -274,7 +274,7 @@ impl<H: Host> Stack<H> {
                 out.segment_size.is_some() && longest > target.route.mtu
             }
         };
-        if !refused && len as usize <= DATAGRAM_MAX {
+        if !refused && len as usize <= payload_len_max(target.flow.remote, echo) {
             return Ok(());
         }
         self.report_too_long(index, &target);
@@ -331,10 +331,10 @@ impl<H: Host> Stack<H> {
         payload: &Payload<'_>,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        if payload.len() as usize > DATAGRAM_MAX {
+        let DatagramFrom { local, remote, ttl, tos } = *out;
+        if payload.len() as usize > payload_len_max(remote.ip(), false) {
             return Err(SendError::TooLong);
         }
-        let DatagramFrom { local, remote, ttl, tos } = *out;
         if local.is_ipv4() != remote.is_ipv4() || remote.port() == 0 {
             return Err(SendError::Invalid);
         }
@@ -519,6 +519,17 @@ impl<H: Host> Stack<H> {
             binds.release(bound.port, index);
         }
     }
+}
+
+/// Bytes of the longest datagram to `remote`, without jumbograms: what 16 bits can say of an IPv4 packet with its
+/// header, and of an IPv6 packet without it (RFC 791 §3.1, RFC 8200 §3). A program's part of it begins with the
+/// header on an echo socket, and behind it with UDP.
+fn payload_len_max(remote: IpAddr, echo: bool) -> usize {
+    let packet = match remote {
+        IpAddr::V4(_) => ipv4::TOTAL_LEN_MAX - ipv4::HEADER_LEN,
+        IpAddr::V6(_) => ipv6::PAYLOAD_LEN_MAX,
+    };
+    if echo { packet } else { packet - udp::HEADER_LEN }
 }
 
 /// A UDP datagram, or with `segment_size` one that is to be cut into several.

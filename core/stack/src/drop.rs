@@ -146,6 +146,73 @@ drop_reasons! {
     LoopbackFull = "loopback_full",
 }
 
+impl DropReason {
+    /// Whether packets are dropped for this reason on their way out; the others were received. Every reason
+    /// is listed, so that a new one has to say.
+    pub const fn is_outbound(self) -> bool {
+        match self {
+            Self::TcpPayloadMissing
+            | Self::NoRoute
+            | Self::NeighborUnreachable
+            | Self::NeighborQueueFull
+            | Self::NeighborQueuesFull
+            | Self::HostScope
+            | Self::TooBig
+            | Self::OutputFull
+            | Self::LoopbackFull => true,
+            Self::TransportChecksum
+            | Self::TransportMalformed
+            | Self::TcpNotUnicast
+            | Self::TcpNoSocket
+            | Self::TcpUnacceptable
+            | Self::TcpAfterClose
+            | Self::TcpOutOfWindow
+            | Self::TcpPaws
+            | Self::TcpTimestampMissing
+            | Self::TcpBadAck
+            | Self::TcpNoAck
+            | Self::TcpSynInWindow
+            | Self::TcpResetInWindow
+            | Self::TcpResetIgnored
+            | Self::TcpTooManyRanges
+            | Self::TcpNoRoom
+            | Self::TcpUnexpected
+            | Self::TcpNoMemory
+            | Self::ListenOverflow
+            | Self::AcceptOverflow
+            | Self::SynCacheFull
+            | Self::HalfOpenDisplaced
+            | Self::TcpBadFlags
+            | Self::TimeWaitFull
+            | Self::PendingFull
+            | Self::PendingDuplicate
+            | Self::SocketTableFull
+            | Self::UdpNoSocket
+            | Self::UdpNoRoom
+            | Self::EchoNoSocket
+            | Self::IcmpErrorStray
+            | Self::UnknownProtocol
+            | Self::FrameMalformed
+            | Self::FrameNotOurs
+            | Self::FrameUnknown
+            | Self::NeighborMalformed
+            | Self::NeighborContradicted
+            | Self::IpMalformed
+            | Self::IpChecksum
+            | Self::IpSourceRoute
+            | Self::Martian
+            | Self::NotLocal
+            | Self::NotJoined
+            | Self::FragmentInvalid
+            | Self::FragmentOverlap
+            | Self::FragmentLimit
+            | Self::FragmentTimeout
+            | Self::IcmpMalformed
+            | Self::IcmpIgnored => false,
+        }
+    }
+}
+
 impl From<towpath_tcp::DropReason> for DropReason {
     fn from(reason: towpath_tcp::DropReason) -> Self {
         use towpath_tcp::DropReason as Tcp;

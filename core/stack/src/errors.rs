@@ -165,7 +165,7 @@ impl<H: Host> Stack<H> {
         if all {
             let remote = SocketAddr::new(error.dst, error.dst_port);
             let (kind, code) = error.message;
-            let message = Some(Message { kind, code, from: error.from });
+            let message = Some(Message { kind, code, from: error.from, iface: error.iface });
             let payload = error.payload.clone();
             let report = DatagramError { reason, message, remote, payload };
             self.reports.push_back((user, report));

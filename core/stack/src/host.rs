@@ -153,6 +153,8 @@ pub struct Message {
     pub code: u8,
     /// Who reports.
     pub from: IpAddr,
+    /// The interface that it came in on.
+    pub iface: IfaceId,
 }
 
 /// About a received datagram.

@@ -71,9 +71,6 @@ pub const MEMBERSHIPS_MAX: usize = 20;
 /// Sources of one group that one socket wants: Linux's `igmp_max_msf`.
 pub const SOURCES_MAX: usize = 10;
 
-/// UDP payload: 65535 without UDP and IPv4 headers.
-pub const DATAGRAM_MAX: usize = 65_507;
-
 /// Datagrams cut from one: Linux's `UDP_MAX_SEGMENTS`.
 pub const DATAGRAM_SEGMENTS_MAX: usize = 128;
 

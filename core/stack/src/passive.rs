@@ -8,6 +8,7 @@ use towpath_tcp::{
 };
 use towpath_wire::addr;
 
+use crate::active::with_scope;
 use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
 use crate::handshake::{HalfOpenFlow, Parent, PendingSyn, Quote};
@@ -301,7 +302,11 @@ impl<H: Host> Stack<H> {
         let flow = incoming.flow;
         let given = match state.is_full() {
             true => None,
-            false => host.accept(user, child, flow.local(), flow.remote()),
+            false => {
+                let iface = self.net.link_of(incoming.local.iface, flow.local);
+                let on_link = |addr| with_scope(addr, iface);
+                host.accept(user, child, on_link(flow.local()), on_link(flow.remote()))
+            }
         };
         let Some((user, recv, send)) = given else {
             return self.drop_local(incoming.local, DropReason::AcceptOverflow, pool);

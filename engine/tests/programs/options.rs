@@ -245,6 +245,39 @@ fn a_link_local_peer_is_on_the_link_that_its_address_names() {
     assert_eq!(program.slot(other).remote.load().scope, 0);
 }
 
+/// What this host sends to a link-local address of its own shows the link that has it, as on Linux: to who accepts,
+/// and in the report that a port is not reached.
+#[test]
+fn link_local_peers_show_their_link() {
+    let link = InterfaceConfig {
+        name: "one".into(),
+        addresses: vec!["fe80::1/64".parse().unwrap()],
+        ..interface()
+    };
+    let config = EngineConfig { interfaces: vec![link], ..EngineConfig::default() };
+    let engine = Running::start_with(config, || vec![Box::new(Void)]);
+    let program = engine.program();
+    let listener = program.socket_v6(6);
+    let port = program.bind(listener, "[::]:0").unwrap().port();
+    program.call(&Request { a: 16, ..program.about(call::LISTEN, listener) }).unwrap();
+    let client = program.socket_v6(6);
+    program.start_connect(client, format!("[fe80::1%2]:{port}").parse().unwrap()).unwrap();
+    let server = program.slot(program.accept(listener));
+    assert_eq!((server.remote.load().scope, server.local.load().scope), (2, 2));
+
+    let socket = program.socket_v6(17);
+    set(&program, socket, setting::RECVERR_V6, 1);
+    let nobody: SocketAddr = "[fe80::1%2]:9".parse().unwrap();
+    program.send_to(socket, Some(nobody), b"x");
+    let report = eventually("port unreachable", || {
+        program.call(&program.about(call::ERROR_QUEUE, socket)).ok()
+    });
+    assert_eq!(report.addr.to_socket_addr(), Some(nobody));
+    let (from, rest) = report.payload().split_first_chunk::<16>().unwrap();
+    assert_eq!(*from, "fe80::1".parse::<std::net::Ipv6Addr>().unwrap().octets());
+    assert_eq!(rest, [2u32.to_ne_bytes().as_slice(), b"x"].concat(), "its scope, and the payload");
+}
+
 /// SO_RCVBUF of a connection on which it was not set is as long as the buffer has become, which only the engine
 /// knows.
 #[test]

@@ -81,8 +81,10 @@ pub mod call {
     pub const BIND: u32 = 4;
     /// listen(2): `a` = backlog. The slot's kind is Listener afterwards.
     pub const LISTEN: u32 = 5;
-    /// connect(2): `addr` (family 0: dissolve a UDP association; a TCP socket becomes unconnected). TCP: starts, errors that are known
-    /// at once are returned; the outcome is in the slot's flags and error.
+    /// connect(2): `addr` (family 0: dissolve a UDP association; a TCP socket becomes unconnected, `a` =
+    /// [`super::IF_FAILED`]: where a
+    /// connect failed, otherwise in any case). TCP: starts, errors that are known at once are returned; the outcome is in the
+    /// slot's flags and error.
     pub const CONNECT: u32 = 6;
     /// A descriptor arrived by SCM_RIGHTS: this channel holds the slot too.
     pub const ADOPT: u32 = 7;
@@ -105,7 +107,7 @@ pub mod call {
     pub const COMMAND: u32 = 13;
     /// The oldest report of the error queue (IP_RECVERR), which is taken off. Reply: `a` = errno, `b` = ICMP
     /// type << 8 | code, or [`super::LOCAL_REPORT`], `addr` = where the datagram was sent, `slot` = path MTU, `data` = who reports
-    /// (16 bytes, IPv4 in the first four), then the payload.
+    /// (16 bytes, IPv4 in the first four), the scope id of that address (a u32), then the payload.
     pub const ERROR_QUEUE: u32 = 14;
     /// Descriptors of sockets are about to go to another program: `data` = up to [`super::TOKENS_MAX`] (slot,
     /// generation) pairs of u32. Reply: `a` = how many of them, from the first, were dealt with, at least one;
@@ -135,6 +137,10 @@ pub const LOCAL_REPORT: u32 = 1 << 16;
 /// The same: no error, but when a datagram was sent (SOF_TIMESTAMPING_TX_SOFTWARE). `slot` = its number
 /// (SOF_TIMESTAMPING_OPT_ID), `data` = Unix time in ns, a u64.
 pub const STAMP_REPORT: u32 = 1 << 17;
+
+/// `a` of [`call::CONNECT`] to no family: only where a connect failed. Between the failure and this call another
+/// thread may have begun the next connection, which goes on.
+pub const IF_FAILED: u32 = 1;
 
 numbered! {
 /// `a` of [`call::CLONE`]: who will have the channel, and what it holds.

@@ -518,6 +518,8 @@ pub mod setting {
     pub const NO_CHECK: u32 = 41;
     /// SO_TIMESTAMPING, b = its flags as far as sending is concerned.
     pub const TIMESTAMPING: u32 = 42;
+    /// SO_RCVLOWAT was lowered to b bytes (in the slot): who waits for more may have enough.
+    pub const RCVLOWAT: u32 = 43;
 }
 }
 

@@ -243,12 +243,7 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
         libc::SO_DETACH_FILTER => fail(libc::ENOENT),
         libc::SO_TIMESTAMPING => set_timestamping(handle, bytes),
         libc::SO_LINGER => set_linger(handle, bytes),
-        libc::SO_RCVLOWAT => {
-            let value = int_of(libc::SOL_SOCKET, bytes)?;
-            slot.rcvlowat
-                .store(if value < 0 { i32::MAX as u32 } else { value.max(1) as u32 }, Relaxed);
-            Ok(())
-        }
+        libc::SO_RCVLOWAT => set_low_water(handle, int_of(libc::SOL_SOCKET, bytes)?),
         libc::SO_RCVTIMEO | RCVTIMEO_NEW => set_timeout(&slot.rcvtimeo_us, bytes),
         libc::SO_SNDTIMEO | SNDTIMEO_NEW => set_timeout(&slot.sndtimeo_us, bytes),
         libc::SO_MARK => fail(libc::EPERM),
@@ -338,6 +333,17 @@ fn set_buffer(handle: &Handle, side: Side, most: u32, bytes: &[u8]) -> Result<()
     let cut = asked.min(most);
     word.store(cut.saturating_mul(2).max(least), Relaxed);
     handle.client.setting(handle.socket, setting, u64::from(cut));
+    Ok(())
+}
+
+/// As tcp_set_rcvlowat: who polls below the old mark and above the new one is woken. The engine does that, because
+/// other processes may hold the socket.
+fn set_low_water(handle: &Handle, asked: i32) -> Result<()> {
+    let bytes = if asked < 0 { i32::MAX } else { asked.max(1) } as u32;
+    let before = handle.slot.rcvlowat.swap(bytes, Relaxed);
+    if bytes < before {
+        handle.client.setting(handle.socket, setting::RCVLOWAT, u64::from(bytes));
+    }
     Ok(())
 }
 

@@ -23,6 +23,7 @@ pub const CASES: &[Case] = &[
     ("datagrams", datagrams),
     ("datagrams_in_parts", datagrams_in_parts),
     ("datagrams_that_are_too_long", datagrams_that_are_too_long),
+    ("a_datagram_that_is_short_enough_asks_nobody", a_datagram_that_is_short_enough_asks_nobody),
     ("datagram_control", datagram_control),
     ("many_datagrams_in_one_call", many_datagrams_in_one_call),
     ("files", files),
@@ -159,17 +160,17 @@ fn vectors() {
 }
 
 fn datagrams() {
-    for any in ["127.0.0.1:0", "[::1]:0"] {
+    for (any, most) in [("127.0.0.1:0", 65507), ("[::1]:0", 65527)] {
         let (a, b) = (UdpSocket::bind(any).unwrap(), UdpSocket::bind(any).unwrap());
         let to = a.local_addr().unwrap();
-        for len in [0, 1, 1400, 9000, 65507 - 40] {
+        for len in [0, 1, 1400, 9000, most] {
             let data = vec![len as u8; len];
             assert_eq!(b.send_to(&data, to).unwrap(), len);
             let mut got = vec![0; 70_000];
             assert_eq!(a.recv_from(&mut got).unwrap(), (len, b.local_addr().unwrap()));
             assert_eq!(got[..len], data);
         }
-        let too_long = b.send_to(&[0; 65508], to).unwrap_err();
+        let too_long = b.send_to(&vec![0; most + 1], to).unwrap_err();
         assert_eq!(too_long.raw_os_error(), Some(libc::EMSGSIZE));
         b.send_to(b"longer than that", to).unwrap();
         let mut short = [0; 6];
@@ -228,6 +229,43 @@ fn datagrams_that_are_too_long() {
         assert_eq!(b.send(&[0; 70_000]).unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
         let told = if level == libc::IPPROTO_IP { Err(libc::EAGAIN) } else { Ok((0, 90)) };
         assert_eq!(queued(), told);
+    }
+}
+
+/// Every packet over IPv4 fits through the loopback, so the engine need not be asked whether one does, from a
+/// socket of either family. The thread that sends cannot hear an answer, nor so much as send without one.
+fn a_datagram_that_is_short_enough_asks_nobody() {
+    const LONGEST: usize = 65_507;
+    for (any, name) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "::ffff:127.0.0.1")] {
+        let (a, b) = (UdpSocket::bind(any).unwrap(), UdpSocket::bind(any).unwrap());
+        let to = (name, a.local_addr().unwrap().port());
+        set(b.as_raw_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                forbid_recvmsg();
+                assert_eq!(b.send_to(&[7; LONGEST], to).unwrap(), LONGEST, "{name}");
+            });
+        });
+        assert_eq!(a.recv(&mut vec![0; LONGEST + 1]).unwrap(), LONGEST);
+    }
+}
+
+/// In this thread: recvmsg(2), by which answers of the engine are received, fails with EPERM.
+fn forbid_recvmsg() {
+    let step = |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    // The number of the call is the first word of a struct seccomp_data.
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_recvmsg as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: a filter that lives here, and concerns this thread alone.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_MODE_FILTER;
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter), 0);
     }
 }
 

@@ -1,8 +1,8 @@
-//! Sockets without a peer: what is done to them, and what of it outlasts a connect. Each case runs on the kernel
-//! too.
+//! Sockets without a peer: what is done to them, and what of it outlasts a connect; and what datagrams may be.
+//! Each case runs on the kernel too.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ pub const CASES: &[Case] = &[
     ("shut_and_then_connected", shut_and_then_connected),
     ("shut_and_then_refused", shut_and_then_refused),
     ("shut_and_then_listening", shut_and_then_listening),
+    ("refused_and_then_unconnected", refused_and_then_unconnected),
+    ("the_longest_datagram", the_longest_datagram),
+    ("urgent_datagrams", urgent_datagrams),
 ];
 
 fn socket(family: i32, kind: i32) -> OwnedFd {
@@ -243,5 +246,101 @@ fn shut_and_then_listening() {
         let (accepted, _) = listener.accept().unwrap();
         assert_eq!(read(&accepted), if no_reads { Ok(0) } else { Err(libc::EAGAIN) }, "{how}");
         assert_eq!(write(&accepted), if no_writes { Err(libc::EPIPE) } else { Ok(1) }, "{how}");
+    }
+}
+
+/// The connect(2) that tells of the refusal leaves the socket as one that was never connected (tcp_disconnect).
+/// Until then, after one that did not wait, it is a connection that has ended.
+fn refused_and_then_unconnected() {
+    // SAFETY: integers only.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        // In a network of its own nobody listens there.
+        let (addr, len) = host(family, 1);
+        let connect = |stream: &TcpStream| {
+            // SAFETY: bytes that are there.
+            let done = unsafe { libc::connect(stream.as_raw_fd(), addr.as_ptr().cast(), len) };
+            if done < 0 { errno() } else { 0 }
+        };
+        let stream = TcpStream::from(socket(family, libc::SOCK_STREAM));
+        for _ in 0..2 {
+            stream.set_nonblocking(false).unwrap();
+            assert_eq!(connect(&stream), libc::ECONNREFUSED);
+            assert_eq!(events(stream.as_raw_fd()), FRESH);
+            assert_eq!((read(&stream), write(&stream)), (Err(libc::ENOTCONN), Err(libc::EPIPE)));
+            assert_eq!(events(stream.as_raw_fd()), FRESH);
+        }
+        stream.set_nonblocking(true).unwrap();
+        for refusal in [libc::ECONNREFUSED, libc::ECONNABORTED] {
+            assert_eq!(connect(&stream), libc::EINPROGRESS);
+            assert_eq!(events(stream.as_raw_fd()), FRESH | ENDED | libc::POLLERR);
+            if refusal == libc::ECONNABORTED {
+                assert!(stream.take_error().unwrap().is_some());
+                assert_eq!(events(stream.as_raw_fd()), FRESH | ENDED);
+            }
+            assert_eq!(connect(&stream), refusal);
+            assert_eq!(events(stream.as_raw_fd()), FRESH);
+        }
+    }
+}
+
+/// The length of an IPv4 packet counts its header, that of an IPv6 packet does not.
+fn the_longest_datagram() {
+    for (any, to, most) in [
+        ("127.0.0.1:0", "127.0.0.1", 65_507),
+        ("[::1]:0", "::1", 65_527),
+        ("[::]:0", "::ffff:127.0.0.1", 65_507),
+    ] {
+        let from = UdpSocket::bind(any).unwrap();
+        let taker = UdpSocket::bind(any).unwrap();
+        taker.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let to = (to, taker.local_addr().unwrap().port());
+        let sent: Vec<u8> = (0..=most).map(|n| n as u8).collect();
+        let error = from.send_to(&sent, to).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE), "{to:?}");
+        let whole = |got: usize, bytes: &[u8]| assert!(bytes[..got] == sent[..most], "{to:?}");
+        let mut got = vec![0; 70_000];
+        assert_eq!(from.send_to(&sent[..most], to).unwrap(), most);
+        whole(taker.recv(&mut got).unwrap(), &got);
+        // In two parts too.
+        from.connect(to).unwrap();
+        let part = |bytes: &[u8], flags: i32| {
+            let at = bytes.as_ptr().cast();
+            // SAFETY: a buffer and its size.
+            let n = unsafe { libc::send(from.as_raw_fd(), at, bytes.len(), flags) };
+            if n < 0 { Err(errno()) } else { Ok(n as usize) }
+        };
+        assert_eq!(part(&sent[..most], libc::MSG_MORE), Ok(most), "{to:?}");
+        assert_eq!(part(&sent[most..], 0), Err(libc::EMSGSIZE), "{to:?}");
+        assert_eq!(part(&sent[..most - 1], libc::MSG_MORE), Ok(most - 1), "{to:?}");
+        assert_eq!(part(&sent[most - 1..most], 0), Ok(1), "{to:?}");
+        whole(taker.recv(&mut got).unwrap(), &got);
+    }
+}
+
+/// udp_sendmsg refuses MSG_OOB, which is all that UDP knows of it.
+fn urgent_datagrams() {
+    for (any, to, over_v6) in [
+        ("127.0.0.1:0", "127.0.0.1", false),
+        ("[::1]:0", "::1", true),
+        ("[::]:0", "::ffff:127.0.0.1", false),
+    ] {
+        let (from, taker) = (UdpSocket::bind(any).unwrap(), UdpSocket::bind(any).unwrap());
+        taker.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        from.connect((to, taker.local_addr().unwrap().port())).unwrap();
+        let urgent = || {
+            // SAFETY: a byte.
+            let n = unsafe { libc::send(from.as_raw_fd(), b"u".as_ptr().cast(), 1, libc::MSG_OOB) };
+            if n < 0 { Err(errno()) } else { Ok(n) }
+        };
+        assert_eq!(urgent(), if over_v6 { Ok(1) } else { Err(libc::EOPNOTSUPP) }, "{to}");
+        if !over_v6 {
+            from.send(b"u").unwrap();
+        }
+        let mut got = [0; 4];
+        let at = got.as_mut_ptr().cast();
+        // SAFETY: a buffer and its size.
+        let n = unsafe { libc::recv(taker.as_raw_fd(), at, 4, libc::MSG_OOB) };
+        assert_eq!((n, got[0]), (1, b'u'), "{to}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, SystemTime};
 
 use crate::harness::Case;
@@ -11,6 +11,11 @@ use crate::sockets::{errno, get, pair, set};
 pub const CASES: &[Case] = &[
     ("the_send_buffer_is_told_as_it_is_used", the_send_buffer_is_told_as_it_is_used),
     ("the_receive_buffer_is_told_as_it_is_used", the_receive_buffer_is_told_as_it_is_used),
+    (
+        "a_longer_send_buffer_wakes_who_waits_for_room",
+        a_longer_send_buffer_wakes_who_waits_for_room,
+    ),
+    ("a_lower_mark_wakes_who_waits_for_input", a_lower_mark_wakes_who_waits_for_input),
     ("least_and_most_of_buffers", least_and_most_of_buffers),
     ("each_family_has_its_own_lengths", each_family_has_its_own_lengths),
     ("fragments_of_a_size", fragments_of_a_size),
@@ -71,6 +76,60 @@ fn the_receive_buffer_is_told_as_it_is_used() {
     let told = [(&a, libc::SO_SNDBUF), (&b, libc::SO_RCVBUF)]
         .map(|(end, name)| get(end.as_raw_fd(), SOCKET, name).unwrap() as usize);
     assert!(told[0] + told[1] >= sent, "{sent} bytes fit, and it tells of {told:?}");
+}
+
+/// Long enough for a thread to fall asleep in the call that it is about to make. Where it is not, the case passes
+/// without having tried anything.
+const ASLEEP: Duration = Duration::from_millis(100);
+
+/// As sock_setsockopt: sk_write_space.
+fn a_longer_send_buffer_wakes_who_waits_for_room() {
+    // More than what both buffers hold before, and less than what the longer one does.
+    const BYTES: usize = 200_000;
+    let (mut a, b) = pair();
+    let fd = a.as_raw_fd();
+    assert_eq!(set(fd, SOCKET, libc::SO_SNDBUF, 20_000), Ok(()));
+    assert_eq!(set(b.as_raw_fd(), SOCKET, libc::SO_RCVBUF, 20_000), Ok(()));
+    std::thread::scope(|scope| {
+        let sends = scope.spawn(move || a.write_all(&[7; BYTES]).map(|()| a).unwrap());
+        std::thread::sleep(ASLEEP);
+        assert!(!sends.is_finished(), "the peer reads nothing");
+        assert_eq!(set(fd, SOCKET, libc::SO_SNDBUF, 200_000), Ok(()));
+        sends.join().unwrap();
+    });
+}
+
+/// As tcp_set_rcvlowat: tcp_data_ready.
+fn a_lower_mark_wakes_who_waits_for_input() {
+    let (mut a, b) = pair();
+    let fd = b.as_raw_fd();
+    assert_eq!(set(fd, SOCKET, libc::SO_RCVLOWAT, 3), Ok(()));
+    // SAFETY: integers; an event that lives here.
+    let epoll = unsafe {
+        let epoll = OwnedFd::from_raw_fd(libc::epoll_create1(0));
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        let added = libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event);
+        assert_eq!(added, 0);
+        epoll
+    };
+    a.write_all(b"ab").unwrap();
+    std::thread::scope(|scope| {
+        let polls = scope.spawn(|| {
+            let mut set = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            // SAFETY: one descriptor, which lives here.
+            (unsafe { libc::poll(&raw mut set, 1, -1) }, set.revents)
+        });
+        let waits = scope.spawn(|| {
+            let mut event = libc::epoll_event { events: 0, u64: 0 };
+            // SAFETY: room for one event.
+            (unsafe { libc::epoll_wait(epoll.as_raw_fd(), &raw mut event, 1, -1) }, event.events)
+        });
+        std::thread::sleep(ASLEEP);
+        assert!(!polls.is_finished() && !waits.is_finished(), "two bytes are below the mark");
+        assert_eq!(set(fd, SOCKET, libc::SO_RCVLOWAT, 2), Ok(()));
+        assert_eq!(polls.join().unwrap(), (1, libc::POLLIN));
+        assert_eq!(waits.join().unwrap(), (1, libc::EPOLLIN as u32));
+    });
 }
 
 fn least_and_most_of_buffers() {

@@ -146,6 +146,16 @@ impl Net {
         ip.is_loopback() || self.locals.contains_anywhere(ip, self.ifaces.len() as u16)
     }
 
+    /// The link that addresses of a packet which came in on `iface` are on. What this host sends itself comes in
+    /// on loopback; then it is the interface that has `local`.
+    pub fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
+        if iface != IfaceId::LOOPBACK {
+            return iface;
+        }
+        let has_it = |of: &&Interface| of.addresses().iter().any(|address| address.addr() == local);
+        self.ifaces.iter().find(has_it).map_or(iface, Interface::id)
+    }
+
     /// Whether every unicast destination is local on `iface`.
     pub fn is_any_address(&self, iface: IfaceId) -> bool {
         self.ifaces.get(iface.index()).is_some_and(|iface| iface.any_address)

@@ -53,6 +53,8 @@ pub struct IcmpError {
     pub tcp_seq: Option<SeqNum>,
     /// Who reports.
     pub from: IpAddr,
+    /// The interface that the report came in on, or whose neighbour does not answer.
+    pub iface: IfaceId,
     /// What is quoted of a UDP datagram behind its header; of an echo request, all of it. 1280 bytes at
     /// most.
     pub payload: Vec<u8>,
@@ -381,16 +383,16 @@ impl Net {
         if !self.is_local(quoted.src) && !self.ifaces.iter().any(|iface| iface.any_address) {
             return Err(DropReason::IcmpIgnored);
         }
-        Ok(quoted.into_error(message, too_big, local.src))
+        Ok(quoted.into_error(message, too_big, (local.src, local.iface)))
     }
 
     /// The error for a packet of ours whose neighbour does not answer; it starts with its IP header.
-    pub(super) fn error_about_own(&self, packet: &Packet) -> Option<IcmpError> {
+    pub(super) fn error_about_own(&self, iface: IfaceId, packet: &Packet) -> Option<IcmpError> {
         let quoted = Quoted::read(packet.linear())?;
         let from = quoted.src;
         // As if a router had said so: host, or address, unreachable.
         let message = if from.is_ipv4() { (3, 1) } else { (1, 3) };
-        Some(quoted.into_error(message, None, from))
+        Some(quoted.into_error(message, None, (from, iface)))
     }
 
     fn on_echo(
@@ -521,7 +523,12 @@ impl<'a> Quoted<'a> {
         Some(Self { src, dst, protocol: protocol.0, src_port, dst_port, tcp_seq, payload })
     }
 
-    fn into_error(self, message: (u8, u8), too_big: Option<u32>, from: IpAddr) -> IcmpError {
+    fn into_error(
+        self,
+        message: (u8, u8),
+        too_big: Option<u32>,
+        (from, iface): (IpAddr, IfaceId),
+    ) -> IcmpError {
         let Self { src, dst, protocol, src_port, dst_port, tcp_seq, payload } = self;
         let payload = payload[..payload.len().min(QUOTE_LEN_MAX)].to_vec();
         IcmpError {
@@ -534,6 +541,7 @@ impl<'a> Quoted<'a> {
             dst_port,
             tcp_seq,
             from,
+            iface,
             payload,
         }
     }
@@ -641,7 +649,7 @@ mod tests {
             let packet = ours(IpProtocol::UDP, &vec![0; towpath_wire::udp::HEADER_LEN + len]);
             let quoted = Quoted::read(&packet).unwrap();
             let from = quoted.dst;
-            let error = quoted.into_error((11, 0), None, from);
+            let error = quoted.into_error((11, 0), None, (from, IfaceId(1)));
             assert_eq!(error.payload.len(), len.min(QUOTE_LEN_MAX));
         }
     }

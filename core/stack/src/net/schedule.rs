@@ -161,7 +161,7 @@ impl Net {
         self.routes.on_hop_failed(now, &key);
         let iface = key.0;
         for Waiting { packet, .. } in waiting {
-            let error = self.error_about_own(&packet);
+            let error = self.error_about_own(iface, &packet);
             self.errors.extend(error.filter(|_| self.errors.len() < ERRORS_MAX));
             self.drop(iface, packet, DropReason::NeighborUnreachable, pool);
         }
