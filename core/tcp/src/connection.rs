@@ -442,6 +442,11 @@ impl Connection {
         self.timed_at = Instant::FAR;
     }
 
+    /// The segment at SND.UNA is sent again: of its copies, this is the one whose round trip can be told.
+    pub(crate) fn note_repeated(&mut self, now: Instant) {
+        self.counters.rare_mut().ts_repeated = now.millis().wrapping_add(self.ts_offset);
+    }
+
     /// The measurement under way: the first number beyond what is measured, and when that was sent.
     #[inline]
     pub(crate) fn timed(&self) -> Option<(SeqNum, Instant)> {

@@ -1,5 +1,5 @@
-//! Figures for [`Info`](crate::Info). Of these only the two times of the last data and `bytes_acked` decide
-//! anything.
+//! Figures for [`Info`](crate::Info). Of these only the two times of the last data, `bytes_acked` and
+//! `ts_repeated` decide anything.
 
 use crate::time::Instant;
 
@@ -27,6 +27,8 @@ pub(crate) struct RareCounters {
     pub(crate) retransmitted: u32,
     pub(crate) ce_segs_in: u32,
     pub(crate) out_of_order_in: u32,
+    /// The timestamp of the last segment at SND.UNA that was sent again.
+    pub(crate) ts_repeated: u32,
     /// Time held back by the peer's window.
     peer_window: Stopwatch,
     /// Time held back by our own buffer.

@@ -74,6 +74,7 @@ impl Connection {
             self.note_progress(now);
         } else {
             self.stop_timing();
+            self.note_repeated(now);
         }
         self.timers.retransmit = now + self.rtt.rto();
         let mut out = Outgoing {
@@ -259,6 +260,7 @@ impl Connection {
         rare.retransmitted = rare.retransmitted.wrapping_add(wire);
         self.counters.data_segs_out = self.counters.data_segs_out.wrapping_add(wire);
         if transmit.seq == self.snd_una {
+            self.note_repeated(now);
             // The timer is for the oldest bytes, and they have just been sent.
             self.timers.retransmit = now + self.rtt.rto();
         }

@@ -428,12 +428,16 @@ impl Connection {
             }
             return;
         }
-        // Bytes were sent twice: only a timestamp tells which of them this acknowledges.
+        // Bytes were sent twice: only a timestamp tells which of them this acknowledges. One of an earlier copy
+        // does not tell when this acknowledgement was due. A receiver that had that copy, and whose answer to it
+        // was lost, says so in its answer to the last one: the round trip would seem to be the timeout, and the
+        // timeout would grow from that until it is the longest there is.
         let repeated = self.timers.retransmits > 0 || self.recovery.phase != Phase::Open;
         if let Some(timestamps) = segment.options.timestamps
             && self.timestamps
             && repeated
             && timestamps.echo != 0
+            && timestamps.echo.wrapping_sub(self.counters.rare().ts_repeated) as i32 >= 0
         {
             let elapsed_ms =
                 now.millis().wrapping_add(self.ts_offset).wrapping_sub(timestamps.echo);

@@ -456,6 +456,27 @@ fn what_was_sent_twice_is_not_measured() {
     }
 }
 
+/// The bytes arrive, their acknowledgement does not: the peer has them already when they come again, so that its
+/// answer carries the timestamp of the first time.
+#[test]
+fn a_lost_acknowledgement_makes_no_round_trip_long() {
+    let mut pair = Pair::connected();
+    for _ in 0..4 {
+        let mut lost = false;
+        pair.fate = Box::new(move |packet| match packet.from {
+            B if !std::mem::replace(&mut lost, true) => Fate::Drop,
+            _ => Fate::Deliver,
+        });
+        pair.write(A, 100);
+        pair.run_for(Duration::from_secs(3));
+        let now = pair.now;
+        let info = pair.a.connection().info(now, Buffers::default());
+        assert_eq!(info.snd_una, info.snd_nxt);
+        assert!(info.rtt <= ms(11), "{:?}", info.rtt);
+    }
+    assert_eq!(pair.sent(A, |packet| packet.retransmit), 4);
+}
+
 #[test]
 fn a_delayed_ack_echoes_the_first_timestamp() {
     let mut pair = Pair::connected();

@@ -117,7 +117,7 @@ proptest! {
             }
         }
         // In the worst weather 16 tries in a row do fail now and then, on either side.
-        if is_cut_short(&pair) {
+        if is_cut_short(&pair) && !is_reset_by_one_that_waited(&pair) {
             prop_assert!(weather.loss >= 150, "given up in {weather:?}");
             assert_nothing_is_wrong(&pair);
             return Ok(());
@@ -179,7 +179,8 @@ proptest! {
             assert_nothing_is_wrong(&pair);
             return Ok(());
         }
-        for host in [&pair.a, &pair.b] {
+        let excused = is_reset_by_one_that_waited(&pair);
+        for host in [&pair.a, &pair.b].into_iter().filter(|_| !excused) {
             for event in [ConnectionEvent::TimedOut, ConnectionEvent::Reset] {
                 prop_assert!(!host.events.contains(&event), "{:?} in {:?}", event, weather);
             }
@@ -244,6 +245,17 @@ fn is_cut_short(pair: &Pair) -> bool {
     let unlucky =
         |host: &Host| ended(host, ConnectionEvent::TimedOut) || ended(host, ConnectionEvent::Reset);
     unlucky(&pair.a) || unlucky(&pair.b) || !ended(&pair.b, ConnectionEvent::PeerClosed)
+}
+
+/// A side's last retransmission came when the other one, which had all, was through with TIME-WAIT: without
+/// measurements, as of bytes that were all sent twice, timeouts only become longer (Karn), and the longest is twice
+/// as long as TIME-WAIT. There all has arrived.
+fn is_reset_by_one_that_waited(pair: &Pair) -> bool {
+    [(&pair.a, &pair.b), (&pair.b, &pair.a)].into_iter().any(|(reset, waited)| {
+        waited.waited
+            && reset.events.contains(&ConnectionEvent::Reset)
+            && reset.events.contains(&ConnectionEvent::PeerClosed)
+    })
 }
 
 /// However it ended, what arrived is what was written, from its beginning.

@@ -97,6 +97,8 @@ pub struct Host {
     pub idle: Option<Idle>,
     /// Timers of the connection that ran out.
     pub timeouts: Vec<TimerKind>,
+    /// Its TIME-WAIT is over.
+    pub waited: bool,
 }
 
 impl Host {
@@ -122,6 +124,7 @@ impl Host {
             dispositions: Vec::new(),
             idle: None,
             timeouts: Vec::new(),
+            waited: false,
         }
     }
 
@@ -550,7 +553,7 @@ impl Pair {
                 connection.on_timeout(now);
                 self.turn(side);
             }
-            Life::TimeWait(_) => host.life = Life::Gone,
+            Life::TimeWait(_) => (host.life, host.waited) = (Life::Gone, true),
             Life::Listening | Life::Gone => {}
         }
     }
