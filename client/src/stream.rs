@@ -11,6 +11,15 @@ use crate::socket::{
 };
 use crate::{Buffer, Client, Error, Socket};
 
+/// What becomes of the connection's error when nothing is unread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// The call tells of it, and with that it is told.
+    Tell,
+    /// It stays for the next call: this one has bytes to tell of. It counts as an end of file.
+    Leave,
+}
+
 /// Reads what is there into `buffers`; with `keep` it stays unread. 0: end of file (or no room in
 /// `buffers`). One attempt.
 ///
@@ -27,6 +36,7 @@ pub unsafe fn recv(
     socket: Socket,
     buffers: &[Buffer],
     keep: bool,
+    on_error: OnError,
 ) -> Result<usize, Error> {
     if client.is_dead() {
         return Err(Error::Dead);
@@ -56,7 +66,7 @@ pub unsafe fn recv(
         return Ok(done);
     }
     // Still locked: the slot is this socket's.
-    match why_nothing(slot, end) {
+    match why_nothing(slot, end, on_error) {
         Err(Error::WouldBlock) if Buffer::total(buffers) == 0 => Ok(0),
         why => why,
     }
@@ -86,10 +96,14 @@ impl End {
 }
 
 /// There are no unread bytes: is that the end, an error, or only so far?
-fn why_nothing(slot: &Slot, end: End) -> Result<usize, Error> {
+fn why_nothing(slot: &Slot, end: End, on_error: OnError) -> Result<usize, Error> {
     // As Linux: an error that comes after the peer's FIN is for the writer.
     if end != End::Finished {
-        take_error(slot)?;
+        match on_error {
+            OnError::Tell => take_error(slot)?,
+            OnError::Leave if slot.error.load(Acquire) != 0 => return Ok(0),
+            OnError::Leave => {}
+        }
     }
     if end != End::Open {
         return Ok(0);
@@ -105,7 +119,12 @@ fn why_nothing(slot: &Slot, end: End) -> Result<usize, Error> {
 ///
 /// # Errors
 /// As for [`recv`].
-pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error> {
+pub fn discard(
+    client: &Client,
+    socket: Socket,
+    n: usize,
+    on_error: OnError,
+) -> Result<usize, Error> {
     if client.is_dead() {
         return Err(Error::Dead);
     }
@@ -116,7 +135,7 @@ pub fn discard(client: &Client, socket: Socket, n: usize) -> Result<usize, Error
         let start = program_fifo::start(slot);
         let n = u32::try_from(n).unwrap_or(u32::MAX).min(program_fifo::unread(slot));
         if n == 0 {
-            return why_nothing(slot, end);
+            return why_nothing(slot, end, on_error);
         }
         if let Some(tell) = program_fifo::consume_from(slot, start, n) {
             break (n, tell);
@@ -142,7 +161,7 @@ pub fn measure(client: &Client, socket: Socket, n: usize) -> Result<usize, Error
     let _guard = lock_input(client, socket, slot).ok_or(Error::Dead)?;
     let end = End::of(slot);
     match n.min(program_fifo::unread(slot) as usize) {
-        0 => why_nothing(slot, end),
+        0 => why_nothing(slot, end, OnError::Tell),
         n => Ok(n),
     }
 }

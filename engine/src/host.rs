@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use towpath_ring::{EngineRecv, EngineSend, Payload, Region, Windows, take_tx_wanted};
 use towpath_shm::layout::{AcceptRecord, DatagramHeader, Kind, Plain, event, flags};
-use towpath_stack::net::IfaceId;
 use towpath_stack::{
     DatagramError, DatagramMeta, EchoMeta, PendingId, SocketError, SocketEvent, SocketId, Stack,
 };
@@ -325,12 +324,7 @@ impl towpath_stack::Host for Host {
         let header = DatagramHeader {
             len: payload.len(),
             ifindex: u32::from(meta.iface.0) + 1,
-            // What comes over loopback is one of this host's own.
-            remote: present_on(
-                entry.family,
-                meta.remote,
-                Some(meta.iface).filter(|iface| *iface != IfaceId::LOOPBACK),
-            ),
+            remote: present_on(entry.family, meta.remote, Some(meta.iface)),
             local: present(entry.family, meta.local),
             time_ns: unix_ns,
             tos: u16::from(meta.tos),

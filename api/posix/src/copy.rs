@@ -1,6 +1,7 @@
 //! sendfile and splice with a socket of ours at one end, through a bounded buffer.
 
 use towpath_client::interrupt::Handled;
+use towpath_client::stream::OnError;
 use towpath_client::syscall::syscall;
 use towpath_client::{Buffer, descriptors, stream};
 use towpath_shm::layout::Kind;
@@ -128,13 +129,14 @@ fn from_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
     let patience = handle.recv_patience(false);
     // Looked at first, taken when the pipe has it: nothing is lost when the pipe is full.
     // SAFETY: the chunk is ours.
-    let attempt = || unsafe { stream::recv(handle.client, handle.socket, &[buffer], true) };
+    let attempt =
+        || unsafe { stream::recv(handle.client, handle.socket, &[buffer], true, OnError::Tell) };
     let len = handle.blocking(patience, attempt)?;
     if len == 0 {
         return Ok(0);
     }
     let written = pipe_write(to, &chunk[..len], flags)?;
-    Ok(stream::discard(handle.client, handle.socket, written)?)
+    Ok(stream::discard(handle.client, handle.socket, written, OnError::Tell)?)
 }
 
 fn to_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {

@@ -10,7 +10,7 @@ use towpath_shm::control::{ENV_CONTROL, purpose};
 use towpath_shm::layout::{Command, op};
 
 use crate::errno::fail;
-use crate::{Result, process, rights};
+use crate::{Result, outside, process, rights};
 
 /// Entries of an environment that are looked at, should its end be missing: execve(2) takes far fewer (E2BIG).
 const ENTRIES_MAX: usize = 1 << 20;
@@ -61,6 +61,7 @@ pub(crate) fn lock() -> Option<LockGuard<'static, Spawns>> {
 /// The control socket's number as the environment has it.
 pub(crate) fn control_number() -> Option<i32> {
     remember_preload();
+    outside::remember_unwinder();
     let value = variable(ENV_CONTROL)?;
     value.to_str().ok()?.parse().ok().filter(|&number: &i32| number >= 0)
 }

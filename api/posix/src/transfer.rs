@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
+use towpath_client::stream::OnError;
 use towpath_client::{Buffer, Error, datagram, stream};
 use towpath_shm::control::call;
 use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, option_bit};
@@ -118,43 +119,38 @@ unsafe fn recv_stream(
 ) -> Result<Arrival> {
     let (client, socket) = (handle.client, handle.socket);
     let keep = flags & libc::MSG_PEEK != 0;
-    let wanted = Buffer::total(buffers);
-    let all = flags & libc::MSG_WAITALL != 0;
     let truncate = flags & libc::MSG_TRUNC != 0;
-    if truncate && !keep {
-        let len = handle.blocking(patience, || stream::discard(client, socket, wanted))?;
-        return Ok(Arrival { len, ..Arrival::default() });
-    }
-    if truncate && !all {
-        let len = handle.blocking(patience, || stream::measure(client, socket, wanted))?;
-        return Ok(Arrival { len, ..Arrival::default() });
-    }
-    if all && keep {
+    let wanted = Buffer::total(buffers);
+    // As sock_rcvlowat: a call that may wait does so until it has these.
+    let enough = match flags & libc::MSG_WAITALL {
+        0 => wanted.min(handle.slot.rcvlowat.load(Relaxed) as usize),
+        _ => wanted,
+    };
+    if keep {
         let look = || match truncate {
             true => stream::measure(client, socket, wanted),
             // SAFETY: as for this function.
-            false => unsafe { stream::recv(client, socket, buffers, true) },
+            false => unsafe { stream::recv(client, socket, buffers, true, OnError::Tell) },
         };
         let len = handle.blocking(patience, || match look() {
-            Ok(n) if n < wanted && !ended(handle) => Err(Error::WouldBlock),
+            Ok(n) if n > 0 && n < enough && !ended(handle) => Err(Error::WouldBlock),
             result => result,
         });
-        let len = match len {
-            // Time is up: what there is.
-            Err(Errno(libc::EAGAIN)) => look()?,
-            len => len?,
-        };
+        // Time is up, or a signal came: what there is.
+        let len = len.or_else(|why| look().map_err(|_| why))?;
         return Ok(Arrival { len, ..Arrival::default() });
     }
-    // SAFETY: as above.
-    let mut len =
-        handle.blocking(patience, || unsafe { stream::recv(client, socket, buffers, keep) })?;
+    let take = |parts: &[Buffer], n, on_error| match truncate {
+        true => stream::discard(client, socket, n, on_error),
+        // SAFETY: as for this function; parts of the same buffers.
+        false => unsafe { stream::recv(client, socket, parts, false, on_error) },
+    };
+    let mut len = handle.blocking(patience, || take(buffers, wanted, OnError::Tell))?;
     let mut rest: Vec<Buffer> = Vec::new();
-    while all && len > 0 && len < wanted {
+    while len > 0 && len < enough {
         rest.clear();
         skip_into(buffers, len, &mut rest);
-        // SAFETY: parts of the same buffers.
-        match handle.blocking(patience, || unsafe { stream::recv(client, socket, &rest, false) }) {
+        match handle.blocking(patience, || take(&rest, wanted - len, OnError::Leave)) {
             Ok(0) | Err(_) => break,
             Ok(n) => len += n,
         }

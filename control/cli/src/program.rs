@@ -172,7 +172,7 @@ fn advice(outside: Outside, elf: &Elf, own: Option<&Elf>) -> String {
             ", so the system lets no library into it: run towpath as root, or use a copy of the program \
              (copying drops them; low ports and ping need none here)"
         }
-        Outside::NoLibrary => "",
+        Outside::NoLibrary | Outside::NoUnwinder => "",
     };
     text.into()
 }

@@ -165,6 +165,19 @@ fn set_id_and_chroot_children_are_named() {
     assert_eq!(count(&ran, "/bin/true runs where the preload library's file is not"), 1);
     let ran = run(&folder, &["--strict"], "./set-id; echo $?; chroot root /bin/true; echo $?");
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "126\n126\n", "{}", stderr(&ran));
+    // The library is there, and what it needs is not.
+    let script =
+        "mkdir -p root${LD_PRELOAD%/*} && cp $LD_PRELOAD root$LD_PRELOAD; chroot root /bin/true";
+    let ran = run(&folder, &[], &format!("{script}; exit 7"));
+    assert_eq!(ran.status.code(), Some(7), "{}", stderr(&ran));
+    assert_eq!(count(&ran, "/bin/true runs where libgcc_s.so.1 is not"), 1, "{}", stderr(&ran));
+    let ran = run(&folder, &["--strict"], &format!("{script}; echo $?"));
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "126\n", "{}", stderr(&ran));
+    let unwinder = "lib/x86_64-linux-gnu/libgcc_s.so.1";
+    std::fs::copy(Path::new("/").join(unwinder), root.join(unwinder)).expect("copied");
+    let ran = run(&folder, &["--strict"], "chroot root /bin/true; echo $?");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "0\n", "{}", stderr(&ran));
+    assert_eq!(stderr(&ran), "");
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl<H: Host> Stack<H> {
         let meta = DatagramMeta {
             local: SocketAddr::new(local.dst, ident),
             remote: SocketAddr::new(local.src, 0),
-            iface: local.iface,
+            iface: self.net.link_of(local.iface, local.dst),
             ttl: local.ttl,
             tos: local.tos,
             dont_fragment: dont_fragment(&local),

@@ -164,7 +164,7 @@ pub struct DatagramMeta {
     pub local: SocketAddr,
     /// Who sent it.
     pub remote: SocketAddr,
-    /// Interface it came in on.
+    /// Interface it came in on: of what this host sent to an address of its own, the one that has the address.
     pub iface: IfaceId,
     /// TTL or hop limit it arrived with.
     pub ttl: u8,

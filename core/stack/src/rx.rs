@@ -230,7 +230,7 @@ impl<H: Host> Stack<H> {
         let meta = DatagramMeta {
             local: SocketAddr::new(local.dst, header.dst_port),
             remote: SocketAddr::new(local.src, header.src_port),
-            iface: local.iface,
+            iface: self.net.link_of(local.iface, local.dst),
             ttl: local.ttl,
             tos: local.tos,
             dont_fragment: dont_fragment(&local),

@@ -266,6 +266,12 @@ fn link_local_peers_show_their_link() {
     assert_eq!((server.remote.load().scope, server.local.load().scope), (2, 2));
 
     let socket = program.socket_v6(17);
+    let own = program.bind(socket, "[fe80::1%2]:0").unwrap();
+    program.send_to(socket, Some(own), b"own");
+    let (header, _) = program.recv_record(socket);
+    assert_eq!((header.remote.scope, header.ifindex), (2, 2));
+
+    let socket = program.socket_v6(17);
     set(&program, socket, setting::RECVERR_V6, 1);
     let nobody: SocketAddr = "[fe80::1%2]:9".parse().unwrap();
     program.send_to(socket, Some(nobody), b"x");

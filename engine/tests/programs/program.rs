@@ -419,6 +419,12 @@ impl Program {
     }
 
     pub fn recv_from(&self, handle: Handle) -> (SocketAddr, Vec<u8>) {
+        let (header, data) = self.recv_record(handle);
+        (header.remote.to_socket_addr().unwrap(), data)
+    }
+
+    /// The next datagram, with all that is told about it.
+    pub fn recv_record(&self, handle: Handle) -> (DatagramHeader, Vec<u8>) {
         const HEADER: usize = size_of::<DatagramHeader>();
         self.wait(handle, "a datagram", |slot| {
             let _guard = lock_rx(slot, handle.generation, || true);
@@ -433,7 +439,7 @@ impl Program {
                 data.len()
             );
             let _ = program_fifo::consume(slot, (HEADER + data.len()).next_multiple_of(8) as u32);
-            Some((header.remote.to_socket_addr().unwrap(), data))
+            Some((header, data))
         })
     }
 }

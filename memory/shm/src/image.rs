@@ -31,6 +31,8 @@ pub enum Outside {
     Capabilities = 6,
     /// The preload library's file is not there for it, as in a chroot.
     NoLibrary = 7,
+    /// The preload library's file is there, and libgcc_s.so.1, which it needs, is not.
+    NoUnwinder = 8,
 }
 
 impl Outside {
@@ -42,8 +44,10 @@ impl Outside {
     /// None for a number that is none of these.
     pub fn from_number(number: u32) -> Option<Self> {
         use Outside::*;
-        let all = [OtherMachine, Static, Go, OtherLibrary, SetId, Capabilities, NoLibrary];
-        all.into_iter().find(|outside| outside.number() == number)
+        let file = [OtherMachine, Static, Go, OtherLibrary, SetId, Capabilities];
+        let place = [NoLibrary, NoUnwinder];
+        let mut all = file.into_iter().chain(place);
+        all.find(|outside| outside.number() == number)
     }
 }
 
@@ -58,6 +62,9 @@ impl std::fmt::Display for Outside {
             Self::SetId => "is set-user-ID or set-group-ID",
             Self::Capabilities => "has file capabilities",
             Self::NoLibrary => "runs where the preload library's file is not, as in a chroot",
+            Self::NoUnwinder => {
+                "runs where libgcc_s.so.1 is not, which the preload library needs, as in a chroot"
+            }
         })
     }
 }
@@ -467,5 +474,7 @@ mod tests {
             assert!(found.is_none_or(|outside| outside.number() == number));
         }
         assert_eq!(Outside::from_number(7), Some(Outside::NoLibrary));
+        assert_eq!(Outside::from_number(8), Some(Outside::NoUnwinder));
+        assert_eq!(Outside::from_number(9), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Bytes, datagrams, files.
 
 use std::io::{ErrorKind, Read, Seek, Write};
-use std::net::{Shutdown, UdpSocket};
+use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ pub const CASES: &[Case] = &[
     ("echo", echo),
     ("bulk_both_ways", bulk_both_ways),
     ("peek_and_waitall", peek_and_waitall),
+    ("as_many_bytes_as_the_mark_says", as_many_bytes_as_the_mark_says),
+    ("an_error_behind_bytes_is_for_the_next_call", an_error_behind_bytes_is_for_the_next_call),
     ("nonblocking_fills_up", nonblocking_fills_up),
     ("timeouts", timeouts),
     ("reset", reset),
@@ -89,6 +91,70 @@ fn peek_and_waitall() {
     assert_eq!(n, 0, "the end");
 }
 
+/// As sock_rcvlowat: recv waits for the lesser of the mark and the length, and gives what there is when time is up.
+fn as_many_bytes_as_the_mark_says() {
+    let (mut a, b) = pair();
+    let fd = b.as_raw_fd();
+    assert_eq!(set(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 4), Ok(()));
+    let recv = |len: usize, flags| {
+        let mut got = vec![0; len];
+        // SAFETY: a buffer and its size.
+        let n = unsafe { libc::recv(fd, got.as_mut_ptr().cast(), len, flags) };
+        got.truncate(usize::try_from(n).map_err(|_| errno())?);
+        Ok::<_, i32>(got)
+    };
+    for flags in [0, libc::MSG_PEEK, libc::MSG_TRUNC] {
+        a.write_all(b"ab").unwrap();
+        std::thread::scope(|scope| {
+            let reads = scope.spawn(|| recv(8, flags));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!reads.is_finished(), "two bytes are below the mark");
+            a.write_all(b"cd").unwrap();
+            let got = reads.join().unwrap().unwrap();
+            assert_eq!(got.len(), 4, "flags {flags}");
+        });
+        if flags == libc::MSG_PEEK {
+            assert_eq!(recv(8, 0).unwrap(), b"abcd");
+        }
+    }
+    a.write_all(b"xyz").unwrap();
+    assert_eq!(recv(2, 0).unwrap(), b"xy", "all that was asked for");
+    assert_eq!(recv(8, libc::MSG_PEEK | libc::MSG_DONTWAIT).unwrap(), b"z");
+    assert_eq!(recv(8, libc::MSG_DONTWAIT).unwrap(), b"z");
+    assert_eq!(recv(8, libc::MSG_DONTWAIT), Err(libc::EAGAIN));
+    b.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    a.write_all(b"q").unwrap();
+    assert_eq!(recv(8, libc::MSG_PEEK).unwrap(), b"q", "time is up");
+    assert_eq!(recv(8, 0).unwrap(), b"q", "time is up");
+    b.set_read_timeout(None).unwrap();
+    a.write_all(b"r").unwrap();
+    a.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(recv(8, 0).unwrap(), b"r", "no more will come");
+    assert_eq!(recv(8, 0).unwrap(), b"");
+}
+
+fn an_error_behind_bytes_is_for_the_next_call() {
+    for name in ["MSG_WAITALL", "SO_RCVLOWAT"] {
+        let (mut a, b) = pair();
+        let fd = b.as_raw_fd();
+        let flags = if name == "MSG_WAITALL" { libc::MSG_WAITALL } else { 0 };
+        assert_eq!(set(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 4), Ok(()));
+        a.write_all(b"ab").unwrap();
+        let mut got = [0; 4];
+        std::thread::scope(|scope| {
+            let reads = scope.spawn(|| {
+                // SAFETY: a buffer and its size.
+                unsafe { libc::recv(fd, got.as_mut_ptr().cast(), 4, flags) }
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            close_with_reset(a);
+            assert_eq!(reads.join().unwrap(), 2, "{name}");
+        });
+        assert_eq!((&b).read(&mut got).unwrap_err().kind(), ErrorKind::ConnectionReset, "{name}");
+        assert_eq!((&b).read(&mut got).unwrap(), 0, "{name}");
+    }
+}
+
 fn nonblocking_fills_up() {
     let (mut a, mut b) = pair();
     b.set_nonblocking(true).unwrap();
@@ -134,16 +200,19 @@ fn timeouts() {
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
 }
 
-fn reset() {
-    let (a, mut b) = pair();
+fn close_with_reset(stream: TcpStream) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     // SAFETY: a struct and its size.
     let result = unsafe {
         let (at, len) = ((&raw const linger).cast(), size_of_val(&linger) as u32);
-        libc::setsockopt(a.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, at, len)
+        libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, at, len)
     };
     assert_eq!(result, 0);
-    drop(a);
+}
+
+fn reset() {
+    let (a, mut b) = pair();
+    close_with_reset(a);
     assert_eq!(b.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     assert_eq!(b.read(&mut [0]).unwrap(), 0, "the error is told once");
     assert_eq!(b.write(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);

@@ -146,14 +146,14 @@ impl Net {
         ip.is_loopback() || self.locals.contains_anywhere(ip, self.ifaces.len() as u16)
     }
 
-    /// The link that addresses of a packet which came in on `iface` are on. What this host sends itself comes in
-    /// on loopback; then it is the interface that has `local`.
+    /// The interface that a packet to `local` came in on, as sockets see it. What this host sends to an address of
+    /// its own comes in on loopback, and counts as come in on the interface that has the address, as on Linux
+    /// (`rt_iif`, `inet6_iif`).
     pub fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
-        if iface != IfaceId::LOOPBACK {
+        if iface != IfaceId::LOOPBACK || local.is_loopback() {
             return iface;
         }
-        let has_it = |of: &&Interface| of.addresses().iter().any(|address| address.addr() == local);
-        self.ifaces.iter().find(has_it).map_or(iface, Interface::id)
+        self.locals.interface_of(local, self.ifaces.len() as u16).unwrap_or(iface)
     }
 
     /// Whether every unicast destination is local on `iface`.

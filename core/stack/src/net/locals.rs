@@ -12,21 +12,30 @@ use super::iface::IfaceId;
 /// has it.
 #[derive(Debug, Default)]
 pub(super) struct Locals {
-    addresses: HashMap<(u128, u32), u16, Cheap>,
+    /// Nearly always one interface, never none.
+    addresses: HashMap<(u128, u32), Vec<IfaceId>, Cheap>,
 }
 
 impl Locals {
     pub(super) fn add(&mut self, addr: IpAddr, iface: IfaceId) {
-        *self.addresses.entry(key(addr, iface)).or_insert(0) += 1;
+        self.addresses.entry(key(addr, iface)).or_default().push(iface);
     }
 
     pub(super) fn remove(&mut self, addr: IpAddr, iface: IfaceId) {
         let key = key(addr, iface);
-        let Some(count) = self.addresses.get_mut(&key) else { return };
-        *count -= 1;
-        if *count == 0 {
+        let Some(ifaces) = self.addresses.get_mut(&key) else { return };
+        if let Some(at) = ifaces.iter().position(|has| *has == iface) {
+            ifaces.remove(at);
+        }
+        if ifaces.is_empty() {
             self.addresses.remove(&key);
         }
+    }
+
+    /// The interface of `0..count` that has `addr`; of several the one that has had it for longest.
+    pub(super) fn interface_of(&self, addr: IpAddr, count: u16) -> Option<IfaceId> {
+        let mut ifaces = (0..if scoped(addr) { count } else { 1 }).map(IfaceId);
+        ifaces.find_map(|iface| self.addresses.get(&key(addr, iface))?.first().copied())
     }
 
     /// Whether packets to `addr` that come in on `iface` are for this host.
@@ -37,7 +46,7 @@ impl Locals {
 
     /// Whether `addr` is an address of this host; a link-local one on any interface of `0..count`.
     pub(super) fn contains_anywhere(&self, addr: IpAddr, count: u16) -> bool {
-        (0..if scoped(addr) { count } else { 1 }).any(|iface| self.contains(addr, IfaceId(iface)))
+        self.interface_of(addr, count).is_some()
     }
 }
 

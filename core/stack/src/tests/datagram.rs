@@ -280,6 +280,35 @@ fn who_is_bound_to_a_device_hears_its_own_groups_too() {
     }
 }
 
+/// As on Linux (rt_iif, inet6_iif): though it never leaves the host.
+#[test]
+fn what_a_host_sends_itself_comes_in_on_the_interface_that_has_the_address() {
+    let mut w = World::new(LinkConfig::default());
+    for (device, heard) in
+        [(None, true), (Some(IfaceId(1)), true), (Some(IfaceId::LOOPBACK), false)]
+    {
+        let (id, _) = bound(&mut w.a, "10.0.0.1:69");
+        w.a.stack.set_option(id, SocketOption::Device(device)).unwrap();
+        let (sender, _) = w.a.open(SocketKind::Datagram, Family::V4);
+        send(&mut w.a, sender, Some("10.0.0.1:69"), b"own").unwrap();
+        w.run(10);
+        let ifaces: Vec<_> = w.a.host.datagrams.drain(..).map(|(_, meta, _)| meta.iface).collect();
+        assert_eq!(ifaces, if heard { vec![IfaceId(1)] } else { vec![] }, "{device:?}");
+        w.a.close(id);
+
+        let (listener, _) = w.a.listen("10.0.0.1:80", 1);
+        w.a.stack.set_option(listener, SocketOption::Device(device)).unwrap();
+        let client = w.a.connect("10.0.0.1:80");
+        w.run(10);
+        let event =
+            if heard { SocketEvent::Connected } else { SocketEvent::Error(SocketError::Refused) };
+        assert!(w.a.host.has(client.user, event), "{device:?}");
+        w.a.abort(client.id);
+        w.a.close(listener);
+        w.run(10);
+    }
+}
+
 #[test]
 fn groups_are_joined_left_and_looped() {
     for (any, group) in [("0.0.0.0:5353", "224.0.0.251"), ("[::]:5353", "ff02::fb")] {
