@@ -454,7 +454,16 @@ impl Connection {
     }
 
     /// What happened since, oldest first; `None` when that was all.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
+        // As good as always, and asked after each segment.
+        if self.events == 0 && !matches!(self.state, State::Closed | State::TimeWait) {
+            return None;
+        }
+        self.next_event()
+    }
+
+    fn next_event(&mut self) -> Option<ConnectionEvent> {
         const TABLE: [(u16, ConnectionEvent); 7] = [
             (pending::CONNECTED, ConnectionEvent::Connected),
             (pending::PEER_CLOSED, ConnectionEvent::PeerClosed),

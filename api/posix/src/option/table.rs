@@ -188,7 +188,13 @@ pub static OPTIONS: &[SocketOption] = &[
         Special,
         "read only; nobody, as Linux says of TCP",
     ),
-    opt(SOCKET, libc::SO_RCVLOWAT, "SO_RCVLOWAT", Special, "honoured by recv, poll, select and epoll"),
+    opt(
+        SOCKET,
+        libc::SO_RCVLOWAT,
+        "SO_RCVLOWAT",
+        Special,
+        "honoured by recv, poll, select and epoll",
+    ),
     opt(
         SOCKET,
         libc::SO_SNDLOWAT,
