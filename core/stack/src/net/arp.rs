@@ -129,8 +129,9 @@ impl Net {
         let bytes = packet.push_back(len).expect("taken with room");
         header.emit(bytes);
         message.emit(&mut bytes[ethernet::HEADER_LEN..]);
-        if let Some(packet) = self.admit(iface, packet, pool) {
-            self.push_output(iface, packet);
+        match self.is_output_full(iface) {
+            true => self.drop(iface, packet, DropReason::OutputFull, pool),
+            false => self.push_output(iface, packet),
         }
     }
 }

@@ -63,6 +63,7 @@ use ident::Idents;
 use locals::Locals;
 use mtu::PathMtus;
 use neighbor::Neighbors;
+use reachable::Confirmed;
 use reassembly::Reassembly;
 use route::RouteTable;
 use schedule::Schedule;
@@ -135,6 +136,7 @@ pub struct Net {
     routes: RouteTable,
     mtus: PathMtus,
     neighbors: Neighbors,
+    confirmed: Option<Confirmed>,
     reassembly: Reassembly,
     idents: Idents,
     error_limit: ErrorLimit,
@@ -158,6 +160,7 @@ impl Net {
             routes: RouteTable::new(tables),
             mtus: PathMtus::new(tables),
             neighbors: Neighbors::new(tables),
+            confirmed: None,
             reassembly: Reassembly::new(tables),
             idents: Idents::new(Keyed(keys.idents)),
             error_limit: ErrorLimit::new(tables, now),

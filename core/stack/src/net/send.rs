@@ -153,9 +153,10 @@ impl Net {
         {
             self.probe_router(now, router, pool);
         }
-        let Some(mut packet) = self.admit(route.iface, packet, pool) else {
+        if self.is_output_full(route.iface) {
+            self.drop(route.iface, packet, DropReason::OutputFull, pool);
             return Err(SendError::QueueFull);
-        };
+        }
         fit_segments(&mut packet, mtu.saturating_sub(ip_len));
         let whole = packet.meta.segmentation.is_some() || len <= mtu;
         if let Some(at) = checksum_offset {
@@ -349,19 +350,11 @@ impl Net {
         }
     }
 
-    /// The packet, or what becomes frames of it, if the device's queue is not full; else it is dropped. For
-    /// everything that this host sends: answers to a flood of questions too, while the device is blocked.
-    pub(super) fn admit(
-        &mut self,
-        iface: IfaceId,
-        packet: Packet,
-        pool: &mut Pool,
-    ) -> Option<Packet> {
-        if self.ifaces[iface.index()].output.len() < OUTPUT_LEN_MAX {
-            return Some(packet);
-        }
-        self.drop(iface, packet, DropReason::OutputFull, pool);
-        None
+    /// Whether the device's queue takes no packet more, and is asked before everything that this host sends: answers
+    /// to a flood of questions too, while the device is blocked.
+    #[inline]
+    pub(super) fn is_output_full(&self, iface: IfaceId) -> bool {
+        self.ifaces[iface.index()].output.len() >= OUTPUT_LEN_MAX
     }
 
     /// Makes frames of an IP packet whose neighbour is known.
@@ -373,7 +366,9 @@ impl Net {
         mtu: u32,
         pool: &mut Pool,
     ) {
-        let Some(packet) = self.admit(iface, packet, pool) else { return };
+        if self.is_output_full(iface) {
+            return self.drop(iface, packet, DropReason::OutputFull, pool);
+        }
         let offloads = self.ifaces[iface.index()].offloads;
         if let Some(how) = packet.meta.segmentation {
             let device = offloads.checksum
