@@ -31,7 +31,7 @@ use std::thread::Thread;
 
 use towpath_shm::layout::FIFO_OFFSET;
 
-use crate::area::{CLASSES, Class, PAGE, Side, WINDOW_MAX, Window};
+use crate::area::{CLASSES, Class, PAGE, Side, WINDOW_MAX, Window, class_of};
 use crate::give_back;
 use crate::lock::is_out;
 use crate::region::Region;
@@ -481,9 +481,7 @@ impl Inner {
     }
 
     fn take(&mut self, side: Side, bytes: u32, touch: u32, first: u64) -> Option<Window> {
-        let class =
-            CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1);
-        let mut window = self.pick(class, side, touch, first)?;
+        let mut window = self.pick(class_of(bytes), side, touch, first)?;
         self.kept -= window.touched();
         self.assigned += 1;
         self.account(side, self.used[side as usize] + window.touched());
