@@ -384,8 +384,8 @@ impl<H: Host> Stream<H> {
         }
     }
 
-    /// Asks to hear of the program's next read if a window update can depend on it. True: one is due now, by a
-    /// read that came before the question.
+    /// Asks to hear of the program's next read if a window update or an acknowledgement can depend on it. True: one
+    /// is due now, by a read that came before the question.
     pub fn watch_reads(&mut self, now: Instant) -> bool {
         let buffers = self.buffers();
         let Some(connection) = &mut self.connection else { return false };

@@ -71,6 +71,7 @@ pub struct Connection {
     /// The largest payload seen: what counts as a full segment.
     pub(crate) rcv_mss: u16,
     pub(crate) quick_acks: u8,
+    pub(crate) when_read: WhenRead,
     /// There is one only while something came ahead of its turn.
     pub(crate) assembler: Option<Box<Assembler>>,
 
@@ -98,6 +99,17 @@ pub struct Connection {
 
 /// The largest share of an idle connection's memory (`core/stack/src/socket.rs` has the table).
 const _: () = assert!(size_of::<Connection>() <= 344);
+
+/// What the program's reading all of the bytes does to an acknowledgement that is delayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenRead {
+    /// More segments are likely to come, or the delay to end.
+    Nothing,
+    /// The last bytes ended a write: a short segment, or one with PSH. The acknowledgement goes.
+    Acknowledges,
+    /// The program answers what it receives, and its answers carry acknowledgements.
+    Answers,
+}
 
 /// What `plan` has to send apart from bytes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -228,6 +240,7 @@ impl Connection {
             // Below every usual segment, so that the first ones count as full.
             rcv_mss: config.mss_recv.min(MSS_DEFAULT),
             quick_acks: QUICK_ACKS,
+            when_read: WhenRead::Nothing,
             assembler: None,
             timestamps: config.timestamps,
             sack: config.sack,
@@ -564,13 +577,25 @@ impl Connection {
         false
     }
 
-    /// Whether a read by the program can make a window update due, so that [`on_recv_consumed`]
-    /// has to be called when it reads. While more than half of the buffer is open to the peer it is not held
-    /// back, and the next ACK carries the news.
+    /// Whether a read by the program can make a window update or an acknowledgement due, so that
+    /// [`on_recv_consumed`] has to be called when it reads. While more than half of the buffer is open to the
+    /// peer it is not held back, and the next ACK carries the news.
     ///
     /// [`on_recv_consumed`]: Self::on_recv_consumed
     pub fn awaits_reads(&self, buffers: Buffers) -> bool {
-        self.state.may_receive() && self.recv_window() <= self.offerable(buffers.recv_capacity) / 2
+        self.state.may_receive() && (self.holds_back(buffers) || self.acks_when_read())
+    }
+
+    /// Whether the peer is told of less than half of the buffer.
+    fn holds_back(&self, buffers: Buffers) -> bool {
+        self.recv_window() <= self.offerable(buffers.recv_capacity) / 2
+    }
+
+    /// Whether an acknowledgement is delayed for which the peer may wait, and which no answer will carry: it goes when
+    /// the program has read all, as in Linux's `__tcp_cleanup_rbuf`. A peer with Nagle's algorithm that sends one
+    /// short record after the other would wait for the delay with each.
+    fn acks_when_read(&self) -> bool {
+        self.timers.delayed_ack != Instant::FAR && self.when_read == WhenRead::Acknowledges
     }
 
     /// As much of so much room as the window field can say: whole units, and 65535 of them.
@@ -578,13 +603,15 @@ impl Connection {
         (room >> self.rcv_wscale).min(u32::from(u16::MAX)) << self.rcv_wscale
     }
 
-    /// The program read bytes. True: a window update is due now.
+    /// The program read bytes. True: a window update or an acknowledgement is due now.
     pub fn on_recv_consumed(&mut self, _now: Instant, buffers: Buffers) -> bool {
         let opened = self.offerable(buffers.recv_free).saturating_sub(self.recv_window());
         // At most half of the buffer, so that it is due at the latest when the program has read all.
         let half = self.offerable(buffers.recv_capacity) / 2;
         let worth = half.min(2 * u32::from(self.settings.mss_recv)).max(1);
-        let due = self.awaits_reads(buffers) && opened >= worth;
+        let update = self.holds_back(buffers) && opened >= worth;
+        let acknowledges = buffers.recv_unread == 0 && self.acks_when_read();
+        let due = self.state.may_receive() && (update || acknowledges);
         self.owed.ack |= due;
         due
     }

@@ -1,7 +1,7 @@
 //! Carrying out what `plan` decided.
 
 use crate::config::PAYLOAD_ALWAYS_FITS;
-use crate::connection::Connection;
+use crate::connection::{Connection, WhenRead};
 use crate::counters::Limit;
 use crate::event::{Idle, Transmit, TransmitKind};
 use crate::segment::{Buffers, Outgoing};
@@ -179,6 +179,9 @@ impl Connection {
         self.owed.dup_acks = self.owed.dup_acks.saturating_sub(1);
         self.owed.ack = false;
         self.timers.delayed_ack = Instant::FAR;
+        if self.when_read == WhenRead::Acknowledges {
+            self.when_read = WhenRead::Nothing;
+        }
     }
 
     fn on_data_sent(&mut self, now: Instant, transmit: &Transmit, wire: u32) {
@@ -284,6 +287,7 @@ impl Connection {
         let received = self.counters.last_data_recv;
         if received != Instant::ZERO && now.since(received) < self.settings.delayed_ack() {
             self.quick_acks = 0;
+            self.when_read = WhenRead::Answers;
         }
     }
 

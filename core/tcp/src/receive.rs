@@ -1,7 +1,7 @@
 //! A segment arrives: RFC 9293 §3.10.7, one step a function, in its order.
 
 use crate::congestion::Acked;
-use crate::connection::{Connection, pending};
+use crate::connection::{Connection, WhenRead, pending};
 use crate::counters::Limit;
 use crate::event::{Disposition, DropReason, FifoChanges, Write};
 use crate::ranges::Inserted;
@@ -647,6 +647,10 @@ impl Connection {
         //# new data
         let two = (2 * u32::from(self.rcv_mss)).min(ACK_BYTES_MAX);
         let enough = self.rcv_nxt - self.rcv_acked >= two || segments >= 2;
+        let ends_write = size < self.rcv_mss || segment.flags.contains(Flags::PSH);
+        if ends_write && self.when_read == WhenRead::Nothing {
+            self.when_read = WhenRead::Acknowledges;
+        }
         if urgent || enough || self.quick_acks > 0 || self.assembler.is_some() {
             self.owed.ack = true;
         } else if self.timers.delayed_ack == Instant::FAR {

@@ -1,7 +1,7 @@
 //! Timers: retransmission and window probes, delayed ACKs, corked segments, FIN-WAIT-2. Those of keepalive and
 //! user timeout are in `watch`; all fire here.
 
-use crate::connection::{Connection, pending};
+use crate::connection::{Connection, WhenRead, pending};
 use crate::event::TimerKind;
 use crate::recovery::Phase;
 use crate::state::State;
@@ -80,6 +80,8 @@ impl Connection {
         if self.timers.delayed_ack <= now {
             self.timers.delayed_ack = Instant::FAR;
             self.owed.ack = true;
+            // No answer came in time to carry it.
+            self.when_read = WhenRead::Nothing;
         }
         let held = self.timers.hold <= now;
         if held && self.state != State::FinWait2 {

@@ -370,23 +370,61 @@ fn acks_are_delayed_once_a_connection_is_not_new() {
     pair.write(A, 10);
     pair.run_for(ms(100));
     pair.b.connection().set_quickack(false);
+    pair.b.reads = false;
     pair.log.clear();
     pair.write(A, 10);
     pair.run_for(ms(6));
     assert_eq!(pair.sent(B, |_| true), 0);
     pair.run_for(ms(41));
     assert_eq!(pair.sent(B, |_| true), 1);
+    pair.b.reads = true;
+    pair.run_for(ms(41));
     pair.log.clear();
     pair.write(A, 8 * MSS);
     pair.run_for(ms(6));
     assert_eq!(pair.sent(B, |_| true), 4, "every second full segment");
-    pair.log.clear();
+    for _ in 0..2 {
+        pair.log.clear();
+        pair.b.reads = false;
+        pair.write(A, 10);
+        pair.run_for(ms(7));
+        pair.b.reads = true;
+        pair.write(B, 10);
+        assert_eq!(pair.sent(B, |_| true), 1, "the answer carries it");
+        pair.run_for(ms(100));
+        assert_eq!(pair.sent(B, |_| true), 1);
+    }
+}
+
+/// A peer with Nagle's algorithm sends the next record when this one is acknowledged.
+#[test]
+fn what_ends_a_write_is_acknowledged_when_it_is_read() {
+    let mut pair = Pair::connected();
     pair.write(A, 10);
-    pair.run_for(ms(7));
-    pair.write(B, 10);
-    assert_eq!(pair.sent(B, |_| true), 1, "the answer carries it");
     pair.run_for(ms(100));
-    assert_eq!(pair.sent(B, |_| true), 1);
+    pair.b.connection().set_quickack(false);
+    let start = pair.now;
+    let mut sent = 10;
+    for _ in 0..20 {
+        pair.write(A, 10);
+        pair.write(A, 10);
+        sent += 20;
+        pair.run_until(ms(100), |pair| pair.b.received.len() == sent);
+    }
+    assert!(pair.sent(A, Packet::is_data) >= 20);
+    assert!(pair.now - start < ms(15 * 20), "a round trip and a half each, {:?}", pair.now - start);
+    // A program that answers has its answers carry the acknowledgements, until none comes in time.
+    pair.write(B, 10);
+    pair.run_for(ms(100));
+    for acknowledged_after in [45, 5] {
+        pair.log.clear();
+        pair.write(A, 10);
+        pair.run_for(ms(acknowledged_after - 1));
+        assert_eq!(pair.sent(B, |_| true), 0, "{acknowledged_after}");
+        pair.run_for(ms(2));
+        assert_eq!(pair.sent(B, |_| true), 1, "{acknowledged_after}");
+        pair.run_for(ms(100));
+    }
 }
 
 /// On a link with segments of 64 KiB there may be room for one only: waiting for a second one would
@@ -397,6 +435,7 @@ fn a_very_large_segment_is_acknowledged_at_once() {
     let mut pair = Pair::connected_with(large, large);
     pair.write(A, 10);
     pair.run_for(ms(100));
+    pair.b.reads = false;
     pair.b.connection().set_quickack(false);
     pair.log.clear();
     pair.write(A, 15_000);
@@ -482,6 +521,7 @@ fn a_delayed_ack_echoes_the_first_timestamp() {
     let mut pair = Pair::connected();
     pair.write(A, 10);
     pair.run_for(ms(100));
+    pair.b.reads = false;
     pair.b.connection().set_quickack(false);
     pair.log.clear();
     pair.a.connection().set_nodelay(true);

@@ -88,6 +88,8 @@ pub struct Host {
     pub reads: bool,
     /// The connection hears of the program's next read.
     pub awaits_reads: bool,
+    /// The program has read since the connection was last idle.
+    pub has_read: bool,
     pub received: Vec<u8>,
     pub shutdown_when_written: bool,
     pub close_at_eof: bool,
@@ -116,6 +118,7 @@ impl Host {
             recv_capacity: 1 << 20,
             reads: true,
             awaits_reads: false,
+            has_read: false,
             received: Vec::new(),
             shutdown_when_written: false,
             close_at_eof: false,
@@ -316,6 +319,11 @@ impl Pair {
                 Plan::Nothing(idle) => {
                     connection.on_idle(now, idle, buffers);
                     host.awaits_reads = connection.awaits_reads(buffers);
+                    // What was read before it was asked.
+                    let read = std::mem::take(&mut host.has_read);
+                    if host.awaits_reads && read && connection.on_recv_consumed(now, buffers) {
+                        continue;
+                    }
                     host.idle = Some(idle);
                     break;
                 }
@@ -339,6 +347,7 @@ impl Pair {
         }
         if host.reads && !host.recv_fifo.is_empty() {
             host.received.append(&mut host.recv_fifo);
+            host.has_read = true;
             host.tell_of_read(now);
         }
     }
