@@ -238,6 +238,43 @@ fn a_port_alone_is_published_at_a_free_port_of_the_host() {
     assert!(child.wait().expect("ended").success());
 }
 
+/// Prints the flags of eth0 as SIOCGIFFLAGS has them, then as netlink. With "kernel", of a TUN device that it makes.
+const FLAGS: &str = r#"
+import struct, sys
+from fcntl import ioctl
+from socket import *
+SIOCGIFFLAGS, SIOCSIFFLAGS, TUNSETIFF = 0x8913, 0x8914, 0x400454ca
+s = socket(AF_INET, SOCK_DGRAM)
+def flags(): return struct.unpack_from('16xH', ioctl(s, SIOCGIFFLAGS, struct.pack('40s', b'eth0')))[0]
+if sys.argv[1:] == ['kernel']:
+    tun = open('/dev/net/tun', 'r+b', buffering=0)
+    ioctl(tun, TUNSETIFF, struct.pack('16sH22x', b'eth0', 0x1001))
+    ioctl(s, SIOCSIFFLAGS, struct.pack('16sH22x', b'eth0', flags() | 1))
+print(hex(flags()))
+n = socket(AF_NETLINK, SOCK_RAW, 0)
+n.sendto(struct.pack('=IHHII B3xiII', 32, 18, 0x301, 1, 0, 0, 0, 0, 0), (0, 0))
+rest = b''
+while b'eth0' not in rest: rest = n.recv(65536)
+while b'eth0' not in rest[:struct.unpack_from('I', rest)[0]]: rest = rest[struct.unpack_from('I', rest)[0] + 3 & ~3:]
+print(hex(struct.unpack_from('24xI', rest)[0]))
+"#;
+
+/// Such a link has no broadcasts and no neighbours to ask for, and groups: Java asks the flags for that.
+#[test]
+fn the_rootless_link_has_the_flags_of_a_tun_device() {
+    let ran = output(&["run", "--", "python3", "-c", FLAGS]);
+    // UP, POINTOPOINT, RUNNING, NOARP, MULTICAST; LOWER_UP.
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "0x10d1\n0x110d1\n", "{}", stderr(&ran));
+    let mut kernel = Command::new("unshare");
+    let words = ["--map-root-user", "--net", "python3", "-c", FLAGS, "kernel"];
+    let kernel = kernel.args(words).output().expect("unshare is in util-linux");
+    if kernel.status.success() {
+        assert_eq!(kernel.stdout, ran.stdout, "as Linux says it");
+    } else {
+        eprintln!("skipped: Linux's own TUN device: {}", stderr(&kernel));
+    }
+}
+
 #[test]
 fn counters_and_capture() {
     let file = std::env::temp_dir().join(format!("towpath-cli-{}.pcapng", std::process::id()));
