@@ -518,13 +518,14 @@ fn handles(request: &Request) -> impl Iterator<Item = (u32, u32)> {
 }
 
 fn describe(iface: &towpath_stack::net::Interface) -> Interface {
-    // IFF_UP | IFF_RUNNING, with IFF_LOOPBACK, IFF_BROADCAST | IFF_MULTICAST or IFF_POINTOPOINT.
+    // IFF_UP | IFF_RUNNING, with IFF_LOOPBACK, IFF_BROADCAST | IFF_MULTICAST as Ethernet, or
+    // IFF_POINTOPOINT | IFF_NOARP | IFF_MULTICAST as a TUN device has them (tun_net_init in drivers/net/tun.c).
     const UP: u32 = 0x41;
     let is_loopback = iface.id() == towpath_stack::IfaceId::LOOPBACK;
     let kind = match iface.link() {
         _ if is_loopback => 0x8,
         towpath_pool::LinkType::Ethernet => 0x1002,
-        towpath_pool::LinkType::Ip => 0x10,
+        towpath_pool::LinkType::Ip => 0x1090,
     };
     let mut name = [0; 16];
     let n = iface.name().len().min(15);

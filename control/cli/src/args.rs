@@ -46,11 +46,12 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// Forward a port of this host to the program: [HOSTADDR:]HOSTPORT:PORT[/tcp|/udp]
+    /// Forward a port of this host to the program: [[HOSTADDR:]HOSTPORT:]PORT[/tcp|/udp]
     ///
     /// HOSTADDR is 127.0.0.1 unless given; an IPv6 address stands in brackets. 0.0.0.0 offers the
-    /// port to other machines over IPv4, [::] over IPv6. Ranges of one length may stand for both
-    /// ports: 8000-8010:9000-9010. May be given several times. Not with --tap, where the
+    /// port to other machines over IPv4, [::] over IPv6. Without HOSTPORT (80, 0.0.0.0::80) the host
+    /// chooses a free port, which is told on standard error when the run starts. Ranges of one length
+    /// may stand for both ports: 8000-8010:9000-9010. May be given several times. Not with --tap, where the
     /// stack has an address of its own that the host reaches directly.
     #[arg(short, long, value_name = "PORTS", conflicts_with = "tap")]
     pub publish: Vec<Ports>,
@@ -229,6 +230,8 @@ Environment:
 Examples:
   towpath run -p 8080:80 -p 5353:53/udp -- ./server
       Two forwarded ports
+  towpath run -p 80 -- ./server
+      At a free port of this host; standard error says which
   towpath run -p 0.0.0.0:8080:80 -p '[::1]:8080:80' -- ./server
       Offered to other machines by IPv4, to this one by IPv6
   sudo towpath run --tap -- iperf3 -s

@@ -63,7 +63,8 @@ struct Link<'a> {
     resolver: Option<ResolverConfig>,
 }
 
-/// Published ports that are named one by one when the run starts; of more, the first and the last.
+/// Published ports that are named one by one when the run starts; of more, the first and the last. Those that the host
+/// chose are named each, because nothing else tells them.
 const FACTS_MAX: usize = 8;
 /// Longest packet through the gateway. Memory has no limit of its own, and large segments save work;
 /// but a fresh receive window (64 KiB) should hold several, or the sender waits for window updates.
@@ -90,7 +91,9 @@ impl Plan {
             let message = format!("--mtu {mtu}: a TAP device takes at most {MTU_TAP_MAX}");
             return Err(Failure::error(ExitCode::Failed, message));
         }
-        let publish: Vec<_> = args.publish.iter().flat_map(|ports| ports.0.clone()).collect();
+        let mut publish: Vec<_> = args.publish.iter().flat_map(|ports| ports.0.clone()).collect();
+        // Ports that are named are taken first: the host could choose one of them as a free one.
+        publish.sort_by_key(Publish::at_free_port);
         if let Some((one, other)) = given_twice(&publish) {
             let message = format!(
                 "-p {one} and -p {other} are the same port of this host; choose another HOSTPORT for one"
@@ -171,18 +174,7 @@ impl Plan {
         gateway.on_notice(move |notice| messages.post(&notice.to_string()));
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
         let bound = gateway.listen(&forwards).map_err(|error| port_taken(&error, &self.publish))?;
-        let lines: Vec<_> =
-            self.publish.iter().zip(bound).map(|(p, at)| published(p, at, program)).collect();
-        // A range is told by its ends.
-        let mut facts = match &lines[..] {
-            [first, .., last] if lines.len() > FACTS_MAX => {
-                format!("{first} to {last}, {} ports", lines.len())
-            }
-            lines => lines.join(", "),
-        };
-        if !facts.is_empty() {
-            facts += " (rootless)";
-        }
+        let facts = facts(&self.publish, &bound, program);
         let link = Link { mac: MacAddr([0; 6]), addresses: &addresses, resolver };
         self.finish(gateway, &link, |_| None, facts)
     }
@@ -362,12 +354,34 @@ fn port_taken(error: &ForwardError, publish: &[Publish]) -> anyhow::Error {
     let which = publish.iter().find(|publish| forward(publish) == error.which);
     let which = which.map_or_else(String::new, |publish| format!("-p {publish}: "));
     let advice = match error.source.kind() {
+        ErrorKind::AddrInUse if error.which.host.port() == 0 => {
+            ": none is free (sysctl net.ipv4.ip_local_port_range); choose a HOSTPORT"
+        }
         ErrorKind::AddrInUse => ": another process has this port; choose another HOSTPORT",
         ErrorKind::PermissionDenied => ": ports below 1024 are for root; choose a higher HOSTPORT",
         ErrorKind::AddrNotAvailable => ": HOSTADDR is no address of this host",
         _ => "",
     };
     Failure::error(ExitCode::Failed, format!("{which}{error}: {}{advice}", error.source))
+}
+
+/// What is published, each at the address of the host in `bound`.
+fn facts(publish: &[Publish], bound: &[SocketAddr], program: IpAddr) -> String {
+    let lines = |free: bool| {
+        let all = publish.iter().zip(bound);
+        let some = all.filter(move |(publish, _)| publish.at_free_port() == free);
+        some.map(|(publish, at)| published(publish, *at, program)).collect::<Vec<_>>()
+    };
+    let named = lines(false);
+    let mut facts = match &named[..] {
+        // A range is told by its ends.
+        [first, .., last] if named.len() > FACTS_MAX => {
+            vec![format!("{first} to {last}, {} ports", named.len())]
+        }
+        _ => named,
+    };
+    facts.extend(lines(true));
+    if facts.is_empty() { String::new() } else { facts.join(", ") + " (rootless)" }
 }
 
 /// `http://127.0.0.1:8080 -> 10.0.2.15:80`, with a scheme where the program's port has one.
@@ -429,6 +443,24 @@ mod tests {
         let ours = [Some(IpAddr::from([10, 0, 2, 2])), None, Some(IpAddr::from([10, 0, 2, 3]))];
         let hidden = hidden_routers(&[route("10.0.2.2"), route("192.0.2.1")], &ours);
         assert_eq!(hidden, [IpAddr::from([10, 0, 2, 2])]);
+    }
+
+    #[test]
+    fn every_port_that_the_host_chose_is_told() {
+        let parsed = ["8000-8008:80-88", "90-98"].map(|word| word.parse::<crate::args::Ports>());
+        let publish = parsed.map(|ports| ports.unwrap().0).concat();
+        let chosen = (0..9).map(|n| 40_000 + n * n);
+        let bound =
+            (8000..=8008).chain(chosen).map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let bound = bound.collect::<Vec<_>>();
+        let said = super::facts(&publish, &bound, "10.0.2.15".parse().unwrap());
+        let ends =
+            "http://127.0.0.1:8000 -> 10.0.2.15:80 to 127.0.0.1:8008 -> 10.0.2.15:88, 9 ports, 127";
+        assert!(said.starts_with(ends), "{said}");
+        for (at, port) in bound.iter().zip(80u16..).skip(9).map(|(at, n)| (at, n + 1)) {
+            assert!(said.contains(&format!("{at} -> 10.0.2.15:{port}")), "{said}");
+        }
+        assert!(said.ends_with(" -> 10.0.2.15:98 (rootless)"), "{said}");
     }
 
     #[test]

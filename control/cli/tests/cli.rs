@@ -1,9 +1,11 @@
 //! The command as a user meets it: exit codes, messages, signals.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -141,7 +143,7 @@ fn signals_are_passed_on_once() {
     let script = "n=0; trap 'n=$((n+1))' USR1; trap 'exit $((10+n))' TERM; echo ready; while :; do sleep 0.05; done";
     let (mut child, _lines) = ready(&["run", "--", "sh", "-c", script]);
     send(&child, Signal::SIGUSR1);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(300));
     send(&child, Signal::SIGTERM);
     assert_eq!(child.wait().expect("ended").code(), Some(11));
 }
@@ -184,6 +186,93 @@ fn the_run_is_announced_unless_quiet() {
         format!("towpath: http://127.0.0.1:{port} -> 10.0.2.15:80 (rootless); Ctrl-C ends\n")
     );
     assert_eq!(stderr(&output(&["run", "-q", "-p", &publish, "true"])), "");
+}
+
+/// Answers two connections and a datagram with the number of the port that they came to.
+const SERVER: &str = r#"
+from socket import *
+servers = [socket(AF_INET, kind) for kind in (SOCK_STREAM, SOCK_STREAM, SOCK_DGRAM)]
+for server, port in zip(servers, (80, 81, 53)): server.bind(('0.0.0.0', port))
+for server in servers[:2]: server.listen()
+print('ready', flush=True)
+for server in servers[:2]: server.accept()[0].send(str(server.getsockname()[1]).encode())
+servers[2].sendto(b'53', servers[2].recvfrom(9)[1])
+"#;
+
+#[test]
+fn a_port_alone_is_published_at_a_free_port_of_the_host() {
+    let mut child =
+        towpath(&["run", "-p", "80-81", "-p", "127.0.0.2::53/udp", "python3", "-c", SERVER])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("towpath starts");
+    let line = |from: &mut dyn Read| {
+        let mut line = String::new();
+        BufReader::new(from).read_line(&mut line).expect("a line");
+        line
+    };
+    let said = line(child.stderr.as_mut().expect("piped"));
+    assert_eq!(line(child.stdout.as_mut().expect("piped")), "ready\n", "{said}");
+    let at = |host: &str, leads_to: &str| -> SocketAddr {
+        let all = said.split([' ', ',']).map(|word| word.trim_start_matches("http://"));
+        let all = all.collect::<Vec<_>>();
+        let found = all.windows(3).find(|words| words[1..] == ["->", leads_to]);
+        let addr = found.map(|words| words[0].trim_end_matches("/udp")).expect(&said);
+        assert!(addr.starts_with(host), "{said}");
+        addr.parse().expect("an address")
+    };
+    for port in ["80", "81"] {
+        let mut connection =
+            TcpStream::connect(at("127.0.0.1:", &format!("10.0.2.15:{port}"))).expect("connect");
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).expect("an answer");
+        assert_eq!(answer, port, "{said}");
+    }
+    let client = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    client.send_to(b"?", at("127.0.0.2:", "10.0.2.15:53")).expect("send");
+    client.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    let mut answer = [0; 9];
+    let n = client.recv(&mut answer).expect("an answer");
+    assert_eq!(&answer[..n], b"53", "{said}");
+    assert!(child.wait().expect("ended").success());
+}
+
+/// Prints the flags of eth0 as SIOCGIFFLAGS has them, then as netlink. With "kernel", of a TUN device that it makes.
+const FLAGS: &str = r#"
+import struct, sys
+from fcntl import ioctl
+from socket import *
+SIOCGIFFLAGS, SIOCSIFFLAGS, TUNSETIFF = 0x8913, 0x8914, 0x400454ca
+s = socket(AF_INET, SOCK_DGRAM)
+def flags(): return struct.unpack_from('16xH', ioctl(s, SIOCGIFFLAGS, struct.pack('40s', b'eth0')))[0]
+if sys.argv[1:] == ['kernel']:
+    tun = open('/dev/net/tun', 'r+b', buffering=0)
+    ioctl(tun, TUNSETIFF, struct.pack('16sH22x', b'eth0', 0x1001))
+    ioctl(s, SIOCSIFFLAGS, struct.pack('16sH22x', b'eth0', flags() | 1))
+print(hex(flags()))
+n = socket(AF_NETLINK, SOCK_RAW, 0)
+n.sendto(struct.pack('=IHHII B3xiII', 32, 18, 0x301, 1, 0, 0, 0, 0, 0), (0, 0))
+rest = b''
+while b'eth0' not in rest: rest = n.recv(65536)
+while b'eth0' not in rest[:struct.unpack_from('I', rest)[0]]: rest = rest[struct.unpack_from('I', rest)[0] + 3 & ~3:]
+print(hex(struct.unpack_from('24xI', rest)[0]))
+"#;
+
+/// Such a link has no broadcasts and no neighbours to ask for, and groups: Java asks the flags for that.
+#[test]
+fn the_rootless_link_has_the_flags_of_a_tun_device() {
+    let ran = output(&["run", "--", "python3", "-c", FLAGS]);
+    // UP, POINTOPOINT, RUNNING, NOARP, MULTICAST; LOWER_UP.
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "0x10d1\n0x110d1\n", "{}", stderr(&ran));
+    let mut kernel = Command::new("unshare");
+    let words = ["--map-root-user", "--net", "python3", "-c", FLAGS, "kernel"];
+    let kernel = kernel.args(words).output().expect("unshare is in util-linux");
+    if kernel.status.success() {
+        assert_eq!(kernel.stdout, ran.stdout, "as Linux says it");
+    } else {
+        eprintln!("skipped: Linux's own TUN device: {}", stderr(&kernel));
+    }
 }
 
 #[test]
@@ -305,7 +394,7 @@ fn background_processes_keep_the_stack() {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let sleeper: i32 = lines.next().expect("a line").expect("text").parse().expect("a number");
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     assert!(child.try_wait().expect("wait").is_none(), "the stack lives on");
     send(&child, Signal::SIGINT);
     assert_eq!(child.wait().expect("ended").code(), Some(0), "PROGRAM's status");

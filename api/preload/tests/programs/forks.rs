@@ -3,9 +3,12 @@
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, IntoRawFd};
-use std::process::Command;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use crate::harness::Case;
 use crate::processes::wait;
@@ -17,6 +20,7 @@ pub const CASES: &[Case] = &[
     ("a_child_on_a_terminal", a_child_on_a_terminal),
     ("a_terminal_in_the_place_of_sockets", a_terminal_in_the_place_of_sockets),
     ("forked_in_a_handler_of_a_waiting_call", forked_in_a_handler_of_a_waiting_call),
+    ("forked_where_malloc_is_locked_in_handlers", forked_where_malloc_is_locked_in_handlers),
 ];
 
 unsafe extern "C" {
@@ -200,4 +204,96 @@ fn handlers_of_fork_wait_for_threads() {
     }
     client.read_exact(&mut [0]).unwrap();
     assert_eq!(HANDLED.load(Ordering::SeqCst), 2);
+}
+
+/// As jemalloc and tcmalloc do it: whoever allocates while a handler of theirs has the lock waits for ever. It is
+/// another library in front of libc, whose malloc it uses.
+const LOCKED_MALLOC: &str = r#"
+#include <pthread.h>
+#include <stddef.h>
+void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+void __libc_free(void *);
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void begin(void) { pthread_mutex_lock(&lock); }
+static void end(void) { pthread_mutex_unlock(&lock); }
+void *malloc(size_t n) { begin(); void *p = __libc_malloc(n); end(); return p; }
+void *calloc(size_t n, size_t m) { begin(); void *p = __libc_calloc(n, m); end(); return p; }
+void *realloc(void *p, size_t n) { begin(); p = __libc_realloc(p, n); end(); return p; }
+void free(void *p) { begin(); __libc_free(p); end(); }
+__attribute__((constructor)) static void start(void) { pthread_atfork(begin, end, end); }
+int malloc_is_locked;
+"#;
+
+const LOCKED_MALLOC_FOLDER: &str = "TOWPATH_TEST_MALLOC";
+
+/// Starts this program again with [`LOCKED_MALLOC`] in front of all libraries, as the first of a group of processes.
+fn with_locked_malloc() -> Child {
+    let folder = std::env::temp_dir().join(format!("towpath-malloc-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let (source, library) = (folder.join("malloc.c"), folder.join("malloc.so"));
+    std::fs::write(&source, LOCKED_MALLOC).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-pthread", "-o"]).arg(&library).arg(&source);
+    assert!(compiler.status().expect("cc, as Rust needs it").success());
+    let others = std::env::var("LD_PRELOAD").unwrap_or_default();
+    let preload = format!("{}:{others}", library.display());
+    let mut again = Command::new("/proc/self/exe");
+    again.env("LD_PRELOAD", preload).env(LOCKED_MALLOC_FOLDER, folder).process_group(0);
+    again.spawn().unwrap()
+}
+
+/// What the library does for fork allocates: not between the handlers that take and give back the lock of malloc.
+fn forked_where_malloc_is_locked_in_handlers() {
+    if let Some(folder) = std::env::var_os(LOCKED_MALLOC_FOLDER) {
+        return fork_where_malloc_is_locked(Path::new(&folder));
+    }
+    let mut again = with_locked_malloc();
+    let begin = Instant::now();
+    let status = loop {
+        match again.try_wait().unwrap() {
+            Some(status) => break status,
+            // It may hang in fork, and so may its child.
+            None if begin.elapsed() > Duration::from_secs(20) => {
+                // SAFETY: integers; the group is there as long as its first process is not waited for.
+                unsafe { libc::kill(-(again.id() as i32), libc::SIGKILL) };
+                break again.wait().unwrap();
+            }
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    assert!(status.success(), "{status}");
+}
+
+fn fork_where_malloc_is_locked(folder: &Path) {
+    // It is loaded.
+    std::fs::remove_dir_all(folder).unwrap();
+    // SAFETY: a name; null says that nothing is called so.
+    let ours = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc_is_locked".as_ptr()) };
+    assert!(!ours.is_null(), "malloc is the one that is to be tried");
+    let (server, mut client) = pair();
+    let done = Arc::new(AtomicBool::new(false));
+    let allocating = std::thread::spawn({
+        let done = Arc::clone(&done);
+        move || {
+            while !done.load(Ordering::Relaxed) {
+                std::hint::black_box(vec![0u8; 100]);
+            }
+        }
+    });
+    for round in 0..20 {
+        // SAFETY: malloc's handlers make it usable in the child, which writes and ends.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let fresh = UdpSocket::bind("127.0.0.1:0").is_ok();
+            let told = (&server).write_all(&vec![round; 1000]).is_ok();
+            // SAFETY: the child has no other thread.
+            unsafe { libc::_exit(i32::from(!fresh || !told)) };
+        }
+        assert_eq!(wait(pid), 0, "round {round}");
+        let mut got = vec![0; 1000];
+        client.read_exact(&mut got).unwrap();
+        assert_eq!(got, [round; 1000]);
+    }
+    done.store(true, Ordering::Relaxed);
+    allocating.join().unwrap();
 }

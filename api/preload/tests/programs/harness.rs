@@ -18,13 +18,20 @@ const CASE: &str = "TOWPATH_TEST_CASE";
 /// A case prints this line when the engine shall stop.
 pub const STOP_ENGINE: &str = "stop the engine now";
 
-/// In the child: runs the case. In the parent: runs all (or those whose names contain the argument), and
-/// those of `linux` on the kernel as well.
-pub fn main(cases: &[Case], linux: &[Case]) -> ExitCode {
+/// A case that does not run on the kernel, and what is otherwise there.
+pub type Own = (&'static str, &'static str);
+
+/// In the child: runs the case. In the parent: runs all (or those whose names contain the argument), and those that
+/// are not in `own` on the kernel as well; nor those in `alone` where that means on the host's network.
+pub fn main(cases: &[Case], own: &[Own], alone: &[Own]) -> ExitCode {
     if let Ok(name) = std::env::var(CASE) {
         let (_, case) = cases.iter().find(|(case, _)| *case == name).expect("a case of that name");
         case();
         return ExitCode::SUCCESS;
+    }
+    let alone = if has_own_network() { &[] } else { alone };
+    for (name, _) in own.iter().chain(alone) {
+        assert!(cases.iter().any(|(case, _)| case == name), "{name} is no case");
     }
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let library = build_library();
@@ -36,11 +43,13 @@ pub fn main(cases: &[Case], linux: &[Case]) -> ExitCode {
         let verdict = run(name, &library);
         println!("{name} ... {}", verdict.as_deref().unwrap_or("ok"));
         failed += usize::from(verdict.is_some());
-        if linux.iter().any(|(case, _)| case == name) {
-            let verdict = run_on_the_kernel(name);
-            println!("{name} (kernel) ... {}", verdict.as_deref().unwrap_or("ok"));
-            failed += usize::from(verdict.is_some());
+        if let Some((_, otherwise)) = own.iter().chain(alone).find(|(case, _)| case == name) {
+            println!("{name} (kernel) ... not run: {otherwise}");
+            continue;
         }
+        let verdict = run_on_the_kernel(name);
+        println!("{name} (kernel) ... {}", verdict.as_deref().unwrap_or("ok"));
+        failed += usize::from(verdict.is_some());
     }
     println!("{failed} failed");
     ExitCode::from(u8::from(failed > 0))
@@ -78,8 +87,28 @@ fn run_on_the_kernel(name: &str) -> Option<String> {
     wait(&mut command.spawn().expect("start the program"))
 }
 
-/// A namespace in which nothing but loopback is, and that is up.
+/// Whether [`own_network`] makes one.
+fn has_own_network() -> bool {
+    let mut command = Command::new("true");
+    let unshare = || {
+        // SAFETY: concerns the process alone that is about to become the program.
+        match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: a system call.
+    unsafe { command.pre_exec(unshare) };
+    command.status().is_ok()
+}
+
+/// A namespace in which nothing but loopback is, and that is up. The program may there what it may on Towpath: send
+/// pings, and have no raw sockets.
 fn own_network() -> std::io::Result<()> {
+    let check = |result: i32| match result {
+        -1 => Err(std::io::Error::last_os_error()),
+        _ => Ok(result),
+    };
     // SAFETY: concerns this process alone, which is about to become the program.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Ok(());
@@ -88,15 +117,22 @@ fn own_network() -> std::io::Result<()> {
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name[..2].copy_from_slice(&[b'l' as _, b'o' as _]);
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
-    // SAFETY: the call reads one ifreq, which lives here.
-    let done = unsafe {
-        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0);
-        let done = libc::ioctl(socket, libc::SIOCSIFFLAGS, &raw const request);
-        libc::close(socket);
-        done
-    };
-    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    let groups = b"0 2147483647";
+    // SAFETY: the calls read an ifreq, a name and bytes, which live here; the descriptors are closed when the
+    // program is executed.
+    unsafe {
+        let socket = check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
+        check(libc::ioctl(socket, libc::SIOCSIFFLAGS, &raw const request))?;
+        let file = c"/proc/sys/net/ipv4/ping_group_range".as_ptr();
+        let file = check(libc::open(file, libc::O_WRONLY | libc::O_CLOEXEC))?;
+        check(libc::write(file, groups.as_ptr().cast(), groups.len()) as i32)?;
+        check(libc::prctl(libc::PR_CAPBSET_DROP, CAP_NET_RAW, 0, 0, 0))?;
+    }
+    Ok(())
 }
+
+/// From linux/capability.h.
+const CAP_NET_RAW: libc::c_ulong = 13;
 
 /// None: it went well.
 fn wait(child: &mut Child) -> Option<String> {

@@ -2,7 +2,7 @@
 //!
 //! The parent starts an engine and, for each case, this same executable with the library preloaded
 //! and TOWPATH_CONTROL set; the case then runs in the child, which uses std and libc like any
-//! program. Cases that say what Linux does run there too, without the library.
+//! program. All of them run on Linux as well, without the library, but for those that are listed below.
 
 #![allow(clippy::print_stdout)] // For whoever reads the output of the tests.
 
@@ -26,7 +26,7 @@ mod transfers;
 mod unconnected;
 mod values;
 
-use harness::Case;
+use harness::{Case, Own};
 
 fn main() -> std::process::ExitCode {
     let cases: Vec<Case> = [
@@ -50,6 +50,47 @@ fn main() -> std::process::ExitCode {
         ending::CASES,
     ]
     .concat();
-    let linux = [ports::CASES, values::CASES, files::CASES, unconnected::CASES].concat();
-    harness::main(&cases, &linux)
+    harness::main(&cases, TOWPATHS_OWN, NOT_ON_A_HOST)
 }
+
+/// What Linux does otherwise, or cannot do.
+const TOWPATHS_OWN: &[Own] = &[
+    ("a_thread_that_waits_does_not_wake_up", NO_ENGINE),
+    ("all_who_wait_learn_of_the_engines_end", NO_ENGINE),
+    ("who_waits_on_an_older_kernel_learns_of_it", NO_ENGINE),
+    ("calls_that_do_not_wait_learn_of_it", NO_ENGINE),
+    ("a_process_that_is_cut_off_does_not_hang", NO_ENGINE),
+    ("the_engine_dies_in_recv", NO_ENGINE),
+    ("the_engine_dies_in_poll", NO_ENGINE),
+    ("forked_without_us", "sockets work in a child that is made without libc"),
+    ("no_io_uring", "there is io_uring"),
+    ("the_kernel_has_nothing_to_read", KERNELS_SOCKET),
+    ("a_raw_read_does_not_change_who_it_is", KERNELS_SOCKET),
+    ("a_connection_by_number", KERNELS_SOCKET),
+    ("sent_to_somebody_outside", "whoever gets a socket in a message can use it"),
+    ("slots_are_used_again_under_late_threads", "there are no slots; it would take 8 s"),
+    #[cfg(not(debug_assertions))]
+    ("a_thread_that_ends_anywhere_leaves_no_lock", "there are no locks of ours"),
+    ("options", "TCP_CONGESTION is what the machine's administrator chose"),
+    ("option_refusals", "there are SO_ZEROCOPY, TCP_FASTOPEN and TCP_NOTSENT_LOWAT"),
+    ("netlink_shows_the_stack", "a dump ends with a message of its own"),
+    ("netlink_is_a_socket_like_others", "whoever may connect to a group may connect to process 1"),
+    ("netlink_changes_nothing", "root can add addresses"),
+    (
+        "names_that_are_too_short",
+        "a socket bound to an IPv6 address is for IPv6 only: ENETUNREACH before an IPv4 address is looked at",
+    ),
+    (
+        "as_many_bytes_as_the_mark_says",
+        "recv that has taken bytes is not woken before SO_RCVLOWAT more have come",
+    ),
+];
+
+/// Without the privilege to make a network namespace, in which all this is otherwise.
+const NOT_ON_A_HOST: &[Own] = &[
+    ("interfaces", "there may be more than loopback"),
+    ("echo_control", "this user may not be allowed to ping"),
+];
+
+const KERNELS_SOCKET: &str = "a raw system call finds the socket behind a descriptor";
+const NO_ENGINE: &str = "there is no engine that ends";

@@ -28,7 +28,7 @@ pub struct Ports(pub Vec<Publish>);
 pub struct Publish {
     /// Of the port on both sides.
     pub protocol: Protocol,
-    /// Where the host listens.
+    /// Where the host listens; port 0: at a free port, which the host chooses.
     pub host: SocketAddr,
     /// The program's port.
     pub port: u16,
@@ -45,7 +45,14 @@ pub enum Protocol {
 
 impl fmt::Display for Publish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}{}", self.host, self.port, self.protocol.suffix())
+        let Self { protocol, host, port } = self;
+        if !self.at_free_port() {
+            return write!(f, "{host}:{port}{}", protocol.suffix());
+        }
+        match host.ip() {
+            IpAddr::V4(ip) => write!(f, "{ip}::{port}{}", protocol.suffix()),
+            IpAddr::V6(ip) => write!(f, "[{ip}]::{port}{}", protocol.suffix()),
+        }
     }
 }
 
@@ -69,10 +76,21 @@ impl FromStr for Ports {
             Some((ports, "udp")) => (ports, Protocol::Udp),
             Some((_, other)) => return Err(format!("{other:?} is not a protocol: /tcp or /udp")),
         };
-        let form = "expected [HOSTADDR:]HOSTPORT:PORT, for example 8080:80";
-        let (front, port) = ports.rsplit_once(':').ok_or(form)?;
+        let Some((front, port)) = ports.rsplit_once(':') else {
+            let form = "the form is [[HOSTADDR:]HOSTPORT:]PORT, for example 8080:80";
+            let ports = parse_range(ports).map_err(|error| format!("{error}; {form}"))?;
+            return Ok(Self::at_free_ports(IpAddr::V4(Ipv4Addr::LOCALHOST), ports, protocol));
+        };
+        if is_address(front) {
+            return Err(format!(
+                "{front} is an address, not a port of this host: {front}::{port} takes a free one there"
+            ));
+        }
         let (host, host_port) = match front.rsplit_once(':') {
             None => (IpAddr::V4(Ipv4Addr::LOCALHOST), front),
+            Some((host, "")) => {
+                return Ok(Self::at_free_ports(parse_host(host)?, parse_range(port)?, protocol));
+            }
             Some((host, host_port)) => (parse_host(host)?, host_port),
         };
         let (outside, inside) = (parse_range(host_port)?, parse_range(port)?);
@@ -88,14 +106,34 @@ impl FromStr for Ports {
     }
 }
 
+impl Ports {
+    fn at_free_ports(host: IpAddr, ports: RangeInclusive<u16>, protocol: Protocol) -> Self {
+        let host = SocketAddr::new(host, 0);
+        Self(ports.map(|port| Publish { protocol, host, port }).collect())
+    }
+}
+
 impl Publish {
+    /// Whether the host chooses its port.
+    pub fn at_free_port(&self) -> bool {
+        self.host.port() == 0
+    }
+
     /// Whether both are the same port of this host.
     pub fn collides(&self, other: &Self) -> bool {
+        if self.at_free_port() || other.at_free_port() {
+            return false;
+        }
         let (a, b) = (self.host.ip(), other.host.ip());
         let overlaps =
             a == b || a.is_ipv4() == b.is_ipv4() && (a.is_unspecified() || b.is_unspecified());
         overlaps && (self.protocol, self.host.port()) == (other.protocol, other.host.port())
     }
+}
+
+/// Whether it is an address as `-p` takes them.
+fn is_address(text: &str) -> bool {
+    text.contains(['.', '[']) && parse_host(text).is_ok()
 }
 
 fn parse_host(text: &str) -> Result<IpAddr, String> {
@@ -235,21 +273,40 @@ mod tests {
             ("0.0.0.0:1:65535", tcp("0.0.0.0:1", 65535)),
             ("[::1]:8080:80", tcp("[::1]:8080", 80)),
             ("[::]:53:53/udp", Publish { protocol: Protocol::Udp, ..tcp("[::]:53", 53) }),
+            ("80", tcp("127.0.0.1:0", 80)),
+            ("53/udp", Publish { protocol: Protocol::Udp, ..tcp("127.0.0.1:0", 53) }),
+            ("127.0.0.2::80", tcp("127.0.0.2:0", 80)),
+            ("[::1]::80/tcp", tcp("[::1]:0", 80)),
         ];
         for (text, wanted) in good {
             assert_eq!(text.parse(), Ok(Ports(vec![wanted])), "{text}");
+            let shown = wanted.to_string();
+            assert_eq!(shown.parse(), Ok(Ports(vec![wanted])), "{text}, shown as {shown}");
         }
         let range = "127.0.0.2:8000-8002:80-82".parse::<Ports>().unwrap();
         let wanted = [(8000, 80), (8001, 81), (8002, 82)]
             .map(|(outside, port)| tcp(&format!("127.0.0.2:{outside}"), port));
         assert_eq!(range.0, wanted);
+        for (text, host) in [("80-82", "127.0.0.1:0"), ("[::1]::80-82", "[::1]:0")] {
+            let wanted = [80, 81, 82].map(|port| tcp(host, port));
+            assert_eq!(text.parse::<Ports>().unwrap().0, wanted, "{text}");
+        }
         let bad = [
             ("8000-8002:80", "8000-8002 is 3 ports and 80 is 1"),
             ("8002-8000:80-82", "\"8002-8000\" is not a range"),
             ("1-9999:1-9999", "at most 512"),
             ("8000-:80-81", "\"\" is not a valid port"),
-            ("8080", "HOSTPORT:PORT"),
-            ("", "HOSTPORT:PORT"),
+            ("", "[[HOSTADDR:]HOSTPORT:]PORT"),
+            (
+                "80x",
+                "\"80x\" is not a valid port: expected 1 to 65535; the form is [[HOSTADDR:]HOSTPORT:]PORT",
+            ),
+            ("0", "\"0\" is not a valid port"),
+            ("1-9999", "at most 512"),
+            ("127.0.0.1:80", "127.0.0.1::80 takes a free one there"),
+            ("[::1]:80", "[::1]::80 takes a free one there"),
+            ("::80", "\"\" is not an IPv4 address"),
+            ("127.0.0.1::", "\"\" is not a valid port"),
             ("80x:80", "\"80x\" is not a valid port"),
             ("8080:0", "\"0\" is not a valid port"),
             ("8080:65536", "\"65536\" is not a valid port"),
@@ -274,6 +331,7 @@ mod tests {
         assert!(!same("8080:80", "8081:80") && !same("8080:80", "8080:80/udp"));
         assert!(!same("0.0.0.0:8080:80", "[::]:8080:80"));
         assert!(!same("127.0.0.1:8080:80", "127.0.0.2:8080:80"));
+        assert!(!same("80", "80") && !same("80", "8080:80"));
     }
 
     #[test]
