@@ -298,6 +298,46 @@ fn a_running_instance_answers_and_disappears() {
     refused(&["ss", &pid], 2, &[&pid]);
 }
 
+/// Port 1: parent and child have it. Port 2: only the child. Port 3: a server that has put itself into the
+/// background, whose parents have ended.
+#[test]
+fn forked_processes_are_shown_with_what_they_hold() {
+    let script = r#"
+import os, signal, socket
+both = socket.create_server(('127.0.0.1', 1))
+read, write = os.pipe()
+if not os.fork():
+    only = socket.create_server(('127.0.0.1', 2))
+    os.write(write, b'%d\n' % os.getpid())
+    signal.pause()
+child = os.read(read, 99)
+if not os.fork():
+    if not os.fork():
+        both.close()
+        server = socket.create_server(('127.0.0.1', 3))
+        os.write(write, b'%d\n' % os.getpid())
+        signal.pause()
+    os._exit(0)
+os.wait()
+server = os.read(read, 99)
+print('ready', os.getpid(), int(child), int(server), sep='\n', flush=True)
+signal.pause()"#;
+    let (mut run, lines) = ready(&["run", "--", "python3", "-c", script]);
+    let pids: Vec<_> = lines.lines().take(3).map(|line| line.expect("a process id")).collect();
+    let table = output(&["ss", "-ltnpH", &run.id().to_string()]);
+    send(&run, Signal::SIGTERM);
+    run.wait().expect("ended");
+    let table = String::from_utf8_lossy(&table.stdout);
+    let [parent, child, server] = &pids[..] else { panic!("{pids:?}") };
+    for (port, holders) in [(1, vec![parent, child]), (2, vec![child]), (3, vec![server])] {
+        let port = format!("127.0.0.1:{port} ");
+        let line = table.lines().find(|line| line.contains(&port)).expect("it listens");
+        let shown = line.matches(",pid=").count();
+        let all = holders.iter().all(|pid| line.contains(&format!(",pid={pid})")));
+        assert!(shown == holders.len() && all, "{holders:?} hold {port}in\n{table}");
+    }
+}
+
 #[test]
 fn background_processes_keep_the_stack() {
     let script = "(sleep 60 & echo $!); echo ready";
