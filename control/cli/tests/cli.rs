@@ -187,6 +187,29 @@ fn the_run_is_announced_unless_quiet() {
 }
 
 #[test]
+fn a_server_that_listens_on_loopback_only_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let published = taken.local_addr().expect("bound");
+    drop(taken);
+    let script = "import os, signal, socket\nserver = socket.create_server(('127.0.0.1', 80))\n\
+                  if os.fork(): os.wait()\nelse: print(os.getpid(), flush=True); signal.pause()";
+    let publish = format!("{}:80", published.port());
+    let mut command = towpath(&["run", "-p", &publish, "--", "python3", "-c", script]);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut lines = BufReader::new(run.stdout.take().expect("piped")).lines();
+    lines.next().expect("a line").expect("the server is there");
+    let mut client = std::net::TcpStream::connect(published).expect("the gateway listens");
+    std::io::Read::read(&mut client, &mut [0]).expect_err("it is turned away");
+    let mut said = BufReader::new(run.stderr.take().expect("piped")).lines();
+    let hint = said.find_map(|line| line.ok().filter(|line| line.contains("turned away")));
+    send(&run, Signal::SIGTERM);
+    run.wait().expect("ended");
+    let hint = hint.expect("a hint");
+    assert!(hint.contains(" listens on 127.0.0.1:80 only, which"), "{hint}");
+    assert!(hint.contains(" (process ") && hint.ends_with("let it listen on 0.0.0.0"), "{hint}");
+}
+
+#[test]
 fn counters_and_capture() {
     let file = std::env::temp_dir().join(format!("towpath-cli-{}.pcapng", std::process::id()));
     let output = output(&["run", "--stats=json", "--pcap", &file.to_string_lossy(), "true"]);
