@@ -51,7 +51,8 @@ pub(crate) struct Attached {
     pub closed: Holds,
     /// Slots in [`Engine::to_reuse`](crate::engine::Engine::to_reuse) that wait for a thread of this process.
     pub inside: u32,
-    /// The process id, as the process says in HELLO; 0 before. Only shown.
+    /// The process id, as the process says in HELLO, or as a child of fork in SETTLED; 0 before. One that
+    /// executes a program stays the same. The process may say any number: it is shown, and used for nothing else.
     pub pid: u32,
     /// Of `holds`, those listed in a HELLO that is not complete, or for a CLONE.
     pub listed: Holds,

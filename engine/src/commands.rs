@@ -81,7 +81,7 @@ impl Engine {
         match command.op {
             op::LIST => return self.list(id, slot, generation),
             op::SPAWNED => return self.spawned(now, id),
-            op::SETTLED => return self.settled(now, id),
+            op::SETTLED => return self.settled(now, id, command.a),
             op::UNLOCKED => return self.unlocked(slot),
             _ => {}
         }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! fork           CLONE FORK    all that the parent holds
-//!                SETTLED       what the child listed
+//!                SETTLED       what the child listed; it says which process it is, as HELLO does
 //! exec           CLONE EXEC    what was listed; the old image's channel ends with the old image
 //! posix_spawn    CLONE SPAWN   all that the parent holds: file actions may pass on any of it.
 //!                SPAWNED       the program runs; without HELLO in time: what was listed
@@ -104,7 +104,9 @@ impl Engine {
         let family = self.may_clone(id, wanted)?;
         let parent = self.host.channels.get_mut(id).ok_or(Errno(EPROTO))?;
         let inherits = std::mem::take(&mut parent.listed);
-        let (pid, holds) = (parent.pid, parent.held);
+        let holds = parent.held;
+        // exec(2): the same process goes on. Which one fork(2) or posix_spawn(3) makes it says itself.
+        let pid = if wanted == purpose::EXEC { parent.pid } else { 0 };
         let expected = match wanted {
             purpose::FORK => None,
             purpose::SPAWN | purpose::EXEC => Some(Expected { inherits, until: None }),
@@ -142,9 +144,10 @@ impl Engine {
         }
     }
 
-    /// A child of fork has listed what it has.
-    pub(crate) fn settled(&mut self, now: Instant, id: ChannelId) {
+    /// A child of fork has listed what it has, and says which process it is.
+    pub(crate) fn settled(&mut self, now: Instant, id: ChannelId, pid: u32) {
         let Some(attached) = self.host.channels.get_mut(id) else { return };
+        attached.pid = pid;
         let listed = std::mem::take(&mut attached.listed);
         self.no_more_a_clone(id);
         self.keep_only(now, id, &listed);

@@ -60,7 +60,7 @@ pub struct SocketEntry {
     /// What else TCP knows of a connection.
     #[serde(flatten)]
     pub tcp: Option<TcpFigures>,
-    /// Processes that hold it, as they say themselves; at most [`HOLDERS_SHOWN`].
+    /// Processes that hold it and have said which they are, as they say; at most [`HOLDERS_SHOWN`].
     pub pids: Vec<u32>,
     /// Bytes that its receive buffer may hold.
     pub recv_buffer: u32,

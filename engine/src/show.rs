@@ -46,6 +46,8 @@ impl Engine {
         let tcp = info.and_then(|info| info.tcp);
         let (recv_q, send_q) = queues(entry, info.as_ref());
         let holders = entry.holders.iter().filter_map(|id| self.host.channels.get(*id));
+        // 0: a process that has not begun, or a program that says nothing.
+        let pids = holders.map(|holder| holder.pid).filter(|pid| *pid != 0);
         let shared = self.host.slots.shared(slot);
         let (recv_buffer, send_buffer) = self.buffers_of(slot, entry);
         let device = self.device(slot).and_then(|id| self.stack.net.interfaces().get(id.index()));
@@ -64,7 +66,7 @@ impl Engine {
             rtt_us: tcp.map_or(0, |tcp| u32::try_from(tcp.rtt.as_micros()).unwrap_or(u32::MAX)),
             congestion: tcp.map(|tcp| congestion_name(tcp.congestion)),
             tcp: tcp.map(|tcp| figures(&tcp, info.and_then(|info| info.mtu).unwrap_or(0))),
-            pids: holders.map(|holder| holder.pid).take(HOLDERS_SHOWN).collect(),
+            pids: pids.take(HOLDERS_SHOWN).collect(),
             recv_buffer,
             send_buffer,
             v6_only: has_bit(shared, option_bit::V6ONLY),

@@ -180,7 +180,7 @@ pub extern "C" fn child() {
     held.hub.forked();
 }
 
-/// In the child after fork: says what it has. Other threads of the parent may have opened and closed
+/// In the child after fork: says which process it is and what it has. Other threads of the parent may have opened and closed
 /// sockets since the channel was cloned.
 fn settle(client: &Client) {
     for (_, entry) in descriptors::ours(0) {
@@ -188,5 +188,6 @@ fn settle(client: &Client) {
             client.socket_command(socket, op::LIST, 0, 0);
         }
     }
-    client.command(&Command { op: op::SETTLED, ..Command::default() });
+    let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    client.command(&Command { op: op::SETTLED, a: pid, ..Command::default() });
 }

@@ -14,6 +14,7 @@ mod child;
 mod error;
 mod folder;
 mod guardian;
+mod hints;
 mod host_routes;
 mod instance;
 mod man;

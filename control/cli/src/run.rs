@@ -16,6 +16,7 @@ use crate::args::RunArgs;
 use crate::child::{Child, Ended};
 use crate::error::ExitCode;
 use crate::guardian::Job;
+use crate::hints;
 use crate::instance::Instance;
 use crate::messages::Messages;
 use crate::outsiders::Gate;
@@ -201,7 +202,7 @@ impl RunningStack {
 }
 
 fn turn(plan: &Plan, lifeline: OwnedFd, ready: &Sender<Result<Ready>>) -> Report {
-    let prepare = || -> Result<(Engine, Ready)> {
+    let prepare = || -> Result<(Engine, Ready, Option<JoinHandle<()>>)> {
         let uplink = plan.build()?;
         let mut engine =
             Engine::new(uplink.config, uplink.ports, random()?).context("the stack")?;
@@ -213,15 +214,25 @@ fn turn(plan: &Plan, lifeline: OwnedFd, ready: &Sender<Result<Ready>>) -> Report
         engine.on_outsider(move |outsider| gate.may_pass(outsider));
         let control = engine.attach().context("the channel")?;
         let remote = engine.remote();
-        Ok((engine, Ready { facts: uplink.facts, remote, control }))
+        let hints = uplink
+            .notices
+            .map(|notices| hints::start(notices, remote.clone(), plan.messages.clone()))
+            .transpose()
+            .context("a thread for hints")?;
+        Ok((engine, Ready { facts: uplink.facts, remote, control }, hints))
     };
-    let (engine, first) = match prepare() {
-        Ok((engine, ready)) => (Some(engine), Ok(ready)),
-        Err(error) => (None, Err(error)),
+    let (engine, first, hints) = match prepare() {
+        Ok((engine, ready, hints)) => (Some(engine), Ok(ready), hints),
+        Err(error) => (None, Err(error), None),
     };
     // It cannot fail: the receiver waits for this message.
     let _ = ready.send(first);
-    engine.map_or_else(Report::default, Engine::run)
+    let report = engine.map_or_else(Report::default, Engine::run);
+    // The gateway has gone with the engine: what it told is posted before the run takes leave of the user.
+    if let Some(hints) = hints {
+        let _ = hints.join();
+    }
+    report
 }
 
 /// A packet that the stack dropped; its interfaces are numbered as the capture's.

@@ -1,11 +1,14 @@
 //! What the stack is connected to: the rootless gateway, or a TAP device.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use towpath_engine::{EngineConfig, ResolverConfig, RouteConfig};
-use towpath_gateway::{Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver};
+use towpath_gateway::{
+    Forward, ForwardError, ForwardProtocol, Gateway, GatewayConfig, Nameserver, Notice,
+};
 use towpath_pcap::CaptureFile;
 use towpath_pool::{LinkType, Port};
 use towpath_stack::net::InterfaceConfig;
@@ -54,6 +57,8 @@ pub struct Uplink {
     pub ports: Vec<Box<dyn Port>>,
     /// A line for the user: addresses and published ports. Empty where there is nothing to know.
     pub facts: String,
+    /// What the gateway tells the user, from the engine's thread. None: there is no gateway.
+    pub notices: Option<Receiver<Notice>>,
 }
 
 /// The stack's side of its link.
@@ -170,13 +175,17 @@ impl Plan {
         let program = config.program_v4.map(IpAddr::V4).or(config.program_v6.map(IpAddr::V6));
         let program = program.context("an address is given or there is a default")?;
         let mut gateway = Gateway::new(config, now_ns()).context("the gateway")?;
-        let messages = self.messages.clone();
-        gateway.on_notice(move |notice| messages.post(&notice.to_string()));
+        let (sender, notices) = channel();
+        // Whoever would hear of it has ended: so has the run.
+        gateway.on_notice(move |notice| {
+            let _ = sender.send(notice);
+        });
         let forwards: Vec<_> = self.publish.iter().map(forward).collect();
         let bound = gateway.listen(&forwards).map_err(|error| port_taken(&error, &self.publish))?;
         let facts = facts(&self.publish, &bound, program);
         let link = Link { mac: MacAddr([0; 6]), addresses: &addresses, resolver };
-        self.finish(gateway, &link, |_| None, facts)
+        let uplink = self.finish(gateway, &link, |_| None, facts)?;
+        Ok(Uplink { notices: Some(notices), ..uplink })
     }
 
     /// An address of the gateway that is a router of this host's network as well hides that from the program.
@@ -271,7 +280,7 @@ impl Plan {
             Some(file) => Box::new(file.capture(INTERFACE_NAME, port).context("--pcap")?),
             None => Box::new(port),
         };
-        Ok(Uplink { config, ports: vec![port], facts })
+        Ok(Uplink { config, ports: vec![port], facts, notices: None })
     }
 
     /// What the ports counted; complete once they are gone.

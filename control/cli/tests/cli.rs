@@ -276,6 +276,29 @@ fn the_rootless_link_has_the_flags_of_a_tun_device() {
 }
 
 #[test]
+fn a_server_that_listens_on_loopback_only_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let published = taken.local_addr().expect("bound");
+    drop(taken);
+    let script = "import os, signal, socket\nserver = socket.create_server(('127.0.0.1', 80))\n\
+                  if os.fork(): os.wait()\nelse: print(os.getpid(), flush=True); signal.pause()";
+    let publish = format!("{}:80", published.port());
+    let mut command = towpath(&["run", "-p", &publish, "--", "python3", "-c", script]);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let mut lines = BufReader::new(run.stdout.take().expect("piped")).lines();
+    lines.next().expect("a line").expect("the server is there");
+    let mut client = std::net::TcpStream::connect(published).expect("the gateway listens");
+    std::io::Read::read(&mut client, &mut [0]).expect_err("it is turned away");
+    let mut said = BufReader::new(run.stderr.take().expect("piped")).lines();
+    let hint = said.find_map(|line| line.ok().filter(|line| line.contains("turned away")));
+    send(&run, Signal::SIGTERM);
+    run.wait().expect("ended");
+    let hint = hint.expect("a hint");
+    assert!(hint.contains(" listens on 127.0.0.1:80 only, which"), "{hint}");
+    assert!(hint.contains(" (process ") && hint.ends_with("let it listen on 0.0.0.0"), "{hint}");
+}
+
+#[test]
 fn counters_and_capture() {
     let file = std::env::temp_dir().join(format!("towpath-cli-{}.pcapng", std::process::id()));
     let output = output(&["run", "--stats=json", "--pcap", &file.to_string_lossy(), "true"]);
@@ -385,6 +408,46 @@ fn a_running_instance_answers_and_disappears() {
     send(&child, Signal::SIGTERM);
     assert_eq!(child.wait().expect("ended").signal(), Some(Signal::SIGTERM as i32));
     refused(&["ss", &pid], 2, &[&pid]);
+}
+
+/// Port 1: parent and child have it. Port 2: only the child. Port 3: a server that has put itself into the
+/// background, whose parents have ended.
+#[test]
+fn forked_processes_are_shown_with_what_they_hold() {
+    let script = r#"
+import os, signal, socket
+both = socket.create_server(('127.0.0.1', 1))
+read, write = os.pipe()
+if not os.fork():
+    only = socket.create_server(('127.0.0.1', 2))
+    os.write(write, b'%d\n' % os.getpid())
+    signal.pause()
+child = os.read(read, 99)
+if not os.fork():
+    if not os.fork():
+        both.close()
+        server = socket.create_server(('127.0.0.1', 3))
+        os.write(write, b'%d\n' % os.getpid())
+        signal.pause()
+    os._exit(0)
+os.wait()
+server = os.read(read, 99)
+print('ready', os.getpid(), int(child), int(server), sep='\n', flush=True)
+signal.pause()"#;
+    let (mut run, lines) = ready(&["run", "--", "python3", "-c", script]);
+    let pids: Vec<_> = lines.lines().take(3).map(|line| line.expect("a process id")).collect();
+    let table = output(&["ss", "-ltnpH", &run.id().to_string()]);
+    send(&run, Signal::SIGTERM);
+    run.wait().expect("ended");
+    let table = String::from_utf8_lossy(&table.stdout);
+    let [parent, child, server] = &pids[..] else { panic!("{pids:?}") };
+    for (port, holders) in [(1, vec![parent, child]), (2, vec![child]), (3, vec![server])] {
+        let port = format!("127.0.0.1:{port} ");
+        let line = table.lines().find(|line| line.contains(&port)).expect("it listens");
+        let shown = line.matches(",pid=").count();
+        let all = holders.iter().all(|pid| line.contains(&format!(",pid={pid})")));
+        assert!(shown == holders.len() && all, "{holders:?} hold {port}in\n{table}");
+    }
 }
 
 #[test]

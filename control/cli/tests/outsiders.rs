@@ -79,6 +79,17 @@ fn a_static_child_is_named_once() {
     assert_eq!(count(&run(&folder, &["-q"], "./static; exit 0"), "statically linked"), 0);
 }
 
+/// A shell forks for what runs in the background.
+#[test]
+fn the_process_that_executes_it_is_named() {
+    let folder = Folder::new();
+    folder.without("static", PT_INTERP);
+    let ran = run(&folder, &[], "./static & echo $!; wait; exit 7");
+    assert_eq!(ran.status.code(), Some(7), "{}", stderr(&ran));
+    let child = String::from_utf8_lossy(&ran.stdout).trim().to_owned();
+    assert_eq!(count(&ran, &format!("(process {child} executes it")), 1, "{}", stderr(&ran));
+}
+
 #[test]
 fn strict_refuses() {
     let folder = Folder::new();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::program::{self, PATIENCE, Program, Running, eventually};
 use towpath_engine::EngineConfig;
 use towpath_ring::{Waiter, lock_tx, program_fifo};
-use towpath_shm::control::{Interface, Request, TOKENS_MAX, call};
+use towpath_shm::control::{Interface, Request, TOKENS_MAX, call, purpose};
 use towpath_shm::futex::Woken;
 use towpath_shm::layout::{LOCK_CHANNEL_SHIFT, Plain, RawAddr, event, flags, op, setting, shut};
 
@@ -413,6 +413,37 @@ fn options_and_interfaces() {
     let list = engine.remote.sockets().unwrap();
     assert_eq!(list.len(), 3);
     assert!(list.iter().all(|socket| socket.pids == [std::process::id()]));
+}
+
+/// A server that puts itself into the background, as nginx does, is a child of a process that has ended.
+#[test]
+fn a_child_of_fork_is_shown_as_itself() {
+    let engine = engine();
+    let program = engine.program();
+    let own = std::process::id();
+    let (listener, _) = program.listen("127.0.0.1:0");
+    let holders = || engine.remote.sockets().unwrap().remove(0).pids;
+    let shown = |wanted: &[u32]| eventually("the holders", || (holders() == wanted).then_some(()));
+    let child = program.fork();
+    assert_eq!(holders(), [own], "nobody knows which process the child will be");
+    let settle = |child: &Program, pid| {
+        child.command(op::LIST, listener, 0);
+        child.command(op::SETTLED, listener, pid);
+    };
+    settle(&child, own + 1);
+    shown(&[own, own + 1]);
+    drop(program);
+    shown(&[own + 1]);
+    let grandchild = child.fork();
+    settle(&grandchild, own + 2);
+    drop(child);
+    shown(&[own + 2]);
+    // Executing a program makes no other process of it.
+    grandchild.command(op::LIST, listener, 0);
+    let exec = Request { call: call::CLONE, a: purpose::EXEC, ..Request::default() };
+    let _image = grandchild.call_for_first(&exec).unwrap();
+    drop(grandchild);
+    shown(&[own + 2]);
 }
 
 #[test]

@@ -442,7 +442,7 @@ pub mod op {
     /// The programs that this process has spawned run, or never will. About no socket.
     pub const SPAWNED: u32 = 9;
     /// From a child of fork: what was told by LIST is what it has. Until then it also holds every socket
-    /// that its parent holds, and those that its parent opens meanwhile. About no socket.
+    /// that its parent holds, and those that its parent opens meanwhile. `a` = its process id. About no socket.
     pub const SETTLED: u32 = 10;
     /// A lock of the slot was given back with [`super::LOCK_ENGINE`] in its word. Of any generation.
     pub const UNLOCKED: u32 = 11;

@@ -1,0 +1,126 @@
+//! Why clients of a published port are turned away, as far as the program's sockets tell.
+//!
+//! The gateway has the packets of the program and knows nothing of its sockets, and tells what it sees on the
+//! engine's thread, which cannot wait for an answer about them. So a thread of its own asks.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::mpsc::Receiver;
+use std::thread::JoinHandle;
+
+use towpath_engine::{Remote, SocketEntry};
+use towpath_gateway::{ForwardProtocol, Notice};
+
+use crate::messages::Messages;
+
+/// Starts the thread that tells the user of `notices`. It ends when nobody can send any more.
+///
+/// # Errors
+/// There can be no more threads.
+pub fn start(
+    notices: Receiver<Notice>,
+    remote: Remote,
+    messages: Messages,
+) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("towpath-hints".into()).spawn(move || {
+        for notice in notices {
+            // Of an engine that ends there is nothing more to hear than what the gateway knows.
+            let sockets = remote.sockets().unwrap_or_default();
+            messages.post(&text(notice, &sockets, name));
+        }
+    })
+}
+
+/// The notice; with the socket that the user meant, if that takes connections of the program's own loopback only.
+fn text(notice: Notice, sockets: &[SocketEntry], name: impl Fn(u32) -> Option<String>) -> String {
+    let Notice::NobodyListens { protocol, host, program } = notice else {
+        return notice.to_string();
+    };
+    let (proto, state, suffix) = match protocol {
+        ForwardProtocol::Tcp => ("tcp", "LISTEN", ""),
+        ForwardProtocol::Udp => ("udp", "UNCONN", "/udp"),
+    };
+    let on_port = |entry: &SocketEntry| {
+        let local: SocketAddr = entry.local.as_ref()?.parse().ok()?;
+        let is_meant = (entry.proto, entry.state, local.port()) == (proto, state, program.port());
+        is_meant.then_some(local)
+    };
+    let mut found = sockets.iter().filter_map(|entry| Some((on_port(entry)?, entry))).peekable();
+    let Some(&(local, server)) = found.peek() else { return notice.to_string() };
+    // Another one may be there by now, for the next client.
+    if !found.all(|(local, _)| local.ip().to_canonical().is_loopback()) {
+        return notice.to_string();
+    }
+    let named = server.pids.iter().find_map(|pid| Some(format!("{} (process {pid})", name(*pid)?)));
+    let who = named.unwrap_or_else(|| "the program".to_owned());
+    let all = match program {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    format!(
+        "a client of {host}{suffix} was turned away: {who} listens on {local}{suffix} only, which clients of a \
+         published port do not reach; let it listen on {all}"
+    )
+}
+
+/// Name of a process. It may contain what a terminal takes for commands.
+fn name(pid: u32) -> Option<String> {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    Some(String::from_utf8_lossy(&name).trim_end().escape_debug().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket(proto: &'static str, state: &'static str, local: &str) -> SocketEntry {
+        SocketEntry {
+            proto,
+            state,
+            recv_q: 0,
+            send_q: 0,
+            local: Some(local.to_owned()),
+            remote: None,
+            cwnd: 0,
+            rtt_us: 0,
+            congestion: None,
+            tcp: None,
+            pids: vec![6, 7],
+            recv_buffer: 0,
+            send_buffer: 0,
+            v6_only: false,
+            device: None,
+            slot: 0,
+        }
+    }
+
+    #[test]
+    fn a_server_on_loopback_is_named_and_no_other() {
+        let said = |protocol, program: &str, sockets: &[SocketEntry]| {
+            let host = "127.0.0.1:8080".parse().unwrap();
+            let program = program.parse().unwrap();
+            let notice = Notice::NobodyListens { protocol, host, program };
+            let text = text(notice, sockets, |pid| (pid == 7).then(|| "server".to_owned()));
+            (text != notice.to_string()).then_some(text)
+        };
+        let tcp = |sockets: &[SocketEntry]| said(ForwardProtocol::Tcp, "10.0.2.15:80", sockets);
+        let loopback = || socket("tcp", "LISTEN", "127.0.0.1:80");
+        let wanted = "server (process 7) listens on 127.0.0.1:80 only, which";
+        assert!(tcp(&[loopback()]).unwrap().contains(wanted));
+        assert!(tcp(&[socket("tcp", "LISTEN", "[::ffff:127.0.0.1]:80"), loopback()]).is_some());
+        let others = [
+            socket("tcp", "LISTEN", "127.0.0.1:81"),
+            socket("tcp", "ESTAB", "127.0.0.1:80"),
+            socket("udp", "UNCONN", "127.0.0.1:80"),
+        ];
+        assert_eq!(tcp(&others), None);
+        assert_eq!(tcp(&[]), None);
+        // It has come meanwhile.
+        assert_eq!(tcp(&[loopback(), socket("tcp", "LISTEN", "0.0.0.0:80")]), None);
+
+        let mut nameless = socket("udp", "UNCONN", "[::1]:53");
+        nameless.pids.clear();
+        let text = said(ForwardProtocol::Udp, "[fd00:2::15]:53", &[nameless]).unwrap();
+        assert!(text.contains("the program listens on [::1]:53/udp only"), "{text}");
+        assert!(text.ends_with("listen on ::"), "{text}");
+    }
+}
