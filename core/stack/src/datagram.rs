@@ -10,7 +10,7 @@ use towpath_wire::{IpProtocol, addr, ipv4, ipv6, udp};
 use crate::active::{canonical, loopback_if_unspecified, on_device, scope_of};
 use crate::binds::Table;
 use crate::error::{ConnectError, SendError};
-use crate::flow::{Flow, FlowRef};
+use crate::flow::Flow;
 use crate::host::{
     BindOptions, DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Host, SocketError,
     SocketId,
@@ -174,11 +174,10 @@ impl<H: Host> Stack<H> {
         };
         datagram.peer = Some(flow);
         let table = datagram.table();
-        self.peers.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
-        self.peers_any_port += usize::from(!echo && flow.remote_port == 0);
         let binds = self.binds_mut(table);
         binds.stop_receiving(bound.addr, bound.port, index);
         binds.narrow(bound.port, index, flow.local);
+        self.enter_peer(index);
         Ok(())
     }
 
@@ -193,16 +192,17 @@ impl<H: Host> Stack<H> {
     }
 
     fn forget_peer(&mut self, index: u32) {
+        self.leave_peer(index);
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let (Kind::Datagram(datagram), Some(bound)) =
             (&mut socket.kind, socket.bound.as_deref().copied())
         else {
             return;
         };
-        let Some(flow) = datagram.peer.take() else { return };
+        if datagram.peer.take().is_none() {
+            return;
+        }
         let table = datagram.table();
-        self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
-        self.peers_any_port -= usize::from(table == Table::Udp && flow.remote_port == 0);
         let device = datagram.device;
         let sharing = bound.options.sharing();
         let binds = self.binds_mut(table);
@@ -501,17 +501,13 @@ impl<H: Host> Stack<H> {
 
     /// Takes a datagram socket out of all tables, if it is there.
     pub(crate) fn forget_datagram(&mut self, now: Instant, index: u32) {
+        self.leave_peer(index);
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let bound = socket.bound.as_deref().copied();
         let Kind::Datagram(datagram) = &mut socket.kind else { return };
-        let (peer, table, echo) = (datagram.peer, datagram.table(), datagram.echo);
+        let table = datagram.table();
         for membership in std::mem::take(&mut datagram.memberships) {
             self.end_membership(now, &membership);
-        }
-        if let Some(flow) = peer
-            && self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index))
-        {
-            self.peers_any_port -= usize::from(!echo && flow.remote_port == 0);
         }
         if let Some(bound) = bound {
             let binds = self.binds_mut(table);

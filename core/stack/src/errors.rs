@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, icmpv4, icmpv6};
 
+use crate::delivery::Taker;
 use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
 use crate::host::{DatagramError, Host, Message, SocketError, SocketEvent, SocketId};
@@ -62,12 +63,15 @@ impl<H: Host> Stack<H> {
         error: &IcmpError,
         echo: bool,
     ) -> bool {
-        if let Some(index) = self.find_peer(hash, flow, echo) {
-            return self.on_datagram_error(now, index, error, true);
+        let connected = self.connected(hash, flow, error.iface, echo).next();
+        if let Some(socket) = connected {
+            return self.on_datagram_error(now, Taker { socket, connected: true }, error);
         }
         let binds = if echo { &self.echo_binds } else { &self.udp_binds };
         let bound = binds.all_receivers(flow.local, flow.local_port).next();
-        bound.is_some_and(|index| self.on_datagram_error(now, index, error, false))
+        bound.is_some_and(|socket| {
+            self.on_datagram_error(now, Taker { socket, connected: false }, error)
+        })
     }
 
     fn on_tcp_error(&mut self, now: Instant, index: u32, error: &IcmpError) -> bool {
@@ -135,14 +139,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    fn on_datagram_error(
-        &mut self,
-        now: Instant,
-        index: u32,
-        error: &IcmpError,
-        connected: bool,
-    ) -> bool {
-        let Some(socket) = self.sockets.get(index) else { return false };
+    fn on_datagram_error(&mut self, now: Instant, taker: Taker, error: &IcmpError) -> bool {
+        let Some(socket) = self.sockets.get(taker.socket) else { return false };
         let Kind::Datagram(datagram) = &socket.kind else { return false };
         let (user, all) = (socket.user, datagram.hears_errors_of(error.dst));
         let (reason, hard) = match error.too_big {
@@ -173,7 +171,7 @@ impl<H: Host> Stack<H> {
         }
         // As on Linux, who sends to many does not hear what became of one of them, and what may pass by
         // itself (RFC 1122 §3.2.2.1) only who asks for it.
-        if connected && hard {
+        if taker.connected && hard {
             self.events.push_back((user, SocketEvent::Error(reason)));
         }
         true

@@ -138,6 +138,7 @@ mod lifecycle;
 mod options;
 mod passive;
 mod path;
+mod peers;
 mod port;
 mod socket;
 mod stack;

@@ -291,7 +291,7 @@ fn datagram_sockets_hear_of_what_will_not_pass_and_of_all_if_they_ask() {
             w.b.turn();
             let events = w.b.host.take_events(user);
             let reports = std::mem::take(&mut w.b.host.reports);
-            let told: Vec<_> = reports.iter().map(|report| report.reason).collect();
+            let told: Vec<_> = reports.iter().map(|(_, report)| report.reason).collect();
             if asked {
                 assert_eq!((&told[..], &events[..]), (&[reason][..], &[][..]), "{kind}/{code}");
             } else {

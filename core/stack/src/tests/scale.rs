@@ -16,8 +16,8 @@ fn work(w: &mut World) -> u64 {
     let stack = &w.b.stack;
     stack.flows.compared.get()
         + stack.flows.moved.get()
-        + stack.peers.compared.get()
-        + stack.peers.moved.get()
+        + stack.peers.table.compared.get()
+        + stack.peers.table.moved.get()
         + stack.tcp_binds.compared.get()
         + stack.udp_binds.compared.get()
         + stack.wheel.operations
