@@ -1,6 +1,6 @@
 //! ICMP errors about packets of ours: whom they concern, whether they are to be believed, and what they mean.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, icmpv4, icmpv6};
@@ -54,7 +54,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Whose datagram or echo request it is: a socket with that peer, or one that is bound there.
+    /// Tells whose datagram or echo request it is: the socket that takes what comes the other way.
     fn find_datagram_error(
         &mut self,
         now: Instant,
@@ -63,15 +63,14 @@ impl<H: Host> Stack<H> {
         error: &IcmpError,
         echo: bool,
     ) -> bool {
-        let connected = self.connected(hash, flow, error.iface, echo).next();
-        if let Some(socket) = connected {
-            return self.on_datagram_error(now, Taker { socket, connected: true }, error);
-        }
-        let binds = if echo { &self.echo_binds } else { &self.udp_binds };
-        let bound = binds.all_receivers(flow.local, flow.local_port).next();
-        bound.is_some_and(|socket| {
-            self.on_datagram_error(now, Taker { socket, connected: false }, error)
-        })
+        // As on Linux the ICMP message to an own address comes in on loopback, and the ICMPv6 message on the
+        // interface that has the address.
+        let iface = match flow.local {
+            IpAddr::V4(_) => error.iface,
+            IpAddr::V6(_) => self.net.link_of(error.iface, flow.local),
+        };
+        self.datagram_taker(hash, flow, iface, echo)
+            .is_some_and(|taker| self.on_datagram_error(now, taker, error))
     }
 
     fn on_tcp_error(&mut self, now: Instant, index: u32, error: &IcmpError) -> bool {
