@@ -175,7 +175,7 @@ impl<H: Host> Stack<H> {
         datagram.peer = Some(flow);
         let table = datagram.table();
         let binds = self.binds_mut(table);
-        binds.stop_receiving(bound.addr, bound.port, index);
+        binds.receivers.remove(bound.addr, bound.port, index);
         binds.narrow(bound.port, index, flow.local);
         self.enter_peer(index);
         Ok(())
@@ -209,7 +209,7 @@ impl<H: Host> Stack<H> {
         if let Some(holder) = binds.holder_mut(bound.port, index) {
             holder.addr = bound.addr;
         }
-        binds.receive(bound.addr, bound.port, index, device, sharing);
+        binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
     }
 
     /// Sends one datagram (or with `segment_size` several) now. Binds the socket when it is not.
@@ -295,7 +295,12 @@ impl<H: Host> Stack<H> {
         let Flow { remote, remote_port, .. } = target.flow;
         let is_heard = || match remote.is_multicast() {
             true => self.net.is_member(target.route.iface, remote),
-            false => self.udp_binds.all_receivers(remote, remote_port).next().is_some(),
+            false => self
+                .udp_binds
+                .receivers
+                .all(remote, remote_port, target.route.iface)
+                .next()
+                .is_some(),
         };
         target.looped && target.route.iface != IfaceId::LOOPBACK && is_heard()
     }
@@ -511,7 +516,7 @@ impl<H: Host> Stack<H> {
         }
         if let Some(bound) = bound {
             let binds = self.binds_mut(table);
-            binds.stop_receiving(bound.addr, bound.port, index);
+            binds.receivers.remove(bound.addr, bound.port, index);
             binds.release(bound.port, index);
         }
     }

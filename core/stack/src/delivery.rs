@@ -39,8 +39,8 @@ impl<H: Host> Stack<H> {
         }
         let binds = if echo { &self.echo_binds } else { &self.udp_binds };
         // SO_REUSEPORT: one sender always meets the same socket.
-        let pick = (hash >> 32) as usize;
-        let bound = binds.receiver(flow.local, flow.local_port, iface, pick);
+        let pick = (hash >> 32) as u32;
+        let bound = binds.receivers.find(flow.local, flow.local_port, iface, pick);
         bound.map(|socket| Taker { socket, connected: false })
     }
 
@@ -76,7 +76,7 @@ impl<H: Host> Stack<H> {
         let hash = self.keys.table.flow(&flow);
         let connected = self.connected(hash, &flow, meta.iface, false);
         let (ip, port) = (meta.local.ip(), meta.local.port());
-        let bound = self.udp_binds.all_receivers(ip, port);
+        let bound = self.udp_binds.receivers.all(ip, port, meta.iface);
         let (mut any, mut room) = (false, true);
         for index in connected.chain(bound) {
             let Some(socket) = self.sockets.get(index) else { continue };

@@ -149,6 +149,8 @@ mod counters;
 mod ephemeral;
 mod flow;
 mod handshake;
+mod lines;
+mod receivers;
 mod slab;
 mod time_wait;
 mod timer;

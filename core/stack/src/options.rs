@@ -220,8 +220,8 @@ impl<H: Host> Stack<H> {
             holder.device = device;
         }
         if receives.is_some() && port != 0 {
-            binds.stop_receiving(addr, port, index);
-            binds.receive(addr, port, index, device, sharing);
+            binds.receivers.remove(addr, port, index);
+            binds.receivers.insert(addr, port, index, device, sharing);
         }
         Ok(())
     }

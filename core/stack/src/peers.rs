@@ -1,7 +1,7 @@
 //! Datagram sockets with a peer: whose is what comes from there. Those without one are found by where they are
 //! bound ([`crate::binds`]).
 
-use crate::flow::{Flow, FlowRef, FlowTable};
+use crate::flow::{Flow, FlowRef, FlowTable, on_device};
 use crate::host::Host;
 use crate::net::IfaceId;
 use crate::socket::{Datagram, Kind};
@@ -17,12 +17,6 @@ struct Peer {
 }
 
 impl Peer {
-    /// `flow` is the hash of the flow. The devices of one flow are told apart by bits that the key does not hide,
-    /// which helps nobody who cannot foresee the hash to make flows collide.
-    fn hash(flow: u64, device: Option<IfaceId>) -> u64 {
-        flow ^ device.map_or(0, |device| 1 + u64::from(device.0))
-    }
-
     /// It is connected to port 0, which as on Linux stands for all ports of the peer.
     fn is_any_port(&self) -> bool {
         !self.echo && self.flow.remote_port == 0
@@ -49,7 +43,7 @@ impl<H: Host> Stack<H> {
     /// From now on a datagram socket is found by its peer.
     pub(crate) fn enter_peer(&mut self, index: u32) {
         let Some(peer) = self.peer_of(index) else { return };
-        let hash = Peer::hash(self.keys.table.flow(&peer.flow), peer.device);
+        let hash = on_device(self.keys.table.flow(&peer.flow), peer.device);
         self.peers.table.insert(hash, FlowRef::Socket(index));
         self.peers.any_port += usize::from(peer.is_any_port());
         self.peers.on_device += usize::from(peer.device.is_some());
@@ -58,7 +52,7 @@ impl<H: Host> Stack<H> {
     /// Undoes [`Stack::enter_peer`]; false when there is nothing to undo.
     pub(crate) fn leave_peer(&mut self, index: u32) -> bool {
         let Some(peer) = self.peer_of(index) else { return false };
-        let hash = Peer::hash(self.keys.table.flow(&peer.flow), peer.device);
+        let hash = on_device(self.keys.table.flow(&peer.flow), peer.device);
         let left = self.peers.table.remove(hash, FlowRef::Socket(index));
         self.peers.any_port -= usize::from(left && peer.is_any_port());
         self.peers.on_device -= usize::from(left && peer.device.is_some());
@@ -93,7 +87,7 @@ impl<H: Host> Stack<H> {
     }
 
     fn find_peer(&self, hash: u64, peer: Peer) -> Option<u32> {
-        let found = self.peers.table.find(Peer::hash(hash, peer.device), |at| match at {
+        let found = self.peers.table.find(on_device(hash, peer.device), |at| match at {
             FlowRef::Socket(index) => self.peer_of(index) == Some(peer),
             _ => false,
         });

@@ -192,3 +192,27 @@ fn a_ping_socket_of_another_device_hides_nobody() {
         }
     }
 }
+
+/// As on Linux, where the device counts for more than the family; tried on Linux 6.18.
+#[test]
+fn of_sockets_bound_to_everything_the_one_on_the_device_comes_first() {
+    let mut w = World::new(LinkConfig::default());
+    let (from, _) = bound(&mut w.b, "10.0.0.2:77");
+    for order in [["0.0.0.0:53", "[::]:53"], ["[::]:53", "0.0.0.0:53"]] {
+        let sockets = order.map(|addr| (addr, bound(&mut w.a, addr)));
+        for named in order {
+            for (addr, (id, _)) in sockets {
+                let device = if addr == named { HERE } else { None };
+                w.a.stack.set_option(id, SocketOption::Device(device)).unwrap();
+            }
+            send(&mut w.b, from, Some("10.0.0.1:53"), b"x").unwrap();
+            w.run(10);
+            let (user, ..) = w.a.host.datagrams.pop().expect("a datagram");
+            let expected = sockets.iter().find(|(addr, _)| *addr == named).unwrap().1.1;
+            assert_eq!(user, expected, "{named} of {order:?}");
+        }
+        for (_, (id, _)) in sockets {
+            w.a.close(id);
+        }
+    }
+}
