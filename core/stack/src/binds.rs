@@ -1,21 +1,21 @@
 //! Who holds which local address and port: the rules of bind. One table a protocol.
 //!
-//! Two questions with different needs: "may this socket have the port?" (rare: holders of the port are looked at,
-//! until one decides) and "whose is this packet?" (always: [`crate::receivers`]).
+//! Two questions with different needs: "may this socket have the port?" (rare: of holders that are alike one is
+//! looked at) and "whose is this packet?" (always: [`crate::receivers`]).
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Bound;
 
 use crate::ephemeral::PortSet;
-use crate::lines::Lines;
 use crate::net::IfaceId;
 use crate::net::hash::Keyed;
 use crate::receivers::Receivers;
 
-/// The local address of a bind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The local address of a bind. Ordered so that those that overlap are few [stretches](BindAddr::stretches).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BindAddr {
     /// 0.0.0.0
     AnyV4,
@@ -38,6 +38,23 @@ impl BindAddr {
             (AnyV4, Ip(ip)) | (Ip(ip), AnyV4) => ip.is_ipv4(),
             (AnyV6, Ip(ip)) | (Ip(ip), AnyV6) => ip.is_ipv6(),
             (Ip(a), Ip(b)) => a == b,
+        }
+    }
+
+    /// All addresses that overlap, the two that come last being empty at times.
+    fn stretches(self) -> [Option<(BindAddr, BindAddr)>; 3] {
+        use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
+        const V4_LAST: BindAddr = Ip(IpAddr::V4(Ipv4Addr::BROADCAST));
+        const V6_FIRST: BindAddr = Ip(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+        const V6_LAST: BindAddr = Ip(IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)));
+        match self {
+            AnyDual => [Some((AnyV4, V6_LAST)), None, None],
+            AnyV4 => [Some((AnyV4, AnyV4)), Some((AnyDual, V4_LAST)), None],
+            AnyV6 => [Some((AnyV6, AnyDual)), Some((V6_FIRST, V6_LAST)), None],
+            Ip(ip) => {
+                let any = if ip.is_ipv4() { AnyV4 } else { AnyV6 };
+                [Some((any, any)), Some((AnyDual, AnyDual)), Some((self, self))]
+            }
         }
     }
 
@@ -86,15 +103,60 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// Whether some packet could be for both.
-    fn meets(&self, other: &Holder) -> bool {
-        self.addr.overlaps(other.addr) && self.device.zip(other.device).is_none_or(|(a, b)| a == b)
+    fn class(&self) -> Class {
+        Class { sharing: self.sharing, listening: self.listening }
     }
 
     /// Whether TCP lets this one in beside somebody: both said SO_REUSEADDR and the other does not listen,
     /// or both said SO_REUSEPORT.
-    fn may_join(&self, theirs: Sharing, listening: bool) -> bool {
+    fn may_join(&self, Class { sharing: theirs, listening }: Class) -> bool {
         self.sharing.both_reuse_addr(theirs) && !listening || self.sharing.both_reuse_port(theirs)
+    }
+}
+
+/// What decides whether others may join a holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Class {
+    sharing: Sharing,
+    listening: bool,
+}
+
+impl Class {
+    const COUNT: usize = 8;
+
+    fn all() -> impl Iterator<Item = Class> {
+        (0..Self::COUNT).map(|n| Class {
+            sharing: Sharing { reuse_addr: n & 1 != 0, reuse_port: n & 2 != 0 },
+            listening: n & 4 != 0,
+        })
+    }
+
+    /// Where it is in [`Class::all`].
+    fn number(self) -> usize {
+        let Class { sharing: Sharing { reuse_addr, reuse_port }, listening } = self;
+        usize::from(reuse_addr) | usize::from(reuse_port) << 1 | usize::from(listening) << 2
+    }
+}
+
+/// Holders that are all alike to who wants to bind. In this order those of a class that are in the way of one address
+/// are neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Spot {
+    port: u16,
+    class: u8,
+    addr: BindAddr,
+    device: Option<u16>,
+}
+
+impl Spot {
+    fn of(port: u16, holder: &Holder) -> Self {
+        let class = holder.class().number() as u8;
+        Self { port, class, addr: holder.addr, device: holder.device.map(|device| device.0) }
+    }
+
+    /// Whether some packet could be for both, if it could by their addresses.
+    fn meets(&self, device: Option<IfaceId>) -> bool {
+        self.device.zip(device).is_none_or(|(theirs, own)| theirs == own.0)
     }
 }
 
@@ -102,6 +164,8 @@ impl Holder {
 #[derive(Debug)]
 struct Hold {
     port: u16,
+    /// How many holds there were before.
+    number: u64,
     holder: Holder,
 }
 
@@ -153,8 +217,8 @@ enum Port {
 /// Holders, or users of several kinds.
 #[derive(Debug, Default)]
 struct Crowd {
-    /// The holder that came last.
-    newest: Option<u32>,
+    /// How many holders there are of each class.
+    holders: [u32; Class::COUNT],
     /// How many of each. There may be many, for a port may be used with every address of a host.
     users: BTreeMap<User, u32>,
     welcome: Welcome,
@@ -162,12 +226,20 @@ struct Crowd {
 
 const _: () = assert!(size_of::<Port>() <= 24);
 
+impl Crowd {
+    fn is_held(&self) -> bool {
+        self.holders.iter().any(|count| *count > 0)
+    }
+}
+
 impl Port {
-    fn newest(&self) -> Option<u32> {
-        match self {
-            Port::Users(..) => None,
-            Port::Crowd(crowd) => crowd.newest,
-        }
+    /// Of which classes there are holders.
+    fn classes(&self) -> impl Iterator<Item = Class> + use<> {
+        let holders = match self {
+            Port::Users(..) => [0; Class::COUNT],
+            Port::Crowd(crowd) => crowd.holders,
+        };
+        Class::all().filter(move |class| holders[class.number()] > 0)
     }
 
     fn welcome(&self) -> Welcome {
@@ -177,17 +249,27 @@ impl Port {
         }
     }
 
-    fn any_user(&self, mut wanted: impl FnMut(&User) -> bool) -> bool {
+    /// Whether of the users that `wanted` might meet some are as asked for.
+    fn any_user(&self, wanted: &Holder, mut is: impl FnMut(&User) -> bool) -> bool {
         match self {
-            Port::Users(user, _) => wanted(user),
-            Port::Crowd(crowd) => crowd.users.keys().any(wanted),
+            Port::Users(user, _) => is(user),
+            Port::Crowd(crowd) => match wanted.addr {
+                BindAddr::Ip(ip) => {
+                    let all = Sharing { reuse_addr: true, reuse_port: true };
+                    crowd
+                        .users
+                        .range((ip, Sharing::default())..=(ip, all))
+                        .any(|(user, _)| is(user))
+                }
+                _ => crowd.users.keys().any(is),
+            },
         }
     }
 
     fn is_unused(&self) -> bool {
         match self {
             Port::Users(_, count) => *count == 0,
-            Port::Crowd(crowd) => crowd.newest.is_none() && crowd.users.is_empty(),
+            Port::Crowd(crowd) => !crowd.is_held() && crowd.users.is_empty(),
         }
     }
 
@@ -210,8 +292,9 @@ fn is_in_use(entry: &Port, wanted: &Holder) -> bool {
     //# an OPEN call that will functionally allow an application to LISTEN on a port while a
     //# connection block with the same local port is in SYN-SENT or SYN-RECEIVED state
     //# (MUST-42).
-    entry.any_user(|(local, sharing)| {
-        BindAddr::Ip(*local).overlaps(wanted.addr) && !wanted.may_join(*sharing, false)
+    entry.any_user(wanted, |(local, sharing)| {
+        BindAddr::Ip(*local).overlaps(wanted.addr)
+            && !wanted.may_join(Class { sharing: *sharing, listening: false })
     })
 }
 
@@ -222,10 +305,15 @@ pub(crate) struct Binds {
     ports: BTreeMap<u16, Port>,
     /// The keys of `ports`.
     occupied: PortSet,
-    holds: Lines<Hold>,
+    /// By socket.
+    holds: BTreeMap<u32, Hold>,
+    /// Who holds what, by what a bind asks for; with the numbers of the holds.
+    spots: BTreeSet<(Spot, u64)>,
+    /// Holds so far.
+    held: u64,
     /// Who takes packets.
     pub receivers: Receivers,
-    /// Holders looked at so far.
+    /// Spots looked at so far.
     compared: Cell<u64>,
 }
 
@@ -236,7 +324,9 @@ impl Binds {
             of,
             ports: BTreeMap::new(),
             occupied: PortSet::default(),
-            holds: Lines::default(),
+            holds: BTreeMap::new(),
+            spots: BTreeSet::new(),
+            held: 0,
             receivers: Receivers::new(key, of),
             compared: Cell::new(0),
         }
@@ -255,39 +345,62 @@ impl Binds {
     /// Whether somebody is in the way of a socket that is to hold `port` as `wanted` says (its own present
     /// hold does not count). By Linux's rules, which are these and no others:
     ///
-    /// * TCP: whoever [meets](Holder::meets) it and does not [share](Holder::may_join), unless the port
+    /// * TCP: whoever [meets](Spot::meets) it and does not [share](Holder::may_join), unless the port
     ///   is [open](Welcome) to it;
     /// * UDP: the newest of those who meet it and do not share by SO_REUSEADDR, unless that one shares
     ///   by SO_REUSEPORT: then older ones are not asked;
     /// * echo: whoever has the ident, at whatever address, and does not share by SO_REUSEADDR.
     pub fn conflicts(&self, port: u16, wanted: &Holder) -> bool {
         let Some(entry) = self.ports.get(&port) else { return false };
-        let mut others = self.holders(entry).filter(|holder| holder.socket != wanted.socket);
+        let meeting = |class: Class| self.meeting(port, class, wanted).map(move |at| (at, class));
+        let unshared = |class: &Class| !wanted.sharing.both_reuse_addr(class.sharing);
         match self.of {
             Table::Tcp => {
+                let mut in_way = entry.classes().filter(|class| !wanted.may_join(*class));
                 !entry.welcome().is_for(wanted)
-                    && (others.any(|holder| {
-                        holder.meets(wanted) && !wanted.may_join(holder.sharing, holder.listening)
-                    }) || is_in_use(entry, wanted))
+                    && (in_way.any(|class| meeting(class).next().is_some())
+                        || is_in_use(entry, wanted))
             }
-            Table::Udp => others
-                .find(|holder| {
-                    holder.meets(wanted) && !wanted.sharing.both_reuse_addr(holder.sharing)
-                })
-                .is_some_and(|holder| !wanted.sharing.both_reuse_port(holder.sharing)),
-            Table::Echo => others.any(|holder| !wanted.sharing.both_reuse_addr(holder.sharing)),
+            Table::Udp => {
+                let mut in_way = entry.classes().filter(unshared).flat_map(meeting);
+                match wanted.sharing.reuse_port {
+                    false => in_way.next().is_some(),
+                    true => in_way
+                        .max_by_key(|(at, _)| *at)
+                        .is_some_and(|(_, class)| !class.sharing.reuse_port),
+                }
+            }
+            Table::Echo => {
+                let anywhere = Holder { addr: BindAddr::AnyDual, device: None, ..*wanted };
+                let mut in_way = entry.classes().filter(unshared);
+                in_way.any(|class| self.meeting(port, class, &anywhere).next().is_some())
+            }
         }
     }
 
-    /// Holders of a port, the newest first.
-    fn holders(&self, port: &Port) -> impl Iterator<Item = &Holder> {
-        self.holds.iter(port.newest()).map(|(_, hold)| {
-            self.compared.set(self.compared.get() + 1);
-            &hold.holder
+    /// Of each spot of a class that `wanted` meets the number of the newest hold, its own apart.
+    fn meeting(&self, port: u16, class: Class, wanted: &Holder) -> impl Iterator<Item = u64> {
+        let (socket, device, class) = (wanted.socket, wanted.device, class.number() as u8);
+        let own = self.holds.get(&socket).map(|hold| hold.number);
+        let stretches = wanted.addr.stretches().into_iter().flatten();
+        let spots = stretches.flat_map(move |(first, last)| {
+            let first = Spot { port, class, addr: first, device: None };
+            let last = (Spot { port, class, addr: last, device: Some(u16::MAX) }, u64::MAX);
+            let mut from = Bound::Included((first, 0));
+            std::iter::from_fn(move || {
+                let (spot, _) = self.spots.range((from, Bound::Included(last))).next()?;
+                self.compared.set(self.compared.get() + 1);
+                from = Bound::Excluded((*spot, u64::MAX));
+                Some(*spot)
+            })
+        });
+        spots.filter(move |spot| spot.meets(device)).filter_map(move |spot| {
+            let mut numbers = self.spots.range((spot, 0)..=(spot, u64::MAX)).map(|(_, at)| *at);
+            numbers.rfind(|at| Some(*at) != own)
         })
     }
 
-    /// Holders and groups of receivers compared so far: the work done by look-ups.
+    /// Holders that are not alike, and groups of receivers, compared so far: the work done by look-ups.
     #[cfg(test)]
     pub fn compared(&self) -> u64 {
         self.compared.get() + self.receivers.compared.get()
@@ -295,8 +408,18 @@ impl Binds {
 
     /// Whether a connect may take `port` on `local` without having bound it.
     pub fn is_held(&self, port: u16, local: IpAddr) -> bool {
-        let held = |entry: &Port| self.holders(entry).any(|h| h.addr.overlaps(BindAddr::Ip(local)));
-        self.ports.get(&port).is_some_and(held)
+        let Some(entry) = self.ports.get(&port) else { return false };
+        let stretches = BindAddr::Ip(local).stretches().into_iter().flatten();
+        entry.classes().any(|class| {
+            let class = class.number() as u8;
+            stretches.clone().any(|(addr, last)| {
+                debug_assert_eq!(addr, last);
+                self.compared.set(self.compared.get() + 1);
+                let first = Spot { port, class, addr, device: None };
+                let last = Spot { device: Some(u16::MAX), ..first };
+                self.spots.range((first, 0)..=(last, u64::MAX)).next().is_some()
+            })
+        })
     }
 
     /// Notes that a socket holds `port`.
@@ -309,40 +432,51 @@ impl Binds {
         });
         let crowd = entry.crowd();
         crowd.welcome = crowd.welcome.after(&holder, is_first);
-        self.holds.push(&mut crowd.newest, holder.socket, Hold { port, holder });
+        crowd.holders[holder.class().number()] += 1;
+        let number = self.held;
+        self.held += 1;
+        self.spots.insert((Spot::of(port, &holder), number));
+        self.holds.insert(holder.socket, Hold { port, number, holder });
     }
 
     /// The socket listens from now on.
     pub fn set_listening(&mut self, port: u16, socket: u32) {
-        let Some(Port::Crowd(crowd)) = self.ports.get_mut(&port) else { return };
-        let Some(hold) = self.holds.get_mut(socket).filter(|hold| hold.port == port) else {
-            return;
-        };
-        hold.holder.listening = true;
-        crowd.welcome = crowd.welcome.after(&hold.holder, false);
+        self.change(port, socket, |holder| holder.listening = true);
+        let Some(hold) = self.holds.get(&socket).filter(|hold| hold.port == port) else { return };
+        if let Some(Port::Crowd(crowd)) = self.ports.get_mut(&port) {
+            crowd.welcome = crowd.welcome.after(&hold.holder, false);
+        }
     }
 
-    /// The socket's hold, to be changed (a connect fixed its address, or options were set).
-    pub fn holder_mut(&mut self, port: u16, socket: u32) -> Option<&mut Holder> {
-        let hold = self.holds.get_mut(socket).filter(|hold| hold.port == port)?;
-        Some(&mut hold.holder)
+    /// Changes the socket's hold, if it has one (a connect fixed its address, or options were set).
+    pub fn change(&mut self, port: u16, socket: u32, change: impl FnOnce(&mut Holder)) {
+        let Some(hold) = self.holds.get_mut(&socket).filter(|hold| hold.port == port) else {
+            return;
+        };
+        let Some(Port::Crowd(crowd)) = self.ports.get_mut(&port) else { return };
+        self.spots.remove(&(Spot::of(port, &hold.holder), hold.number));
+        crowd.holders[hold.holder.class().number()] -= 1;
+        change(&mut hold.holder);
+        crowd.holders[hold.holder.class().number()] += 1;
+        self.spots.insert((Spot::of(port, &hold.holder), hold.number));
     }
 
     /// The socket is connected from `local`: its hold is for that address alone.
     pub fn narrow(&mut self, port: u16, socket: u32, local: IpAddr) {
-        if let Some(holder) = self.holder_mut(port, socket) {
-            holder.addr = BindAddr::Ip(local);
-        }
+        self.change(port, socket, |holder| holder.addr = BindAddr::Ip(local));
     }
 
     /// Ends the socket's hold.
     pub fn release(&mut self, port: u16, socket: u32) {
-        if self.holds.get(socket).is_none_or(|hold| hold.port != port) {
+        let Entry::Occupied(hold) = self.holds.entry(socket) else { return };
+        if hold.get().port != port {
             return;
         }
+        let Hold { number, holder, .. } = hold.remove();
+        self.spots.remove(&(Spot::of(port, &holder), number));
         if let Some(Port::Crowd(crowd)) = self.ports.get_mut(&port) {
-            self.holds.remove(&mut crowd.newest, socket);
-            if crowd.newest.is_none() {
+            crowd.holders[holder.class().number()] -= 1;
+            if !crowd.is_held() {
                 crowd.welcome = Welcome::Nobody;
             }
         }
@@ -499,5 +633,81 @@ mod tests {
         assert!(binds.conflicts(53, &holder(2, Some(ETH))));
         assert!(binds.conflicts(53, &holder(2, None)));
         assert!(!binds.conflicts(53, &holder(2, Some(IfaceId::LOOPBACK))));
+    }
+
+    /// By the rules that [`Binds::conflicts`] names, of a list of all holders.
+    fn conflicts_in(all: &[Holder], of: Table, wanted: &Holder) -> bool {
+        let mut others = all.iter().rev().filter(|holder| holder.socket != wanted.socket);
+        let meets = |holder: &Holder| {
+            holder.addr.overlaps(wanted.addr)
+                && holder.device.zip(wanted.device).is_none_or(|(a, b)| a == b)
+        };
+        let unshared = |holder: &Holder| !wanted.sharing.both_reuse_addr(holder.sharing);
+        match of {
+            Table::Tcp => others.any(|holder| meets(holder) && !wanted.may_join(holder.class())),
+            Table::Udp => others
+                .find(|holder| meets(holder) && unshared(holder))
+                .is_some_and(|holder| !wanted.sharing.both_reuse_port(holder.sharing)),
+            Table::Echo => others.any(unshared),
+        }
+    }
+
+    /// Any number of holders, which come, change and go: the answers are those that a look at all of them gives.
+    #[test]
+    fn holders_that_are_alike_answer_for_each_other() {
+        let addrs = [AnyV4, AnyV6, AnyDual, v4(), v6(), Ip(IpAddr::from([127, 0, 0, 9]))];
+        let mut state = 1u64;
+        let mut random = move |below: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % below
+        };
+        for of in [Table::Tcp, Table::Udp, Table::Echo] {
+            let mut binds = Binds::new(Keyed([0, 0]), of);
+            let mut all: Vec<Holder> = Vec::new();
+            let (mut conflicts, mut count) = (0, 0);
+            for step in 0..20_000 {
+                let class = Class::all().nth(random(Class::COUNT)).unwrap();
+                let wanted = Holder {
+                    socket: random(12) as u32,
+                    addr: addrs[random(addrs.len())],
+                    sharing: class.sharing,
+                    listening: class.listening && of == Table::Tcp,
+                    device: [None, Some(ETH), Some(IfaceId::LOOPBACK)][random(3)],
+                };
+                let expected = conflicts_in(&all, of, &wanted);
+                // A port that is open to all with SO_REUSEPORT is another rule.
+                let entry = binds.ports.get(&53);
+                if of != Table::Tcp || !entry.is_some_and(|port| port.welcome().is_for(&wanted)) {
+                    assert_eq!(binds.conflicts(53, &wanted), expected, "{of:?} {step} {wanted:?}");
+                    (conflicts, count) = (conflicts + u32::from(expected), count + 1);
+                }
+                if let Ip(ip) = wanted.addr {
+                    let held = all.iter().any(|holder| holder.addr.overlaps(Ip(ip)));
+                    assert_eq!(binds.is_held(53, ip), held, "{of:?} {step} {ip}");
+                }
+                match all.iter().position(|holder| holder.socket == wanted.socket) {
+                    Some(at) if random(2) == 0 => {
+                        all.remove(at);
+                        binds.release(53, wanted.socket);
+                    }
+                    Some(at) => {
+                        all[at] = wanted;
+                        binds.change(53, wanted.socket, |holder| *holder = wanted);
+                    }
+                    None if all.len() < 1 + step / 50 % 6 => {
+                        all.push(wanted);
+                        binds.hold(53, wanted);
+                    }
+                    None => {}
+                }
+            }
+            // Both answers come often enough to tell.
+            let often = count / 50;
+            assert!(conflicts > often && conflicts < count - often, "{conflicts} of {count}");
+            for holder in &all {
+                binds.release(53, holder.socket);
+            }
+            assert_eq!((binds.len(), binds.holds.len(), binds.spots.len()), (0, 0, 0));
+        }
     }
 }

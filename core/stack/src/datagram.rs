@@ -206,9 +206,7 @@ impl<H: Host> Stack<H> {
         let device = datagram.device;
         let sharing = bound.options.sharing();
         let binds = self.binds_mut(table);
-        if let Some(holder) = binds.holder_mut(bound.port, index) {
-            holder.addr = bound.addr;
-        }
+        binds.change(bound.port, index, |holder| holder.addr = bound.addr);
         binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
     }
 

@@ -216,9 +216,7 @@ impl<H: Host> Stack<H> {
         let (addr, port, sharing) = (bound.addr, bound.port, bound.options.sharing());
         let table = socket.kind.table();
         let binds = self.binds_mut(table);
-        if let Some(holder) = binds.holder_mut(port, index) {
-            holder.device = device;
-        }
+        binds.change(port, index, |holder| holder.device = device);
         if receives.is_some() && port != 0 {
             binds.receivers.remove(addr, port, index);
             binds.receivers.insert(addr, port, index, device, sharing);

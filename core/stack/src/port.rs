@@ -181,9 +181,7 @@ impl<H: Host> Stack<H> {
         bound.options.reuse_port = options.reuse_port;
         let (addr, port) = (bound.addr, bound.port);
         let binds = self.binds_mut(table);
-        if let Some(holder) = binds.holder_mut(port, index) {
-            holder.sharing = sharing;
-        }
+        binds.change(port, index, |holder| holder.sharing = sharing);
         binds.receivers.set_reuse_port(addr, port, index, sharing.reuse_port);
         Ok(())
     }

@@ -187,6 +187,43 @@ fn work_does_not_grow_with_those_that_share_a_port() {
     }
 }
 
+/// Of however many that hold a port, at one address or at many: what a bind costs, a connect that looks for a port,
+/// and a socket that goes.
+#[test]
+fn work_does_not_grow_with_those_that_hold_a_port() {
+    let work_with = |count: u32, kind: SocketKind| {
+        let config = StackConfig { ephemeral: 5000..=5000, ..StackConfig::default() };
+        let mut w = World::with(LinkConfig::default(), config, false);
+        let options = BindOptions { reuse_addr: true, ..Default::default() };
+        let hold = |w: &mut World, addr: u32| {
+            let (id, _) = w.b.open(kind, Family::V4);
+            w.b.stack.bind(id, SocketAddr::from((addr.to_be_bytes(), 5000)), options).unwrap();
+            id
+        };
+        let ids: Vec<_> = (0..count).map(|n| hold(&mut w, 0x7f00_0100 + n)).collect();
+        for _ in 0..count {
+            hold(&mut w, 0x7f00_0001);
+        }
+        let before = work(&mut w);
+        for id in [ids[0], ids[ids.len() / 2]] {
+            w.b.close(id);
+        }
+        hold(&mut w, 0x7f00_0001);
+        hold(&mut w, 0x7f00_0100);
+        if matches!(kind, SocketKind::Stream) {
+            let (id, _) = w.b.open(SocketKind::Stream, Family::V4);
+            let (now, recv, send) = (w.b.now, Recv::new(1, 1), Send::new(4096));
+            w.b.stack.connect(now, id, "10.0.0.1:80".parse().unwrap(), recv, send).unwrap();
+        }
+        work(&mut w) - before
+    };
+    for kind in [SocketKind::Datagram, SocketKind::Stream] {
+        let (few, many) = (work_with(4, kind), work_with(4000, kind));
+        // At most a comparison of a collision a call.
+        assert!(many <= few + 5, "{kind:?}: {few} {many}");
+    }
+}
+
 /// However many ports are in use, the last one is found at the price of the first, and a connect that finds
 /// none costs what its limit says.
 #[test]
