@@ -1,22 +1,21 @@
-//! Who holds which local address and port: the rules of bind, and the lookup of listeners and
-//! datagram sockets. One table a protocol.
+//! Who holds which local address and port: the rules of bind. One table a protocol.
 //!
-//! Two questions with different needs: "may this socket have the port?" (rare; all holders of a port
-//! are looked at) and "whose is this packet?" (always; at most three probes, however many holders).
+//! Two questions with different needs: "may this socket have the port?" (rare: of holders that are alike one is
+//! looked at) and "whose is this packet?" (always: [`crate::receivers`]).
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::net::IpAddr;
-
-use hashbrown::HashTable;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Bound;
 
 use crate::ephemeral::PortSet;
 use crate::net::IfaceId;
 use crate::net::hash::Keyed;
+use crate::receivers::Receivers;
 
-/// The local address of a bind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The local address of a bind. Ordered so that those that overlap are few [stretches](BindAddr::stretches).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BindAddr {
     /// 0.0.0.0
     AnyV4,
@@ -39,6 +38,23 @@ impl BindAddr {
             (AnyV4, Ip(ip)) | (Ip(ip), AnyV4) => ip.is_ipv4(),
             (AnyV6, Ip(ip)) | (Ip(ip), AnyV6) => ip.is_ipv6(),
             (Ip(a), Ip(b)) => a == b,
+        }
+    }
+
+    /// All addresses that overlap, the two that come last being empty at times.
+    fn stretches(self) -> [Option<(BindAddr, BindAddr)>; 3] {
+        use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
+        const V4_LAST: BindAddr = Ip(IpAddr::V4(Ipv4Addr::BROADCAST));
+        const V6_FIRST: BindAddr = Ip(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+        const V6_LAST: BindAddr = Ip(IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)));
+        match self {
+            AnyDual => [Some((AnyV4, V6_LAST)), None, None],
+            AnyV4 => [Some((AnyV4, AnyV4)), Some((AnyDual, V4_LAST)), None],
+            AnyV6 => [Some((AnyV6, AnyDual)), Some((V6_FIRST, V6_LAST)), None],
+            Ip(ip) => {
+                let any = if ip.is_ipv4() { AnyV4 } else { AnyV6 };
+                [Some((any, any)), Some((AnyDual, AnyDual)), Some((self, self))]
+            }
         }
     }
 
@@ -87,16 +103,70 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// Whether some packet could be for both.
-    fn meets(&self, other: &Holder) -> bool {
-        self.addr.overlaps(other.addr) && self.device.zip(other.device).is_none_or(|(a, b)| a == b)
+    fn class(&self) -> Class {
+        Class { sharing: self.sharing, listening: self.listening }
     }
 
     /// Whether TCP lets this one in beside somebody: both said SO_REUSEADDR and the other does not listen,
     /// or both said SO_REUSEPORT.
-    fn may_join(&self, theirs: Sharing, listening: bool) -> bool {
+    fn may_join(&self, Class { sharing: theirs, listening }: Class) -> bool {
         self.sharing.both_reuse_addr(theirs) && !listening || self.sharing.both_reuse_port(theirs)
     }
+}
+
+/// What decides whether others may join a holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Class {
+    sharing: Sharing,
+    listening: bool,
+}
+
+impl Class {
+    const COUNT: usize = 8;
+
+    fn all() -> impl Iterator<Item = Class> {
+        (0..Self::COUNT).map(|n| Class {
+            sharing: Sharing { reuse_addr: n & 1 != 0, reuse_port: n & 2 != 0 },
+            listening: n & 4 != 0,
+        })
+    }
+
+    /// Where it is in [`Class::all`].
+    fn number(self) -> usize {
+        let Class { sharing: Sharing { reuse_addr, reuse_port }, listening } = self;
+        usize::from(reuse_addr) | usize::from(reuse_port) << 1 | usize::from(listening) << 2
+    }
+}
+
+/// Holders that are all alike to who wants to bind. In this order those of a class that are in the way of one address
+/// are neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Spot {
+    port: u16,
+    class: u8,
+    addr: BindAddr,
+    device: Option<u16>,
+}
+
+impl Spot {
+    fn of(port: u16, holder: &Holder) -> Self {
+        let class = holder.class().number() as u8;
+        Self { port, class, addr: holder.addr, device: holder.device.map(|device| device.0) }
+    }
+
+    /// Whether some packet could be for both, if it could by their addresses.
+    fn meets(&self, device: Option<IfaceId>) -> bool {
+        self.device.zip(device).is_none_or(|(theirs, own)| theirs == own.0)
+    }
+}
+
+/// A holder, and what it holds.
+#[derive(Debug)]
+struct Hold {
+    port: u16,
+    /// How many holds there were before.
+    number: u64,
+    holder: Holder,
 }
 
 /// Whom a TCP port is open to without a look at its holders: Linux remembers of each port how the last
@@ -147,8 +217,8 @@ enum Port {
 /// Holders, or users of several kinds.
 #[derive(Debug, Default)]
 struct Crowd {
-    /// In the order in which they came.
-    holders: Vec<Holder>,
+    /// How many holders there are of each class.
+    holders: [u32; Class::COUNT],
     /// How many of each. There may be many, for a port may be used with every address of a host.
     users: BTreeMap<User, u32>,
     welcome: Welcome,
@@ -156,12 +226,20 @@ struct Crowd {
 
 const _: () = assert!(size_of::<Port>() <= 24);
 
+impl Crowd {
+    fn is_held(&self) -> bool {
+        self.holders.iter().any(|count| *count > 0)
+    }
+}
+
 impl Port {
-    fn holders(&self) -> &[Holder] {
-        match self {
-            Port::Users(..) => &[],
-            Port::Crowd(crowd) => &crowd.holders,
-        }
+    /// Of which classes there are holders.
+    fn classes(&self) -> impl Iterator<Item = Class> + use<> {
+        let holders = match self {
+            Port::Users(..) => [0; Class::COUNT],
+            Port::Crowd(crowd) => crowd.holders,
+        };
+        Class::all().filter(move |class| holders[class.number()] > 0)
     }
 
     fn welcome(&self) -> Welcome {
@@ -171,17 +249,27 @@ impl Port {
         }
     }
 
-    fn any_user(&self, mut wanted: impl FnMut(&User) -> bool) -> bool {
+    /// Whether of the users that `wanted` might meet some are as asked for.
+    fn any_user(&self, wanted: &Holder, mut is: impl FnMut(&User) -> bool) -> bool {
         match self {
-            Port::Users(user, _) => wanted(user),
-            Port::Crowd(crowd) => crowd.users.keys().any(wanted),
+            Port::Users(user, _) => is(user),
+            Port::Crowd(crowd) => match wanted.addr {
+                BindAddr::Ip(ip) => {
+                    let all = Sharing { reuse_addr: true, reuse_port: true };
+                    crowd
+                        .users
+                        .range((ip, Sharing::default())..=(ip, all))
+                        .any(|(user, _)| is(user))
+                }
+                _ => crowd.users.keys().any(is),
+            },
         }
     }
 
     fn is_unused(&self) -> bool {
         match self {
             Port::Users(_, count) => *count == 0,
-            Port::Crowd(crowd) => crowd.holders.is_empty() && crowd.users.is_empty(),
+            Port::Crowd(crowd) => !crowd.is_held() && crowd.users.is_empty(),
         }
     }
 
@@ -198,94 +286,48 @@ impl Port {
     }
 }
 
-/// Sockets that take packets for the same address and port.
-#[derive(Debug)]
-struct Group {
-    hash: u64,
-    addr: BindAddr,
-    port: u16,
-    members: Vec<Member>,
-    /// Those bound to a device, which come before the others.
-    on_device: Vec<(Member, IfaceId)>,
-}
-
-impl Group {
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut Member> {
-        let on_device = self.on_device.iter_mut().map(|(member, _)| member);
-        self.members.iter_mut().chain(on_device)
-    }
-}
-
-/// One that takes packets, in the order of binding.
-#[derive(Debug, Clone, Copy)]
-struct Member {
-    socket: u32,
-    /// It has SO_REUSEPORT now.
-    reuse_port: bool,
-    /// It shares with the others of which this is true: it had SO_REUSEPORT when it, or a later one that has it,
-    /// was bound. As with Linux's groups (`reuseport_add_sock`), which a socket does not leave.
-    shares: bool,
-}
-
-/// Who of those that are bound alike takes a packet. As on Linux it is the last one bound, which
-/// SO_REUSEADDR allowed to take the place of the others; if it has SO_REUSEPORT, `pick` chooses among those
-/// that have.
-fn choose(members: impl DoubleEndedIterator<Item = Member> + Clone, pick: usize) -> Option<u32> {
-    let last = members.clone().next_back()?;
-    if !last.reuse_port || !last.shares {
-        return Some(last.socket);
-    }
-    let mut sharing = members.filter(|member| member.shares);
-    let n = pick % sharing.clone().count();
-    sharing.nth(n).map(|member| member.socket)
-}
-
 /// Whether a connection, or what is left of one, is in the way of a bind.
 fn is_in_use(entry: &Port, wanted: &Holder) -> bool {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
     //# an OPEN call that will functionally allow an application to LISTEN on a port while a
     //# connection block with the same local port is in SYN-SENT or SYN-RECEIVED state
     //# (MUST-42).
-    entry.any_user(|(local, sharing)| {
-        BindAddr::Ip(*local).overlaps(wanted.addr) && !wanted.may_join(*sharing, false)
+    entry.any_user(wanted, |(local, sharing)| {
+        BindAddr::Ip(*local).overlaps(wanted.addr)
+            && !wanted.may_join(Class { sharing: *sharing, listening: false })
     })
-}
-
-impl Group {
-    #[inline]
-    fn choose(&self, iface: IfaceId, pick: usize) -> Option<u32> {
-        if !self.on_device.is_empty() {
-            let here = self.on_device.iter().filter(|(_, device)| *device == iface);
-            if let Some(socket) = choose(here.map(|(member, _)| *member), pick) {
-                return Some(socket);
-            }
-        }
-        choose(self.members.iter().copied(), pick)
-    }
 }
 
 /// The table of one protocol.
 #[derive(Debug)]
 pub(crate) struct Binds {
-    key: Keyed,
     of: Table,
     ports: BTreeMap<u16, Port>,
     /// The keys of `ports`.
     occupied: PortSet,
-    groups: HashTable<Group>,
-    /// Groups compared so far: the work done by lookups.
-    pub compared: Cell<u64>,
+    /// By socket.
+    holds: BTreeMap<u32, Hold>,
+    /// Who holds what, by what a bind asks for; with the numbers of the holds.
+    spots: BTreeSet<(Spot, u64)>,
+    /// Holds so far.
+    held: u64,
+    /// Who takes packets.
+    pub receivers: Receivers,
+    /// Spots looked at so far.
+    compared: Cell<u64>,
 }
 
 impl Binds {
     /// An empty table.
     pub fn new(key: Keyed, of: Table) -> Self {
         Self {
-            key,
             of,
             ports: BTreeMap::new(),
             occupied: PortSet::default(),
-            groups: HashTable::new(),
+            holds: BTreeMap::new(),
+            spots: BTreeSet::new(),
+            held: 0,
+            receivers: Receivers::new(key, of),
             compared: Cell::new(0),
         }
     }
@@ -295,44 +337,89 @@ impl Binds {
         &self.occupied
     }
 
-    /// Ports in use and groups of receivers: zero when nothing is left.
+    /// Ports in use, and addresses that packets are taken for: zero when nothing is left.
     pub fn len(&self) -> usize {
-        self.ports.len() + self.groups.len()
+        self.ports.len() + self.receivers.len()
     }
 
     /// Whether somebody is in the way of a socket that is to hold `port` as `wanted` says (its own present
     /// hold does not count). By Linux's rules, which are these and no others:
     ///
-    /// * TCP: whoever [meets](Holder::meets) it and does not [share](Holder::may_join), unless the port
+    /// * TCP: whoever [meets](Spot::meets) it and does not [share](Holder::may_join), unless the port
     ///   is [open](Welcome) to it;
     /// * UDP: the newest of those who meet it and do not share by SO_REUSEADDR, unless that one shares
     ///   by SO_REUSEPORT: then older ones are not asked;
     /// * echo: whoever has the ident, at whatever address, and does not share by SO_REUSEADDR.
     pub fn conflicts(&self, port: u16, wanted: &Holder) -> bool {
         let Some(entry) = self.ports.get(&port) else { return false };
-        let mut others =
-            entry.holders().iter().rev().filter(|holder| holder.socket != wanted.socket);
+        let meeting = |class: Class| self.meeting(port, class, wanted).map(move |at| (at, class));
+        let unshared = |class: &Class| !wanted.sharing.both_reuse_addr(class.sharing);
         match self.of {
             Table::Tcp => {
+                let mut in_way = entry.classes().filter(|class| !wanted.may_join(*class));
                 !entry.welcome().is_for(wanted)
-                    && (others.any(|holder| {
-                        holder.meets(wanted) && !wanted.may_join(holder.sharing, holder.listening)
-                    }) || is_in_use(entry, wanted))
+                    && (in_way.any(|class| meeting(class).next().is_some())
+                        || is_in_use(entry, wanted))
             }
-            Table::Udp => others
-                .find(|holder| {
-                    holder.meets(wanted) && !wanted.sharing.both_reuse_addr(holder.sharing)
-                })
-                .is_some_and(|holder| !wanted.sharing.both_reuse_port(holder.sharing)),
-            Table::Echo => others.any(|holder| !wanted.sharing.both_reuse_addr(holder.sharing)),
+            Table::Udp => {
+                let mut in_way = entry.classes().filter(unshared).flat_map(meeting);
+                match wanted.sharing.reuse_port {
+                    false => in_way.next().is_some(),
+                    true => in_way
+                        .max_by_key(|(at, _)| *at)
+                        .is_some_and(|(_, class)| !class.sharing.reuse_port),
+                }
+            }
+            Table::Echo => {
+                let anywhere = Holder { addr: BindAddr::AnyDual, device: None, ..*wanted };
+                let mut in_way = entry.classes().filter(unshared);
+                in_way.any(|class| self.meeting(port, class, &anywhere).next().is_some())
+            }
         }
+    }
+
+    /// Of each spot of a class that `wanted` meets the number of the newest hold, its own apart.
+    fn meeting(&self, port: u16, class: Class, wanted: &Holder) -> impl Iterator<Item = u64> {
+        let (socket, device, class) = (wanted.socket, wanted.device, class.number() as u8);
+        let own = self.holds.get(&socket).map(|hold| hold.number);
+        let stretches = wanted.addr.stretches().into_iter().flatten();
+        let spots = stretches.flat_map(move |(first, last)| {
+            let first = Spot { port, class, addr: first, device: None };
+            let last = (Spot { port, class, addr: last, device: Some(u16::MAX) }, u64::MAX);
+            let mut from = Bound::Included((first, 0));
+            std::iter::from_fn(move || {
+                let (spot, _) = self.spots.range((from, Bound::Included(last))).next()?;
+                self.compared.set(self.compared.get() + 1);
+                from = Bound::Excluded((*spot, u64::MAX));
+                Some(*spot)
+            })
+        });
+        spots.filter(move |spot| spot.meets(device)).filter_map(move |spot| {
+            let mut numbers = self.spots.range((spot, 0)..=(spot, u64::MAX)).map(|(_, at)| *at);
+            numbers.rfind(|at| Some(*at) != own)
+        })
+    }
+
+    /// Holders that are not alike, and groups of receivers, compared so far: the work done by look-ups.
+    #[cfg(test)]
+    pub fn compared(&self) -> u64 {
+        self.compared.get() + self.receivers.compared.get()
     }
 
     /// Whether a connect may take `port` on `local` without having bound it.
     pub fn is_held(&self, port: u16, local: IpAddr) -> bool {
-        let held =
-            |entry: &Port| entry.holders().iter().any(|h| h.addr.overlaps(BindAddr::Ip(local)));
-        self.ports.get(&port).is_some_and(held)
+        let Some(entry) = self.ports.get(&port) else { return false };
+        let stretches = BindAddr::Ip(local).stretches().into_iter().flatten();
+        entry.classes().any(|class| {
+            let class = class.number() as u8;
+            stretches.clone().any(|(addr, last)| {
+                debug_assert_eq!(addr, last);
+                self.compared.set(self.compared.get() + 1);
+                let first = Spot { port, class, addr, device: None };
+                let last = Spot { device: Some(u16::MAX), ..first };
+                self.spots.range((first, 0)..=(last, u64::MAX)).next().is_some()
+            })
+        })
     }
 
     /// Notes that a socket holds `port`.
@@ -345,35 +432,52 @@ impl Binds {
         });
         let crowd = entry.crowd();
         crowd.welcome = crowd.welcome.after(&holder, is_first);
-        crowd.holders.push(holder);
+        crowd.holders[holder.class().number()] += 1;
+        let number = self.held;
+        self.held += 1;
+        self.spots.insert((Spot::of(port, &holder), number));
+        self.holds.insert(holder.socket, Hold { port, number, holder });
     }
 
     /// The socket listens from now on.
     pub fn set_listening(&mut self, port: u16, socket: u32) {
-        let Some(Port::Crowd(crowd)) = self.ports.get_mut(&port) else { return };
-        let Some(holder) = crowd.holders.iter_mut().find(|h| h.socket == socket) else { return };
-        holder.listening = true;
-        crowd.welcome = crowd.welcome.after(holder, false);
+        self.change(port, socket, |holder| holder.listening = true);
+        let Some(hold) = self.holds.get(&socket).filter(|hold| hold.port == port) else { return };
+        if let Some(Port::Crowd(crowd)) = self.ports.get_mut(&port) {
+            crowd.welcome = crowd.welcome.after(&hold.holder, false);
+        }
     }
 
-    /// The socket's hold, to be changed (a connect fixed its address, or options were set).
-    pub fn holder_mut(&mut self, port: u16, socket: u32) -> Option<&mut Holder> {
-        self.ports.get_mut(&port)?.crowd().holders.iter_mut().find(|holder| holder.socket == socket)
+    /// Changes the socket's hold, if it has one (a connect fixed its address, or options were set).
+    pub fn change(&mut self, port: u16, socket: u32, change: impl FnOnce(&mut Holder)) {
+        let Some(hold) = self.holds.get_mut(&socket).filter(|hold| hold.port == port) else {
+            return;
+        };
+        let Some(Port::Crowd(crowd)) = self.ports.get_mut(&port) else { return };
+        self.spots.remove(&(Spot::of(port, &hold.holder), hold.number));
+        crowd.holders[hold.holder.class().number()] -= 1;
+        change(&mut hold.holder);
+        crowd.holders[hold.holder.class().number()] += 1;
+        self.spots.insert((Spot::of(port, &hold.holder), hold.number));
     }
 
     /// The socket is connected from `local`: its hold is for that address alone.
     pub fn narrow(&mut self, port: u16, socket: u32, local: IpAddr) {
-        if let Some(holder) = self.holder_mut(port, socket) {
-            holder.addr = BindAddr::Ip(local);
-        }
+        self.change(port, socket, |holder| holder.addr = BindAddr::Ip(local));
     }
 
     /// Ends the socket's hold.
     pub fn release(&mut self, port: u16, socket: u32) {
-        if let Some(Port::Crowd(entry)) = self.ports.get_mut(&port) {
-            entry.holders.retain(|holder| holder.socket != socket);
-            if entry.holders.is_empty() {
-                entry.welcome = Welcome::Nobody;
+        let Entry::Occupied(hold) = self.holds.entry(socket) else { return };
+        if hold.get().port != port {
+            return;
+        }
+        let Hold { number, holder, .. } = hold.remove();
+        self.spots.remove(&(Spot::of(port, &holder), number));
+        if let Some(Port::Crowd(crowd)) = self.ports.get_mut(&port) {
+            crowd.holders[holder.class().number()] -= 1;
+            if !crowd.is_held() {
+                crowd.welcome = Welcome::Nobody;
             }
         }
         self.forget_if_unused(port);
@@ -417,93 +521,6 @@ impl Binds {
         if self.ports.get(&port).is_some_and(Port::is_unused) {
             self.ports.remove(&port);
             self.occupied.set(port, false);
-        }
-    }
-
-    /// From now on the socket takes packets for `addr` and `port`.
-    pub fn receive(
-        &mut self,
-        addr: BindAddr,
-        port: u16,
-        socket: u32,
-        device: Option<IfaceId>,
-        sharing: Sharing,
-    ) {
-        let hash = self.hash(addr, port);
-        let entry = self.groups.entry(hash, |g| g.addr == addr && g.port == port, |g| g.hash);
-        let (members, on_device) = (Vec::new(), Vec::new());
-        let group = entry.or_insert(Group { hash, addr, port, members, on_device }).into_mut();
-        let shares = sharing.reuse_port;
-        let member = Member { socket, reuse_port: shares, shares };
-        match device {
-            None => group.members.push(member),
-            Some(device) => group.on_device.push((member, device)),
-        }
-        for member in group.all_mut().filter(|_| shares) {
-            member.shares |= member.reuse_port;
-        }
-    }
-
-    /// SO_REUSEPORT was set, or taken back, on a socket that takes packets for `addr` and `port`.
-    pub fn set_reuse_port(&mut self, addr: BindAddr, port: u16, socket: u32, reuse_port: bool) {
-        let hash = self.hash(addr, port);
-        let group = self.groups.find_mut(hash, |g| g.addr == addr && g.port == port);
-        let Some(group) = group else { return };
-        if let Some(member) = group.all_mut().find(|member| member.socket == socket) {
-            member.reuse_port = reuse_port;
-        }
-    }
-
-    /// Undoes [`Binds::receive`].
-    pub fn stop_receiving(&mut self, addr: BindAddr, port: u16, socket: u32) {
-        let hash = self.hash(addr, port);
-        let Ok(mut entry) = self.groups.find_entry(hash, |g| g.addr == addr && g.port == port)
-        else {
-            return;
-        };
-        let group = entry.get_mut();
-        group.members.retain(|member| member.socket != socket);
-        group.on_device.retain(|(member, _)| member.socket != socket);
-        if group.members.is_empty() && group.on_device.is_empty() {
-            entry.remove();
-        }
-    }
-
-    /// The socket that takes a packet for `addr` and `port` that came in on `iface`: one bound to the
-    /// address before those bound to its family before those bound to everything; among equals one bound
-    /// to the device; of several the last one bound, or `pick` chooses among those that share.
-    #[inline]
-    pub fn receiver(&self, addr: IpAddr, port: u16, iface: IfaceId, pick: usize) -> Option<u32> {
-        self.candidates(addr, port).find_map(|group| group.choose(iface, pick))
-    }
-
-    /// All sockets that take a packet for `addr` and `port` on some interface, most specific first
-    /// (multicast).
-    pub fn all_receivers(&self, addr: IpAddr, port: u16) -> impl Iterator<Item = u32> + '_ {
-        self.candidates(addr, port).flat_map(|group| {
-            let on_device = group.on_device.iter().map(|(member, _)| member);
-            on_device.chain(&group.members).map(|member| member.socket)
-        })
-    }
-
-    fn candidates(&self, addr: IpAddr, port: u16) -> impl Iterator<Item = &Group> {
-        let any = if addr.is_ipv4() { BindAddr::AnyV4 } else { BindAddr::AnyV6 };
-        [BindAddr::Ip(addr), any, BindAddr::AnyDual].into_iter().filter_map(move |addr| {
-            let hash = self.hash(addr, port);
-            self.groups.find(hash, |group| {
-                self.compared.set(self.compared.get() + 1);
-                group.addr == addr && group.port == port
-            })
-        })
-    }
-
-    fn hash(&self, addr: BindAddr, port: u16) -> u64 {
-        let port = u32::from(port);
-        match addr {
-            BindAddr::Ip(ip) => self.key.addr(ip, port),
-            BindAddr::AnyV4 => self.key.addr(IpAddr::from([0; 4]), port),
-            BindAddr::AnyV6 => self.key.addr(IpAddr::from([0; 16]), port),
-            BindAddr::AnyDual => self.key.addr(IpAddr::from([0; 16]), port | 1 << 16),
         }
     }
 }
@@ -576,71 +593,6 @@ mod tests {
         assert_eq!(binds.len(), 0);
     }
 
-    #[test]
-    fn the_most_specific_bind_receives() {
-        let mut binds = Binds::new(Keyed([0, 0]), Table::Tcp);
-        let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), "2001:db8::1".parse().unwrap());
-        binds.receive(AnyDual, 53, 1, None, PLAIN);
-        assert_eq!(binds.receiver(v4, 53, ETH, 7), Some(1));
-        assert_eq!(binds.receiver(v6, 53, ETH, 7), Some(1));
-        binds.receive(AnyV4, 53, 2, None, PLAIN);
-        assert_eq!(binds.receiver(v4, 53, ETH, 7), Some(2));
-        binds.receive(Ip(v4), 53, 3, None, PLAIN);
-        assert_eq!(binds.receiver(v4, 53, ETH, 7), Some(3));
-        assert_eq!(binds.all_receivers(v4, 53).collect::<Vec<_>>(), [3, 2, 1]);
-        assert_eq!(binds.receiver(v4, 54, ETH, 7), None);
-        binds.stop_receiving(AnyDual, 53, 1);
-        assert_eq!(binds.receiver(v6, 53, ETH, 7), None);
-    }
-
-    #[test]
-    fn the_last_one_bound_takes_what_comes_unless_it_shares() {
-        let mut binds = Binds::new(Keyed([0, 0]), Table::Udp);
-        let v4 = IpAddr::from([10, 0, 0, 1]);
-        let taker = |binds: &Binds, pick| binds.receiver(v4, 53, ETH, pick);
-        for socket in 1..=3 {
-            binds.receive(AnyV4, 53, socket, None, ADDR);
-            assert!((0..5).all(|pick| taker(&binds, pick) == Some(socket)));
-        }
-        binds.stop_receiving(AnyV4, 53, 3);
-        assert!((0..5).all(|pick| taker(&binds, pick) == Some(2)));
-        binds.receive(AnyV4, 53, 4, None, PORT);
-        binds.receive(AnyV4, 53, 5, None, PORT);
-        let taken: Vec<_> = (0..4).filter_map(|pick| taker(&binds, pick)).collect();
-        assert_eq!(taken, [4, 5, 4, 5]);
-        binds.receive(AnyV4, 53, 6, Some(ETH), ADDR);
-        binds.receive(AnyV4, 53, 7, Some(ETH), ADDR);
-        assert_eq!(taker(&binds, 0), Some(7));
-    }
-
-    /// SO_REUSEPORT before and after bind; each row was tried on Linux 6.18.
-    #[test]
-    fn when_reuse_port_is_set_decides_who_shares_as_on_linux() {
-        let v4 = IpAddr::from([10, 0, 0, 1]);
-        let takers = |binds: &Binds| -> Vec<u32> {
-            (0..4).filter_map(|pick| binds.receiver(v4, 53, ETH, pick)).collect()
-        };
-        // The first one after its bind, the second one before.
-        let mut binds = Binds::new(Keyed([0, 0]), Table::Udp);
-        binds.receive(AnyV4, 53, 1, None, ADDR);
-        binds.set_reuse_port(AnyV4, 53, 1, true);
-        assert_eq!(takers(&binds), [1; 4]);
-        binds.receive(AnyV4, 53, 2, None, PORT);
-        assert_eq!(takers(&binds), [1, 2, 1, 2]);
-        // The first one takes it back, then the second.
-        binds.set_reuse_port(AnyV4, 53, 1, false);
-        assert_eq!(takers(&binds), [1, 2, 1, 2]);
-        binds.set_reuse_port(AnyV4, 53, 2, false);
-        assert_eq!(takers(&binds), [2; 4]);
-        // Both after both were bound.
-        let mut binds = Binds::new(Keyed([0, 0]), Table::Udp);
-        binds.receive(AnyV4, 53, 1, None, ADDR);
-        binds.receive(AnyV4, 53, 2, None, ADDR);
-        binds.set_reuse_port(AnyV4, 53, 1, true);
-        binds.set_reuse_port(AnyV4, 53, 2, true);
-        assert_eq!(takers(&binds), [2; 4]);
-    }
-
     /// Connections from as many addresses as a host has, or pretends to (IP_FREEBIND).
     #[test]
     fn users_of_a_port_are_counted_by_address() {
@@ -670,7 +622,6 @@ mod tests {
     #[test]
     fn devices_keep_to_themselves() {
         let mut binds = Binds::new(Keyed([0, 0]), Table::Tcp);
-        let v4 = IpAddr::from([10, 0, 0, 1]);
         let holder = |socket, device| Holder {
             socket,
             addr: AnyV4,
@@ -682,13 +633,81 @@ mod tests {
         assert!(binds.conflicts(53, &holder(2, Some(ETH))));
         assert!(binds.conflicts(53, &holder(2, None)));
         assert!(!binds.conflicts(53, &holder(2, Some(IfaceId::LOOPBACK))));
-        binds.receive(AnyV4, 53, 1, Some(ETH), PLAIN);
-        assert_eq!(binds.receiver(v4, 53, ETH, 0), Some(1));
-        assert_eq!(binds.receiver(v4, 53, IfaceId::LOOPBACK, 0), None);
-        binds.receive(AnyV4, 53, 2, None, PLAIN);
-        assert_eq!(binds.receiver(v4, 53, ETH, 1), Some(1));
-        assert_eq!(binds.receiver(v4, 53, IfaceId::LOOPBACK, 1), Some(2));
-        binds.stop_receiving(AnyV4, 53, 1);
-        assert_eq!(binds.receiver(v4, 53, ETH, 1), Some(2));
+    }
+
+    /// By the rules that [`Binds::conflicts`] names, of a list of all holders.
+    fn conflicts_in(all: &[Holder], of: Table, wanted: &Holder) -> bool {
+        let mut others = all.iter().rev().filter(|holder| holder.socket != wanted.socket);
+        let meets = |holder: &Holder| {
+            holder.addr.overlaps(wanted.addr)
+                && holder.device.zip(wanted.device).is_none_or(|(a, b)| a == b)
+        };
+        let unshared = |holder: &Holder| !wanted.sharing.both_reuse_addr(holder.sharing);
+        match of {
+            Table::Tcp => others.any(|holder| meets(holder) && !wanted.may_join(holder.class())),
+            Table::Udp => others
+                .find(|holder| meets(holder) && unshared(holder))
+                .is_some_and(|holder| !wanted.sharing.both_reuse_port(holder.sharing)),
+            Table::Echo => others.any(unshared),
+        }
+    }
+
+    /// Any number of holders, which come, change and go: the answers are those that a look at all of them gives.
+    #[test]
+    fn holders_that_are_alike_answer_for_each_other() {
+        let addrs = [AnyV4, AnyV6, AnyDual, v4(), v6(), Ip(IpAddr::from([127, 0, 0, 9]))];
+        let mut state = 1u64;
+        let mut random = move |below: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % below
+        };
+        for of in [Table::Tcp, Table::Udp, Table::Echo] {
+            let mut binds = Binds::new(Keyed([0, 0]), of);
+            let mut all: Vec<Holder> = Vec::new();
+            let (mut conflicts, mut count) = (0, 0);
+            for step in 0..20_000 {
+                let class = Class::all().nth(random(Class::COUNT)).unwrap();
+                let wanted = Holder {
+                    socket: random(12) as u32,
+                    addr: addrs[random(addrs.len())],
+                    sharing: class.sharing,
+                    listening: class.listening && of == Table::Tcp,
+                    device: [None, Some(ETH), Some(IfaceId::LOOPBACK)][random(3)],
+                };
+                let expected = conflicts_in(&all, of, &wanted);
+                // A port that is open to all with SO_REUSEPORT is another rule.
+                let entry = binds.ports.get(&53);
+                if of != Table::Tcp || !entry.is_some_and(|port| port.welcome().is_for(&wanted)) {
+                    assert_eq!(binds.conflicts(53, &wanted), expected, "{of:?} {step} {wanted:?}");
+                    (conflicts, count) = (conflicts + u32::from(expected), count + 1);
+                }
+                if let Ip(ip) = wanted.addr {
+                    let held = all.iter().any(|holder| holder.addr.overlaps(Ip(ip)));
+                    assert_eq!(binds.is_held(53, ip), held, "{of:?} {step} {ip}");
+                }
+                match all.iter().position(|holder| holder.socket == wanted.socket) {
+                    Some(at) if random(2) == 0 => {
+                        all.remove(at);
+                        binds.release(53, wanted.socket);
+                    }
+                    Some(at) => {
+                        all[at] = wanted;
+                        binds.change(53, wanted.socket, |holder| *holder = wanted);
+                    }
+                    None if all.len() < 1 + step / 50 % 6 => {
+                        all.push(wanted);
+                        binds.hold(53, wanted);
+                    }
+                    None => {}
+                }
+            }
+            // Both answers come often enough to tell.
+            let often = count / 50;
+            assert!(conflicts > often && conflicts < count - often, "{conflicts} of {count}");
+            for holder in &all {
+                binds.release(53, holder.socket);
+            }
+            assert_eq!((binds.len(), binds.holds.len(), binds.spots.len()), (0, 0, 0));
+        }
     }
 }

@@ -10,7 +10,7 @@ use towpath_wire::{IpProtocol, addr, ipv4, ipv6, udp};
 use crate::active::{canonical, loopback_if_unspecified, on_device, scope_of};
 use crate::binds::Table;
 use crate::error::{ConnectError, SendError};
-use crate::flow::{Flow, FlowRef};
+use crate::flow::Flow;
 use crate::host::{
     BindOptions, DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Host, SocketError,
     SocketId,
@@ -174,11 +174,10 @@ impl<H: Host> Stack<H> {
         };
         datagram.peer = Some(flow);
         let table = datagram.table();
-        self.peers.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
-        self.peers_any_port += usize::from(!echo && flow.remote_port == 0);
         let binds = self.binds_mut(table);
-        binds.stop_receiving(bound.addr, bound.port, index);
+        binds.receivers.remove(bound.addr, bound.port, index);
         binds.narrow(bound.port, index, flow.local);
+        self.enter_peer(index);
         Ok(())
     }
 
@@ -193,23 +192,22 @@ impl<H: Host> Stack<H> {
     }
 
     fn forget_peer(&mut self, index: u32) {
+        self.leave_peer(index);
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let (Kind::Datagram(datagram), Some(bound)) =
             (&mut socket.kind, socket.bound.as_deref().copied())
         else {
             return;
         };
-        let Some(flow) = datagram.peer.take() else { return };
+        if datagram.peer.take().is_none() {
+            return;
+        }
         let table = datagram.table();
-        self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index));
-        self.peers_any_port -= usize::from(table == Table::Udp && flow.remote_port == 0);
         let device = datagram.device;
         let sharing = bound.options.sharing();
         let binds = self.binds_mut(table);
-        if let Some(holder) = binds.holder_mut(bound.port, index) {
-            holder.addr = bound.addr;
-        }
-        binds.receive(bound.addr, bound.port, index, device, sharing);
+        binds.change(bound.port, index, |holder| holder.addr = bound.addr);
+        binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
     }
 
     /// Sends one datagram (or with `segment_size` several) now. Binds the socket when it is not.
@@ -295,7 +293,12 @@ impl<H: Host> Stack<H> {
         let Flow { remote, remote_port, .. } = target.flow;
         let is_heard = || match remote.is_multicast() {
             true => self.net.is_member(target.route.iface, remote),
-            false => self.udp_binds.all_receivers(remote, remote_port).next().is_some(),
+            false => self
+                .udp_binds
+                .receivers
+                .all(remote, remote_port, target.route.iface)
+                .next()
+                .is_some(),
         };
         target.looped && target.route.iface != IfaceId::LOOPBACK && is_heard()
     }
@@ -501,21 +504,17 @@ impl<H: Host> Stack<H> {
 
     /// Takes a datagram socket out of all tables, if it is there.
     pub(crate) fn forget_datagram(&mut self, now: Instant, index: u32) {
+        self.leave_peer(index);
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let bound = socket.bound.as_deref().copied();
         let Kind::Datagram(datagram) = &mut socket.kind else { return };
-        let (peer, table, echo) = (datagram.peer, datagram.table(), datagram.echo);
+        let table = datagram.table();
         for membership in std::mem::take(&mut datagram.memberships) {
             self.end_membership(now, &membership);
         }
-        if let Some(flow) = peer
-            && self.peers.remove(self.keys.table.flow(&flow), FlowRef::Socket(index))
-        {
-            self.peers_any_port -= usize::from(!echo && flow.remote_port == 0);
-        }
         if let Some(bound) = bound {
             let binds = self.binds_mut(table);
-            binds.stop_receiving(bound.addr, bound.port, index);
+            binds.receivers.remove(bound.addr, bound.port, index);
             binds.release(bound.port, index);
         }
     }

@@ -14,8 +14,37 @@ use crate::rx::{arrival, dont_fragment, payload_of};
 use crate::socket::Kind;
 use crate::stack::Stack;
 
+/// The socket that a datagram is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taker {
+    pub socket: u32,
+    /// It has the sender for its peer.
+    pub connected: bool,
+}
+
 impl<H: Host> Stack<H> {
-    /// The socket that takes a datagram to one receiver: with this peer, else bound.
+    /// Whose a datagram, or echo reply, to one receiver is that came in on `iface`: of the socket with this peer,
+    /// else of the one that is bound there. Sockets that are bound to another device are in nobody's way. `hash`
+    /// is the flow's.
+    #[inline]
+    pub(crate) fn datagram_taker(
+        &self,
+        hash: u64,
+        flow: &Flow,
+        iface: IfaceId,
+        echo: bool,
+    ) -> Option<Taker> {
+        if let Some(socket) = self.connected(hash, flow, iface, echo).next() {
+            return Some(Taker { socket, connected: true });
+        }
+        let binds = if echo { &self.echo_binds } else { &self.udp_binds };
+        // SO_REUSEPORT: one sender always meets the same socket.
+        let pick = (hash >> 32) as u32;
+        let bound = binds.receivers.find(flow.local, flow.local_port, iface, pick);
+        bound.map(|socket| Taker { socket, connected: false })
+    }
+
+    /// Gives a datagram to its one receiver.
     pub(crate) fn deliver_to_one(
         &mut self,
         host: &mut H,
@@ -25,19 +54,9 @@ impl<H: Host> Stack<H> {
     ) -> Result<(), DropReason> {
         let flow = flow_of(meta);
         let hash = self.keys.table.flow(&flow);
-        let index = match self.find_peer(hash, &flow, false) {
-            Some(index) => index,
-            None => {
-                let (ip, port) = (meta.local.ip(), meta.local.port());
-                // SO_REUSEPORT: one sender always meets the same socket.
-                let bound = self.udp_binds.receiver(ip, port, meta.iface, (hash >> 32) as usize);
-                bound.ok_or(DropReason::UdpNoSocket)?
-            }
-        };
-        let Some(socket) = self.sockets.get(index) else { return Err(DropReason::UdpNoSocket) };
-        if !hears(&socket.kind, meta.iface) {
-            return Err(DropReason::UdpNoSocket);
-        }
+        let taker = self.datagram_taker(hash, &flow, meta.iface, false);
+        let socket = taker.and_then(|taker| self.sockets.get(taker.socket));
+        let socket = socket.ok_or(DropReason::UdpNoSocket)?;
         let mut room = true;
         each_datagram(payload, size, |datagram| {
             room &= host.datagram(socket.user, meta, &datagram)
@@ -54,12 +73,12 @@ impl<H: Host> Stack<H> {
         size: u32,
     ) -> Result<(), DropReason> {
         let flow = flow_of(meta);
-        let connected = self.find_connected(self.keys.table.flow(&flow), &flow, false);
-        let any_port = self.find_peer_any_port(&flow, false);
+        let hash = self.keys.table.flow(&flow);
+        let connected = self.connected(hash, &flow, meta.iface, false);
         let (ip, port) = (meta.local.ip(), meta.local.port());
-        let bound = self.udp_binds.all_receivers(ip, port);
+        let bound = self.udp_binds.receivers.all(ip, port, meta.iface);
         let (mut any, mut room) = (false, true);
-        for index in connected.into_iter().chain(any_port).chain(bound) {
+        for index in connected.chain(bound) {
             let Some(socket) = self.sockets.get(index) else { continue };
             let Kind::Datagram(datagram) = &socket.kind else { continue };
             if hears(&socket.kind, meta.iface) && datagram.takes_group(meta) {
@@ -95,11 +114,9 @@ impl<H: Host> Stack<H> {
             arrival: arrival(now, &local),
         };
         let flow = flow_of(&meta);
-        let connected = self.find_peer(self.keys.table.flow(&flow), &flow, true);
-        let bound = self.echo_binds.receiver(meta.local.ip(), ident, meta.iface, 0);
-        let user =
-            connected.or(bound).and_then(|index| self.sockets.get(index)).map(|socket| socket.user);
-        let Some(user) = user else {
+        let taker = self.datagram_taker(self.keys.table.flow(&flow), &flow, meta.iface, true);
+        let socket = taker.and_then(|taker| self.sockets.get(taker.socket));
+        let Some(user) = socket.map(|socket| socket.user) else {
             return self.drop_local(local, DropReason::EchoNoSocket, pool);
         };
         self.counters.echo_received += 1;

@@ -1,10 +1,11 @@
 //! ICMP errors about packets of ours: whom they concern, whether they are to be believed, and what they mean.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, icmpv4, icmpv6};
 
+use crate::delivery::Taker;
 use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
 use crate::host::{DatagramError, Host, Message, SocketError, SocketEvent, SocketId};
@@ -53,7 +54,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Whose datagram or echo request it is: a socket with that peer, or one that is bound there.
+    /// Tells whose datagram or echo request it is: the socket that takes what comes the other way.
     fn find_datagram_error(
         &mut self,
         now: Instant,
@@ -62,12 +63,14 @@ impl<H: Host> Stack<H> {
         error: &IcmpError,
         echo: bool,
     ) -> bool {
-        if let Some(index) = self.find_peer(hash, flow, echo) {
-            return self.on_datagram_error(now, index, error, true);
-        }
-        let binds = if echo { &self.echo_binds } else { &self.udp_binds };
-        let bound = binds.all_receivers(flow.local, flow.local_port).next();
-        bound.is_some_and(|index| self.on_datagram_error(now, index, error, false))
+        // As on Linux the ICMP message to an own address comes in on loopback, and the ICMPv6 message on the
+        // interface that has the address.
+        let iface = match flow.local {
+            IpAddr::V4(_) => error.iface,
+            IpAddr::V6(_) => self.net.link_of(error.iface, flow.local),
+        };
+        self.datagram_taker(hash, flow, iface, echo)
+            .is_some_and(|taker| self.on_datagram_error(now, taker, error))
     }
 
     fn on_tcp_error(&mut self, now: Instant, index: u32, error: &IcmpError) -> bool {
@@ -135,14 +138,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    fn on_datagram_error(
-        &mut self,
-        now: Instant,
-        index: u32,
-        error: &IcmpError,
-        connected: bool,
-    ) -> bool {
-        let Some(socket) = self.sockets.get(index) else { return false };
+    fn on_datagram_error(&mut self, now: Instant, taker: Taker, error: &IcmpError) -> bool {
+        let Some(socket) = self.sockets.get(taker.socket) else { return false };
         let Kind::Datagram(datagram) = &socket.kind else { return false };
         let (user, all) = (socket.user, datagram.hears_errors_of(error.dst));
         let (reason, hard) = match error.too_big {
@@ -173,7 +170,7 @@ impl<H: Host> Stack<H> {
         }
         // As on Linux, who sends to many does not hear what became of one of them, and what may pass by
         // itself (RFC 1122 §3.2.2.1) only who asks for it.
-        if connected && hard {
+        if taker.connected && hard {
             self.events.push_back((user, SocketEvent::Error(reason)));
         }
         true

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use hashbrown::HashTable;
 
+use crate::net::IfaceId;
 use crate::net::hash::Keyed;
 
 /// The two ends of a connection.
@@ -54,6 +55,13 @@ impl Keyed {
     pub fn path(&self, local: IpAddr, remote: SocketAddr) -> u64 {
         self.flow(&Flow { local, remote: remote.ip(), local_port: 0, remote_port: remote.port() })
     }
+}
+
+/// The hash of what has the hash `hash` and is bound to a device. Devices are told apart by bits that no key hides:
+/// that makes nobody collide who cannot foresee `hash`.
+#[inline]
+pub(crate) fn on_device(hash: u64, device: Option<IfaceId>) -> u64 {
+    hash ^ device.map_or(0, |device| 1 + u64::from(device.0))
 }
 
 fn write_addr(hasher: &mut impl Hasher, addr: IpAddr) {

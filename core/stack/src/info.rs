@@ -83,7 +83,7 @@ impl<H: Host> Stack<H> {
         Usage {
             sockets: self.sockets.len(),
             flows: self.flows.len(),
-            peers: self.peers.len(),
+            peers: self.peers.table.len(),
             binds: self.tcp_binds.len() + self.udp_binds.len() + self.echo_binds.len(),
             half_open: self.handshakes.half_open.len(),
             pending: self.handshakes.pending.len(),

@@ -108,7 +108,7 @@ impl<H: Host> Stack<H> {
         socket.kind = Kind::Listener(Box::new(Listener::new(**settings, backlog)));
         let sharing = bound.options.sharing();
         self.tcp_binds.set_listening(bound.port, index);
-        self.tcp_binds.receive(bound.addr, bound.port, index, device, sharing);
+        self.tcp_binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
         Ok(())
     }
 
@@ -238,7 +238,7 @@ impl<H: Host> Stack<H> {
             }
             Kind::Listener(_) => {
                 if let Some(bound) = &bound {
-                    self.tcp_binds.stop_receiving(bound.addr, bound.port, index);
+                    self.tcp_binds.receivers.remove(bound.addr, bound.port, index);
                 }
             }
             Kind::Fresh(_) | Kind::Promised(_) => {}

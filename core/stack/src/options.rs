@@ -185,6 +185,8 @@ impl<H: Host> Stack<H> {
         index: u32,
         device: Option<IfaceId>,
     ) -> Result<(), OptionError> {
+        // A connected datagram socket is found by its device, too.
+        let is_peer = self.leave_peer(index);
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         let mut receives = None;
         match &mut socket.kind {
@@ -206,16 +208,18 @@ impl<H: Host> Stack<H> {
             }
             Kind::Promised(_) => return Err(OptionError::NotApplicable),
         }
+        if is_peer {
+            self.enter_peer(index);
+        }
+        let Some(socket) = self.sockets.get(index) else { return Ok(()) };
         let Some(bound) = &socket.bound else { return Ok(()) };
         let (addr, port, sharing) = (bound.addr, bound.port, bound.options.sharing());
         let table = socket.kind.table();
         let binds = self.binds_mut(table);
-        if let Some(holder) = binds.holder_mut(port, index) {
-            holder.device = device;
-        }
+        binds.change(port, index, |holder| holder.device = device);
         if receives.is_some() && port != 0 {
-            binds.stop_receiving(addr, port, index);
-            binds.receive(addr, port, index, device, sharing);
+            binds.receivers.remove(addr, port, index);
+            binds.receivers.insert(addr, port, index, device, sharing);
         }
         Ok(())
     }

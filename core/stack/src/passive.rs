@@ -53,9 +53,9 @@ impl<H: Host> Stack<H> {
     fn listener_of(&self, incoming: &Incoming) -> Option<(u32, &Listener)> {
         let Incoming { flow, local, hash, .. } = incoming;
         // SO_REUSEPORT: the 4-tuple decides, so that a repeated SYN meets the same listener.
-        let pick = (hash >> 32) as usize;
+        let pick = (hash >> 32) as u32;
         let iface = self.net.link_of(local.iface, flow.local);
-        let index = self.tcp_binds.receiver(flow.local, flow.local_port, iface, pick)?;
+        let index = self.tcp_binds.receivers.find(flow.local, flow.local_port, iface, pick)?;
         match self.sockets.get(index).map(|socket| &socket.kind) {
             Some(Kind::Listener(listener)) => Some((index, listener)),
             _ => None,

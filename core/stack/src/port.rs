@@ -59,7 +59,7 @@ impl<H: Host> Stack<H> {
         let binds = self.binds_mut(table);
         binds.hold(port, holder);
         if table != Table::Tcp {
-            binds.receive(bind_addr, port, index, device, sharing);
+            binds.receivers.insert(bind_addr, port, index, device, sharing);
         }
         let bound = Bound { addr: bind_addr, port, is_port_named, options };
         if let Some(socket) = self.sockets.get_mut(index) {
@@ -108,7 +108,7 @@ impl<H: Host> Stack<H> {
         let ends = match &socket.kind {
             Kind::Listener(_) => {
                 if let Some(bound) = socket.bound.as_deref() {
-                    self.tcp_binds.stop_receiving(bound.addr, bound.port, from);
+                    self.tcp_binds.receivers.remove(bound.addr, bound.port, from);
                 }
                 true
             }
@@ -148,7 +148,7 @@ impl<H: Host> Stack<H> {
         }
         let binds = self.binds_mut(table);
         if table != Table::Tcp {
-            binds.stop_receiving(addr, port, index);
+            binds.receivers.remove(addr, port, index);
         }
         binds.release(port, index);
     }
@@ -181,10 +181,8 @@ impl<H: Host> Stack<H> {
         bound.options.reuse_port = options.reuse_port;
         let (addr, port) = (bound.addr, bound.port);
         let binds = self.binds_mut(table);
-        if let Some(holder) = binds.holder_mut(port, index) {
-            holder.sharing = sharing;
-        }
-        binds.set_reuse_port(addr, port, index, sharing.reuse_port);
+        binds.change(port, index, |holder| holder.sharing = sharing);
+        binds.receivers.set_reuse_port(addr, port, index, sharing.reuse_port);
         Ok(())
     }
 

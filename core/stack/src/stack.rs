@@ -19,6 +19,7 @@ use crate::limits;
 use crate::net::hash::{self, Keyed};
 use crate::net::{IfaceId, Keys, Net, NetConfig};
 use crate::path::Paths;
+use crate::peers::Peers;
 use crate::slab::Slab;
 use crate::socket::{Kind, Socket, Stream};
 use crate::time_wait::TimeWaits;
@@ -70,9 +71,7 @@ pub struct Stack<H: Host> {
     /// TCP 4-tuples.
     pub(crate) flows: FlowTable,
     /// Datagram sockets with a peer.
-    pub(crate) peers: FlowTable,
-    /// UDP sockets among them that are connected to port 0 and hear every port of their peer.
-    pub(crate) peers_any_port: usize,
+    pub(crate) peers: Peers,
     pub(crate) tcp_binds: Binds,
     pub(crate) udp_binds: Binds,
     pub(crate) echo_binds: Binds,
@@ -147,8 +146,7 @@ impl<H: Host> Stack<H> {
             net: Net::new(config.net, Keys::derive(&seed), now),
             sockets: Slab::default(),
             flows: FlowTable::default(),
-            peers: FlowTable::default(),
-            peers_any_port: 0,
+            peers: Peers::default(),
             tcp_binds: Binds::new(keys.table, Table::Tcp),
             udp_binds: Binds::new(keys.table, Table::Udp),
             echo_binds: Binds::new(keys.table, Table::Echo),
@@ -354,41 +352,6 @@ impl<H: Host> Stack<H> {
                 let socket = self.sockets.get(index)?;
                 Some((SocketId(self.sockets.id(index)), socket.user))
             }
-            _ => None,
-        }
-    }
-
-    /// Which UDP or echo socket has this peer: one that is connected to its port before one that is connected
-    /// to port 0, which as on Linux stands for all ports.
-    #[inline]
-    pub(crate) fn find_peer(&self, hash: u64, flow: &Flow, echo: bool) -> Option<u32> {
-        self.find_connected(hash, flow, echo).or_else(|| self.find_peer_any_port(flow, echo))
-    }
-
-    /// Which UDP socket is connected to port 0 of this peer.
-    #[inline]
-    pub(crate) fn find_peer_any_port(&self, flow: &Flow, echo: bool) -> Option<u32> {
-        if self.peers_any_port == 0 || echo || flow.remote_port == 0 {
-            return None;
-        }
-        let flow = Flow { remote_port: 0, ..*flow };
-        self.find_connected(self.keys.table.flow(&flow), &flow, echo)
-    }
-
-    /// Which UDP or echo socket is connected so.
-    #[inline]
-    pub(crate) fn find_connected(&self, hash: u64, flow: &Flow, echo: bool) -> Option<u32> {
-        let found = self.peers.find(hash, |at| {
-            let FlowRef::Socket(index) = at else { return false };
-            match self.sockets.get(index).map(|socket| &socket.kind) {
-                Some(Kind::Datagram(datagram)) => {
-                    datagram.echo == echo && datagram.peer.as_ref() == Some(flow)
-                }
-                _ => false,
-            }
-        });
-        match found {
-            Some(FlowRef::Socket(index)) => Some(index),
             _ => None,
         }
     }

@@ -7,8 +7,8 @@ use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6};
 
 use super::world::{Conn, LinkConfig, World};
 use crate::{
-    DatagramOut, DropReason, Family, MtuDiscovery, SendError, SocketError, SocketEvent, SocketId,
-    SocketKind, SocketOption,
+    BindOptions, DatagramOut, DropReason, Family, IfaceId, MtuDiscovery, SendError, SocketError,
+    SocketEvent, SocketId, SocketKind, SocketOption,
 };
 
 /// A router that reports to b.
@@ -291,7 +291,7 @@ fn datagram_sockets_hear_of_what_will_not_pass_and_of_all_if_they_ask() {
             w.b.turn();
             let events = w.b.host.take_events(user);
             let reports = std::mem::take(&mut w.b.host.reports);
-            let told: Vec<_> = reports.iter().map(|report| report.reason).collect();
+            let told: Vec<_> = reports.iter().map(|(_, report)| report.reason).collect();
             if asked {
                 assert_eq!((&told[..], &events[..]), (&[reason][..], &[][..]), "{kind}/{code}");
             } else {
@@ -466,5 +466,96 @@ fn some_errors_are_told_to_nobody() {
         assert!(w.b.host.take_events(client.user).is_empty(), "{kind}/{code}");
         assert!(w.b.host.take_events(user).is_empty(), "{kind}/{code}");
         assert!(w.b.host.reports.is_empty(), "{kind}/{code}");
+    }
+}
+
+/// A datagram socket of b at `addr` that asks for errors, with its user.
+fn asks_for_errors(w: &mut World, addr: &str, options: BindOptions) -> (SocketId, u32) {
+    let addr: std::net::SocketAddr = addr.parse().unwrap();
+    let family = if addr.is_ipv4() { Family::V4 } else { Family::V6 };
+    let (id, user) = w.b.open(SocketKind::Datagram, family);
+    w.b.stack.bind(id, addr, options).unwrap();
+    for option in [SocketOption::RecvErrors(true), SocketOption::RecvErrorsV6(true)] {
+        w.b.stack.set_option(id, option).unwrap();
+    }
+    (id, user)
+}
+
+/// Who is told of errors, in order.
+fn told(w: &mut World) -> Vec<u32> {
+    w.b.host.reports.drain(..).map(|(user, _)| user).collect()
+}
+
+/// As on Linux, where `__udp4_lib_err` looks the socket up as for a datagram from there.
+#[test]
+fn of_those_that_share_a_port_an_error_goes_to_whom_datagrams_of_its_flow_reach() {
+    let mut w = World::new(LinkConfig::default());
+    w.run(3000);
+    for (own, peer) in [("10.0.0.2:900", "10.0.0.1"), ("[fd00::2]:900", "[fd00::1]")] {
+        let options = BindOptions { reuse_port: true, ..Default::default() };
+        let members = [0; 4].map(|_| asks_for_errors(&mut w, own, options));
+        let mut met = std::collections::BTreeSet::new();
+        for port in 3000..3040 {
+            let remote = format!("{peer}:{port}");
+            let (id, _) = super::datagram::bound(&mut w.a, &remote);
+            super::datagram::send(&mut w.a, id, Some(own), b"who?").unwrap();
+            w.run(10);
+            w.a.close(id);
+            let (user, ..) = w.b.host.datagrams.pop().expect("a datagram");
+            send(&mut w, members[0].0, &remote, 10).unwrap();
+            w.run(10);
+            assert_eq!(told(&mut w), [user], "{remote}");
+            met.insert(user);
+        }
+        assert_eq!(met.len(), 4, "each of them");
+    }
+}
+
+/// A socket that is bound to a device hears of what came in there, and is in nobody's way elsewhere.
+#[test]
+fn errors_pass_by_sockets_of_other_devices() {
+    let mut w = World::new(LinkConfig::default());
+    w.run(3000);
+    for (own, peer) in [("10.0.0.2:900", "10.0.0.1:9"), ("[fd00::2]:900", "[fd00::1]:9")] {
+        let options = BindOptions { reuse_addr: true, ..Default::default() };
+        let (open, open_user) = asks_for_errors(&mut w, own, options);
+        let (away, away_user) = asks_for_errors(&mut w, own, options);
+        let (lone, lone_user) = asks_for_errors(&mut w, own, options);
+        w.b.stack.connect_datagram(w.b.now, lone, peer.parse().unwrap()).unwrap();
+        let mut check = |away_on, lone_on, expected| {
+            w.b.stack.set_option(away, SocketOption::Device(away_on)).unwrap();
+            w.b.stack.set_option(lone, SocketOption::Device(lone_on)).unwrap();
+            send(&mut w, open, peer, 10).unwrap();
+            w.run(10);
+            assert_eq!(told(&mut w), [expected], "{own} {away_on:?} {lone_on:?}");
+        };
+        let (here, elsewhere) = (Some(IfaceId(1)), Some(IfaceId::LOOPBACK));
+        check(elsewhere, elsewhere, open_user);
+        check(here, elsewhere, away_user);
+        check(elsewhere, here, lone_user);
+        check(here, None, lone_user);
+    }
+}
+
+/// To an own address: as Linux 6.18 has it, for which an ICMP message comes in on loopback and an ICMPv6 message
+/// on the interface that has the address. Each row was tried there.
+#[test]
+fn errors_about_what_a_host_sends_itself_come_in_where_they_do_on_linux() {
+    let (here, loopback) = (Some(IfaceId(1)), Some(IfaceId::LOOPBACK));
+    for (own, to, device, hears) in [
+        ("10.0.0.2:900", "10.0.0.2:9", None, true),
+        ("10.0.0.2:900", "10.0.0.2:9", here, false),
+        ("10.0.0.2:900", "10.0.0.2:9", loopback, true),
+        ("[fd00::2]:900", "[fd00::2]:9", None, true),
+        ("[fd00::2]:900", "[fd00::2]:9", here, true),
+    ] {
+        let mut w = World::new(LinkConfig::default());
+        w.run(3000);
+        let (id, user) = asks_for_errors(&mut w, own, BindOptions::default());
+        w.b.stack.set_option(id, SocketOption::Device(device)).unwrap();
+        send(&mut w, id, to, 10).unwrap();
+        w.run(10);
+        let expected = if hears { vec![user] } else { Vec::new() };
+        assert_eq!(told(&mut w), expected, "{own} {device:?}");
     }
 }

@@ -4,7 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::datagram::{bound, send};
 use super::world::{LinkConfig, World};
-use crate::{ConnectError, Family, IfaceId, SendError, SocketError, SocketEvent, SocketKind};
+use crate::{
+    BindOptions, ConnectError, Family, IfaceId, SendError, SocketError, SocketEvent, SocketKind,
+    SocketOption,
+};
 
 /// Each answer was tried on Linux 6.18.
 #[test]
@@ -109,7 +112,107 @@ fn who_is_connected_to_port_0_hears_every_port_of_the_peer() {
         for id in [wide, open, exact] {
             w.a.close(id);
         }
-        assert_eq!(w.a.stack.peers_any_port, 0);
+        assert_eq!(w.a.stack.peers.any_port, 0);
         w.assert_ends_empty();
+    }
+}
+
+const HERE: Option<IfaceId> = Some(IfaceId(1));
+const ELSEWHERE: Option<IfaceId> = Some(IfaceId::LOOPBACK);
+
+/// As on Linux, whose look-up passes by sockets whose device does not fit.
+#[test]
+fn who_is_connected_on_another_device_hides_nobody() {
+    for (own, peer, port) in [
+        ("10.0.0.1:9000", "10.0.0.2:77", 77),
+        ("[fd00::1]:9000", "[fd00::2]:77", 77),
+        ("10.0.0.1:9000", "10.0.0.2:77", 0),
+    ] {
+        let mut w = World::new(LinkConfig::default());
+        w.run(3000);
+        let (open, open_user) = bound(&mut w.a, own);
+        let [one, two] = [0; 2].map(|_| {
+            let (id, user) = bound(&mut w.a, own);
+            let mut remote: SocketAddr = peer.parse().unwrap();
+            remote.set_port(port);
+            w.a.stack.connect_datagram(w.a.now, id, remote).unwrap();
+            (id, user)
+        });
+        let (from, _) = bound(&mut w.b, peer);
+        let mut check = |devices: [Option<IfaceId>; 2], expected| {
+            for ((id, _), device) in [one, two].into_iter().zip(devices) {
+                w.a.stack.set_option(id, SocketOption::Device(device)).unwrap();
+            }
+            send(&mut w.b, from, Some(own), b"x").unwrap();
+            w.run(10);
+            let users: Vec<_> = w.a.host.datagrams.drain(..).map(|(user, ..)| user).collect();
+            assert_eq!(users, [expected], "{own} {devices:?}");
+        };
+        check([ELSEWHERE, ELSEWHERE], open_user);
+        check([ELSEWHERE, HERE], two.1);
+        check([HERE, ELSEWHERE], one.1);
+        check([ELSEWHERE, None], two.1);
+        check([None, ELSEWHERE], one.1);
+        // Of two that fit, the one that named the device.
+        check([None, HERE], two.1);
+        check([HERE, None], one.1);
+        // A disconnect takes the device back.
+        w.a.stack.disconnect(one.0);
+        w.a.stack.set_option(two.0, SocketOption::Device(ELSEWHERE)).unwrap();
+        for id in [open, one.0, two.0] {
+            w.a.close(id);
+        }
+        w.b.close(from);
+        w.assert_ends_empty();
+    }
+}
+
+#[test]
+fn a_ping_socket_of_another_device_hides_nobody() {
+    for (own, peer, request) in
+        [("10.0.0.1:7", "10.0.0.2:0", 8), ("[fd00::1]:7", "[fd00::2]:0", 128)]
+    {
+        let mut w = World::new(LinkConfig::default());
+        w.run(3000);
+        let own: SocketAddr = own.parse().unwrap();
+        let family = if own.is_ipv4() { Family::V4 } else { Family::V6 };
+        let [(open, open_user), (away, away_user)] = [0; 2].map(|_| {
+            let (id, user) = w.a.open(SocketKind::Echo, family);
+            let options = BindOptions { reuse_addr: true, ..Default::default() };
+            w.a.stack.bind(id, own, options).unwrap();
+            (id, user)
+        });
+        w.a.stack.connect_datagram(w.a.now, away, peer.parse().unwrap()).unwrap();
+        for (device, expected) in [(ELSEWHERE, open_user), (HERE, away_user), (None, away_user)] {
+            w.a.stack.set_option(away, SocketOption::Device(device)).unwrap();
+            send(&mut w.a, open, Some(peer), &[request, 0, 0, 0, 0, 0, 0, 7]).unwrap();
+            w.run(10);
+            let users: Vec<_> = w.a.host.datagrams.drain(..).map(|(user, ..)| user).collect();
+            assert_eq!(users, [expected], "{own} {device:?}");
+        }
+    }
+}
+
+/// As on Linux, where the device counts for more than the family; tried on Linux 6.18.
+#[test]
+fn of_sockets_bound_to_everything_the_one_on_the_device_comes_first() {
+    let mut w = World::new(LinkConfig::default());
+    let (from, _) = bound(&mut w.b, "10.0.0.2:77");
+    for order in [["0.0.0.0:53", "[::]:53"], ["[::]:53", "0.0.0.0:53"]] {
+        let sockets = order.map(|addr| (addr, bound(&mut w.a, addr)));
+        for named in order {
+            for (addr, (id, _)) in sockets {
+                let device = if addr == named { HERE } else { None };
+                w.a.stack.set_option(id, SocketOption::Device(device)).unwrap();
+            }
+            send(&mut w.b, from, Some("10.0.0.1:53"), b"x").unwrap();
+            w.run(10);
+            let (user, ..) = w.a.host.datagrams.pop().expect("a datagram");
+            let expected = sockets.iter().find(|(addr, _)| *addr == named).unwrap().1.1;
+            assert_eq!(user, expected, "{named} of {order:?}");
+        }
+        for (_, (id, _)) in sockets {
+            w.a.close(id);
+        }
     }
 }

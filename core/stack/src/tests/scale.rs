@@ -8,7 +8,8 @@ use towpath_wire::tcp;
 use super::world::{LinkConfig, Recv, Send, World};
 use crate::flow::{Flow, FlowRef};
 use crate::{
-    BindOptions, ConnectError, DatagramOut, Family, SocketEvent, SocketId, SocketKind, StackConfig,
+    BindOptions, ConnectError, DatagramOut, Family, IfaceId, SocketEvent, SocketId, SocketKind,
+    SocketOption, StackConfig,
 };
 
 /// Entries compared and moved, in tables and in the wheel, by b so far.
@@ -16,10 +17,10 @@ fn work(w: &mut World) -> u64 {
     let stack = &w.b.stack;
     stack.flows.compared.get()
         + stack.flows.moved.get()
-        + stack.peers.compared.get()
-        + stack.peers.moved.get()
-        + stack.tcp_binds.compared.get()
-        + stack.udp_binds.compared.get()
+        + stack.peers.table.compared.get()
+        + stack.peers.table.moved.get()
+        + stack.tcp_binds.compared()
+        + stack.udp_binds.compared()
         + stack.wheel.operations
 }
 
@@ -129,6 +130,98 @@ fn udp_work_does_not_grow() {
     };
     let few = work_with(10);
     assert!(work_with(200_000) <= few + 100, "at most a comparison of a collision a packet");
+}
+
+/// Of however many that share a port, on this device and on others: what a datagram and a SYN cost.
+#[test]
+fn work_does_not_grow_with_those_that_share_a_port() {
+    let work_with = |count: u32, kind: SocketKind| {
+        let mut w = World::new(LinkConfig::default());
+        let options = BindOptions { reuse_port: true, ..Default::default() };
+        let member = |w: &mut World, device| {
+            let (id, _) = w.b.open(kind, Family::V4);
+            w.b.stack.set_option(id, SocketOption::Device(device)).unwrap();
+            w.b.stack.bind(id, "10.0.0.2:53".parse().unwrap(), options).unwrap();
+            if matches!(kind, SocketKind::Stream) {
+                w.b.stack.listen(id, 8).unwrap();
+            }
+            id
+        };
+        let ids: Vec<_> = (0..count).map(|_| member(&mut w, None)).collect();
+        let elsewhere = Some(IfaceId::LOOPBACK);
+        let away: Vec<_> = (0..count).map(|_| member(&mut w, elsewhere)).collect();
+        let before = work(&mut w);
+        match kind {
+            SocketKind::Stream => {
+                (0..100).for_each(|n| w.inject(&syn(0x0b00_0000 + n, 53)));
+                w.settle();
+                assert_eq!(w.b.stack.counters().tcp_syns, 100);
+            }
+            _ => {
+                let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
+                let remote = Some("10.0.0.2:53".parse().unwrap());
+                let out = DatagramOut { remote, ..Default::default() };
+                for _ in 0..100 {
+                    let payload = Payload::new(b"x", Default::default());
+                    w.a.stack.send_datagram(w.a.now, id, &out, &payload, &mut w.a.pool).unwrap();
+                }
+                w.run(10);
+                assert_eq!(w.b.host.datagrams.len(), 100);
+            }
+        }
+        let packets = work(&mut w) - before;
+        // One that leaves, and comes back, whichever it is.
+        let before = work(&mut w);
+        for id in [ids[0], ids[ids.len() / 2], away[0]] {
+            w.b.stack.set_option(id, SocketOption::Device(Some(IfaceId(1)))).unwrap();
+            w.b.stack.set_option(id, SocketOption::Device(None)).unwrap();
+            w.b.close(id);
+            member(&mut w, None);
+        }
+        (packets, work(&mut w) - before)
+    };
+    for kind in [SocketKind::Datagram, SocketKind::Stream] {
+        let (few, many) = (work_with(4, kind), work_with(4000, kind));
+        // At most a comparison of a collision a packet, and a call.
+        assert!(many.0 <= few.0 + 100 && many.1 <= few.1 + 20, "{kind:?}: {few:?} {many:?}");
+    }
+}
+
+/// Of however many that hold a port, at one address or at many: what a bind costs, a connect that looks for a port,
+/// and a socket that goes.
+#[test]
+fn work_does_not_grow_with_those_that_hold_a_port() {
+    let work_with = |count: u32, kind: SocketKind| {
+        let config = StackConfig { ephemeral: 5000..=5000, ..StackConfig::default() };
+        let mut w = World::with(LinkConfig::default(), config, false);
+        let options = BindOptions { reuse_addr: true, ..Default::default() };
+        let hold = |w: &mut World, addr: u32| {
+            let (id, _) = w.b.open(kind, Family::V4);
+            w.b.stack.bind(id, SocketAddr::from((addr.to_be_bytes(), 5000)), options).unwrap();
+            id
+        };
+        let ids: Vec<_> = (0..count).map(|n| hold(&mut w, 0x7f00_0100 + n)).collect();
+        for _ in 0..count {
+            hold(&mut w, 0x7f00_0001);
+        }
+        let before = work(&mut w);
+        for id in [ids[0], ids[ids.len() / 2]] {
+            w.b.close(id);
+        }
+        hold(&mut w, 0x7f00_0001);
+        hold(&mut w, 0x7f00_0100);
+        if matches!(kind, SocketKind::Stream) {
+            let (id, _) = w.b.open(SocketKind::Stream, Family::V4);
+            let (now, recv, send) = (w.b.now, Recv::new(1, 1), Send::new(4096));
+            w.b.stack.connect(now, id, "10.0.0.1:80".parse().unwrap(), recv, send).unwrap();
+        }
+        work(&mut w) - before
+    };
+    for kind in [SocketKind::Datagram, SocketKind::Stream] {
+        let (few, many) = (work_with(4, kind), work_with(4000, kind));
+        // At most a comparison of a collision a call.
+        assert!(many <= few + 5, "{kind:?}: {few} {many}");
+    }
 }
 
 /// However many ports are in use, the last one is found at the price of the first, and a connect that finds

@@ -211,7 +211,8 @@ pub struct Programs {
     pub events: Vec<(u32, SocketEvent)>,
     pub accepted: VecDeque<Conn>,
     pub datagrams: Vec<(u32, DatagramMeta, Vec<u8>)>,
-    pub reports: Vec<DatagramError>,
+    /// Each with whose socket it is.
+    pub reports: Vec<(u32, DatagramError)>,
     pub syns: Vec<(PendingId, SocketAddr, SocketAddr)>,
     pub forgotten: Vec<PendingId>,
     pub strays: Vec<(DatagramMeta, Vec<u8>)>,
@@ -306,8 +307,8 @@ impl Host for Programs {
         self.echoes.push((*meta, bytes_of(payload)));
     }
 
-    fn datagram_error(&mut self, _user: u32, error: DatagramError) {
-        self.reports.push(error);
+    fn datagram_error(&mut self, user: u32, error: DatagramError) {
+        self.reports.push((user, error));
     }
 
     fn event(&mut self, user: u32, event: SocketEvent) {

@@ -1,0 +1,86 @@
+//! Sockets in lines, each in the order in which they came: so many may be in one that none is searched for.
+
+use std::collections::BTreeMap;
+
+/// Many lines of sockets; a socket is in one of them at most. Whoever owns a line keeps its newest socket.
+#[derive(Debug)]
+pub(crate) struct Lines<T>(BTreeMap<u32, Place<T>>);
+
+#[derive(Debug)]
+struct Place<T> {
+    older: Option<u32>,
+    newer: Option<u32>,
+    item: T,
+}
+
+impl<T> Default for Lines<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T> Lines<T> {
+    /// Puts a socket that is in no line behind the newest of one.
+    pub fn push(&mut self, newest: &mut Option<u32>, socket: u32, item: T) {
+        let older = newest.replace(socket);
+        if let Some(place) = older.and_then(|older| self.0.get_mut(&older)) {
+            place.newer = Some(socket);
+        }
+        let before = self.0.insert(socket, Place { older, newer: None, item });
+        debug_assert!(before.is_none(), "a socket is in one line at most");
+    }
+
+    /// Takes a socket out of its line, whose newest one is `newest`.
+    pub fn remove(&mut self, newest: &mut Option<u32>, socket: u32) -> Option<T> {
+        let Place { older, newer, item } = self.0.remove(&socket)?;
+        if let Some(place) = older.and_then(|older| self.0.get_mut(&older)) {
+            place.newer = newer;
+        }
+        match newer.and_then(|newer| self.0.get_mut(&newer)) {
+            Some(place) => place.older = older,
+            None => *newest = older,
+        }
+        Some(item)
+    }
+
+    pub fn get(&self, socket: u32) -> Option<&T> {
+        self.0.get(&socket).map(|place| &place.item)
+    }
+
+    pub fn get_mut(&mut self, socket: u32) -> Option<&mut T> {
+        self.0.get_mut(&socket).map(|place| &mut place.item)
+    }
+
+    /// A line, the newest first.
+    pub fn iter(&self, newest: Option<u32>) -> impl Iterator<Item = (u32, &T)> {
+        let place =
+            |socket: Option<u32>| socket.and_then(|socket| Some((socket, self.0.get(&socket)?)));
+        std::iter::successors(place(newest), move |(_, at)| place(at.older))
+            .map(|(socket, at)| (socket, &at.item))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_leaves_the_others_stay_in_order() {
+        for leaver in 0..3 {
+            let mut lines = Lines::default();
+            let (mut one, mut other) = (None, None);
+            lines.push(&mut other, 9, 'x');
+            for socket in 0..3 {
+                lines.push(&mut one, socket, 'o');
+            }
+            assert_eq!(lines.remove(&mut one, leaver), Some('o'));
+            assert_eq!(lines.remove(&mut one, leaver), None);
+            let line = |newest| lines.iter(newest).map(|(socket, _)| socket).collect::<Vec<_>>();
+            let expected: Vec<u32> = (0..3).rev().filter(|socket| *socket != leaver).collect();
+            assert_eq!(line(one), expected);
+            assert_eq!(line(other), [9]);
+            lines.push(&mut one, leaver, 'o');
+            assert_eq!(lines.iter(one).next(), Some((leaver, &'o')));
+        }
+    }
+}

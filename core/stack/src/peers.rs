@@ -1,0 +1,107 @@
+//! Datagram sockets with a peer: whose is what comes from there. Those without one are found by where they are
+//! bound ([`crate::binds`]).
+
+use crate::flow::{Flow, FlowRef, FlowTable, on_device};
+use crate::host::Host;
+use crate::net::IfaceId;
+use crate::socket::{Datagram, Kind};
+use crate::stack::Stack;
+
+/// What a socket with a peer is found by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Peer {
+    flow: Flow,
+    /// SO_BINDTODEVICE. Part of the key, so that sockets of other devices cost a look-up nothing.
+    device: Option<IfaceId>,
+    echo: bool,
+}
+
+impl Peer {
+    /// It is connected to port 0, which as on Linux stands for all ports of the peer.
+    fn is_any_port(&self) -> bool {
+        !self.echo && self.flow.remote_port == 0
+    }
+}
+
+impl Datagram {
+    fn as_peer(&self) -> Option<Peer> {
+        self.peer.map(|flow| Peer { flow, device: self.device, echo: self.echo })
+    }
+}
+
+/// UDP and echo sockets with a peer.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    pub table: FlowTable,
+    /// How many are connected to port 0: without any nobody looks for them.
+    pub any_port: usize,
+    /// How many are bound to a device, likewise.
+    pub on_device: usize,
+}
+
+impl<H: Host> Stack<H> {
+    /// From now on a datagram socket is found by its peer.
+    pub(crate) fn enter_peer(&mut self, index: u32) {
+        let Some(peer) = self.peer_of(index) else { return };
+        let hash = on_device(self.keys.table.flow(&peer.flow), peer.device);
+        self.peers.table.insert(hash, FlowRef::Socket(index));
+        self.peers.any_port += usize::from(peer.is_any_port());
+        self.peers.on_device += usize::from(peer.device.is_some());
+    }
+
+    /// Undoes [`Stack::enter_peer`]; false when there is nothing to undo.
+    pub(crate) fn leave_peer(&mut self, index: u32) -> bool {
+        let Some(peer) = self.peer_of(index) else { return false };
+        let hash = on_device(self.keys.table.flow(&peer.flow), peer.device);
+        let left = self.peers.table.remove(hash, FlowRef::Socket(index));
+        self.peers.any_port -= usize::from(left && peer.is_any_port());
+        self.peers.on_device -= usize::from(left && peer.device.is_some());
+        left
+    }
+
+    /// Which UDP or echo sockets are connected so and hear what comes in on `iface`, best match first, by what
+    /// counts on Linux: the peer's port, then the device. `hash` is the flow's.
+    #[inline]
+    pub(crate) fn connected(
+        &self,
+        hash: u64,
+        flow: &Flow,
+        iface: IfaceId,
+        echo: bool,
+    ) -> impl Iterator<Item = u32> + '_ {
+        let flow = *flow;
+        let any_port = self.peers.any_port > 0 && !echo && flow.remote_port != 0;
+        [false, true].into_iter().filter(move |any| !any || any_port).flat_map(move |any| {
+            let (hash, flow) = match any {
+                false => (hash, flow),
+                true => {
+                    let flow = Flow { remote_port: 0, ..flow };
+                    (self.keys.table.flow(&flow), flow)
+                }
+            };
+            let here = (self.peers.on_device > 0).then_some(Some(iface));
+            here.into_iter()
+                .chain([None])
+                .filter_map(move |device| self.find_peer(hash, Peer { flow, device, echo }))
+        })
+    }
+
+    fn find_peer(&self, hash: u64, peer: Peer) -> Option<u32> {
+        let found = self.peers.table.find(on_device(hash, peer.device), |at| match at {
+            FlowRef::Socket(index) => self.peer_of(index) == Some(peer),
+            _ => false,
+        });
+        match found {
+            Some(FlowRef::Socket(index)) => Some(index),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn peer_of(&self, index: u32) -> Option<Peer> {
+        match &self.sockets.get(index)?.kind {
+            Kind::Datagram(datagram) => datagram.as_peer(),
+            _ => None,
+        }
+    }
+}

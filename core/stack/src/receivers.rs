@@ -1,0 +1,380 @@
+//! Who takes what comes for a local address and port: listeners, and datagram sockets without a peer. One table a
+//! protocol.
+//!
+//! As many sockets as there are may share an address and port (SO_REUSEPORT, SO_REUSEADDR), on as many devices: what
+//! a packet costs, and a socket that comes or goes, does not depend on how many.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use hashbrown::HashTable;
+
+use crate::binds::{BindAddr, Sharing, Table};
+use crate::flow::on_device;
+use crate::lines::Lines;
+use crate::net::IfaceId;
+use crate::net::hash::Keyed;
+
+/// The table of one protocol.
+#[derive(Debug)]
+pub(crate) struct Receivers {
+    key: Keyed,
+    of: Table,
+    groups: HashTable<Group>,
+    members: Lines<Member>,
+    /// How many members are bound to a device: without any nobody looks for them.
+    on_device: usize,
+    /// Members so far.
+    joined: u64,
+    /// Groups compared so far: the work done by look-ups.
+    pub compared: Cell<u64>,
+}
+
+/// Sockets that take packets for the same address and port from the same device, or from all.
+#[derive(Debug)]
+struct Group {
+    hash: u64,
+    addr: BindAddr,
+    port: u16,
+    device: Option<IfaceId>,
+    /// The last one bound.
+    newest: Option<u32>,
+    /// The newest shares what comes with the others of `sharing`; else it takes all.
+    shares: bool,
+    /// The members of what Linux calls a reuseport group, which a socket does not leave before it is closed.
+    sharing: Vec<u32>,
+    /// Members that have SO_REUSEPORT now, by the order of binding.
+    willing: BTreeSet<(u64, u32)>,
+}
+
+/// One that takes packets.
+#[derive(Debug)]
+struct Member {
+    /// How many members there were before.
+    number: u64,
+    device: Option<IfaceId>,
+    /// Where it is in `sharing`.
+    slot: Option<usize>,
+}
+
+impl Group {
+    fn is(&self, addr: BindAddr, port: u16, device: Option<IfaceId>) -> bool {
+        self.addr == addr && self.port == port && self.device == device
+    }
+
+    /// Who takes a packet. As on Linux it is the last one bound, which SO_REUSEADDR allowed to take the place of the
+    /// others; if it has SO_REUSEPORT, `pick`, of which each value is as likely as others, chooses among those that
+    /// share.
+    #[inline]
+    fn choose(&self, pick: u32) -> Option<u32> {
+        if !self.shares {
+            return self.newest;
+        }
+        // Linux's reciprocal_scale: `pick` is to 2³² what the slot is to their number.
+        let slot = (u64::from(pick) * self.sharing.len() as u64) >> u32::BITS;
+        self.sharing.get(slot as usize).copied()
+    }
+
+    /// `socket` is one of those that share from now on.
+    fn share(&mut self, members: &mut Lines<Member>, socket: u32) {
+        if let Some(member) = members.get_mut(socket)
+            && member.slot.is_none()
+        {
+            member.slot = Some(self.sharing.len());
+            self.sharing.push(socket);
+        }
+    }
+
+    /// The place of one that is gone is the last one's, as in `__reuseport_detach_sock`.
+    fn leave_slot(&mut self, members: &mut Lines<Member>, slot: usize) {
+        self.sharing.swap_remove(slot);
+        let moved = self.sharing.get(slot).and_then(|moved| members.get_mut(*moved));
+        if let Some(moved) = moved {
+            moved.slot = Some(slot);
+        }
+    }
+
+    /// Works out who takes packets, after a change.
+    fn settle(&mut self, members: &Lines<Member>) {
+        let newest = self.newest.and_then(|socket| Some((socket, members.get(socket)?)));
+        self.shares = newest.is_some_and(|(socket, member)| {
+            member.slot.is_some() && self.willing.contains(&(member.number, socket))
+        });
+    }
+}
+
+impl Receivers {
+    pub fn new(key: Keyed, of: Table) -> Self {
+        Self {
+            key,
+            of,
+            groups: HashTable::new(),
+            members: Lines::default(),
+            on_device: 0,
+            joined: 0,
+            compared: Cell::new(0),
+        }
+    }
+
+    /// Addresses and ports, with devices, that somebody takes packets for.
+    pub fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// From now on the socket takes packets for `addr` and `port`.
+    pub fn insert(
+        &mut self,
+        addr: BindAddr,
+        port: u16,
+        socket: u32,
+        device: Option<IfaceId>,
+        sharing: Sharing,
+    ) {
+        let hash = self.hash(addr, port, device);
+        let entry = self.groups.entry(hash, |group| group.is(addr, port, device), |g| g.hash);
+        let new = || Group {
+            hash,
+            addr,
+            port,
+            device,
+            newest: None,
+            shares: false,
+            sharing: Vec::new(),
+            willing: BTreeSet::new(),
+        };
+        let group = entry.or_insert_with(new).into_mut();
+        let number = self.joined;
+        self.joined += 1;
+        self.on_device += usize::from(device.is_some());
+        self.members.push(&mut group.newest, socket, Member { number, device, slot: None });
+        if sharing.reuse_port && shares_at_all(self.of) {
+            // As in `udp_reuseport_add_sock` the last one that has SO_REUSEPORT comes along, if it got that when it
+            // was bound already.
+            if let Some((_, last)) = group.willing.last().copied() {
+                group.share(&mut self.members, last);
+            }
+            group.share(&mut self.members, socket);
+            group.willing.insert((number, socket));
+        }
+        group.settle(&self.members);
+    }
+
+    /// SO_REUSEPORT was set, or taken back, on a socket; nothing changes for one that takes no packets.
+    pub fn set_reuse_port(&mut self, addr: BindAddr, port: u16, socket: u32, reuse_port: bool) {
+        let Some(member) = self.members.get(socket) else { return };
+        let (number, device) = (member.number, member.device);
+        let hash = self.hash(addr, port, device);
+        let group = self.groups.find_mut(hash, |group| group.is(addr, port, device));
+        let Some(group) = group.filter(|_| shares_at_all(self.of)) else { return };
+        match reuse_port {
+            true => group.willing.insert((number, socket)),
+            false => group.willing.remove(&(number, socket)),
+        };
+        group.settle(&self.members);
+    }
+
+    /// Undoes [`Receivers::insert`], if there is anything to undo.
+    pub fn remove(&mut self, addr: BindAddr, port: u16, socket: u32) {
+        let Some(device) = self.members.get(socket).map(|member| member.device) else { return };
+        let hash = self.hash(addr, port, device);
+        let entry = self.groups.find_entry(hash, |group| group.is(addr, port, device));
+        let Ok(mut entry) = entry else { return };
+        let group = entry.get_mut();
+        let Some(gone) = self.members.remove(&mut group.newest, socket) else { return };
+        self.on_device -= usize::from(device.is_some());
+        if group.newest.is_none() {
+            entry.remove();
+            return;
+        }
+        group.willing.remove(&(gone.number, socket));
+        if let Some(slot) = gone.slot {
+            group.leave_slot(&mut self.members, slot);
+        }
+        group.settle(&self.members);
+    }
+
+    /// The socket that takes a packet for `addr` and `port` that came in on `iface`; of several that share,
+    /// `pick` chooses one.
+    #[inline]
+    pub fn find(&self, addr: IpAddr, port: u16, iface: IfaceId, pick: u32) -> Option<u32> {
+        self.candidates(addr, port, iface).find_map(|group| group.choose(pick))
+    }
+
+    /// All sockets that take a packet for `addr` and `port` that came in on `iface`, most specific first
+    /// (multicast).
+    pub fn all(&self, addr: IpAddr, port: u16, iface: IfaceId) -> impl Iterator<Item = u32> + '_ {
+        let groups = self.candidates(addr, port, iface);
+        groups.flat_map(|group| self.members.iter(group.newest)).map(|(socket, _)| socket)
+    }
+
+    /// Those bound to the address before those bound to its family before those bound to everything; among equals
+    /// those bound to the device. With UDP the device counts for more than the family, as on Linux
+    /// (`compute_score`); with TCP for as much.
+    fn candidates(&self, addr: IpAddr, port: u16, iface: IfaceId) -> impl Iterator<Item = &Group> {
+        let any = if addr.is_ipv4() { BindAddr::AnyV4 } else { BindAddr::AnyV6 };
+        let (here, dual) = (Some(iface), BindAddr::AnyDual);
+        let wild = match self.of {
+            Table::Udp => [(any, here), (dual, here), (any, None), (dual, None)],
+            Table::Tcp | Table::Echo => [(any, here), (any, None), (dual, here), (dual, None)],
+        };
+        let exact = [here, None].map(|device| (BindAddr::Ip(addr), device));
+        let wanted = exact.into_iter().chain(wild);
+        let wanted = wanted.filter(|(_, device)| device.is_none() || self.on_device > 0);
+        wanted.filter_map(move |(addr, device)| {
+            self.groups.find(self.hash(addr, port, device), |group| {
+                self.compared.set(self.compared.get() + 1);
+                group.is(addr, port, device)
+            })
+        })
+    }
+
+    fn hash(&self, addr: BindAddr, port: u16, device: Option<IfaceId>) -> u64 {
+        let port = u32::from(port);
+        let hash = match addr {
+            BindAddr::Ip(ip) => self.key.addr(ip, port),
+            BindAddr::AnyV4 => self.key.addr(IpAddr::from([0; 4]), port),
+            BindAddr::AnyV6 => self.key.addr(IpAddr::from([0; 16]), port),
+            BindAddr::AnyDual => self.key.addr(IpAddr::from([0; 16]), port | 1 << 16),
+        };
+        on_device(hash, device)
+    }
+}
+
+/// Linux's ping sockets share nothing: the last one bound to an ident takes what comes.
+fn shares_at_all(of: Table) -> bool {
+    of != Table::Echo
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BindAddr::{AnyDual, AnyV4, Ip};
+
+    const ETH: IfaceId = IfaceId(1);
+    const PLAIN: Sharing = Sharing { reuse_addr: false, reuse_port: false };
+    const ADDR: Sharing = Sharing { reuse_addr: true, reuse_port: false };
+    const PORT: Sharing = Sharing { reuse_addr: false, reuse_port: true };
+    /// Values to pick by, as far from each other as can be.
+    const QUARTERS: [u32; 4] = [0, 1 << 30, 2 << 30, 3 << 30];
+
+    #[test]
+    fn the_most_specific_bind_receives() {
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Tcp);
+        let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), "2001:db8::1".parse().unwrap());
+        receivers.insert(AnyDual, 53, 1, None, PLAIN);
+        assert_eq!(receivers.find(v4, 53, ETH, 7), Some(1));
+        assert_eq!(receivers.find(v6, 53, ETH, 7), Some(1));
+        receivers.insert(AnyV4, 53, 2, None, PLAIN);
+        assert_eq!(receivers.find(v4, 53, ETH, 7), Some(2));
+        receivers.insert(Ip(v4), 53, 3, None, PLAIN);
+        assert_eq!(receivers.find(v4, 53, ETH, 7), Some(3));
+        assert_eq!(receivers.all(v4, 53, ETH).collect::<Vec<_>>(), [3, 2, 1]);
+        assert_eq!(receivers.find(v4, 54, ETH, 7), None);
+        receivers.remove(AnyDual, 53, 1);
+        assert_eq!(receivers.find(v6, 53, ETH, 7), None);
+    }
+
+    #[test]
+    fn the_last_one_bound_takes_what_comes_unless_it_shares() {
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let taker = |receivers: &Receivers, pick| receivers.find(v4, 53, ETH, pick);
+        for socket in 1..=3 {
+            receivers.insert(AnyV4, 53, socket, None, ADDR);
+            assert!(QUARTERS.iter().all(|pick| taker(&receivers, *pick) == Some(socket)));
+        }
+        receivers.remove(AnyV4, 53, 3);
+        assert!(QUARTERS.iter().all(|pick| taker(&receivers, *pick) == Some(2)));
+        receivers.insert(AnyV4, 53, 4, None, PORT);
+        receivers.insert(AnyV4, 53, 5, None, PORT);
+        let taken: Vec<_> = QUARTERS.iter().filter_map(|pick| taker(&receivers, *pick)).collect();
+        assert_eq!(taken, [4, 4, 5, 5]);
+        receivers.insert(AnyV4, 53, 6, Some(ETH), ADDR);
+        receivers.insert(AnyV4, 53, 7, Some(ETH), ADDR);
+        assert_eq!(taker(&receivers, 0), Some(7));
+    }
+
+    /// SO_REUSEPORT before and after bind; each row was tried on Linux 6.18.
+    #[test]
+    fn when_reuse_port_is_set_decides_who_shares_as_on_linux() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let takers = |receivers: &Receivers| -> Vec<u32> {
+            QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
+        };
+        // The first one after its bind, the second one before.
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        receivers.insert(AnyV4, 53, 1, None, ADDR);
+        receivers.set_reuse_port(AnyV4, 53, 1, true);
+        assert_eq!(takers(&receivers), [1; 4]);
+        receivers.insert(AnyV4, 53, 2, None, PORT);
+        assert_eq!(takers(&receivers), [1, 1, 2, 2]);
+        // The first one takes it back, then the second.
+        receivers.set_reuse_port(AnyV4, 53, 1, false);
+        assert_eq!(takers(&receivers), [1, 1, 2, 2]);
+        receivers.set_reuse_port(AnyV4, 53, 2, false);
+        assert_eq!(takers(&receivers), [2; 4]);
+        // Both after both were bound.
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        receivers.insert(AnyV4, 53, 1, None, ADDR);
+        receivers.insert(AnyV4, 53, 2, None, ADDR);
+        receivers.set_reuse_port(AnyV4, 53, 1, true);
+        receivers.set_reuse_port(AnyV4, 53, 2, true);
+        assert_eq!(takers(&receivers), [2; 4]);
+    }
+
+    #[test]
+    fn devices_keep_to_themselves() {
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Tcp);
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        receivers.insert(AnyV4, 53, 1, Some(ETH), PLAIN);
+        assert_eq!(receivers.find(v4, 53, ETH, 0), Some(1));
+        assert_eq!(receivers.find(v4, 53, IfaceId::LOOPBACK, 0), None);
+        receivers.insert(AnyV4, 53, 2, None, PLAIN);
+        assert_eq!(receivers.find(v4, 53, ETH, 1), Some(1));
+        assert_eq!(receivers.find(v4, 53, IfaceId::LOOPBACK, 1), Some(2));
+        receivers.remove(AnyV4, 53, 1);
+        assert_eq!(receivers.find(v4, 53, ETH, 1), Some(2));
+    }
+
+    /// Of those that got SO_REUSEPORT when they were bound the last one comes along alone; tried on Linux 6.18.
+    #[test]
+    fn who_came_to_share_late_and_who_leaves() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let takers = |receivers: &Receivers| -> Vec<u32> {
+            QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
+        };
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        for socket in [1, 2] {
+            receivers.insert(AnyV4, 53, socket, None, ADDR);
+        }
+        for socket in [1, 2] {
+            receivers.set_reuse_port(AnyV4, 53, socket, true);
+        }
+        receivers.insert(AnyV4, 53, 3, None, PORT);
+        assert_eq!(takers(&receivers), [2, 2, 3, 3]);
+        receivers.insert(AnyV4, 53, 4, None, PORT);
+        receivers.insert(AnyV4, 53, 5, None, PORT);
+        assert_eq!(takers(&receivers), [2, 3, 4, 5]);
+        receivers.remove(AnyV4, 53, 2);
+        assert_eq!(takers(&receivers), [5, 5, 3, 4], "the last one takes the place");
+        receivers.remove(AnyV4, 53, 5);
+        assert_eq!(takers(&receivers), [4, 4, 3, 3]);
+        for socket in [4, 3] {
+            receivers.remove(AnyV4, 53, socket);
+        }
+        assert_eq!(takers(&receivers), [1; 4]);
+        receivers.remove(AnyV4, 53, 1);
+        assert_eq!((takers(&receivers).len(), receivers.len()), (0, 0));
+    }
+
+    #[test]
+    fn ping_sockets_share_nothing() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Echo);
+        receivers.insert(AnyV4, 7, 1, None, PORT);
+        receivers.insert(AnyV4, 7, 2, None, PORT);
+        receivers.set_reuse_port(AnyV4, 7, 2, true);
+        assert!(QUARTERS.iter().all(|pick| receivers.find(v4, 7, ETH, *pick) == Some(2)));
+    }
+}
