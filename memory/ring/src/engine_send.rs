@@ -61,7 +61,12 @@ const LEAST: u32 = 4096;
 /// Whether a transmit FIFO got the window from the reserve: all others are touched at once, as far as the smallest
 /// is long.
 fn has_least(window: &Window) -> bool {
-    window.touched() == u64::from(LEAST)
+    window.touched() < u64::from(WINDOW_MIN)
+}
+
+/// How many bytes of a window are counted for a FIFO of this limit: the FIFO goes round in all of them in time.
+fn touched_by(limit: u32) -> u32 {
+    limit.max(WINDOW_MIN).next_power_of_two()
 }
 
 /// What became of an attempt to attach memory.
@@ -188,7 +193,7 @@ impl EngineSend {
         if self.window.is_some() || self.retired {
             return Attach::Done;
         }
-        let touch = self.limit.max(WINDOW_MIN);
+        let touch = touched_by(self.limit);
         let least = if self.is_for_records { touch } else { LEAST };
         let Some(window) = self.windows.take_first(self.limit, touch, least) else {
             return Attach::NoMemory;
@@ -275,8 +280,8 @@ impl EngineSend {
     fn geometry(&self) -> Geometry {
         match &self.window {
             Some(window) => {
-                // Of a window from the reserve only the first page may be written.
-                let cap = if has_least(window) { LEAST } else { window.cap() };
+                // Only what is counted may be written to.
+                let cap = window.touched().checked_ilog2().map_or(0, |bits| 1 << bits);
                 Geometry { base: window.base(), cap, shift: self.shift }
             }
             None => Geometry::default(),
@@ -319,7 +324,7 @@ impl EngineSend {
 
     /// Moves to a window of `limit` bytes, with what is queued.
     fn grow(&mut self) -> Attach {
-        let touch = self.limit.max(WINDOW_MIN);
+        let touch = touched_by(self.limit);
         let Some(new) = self.windows.take(Side::Send, self.limit, touch) else {
             return Attach::NoMemory;
         };
@@ -359,7 +364,8 @@ impl SendBuffer for EngineSend {
     }
 
     fn capacity(&self) -> u32 {
-        if self.window.as_ref().is_some_and(has_least) { self.limit.min(LEAST) } else { self.limit }
+        let has_least = self.window.as_ref().is_some_and(has_least);
+        if has_least { self.limit.min(self.geometry().cap) } else { self.limit }
     }
 
     fn peek(&self, offset: u32, n: u32) -> Fragments {
@@ -390,7 +396,7 @@ impl SendBuffer for EngineSend {
     fn want_capacity(&mut self, bytes: u32) {
         // It began with a page, and its peer reads: it gets what others have, once that is there.
         if self.window.as_ref().is_some_and(has_least)
-            && self.windows.sendable() >= u64::from(self.limit.max(WINDOW_MIN))
+            && self.windows.sendable() >= u64::from(touched_by(self.limit))
         {
             // Refused or not, the next hint looks again.
             let _ = self.grow();
@@ -567,6 +573,26 @@ mod tests {
         send.release(4);
         assert!(send.release_if_empty());
         assert!(send.peek(0, 1).is_empty() && send.peek(0, 1 << 31).is_empty());
+    }
+
+    /// Bytes go round, so that in time all pages are written to that the FIFO goes round in.
+    #[test]
+    fn no_more_pages_are_written_to_than_are_counted() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let slot = region.slot(1).unwrap();
+        for limit in [1, 20_000, WINDOW_MIN, WINDOW_MIN + 1, 200_000, 425_984, 1 << 20] {
+            let mut send = EngineSend::new(&windows, 1, limit, WINDOW_MAX);
+            assert_eq!(send.attach(), Attach::Done);
+            for limit in [limit, limit + 100_000] {
+                send.set_capacity(limit);
+                let written = slot.tx_cap.load(Ordering::Relaxed);
+                assert!(
+                    limit <= written
+                        && u64::from(written) <= send.window.as_ref().unwrap().touched()
+                );
+            }
+        }
     }
 
     #[test]
