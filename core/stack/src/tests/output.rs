@@ -83,7 +83,7 @@ fn a_full_device_loses_datagrams_and_tells_who_asks_for_errors() {
         let packet = w.a.pool.take(0);
         w.a.stack.net.output(crate::IfaceId(1)).push_back(packet);
     }
-    let mut send = |w: &mut World| {
+    let send = |w: &mut World| {
         let remote = Some("10.0.0.2:9".parse().unwrap());
         let out = DatagramOut { remote, ..Default::default() };
         let payload = Payload::new(b"lost", Default::default());
