@@ -1,4 +1,4 @@
-//! Clocks, read once a turn.
+//! Clocks, read once per turn.
 
 use std::time::Duration;
 

@@ -84,6 +84,7 @@ impl From<SendError> for Errno {
             SendError::TooLong => EMSGSIZE,
             SendError::Forbidden => EACCES,
             SendError::NoPort => EAGAIN,
+            SendError::QueueFull => ENOBUFS,
             _ => EINVAL,
         })
     }

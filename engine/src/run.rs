@@ -11,7 +11,7 @@ use crate::remote::Wish;
 use crate::report::{Left, Report};
 use crate::rounds::Asker;
 
-/// While it never sleeps, the engine looks at its descriptors this often: a system call a turn would
+/// While it never sleeps, the engine looks at its descriptors this often: a system call per turn would
 /// cost a busy engine a tenth of its time.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// How long nobody may take a byte of what the last program left behind. That is how long a connection

@@ -1,4 +1,4 @@
-//! Events for programs: one a socket and process, one ring a process, one futex a socket.
+//! Events for programs: one per socket and process, one ring per process, one futex per socket.
 //!
 //! A listener may have thousands of holders. So each socket's are told in portions, the others' between
 //! them, and a turn has an end.

@@ -4,6 +4,7 @@
 
 mod bench;
 mod debian;
+mod findings;
 mod fuzz;
 mod licences;
 mod requirements;
@@ -24,7 +25,7 @@ enum Chore {
     Bench(bench::Options),
     /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
     Fuzz(fuzz::Options),
-    /// Layer edges, unsafe-code bans and file hygiene.
+    /// Layer edges, unsafe-code bans, the tests that docs/findings.md names, and file hygiene.
     Tidy,
     /// Every dependency is permissively licensed.
     Licences,

@@ -1,5 +1,5 @@
 //! The rules of the folders: which crate may depend on which, where there is no unsafe code, and what no file
-//! contains.
+//! contains; and whether the tests that documents name are there.
 
 use std::path::{Path, PathBuf};
 
@@ -32,6 +32,7 @@ const NO_UNSAFE: &[&str] = &["core/", "control/", "fuzz", "xtask", "memory/pool"
 pub fn run(root: &Path) -> Result<()> {
     let mut faults = Vec::new();
     edges(root, &mut faults)?;
+    crate::findings::check(root, &mut faults)?;
     for file in tracked(root)? {
         let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
         hygiene(&file, &text, &mut faults);
@@ -39,7 +40,7 @@ pub fn run(root: &Path) -> Result<()> {
     if !faults.is_empty() {
         bail!("tidy:\n  {}", faults.join("\n  "));
     }
-    println!("tidy: layer edges, unsafe bans and files are in order");
+    println!("tidy: layer edges, unsafe bans, the tests that are named, and files are in order");
     Ok(())
 }
 
@@ -83,7 +84,7 @@ fn folder(root: &Path, manifest: Option<&str>) -> Option<String> {
     folder_of(root, manifest)
 }
 
-fn folder_of(root: &Path, manifest: Option<&str>) -> Option<String> {
+pub fn folder_of(root: &Path, manifest: Option<&str>) -> Option<String> {
     let folder = Path::new(manifest?).parent()?.strip_prefix(root).ok()?;
     Some(folder.to_str()?.to_owned())
 }

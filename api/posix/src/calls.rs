@@ -43,7 +43,7 @@ const fn missing(names: &'static str, note: &'static str) -> Call {
 pub static CALLS: &[Call] = &[
     works(
         "socket",
-        "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: EPERM, as for a user without privileges, also as root; other protocols (SCTP, UDP-Lite, ...): EPROTONOSUPPORT. Other families are the kernel's",
+        "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: not there yet: EPERM, as for a user without privileges, also as root; other protocols (SCTP, UDP-Lite, ...): EPROTONOSUPPORT. Other families are the kernel's",
     ),
     kernel("socketpair pipe pipe2 eventfd timerfd_create signalfd inotify_init", ""),
     works("bind listen getsockname getpeername shutdown", ""),
@@ -202,7 +202,7 @@ NETLINK_SOCK_DIAG (`ss`; `towpath ss` shows the stack's sockets), uevents, netfi
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the
 program instead of EFAULT (except a null pointer, any into the first page, and that of a path which the kernel reads
-first, so all but those of exec; to look at others would cost a system call a call), and a process that is
+first, so all but those of exec; to look at others would cost a system call for each), and a process that is
 stopped in the midst of a call can make others wait that are at the same end of the same socket.
 SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
 
@@ -212,6 +212,10 @@ goes on: a handler that waits for the answer waits in vain, and when there is no
 gets EAGAIN. On top of a call that has the part in question, epoll's functions fail with EDEADLK and fork
 with EAGAIN. A handler must not leave a socket call by siglongjmp, and lists of more than 64 descriptors in
 poll and select are allocated.
+
+What is sent over loopback arrives when the engine has had its turn, microseconds after send(2) has returned; on Linux
+it is there already. Who waits for it does not see a difference. A recv(2) or poll(2) that does not wait may
+be too early.
 
 ## Calls
 

@@ -158,7 +158,7 @@ pub(crate) fn recv_error(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<QueuedEr
     })
 }
 
-/// Lets the kernel hand over trains of equal datagrams (UDP_GRO, Linux 5.0). False: it cannot.
+/// Lets the kernel hand over several datagrams of equal size in one call (UDP_GRO, Linux 5.0). False: it cannot.
 pub(crate) fn enable_gro(fd: BorrowedFd<'_>) -> bool {
     set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok()
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use towpath_pcap::{CaptureFile, Limits, Trouble};
+use towpath_pcap::{CaptureFile, Limits, Warning};
 
 use crate::args::RunArgs;
 use crate::error::{ExitCode, Failure};
@@ -54,14 +54,14 @@ pub fn start(
     let size = args.pcap_size;
     let limits = Limits { snaplen: args.pcap_snaplen, size: Some(size).filter(|size| *size > 0) };
     let tell = move |trouble| match trouble {
-        Trouble::Slow => messages.post(
+        Warning::Slow => messages.post(
             "the capture is not written as fast as packets come: some are missing in it; \
              --pcap-snaplen 128 records headers only",
         ),
-        Trouble::Full => messages.post(&format!(
+        Warning::Full => messages.post(&format!(
             "the capture has reached {size} bytes, further packets are not recorded (--pcap-size)"
         )),
-        Trouble::Failed(why) => {
+        Warning::Failed(why) => {
             messages.put_error(&format!("the capture is incomplete from here on: {why}"));
         }
         _ => {}

@@ -218,6 +218,9 @@ impl<H: Host> Stack<H> {
     /// # Errors
     /// Nothing was sent. With [`SendError::TooLong`] who set [`crate::SocketOption::RecvErrors`] is told, too, how
     /// long a UDP datagram on this path may be. That a neighbour does not answer shows later, and never here.
+    ///
+    /// A UDP datagram for which the device's queue has no room is lost, as everywhere on its way; only who set
+    /// [`crate::SocketOption::RecvErrors`] gets [`SendError::QueueFull`], and who sends a ping.
     pub fn send_datagram(
         &mut self,
         now: Instant,
@@ -242,9 +245,21 @@ impl<H: Host> Stack<H> {
                 let _ = self.send_udp_copy(now, &target, payload, out.segment_size, pool);
             }
             Err(SendError::TooLong) => self.report_too_long(index, &target),
+            // As with udp_sendmsg: the loss is counted, and told to who asks for errors.
+            Err(SendError::QueueFull) if !self.hears_errors(index, target.flow.remote) => {
+                return Ok(());
+            }
             _ => {}
         }
         sent
+    }
+
+    fn hears_errors(&self, index: u32, remote: IpAddr) -> bool {
+        let socket = self.sockets.get(index);
+        socket.is_some_and(|socket| match &socket.kind {
+            Kind::Datagram(datagram) => datagram.hears_errors_of(remote),
+            _ => false,
+        })
     }
 
     /// Whether a datagram of `len` bytes of payload would be refused for its length, for owners that send
@@ -590,8 +605,6 @@ impl From<net::SendError> for SendError {
     fn from(error: net::SendError) -> Self {
         match error {
             net::SendError::TooBig { .. } => SendError::TooLong,
-            // As on Linux without IP_RECVERR: a full device queue loses the datagram, silently for the
-            // sender, counted for the operator. It is reported here so that the owner can wait instead.
             _ => SendError::QueueFull,
         }
     }

@@ -143,10 +143,10 @@ impl<H: Host> Stack<H> {
                 send_queue: listener.backlog,
                 ..info
             },
-            Kind::Promised(promised) => SocketInfo {
+            Kind::EarlyAccept(early) => SocketInfo {
                 state: SocketState::SynReceived,
-                local: Some(promised.flow.local()),
-                remote: Some(promised.flow.remote()),
+                local: Some(early.flow.local()),
+                remote: Some(early.flow.remote()),
                 ..info
             },
             Kind::Stream(stream) => {

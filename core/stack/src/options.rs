@@ -166,7 +166,7 @@ impl<H: Host> Stack<H> {
                 let settings = &mut listener.settings;
                 set_stream(Stage::Before(&mut settings.tcp), &mut settings.packet, option)
             }
-            Kind::Promised(_) => Err(OptionError::NotApplicable),
+            Kind::EarlyAccept(_) => Err(OptionError::NotApplicable),
             Kind::Stream(stream) => {
                 let stage = stream.connection.as_mut().map_or(Stage::After, Stage::During);
                 let remote = stream.flow.remote;
@@ -206,7 +206,7 @@ impl<H: Host> Stack<H> {
                     stream.path = None;
                 }
             }
-            Kind::Promised(_) => return Err(OptionError::NotApplicable),
+            Kind::EarlyAccept(_) => return Err(OptionError::NotApplicable),
         }
         if is_peer {
             self.enter_peer(index);

@@ -74,7 +74,7 @@ impl<H: Host> Socket<H> {
             Kind::Fresh(settings) => settings.device,
             Kind::Listener(listener) => listener.settings.device,
             Kind::Datagram(datagram) => datagram.device,
-            Kind::Promised(_) | Kind::Stream(_) => None,
+            Kind::EarlyAccept(_) | Kind::Stream(_) => None,
         }
     }
 
@@ -90,7 +90,7 @@ pub(crate) enum Kind<H: Host> {
     Fresh(Box<Settings>),
     Listener(Box<Listener>),
     /// Made by `accept_pending`: its handshake is in the SYN cache.
-    Promised(Box<Promised<H>>),
+    EarlyAccept(Box<EarlyAccept<H>>),
     Stream(Box<Stream<H>>),
     Datagram(Box<Datagram>),
 }
@@ -308,8 +308,8 @@ impl Listener {
     }
 }
 
-/// A connection that the owner accepted before its handshake.
-pub(crate) struct Promised<H: Host> {
+/// A connection that the owner accepted before its handshake, as the gateway does when the host has connected.
+pub(crate) struct EarlyAccept<H: Host> {
     pub flow: Flow,
     pub half_open: u32,
     pub recv: H::Recv,

@@ -10,14 +10,14 @@ use world::*;
 
 /// How bad the wire is, in thousandths.
 #[derive(Debug, Clone, Copy)]
-struct Weather {
+struct Impairment {
     loss: u64,
     late: u64,
     twice: u64,
     seed: u64,
 }
 
-impl Weather {
+impl Impairment {
     fn fate(self) -> Box<dyn FnMut(&Packet) -> Fate> {
         let mut dice = Dice::new(self.seed);
         Box::new(move |_| {
@@ -35,8 +35,8 @@ impl Weather {
 }
 
 prop_compose! {
-    fn weather()(loss in 0u64..300, late in 0u64..300, twice in 0u64..100, seed: u64) -> Weather {
-        Weather { loss, late, twice, seed }
+    fn impairment()(loss in 0u64..300, late in 0u64..300, twice in 0u64..100, seed: u64) -> Impairment {
+        Impairment { loss, late, twice, seed }
     }
 }
 
@@ -62,7 +62,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn odd_config()(
+    fn unusual_config()(
         config in config(),
         window_scale in 0u8..15,
         mss in prop_oneof![Just(64u16), 64u16..300, Just(9000u16)],
@@ -81,7 +81,7 @@ proptest! {
         config_b in config(),
         iss_a in prop_oneof![Just(0xffff_ff00u32), any::<u32>()],
         iss_b in prop_oneof![Just(0x7fff_ff00u32), any::<u32>()],
-        weather in weather(),
+        impairment in impairment(),
         len_a in 0usize..120_000,
         len_b in 0usize..60_000,
         chunk_a in 1usize..20_000,
@@ -92,7 +92,7 @@ proptest! {
     ) {
         let mut pair = Pair::with_iss(config_a, config_b, iss_a, iss_b);
         pair.gro = gro;
-        pair.fate = weather.fate();
+        pair.fate = impairment.fate();
         for (side, len, chunk) in [(A, len_a, chunk_a), (B, len_b, chunk_b)] {
             let host = pair.host(side);
             host.to_write.extend(stream(len));
@@ -116,9 +116,9 @@ proptest! {
                 }
             }
         }
-        // In the worst weather 16 tries in a row do fail now and then, on either side.
+        // With the most loss 16 tries in a row do fail now and then, on either side.
         if is_cut_short(&pair) && !is_reset_by_one_that_waited(&pair) {
-            prop_assert!(weather.loss >= 150, "given up in {weather:?}");
+            prop_assert!(impairment.loss >= 150, "given up in {impairment:?}");
             assert_nothing_is_wrong(&pair);
             return Ok(());
         }
@@ -135,11 +135,11 @@ proptest! {
     /// wires, with tiny segments and every window scale, and one may close at the other's end of file.
     #[test]
     fn both_sides_open_and_both_end(
-        config_a in odd_config(),
-        config_b in odd_config(),
+        config_a in unusual_config(),
+        config_b in unusual_config(),
         iss_a in prop_oneof![Just(0xffff_ff00u32), any::<u32>()],
         iss_b in prop_oneof![Just(0x7fff_ff00u32), any::<u32>()],
-        weather in weather(),
+        impairment in impairment(),
         len_a in 0usize..60_000,
         len_b in 0usize..30_000,
         // One unit of the largest scale is 16 KiB: a smaller FIFO could never offer a window.
@@ -150,7 +150,7 @@ proptest! {
     ) {
         let mut pair = Pair::with_iss(config_a, config_b, iss_a, iss_b);
         pair.delay = Duration::from_micros(delay_us);
-        pair.fate = weather.fate();
+        pair.fate = impairment.fate();
         for (side, len) in [(A, len_a), (B, len_b)] {
             let host = pair.host(side);
             host.to_write.extend(stream(len));
@@ -175,14 +175,14 @@ proptest! {
         }
         // A program that is gone tries 8 times in a row, one that is there 15 times.
         let bad = if closes.is_some() { 60 } else { 150 };
-        if is_cut_short(&pair) && weather.loss >= bad {
+        if is_cut_short(&pair) && impairment.loss >= bad {
             assert_nothing_is_wrong(&pair);
             return Ok(());
         }
         let excused = is_reset_by_one_that_waited(&pair);
         for host in [&pair.a, &pair.b].into_iter().filter(|_| !excused) {
             for event in [ConnectionEvent::TimedOut, ConnectionEvent::Reset] {
-                prop_assert!(!host.events.contains(&event), "{:?} in {:?}", event, weather);
+                prop_assert!(!host.events.contains(&event), "{:?} in {:?}", event, impairment);
             }
         }
         for host in [&pair.a, &pair.b] {

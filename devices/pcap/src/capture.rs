@@ -45,7 +45,7 @@ impl Default for Limits {
 /// What a user of a capture should know at once. Each is told once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum Warning {
     /// The file is not written as fast as packets come: some are not recorded.
     Slow,
     /// [`Limits::size`] is reached: nothing more is recorded.
@@ -54,7 +54,7 @@ pub enum Trouble {
     Failed(String),
 }
 
-type Teller = Arc<dyn Fn(Trouble) + Send + Sync>;
+type Teller = Arc<dyn Fn(Warning) + Send + Sync>;
 
 struct Shared {
     /// None after an error: what follows a torn block cannot be read. And when the file is full.
@@ -85,11 +85,11 @@ impl CaptureFile {
     pub fn new(
         out: Box<dyn Write + Send>,
         limits: Limits,
-        tell: impl Fn(Trouble) + Send + Sync + 'static,
+        tell: impl Fn(Warning) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let tell: Teller = Arc::new(tell);
         let of_thread = Arc::clone(&tell);
-        let failed = move |error: &io::Error| of_thread(Trouble::Failed(error.to_string()));
+        let failed = move |error: &io::Error| of_thread(Warning::Failed(error.to_string()));
         let spool = Spool::start(out, failed)?;
         let progress = spool.progress();
         let loopback = Interface { name: "lo", link_type: LinkType::Ethernet };
@@ -193,14 +193,14 @@ impl Shared {
         if writer.len() + writer.packet_len_max(len, comment) > self.size_max {
             // What is in memory still is part of the file.
             let result = writer.flush();
-            (self.tell)(Trouble::Full);
+            (self.tell)(Warning::Full);
             self.check(result);
             self.writer = None;
             return;
         }
         if !writer.output().has_room() {
             if self.lost == 0 {
-                (self.tell)(Trouble::Slow);
+                (self.tell)(Warning::Slow);
             }
             self.lost += 1;
             let result = writer.note_lost(iface, 1);
@@ -369,7 +369,7 @@ mod tests {
     use towpath_pool::LinkType as PortLink;
     use towpath_shm::{Fragments, Mapping, Stretch};
 
-    /// A link that returns what is sent, and takes `room` packets a call.
+    /// A link that returns what is sent, and takes `room` packets per call.
     struct Echo {
         queue: Batch,
         room: usize,
@@ -445,7 +445,7 @@ mod tests {
         out
     }
 
-    type Told = Arc<Mutex<Vec<Trouble>>>;
+    type Told = Arc<Mutex<Vec<Warning>>>;
 
     fn started(out: impl Write + Send + 'static, limits: Limits) -> (CaptureFile, Told) {
         let told = Told::default();
@@ -583,7 +583,7 @@ mod tests {
             sent += 1;
             assert!(sent < 10_000, "memory is limited");
         }
-        assert_eq!(*told.lock().unwrap(), [Trouble::Slow]);
+        assert_eq!(*told.lock().unwrap(), [Warning::Slow]);
         assert_eq!(file.finish(|| false).unwrap_err().kind(), io::ErrorKind::TimedOut);
         *stuck.0.0.lock().unwrap() = true;
         stuck.0.1.notify_all();
@@ -613,6 +613,6 @@ mod tests {
         assert!(bytes.len() <= 1000 && bytes.len() > 800, "{}", bytes.len());
         let seen = packets(&bytes);
         assert!(seen.iter().all(|p| p.2.len() == 100), "whole packets, cut to the snap length");
-        assert_eq!(*told.lock().unwrap(), [Trouble::Full], "once");
+        assert_eq!(*told.lock().unwrap(), [Warning::Full], "once");
     }
 }

@@ -22,5 +22,5 @@ mod capture;
 mod spool;
 mod writer;
 
-pub use capture::{Capture, CaptureFile, Limits, Trouble};
+pub use capture::{Capture, CaptureFile, Limits, Warning};
 pub use writer::{Direction, Interface, LinkType, SNAPLEN_DEFAULT, Writer};

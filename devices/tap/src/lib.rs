@@ -4,11 +4,11 @@
 //!
 //! - [`Tap::open`] makes a device, which vanishes with the process, or takes over one that an
 //!   administrator made for this user; see [`OpenError`] for what to do when that is refused.
-//! - [`Tap`] is a [`Port`](towpath_pool::Port): [`rx`](self) reads a packet a call, `tx` hands the
+//! - [`Tap`] is a [`Port`](towpath_pool::Port): [`rx`](self) reads one packet per call, `tx` hands the
 //!   linear part and the tail of a packet to the kernel in one `writev`, without a copy of ours.
 //! - [`set_up_host`] gives the kernel's end of the link its addresses.
 //!
-//! Budget: one system call a packet or merged packet, one copy a byte (the kernel's) for large
+//! Budget: one system call per packet or merged packet, one copy per byte (the kernel's) for large
 //! packets, two for frames of at most [`COPY_MAX`] bytes (so that no large buffer is held by a
 //! small frame).
 #![warn(missing_docs)]

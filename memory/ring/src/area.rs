@@ -38,11 +38,6 @@ pub(crate) struct Window {
 
 const _: () = assert!(size_of::<Window>() == 8 && size_of::<Option<Window>>() == 8);
 
-/// Bytes of the window that a FIFO of `bytes` gets: of the smallest class that holds them, or the largest.
-pub(crate) fn window_len(bytes: u32) -> u32 {
-    cap_of(class_of(bytes) as u8)
-}
-
 /// The smallest class that holds so many bytes, or the largest.
 pub(crate) fn class_of(bytes: u32) -> usize {
     CLASSES.iter().position(|(size, _)| *size >= bytes).unwrap_or(CLASSES.len() - 1)

@@ -6,7 +6,7 @@ use towpath_shm::atomic::{Ordering, fence};
 use towpath_shm::layout::Slot;
 use towpath_shm::{Fragments, Stretch};
 
-use crate::area::{Side, WINDOW_MAX, Window, window_len};
+use crate::area::{Side, WINDOW_MAX, WINDOW_MIN, Window};
 use crate::buffer::SendBuffer;
 use crate::fifo::{Geometry, there};
 use crate::lock::{try_lock_engine, unlock_engine};
@@ -58,10 +58,15 @@ const ENLARGE_BY: u32 = 4;
 /// What a FIFO of a stream gets when there is no more: a page, as Linux's `tcp_wmem[0]`.
 const LEAST: u32 = 4096;
 
-/// Whether a transmit FIFO got the window from the reserve. Of all others every byte counts as touched from the
-/// beginning: the program writes round and round in it, and tells nobody how far it has come.
+/// Whether a transmit FIFO got the window from the reserve: all others are touched at once, as far as the smallest
+/// is long.
 fn has_least(window: &Window) -> bool {
-    window.touched() == u64::from(LEAST)
+    window.touched() < u64::from(WINDOW_MIN)
+}
+
+/// How many bytes of a window are counted for a FIFO of this limit: the FIFO goes round in all of them in time.
+fn touched_by(limit: u32) -> u32 {
+    limit.max(WINDOW_MIN).next_power_of_two()
 }
 
 /// What became of an attempt to attach memory.
@@ -188,9 +193,9 @@ impl EngineSend {
         if self.window.is_some() || self.retired {
             return Attach::Done;
         }
-        let whole = window_len(self.limit);
-        let least = if self.is_for_records { whole } else { LEAST };
-        let Some(window) = self.windows.take_first(self.limit, whole, least) else {
+        let touch = touched_by(self.limit);
+        let least = if self.is_for_records { touch } else { LEAST };
+        let Some(window) = self.windows.take_first(self.limit, touch, least) else {
             return Attach::NoMemory;
         };
         if !try_lock_engine(&self.shared().tx_lock) {
@@ -275,8 +280,8 @@ impl EngineSend {
     fn geometry(&self) -> Geometry {
         match &self.window {
             Some(window) => {
-                // Of a window from the reserve only the first page may be written.
-                let cap = if has_least(window) { LEAST } else { window.cap() };
+                // Only what is counted may be written to.
+                let cap = window.touched().checked_ilog2().map_or(0, |bits| 1 << bits);
                 Geometry { base: window.base(), cap, shift: self.shift }
             }
             None => Geometry::default(),
@@ -319,8 +324,8 @@ impl EngineSend {
 
     /// Moves to a window of `limit` bytes, with what is queued.
     fn grow(&mut self) -> Attach {
-        let whole = window_len(self.limit);
-        let Some(new) = self.windows.take(Side::Send, self.limit, whole) else {
+        let touch = touched_by(self.limit);
+        let Some(new) = self.windows.take(Side::Send, self.limit, touch) else {
             return Attach::NoMemory;
         };
         let old = self.geometry();
@@ -359,7 +364,8 @@ impl SendBuffer for EngineSend {
     }
 
     fn capacity(&self) -> u32 {
-        if self.window.as_ref().is_some_and(has_least) { self.limit.min(LEAST) } else { self.limit }
+        let has_least = self.window.as_ref().is_some_and(has_least);
+        if has_least { self.limit.min(self.geometry().cap) } else { self.limit }
     }
 
     fn peek(&self, offset: u32, n: u32) -> Fragments {
@@ -390,7 +396,7 @@ impl SendBuffer for EngineSend {
     fn want_capacity(&mut self, bytes: u32) {
         // It began with a page, and its peer reads: it gets what others have, once that is there.
         if self.window.as_ref().is_some_and(has_least)
-            && self.windows.sendable() >= u64::from(window_len(self.limit))
+            && self.windows.sendable() >= u64::from(touched_by(self.limit))
         {
             // Refused or not, the next hint looks again.
             let _ = self.grow();
@@ -432,7 +438,6 @@ pub fn take_tx_wanted(slot: &Slot) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::area::WINDOW_MIN;
     use crate::lock::lock_tx;
     use crate::program_fifo as program;
     use crate::region::Region;
@@ -473,32 +478,6 @@ mod tests {
         assert!(send.release_if_empty());
         assert_eq!(program::room(slot), 0);
         assert_eq!(windows.usage().assigned, 0);
-    }
-
-    /// What counts is what exists: with a limit between two classes of windows a program that keeps to the limit
-    /// writes round and round in all of its window.
-    #[test]
-    fn all_that_a_program_writes_to_counts() {
-        let region = Region::create().unwrap();
-        let windows = Windows::new(&region, 1 << 30);
-        let slot = region.slot(1).unwrap();
-        let mut send = EngineSend::new(&windows, 1, 280_000, 280_000);
-        assert_eq!(send.attach(), Attach::Done);
-        let before = real(&region);
-        for _ in 0..50 {
-            send_all(&region, slot, &[1; 60_000]);
-            send.pull();
-            send.release(60_000);
-        }
-        assert_eq!(real(&region) - before, 1 << 20, "pages of the window");
-        assert_eq!(windows.usage().touched, 1 << 20);
-        send.set_capacity(3 << 20);
-        assert_eq!(windows.usage().touched - windows.usage().kept, 4 << 20);
-    }
-
-    /// Bytes of pages that the region has.
-    fn real(region: &Region) -> u64 {
-        rustix::fs::fstat(region.mapping().file().unwrap()).unwrap().st_blocks as u64 * 512
     }
 
     #[test]
@@ -594,6 +573,26 @@ mod tests {
         send.release(4);
         assert!(send.release_if_empty());
         assert!(send.peek(0, 1).is_empty() && send.peek(0, 1 << 31).is_empty());
+    }
+
+    /// Bytes go round, so that in time all pages are written to that the FIFO goes round in.
+    #[test]
+    fn no_more_pages_are_written_to_than_are_counted() {
+        let region = Region::create().unwrap();
+        let windows = Windows::new(&region, 1 << 30);
+        let slot = region.slot(1).unwrap();
+        for limit in [1, 20_000, WINDOW_MIN, WINDOW_MIN + 1, 200_000, 425_984, 1 << 20] {
+            let mut send = EngineSend::new(&windows, 1, limit, WINDOW_MAX);
+            assert_eq!(send.attach(), Attach::Done);
+            for limit in [limit, limit + 100_000] {
+                send.set_capacity(limit);
+                let written = slot.tx_cap.load(Ordering::Relaxed);
+                assert!(
+                    limit <= written
+                        && u64::from(written) <= send.window.as_ref().unwrap().touched()
+                );
+            }
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ const OWNER: u32 = !(LOCK_CONTENDED | LOCK_ENGINE);
 /// has two when it moves bytes from one socket to another, and a handler on top of it may have as many.
 const DEPTH: usize = 4;
 /// Attempts to change a word that a hostile program changes all the time, before it counts as held. Honest threads
-/// change it once or twice a call.
+/// change it once or twice per call.
 const LOOKS: u32 = 1000;
 
 /// What a thread that locks needs of the attachment of its process.

@@ -4,7 +4,7 @@
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::Ordering;
+use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use towpath_shm::layout::Slot;
 
@@ -19,6 +19,41 @@ use crate::program_fifo;
 
 /// What a full FIFO holds here: the least of which a third is something.
 const FULL: u32 = 3;
+
+/// The transmit flag: every published byte is pulled by a visit that a command asked for.
+#[test]
+fn loom_published_bytes_are_told() {
+    model(|| {
+        let (region, windows) = world();
+        let mut send = EngineSend::new(&windows, 0, WINDOW_MIN, WINDOW_MIN);
+        assert_eq!(send.attach(), Attach::Done);
+        let commands = Arc::new(AtomicU32::new(0));
+        let program = {
+            let (region, commands) = (region.clone(), Arc::clone(&commands));
+            thread::spawn(move || {
+                for byte in *b"ab" {
+                    match write(&region, 0, OLD, byte, &Told::nothing()) {
+                        Appended::Bytes { n: 1, tell } => {
+                            commands.fetch_add(tell.into(), Ordering::Release);
+                        }
+                        appended => panic!("{appended:?}: there is room"),
+                    }
+                }
+            })
+        };
+        let mut handled = 0;
+        let mut visit = |send: &mut EngineSend| {
+            while handled < commands.load(Ordering::Acquire) {
+                handled += 1;
+                assert!(send.pull());
+            }
+        };
+        visit(&mut send);
+        program.join().unwrap();
+        visit(&mut send);
+        assert_eq!(send.len(), 2, "bytes that nobody told of");
+    });
+}
 
 /// A writer finds no room while the engine makes some: it has asked to be told in time.
 #[test]

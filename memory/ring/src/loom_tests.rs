@@ -311,36 +311,3 @@ fn loom_a_waiter_that_was_killed_costs_one_wake_up() {
         assert_eq!(wakes, 1);
     });
 }
-
-/// The transmit flag: every published byte is pulled by a visit that a command asked for.
-#[test]
-fn loom_published_bytes_are_told() {
-    loom::model(|| {
-        let tail = Arc::new(AtomicU32::new(0));
-        let dirty = Arc::new(AtomicU32::new(0));
-        let told = Arc::new(AtomicU32::new(0));
-        let program = {
-            let (tail, dirty, told) = (Arc::clone(&tail), Arc::clone(&dirty), Arc::clone(&told));
-            thread::spawn(move || {
-                for end in [1, 2] {
-                    tail.store(end, Ordering::Release);
-                    if dirty.swap(1, Ordering::AcqRel) == 0 {
-                        told.fetch_add(1, Ordering::Release);
-                    }
-                }
-            })
-        };
-        let (mut handled, mut pulled) = (0, 0);
-        let mut visit = |handled: &mut u32| {
-            while *handled < told.load(Ordering::Acquire) {
-                *handled += 1;
-                dirty.swap(0, Ordering::AcqRel);
-                pulled = tail.load(Ordering::Acquire);
-            }
-        };
-        visit(&mut handled);
-        program.join().unwrap();
-        visit(&mut handled);
-        assert_eq!(pulled, 2);
-    });
-}

@@ -226,8 +226,7 @@ pub static OPTIONS: &[SocketOption] = &[
         libc::SO_ATTACH_FILTER,
         "SO_ATTACH_FILTER",
         Special,
-        "reads none; setting: ENOPROTOOPT, for good: filters would run in the engine, which executes no \
-         code of programs",
+        "reads none; setting: not there yet: ENOPROTOOPT, as from a kernel without it",
     ),
     opt(SOCKET, libc::SO_TIMESTAMP, "SO_TIMESTAMP", Special, STREAM_TIMES),
     opt(SOCKET, libc::SO_TIMESTAMPNS, "SO_TIMESTAMPNS", Special, STREAM_TIMES),

@@ -112,7 +112,7 @@ impl Net {
     ///
     /// # Errors
     /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not answer.
-    #[allow(clippy::too_many_arguments)] // One call a packet; a struct would only rename them.
+    #[allow(clippy::too_many_arguments)] // One call per packet; a struct would only rename them.
     pub fn send(
         &mut self,
         now: Instant,

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use towpath_pool::{Batch, LinkType, Offloads, Pool};
+use towpath_ring::Payload;
 use towpath_wire::{MacAddr, Prefix};
 
 use super::world::{LinkConfig, World};
 use crate::net::InterfaceConfig;
-use crate::{SocketError, SocketEvent, SocketOption};
+use crate::{
+    DatagramOut, DropReason, Family, SendError, SocketError, SocketEvent, SocketKind, SocketOption,
+};
 
 /// A device that takes nothing holds up what is to be sent, and nothing else.
 #[test]
@@ -69,6 +72,28 @@ fn who_waits_for_a_stuck_device_still_hears_and_ends() {
     w.run(3000);
     let sent = w.a.stack.net.output(far).iter().any(|packet| packet.len() > 40);
     assert!(sent, "it goes by the new route");
+}
+
+/// As Linux: a datagram for which there is no room is lost, and an error for those only who ask for errors.
+#[test]
+fn a_full_device_loses_datagrams_and_tells_who_asks_for_errors() {
+    let mut w = World::new(LinkConfig::default());
+    let (id, _) = w.a.open(SocketKind::Datagram, Family::V4);
+    for _ in 0..crate::net::limits::OUTPUT_LEN_MAX {
+        let packet = w.a.pool.take(0);
+        w.a.stack.net.output(crate::IfaceId(1)).push_back(packet);
+    }
+    let send = |w: &mut World| {
+        let remote = Some("10.0.0.2:9".parse().unwrap());
+        let out = DatagramOut { remote, ..Default::default() };
+        let payload = Payload::new(b"lost", Default::default());
+        w.a.stack.send_datagram(w.a.now, id, &out, &payload, &mut w.a.pool)
+    };
+    assert_eq!(send(&mut w), Ok(()));
+    assert_eq!(w.a.drops(DropReason::OutputFull), 1);
+    w.a.stack.set_option(id, SocketOption::RecvErrors(true)).unwrap();
+    assert_eq!(send(&mut w), Err(SendError::QueueFull));
+    assert_eq!(w.a.drops(DropReason::OutputFull), 2);
 }
 
 /// Takes nothing, and gives what arrives.
