@@ -34,7 +34,7 @@ impl<H: Host> Stack<H> {
         let socket = self.sockets.get(index).ok_or(ConnectError::Invalid)?;
         let settings = match &socket.kind {
             Kind::Fresh(settings) => **settings,
-            Kind::Stream(_) | Kind::Promised(_) => return Err(ConnectError::Connected),
+            Kind::Stream(_) | Kind::PreAccepted(_) => return Err(ConnectError::Connected),
             Kind::Listener(_) | Kind::Datagram(_) => return Err(ConnectError::Invalid),
         };
         let (family, bound) = (socket.family, socket.bound.as_deref().copied());

@@ -34,8 +34,8 @@ pub(crate) struct HalfOpenFlow {
 pub(crate) enum Parent {
     /// A listener's, which gets a child.
     Listener(u32),
-    /// A promised socket, which becomes the connection itself.
-    Promised(u32),
+    /// A socket that the owner accepted before the handshake finished; it becomes the connection itself.
+    PreAccepted(u32),
 }
 
 /// A SYN on an any-address interface.
@@ -54,8 +54,8 @@ pub(crate) struct PendingSyn {
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
     pub half_open: Queue<HalfOpenFlow>,
-    /// Half-open connections of promised sockets.
-    pub promised: List,
+    /// Half-open connections of pre-accepted sockets.
+    pub pre_accepted: List,
     pub pending: Queue<PendingSyn>,
     /// All pending ones, by when their SYN came last: all wait equally long from then on, so the front
     /// expires first.

@@ -143,10 +143,10 @@ impl<H: Host> Stack<H> {
                 send_queue: listener.backlog,
                 ..info
             },
-            Kind::Promised(promised) => SocketInfo {
+            Kind::PreAccepted(accepted) => SocketInfo {
                 state: SocketState::SynReceived,
-                local: Some(promised.flow.local()),
-                remote: Some(promised.flow.remote()),
+                local: Some(accepted.flow.local()),
+                remote: Some(accepted.flow.remote()),
                 ..info
             },
             Kind::Stream(stream) => {

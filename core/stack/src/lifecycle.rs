@@ -17,7 +17,7 @@ impl<H: Host> Stack<H> {
         let index = self.index(id)?;
         match &mut self.sockets.get_mut(index)?.kind {
             Kind::Stream(stream) => Some(&mut stream.recv),
-            Kind::Promised(promised) => Some(&mut promised.recv),
+            Kind::PreAccepted(accepted) => Some(&mut accepted.recv),
             _ => None,
         }
     }
@@ -28,7 +28,7 @@ impl<H: Host> Stack<H> {
         let index = self.index(id)?;
         match &mut self.sockets.get_mut(index)?.kind {
             Kind::Stream(stream) => Some(&mut stream.send),
-            Kind::Promised(promised) => Some(&mut promised.send),
+            Kind::PreAccepted(accepted) => Some(&mut accepted.send),
             _ => None,
         }
     }
@@ -157,7 +157,7 @@ impl<H: Host> Stack<H> {
                 }
             }
             // Once the handshake is over.
-            Some(Kind::Promised(promised)) => promised.shut = true,
+            Some(Kind::PreAccepted(accepted)) => accepted.shut = true,
             _ => {}
         }
     }
@@ -241,21 +241,21 @@ impl<H: Host> Stack<H> {
                     self.tcp_binds.stop_receiving(bound.addr, bound.port, index);
                 }
             }
-            Kind::Fresh(_) | Kind::Promised(_) => {}
+            Kind::Fresh(_) | Kind::PreAccepted(_) => {}
         }
         if let Some(bound) = bound {
             self.tcp_binds.release(bound.port, index);
         }
     }
 
-    /// Removes the half-open connections of a listener or a promised socket. The peers are told nothing: the
+    /// Removes the half-open connections of a listener or a pre-accepted socket. The peers are told nothing: the
     /// next segment of each is answered by a RST.
     fn close_half_open(&mut self, index: u32) {
         while let Some(socket) = self.sockets.get(index) {
             let at = match &socket.kind {
                 Kind::Listener(listener) => listener.half_open.front(),
-                Kind::Promised(promised) => {
-                    self.handshakes.half_open.get(promised.half_open).map(|_| promised.half_open)
+                Kind::PreAccepted(accepted) => {
+                    self.handshakes.half_open.get(accepted.half_open).map(|_| accepted.half_open)
                 }
                 _ => None,
             };

@@ -166,7 +166,7 @@ impl<H: Host> Stack<H> {
                 let settings = &mut listener.settings;
                 set_stream(Stage::Before(&mut settings.tcp), &mut settings.packet, option)
             }
-            Kind::Promised(_) => Err(OptionError::NotApplicable),
+            Kind::PreAccepted(_) => Err(OptionError::NotApplicable),
             Kind::Stream(stream) => {
                 let stage = stream.connection.as_mut().map_or(Stage::After, Stage::During);
                 let remote = stream.flow.remote;
@@ -204,7 +204,7 @@ impl<H: Host> Stack<H> {
                     stream.path = None;
                 }
             }
-            Kind::Promised(_) => return Err(OptionError::NotApplicable),
+            Kind::PreAccepted(_) => return Err(OptionError::NotApplicable),
         }
         let Some(bound) = &socket.bound else { return Ok(()) };
         let (addr, port, sharing) = (bound.addr, bound.port, bound.options.sharing());

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::net::{IfaceId, Unreachable};
 use crate::rx::{Incoming, is_opening};
 use crate::slab::NONE;
-use crate::socket::{Kind, Listener, News, Promised, Settings, Socket, Stream};
+use crate::socket::{Kind, Listener, News, PreAccepted, Settings, Socket, Stream};
 use crate::stack::{Stack, TimerOwner};
 use crate::timer::TimerId;
 use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
@@ -189,7 +189,7 @@ impl<H: Host> Stack<H> {
                     _ => unreachable!("the caller found the listener"),
                 }
             }
-            Parent::Promised(_) => &mut self.handshakes.promised,
+            Parent::PreAccepted(_) => &mut self.handshakes.pre_accepted,
         };
         let at = self.handshakes.half_open.push(line, entry);
         self.flows.insert(hash, FlowRef::HalfOpen(at));
@@ -213,10 +213,10 @@ impl<H: Host> Stack<H> {
         let Some(parent) = self.handshakes.half_open.get(at).map(|entry| entry.parent) else {
             return;
         };
-        let (Parent::Listener(index) | Parent::Promised(index)) = parent;
+        let (Parent::Listener(index) | Parent::PreAccepted(index)) = parent;
         let Some(socket) = self.sockets.get(index) else { return };
         let window = match &socket.kind {
-            Kind::Promised(promised) => promised.recv.free(),
+            Kind::PreAccepted(accepted) => accepted.recv.free(),
             _ => host.recv_room(socket.user),
         };
         let Some(entry) = self.handshakes.half_open.get_mut(at) else { return };
@@ -254,8 +254,8 @@ impl<H: Host> Stack<H> {
                 Parent::Listener(listener) => {
                     self.accept_child(now, host, listener, at, handshake, incoming, pool);
                 }
-                Parent::Promised(index) => {
-                    self.keep_promise(now, host, index, at, handshake, incoming, pool);
+                Parent::PreAccepted(index) => {
+                    self.finish_pre_accepted(now, host, index, at, handshake, incoming, pool);
                 }
             },
             HalfOpenVerdict::Reset => {
@@ -330,7 +330,7 @@ impl<H: Host> Stack<H> {
 
     /// The handshake of an accepted pending SYN is over: its socket becomes the connection.
     #[allow(clippy::too_many_arguments)]
-    fn keep_promise(
+    fn finish_pre_accepted(
         &mut self,
         now: Instant,
         host: &mut H,
@@ -346,12 +346,12 @@ impl<H: Host> Stack<H> {
             return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
         };
         let user = socket.user;
-        let Kind::Promised(promised) = std::mem::replace(&mut socket.kind, fresh) else {
+        let Kind::PreAccepted(accepted) = std::mem::replace(&mut socket.kind, fresh) else {
             unreachable!(
-                "a half-open connection's promised socket is one until its handshake ends"
+                "a half-open connection's pre-accepted socket is one until its handshake ends"
             );
         };
-        let Promised { flow, recv, send, shut, half_open: _ } = *promised;
+        let PreAccepted { flow, recv, send, shut, half_open: _ } = *accepted;
         let mut stream =
             self.stream_of(now, flow, handshake, settings, incoming.local.iface, recv, send);
         if let (true, Some(connection)) = (shut, &mut stream.connection) {
@@ -419,7 +419,7 @@ impl<H: Host> Stack<H> {
                     _ => unreachable!("a listener takes its half-open connections with it"),
                 }
             }
-            Parent::Promised(_) => &mut self.handshakes.promised,
+            Parent::PreAccepted(_) => &mut self.handshakes.pre_accepted,
         };
         let mut entry = self.handshakes.half_open.remove(line, at)?;
         self.wheel.cancel(&mut entry.timer);
@@ -433,11 +433,11 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// A handshake failed. A listener never hears of it; a promised socket does, and is over.
+    /// A handshake failed. A listener never hears of it; a pre-accepted socket does, and is over.
     fn fail_half_open(&mut self, at: u32, event: SocketEvent) {
         let parent = self.handshakes.half_open.get(at).map(|entry| entry.parent);
         self.remove_half_open(at);
-        let Some(Parent::Promised(index)) = parent else { return };
+        let Some(Parent::PreAccepted(index)) = parent else { return };
         let settings = self.default_settings();
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.kind = Kind::Fresh(Box::new(settings));
@@ -562,8 +562,8 @@ impl<H: Host> Stack<H> {
         let mut half_open = HalfOpen::new(&config, &syn, iss, self.timestamp_offset(&flow), now);
         let syn_ack = half_open.syn_ack(now, recv.free());
         let family = if flow.local.is_ipv4() { Family::V4 } else { Family::V6 };
-        let promised = Promised { flow, half_open: NONE, recv, send, shut: false };
-        let kind = Kind::Promised(Box::new(promised));
+        let accepted = PreAccepted { flow, half_open: NONE, recv, send, shut: false };
+        let kind = Kind::PreAccepted(Box::new(accepted));
         let index = self.sockets.insert(Socket::new(user, family, kind));
         let entry = HalfOpenFlow {
             flow,
@@ -571,13 +571,13 @@ impl<H: Host> Stack<H> {
             iface,
             since: now,
             timer: TimerId::NONE,
-            parent: Parent::Promised(index),
+            parent: Parent::PreAccepted(index),
         };
         let at = self.store_half_open(entry, self.keys.table.flow(&flow));
-        if let Some(Kind::Promised(promised)) =
+        if let Some(Kind::PreAccepted(accepted)) =
             self.sockets.get_mut(index).map(|socket| &mut socket.kind)
         {
-            promised.half_open = at;
+            accepted.half_open = at;
         }
         self.send_for_half_open(now, at, &syn_ack, pool);
         Some(SocketId(self.sockets.id(index)))

@@ -173,7 +173,7 @@ impl<H: Host> Stack<H> {
                     self.tcp_binds.unuse_port(local_port, local, before);
                 }
             }
-            Kind::Promised(_) => return Err(OptionError::NotApplicable),
+            Kind::PreAccepted(_) => return Err(OptionError::NotApplicable),
         }
         let table = socket.kind.table();
         let Some(bound) = socket.bound.as_deref_mut() else { return Ok(()) };

@@ -74,7 +74,7 @@ impl<H: Host> Socket<H> {
             Kind::Fresh(settings) => settings.device,
             Kind::Listener(listener) => listener.settings.device,
             Kind::Datagram(datagram) => datagram.device,
-            Kind::Promised(_) | Kind::Stream(_) => None,
+            Kind::PreAccepted(_) | Kind::Stream(_) => None,
         }
     }
 
@@ -89,8 +89,8 @@ pub(crate) enum Kind<H: Host> {
     /// A stream socket that neither listens nor has a connection.
     Fresh(Box<Settings>),
     Listener(Box<Listener>),
-    /// Made by `accept_pending`: its handshake is in the SYN cache.
-    Promised(Box<Promised<H>>),
+    /// The owner accepted it before its handshake finished (`accept_pending`), which is in the SYN cache.
+    PreAccepted(Box<PreAccepted<H>>),
     Stream(Box<Stream<H>>),
     Datagram(Box<Datagram>),
 }
@@ -308,8 +308,8 @@ impl Listener {
     }
 }
 
-/// A connection that the owner accepted before its handshake.
-pub(crate) struct Promised<H: Host> {
+/// A connection that the owner accepted before its handshake finished.
+pub(crate) struct PreAccepted<H: Host> {
     pub flow: Flow,
     pub half_open: u32,
     pub recv: H::Recv,

@@ -538,7 +538,7 @@ impl Node {
     pub fn assert_empty(&self) {
         let stack = &self.stack;
         assert_eq!(stack.usage(), Usage::default());
-        assert_eq!(stack.handshakes.promised.len(), 0);
+        assert_eq!(stack.handshakes.pre_accepted.len(), 0);
         assert!(stack.dirty.is_empty() && stack.events.is_empty());
         assert!(stack.output_lines.iter().all(|line| line.is_empty()));
     }
