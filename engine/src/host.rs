@@ -49,7 +49,7 @@ pub(crate) struct Host {
     pub counters: EngineCounters,
     /// When this turn began.
     pub now: Instant,
-    /// The same as Unix time in ns.
+    /// When this turn began, as Unix time in ns.
     pub unix_ns: u64,
     /// Slots whose sockets have FIFO memory, or may have: it is taken back when they are idle.
     pub to_sweep: VecDeque<Swept>,
@@ -75,7 +75,7 @@ const _: () = assert!(Stack::<Host>::STREAM_BYTES <= 536 && Stack::<Host>::SOCKE
 
 impl Host {
     /// Both ends of a stream's FIFOs. Transmit memory is given at once when there is plenty, which
-    /// spares the program a round trip with its first write. `near`: to this host itself.
+    /// spares the program a round trip with its first write. `near`: the peer is this host itself (loopback).
     pub fn stream_buffers(&mut self, slot: u32, near: bool) -> (EngineRecv, EngineSend) {
         let (rcvbuf, sndbuf) = self
             .slots

@@ -12,7 +12,7 @@ use towpath_shm::layout::{
 };
 
 /// Slots and FIFOs of one run: the memory that all its processes share (decision 1,
-/// `docs/decisions/0001-one-region-a-run.md`). Clones are the same memory, which stays mapped until the last is
+/// `docs/decisions/0001-one-region-per-run.md`). Clones are the same memory, which stays mapped until the last is
 /// dropped.
 ///
 /// It takes [`REGION_LEN`] bytes of address space, and memory for the pages that are touched only.

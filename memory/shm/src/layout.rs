@@ -3,15 +3,15 @@
 //! There are three kinds of shared memory:
 //!
 //! ```text
-//! status (one a run, written by the engine, which every program of that run can only read)
+//! status (one per run, written by the engine; the programs of that run can only read it)
 //!   0                Status                   what the engine tells all of them
 //!
-//! region (one a run, mapped by the engine and by every program of that run)
+//! region (one per run, mapped by the engine and by every program of that run)
 //!   0                nothing
 //!   SLOTS_OFFSET     Slot[slots_max]          a socket's shared state, 256 bytes each
 //!   FIFO_OFFSET      byte FIFOs               windows handed out by the engine
 //!
-//! channel (one a process, mapped by the engine and that process)
+//! channel (one per process, mapped by the engine and that process)
 //!   0                ChannelHeader            ring positions and sleep flags
 //!   COMMANDS_OFFSET  Command[COMMANDS_MAX]    program -> engine
 //!   EVENTS_OFFSET    u64[EVENTS_MAX]          engine -> program: slot indexes
@@ -518,7 +518,7 @@ pub mod setting {
     pub const NO_CHECK: u32 = 41;
     /// SO_TIMESTAMPING, b = its flags as far as sending is concerned.
     pub const TIMESTAMPING: u32 = 42;
-    /// SO_RCVLOWAT was lowered to b bytes (in the slot): who waits for more may have enough.
+    /// SO_RCVLOWAT was lowered to b bytes (in the slot): a reader that waits for more may have enough.
     pub const RCVLOWAT: u32 = 43;
 }
 }
