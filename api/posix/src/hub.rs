@@ -120,7 +120,7 @@ static OVERDUE: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// EDEADLK in a signal handler on top of a call that has it: epoll's functions are none of those that a
-/// handler may call. Those that it may have another way.
+/// handler may call. The functions that it may call do not need this lock: close leaves the work to [`defer`].
 pub(crate) fn lock() -> Result<LockGuard<'static, Hub>> {
     let mut hub = HUB.lock_unless_mine().ok_or(Errno(libc::EDEADLK))?;
     if OVERDUE.load(Relaxed) {
@@ -135,7 +135,7 @@ pub(crate) fn is_mine() -> bool {
     HUB.is_mine()
 }
 
-/// Leaves it to whoever locks the hub next to look what was closed.
+/// Makes the next call that locks the hub forget the descriptors that were closed.
 fn defer() {
     OVERDUE.store(true, Relaxed);
 }

@@ -102,7 +102,7 @@ impl Handle {
         }
     }
 
-    /// `attempt`, again and again as long as patience lasts.
+    /// Repeats `attempt` while it would block, until `patience` allows no further wait.
     #[inline]
     pub fn blocking<T>(
         &self,

@@ -38,7 +38,8 @@ pub(crate) struct Guard {
 
 /// Waits for the lock.
 pub(crate) fn lock() -> Guard {
-    // In a child that was made without us whoever had it may be no more; there, nobody else is.
+    // In a child that was made without us, where there is no client, the thread that held the lock may not exist.
+    // That child needs none: it has a single thread.
     Guard { _lock: process::client().ok().and_then(|_| LOCK.lock_unless_mine()) }
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Flow {
     pub(crate) queued: bool,
     /// A client of a published port began it.
     pub(crate) by_client: bool,
-    /// The nameservers that it is connected to one of, for the forwarder of DNS.
+    /// Candidate nameservers, for a flow of the DNS forwarder; it is connected, or connects, to one of them.
     pub(crate) nameservers: Option<Box<Tour>>,
 }
 

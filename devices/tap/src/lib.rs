@@ -8,7 +8,7 @@
 //!   linear part and the tail of a packet to the kernel in one `writev`, without a copy of ours.
 //! - [`set_up_host`] gives the kernel's end of the link its addresses.
 //!
-//! Budget: one system call a packet or merged packet, one copy a byte (the kernel's) for large
+//! Budget: one system call per packet or merged packet, one copy per byte (the kernel's) for large
 //! packets, two for frames of at most [`COPY_MAX`] bytes (so that no large buffer is held by a
 //! small frame).
 #![warn(missing_docs)]
