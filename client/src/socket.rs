@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use towpath_ring::Region;
 
-    /// Whoever was told that it can write, and cannot, asks again and again.
+    /// A program that is told that it can write, and then cannot, would poll again and again.
     #[test]
     fn without_memory_to_be_had_nothing_can_be_written() {
         let region = Region::create().unwrap();

@@ -18,7 +18,7 @@ use crate::engine::Engine;
 /// Steps of work for answers in one turn: some 100 µs, or one request that takes longer.
 const WORK_A_TURN: u64 = 1024;
 
-/// Who asks.
+/// The source of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// A process.
@@ -27,12 +27,12 @@ pub(crate) enum Asker {
     Remote,
 }
 
-/// Those who ask and have not been answered, each of them once.
+/// Sources of requests that have not been answered, each of them once.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     /// Those of this round.
     now: VecDeque<Asker>,
-    /// Those who came later.
+    /// Those that came after this round began.
     next: VecDeque<Asker>,
     /// What [`Ends::begun`](crate::ends::Ends::begun) was when this round began: the number of ends that have to be
     /// done before it is answered.

@@ -5,8 +5,8 @@
 //! of the epoll sets. Threads in poll and select keep no lists: they look at their sockets.
 //!
 //! Rules that keep wake-ups from being lost:
-//! - whoever goes to sleep counts itself first and then empties the ring (`Hub::begin_sleep`);
-//! - whoever empties the ring while others sleep asks for the doorbell again (`Hub::drain`), and
+//! - a thread that goes to sleep counts itself first and then empties the ring (`Hub::begin_sleep`);
+//! - a thread that empties the ring while others sleep asks for the doorbell again (`Hub::drain`), and
 //!   kicks those whose sets became ready.
 
 mod bed;
@@ -112,7 +112,7 @@ pub(crate) struct Nested {
     pub fresh: bool,
 }
 
-// A signal handler has closed a descriptor while its thread held the hub's lock: whoever locks it next
+// A signal handler has closed a descriptor while its thread held the hub's lock: the next call that locks it
 // forgets the descriptor.
 static OVERDUE: AtomicBool = AtomicBool::new(false);
 

@@ -117,7 +117,7 @@ impl Fifo {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Has memory; false when there is none to be had.
+    /// Makes sure that it has memory; false when there is none.
     fn ensure(&mut self) -> bool {
         if self.mapping.is_none() {
             self.mapping = self.pool.take(self.size);

@@ -50,7 +50,7 @@ pub enum Message {
     NeighborSolicit {
         /// The address asked for.
         target: Ipv6Addr,
-        /// Link-layer address of who asks; absent in duplicate address detection.
+        /// Link-layer address of the asking host; absent in duplicate address detection.
         source_ll: Option<MacAddr>,
     },
     /// `target` is at `target_ll`.

@@ -369,7 +369,7 @@ mod tests {
     use towpath_pool::LinkType as PortLink;
     use towpath_shm::{Fragments, Mapping, Stretch};
 
-    /// A link that returns what is sent, and takes `room` packets a call.
+    /// A link that returns what is sent, and takes `room` packets per call.
     struct Echo {
         queue: Batch,
         room: usize,

@@ -82,7 +82,7 @@ impl Region {
     }
 
     /// The memory itself, which offsets of [`towpath_shm::layout`] are offsets in. Its memfd
-    /// ([`Mapping::file`]) is what [`Region::map`] takes; who mapped it has none.
+    /// ([`Mapping::file`]) is what [`Region::map`] takes; a process that has mapped it so has no memfd.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
@@ -147,7 +147,8 @@ impl Channel {
         unsafe { self.0.view(0) }
     }
 
-    /// The memory itself. Its memfd ([`Mapping::file`]) is what [`Channel::map`] takes; who mapped it has none.
+    /// The memory itself. Its memfd ([`Mapping::file`]) is what [`Channel::map`] takes; a process that has mapped it
+    /// so has no memfd.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.0
     }

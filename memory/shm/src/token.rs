@@ -97,7 +97,7 @@ fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<Owned
 }
 
 /// The name of a named token; None for every other descriptor. Whether the run is this one is for the caller to
-/// look at: anybody can make a token of a run that he knows.
+/// look at: a process that knows a run's number can make tokens of that run.
 pub fn read(fd: BorrowedFd<'_>) -> Option<Name> {
     let stat = rustix::fs::fstat(fd).ok()?;
     if !FileType::from_raw_mode(stat.st_mode).is_socket()

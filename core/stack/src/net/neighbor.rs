@@ -112,7 +112,7 @@ pub(super) enum Event {
 pub(super) struct Heeded {
     /// Packets that waited for the neighbour.
     pub waiting: Vec<Waiting>,
-    /// It was a router, and says that it is none.
+    /// It was a router, and advertises that it no longer is one.
     pub no_router: bool,
 }
 

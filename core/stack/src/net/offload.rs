@@ -66,7 +66,7 @@ pub(super) struct Cut {
     pub dst: IpAddr,
     /// Length of the IP header, which is in front.
     pub ip_len: usize,
-    /// Headers in front of the payload, IP header included, and payload bytes a segment.
+    /// Headers in front of the payload, IP header included, and payload bytes per segment.
     pub segmentation: Segmentation,
     /// Leave the checksums to the device.
     pub partial: bool,

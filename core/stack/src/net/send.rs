@@ -112,7 +112,7 @@ impl Net {
     ///
     /// # Errors
     /// The packet is gone, and counted. `Ok` does not say that it leaves: its neighbour may not answer.
-    #[allow(clippy::too_many_arguments)] // One call a packet; a struct would only rename them.
+    #[allow(clippy::too_many_arguments)] // One call per packet; a struct would only rename them.
     pub fn send(
         &mut self,
         now: Instant,
@@ -501,8 +501,8 @@ fn may_leave(dst: IpAddr, ttl: Option<u8>) -> bool {
     match dst {
         IpAddr::V4(_) => ttl != Some(0),
         IpAddr::V6(v6) if v6.is_multicast() => ttl != Some(0) && addr::may_be_on_link(v6),
-        // Linux sends with IPV6_UNICAST_HOPS 0 too: a hop limit is looked at by who forwards, and a host
-        // takes what is for it whatever is left (RFC 8200 §3).
+        // Linux sends with IPV6_UNICAST_HOPS 0 too: only routers look at the hop limit, and a host takes a packet
+        // that is for it whatever is left (RFC 8200 §3).
         IpAddr::V6(_) => true,
     }
 }
