@@ -63,7 +63,7 @@ pub struct Cloned {
 pub struct Tokens {
     /// Those that there are, each with the place of its socket among those asked for.
     pub tokens: Vec<(usize, Fd)>,
-    /// For so many, from the first, no other request would give more.
+    /// The number of sockets, from the first asked for, about which another request would give no more.
     pub dealt_with: usize,
 }
 
@@ -271,7 +271,7 @@ impl Client {
         let mut request =
             Request { call: call::COMMAND, len: bytes.len() as u32, ..Request::default() };
         request.data[..bytes.len()].copy_from_slice(bytes);
-        // Commands are not answered: whoever gave it finds out as ever that the engine is gone.
+        // Commands have no answer: if the engine is gone, the caller's next wait or request finds that.
         let _ = self.call(&request);
     }
 
@@ -325,8 +325,8 @@ impl Client {
         &self.control
     }
 
-    /// The socket to which the engine writes when this process sleeps and there is an event. Whoever finds
-    /// it readable takes what is there: full of rings that nobody took, it would tell of no further one.
+    /// The socket to which the engine writes when this process sleeps and there is an event. A thread that finds
+    /// it readable empties it: full of rings that nobody took, it could not tell of a further one.
     pub fn bell(&self) -> &HighFd {
         &self.bell
     }
@@ -344,7 +344,7 @@ impl Client {
     }
 
     /// A futex word that changes, or is woken, when [`Self::is_dead`] becomes true, and what it is until then. None:
-    /// nobody would wake who sleeps on it.
+    /// a thread that sleeps on it would not be woken.
     pub(crate) fn life(&self) -> Option<(&AtomicU32, u32)> {
         self.status.life(self.number)
     }
@@ -384,8 +384,8 @@ impl Client {
         }
     }
 
-    /// Notes it. Of the threads that sleep the kernel has woken one at most, so whoever sees the engine's end
-    /// first wakes the others. True, always.
+    /// Notes that the engine is gone. Of the threads that sleep the kernel has woken one at most, so the first one
+    /// that sees the engine's end wakes the others. True, always.
     #[cold]
     fn set_dead(&self) -> bool {
         if !self.dead.swap(true, Ordering::Relaxed) {
@@ -488,7 +488,7 @@ impl Cloned {
     }
 }
 
-/// The control socket whose number came by the environment.
+/// The control socket whose number stands in the environment.
 ///
 /// # Safety
 /// Nobody else owns that number.

@@ -2,8 +2,8 @@
 //!
 //! Behind each socket's number is a real descriptor of the kernel ([`towpath_shm::token`]), so numbers
 //! cannot collide and close-on-exec is the kernel's business. The table is a static array: its pages cost
-//! nothing until touched, and a look-up is one load. Whoever changes it changes the kernel's descriptors
-//! along with it: the API layer has the lock and the order for that.
+//! nothing until touched, and a look-up is one load. It has to change together with the kernel's descriptors:
+//! the API layer has the lock and the order for that.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -94,8 +94,8 @@ pub fn take(fd: i32) -> Taken {
     taken(word.swap(0, Ordering::AcqRel))
 }
 
-/// Makes a number another one's, in one step: whoever looks finds what it was or what it is. (What is
-/// internal stays so: see [`evacuate`].)
+/// Replaces the entry of a number in one step: a look-up finds the old one or the new one. (An internal
+/// number stays so: see [`evacuate`].)
 pub fn replace(fd: i32, entry: Entry) -> Taken {
     let word = match entry {
         Entry::Kernel | Entry::Internal => return take(fd),

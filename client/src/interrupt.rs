@@ -83,7 +83,7 @@ pub fn cancellation_comes() -> bool {
 /// ```text
 ///   enter ── waits, cancelled ──► EINTR ── leave: the API layer lets libc end the thread
 ///     │
-///     └── a handler leaves the call by siglongjmp: nobody says so. The frame is free for other calls to write to,
+///     └── a handler leaves the call by siglongjmp, of which nothing is told. Other calls may write to the frame,
 ///         and the next one that enters, or the next cancellation, looks whether the mark is there still.
 /// ```
 ///

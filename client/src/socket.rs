@@ -209,7 +209,7 @@ fn datagram_readiness(slot: &Slot) -> u32 {
 fn readable(slot: &Slot) -> bool {
     let unread = program_fifo::unread(slot);
     let low_water = slot.rcvlowat.load(Relaxed).max(1);
-    // A window that is smaller than the mark would never be reported.
+    // Half full counts as well: a receive FIFO that is smaller than SO_RCVLOWAT could never reach the mark.
     unread >= low_water || unread > 0 && unread >= slot.rx_cap.load(Acquire) / 2
 }
 
@@ -217,7 +217,7 @@ fn readable(slot: &Slot) -> bool {
 /// writable too: the write asks for memory.
 fn writable(slot: &Slot) -> bool {
     let (room, queued) = (program_fifo::room(slot), program_fifo::queued(slot));
-    // Only those who have some get more.
+    // `tx_goal` is an offer to sockets that have transmit memory; one without any asks for its first.
     let goal = if slot.tx_cap.load(Acquire) == 0 { 0 } else { slot.tx_goal.load(Relaxed) };
     let more = goal.saturating_sub(queued);
     lacks_memory(slot) || room > 0 && room >= queued / 2 || more > 0 && more >= queued / 2
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use towpath_ring::Region;
 
-    /// Whoever was told that it can write, and cannot, asks again and again.
+    /// A program that is told that it can write, and then cannot, would poll again and again.
     #[test]
     fn without_memory_to_be_had_nothing_can_be_written() {
         let region = Region::create().unwrap();
@@ -256,7 +256,7 @@ mod tests {
             assert_eq!((stream_readiness(slot), lacks_memory(slot)), (0, false), "{goal}");
             slot.flags.store(flags::CONNECTED, Relaxed);
         }
-        // It has filled what it has, and gets more for the asking.
+        // Its transmit memory is full, and more is offered (`tx_goal`): a write asks for it.
         slot.tx_cap.store(1 << 16, Relaxed);
         slot.tx_tail.store(1 << 16, Relaxed);
         assert_eq!((stream_readiness(slot), lacks_memory(slot)), (ready::OUT, true));

@@ -96,7 +96,7 @@ pub mod nr {
 
 /// close(2); the result does not matter for descriptors of ours.
 pub fn close(fd: i32) {
-    // SAFETY: takes integers only. Whoever calls this owns the number.
+    // SAFETY: takes integers only. The caller owns the number.
     let _ = unsafe { syscall(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
@@ -109,7 +109,7 @@ pub fn fcntl(fd: i32, command: i32, argument: usize) -> Result<usize, i32> {
     unsafe { syscall(nr::FCNTL, [fd as usize, command as usize, argument, 0, 0, 0]) }
 }
 
-/// dup3(2). Whoever calls this owns both numbers: what was at `new` is closed without a word.
+/// dup3(2). The caller must own both numbers: what was at `new` is closed silently.
 ///
 /// # Errors
 /// The errno of dup3(2): EINVAL where both are one number, EBADF where `old` is not open, EBUSY when another

@@ -1,4 +1,4 @@
-//! What this process got from whoever started it, and how a program is started that gets the same.
+//! What this process inherited from its parent, and how a program is started that inherits the same.
 //!
 //! Ignored signals and the signal mask pass through exec (signal(7)). Rust's runtime ignores SIGPIPE before
 //! `main`, and std lets each program that it starts begin with SIGPIPE's default and an empty mask, so a

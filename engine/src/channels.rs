@@ -14,8 +14,8 @@ use crate::processes::Expected;
 use crate::room::Asking;
 use crate::sys;
 
-/// One of so many parts of all channels is the most that one family may have, so that a program cannot
-/// keep those that it has nothing to do with from forking.
+/// A family may have at most 1/FAMILY_SHARE of all channels, so that its programs cannot use them up and keep
+/// unrelated programs from forking.
 const FAMILY_SHARE: u32 = 2;
 
 /// Names a channel while it lives.

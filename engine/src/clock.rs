@@ -10,7 +10,7 @@ use towpath_tcp::Instant;
 pub(crate) enum Clock {
     /// CLOCK_MONOTONIC, the clock of ports, and CLOCK_REALTIME.
     System,
-    /// Whoever turns the engine says how much time passes: see [`crate::Hand`].
+    /// The caller that turns the engine says how much time passes: see [`crate::Hand`].
     ByHand(Instant),
 }
 

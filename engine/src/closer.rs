@@ -6,10 +6,10 @@
 //! close is the last depends on programs. So the engine closes itself only what no program can have,
 //! and can have put nothing into.
 //!
-//! A family of processes has one thread at a time: what it made to sleep is in the way of its own
-//! descriptors only. A family in whose way a descriptor has been for long, and that has given more of them
-//! to be closed than one message takes, gets no new processes ([`Closer::is_clogged`]), so that it cannot
-//! use up the engine's numbers for descriptors.
+//! A family of processes has one thread at a time: a close that it made sleep delays its own
+//! descriptors only. A family one of whose closes has been blocked for over a second (`CLOGGED_AFTER`), and
+//! which has more descriptors queued than one message can carry (`SENT_MAX`), gets no new processes
+//! ([`Closer::is_clogged`]), so that it cannot use up the engine's numbers for descriptors.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -20,10 +20,10 @@ use crate::channels::Family;
 use crate::wire::SENT_MAX;
 
 /// Threads that close, at most: one as a rule, for closes that do not sleep, and one more for each family
-/// that makes them sleep. With so many asleep, descriptors of other families wait too; each costs the
-/// kernel's stack of a thread and some pages.
+/// that makes them sleep. When all of them sleep, descriptors of other families wait too; each thread costs
+/// its stack in the kernel and some pages.
 const THREADS_MAX: usize = 64;
-/// A close that takes longer has been made to. Others take microseconds.
+/// A close that takes longer was blocked on purpose. Others take microseconds.
 const CLOGGED_AFTER: Duration = Duration::from_secs(1);
 
 /// Where descriptors are brought that others may have.
@@ -46,7 +46,7 @@ struct Queue {
     ready: VecDeque<Family>,
     waiting: usize,
     threads: usize,
-    /// Of them, those that sleep until there is more, or have not begun.
+    /// Of `threads`, those that are idle or have not started yet.
     idle: usize,
     ended: bool,
 }

@@ -35,16 +35,16 @@ impl Engine {
         }
     }
 
-    /// Takes a process's share. However many processes a program makes, it gets no more of the engine: who
-    /// has a hundred kin has a hundredth, and at least one command.
+    /// Takes a process's share. A program does not get more of the engine by making more processes: each process of a
+    /// family of a hundred has a hundredth of the family's share, and at least one command.
     fn drain_share(&mut self, now: Instant, id: ChannelId) -> bool {
         let kin = self.host.channels.kin(id);
         let commands = (COMMANDS_A_TURN / kin).max(1);
         self.drain_ring(now, id, commands, (WORK_A_TURN / kin as u64).max(1))
     }
 
-    /// Takes up to `max` commands of one program, and begins none after so many steps of `work`. True: there
-    /// are more.
+    /// Takes up to `max` commands of one program, and begins none after `work` steps of work. True: there are
+    /// more.
     pub(crate) fn drain_ring(
         &mut self,
         now: Instant,
@@ -183,7 +183,7 @@ impl Engine {
                 self.host.watch_memory(slot);
                 self.host.slots.post(slot, event::TX);
             }
-            // Whoever may not wait is to see that it would have to.
+            // A non-blocking writer and poll have to see that a write would block.
             Attach::NoMemory if !was_starved => {
                 self.host.slots.set_flags(slot, flags::TX_STARVED, 0);
                 self.host.slots.post(slot, event::TX);

@@ -12,7 +12,7 @@ use crate::run::LEAVE_STALLED;
 /// An engine's configuration.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// Of the stack. Of its `sockets_max` and the one below the smaller counts.
+    /// The stack's configuration. The smaller one of its `sockets_max` and the one below applies.
     pub stack: StackConfig,
     /// `interfaces[i]` is driven by port `i` and becomes interface `i + 1`; 0 is loopback.
     pub interfaces: Vec<InterfaceConfig>,
@@ -31,7 +31,7 @@ pub struct EngineConfig {
     /// [`crate::Engine::run`] returns when the last program has gone, after what it left behind
     /// was sent.
     pub exit_when_unused: bool,
-    /// It returns, too, when no peer took a byte of that for so long; the peers then see a reset.
+    /// It returns, too, when no peer has taken a byte of that for this long; the peers then see a reset.
     pub leave_stalled: Duration,
 }
 

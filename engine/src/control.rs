@@ -297,7 +297,7 @@ impl Engine {
         if entry.is_datagram() {
             return Err(Errno(EOPNOTSUPP));
         }
-        // Whoever was refused may listen instead, as on Linux.
+        // A socket whose connect was refused may listen instead, as on Linux.
         let id = match entry.flags & flags::CONNECTED {
             0 => self.renew(now, slot)?,
             _ => entry.id.ok_or(Errno(EINVAL))?,

@@ -18,7 +18,8 @@ use crate::slots::{SentAt, present, present_on};
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 /// Datagrams of one socket before the others have their turn.
 const DATAGRAMS_A_TURN: u32 = 64;
-/// Sockets with so many that go on in one turn; together they send as many packets as connections may.
+/// Sockets with more datagrams than [`DATAGRAMS_A_TURN`] that go on in one turn; together they send as many packets
+/// as connections may.
 const BACKLOG_A_TURN: usize = 4;
 /// Bytes of the address and its scope id at the front of a report.
 const REPORTER: usize = 16 + 4;
@@ -326,7 +327,7 @@ fn out(family: u32, header: &DatagramHeader) -> Option<DatagramOut> {
         0 => None,
         index => Some(IfaceId(u16::try_from(index - 1).ok()?)),
     };
-    // DatagramHeader::DEFAULT among others is none.
+    // Values beyond a byte stand for none, DatagramHeader::DEFAULT among them.
     let or_default = |value: u16| u8::try_from(value).ok();
     Some(DatagramOut {
         remote,
@@ -355,7 +356,7 @@ mod tests {
         engine.send_put_off(now);
         assert!(engine.to_send.is_empty() && engine.is_put_off(slot).is_none());
         assert!(engine.flush_datagrams(now, slot));
-        // Who is put off when it is closed ends with the last that it has to send.
+        // A socket that is closed while it is put off ends when its last datagram is sent.
         engine.put_off(slot);
         assert!(!engine.flush_datagrams(now, slot));
         engine.host.slots.get_mut(slot).expect("it is there").closing = true;

@@ -95,7 +95,7 @@ impl Engine {
     }
 }
 
-/// Whether a disconnect in this state is an error for whoever still uses the connection.
+/// Whether a disconnect in this state is an error for the threads and processes that still use the connection.
 fn is_cut_off(at: SocketState) -> bool {
     let SocketState::Tcp(at) = at else { return false };
     matches!(

@@ -98,8 +98,8 @@ pub struct Engine {
     /// Sockets that lie in messages and are held by no process, by the time at which they are closed and their
     /// slots; with the channel that held them last, None once that is gone, because its id is used again.
     pub(crate) to_close_parked: BTreeMap<(Instant, u32), Option<ChannelId>>,
-    /// Clones by the time until which their processes have to begin: after that they are given nothing that their
-    /// parents come by.
+    /// Clones by the time until which their processes have to begin: after that they are no longer given the
+    /// sockets that their parents open.
     pub(crate) to_disinherit: VecDeque<(Instant, ChannelId)>,
     /// Channels of programs that run and have not said HELLO, by the time until which they may: after that they
     /// hold what they inherit.
@@ -334,8 +334,8 @@ impl Engine {
     }
 
     /// From now on every process that attaches gets the read end `pipe`, and has the kernel kill it when no write
-    /// end is open any more. Whoever can end the run keeps one, and nobody else. Processes that said HELLO
-    /// before have none.
+    /// end is open any more. Only the processes that can end the run (towpath and its guardian) keep a write end.
+    /// Processes that said HELLO before have no read end.
     pub fn set_lifeline(&mut self, pipe: OwnedFd) {
         self.lifeline = Some(pipe);
     }

@@ -49,7 +49,7 @@ pub(crate) struct Host {
     pub counters: EngineCounters,
     /// When this turn began.
     pub now: Instant,
-    /// The same as Unix time in ns.
+    /// When this turn began, as Unix time in ns.
     pub unix_ns: u64,
     /// Slots whose sockets have FIFO memory, or may have: it is taken back when they are idle.
     pub to_sweep: VecDeque<Swept>,
@@ -75,7 +75,7 @@ const _: () = assert!(Stack::<Host>::STREAM_BYTES <= 536 && Stack::<Host>::SOCKE
 
 impl Host {
     /// Both ends of a stream's FIFOs. Transmit memory is given at once when there is plenty, which
-    /// spares the program a round trip with its first write. `near`: to this host itself.
+    /// spares the program a round trip with its first write. `near`: the peer is this host itself (loopback).
     pub fn stream_buffers(&mut self, slot: u32, near: bool) -> (EngineRecv, EngineSend) {
         let (rcvbuf, sndbuf) = self
             .slots
@@ -122,7 +122,7 @@ impl Host {
         } else {
             let seen = self.slots.get(slot).map_or(0, |entry| entry.flags);
             let half_closed = seen & (flags::RX_EOF | flags::TX_CLOSED) == flags::RX_EOF;
-            // As Linux: nobody reads any more in CLOSE-WAIT, so it is the writer who is told.
+            // As Linux (tcp_reset): in CLOSE-WAIT nothing more can be read, so the error is the writer's, EPIPE.
             let errno = match error {
                 SocketError::Reset if half_closed => EPIPE,
                 error => Errno::from(error).0,
@@ -295,7 +295,7 @@ impl towpath_stack::Host for Host {
         let slot = self.new_child(listener, child, local, remote)?;
         let near = local.ip() == remote.ip() || remote.ip().is_loopback();
         let (recv, send) = self.stream_buffers(slot, near);
-        // Before the record: whoever pops it uses the slot at once.
+        // Before the record: the program that pops it uses the slot at once.
         self.slots.publish(slot);
         if self.defer(listener, slot) {
             return Some((slot, recv, send));

@@ -1,15 +1,15 @@
-//! Requests that are as much work as a process has sockets: CLONE, and the HELLO of a new process image. They
-//! are dealt with in portions, the others' turns between them, and answered after the last one.
+//! Requests whose work grows with the number of a process's sockets: CLONE, and the HELLO of a new process image.
+//! They are dealt with in portions, with work for others between them, and answered after the last one.
 //!
 //! ```text
 //!   CLONE   a channel without sockets ─► its hold on each socket ─► the answer, with the channel
 //!   HELLO   fresh rings ─► the locks of each socket freed ─► what was not listed let go of, the answer
 //! ```
 //!
-//! To programs both look as if they were done at once, when the request was taken. What a process comes by
-//! while its CLONE goes on its clone comes by too, as after it; what it closes meanwhile is given to the clone
-//! first ([`Engine::give_to_clone`]). Nobody at the new image's end of a channel locks anything before the
-//! answer to HELLO, so that a lock in the channel's name is one of the image before.
+//! To programs both look as if they were done at once, when the request was taken. A socket that a process opens
+//! or is sent while its CLONE goes on is given to its clone too, as after it; one that it closes meanwhile is given
+//! to the clone first ([`Engine::give_to_clone`]). The new image locks no socket before the answer to HELLO, so
+//! that a lock with the channel's number is one of the image before.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

@@ -69,7 +69,8 @@ impl Engine {
         }
     }
 
-    /// A process came by a descriptor for it otherwise than by opening it.
+    /// A process has got a descriptor for the socket without opening it: by accept, by SCM_RIGHTS, or from the
+    /// process that started it.
     pub(crate) fn adopt(&mut self, id: ChannelId, slot: u32) {
         if self.host.slots.get(slot).is_some_and(|entry| entry.unclaimed.is_some()) {
             self.claim(id, slot);
@@ -127,9 +128,10 @@ impl Engine {
         }
     }
 
-    /// Whoever let go may have been killed, or become another program, between a word in shared memory
-    /// and the command that tells of it. The others that hold the socket rely on that command: a set
-    /// flag says that it was sent, and who popped a connection claims it.
+    /// The process that let go may have been killed, or become another program, between a word that it wrote in
+    /// shared memory and the command that tells of it. The others that hold the socket rely on that command: a
+    /// flag that is set says that it was sent, and the process that popped a connection claims it. So the engine
+    /// does now what the command would have asked for.
     fn catch_up(&mut self, now: Instant, slot: u32) {
         if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
             self.expect_claims(now, slot);
@@ -139,11 +141,11 @@ impl Engine {
         }
     }
 
-    /// Keeps a socket that lies in a message for its receiver to adopt. A program that says so of
-    /// what it never sent only delays the end of its own sockets.
+    /// Keeps a socket that lies in a message for its receiver to adopt. A program that claims to have sent
+    /// a socket, and has not, only delays the end of its own.
     fn park(&mut self, now: Instant, id: ChannelId, slot: u32) -> bool {
         let in_flight = self.host.slots.shared(slot).in_flight.load(Acquire);
-        // Whoever broke the rules is not believed.
+        // A process that broke the rules of the channel (it has no link any more) is not believed.
         let honest = self.host.channels.get(id).is_some_and(|attached| attached.link.is_some());
         let Some(entry) = self.host.slots.get_mut(slot) else { return false };
         if in_flight == 0
@@ -312,8 +314,8 @@ impl Engine {
         }
     }
 
-    /// Notes the connections that were popped and are not claimed, unless that was done before: a process
-    /// may come by a listener and let go of it any number of times.
+    /// Notes the connections that were popped and are not claimed, each once: a process may receive a listener and
+    /// close it any number of times.
     fn expect_claims(&mut self, now: Instant, listener: u32) {
         let Some(entry) = self.host.slots.get_mut(listener) else { return };
         let Some(owned) = entry.owned.as_deref_mut() else { return };
@@ -371,7 +373,7 @@ impl Engine {
         }
     }
 
-    /// Whatever its programs wrote there is not looked at any more. All who can write to it are of one
+    /// What programs wrote into the slot is not looked at any more. All processes that can write to it are of one
     /// trust domain, so it is the socket that is reset, not a process.
     pub(crate) fn reset_socket(&mut self, now: Instant, slot: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
@@ -540,7 +542,7 @@ mod tests {
         );
     }
 
-    /// Whoever shares a listener may let go of it and come by it again as often as it likes.
+    /// A process that shares a listener may close it and receive it again as often as it likes.
     #[test]
     fn a_connection_that_nobody_claims_is_noted_once() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");

@@ -461,9 +461,9 @@ impl Engine {
         Ok(self.stack.set_option(id, SocketOption::Device(self.device(slot)))?)
     }
 
-    /// As Linux (`__ip6_datagram_connect`) with a peer on a link, of which the address says which: the socket
-    /// is bound to that interface, by which all that follows goes and comes. Its own addresses a host reaches
-    /// over loopback.
+    /// As Linux (`__ip6_datagram_connect`), connecting to a link-local peer, whose address names the interface,
+    /// binds the socket to that interface for all that it sends and receives from then on. An address of this host
+    /// itself is excepted: it is reached over loopback.
     pub(crate) fn bind_to_scope(&mut self, slot: u32, id: SocketId, peer: &SocketAddr) {
         if let Some(iface) = scope_of(peer).filter(|_| !self.stack.net.is_local(peer.ip())) {
             // Every datagram socket can be bound to one.

@@ -135,8 +135,8 @@ impl Poller {
         Ok(())
     }
 
-    /// Sleeps for at most `timeout` (None: for ever). Zero: only looks. Gives everything that there is: who
-    /// is gone must not be among what comes with the next look.
+    /// Sleeps for at most `timeout` (None: for ever). Zero: only looks. Gives everything that there is: the end of a
+    /// process must not come with a later look than a request that was made after that end.
     pub fn wait(&mut self, timeout: Option<Duration>, woken: &mut Vec<Source>) -> io::Result<()> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,

@@ -33,8 +33,8 @@ use crate::lengthy::Cloning;
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a process has to begin, and to say what it has, after its channel was cloned. fork and
-/// posix_spawn take milliseconds, on a machine that swaps some seconds. After that it
-/// no longer holds the sockets that its parent opens: it holds those that it lists itself.
+/// posix_spawn take milliseconds, on a machine that swaps some seconds. After that it no longer receives
+/// sockets that its parent opens; it lists its own.
 const BORN_WITHIN: Duration = Duration::from_secs(30);
 /// Clones of one process that have not begun, at most: what it opens each of them holds too, until they
 /// say otherwise. A server that forks its 500 workers before the first of them runs has room.

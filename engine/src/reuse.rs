@@ -9,8 +9,9 @@ use crate::engine::Engine;
 
 /// Slots that one process may keep from being used again. A thread keeps one, for the time of a copy, if
 /// another one closes its socket meanwhile; a process that is stopped keeps as many as it had threads at
-/// that point. More are not its threads' (or are those of a program that leaves its calls by longjmp): the
-/// locks are taken away. The process is not at fault, as every program of the run can write its number.
+/// that point. Beyond this, lock words that name the process are not believed (they were forged, or its threads
+/// left their calls by longjmp): the engine seizes the locks. The process itself is not punished, since every
+/// program of the run can write that number.
 const INSIDE_MAX: u32 = 1024;
 /// Attempts at a slot in a row. One is enough unless locks go from one dead process to another.
 const ATTEMPTS: u32 = 4;

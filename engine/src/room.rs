@@ -1,9 +1,9 @@
-//! Room for descriptors: what the answers to requests need, and who waits for some.
+//! Room for descriptors: what the answers to requests need, and which requests wait for some.
 //!
 //! A process that the engine has let in can become another program at any time, and that one is not to be
-//! left without sockets: so nobody is let in for whom the last descriptors would be needed. What was given
-//! up is closed by another thread (see [`crate::closer`]), and counts as room: whoever asks meanwhile gets
-//! his answer when it is closed.
+//! left without sockets: so no process is let in that would take the last descriptors. Descriptors that were
+//! given up are closed by another thread (see [`crate::closer`]), and count as room: a request that needs them
+//! is answered when they are closed.
 
 use std::time::Duration;
 
@@ -51,8 +51,8 @@ impl Waiting {
 }
 
 impl Engine {
-    /// Whether there are so many numbers for descriptors. Counted by taking them: the limit is one thing,
-    /// and who has opened what, the devices for instance, another.
+    /// Whether this process can open `descriptors` more. Found by opening them: the limit alone does not tell how
+    /// many are open already, by the devices for instance.
     fn has_room(&self, descriptors: usize) -> bool {
         let take = |_| fcntl_dupfd_cloexec(&self.blank, 0);
         (0..descriptors).map(take).collect::<Result<Vec<_>, _>>().is_ok()

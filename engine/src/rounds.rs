@@ -1,11 +1,12 @@
-//! Who asks, and what has to be dealt with before he is answered.
+//! Requests to the engine, and what has to be dealt with before they are answered.
 //!
-//! Whoever asks may know what other processes did before: one of them has ended and was waited for, or it
-//! closed a socket and said so. That counts for the answer, as on Linux, where it is done when the call
-//! returns. So those who ask are taken in rounds: when a round begins, the end of each ring is marked, and
-//! what ends is counted; it is answered when all rings are past their marks and all of those ends are done.
-//! Both go on in portions, so that a request waits for what others have said, and no connection does. What
-//! is said meanwhile is of the next round, so that a request waits for a bounded amount.
+//! A process that asks may know what other processes did before: one of them has ended and was waited for, or it
+//! closed a socket and said so. The answer has to reflect that, as on Linux, where it is done when the call
+//! returns. So requests are taken in rounds: when a round begins, the end of each command ring is marked, and
+//! the sockets that are ending are counted; the round is answered when all rings have been read up to their
+//! marks and all of those ends are done. Both go on in portions, so that a request waits for what others said
+//! before, and no connection waits for it. Commands that arrive later belong to the next round, so that a
+//! request waits for a bounded amount of work.
 
 use std::collections::VecDeque;
 
@@ -17,7 +18,7 @@ use crate::engine::Engine;
 /// Steps of work for answers in one turn: some 100 µs, or one request that takes longer.
 const WORK_A_TURN: u64 = 1024;
 
-/// Who asks.
+/// The source of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// A process.
@@ -26,15 +27,15 @@ pub(crate) enum Asker {
     Remote,
 }
 
-/// Those who ask and have not been answered, each of them once.
+/// Sources of requests that have not been answered, each of them once.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     /// Those of this round.
     now: VecDeque<Asker>,
-    /// Those who came later.
+    /// Those that came after this round began.
     next: VecDeque<Asker>,
-    /// What [`Ends::begun`](crate::ends::Ends::begun) was when this round began: so many ends are to be done before it
-    /// is answered.
+    /// What [`Ends::begun`](crate::ends::Ends::begun) was when this round began: the number of ends that have to be
+    /// done before it is answered.
     ends: u64,
     /// [`Asker::Remote`] is in `now` or `next`.
     remote: bool,
@@ -85,7 +86,7 @@ impl Engine {
 
     fn answer_asker(&mut self, now: Instant, asker: Asker) {
         match asker {
-            // Who looks at the sockets sees what programs have sent.
+            // A turn of the stack first, so that a listing of sockets shows bytes that programs wrote before it.
             Asker::Remote => {
                 self.rounds.remote = false;
                 self.turn(now);

@@ -19,8 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// each time, while that is less than `TCP_RTO_MAX`, 120 s (`tcp_probe_timer`, `tcp_orphan_retries`).
 pub(crate) const LEAVE_STALLED: Duration = Duration::from_secs(205);
 
-/// Between two counts of what the last program left behind, for each of its sockets: a look at one takes some
-/// 100 ns, so that a twentieth of the time goes there, however many they are.
+/// Between two counts of what the last program left behind, times the number of its sockets: a look at one takes
+/// some 100 ns, so that counting takes a twentieth of the time, however many they are.
 const COUNT_AGAIN: Duration = Duration::from_micros(2);
 
 impl Engine {
@@ -170,7 +170,7 @@ impl Engine {
         polled.expect("the engine's own epoll works");
     }
 
-    /// Notes who is gone and who asks; that comes in this order.
+    /// Detaches processes that are gone, and notes requests. In this order, so that the answers reflect those ends.
     fn serve(&mut self, woken: &[Source]) {
         let now = self.host.now;
         for &source in woken {
@@ -187,7 +187,7 @@ impl Engine {
 
     pub(crate) fn grant_wishes(&mut self) {
         for wish in self.remote.take() {
-            // Who asked may have gone meanwhile.
+            // The thread that asked may have gone meanwhile: then nobody receives the answer.
             match wish {
                 Wish::Stop => self.stopped = true,
                 Wish::Attach(answer) => drop(answer.send(self.attach())),
@@ -202,7 +202,7 @@ impl Engine {
         }
     }
 
-    /// Until the earliest deadline; None: there is none.
+    /// Time to the earliest deadline; None: nothing has a deadline.
     fn time_left(&self, now: Instant) -> Option<Duration> {
         let ports = self.ports.iter().filter_map(|port| port.next_timeout_ns()).map(Instant);
         let own = [

@@ -42,8 +42,8 @@ pub(crate) struct Entry {
     pub generation: u32,
     /// In the stack; None when the stack has let go of it.
     pub id: Option<SocketId>,
-    /// Sockets of the stack that `id` has replaced under this slot, and of which `Closed` has not come yet: the
-    /// next so many `Closed` events for this slot are about those.
+    /// The number of sockets of the stack that `id` has replaced under this slot, and of which `Closed` has not come
+    /// yet: the next `former` events `Closed` for this slot are about those.
     pub former: u32,
     pub kind: Kind,
     /// [`AF_INET`] or [`AF_INET6`].
@@ -362,7 +362,7 @@ impl Slots {
         let shared = self.shared(index);
         let are_out = end_generation(shared, generation);
         shared.kind.store(Kind::Free as u32, Relaxed);
-        // Whoever still sleeps on it finds the generation changed.
+        // A thread that still sleeps on it finds the generation changed.
         towpath_ring::wake(shared);
         if are_out.is_ok() {
             self.free.push(index);
@@ -457,8 +457,8 @@ impl Slots {
         !self.posted.is_empty()
     }
 
-    /// Sets flags that are published at the end of the turn, after the state that goes with them: who
-    /// sees the flags relies on it.
+    /// Sets flags that are published at the end of the turn, after the state that goes with them: a program that
+    /// sees the flags relies on that state.
     pub fn note_flags(&mut self, index: u32, set: u32) {
         if let Some(entry) = self.get_mut(index) {
             entry.flags |= set;
@@ -535,8 +535,9 @@ pub(crate) fn present_on(family: u32, addr: SocketAddr, iface: Option<IfaceId>) 
 }
 
 /// Everything as a fresh socket has it on Linux. Not the FIFOs: their ends start with them. Nor the locks:
-/// late threads take them, find the generation changed, and give them back. Nor the word that threads sleep: who
-/// slept on the socket before is woken with the next one's first event, and finds the generation changed.
+/// late threads take them, find the generation changed, and give them back. Nor `asleep`, which says that threads
+/// sleep: a thread that slept on the socket before is woken with the next one's first event, and finds the generation
+/// changed.
 fn reset(slot: &Slot) {
     for word in [
         &slot.flags,

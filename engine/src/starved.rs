@@ -21,7 +21,8 @@ const LOCK_AGAIN: Duration = Duration::from_micros(50);
 const LOCK_AGAIN_MAX: Duration = Duration::from_millis(100);
 /// Sockets that are tried in one turn, of those that wait for memory and of those with a lock each.
 const TRIES_A_TURN: usize = 64;
-/// After so many refusals there is no memory. More than one: somebody may want more than the others.
+/// After this many refusals in one turn the rest are not tried: there is no memory. More than one, because a socket
+/// may want more than those behind it.
 const REFUSALS_A_TURN: usize = 8;
 
 /// Sockets whose programs wait for transmit memory, in the order in which they asked.
@@ -69,7 +70,7 @@ impl Starved {
 }
 
 impl Engine {
-    /// Attaches transmit memory; who cannot have it now is tried again.
+    /// Attaches transmit memory to a slot; if there is none now, it is tried again later.
     pub(crate) fn give_memory(&mut self, slot: u32) {
         if self.starved.queued.contains(slot) {
             return;
@@ -84,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// Tries it; who cannot have it is the last in its queue.
+    /// Tries to attach memory; a slot that cannot have it becomes the last in its queue.
     fn try_memory(&mut self, slot: u32) -> Attach {
         self.host.counters.memory_tries += 1;
         self.host.counters.work(1);
@@ -113,7 +114,8 @@ impl Engine {
                 self.try_again(slot);
             }
             self.starved.locked_at = now + self.starved.locked_pause;
-            // Who waits behind more than a turn's tries is not held up by those in front.
+            // With more slots than one turn tries, the next ones are tried soon: they do not wait for the locks of
+            // those in front.
             let longer = (self.starved.locked_pause * 2).min(LOCK_AGAIN_MAX);
             self.starved.locked_pause = if all <= TRIES_A_TURN { longer } else { LOCK_AGAIN };
         }

@@ -21,8 +21,8 @@ const TX_IDLE_TIGHT: Duration = Duration::from_millis(100);
 const SOCKETS_A_TURN: usize = 1024;
 
 impl Engine {
-    /// Looks at some of the sockets that have memory. Each is in the queue once; who has none any
-    /// more leaves it.
+    /// Looks at some of the sockets that have memory. Each is in the queue once; a socket without memory
+    /// leaves it.
     pub(crate) fn sweep(&mut self, now: Instant) {
         if self.host.to_sweep.is_empty() || now < self.sweep_at {
             return;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// asm-generic/socket.h of Linux 6.16; the architectures with numbers of their own are none of ours.
+/// asm-generic/socket.h of Linux 6.16. Architectures that number socket options otherwise are not supported.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
 /// From now on nobody can send descriptors to this Unix socket.

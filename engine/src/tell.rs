@@ -1,7 +1,7 @@
-//! Events for programs: one per socket and process, one ring per process, one futex per socket.
+//! Events for programs: one per socket and process; one ring per process; one futex per socket.
 //!
-//! A listener may have thousands of holders. So each socket's are told in portions, the others' between
-//! them, and a turn has an end.
+//! A listener may have thousands of holders. So the holders of one socket are told in portions, with those of
+//! other sockets between them, and the work of a turn is bounded.
 
 use towpath_tcp::Instant;
 
@@ -49,7 +49,7 @@ impl Engine {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
         // Otherwise its socket is gone, and another one has the slot.
         if entry.news != 0 {
-            // Who is to be told what happened before is told this afterwards.
+            // Holders that still have to be told of an earlier change are told of this one afterwards.
             if !self.host.in_telling.contains(slot) {
                 let bits = std::mem::take(&mut entry.news);
                 let (generation, left) = (entry.generation, entry.holders.len());
@@ -131,7 +131,7 @@ mod tests {
         let first = engine.host.counters.events;
         assert!(first <= most && first >= SOCKETS * portion, "{first}");
         assert!(!engine.to_tell.is_empty());
-        // Who has one holder is told at once, what happens meanwhile to the others afterwards.
+        // A socket with one holder is told of at once; what happens to the others meanwhile is told afterwards.
         let alone = engine.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
         engine.hold(ids[0], alone);
         engine.host.slots.post(alone, event::RX);

@@ -30,8 +30,8 @@ pub(crate) enum Received {
     End,
 }
 
-/// Takes the next request. There is room for all descriptors that a message can have: those for which
-/// there is none the kernel closes at once, on this thread.
+/// Takes the next request. There is room for all descriptors that a message can have: the kernel would close
+/// those that do not fit at once, on this thread.
 pub(crate) fn receive(control: BorrowedFd<'_>) -> Received {
     let mut bytes = [0; size_of::<Request>()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT_MAX))];

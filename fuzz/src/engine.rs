@@ -80,7 +80,7 @@ pub struct Case {
     honest: Honest,
     /// What the honest program waits for without anybody else.
     calm: Waited,
-    /// What the engine has of the honest program, once that was looked at ([`Case::kill_all`]).
+    /// Baseline: what the engine holds for the honest program alone; None until [`Case::kill_all`] has measured it.
     alone: Option<Vec<(&'static str, u64)>>,
     reach: Reach,
     programs: Vec<Program>,

@@ -202,7 +202,7 @@ NETLINK_SOCK_DIAG (`ss`; `towpath ss` shows the stack's sockets), uevents, netfi
 Limits that follow from how it is done: programs that make system calls without libc (static binaries,
 Go) are not seen (what they inherit stays open until they end, as on Linux, but they cannot use it), set-user-id programs are left alone, a pointer that is not valid is a fault in the
 program instead of EFAULT (except a null pointer, any into the first page, and that of a path which the kernel reads
-first, so all but those of exec; to look at others would cost a system call for each), and a process that is
+first, so all but those of exec; checking every other one would cost a system call per call), and a process that is
 stopped in the midst of a call can make others wait that are at the same end of the same socket.
 SO_RCVTIMEO and SO_SNDTIMEO beyond 71 minutes mean no limit.
 

@@ -174,8 +174,8 @@ fn to_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
     Ok(len)
 }
 
-/// Room to send, or a little when there is none any more: the first write brings memory, and another
-/// thread that took the room has to be waited for.
+/// Room to send, or a little if there is none now: the first write gets memory, and a write waits for another
+/// thread that took the room.
 ///
 /// # Errors
 /// Why nothing can be sent at all, which makes a socket writable too.

@@ -82,7 +82,7 @@ pub(crate) fn forget(socket: Socket) {
     }
 }
 
-/// For fork, with signals blocked, as whoever holds it has them.
+/// For fork. Signals must be blocked, as they are whenever this lock is held.
 pub(crate) fn lock() -> LockGuard<'static, Map> {
     CORKED.lock()
 }

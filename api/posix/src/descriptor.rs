@@ -219,7 +219,7 @@ pub unsafe fn fcntl(fd: i32, command: i32, arg: usize) -> Result<i32> {
         _ if descriptors::lookup(fd) == Entry::Internal => return fail(libc::EBADF),
         libc::F_GETFD => return kernel(),
         libc::F_SETFD => {
-            // Who puts another token there keeps the flag that he found.
+            // An exchange of the token restores the flag that it found: without the lock it could undo this change.
             let _table = table::lock();
             return kernel();
         }

@@ -352,7 +352,7 @@ impl Stay {
         // nobody is counted.
         if std::mem::take(&mut self.asleep)
             && self.slept == Some(process::fork_count())
-            // Whoever could go to bed is not on top of a call that has the hub.
+            // It cannot fail: a call that slept is not in a signal handler on top of one that holds the hub.
             && let Ok(mut hub) = hub::lock()
         {
             if let Some(set) = hub.set(self.number) {

@@ -51,7 +51,7 @@ unsafe extern "C" {
     static mut environ: *mut *mut c_char;
 }
 
-/// Held by whoever clones a channel, or has a control socket that a program to be started inherits.
+/// Held while a channel is cloned, or while a control socket is open that a program to be started inherits.
 ///
 /// `None` in a signal handler that has interrupted such a call: it would wait for its own thread.
 pub(crate) fn lock() -> Option<LockGuard<'static, Spawns>> {
@@ -82,7 +82,7 @@ fn remember_preload() {
 
 /// PATH as the program has it now.
 pub(crate) fn search_path() -> Option<&'static CStr> {
-    // SAFETY: getenv, as execvp calls it: whoever changes the environment meanwhile breaks that, too.
+    // SAFETY: getenv, as execvp calls it: a thread that changes the environment meanwhile would break execvp, too.
     let value = unsafe { libc::getenv(c"PATH".as_ptr()) };
     // SAFETY: a string of the environment, as long as it does not change.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
@@ -188,8 +188,8 @@ pub unsafe fn exec<T>(
     };
     let _lock = lock();
     list_inheritable(client, false);
-    // With a channel of its own the new image holds what it inherits; ours ends with this image. If
-    // there is no more to be had it gets ours.
+    // With a channel of its own the new image holds what it inherits; ours ends with this image. If the engine has
+    // no further channel, the new image takes over ours.
     let own = client.clone_channel(purpose::EXEC).map(Cloned::into_control);
     let control = own.as_ref().unwrap_or_else(|_| client.control());
     // SAFETY: the caller's promise.

@@ -85,8 +85,8 @@ impl Fork {
 }
 
 impl Held {
-    /// In the order in which others take them: who begins a datagram in parts has the lock of those, looks into
-    /// options and interfaces, and may ask the engine.
+    /// In the order in which other calls take them: one that begins a datagram in parts (MSG_MORE) holds the lock of
+    /// these, looks into options and interfaces, and may ask the engine.
     fn new() -> Option<Self> {
         let signals = SignalsBlocked::new();
         let spawns = exec::lock()?;
@@ -171,7 +171,7 @@ pub extern "C" fn child() {
     towpath_client::forked();
     let Some(fork) = fork.as_mut() else { return };
     let Some(held) = fork.held.as_mut() else { return };
-    // Otherwise there is no attachment, and every call says so.
+    // Otherwise there is no attachment, and every call fails with ENETDOWN.
     if let Some(Ok(own)) = fork.cloned.take().map(|cloned| fork.client.forked(cloned)) {
         settle(&own);
         process::install(own);

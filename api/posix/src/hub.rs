@@ -5,8 +5,8 @@
 //! of the epoll sets. Threads in poll and select keep no lists: they look at their sockets.
 //!
 //! Rules that keep wake-ups from being lost:
-//! - whoever goes to sleep counts itself first and then empties the ring (`Hub::begin_sleep`);
-//! - whoever empties the ring while others sleep asks for the doorbell again (`Hub::drain`), and
+//! - a thread that goes to sleep counts itself first and then empties the ring (`Hub::begin_sleep`);
+//! - a thread that empties the ring while others sleep asks for the doorbell again (`Hub::drain`), and
 //!   kicks those whose sets became ready.
 
 mod bed;
@@ -112,7 +112,7 @@ pub(crate) struct Nested {
     pub fresh: bool,
 }
 
-// A signal handler has closed a descriptor while its thread held the hub's lock: whoever locks it next
+// A signal handler has closed a descriptor while its thread held the hub's lock: the next call that locks it
 // forgets the descriptor.
 static OVERDUE: AtomicBool = AtomicBool::new(false);
 
@@ -120,7 +120,7 @@ static OVERDUE: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// EDEADLK in a signal handler on top of a call that has it: epoll's functions are none of those that a
-/// handler may call. Those that it may have another way.
+/// handler may call. The functions that it may call do not need this lock: close leaves the work to [`defer`].
 pub(crate) fn lock() -> Result<LockGuard<'static, Hub>> {
     let mut hub = HUB.lock_unless_mine().ok_or(Errno(libc::EDEADLK))?;
     if OVERDUE.load(Relaxed) {
@@ -135,7 +135,7 @@ pub(crate) fn is_mine() -> bool {
     HUB.is_mine()
 }
 
-/// Leaves it to whoever locks the hub next to look what was closed.
+/// Makes the next call that locks the hub forget the descriptors that were closed.
 fn defer() {
     OVERDUE.store(true, Relaxed);
 }

@@ -1,4 +1,5 @@
-//! Who a socket is, for programs that ask the file system: to the kernel they all are one socket.
+//! The identity (device and inode number) of each socket, for programs that ask by fstat(2) and the like: to the
+//! kernel the descriptors of all of them are one socket.
 
 use std::ffi::CStr;
 use std::io::Write;

@@ -126,7 +126,7 @@ pub(crate) fn is_broadcast(addr: &RawAddr) -> bool {
 pub(crate) type Known = Vec<(u32, [u8; 16])>;
 static KNOWN: Lock<Known> = Lock::new(Vec::new());
 
-/// For fork, with signals blocked, as whoever holds it has them.
+/// For fork. Signals must be blocked, as they are whenever this lock is held.
 pub(crate) fn lock() -> LockGuard<'static, Known> {
     KNOWN.lock()
 }

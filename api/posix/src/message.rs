@@ -185,7 +185,7 @@ pub unsafe fn sendmmsg(
 /// (UIO_MAXIOV) at most.
 ///
 /// # Errors
-/// Those of [`recvmsg`], when no message had come before; EINVAL for a time that is none.
+/// Those of [`recvmsg`], when no message had come before; EINVAL for an invalid time limit.
 ///
 /// # Safety
 /// `messages` must point to `count` valid entries, `timeout` to a timespec or be null.
@@ -343,8 +343,8 @@ impl ControlWriter<'_> {
     }
 }
 
-/// What the program wants to know about the `len` bytes of a stream that it reads: when the newest of all that
-/// had come by then did, and how many are left to be read (TCP_INQ).
+/// Control messages about the `len` bytes that the program reads from a stream: when the newest byte received so
+/// far arrived, and how many bytes are left to be read (TCP_INQ).
 fn write_stream_control(handle: &Handle, len: usize, out: &mut ControlWriter<'_>) {
     let time_ns = handle.slot.rx_time_ns.load(Relaxed);
     if len != 0 && time_ns != 0 {

@@ -196,7 +196,7 @@ pub(crate) fn may_use_any_address(handle: &Handle) -> bool {
     set(libc::IPPROTO_IP, libc::IP_FREEBIND) || set(libc::IPPROTO_IPV6, libc::IPV6_FREEBIND)
 }
 
-/// For fork, with signals blocked, as whoever holds it has them.
+/// For fork. Signals must be blocked, as they are whenever this lock is held.
 pub(crate) fn lock() -> LockGuard<'static, Remembered> {
     REMEMBERED.lock()
 }
@@ -253,7 +253,7 @@ fn find(handle: &Handle, level: i32, name: i32) -> Result<&'static SocketOption>
     }
 }
 
-/// What Linux answers who sets a multicast option of a stream.
+/// The error that Linux gives for a multicast option of a stream.
 fn refuse_to_stream(level: i32, name: i32) -> Result<()> {
     use libc::{IPPROTO_IP, IPPROTO_IPV6};
     match (level, name) {

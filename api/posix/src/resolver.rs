@@ -18,7 +18,7 @@ const PATH: &CStr = c"/etc/resolv.conf";
 /// Longer files are left as they are. Three nameservers and six domains of full length take half of it.
 const FILE_MAX: usize = 4096;
 
-/// Whether whoever opens `path` so is to read the nameservers of the run.
+/// Whether a call that opens `path` with `flags` reads the nameservers of the run instead of the file.
 pub fn is_wanted(path: &CStr, flags: i32) -> bool {
     let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
     let others = libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT;

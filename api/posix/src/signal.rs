@@ -24,15 +24,16 @@ const SIGCANCEL: c_int = 32;
 static HANDLERS: [AtomicU64; SIGNALS] = [const { AtomicU64::new(0) }; SIGNALS];
 /// SA_RESTART.
 const RESTART: u64 = 1 << 63;
-/// SA_SIGINFO. The kernel always has it, so that a handler finds the information whichever of two that are
-/// set at a time the signal was meant for; those that did not ask for it do not look.
+/// SA_SIGINFO. The kernel is always given this flag, so that a handler that wants the information finds it even
+/// if another thread is replacing the handler at that moment; handlers that did not ask for it ignore it.
 const INFORMED: u64 = 1 << 62;
 const ADDRESS: u64 = INFORMED - 1;
 
 // The table and the kernel change together.
 static LOCK: Lock<()> = Lock::new(());
 
-/// With signals blocked. None in a child that was made without us: whoever had it may be no more.
+/// With signals blocked. None in a child that was made without us (by a raw clone, say): the thread that held the
+/// lock may not exist in it.
 pub(crate) fn lock() -> Option<LockGuard<'static, ()>> {
     process::client().ok().map(|_| LOCK.lock())
 }

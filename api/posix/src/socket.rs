@@ -102,7 +102,7 @@ impl Handle {
         }
     }
 
-    /// `attempt`, again and again as long as patience lasts.
+    /// Repeats `attempt` while it would block, until `patience` allows no further wait.
     #[inline]
     pub fn blocking<T>(
         &self,
@@ -431,8 +431,8 @@ pub fn shutdown(fd: i32, how: i32) -> Result<()> {
         Kind::Stream => is_open_stream(handle.slot),
         _ => seen & flags::CONNECTED != 0,
     };
-    // As inet_shutdown: a socket without a peer is shut down as well, although the call fails. Who waits at it
-    // wakes up, and what was shut stays so when it is connected later.
+    // As inet_shutdown: a socket without a peer is shut down as well, although the call fails. Threads that wait at
+    // it wake up, and the direction stays shut when it is connected later.
     handle.change(|slot| slot.shut.fetch_or(bits, Relaxed))?;
     // Of a stream without a peer the engine has nothing to end, and nobody waits at one: poll(2) says POLLHUP.
     if connected || !handle.is_tcp() {

@@ -5,7 +5,7 @@
 //! and take numbers all the time. So:
 //!
 //! - Behind a socket of ours the kernel has a [`towpath_shm::token`], on which everything fails with EBADF.
-//!   Whoever finds the entry gone, but not the descriptor, is told what he would be told a moment later.
+//!   A thread that finds the entry gone, but not the descriptor, gets the error that it would get a moment later.
 //! - Both sides change under this lock, which the other changes of *our* numbers wait for: an entry is never
 //!   left over for a number that is somebody else's by now. The kernel gives numbers without asking us, so
 //!   an entry goes before its descriptor is closed, and comes after its descriptor is there: what we are told
@@ -38,7 +38,8 @@ pub(crate) struct Guard {
 
 /// Waits for the lock.
 pub(crate) fn lock() -> Guard {
-    // In a child that was made without us whoever had it may be no more; there, nobody else is.
+    // In a child that was made without us, where there is no client, the thread that held the lock may not exist.
+    // That child needs none: it has a single thread.
     Guard { _lock: process::client().ok().and_then(|_| LOCK.lock_unless_mine()) }
 }
 

@@ -11,7 +11,7 @@ use rustix::net::AddressFamily;
 use crate::limits::EVENTS_MAX;
 use crate::slab::Key;
 
-/// Watches host sockets, edge-triggered: whoever is told reads or writes until EAGAIN.
+/// Watches host sockets, edge-triggered: a flow that is told must read or write until EAGAIN.
 #[derive(Debug)]
 pub(crate) struct Events {
     epoll: OwnedFd,

@@ -4,8 +4,8 @@
 //! socket takes them at once. So a few pieces serve thousands of flows, and the one given back last,
 //! which is still in the cache, is the one taken next.
 //!
-//! A peer that does not read keeps its pieces, and anybody may be such a peer. What a window has promised
-//! must be there when it is used: so a FIFO has its length when it is made, a large one as long as there are
+//! A peer that does not read keeps its pieces, and anybody may be such a peer. An advertised window must
+//! always be backed by memory: so a FIFO's length is fixed when it is made, a large one as long as there are
 //! no more than [`FIFOS_LARGE_MAX`], and a small one otherwise. All flows together thereby take
 //! `FIFOS_LARGE_MAX * FIFO_LEN + 2 * TCP_FLOWS_MAX * FIFO_LEN_SMALL` bytes at most, 768 MiB.
 
@@ -117,7 +117,7 @@ impl Fifo {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Has memory; false when there is none to be had.
+    /// Makes sure that it has memory; false when there is none.
     fn ensure(&mut self) -> bool {
         if self.mapping.is_none() {
             self.mapping = self.pool.take(self.size);

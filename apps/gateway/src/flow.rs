@@ -26,7 +26,7 @@ pub(crate) struct Flow {
     pub(crate) phase: Phase,
     /// The program's class of service, as the host's socket has it.
     pub(crate) class: u8,
-    /// The SYN came with a TTL of its own: who reports how far it got is passed on.
+    /// The SYN came with a TTL of its own (as traceroute sends it): a router's time exceeded is passed on.
     pub(crate) traced: bool,
     /// The host's socket has bytes, an end or an error for us.
     pub(crate) readable: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Flow {
     pub(crate) queued: bool,
     /// A client of a published port began it.
     pub(crate) by_client: bool,
-    /// The nameservers that it is connected to one of, for the forwarder of DNS.
+    /// Candidate nameservers, for a flow of the DNS forwarder; it is connected, or connects, to one of them.
     pub(crate) nameservers: Option<Box<Tour>>,
 }
 

@@ -197,8 +197,8 @@ impl Listener {
     }
 }
 
-/// The socket of a forwarded port, of one family: who names an IPv4 address, 0.0.0.0 too, may rely on rules
-/// for IPv4 alone that keep others away.
+/// The socket of a forwarded port, of one family: a user that names an IPv4 address, 0.0.0.0 too, may rely on
+/// firewall rules for IPv4 alone.
 fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(OwnedFd, SocketAddr), Errno> {
     let kind = match protocol {
         ForwardProtocol::Tcp => SocketType::STREAM,

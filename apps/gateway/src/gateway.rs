@@ -71,7 +71,7 @@ pub(crate) struct Shared {
     /// One datagram, or train of them, on its way.
     pub(crate) scratch: Box<[u8]>,
     pub(crate) now_ns: u64,
-    /// Who hears what the user should know.
+    /// Is told what the user should know.
     pub(crate) tell: Box<dyn Fn(Notice)>,
 }
 

@@ -69,8 +69,8 @@ impl Errors {
 
     /// Takes all reports off the error queue of a flow's socket; returns how many there were.
     ///
-    /// `about` says which packet one is about, and at which address of the host its peer is; None:
-    /// nobody's.
+    /// `about` says which packet a report is about, and at which address of the host its peer is; None: no packet of
+    /// the flow.
     pub(crate) fn hear(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -201,7 +201,7 @@ impl About {
 impl Message {
     /// What a report said, or what this machine found out itself.
     fn from_report(report: &QueuedError, v4: bool) -> Option<Self> {
-        // The two versions number differently: of the other one only what it comes to is passed on.
+        // ICMPv4 and ICMPv6 number errors differently: one of the other version is translated by its errno.
         let Some((kind, code)) = report.icmp.filter(|_| report.v6 != v4) else {
             return match report.errno {
                 Errno::MSGSIZE => Some(Self::too_big(report.info, v4)),

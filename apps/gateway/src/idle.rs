@@ -21,7 +21,7 @@ pub(crate) struct IdleTable<K, V> {
 /// What flows of one kind have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Class {
-    /// After so much time without use a flow ends.
+    /// A flow ends after this time without use.
     pub(crate) idle_ns: u64,
     /// Whose flows they are: classes of one owner share its `max`, and room is made among them.
     pub(crate) owner: u8,

@@ -14,7 +14,7 @@
 //! - The gateway's own address stands for the host's loopback, and another one for its nameservers.
 //! - Forwarded ports go the other way: the host listens, the program is connected to.
 //!
-//! [`Gateway`] is a [`towpath_pool::Port`]: whoever turns the program's stack turns it, on the same
+//! [`Gateway`] is a [`towpath_pool::Port`]: the owner of the program's stack turns it as well, on the same
 //! thread, and sleeps on its descriptor. Bytes are copied once on the way out, from the program's FIFO
 //! into that of the inner stack, and not at all on the way in but into the program's FIFO, the system
 //! calls aside. Idle flows hold no buffer memory.

@@ -2,8 +2,8 @@
 
 /// TCP flows at once, also bounded by the descriptors this process may open.
 pub const TCP_FLOWS_MAX: usize = 16_384;
-/// Of these flows one in so many is kept for connections that the program makes: clients of published ports can
-/// connect and then do nothing, and must not keep the program from reaching others.
+/// 1/TCP_FLOWS_LEFT_TO_PROGRAM of these flows is kept for connections that the program makes: clients of published
+/// ports can connect and then do nothing, and must not keep the program from reaching others.
 pub const TCP_FLOWS_LEFT_TO_PROGRAM: usize = 4;
 /// UDP flows that the program began, at once, also bounded by descriptors; the one idle for longest makes
 /// room for a new one.
@@ -11,12 +11,12 @@ pub const UDP_FLOWS_MAX: usize = 4_096;
 /// UDP flows of clients of published ports at once. They have no descriptors of their own, and anybody can
 /// make them, with forged addresses too: so they make room among themselves, unanswered ones first.
 pub const UDP_CLIENTS_MAX: usize = 4_096;
-/// Echo flows (one a `ping`) at once; the one idle for longest makes room.
+/// Echo flows (one per `ping`) at once; the one idle for longest makes room.
 pub const ECHO_FLOWS_MAX: usize = 256;
 /// Descriptors left at least for the rest of the process: the engine's own, its threads and some twenty processes
 /// of a run, with three each.
 pub const DESCRIPTORS_RESERVED: usize = 64;
-/// Of all descriptors one in so many is left, if that is more: each process on the stack takes three.
+/// 1/DESCRIPTORS_RESERVED_PART of all descriptors is left, if that is more: each process on the stack takes three.
 pub const DESCRIPTORS_RESERVED_PART: usize = 4;
 
 /// Host socket events taken in one call; more wait for the next.
@@ -63,7 +63,7 @@ pub const NAMESERVER_ATTEMPTS: usize = 2;
 /// See [`NAMESERVER_ATTEMPTS`].
 pub const NAMESERVER_ATTEMPTS_MAX: usize = 5;
 /// How long a nameserver that did not answer in time is asked after the others: the longest `timeout:`, so that
-/// one that is dead is tried, and waited for, no more than twice a minute.
+/// one that is dead is tried, and waited for, no more than twice per minute.
 pub const NAMESERVER_SILENT_NS: u64 = NAMESERVER_TIMEOUT_S_MAX * 1_000_000_000;
 /// A program that repeats its question is taken to need another nameserver when the one that was asked has had as
 /// much time as this, the shortest `timeout:` of resolv.conf(5).

@@ -15,7 +15,7 @@ pub enum Notice {
     /// A client of a published port was turned away, because the program does not listen where the port leads.
     /// Said once for each; the counters are `tcp_accepted_refused` and `udp_clients_refused`.
     NobodyListens {
-        /// What the client came by.
+        /// The protocol that the client used.
         protocol: ForwardProtocol,
         /// The port of the host.
         host: SocketAddr,

@@ -51,8 +51,8 @@ pub(crate) fn refuse(cx: &mut Context<'_>, pending: PendingId, refusal: Refusal)
     cx.stack.refuse_pending(cx.now, pending, refusal, cx.pool);
 }
 
-/// Tells the program who reported what about the host's SYN. False: nobody did. `nameserver` is whom the host
-/// connects to for the forwarder of DNS.
+/// Passes on to the program the ICMP error that came for the host's SYN, with its sender. False: there was none.
+/// `nameserver` is the address that the host connects to for the DNS forwarder.
 pub(crate) fn report_why(
     cx: &mut Context<'_>,
     host: &OwnedFd,

@@ -132,9 +132,10 @@ pub struct RunArgs {
     /// Nameserver for the program: an address, or `none`
     ///
     /// Without --tap, the program asks at 10.0.2.3 (and fd00:2::3), and what it asks goes to
-    /// this nameserver; unless given, to the first one in this host's /etc/resolv.conf, also when
-    /// that is on this host's loopback. In /etc/resolv.conf the program finds it in the place of
-    /// nameservers on a loopback address, or of all when one is given here.
+    /// this nameserver; unless given, to those of this host's /etc/resolv.conf, the next one when
+    /// one fails, also when they are on this host's loopback. In /etc/resolv.conf the program finds
+    /// 10.0.2.3 in the place of nameservers on a loopback address, or of all when one is given here.
+    /// With --tap, the program finds this nameserver there and must be able to reach it.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_dns)]
     pub dns: Option<Dns>,
 

@@ -20,7 +20,7 @@ use crate::guardian::{self, Job, KILL_PATIENCE, Link, News, Order, link::Receive
 pub struct Child {
     guardian: Pid,
     link: Link,
-    /// Children that this process had before: whoever executed towpath had started them.
+    /// Children that this process had before: the program that it was before it executed towpath had started them.
     others: Vec<Pid>,
     /// The write end of the lifeline, of which the guardian has one, too.
     lifeline: OwnedFd,

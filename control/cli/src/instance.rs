@@ -3,7 +3,7 @@
 //! One connection, one JSON document, closed. The socket lies in a private [`Folder`], and either end
 //! asks the kernel who the other one is: a run answers its own user and root, and `towpath ss` believes
 //! the user whose folder it is. What that user says about itself is still not trusted: it is limited in
-//! size and time here, and checked by whoever reads it.
+//! size and time here, and checked by its readers.
 //!
 //! A run has two files: `PID-RANDOM.sock`, which is called `.new` before it listens, and `PID-RANDOM.lock`, which
 //! it holds. Another process may have the same id in a PID namespace of its own, and share the folder. What a
@@ -368,7 +368,7 @@ mod tests {
         let folder = instance.folder.try_clone().unwrap();
         drop(instance);
         assert!(ask_all(Some(pid)).is_empty());
-        // What a killed run leaves behind is removed by whoever looks. No process has this number.
+        // What a killed run leaves behind is removed by the next one that looks. No process has this number.
         let name = format!("4194304-{}", unguessable().unwrap());
         let lives = folder.lock_exclusive(&lock_of(&name)).unwrap();
         drop(UnixListener::bind(folder.own_path(&socket_of(&name))).unwrap());

@@ -57,7 +57,7 @@ fn main() -> std::process::ExitCode {
     code.into()
 }
 
-/// The command line; where it is wrong, that is said and this is the end.
+/// Parses the command line. On a usage error, prints it and exits.
 fn parse() -> Cli {
     use clap::error::ErrorKind;
     Cli::try_parse().unwrap_or_else(|error| {

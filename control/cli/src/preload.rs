@@ -129,7 +129,7 @@ fn in_use(folder: &Folder) -> Option<Lock> {
     None
 }
 
-/// Whoever holds the lock exclusively removes two files and lets it go.
+/// A run that holds the lock exclusively removes two files and lets it go: far less than all tries take.
 const LOCK_TRIES: u32 = 20;
 const LOCK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
@@ -150,7 +150,7 @@ fn remove_torn(folder: &Folder) {
     if torn.peek().is_none() {
         return;
     }
-    // Whoever writes one has the lock.
+    // A run that is writing one has the lock.
     if let Ok(Some(_unused)) = folder.lock_exclusive(&lock_of(VERSION)) {
         torn.for_each(|name| folder.remove(name));
     }

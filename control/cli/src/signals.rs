@@ -89,7 +89,7 @@ pub fn act(signal: Signal) -> Result<()> {
     Ok(())
 }
 
-/// Ends this process as PROGRAM ended, so that whoever waits sees the same; a core dump of towpath
+/// Ends this process as PROGRAM ended, so that the process that waits for it sees the same; a core dump of towpath
 /// would only mislead. Returns the shell's code for it where that is not possible: a signal that is
 /// ignored here (SIGPIPE) or unknown.
 pub fn die(number: i32) -> u8 {

@@ -10,7 +10,7 @@
 //!                              └──► nothing left, all delivered: the end
 //! ```
 //!
-//! Whoever asks once more while the run is ending does not want to wait: SIGKILL, and all is cut off.
+//! A second signal while the run is ending says that its sender does not want to wait: SIGKILL, and bytes are cut off.
 //!
 //! To PROGRAM only SIGTERM means nothing but "end". An interpreter takes SIGINT for the end of one command, a server
 //! SIGHUP for "read the configuration again", Java SIGQUIT for a question, and each goes on. Such a signal has asked
@@ -176,7 +176,7 @@ impl<O: Observer> Run<'_, O> {
         if at.ended.is_some() {
             let again = at.asked.replace(Asked::Certainly).is_some();
             self.end(at, now, if again { Duration::ZERO } else { self.grace });
-            // Who asks now knows that bytes are all that the run may wait for.
+            // PROGRAM has ended, so bytes are all that the run may wait for: a signal now cuts them off.
             at.deliver_until = Some(now);
         } else {
             at.asked = Some(Asked::after(at.asked, arrived, now));

@@ -31,7 +31,7 @@ const LOCK: &[u8] = b"towpath-tap-network";
 pub struct Choosing(#[expect(dead_code, reason = "held, not used")] Option<UnixListener>);
 
 impl Choosing {
-    /// Waits for another run to have chosen. Who takes longer than that is not waited for.
+    /// Waits, at most `PATIENCE`, until no other run is choosing.
     pub fn begin() -> Result<Self> {
         let name = SocketAddr::from_abstract_name(LOCK)?;
         let end = Instant::now() + PATIENCE;

@@ -21,8 +21,8 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 /// Calls that change what others can see: files, locks, sockets and devices, messages, processes, signals. Those
-/// that open and close are not among them: one of these follows in front of which what was opened is there, and
-/// whoever is killed closes all that he has.
+/// that open and close are not among them: a kill right before the next of these calls leaves the same behind, and
+/// the kernel closes all that a killed process has.
 const STEPS: [libc::c_long; 23] = [
     libc::SYS_bind,
     libc::SYS_clone,

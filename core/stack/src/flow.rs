@@ -51,7 +51,7 @@ impl Keyed {
         hasher.finish()
     }
 
-    /// Hash of who talks to which service: RFC 6056's and RFC 7323's F(local, remote, remote port).
+    /// Hash of a host and the service that it talks to: RFC 6056's and RFC 7323's F(local, remote, remote port).
     pub fn path(&self, local: IpAddr, remote: SocketAddr) -> u64 {
         self.flow(&Flow { local, remote: remote.ip(), local_port: 0, remote_port: remote.port() })
     }

@@ -179,7 +179,7 @@ pub struct DatagramMeta {
 /// A datagram in the name of somebody else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramFrom {
-    /// Who is to have sent it.
+    /// The sender that it names.
     pub local: SocketAddr,
     /// To whom.
     pub remote: SocketAddr,
@@ -192,9 +192,9 @@ pub struct DatagramFrom {
 /// About a received echo request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoMeta {
-    /// Who is asked.
+    /// The address that is asked.
     pub local: IpAddr,
-    /// Who asks.
+    /// The address that asks.
     pub remote: IpAddr,
     /// Identifier.
     pub ident: u16,
@@ -219,7 +219,7 @@ pub struct DatagramOut {
     pub ttl: Option<u8>,
     /// Type of service or traffic class, instead of the socket's.
     pub tos: Option<u8>,
-    /// Cut the payload into datagrams of so many bytes (UDP_SEGMENT).
+    /// Cut the payload into datagrams of this many bytes (UDP_SEGMENT).
     pub segment_size: Option<u16>,
 }
 

@@ -25,7 +25,7 @@ pub const DISPLACED_TIME: Duration = Duration::from_secs(63);
 /// bytes; the oldest goes when there are more.
 pub const TIME_WAIT_MAX: usize = 65_536;
 
-/// A connect may take a port that has been in TIME-WAIT for so long: Linux's `tcp_tw_reuse`.
+/// A connect may take a port that has been in TIME-WAIT for this long: Linux's `tcp_tw_reuse`.
 pub const TIME_WAIT_REUSE_AFTER: Duration = Duration::from_secs(1);
 
 /// Ports tried for one bind or connect that names none. Each costs up to two look-ups, so that a connect that

@@ -66,7 +66,7 @@ pub enum SocketOption {
     MtuDiscover(MtuDiscovery),
     /// IPV6_MTU_DISCOVER: of IPv6 datagrams.
     MtuDiscoverV6(MtuDiscovery),
-    /// IPV6_MTU: no packet of an IPv6 datagram is longer than so many bytes, 1280 at least (RFC 8200 §5);
+    /// IPV6_MTU: no packet of an IPv6 datagram is longer than this many bytes, 1280 at least (RFC 8200 §5);
     /// `None`: only the path counts.
     FragmentSize(Option<u32>),
     /// IP_MULTICAST_TTL, by default 1: members on the link (RFC 1112 §6.1); 0 reaches members on this host only.
@@ -230,8 +230,8 @@ impl<H: Host> Stack<H> {
     ///
     /// # Errors
     /// [`OptionError::Membership`] or, of a source, `NotAvailable` when that was joined already; `Invalid` when all
-    /// sources are wanted already, or `group` is none; `NoInterface` also when no route leads there; `TooMany`
-    /// beyond [`MEMBERSHIPS_MAX`], [`SOURCES_MAX`] or what one interface takes
+    /// sources are wanted already, or `group` is not a group address; `NoInterface` also when no route leads there;
+    /// `TooMany` beyond [`MEMBERSHIPS_MAX`], [`SOURCES_MAX`] or what one interface takes
     /// ([`GROUPS_MAX`](crate::net::limits::GROUPS_MAX),
     /// [`GROUP_SOURCES_MAX`](crate::net::limits::GROUP_SOURCES_MAX)).
     pub fn join_group(

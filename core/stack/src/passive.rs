@@ -133,9 +133,9 @@ impl<H: Host> Stack<H> {
         listener.half_open.len() < free
     }
 
-    /// The listener's oldest half-open connection, if its peer has had time for an answer. Who is younger
-    /// is as likely a client with a long round trip as part of a flood, and its answer would come to
-    /// nothing: then it is the new SYN that is lost, and comes again.
+    /// The listener's oldest half-open connection, if its peer has had time for an answer. A younger one is
+    /// as likely a client's with a long round trip as part of a flood, and the client's answer would find no
+    /// connection: then the new SYN is dropped instead, and its sender repeats it.
     fn displaceable(&self, now: Instant, listener: &Listener) -> Option<u32> {
         let oldest = listener.half_open.front()?;
         let entry = self.handshakes.half_open.get(oldest)?;
@@ -199,8 +199,8 @@ impl<H: Host> Stack<H> {
         at
     }
 
-    /// What was set on the socket that the handshake is for. As on Linux a listener's settings count when
-    /// they are used: those of now for a SYN-ACK, those at its end for the connection.
+    /// What was set on the socket that the handshake is for. As on Linux a listener's settings count at the time
+    /// when they are used: a SYN-ACK has those of when it is sent, the connection those at the handshake's end.
     fn settings_of(&self, parent: Parent) -> Settings {
         let Parent::Listener(index) = parent else { return self.default_settings() };
         match self.sockets.get(index).map(|socket| &socket.kind) {
@@ -255,7 +255,7 @@ impl<H: Host> Stack<H> {
                     self.accept_child(now, host, listener, at, handshake, incoming, pool);
                 }
                 Parent::EarlyAccept(index) => {
-                    self.keep_promise(now, host, index, at, handshake, incoming, pool);
+                    self.finish_early_accept(now, host, index, at, handshake, incoming, pool);
                 }
             },
             HalfOpenVerdict::Reset => {
@@ -330,7 +330,7 @@ impl<H: Host> Stack<H> {
 
     /// The handshake of an accepted pending SYN is over: its socket becomes the connection.
     #[allow(clippy::too_many_arguments)]
-    fn keep_promise(
+    fn finish_early_accept(
         &mut self,
         now: Instant,
         host: &mut H,
@@ -473,8 +473,8 @@ impl<H: Host> Stack<H> {
         iss_min: Option<SeqNum>,
         pool: &mut Pool,
     ) {
-        // A connect that was given up says nothing, and one that goes on repeats its SYN: who has been silent
-        // for longest makes room.
+        // A connect that was given up sends nothing, and one that goes on repeats its SYN: the pending SYN that was
+        // last repeated longest ago makes room.
         if self.handshakes.pending.len() >= self.config.pending_max
             && let Some(oldest) = self.handshakes.pending_line.front()
         {
@@ -582,8 +582,8 @@ impl<H: Host> Stack<H> {
     }
 
     /// Refuses the connection that a pending SYN asks for; nothing happens when it has been forgotten. Of ICMP errors
-    /// only so many leave a second ([`ICMP_ERRORS_PER_SECOND`](crate::net::limits::ICMP_ERRORS_PER_SECOND)): beyond,
-    /// the peer hears nothing, and its repeated SYN asks again.
+    /// at most [`ICMP_ERRORS_PER_SECOND`](crate::net::limits::ICMP_ERRORS_PER_SECOND) leave: beyond, the peer hears
+    /// nothing, and its repeated SYN asks again.
     pub fn refuse_pending(
         &mut self,
         now: Instant,

@@ -246,7 +246,7 @@ impl<H: Host> Stack<H> {
         };
         match delivered {
             Ok(()) => pool.give(local.packet),
-            // A copy of what this host itself sent is nobody's but its own.
+            // Not a looped copy of what this host itself sent: that is not for other hosts.
             Err(DropReason::UdpNoSocket)
                 if self.net.is_any_address(local.iface) && !local.looped =>
             {

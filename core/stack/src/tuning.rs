@@ -25,7 +25,7 @@ pub(crate) fn period(rtt: Option<Duration>) -> Duration {
 }
 
 impl RecvTuning {
-    /// So many bytes were committed to the receive buffer.
+    /// `bytes` were committed to the receive buffer.
     pub fn on_commit(&mut self, bytes: u32) {
         self.committed = self.committed.wrapping_add(bytes);
     }

@@ -140,7 +140,7 @@ impl Congestion {
         .min(CWND_MAX);
     }
 
-    /// The sender begins again after so long a time with nothing in flight.
+    /// The sender begins again after `idle` with nothing in flight.
     pub(crate) fn on_idle_over(&mut self, idle: Duration) {
         self.epoch.leave_out(idle);
     }
@@ -239,7 +239,7 @@ impl Epoch {
         }
     }
 
-    /// The last so long a time does not count. A pause has it in it already.
+    /// Excludes the last `time` from the elapsed time. While the epoch is paused, it is excluded already.
     fn leave_out(&mut self, time: Duration) {
         if self.is_running() {
             self.0 += time.as_nanos() as u64;
@@ -286,7 +286,7 @@ impl Cubic {
     //# congestion avoidance stage, K is set to 0, and W_max is set to the congestion window size at the
     //# beginning of the current congestion avoidance stage.
     fn on_timeout(&mut self) {
-        // The first ACK makes it the window of then, and K follows.
+        // With 0, the first ACK of this stage sets W_max to cwnd, and K becomes 0 (see `on_ack`).
         self.w_max = 0;
     }
 

@@ -385,7 +385,8 @@ impl Connection {
         self.snd_nxt - self.snd_una
     }
 
-    /// Our SYN is sent and not acknowledged. Later `snd_una` comes by `iss` again, every 4 GiB.
+    /// Our SYN is sent and not acknowledged. The state is looked at as well, because `snd_una` equals `iss` again
+    /// after each 4 GiB.
     pub(crate) fn syn_in_flight(&self) -> bool {
         !self.state.is_synchronized() && self.snd_una == self.iss && self.snd_nxt != self.iss
     }
@@ -415,7 +416,7 @@ impl Connection {
         self.rcv_adv - self.rcv_nxt
     }
 
-    /// What is left of the largest window that the peer was ever told. It may have sent so much before
+    /// What is left of the largest window that the peer was ever told. It may have sent up to that edge before
     /// it heard that the window is smaller, and its acknowledgements have numbers up to there.
     pub(crate) fn recv_window_max(&self) -> u32 {
         self.rcv_max - self.rcv_nxt
@@ -598,7 +599,8 @@ impl Connection {
         self.timers.delayed_ack != Instant::FAR && self.when_read == WhenRead::Acknowledges
     }
 
-    /// As much of so much room as the window field can say: whole units, and 65535 of them.
+    /// The largest window of at most `room` bytes that the window field can express: whole units of the window
+    /// scale, at most 65535 of them.
     pub(crate) fn offerable(&self, room: u32) -> u32 {
         (room >> self.rcv_wscale).min(u32::from(u16::MAX)) << self.rcv_wscale
     }

@@ -172,7 +172,7 @@ impl Connection {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
         //# However, a sending TCP peer MUST be robust against window shrinking, which may cause the
         //# "usable window" (see Section 3.8.6.2.1) to become negative (MUST-34).
-        // More is in flight than may be when the peer took back window that it had offered.
+        // The flight exceeds SND.WND when the peer shrank its window.
         let usable = self.snd_wnd.saturating_sub(self.flight());
         if usable == 0 {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6

@@ -19,7 +19,7 @@ const TS_RECENT_AGE_MAX: u32 = Instant(24 * 24 * 3600 * 1_000_000_000).coarse();
 /// An acceptable segment begins less than this before RCV.NXT: sixteen times the longest that IP carries.
 const SEQ_AGE_MAX: u32 = 1 << 20;
 
-/// So many new bytes are acknowledged at once, even if they are less than two segments. On a link
+/// This many new bytes are acknowledged at once, even if they are less than two segments. On a link
 /// with segments of 64 KiB a sender may have room for one only, and would wait for the delayed
 /// acknowledgement each time. The RFC's rule is a lower bound.
 const ACK_BYTES_MAX: u32 = 16 * 1024;

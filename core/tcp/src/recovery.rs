@@ -39,8 +39,9 @@ pub(crate) struct Recovery {
     pub(crate) point: SeqNum,
     pub(crate) phase: Phase,
     sack: bool,
-    /// From the end of the last segment sent that a path could be too narrow for to SND.NXT, at most 65535.
-    /// What lies behind that end fits every path, and is not sent again when the path MTU falls.
+    /// Distance from the end of the last segment with more payload than every path carries
+    /// (`PAYLOAD_ALWAYS_FITS`) to SND.NXT, at most 65535. The segments after that end are not sent again when
+    /// the path MTU falls.
     pub(crate) short_tail: u16,
 }
 

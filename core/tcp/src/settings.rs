@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) mss_recv: u16,
     /// At most 499 (MUST-40).
     pub(crate) delayed_ack_ms: u16,
-    /// At most 65535, a minute: whoever holds a short segment back for longer seems to hang.
+    /// At most 65535, a minute: a sender that holds a short segment back for longer seems to hang.
     pub(crate) cork_ms: u16,
     pub(crate) initial_window: u8,
     pub(crate) nodelay: bool,

@@ -86,7 +86,7 @@ pub enum Message {
     },
     /// There is a better first hop for the quoted packet.
     Redirect {
-        /// 0 for the network, 1 for the host, 2 and 3 for one type of service of those.
+        /// 0 for the network, 1 for the host; 2 and 3 the same for one type of service (RFC 792).
         code: u8,
         /// The better hop.
         gateway: Ipv4Addr,

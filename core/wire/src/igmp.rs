@@ -23,7 +23,7 @@ pub const REPORT_V3: u8 = 0x22;
 /// Length of a message of versions 1 and 2 in bytes.
 pub const V2_LEN: usize = 8;
 
-/// A router asks who is a member of what.
+/// A router asks which groups have members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
     /// The version the router speaks; reports answer in it.

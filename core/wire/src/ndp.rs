@@ -50,7 +50,7 @@ pub enum Message {
     NeighborSolicit {
         /// The address asked for.
         target: Ipv6Addr,
-        /// Link-layer address of who asks; absent in duplicate address detection.
+        /// Link-layer address of the asking host; absent in duplicate address detection.
         source_ll: Option<MacAddr>,
     },
     /// `target` is at `target_ll`.
@@ -370,7 +370,8 @@ const fn fixed_len(kind: u8) -> Option<usize> {
 }
 
 /// Reads one option, whose length is a positive multiple of 8. One whose content makes no sense, as a prefix of
-/// 129 bits, is nobody's, and the others count: what is said of validity is about the lengths of options alone.
+/// 129 bits, is skipped like an unknown one, and the others count: RFC 4861 invalidates the whole message only
+/// for a bad option length.
 //= https://www.rfc-editor.org/rfc/rfc4861#section-6.1.2
 //# All included options have a length that is greater than zero.
 fn parse_option(option: &[u8]) -> Result<NdpOption, ParseError> {

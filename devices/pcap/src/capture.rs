@@ -19,8 +19,8 @@ const FLUSH_INTERVAL_NS: u64 = 1_000_000_000;
 /// follow in the order of [`CaptureFile::capture`], as the stack numbers its interfaces.
 ///
 /// All interfaces are Ethernet: libpcap, which tcpdump reads with, takes no file whose interfaces differ in
-/// type, and no second one of LINKTYPE_RAW. A packet without a link header gets one of no stations, as on
-/// Linux's own loopback.
+/// type, and no second one of LINKTYPE_RAW. A packet without a link header gets an Ethernet header with
+/// all-zero addresses, as on Linux's own loopback.
 #[derive(Debug, Clone)]
 pub struct CaptureFile {
     shared: Arc<Mutex<Shared>>,
@@ -57,7 +57,7 @@ pub enum Warning {
 type Teller = Arc<dyn Fn(Warning) + Send + Sync>;
 
 struct Shared {
-    /// None after an error: what follows a torn block cannot be read. And when the file is full.
+    /// None after a write error (a reader finds nothing after a torn block) and once the size limit is reached.
     writer: Option<Writer<Spool>>,
     tell: Teller,
     size_max: u64,

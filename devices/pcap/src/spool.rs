@@ -1,8 +1,8 @@
 //! Bytes on their way to a file, written by a thread of their own.
 //!
-//! A write may take long (a network file system, a FIFO that nobody reads), and who records is the thread on
-//! which all connections live. So recording only appends to memory, of which there is so much and no more;
-//! what finds no room is not recorded, and counted.
+//! A write may take long (a network file system, a FIFO that nobody reads), and packets are recorded on the engine's
+//! thread, on which all connections live. So recording only appends to memory, at most [`BACKLOG_MAX`] of it; a
+//! packet that finds no room is not recorded, and counted.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Most bytes that wait to be written: a tenth of a second of what a fast disk takes, and longer than any
 /// other pause of one.
 pub(crate) const BACKLOG_MAX: usize = 32 << 20;
-/// How often whoever waits for the end asks whether to go on.
+/// How often a thread that waits for the end asks whether to go on.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// Where to write; the bytes arrive later. Dropping it lets the thread end when all is written.

@@ -230,7 +230,7 @@ fn who_gives_no_lock_back_keeps_a_bounded_number_of_slots_back() {
     works(&good);
     let before = engine.counter("turns");
     std::thread::sleep(std::time::Duration::from_millis(300));
-    // Each request is a turn of its own, and so is each look of the sweep, one a second.
+    // Each request is a turn of its own, and so is each look of the sweep, one per second.
     assert!(engine.counter("turns") - before < 10, "the engine does not sleep");
     assert_eq!(engine.counter("locks_disbelieved"), 0);
     keep_back(&bad, FIRST);
@@ -244,7 +244,7 @@ fn who_gives_no_lock_back_keeps_a_bounded_number_of_slots_back() {
     works(&good);
 }
 
-/// Whoever can write to a lock can write any number there.
+/// A program that can write to a lock can write any number there.
 #[test]
 fn locks_in_the_name_of_another_process_do_it_no_harm() {
     let engine = Running::start(EngineConfig::default());

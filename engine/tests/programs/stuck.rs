@@ -17,8 +17,8 @@ use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{FIFO_OFFSET, op};
 use towpath_shm::{Mapping, Stretch};
 
-/// An eventfd that was filled takes nothing more, a full socket neither: a write waits if O_NONBLOCK is
-/// off, which is the open file's and so everybody's who has it.
+/// A full eventfd takes nothing more, nor does a full socket: a write waits if O_NONBLOCK is off. That flag is the
+/// open file's, so every process that has it can clear it.
 fn clog(bell: BorrowedFd<'_>) {
     let _ = rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes());
     while rustix::io::write(bell, &1u64.to_ne_bytes()).is_ok() {}
@@ -50,7 +50,7 @@ fn a_clogged_bell_of_the_engine_does_not_hold_it_up() {
     works(&good);
 }
 
-/// Whoever reads the engine's bell takes its own rings away, and nobody else's.
+/// A program that reads the engine's bell takes its own rings away, and no other program's.
 #[test]
 fn a_bell_that_is_read_by_a_program_wakes_the_engine_for_others() {
     let engine = Running::start(EngineConfig::default());
@@ -193,7 +193,7 @@ impl Drop for Locked {
     }
 }
 
-/// From now on whoever touches the memory waits until the descriptor is closed (userfaultfd(2)).
+/// From now on a thread that touches the memory waits until the descriptor is closed (userfaultfd(2)).
 fn handle_faults(memory: &Stretch) -> std::io::Result<OwnedFd> {
     // linux/userfaultfd.h: _IOWR(0xaa, 0x3f, struct uffdio_api), _IOWR(0xaa, 0, struct uffdio_register).
     const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
@@ -218,8 +218,8 @@ fn handle_faults(memory: &Stretch) -> std::io::Result<OwnedFd> {
     Ok(faults)
 }
 
-/// Faults are a mapping's: who handles those of the region for one program (userfaultfd(2)) handles them for
-/// nobody else, least of all for the engine.
+/// Faults belong to a mapping: a program that handles those of its own mapping of the region (userfaultfd(2)) does
+/// not handle those of the engine's.
 #[test]
 fn a_program_that_handles_its_faults_does_not_hold_up_the_engine() {
     let engine = Running::start(EngineConfig::default());

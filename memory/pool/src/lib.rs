@@ -2,7 +2,7 @@
 //!
 //! A [`Packet`] has a linear part (headers, and for received packets everything) in a buffer from a
 //! [`Pool`], and optionally a tail of [`Fragments`] that point into a socket's FIFO: payload on its
-//! way out that nobody copied. Fragments live within one turn of the engine; whoever keeps a packet
+//! way out that was not copied. Fragments live within one turn of the engine; code that keeps a packet
 //! longer calls [`Packet::linearize`] first, because the FIFO may be released meanwhile.
 //!
 //! What a device need not or could not do travels with the packet: checksum state, segment size,

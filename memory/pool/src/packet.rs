@@ -41,7 +41,7 @@ pub enum Checksum {
     Unknown,
     /// Received: the device or a trusted sender vouches for it.
     Verified,
-    /// The field holds the folded pseudo-header sum only. To be sent: whoever sends it on sums from
+    /// The field holds the folded pseudo-header sum only. To be sent: the port that sends it on sums from
     /// `start` (bytes from the start of the packet) to the end and stores the result at
     /// `start + offset`. Received: the sender is on this machine and left it out; it counts as verified.
     Partial {
@@ -95,12 +95,12 @@ impl Packet {
         &mut self.buffer[self.start as usize..self.end as usize]
     }
 
-    /// Free bytes in front of the linear part: [`Packet::push_front`] takes up to so many.
+    /// Free bytes in front of the linear part: the most that [`Packet::push_front`] takes.
     pub fn headroom(&self) -> usize {
         self.start as usize
     }
 
-    /// Free bytes behind the linear part: [`Packet::push_back`] takes up to so many, while there is no tail.
+    /// Free bytes behind the linear part: the most that [`Packet::push_back`] takes, while there is no tail.
     pub fn tailroom(&self) -> usize {
         self.buffer.len() - self.end as usize
     }
@@ -115,7 +115,7 @@ impl Packet {
         &mut self.buffer[start..start + n]
     }
 
-    /// Takes `n` bytes off the front of the linear part; None when there are not so many.
+    /// Takes `n` bytes off the front of the linear part; None when it is shorter.
     pub fn pull_front(&mut self, n: usize) -> Option<()> {
         if n > self.linear().len() {
             return None;
@@ -282,6 +282,5 @@ impl Pool {
     }
 }
 
-/// Packets in the order in which they came or are to leave: whoever fills it does so at the back, and whoever
-/// takes them begins at the front.
+/// Packets in the order in which they came or are to leave: they are added at the back, and taken from the front.
 pub type Batch = std::collections::VecDeque<Packet>;

@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(slot.tx_lock.load(Ordering::Relaxed), 0);
     }
 
-    /// The engine gives memory under the lock: who waited for it would wait for itself.
+    /// The engine gives memory under the lock: a handler that waited for memory would wait for its own thread.
     #[test]
     fn what_interrupts_does_not_wait_for_memory() {
         let region = Region::create().unwrap();

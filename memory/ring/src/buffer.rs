@@ -38,7 +38,7 @@ impl<'a> Payload<'a> {
     /// Bytes `skip..skip + len` of it, which are not copied.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When it has fewer bytes than that.
     pub fn slice(&self, skip: u32, len: u32) -> Self {
         let n = self.linear.len();
         let from = (skip as usize).min(n);
@@ -56,7 +56,7 @@ impl<'a> Payload<'a> {
     /// Copies bytes `skip..skip + to.len()` out.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When it has fewer bytes than that.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         let part = self.slice(skip, to.len() as u32);
         let (a, b) = to.split_at_mut(part.linear.len());

@@ -1,6 +1,6 @@
-//! What one side sleeps on and the other rings. No side can make a bell on which the other sleeps when
-//! it rings, or clears: O_NONBLOCK belongs to an open file, not to a descriptor, so that whoever has a
-//! descriptor of the same open file can take it away.
+//! What one side sleeps on and the other rings. Neither side can make the other block when it rings or clears
+//! a bell. O_NONBLOCK does not ensure that alone: it belongs to an open file, not to a descriptor, so that
+//! every process with a descriptor of the same open file can clear it.
 //!
 //! - The engine's bells are eventfds ([`create`]), one for each program, which the engine neither reads nor
 //!   writes: it has them in its epoll set, edge-triggered, where each write counts. They have no O_ASYNC.

@@ -88,7 +88,7 @@ impl EngineRecv {
             }
             self.windows.collect_before_more(self.slot);
         }
-        // Who locks from now on finds no memory, so no bytes, and leaves the positions alone.
+        // A thread that locks from now on finds no memory, so no bytes, and leaves the positions alone.
         shared.rx_head.store(0, Ordering::Relaxed);
         shared.rx_wanted.store(0, Ordering::Relaxed);
         shared.rx_tail.store(0, Ordering::Release);
@@ -228,7 +228,7 @@ impl EngineRecv {
         let Some(new) = self.windows.take(Side::Recv, self.nominal, self.ahead) else {
             return;
         };
-        // Who is inside may have counted bytes; see `detach`. It is tried again with the next bytes.
+        // A thread that holds the lock may have counted bytes; see `detach`. It is tried again with the next bytes.
         if new.cap() <= old.cap() || !try_lock_engine(&self.shared().rx_lock) {
             self.windows.give(new);
             return;
@@ -302,7 +302,7 @@ impl RecvBuffer for EngineRecv {
         self.tail.wrapping_sub(self.head())
     }
 
-    /// No more than there is memory for now, so that no byte is promised a place that it does not get.
+    /// No more than there is memory for now: the advertised window must always be backed by memory.
     fn free(&self) -> u32 {
         let unread = self.unread();
         let free = self.capacity().saturating_sub(unread);
@@ -364,7 +364,7 @@ impl RecvBuffer for EngineRecv {
     fn await_read(&mut self) {
         if !self.retired {
             self.shared().rx_wanted.store(1, Ordering::Relaxed);
-            // Whoever reads after this sees the flag, what was read before is seen in `unread`.
+            // A thread that reads after this fence sees the flag; what was read before it is seen in `unread`.
             fence(Ordering::SeqCst);
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Pages of a shared file leave memory by a hole in the file, for which the kernel takes the inode's lock,
 //! in `fallocate(FALLOC_FL_PUNCH_HOLE)` and in `madvise(MADV_REMOVE)`, which is the same. A program has the
-//! file, too, and keeps the lock for as long as it likes with a write(2) of memory that is slow to be
-//! there (userfaultfd, FUSE). So the engine's thread never does it. Page faults do not take that lock.
+//! file, too, and can hold the lock for as long as it likes by a write(2) whose source page it makes fault
+//! slowly (userfaultfd, FUSE). So the engine's thread never does it. Page faults do not take that lock.
 //!
 //! Programs cannot be given the memory without a file that they can write(2) to: a shared mapping is
 //! writable only if the descriptor is, F_SEAL_FUTURE_WRITE would refuse the mappings of programs that start

@@ -129,8 +129,8 @@ fn robust_list() -> (usize, usize) {
 
 /// Whether the kernel has taken it.
 fn set_robust_list(at: usize, len: usize) -> bool {
-    // SAFETY: the kernel reads the list when this thread ends; whoever calls this keeps it until then, or sets
-    // another one before.
+    // SAFETY: the kernel reads the list when this thread ends; the caller keeps it until then, or sets another one
+    // before.
     unsafe { libc::syscall(libc::SYS_set_robust_list, at, len) == 0 }
 }
 

@@ -13,7 +13,7 @@
 //! ```text
 //!   thread: lock, look at the generation, use positions and bytes, unlock
 //!   engine: next generation, lock free? yes: use the slot again
-//!                                       no:  LOCK_ENGINE into the word; whoever unlocks then tells
+//!                                       no:  LOCK_ENGINE into the word; the thread that unlocks tells
 //! ```
 //!
 //! All of these steps but the looks at the generation are read-modify-writes of one word, which have one
@@ -34,8 +34,8 @@ use crate::word::{self, Next};
 const SLICE_MIN: Duration = Duration::from_millis(2);
 /// Between two such looks, in the end.
 const SLICE_MAX: Duration = Duration::from_millis(100);
-/// The engine holds a lock for the time of a copy. After so long it is dead or stopped; it notices the
-/// theft when it gives the lock back, and resets the connection.
+/// The engine holds a lock for the time of a copy. If it holds one for longer than this, it is dead or stopped, and
+/// the lock is taken from it; it notices that when it gives the lock back, and resets the connection.
 const ENGINE_HOLDS_MAX: Duration = Duration::from_secs(2);
 
 /// The bits of a lock word that say who has it.
@@ -117,8 +117,8 @@ pub fn end_generation(slot: &Slot, next: u32) -> Result<(), u32> {
 /// For the engine, after [`end_generation`]: whether nobody is inside any more. Never waits.
 ///
 /// # Errors
-/// The number of the channel of somebody who is inside; he will tell ([`Door::tell_unlocked`]), unless he dies.
-/// The number is the program's word: it may be of no channel.
+/// The number of the channel whose thread is inside; that thread tells when it unlocks ([`Door::tell_unlocked`]),
+/// unless it dies. The number is written by programs: there may be no such channel.
 pub fn are_out(slot: &Slot) -> Result<(), u32> {
     let (rx, tx) = (is_out(&slot.rx_lock), is_out(&slot.tx_lock));
     rx.and(tx)
@@ -128,7 +128,7 @@ pub fn are_out(slot: &Slot) -> Result<(), u32> {
 pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     let mut held = 0;
     for _ in 0..LOOKS {
-        // A word without an owner is nobody's, whatever a program has written there.
+        // A word without an owner's bits is a free lock, whatever else a program has written there.
         let next = if held & OWNER == 0 { 0 } else { held | LOCK_ENGINE };
         // Also where it changes nothing: a load might see an old value, and nobody who locks later would
         // have to see what we wrote before it.

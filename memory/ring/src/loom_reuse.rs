@@ -88,7 +88,7 @@ fn next_receives(region: &Region, windows: &Windows) -> EngineRecv {
     next
 }
 
-/// Whether the engine waits for who is inside.
+/// Whether the engine waits for threads that are inside.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
     Waits,
@@ -291,7 +291,7 @@ fn loom_the_lock_of_a_dead_thread_comes_back() {
         release_dead(slot(&region), 0);
         waiter.join().unwrap();
         if out.is_ok() {
-            // Who died came later, saw the end, and gave the lock back himself.
+            // The thread that died came later, saw the new generation, and gave the lock back itself.
             assert_eq!(told.count(), 0);
         }
         assert_eq!(are_out(slot(&region)), Ok(()));

@@ -1,5 +1,5 @@
-//! A lock that survives fork: whoever forks takes it before, and both sides give it back after. And one
-//! that a signal handler can ask whether the call that it interrupts has it.
+//! A lock that survives fork: the thread that forks takes it before, and parent and child give it back after. And
+//! one that a signal handler can ask whether the call that it interrupts has it.
 //!
 //! std's Mutex sleeps through libc's `syscall`, which the library built on this crate interposes.
 
@@ -46,8 +46,8 @@ impl<T> Lock<T> {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Waits for it. For those whose signals are blocked, or who know that their thread has not got it: a thread
-    /// that has it waits for ever.
+    /// Waits for it. The caller must have blocked signals, or know that its thread does not have the lock: a thread
+    /// that has it would wait for ever.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
         let me = thread_id();
@@ -57,8 +57,8 @@ impl<T> Lock<T> {
         LockGuard(self)
     }
 
-    /// Waits for it, unless this thread has it already: then this is a signal handler, and who is to give
-    /// it back stands still.
+    /// Waits for it. None if this thread has it already: then this is a signal handler, and the call that would have
+    /// to give it back is interrupted by it.
     #[inline]
     pub fn lock_unless_mine(&self) -> Option<LockGuard<'_, T>> {
         let me = thread_id();
@@ -70,7 +70,7 @@ impl<T> Lock<T> {
         Some(LockGuard(self))
     }
 
-    /// Whether this thread has it: then this is a signal handler, or code that whoever has it calls.
+    /// Whether this thread has it: then this is a signal handler, or code that runs under the lock.
     pub fn is_mine(&self) -> bool {
         self.word.load(Ordering::Relaxed) & !LOCK_CONTENDED == thread_id()
     }

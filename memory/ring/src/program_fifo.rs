@@ -1,7 +1,7 @@
 //! A program's ends of a socket's two FIFOs.
 //!
-//! Whoever reads (peek, consume) holds [`crate::lock_rx`], whoever writes (room, write, publish)
-//! holds [`crate::lock_tx`]: positions and geometry are consistent under the lock only. The engine
+//! A reader (peek, consume) must hold [`crate::lock_rx`], a writer (room, write, publish)
+//! [`crate::lock_tx`]: positions and geometry are consistent under the lock only. The engine
 //! is trusted here, but another process of the same run may have scribbled: what does not fit the
 //! region is no bytes and no room, never a fault.
 

@@ -80,7 +80,7 @@ pub(crate) fn consume<W: Word, T>(
     }
 }
 
-/// Says that we sleep, then looks once more. True: sleep, whoever has something will ring.
+/// Says that we sleep, then looks once more. True: sleep, the side that has something will ring.
 pub(crate) fn doze<W: Word>(sleeping: &W, idle: impl FnOnce() -> bool) -> bool {
     sleeping.store(1, Ordering::Relaxed);
     W::fence();
@@ -99,7 +99,7 @@ pub(crate) fn rouse<W: Word>(sleeping: &W) -> bool {
 }
 
 /// Says that another sleep begins, then looks once more; `at` is the sleeper's own copy of the number.
-/// True: sleep, whoever has something will ring; afterwards [`wake_up`].
+/// True: sleep, any waker that has something will ring; afterwards [`wake_up`].
 pub(crate) fn fall_asleep<N: Number>(epoch: &N, at: &mut u64, idle: impl FnOnce() -> bool) -> bool {
     *at += 1;
     epoch.store(*at, Ordering::Relaxed);
@@ -127,12 +127,12 @@ pub(crate) fn unrung<N: Number>(epoch: &N, rung: &N) -> Option<u64> {
 }
 
 /// After something was published: moves the sequence on. True: somebody may sleep on it, and all are to be
-/// woken; those who want to sleep on say so again. So whoever said that he sleeps, and was killed, costs one
+/// woken; those that want to sleep on set `asleep` again. So a thread that set it, and was killed, costs one
 /// needless wake-up.
 pub(crate) fn signal<W: Word>(seq: &W, asleep: &W) -> bool {
     W::fence();
-    // Taken before the sequence moves on, so that whoever sees the new sequence sees that nobody has said
-    // that he sleeps on it.
+    // Taken before the sequence moves on, so that a thread that sees the new sequence also sees `asleep` cleared,
+    // and sets it again before it sleeps.
     let wake = asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::AcqRel) != 0;
     seq.fetch_add(1, Ordering::Release);
     wake

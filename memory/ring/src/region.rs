@@ -12,7 +12,7 @@ use towpath_shm::layout::{
 };
 
 /// Slots and FIFOs of one run: the memory that all its processes share (decision 1,
-/// `docs/decisions/0001-one-region-a-run.md`). Clones are the same memory, which stays mapped until the last is
+/// `docs/decisions/0001-one-region-per-run.md`). Clones are the same memory, which stays mapped until the last is
 /// dropped.
 ///
 /// It takes [`REGION_LEN`] bytes of address space, and memory for the pages that are touched only.
@@ -82,7 +82,7 @@ impl Region {
     }
 
     /// The memory itself, which offsets of [`towpath_shm::layout`] are offsets in. Its memfd
-    /// ([`Mapping::file`]) is what [`Region::map`] takes; who mapped it has none.
+    /// ([`Mapping::file`]) is what [`Region::map`] takes; a process that has mapped it so has no memfd.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
@@ -147,7 +147,8 @@ impl Channel {
         unsafe { self.0.view(0) }
     }
 
-    /// The memory itself. Its memfd ([`Mapping::file`]) is what [`Channel::map`] takes; who mapped it has none.
+    /// The memory itself. Its memfd ([`Mapping::file`]) is what [`Channel::map`] takes; a process that has mapped it
+    /// so has no memfd.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.0
     }

@@ -142,8 +142,8 @@ impl EngineChannel {
         self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
     }
 
-    /// Says that nothing is heard of the program from now on, or from [`EngineChannel::mark`] on. So does
-    /// whoever drops it.
+    /// Says that nothing is heard of the program from now on, or from [`EngineChannel::mark`] on. Dropping the channel
+    /// says the same.
     pub fn end(&self) {
         self.channel.header().ended.store(1, Ordering::Release);
     }

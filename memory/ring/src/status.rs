@@ -19,7 +19,7 @@ impl Status {
     /// Maps the page that an engine handed over.
     ///
     /// # Errors
-    /// `InvalidData` when it is none, or one of another build; `InvalidInput` when it is too short.
+    /// `InvalidData` when it is not a status page, or one of another build; `InvalidInput` when it is too short.
     pub fn map(file: OwnedFd) -> io::Result<Self> {
         let status = Self(Arc::new(Mapping::read_only(file, STATUS_LEN)?));
         let page = status.page();
@@ -39,8 +39,8 @@ impl Status {
     }
 
     /// What threads of the process on a channel sleep on beside what they wait for: a futex word of the
-    /// shared kind, and what it is while the engine lives. Whoever finds it changed, or is woken on it, asks
-    /// [`Self::has_ended`] and passes that on by [`Self::wake`]. None: it has ended, or nobody would wake them.
+    /// shared kind, and its value while the engine lives. A thread that finds it changed, or is woken on it, asks
+    /// [`Self::has_ended`] and wakes the others by [`Self::wake`]. None: the engine has ended, or would not wake them.
     pub fn life(&self, channel: u32) -> Option<(&AtomicU32, u32)> {
         let word = self.life_word(channel);
         let seen = word.load(Ordering::Acquire);
@@ -132,7 +132,7 @@ impl EngineStatus {
         life::wake(life_word(self.page(), channel));
     }
 
-    /// Says that no datagram socket is refused an IP packet of so many bytes.
+    /// Publishes that no datagram socket is refused an IP packet of up to `bytes`.
     pub fn set_datagram_mtu(&self, bytes: u32) {
         self.page().datagram_mtu.store(bytes, Ordering::Relaxed);
     }

@@ -15,7 +15,7 @@ const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 pub(crate) enum Next {
     /// Look at it again.
     Look,
-    /// It is ours: it was taken from whoever had it.
+    /// It is ours: it was taken from its owner.
     Taken,
     /// Do without.
     GiveUp,
@@ -37,7 +37,7 @@ pub(crate) fn acquire(word: &AtomicU32, me: u32, mut sleep: impl FnMut(u32) -> N
         std::hint::spin_loop();
     }
     loop {
-        // Others may sleep still: with the bit, whoever unlocks wakes the next.
+        // Others may sleep still: because of the bit, the thread that unlocks wakes the next.
         let Err(held) = try_acquire(word, me | LOCK_CONTENDED) else { return true };
         let contended = held | LOCK_CONTENDED;
         if held != contended

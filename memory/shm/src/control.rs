@@ -69,7 +69,7 @@ pub mod call {
     /// and does not list is dropped; the rings start empty.
     /// Reply: `a` = layout version, `b` = number of the channel; descriptors: region, status page, channel,
     /// engine doorbell, own doorbell, a blank [`crate::token`]; and, where somebody guards the run, the read end
-    /// of a pipe that hangs up when the last of those who could end the run has gone.
+    /// of a pipe that hangs up when the last process that could end the run has gone.
     pub const HELLO: u32 = 1;
     /// Before fork, exec or posix_spawn: a second channel; `a` says for what ([`super::purpose`]).
     /// Reply: `b` = its number; descriptors: control socket, channel memory, engine
@@ -280,7 +280,7 @@ mod tests {
     use super::{call, purpose};
     use crate::layout::{op, setting};
 
-    /// A number that stands for two things would not be noticed by whoever goes through the list, nor one beyond
+    /// A loop over the numbers of the list would notice neither a number that stands for two things, nor one beyond
     /// the last.
     #[test]
     fn numbers_stand_for_one_thing_and_ascend() {

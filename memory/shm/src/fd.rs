@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 pub struct Fd(ManuallyDrop<OwnedFd>);
 
 impl Fd {
-    /// For whoever takes care of its end: dropped as an [`OwnedFd`], it is closed by libc's function.
+    /// For a caller that takes care of closing it: dropped as an [`OwnedFd`], it is closed by libc's function.
     pub fn into_owned(mut self) -> OwnedFd {
         // SAFETY: taken once, as the drop is forgotten.
         let owned = unsafe { ManuallyDrop::take(&mut self.0) };

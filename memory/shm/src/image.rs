@@ -1,9 +1,9 @@
-//! Which program files come through the door: the dynamic loader must load the preload library into them, and
+//! Which executables can run on the stack: the dynamic loader must load the preload library into them, and
 //! their system calls must go through the C library.
 //!
-//! Where that does not hold nobody says so: the loader ignores LD_PRELOAD without a word, and the program's
+//! Where that does not hold nothing reports it: the loader ignores LD_PRELOAD silently, and the program's
 //! sockets are the kernel's. So a file is looked at before it is executed, by towpath (PROGRAM) and by the
-//! library (what PROGRAM executes). Nothing here goes through libc, in whose place the library is.
+//! library (what PROGRAM executes). Nothing here goes through libc, whose functions the library replaces.
 
 use std::os::fd::AsFd;
 use std::path::Path;

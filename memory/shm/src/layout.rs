@@ -3,7 +3,7 @@
 //! There are three kinds of shared memory:
 //!
 //! ```text
-//! status (one per run, written by the engine, which every program of that run can only read)
+//! status (one per run, written by the engine; the programs of that run can only read it)
 //!   0                Status                   what the engine tells all of them
 //!
 //! region (one per run, mapped by the engine and by every program of that run)
@@ -136,9 +136,9 @@ pub struct SharedAddr {
 #[derive(Debug, Default)]
 pub struct Slot {
     // Line 0, engine: changes rarely.
-    /// Even: free; odd: in use. Goes up by one at each change, so a stale handle never matches. Who has
-    /// locked an end and then found the generation that it knows has the slot until it unlocks: the engine
-    /// gives neither the slot nor its FIFOs' memory to anybody else before.
+    /// Even: free; odd: in use. Goes up by one at each change, so a stale handle never matches. A thread that has
+    /// locked an end, and then found the generation that it knows, has the slot until it unlocks: until then the
+    /// engine gives neither the slot nor its FIFOs' memory to another socket.
     pub generation: AtomicU32,
     /// [`Kind`] as u32.
     pub kind: AtomicU32,
@@ -189,7 +189,7 @@ pub struct Slot {
     /// Upper bound to which [`op::TX_WINDOW`] may raise `tx_limit`; at or below `tx_limit` there is no offer.
     pub tx_goal: AtomicU32,
     /// 1: the engine was told that more bytes follow (MSG_MORE), and is told otherwise with the next. Program,
-    /// under `tx_lock`: whoever sends next may be another process.
+    /// under `tx_lock`: the next sender may be another process.
     pub more: AtomicU32,
     /// Unix time in ns of the turn in which the newest unread bytes came (streams); 0: never. Written before
     /// the `rx_tail` that shows them.
@@ -378,8 +378,8 @@ pub mod option_bit {
 
 /// Set in a lock word when somebody sleeps on it.
 pub const LOCK_CONTENDED: u32 = 1 << 31;
-/// In a lock word. Alone: the engine has the lock. With an owner: the engine waits for it, and who gives
-/// it back says [`op::UNLOCKED`].
+/// In a lock word. Alone: the engine has the lock. With an owner: the engine waits for it, and the thread that gives
+/// it back sends [`op::UNLOCKED`].
 pub const LOCK_ENGINE: u32 = 1 << 30;
 /// In a lock word: below it the lowest bits of the owner's thread id, above it the channel's number.
 pub const LOCK_CHANNEL_SHIFT: u32 = 18;
@@ -518,7 +518,7 @@ pub mod setting {
     pub const NO_CHECK: u32 = 41;
     /// SO_TIMESTAMPING, b = its flags as far as sending is concerned.
     pub const TIMESTAMPING: u32 = 42;
-    /// SO_RCVLOWAT was lowered to b bytes (in the slot): who waits for more may have enough.
+    /// SO_RCVLOWAT was lowered to b bytes (in the slot): a reader that waits for more may have enough.
     pub const RCVLOWAT: u32 = 43;
 }
 }

@@ -51,12 +51,12 @@ impl Mapping {
         use rustix::fs::{MemfdFlags, SealFlags};
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, len as u64)?;
-        // Whoever we hand it to must not shrink it: our next access would be SIGBUS.
+        // A process that we hand it to must not shrink it: our next access would be SIGBUS.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Self::map(file, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// The same, but writable through this mapping alone: whoever is given the memfd can only read,
+    /// The same, but writable through this mapping alone: a process that is given the memfd can only read,
     /// and map it with [`Mapping::read_only`].
     ///
     /// # Errors
@@ -236,7 +236,7 @@ impl Mapping {
     }
 
     /// Gives the pages of a range back to the system; they read as zero afterwards.
-    /// The range is shrunk to whole pages. For whoever made the mapping.
+    /// The range is shrunk to whole pages. For the process that made the mapping.
     ///
     /// Of a shared mapping it sleeps for as long as another process that has the memfd keeps its inode
     /// locked, which is as long as that process likes.
@@ -311,7 +311,7 @@ impl Stretch {
     /// Copies `to.len()` bytes from `skip` on.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When it has fewer bytes than that.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         assert!(skip as usize + to.len() <= self.len as usize);
         self.mapping.read(self.offset + skip as usize, to);
@@ -320,7 +320,7 @@ impl Stretch {
     /// Copies `len` bytes from `skip` on into another mapping, to `to_offset`.
     ///
     /// # Panics
-    /// When there are not so many, or they would leave the other mapping.
+    /// When it has fewer bytes than that, or they do not fit into the other mapping.
     pub fn copy_to_mapping(&self, skip: u32, len: u32, to: &Mapping, to_offset: usize) {
         assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
         to.copy_from(to_offset, &self.mapping, self.offset + skip as usize, len as usize);
@@ -368,7 +368,7 @@ impl Fragments {
     /// Bytes `skip..skip + len` of it, which are not copied.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When it has fewer bytes than that.
     pub fn slice(&self, skip: u32, len: u32) -> Self {
         let mut parts = [const { None }; 2];
         let (mut skip, mut left, mut n) = (skip, len, 0);
@@ -389,7 +389,7 @@ impl Fragments {
     /// Copies `to.len()` bytes from `skip` on, across both stretches.
     ///
     /// # Panics
-    /// When there are not so many.
+    /// When it has fewer bytes than that.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         let (mut skip, mut done) = (skip, 0);
         for part in self.iter() {

@@ -6,13 +6,13 @@
 //! descriptor read(2), write(2), ioctl(2), poll(2) and all calls about sockets are EBADF (open(2)), fstat(2)
 //! says that it is a socket, and to open it again by /proc is ENXIO, as with any socket.
 //!
-//! There are two kinds, which only their times tell apart:
+//! There are two kinds, distinguished only by the timestamps of the object:
 //! - the *blank* token, of which a process has one; the descriptors of its sockets are duplicates of it,
 //!   which is all that a new connection costs;
 //! - *named* tokens, each an object of its own, made when a descriptor goes to another program. The times
 //!   of the object say which socket of which run it stands for. To read them takes two system calls and no
-//!   /proc. Anybody can set such times of a descriptor of his own, but not guess the run's: outside the run
-//!   only who was sent a token knows it.
+//!   /proc. Any process can set such times on a descriptor of its own, but it cannot guess the run's number:
+//!   outside the run only a process that was sent a token knows it.
 //!
 //! The kernel gives a new socket the memory of an old one, and leaves the old one's times in it. So times
 //! say nothing of sockets that are open, as a program's own are, and a blank token has its times cleared.
@@ -41,7 +41,7 @@ impl Run {
     /// ENOSYS of getrandom(2), before Linux 3.17 or behind a filter that forbids it.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; 8];
-        // So few come whole once the system has started.
+        // getrandom(2) never returns fewer bytes than asked for, up to 256, once its source is initialized.
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
         Ok(Self::from_bytes(bytes))
     }
@@ -97,7 +97,7 @@ fn token(last_access: Timespec, last_modification: Timespec) -> io::Result<Owned
 }
 
 /// The name of a named token; None for every other descriptor. Whether the run is this one is for the caller to
-/// look at: anybody can make a token of a run that he knows.
+/// look at: a process that knows a run's number can make tokens of that run.
 pub fn read(fd: BorrowedFd<'_>) -> Option<Name> {
     let stat = rustix::fs::fstat(fd).ok()?;
     if !FileType::from_raw_mode(stat.st_mode).is_socket()

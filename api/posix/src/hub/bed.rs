@@ -40,7 +40,7 @@ pub(super) fn kick(fd: i32) {
 
 /// Takes the count out of a kick, or the rings out of the doorbell, so that it is not readable any more.
 pub(crate) fn clear(fd: i32) {
-    // An eventfd gives eight bytes, the doorbell one a ring: there is seldom more than one.
+    // An eventfd gives eight bytes, the doorbell one byte per ring, and there is seldom more than one.
     let mut bytes = [0u8; 64];
     let at = bytes.as_mut_ptr() as usize;
     // SAFETY: as many bytes as there is room for.
@@ -56,7 +56,7 @@ impl Bed {
         let kick = new_kick()?;
         let bed = Self { epoll, kick, forks: process::fork_count() };
         bed.put(epfd, libc::EPOLLIN as u32, cookie::PROGRAM)?;
-        // Edge-triggered: each ring wakes a thread of each set. Whoever comes first takes it.
+        // Edge-triggered: each ring wakes a thread of each set, and the first of them takes the events.
         bed.put(client.bell().get(), libc::EPOLLIN as u32 | EPOLLET, cookie::BELL)?;
         bed.put(bed.kick.get(), libc::EPOLLIN as u32 | EPOLLET, cookie::KICK)?;
         // Its replies are for the threads that asked; only its end is of interest.

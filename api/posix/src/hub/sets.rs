@@ -56,7 +56,7 @@ impl Hub {
         }
     }
 
-    /// A set has so many more descriptors.
+    /// A set has `descriptors` more, or fewer if negative.
     pub fn count(&mut self, number: u32, descriptors: i32) {
         if let Some(set) = self.set(number) {
             set.refs = set.refs.saturating_add_signed(descriptors);

@@ -407,7 +407,7 @@ trait ToName {
 impl ToName for [u8] {
     fn to_owned_name(&self) -> [u8; 16] {
         let mut name = [0; 16];
-        // A longer one is nobody's: it stays what no interface is called.
+        // No interface has a longer name, and cut to 16 bytes without a NUL it does not become one that exists.
         let len = self.len().min(name.len());
         name[..len].copy_from_slice(&self[..len]);
         name

@@ -21,7 +21,7 @@ pub(super) struct Request<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// The requests in what a program sends at once; what is cut short is none.
+/// The requests in what a program sends at once. A truncated one ends them.
 pub(super) fn requests(mut bytes: &[u8]) -> impl Iterator<Item = Request<'_>> {
     std::iter::from_fn(move || {
         let len = u32_at(bytes, 0)? as usize;

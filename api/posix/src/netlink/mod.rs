@@ -51,7 +51,7 @@ const ROUTES_MAX: usize = 64;
 const SO_NETNS_COOKIE: i32 = 71;
 const SOL_NETLINK: i32 = 270;
 
-/// For fork, with signals blocked, as whoever holds it has them.
+/// For fork. Signals must be blocked, as they are whenever this lock is held.
 pub(crate) fn lock() -> LockGuard<'static, ()> {
     ANSWERING.lock()
 }

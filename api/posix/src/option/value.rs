@@ -516,8 +516,8 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
         (libc::IPPROTO_IP, libc::IP_OPTIONS) if bytes.is_empty() => {}
         (libc::IPPROTO_IP, libc::IP_RECVOPTS | libc::IP_RETOPTS) => {
             let on = int_of(level, bytes)? != 0;
-            // Of datagrams without options Linux tells nothing. Who pings sends none with options, and an answer
-            // has those of its request (RFC 1122 §3.2.2.6); to others they may come with any.
+            // Linux gives no such message for a datagram without options. A ping socket cannot send options, and an
+            // answer has those of its request (RFC 1122 §3.2.2.6); other sockets may receive datagrams with any.
             if on && handle.kind() != Kind::Echo {
                 return fail(libc::ENOPROTOOPT);
             }

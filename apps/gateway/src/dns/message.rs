@@ -127,7 +127,7 @@ mod tests {
         assert!(!answer(|a| a[29] = 3), "another class");
         assert!(!answer(|a| a.truncate(28)), "cut off");
         assert!(!answer(|a| a.truncate(11)), "cut off");
-        // Without a question: only who has not understood it leaves it away.
+        // Without a question: only a nameserver that has not understood it omits it.
         let without = |code: u8| {
             answer(|a| {
                 a.truncate(HEADER_LEN);

@@ -92,9 +92,9 @@ impl Nameservers {
         self.conf.nameservers.contains(&nameserver)
     }
 
-    /// In which order a question that comes now asks them: as the file says, but those that let an earlier one
-    /// wait in vain come last. Whoever asks the forwarder has a timeout of its own, often the same one, and would
-    /// hear of none of the others as long as a dead one is the first of the file.
+    /// In which order they are asked a question that comes now: as the file says, but those that left an earlier one
+    /// unanswered come last. The program has a timeout of its own, often the same one, and would never get an answer
+    /// of the others as long as a dead one is the first of the file.
     pub(crate) fn tour(&mut self, now_ns: u64) -> Tour {
         if let Some(file) = &mut self.file {
             file.look(now_ns);

@@ -15,8 +15,8 @@ pub struct Lock {
     _held: OwnedFd,
 }
 
-/// Whoever removes what a lock stands for removes the lock's file too, and somebody may have opened it
-/// before that: then it is made again. Nobody removes it more often than a run starts.
+/// A run that removes what a lock stands for removes the lock's file too, and another may have opened it
+/// before that: then it is made again. It is removed at most once for each run that starts.
 const TRIES_MAX: u32 = 8;
 
 impl Folder {

@@ -15,8 +15,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
 
-/// Looks at all processes, each of which may find children that were forked during the one before. Programs
-/// that fork faster get SIGKILL without a SIGTERM.
+/// Passes over /proc; each may find children that were forked during the previous one. Programs that fork
+/// faster get SIGKILL without a SIGTERM.
 const PASSES_MAX: u32 = 8;
 
 /// Asks every process below this one to end, each once. A stopped one is continued, or it could not.

@@ -53,7 +53,7 @@ pub struct SsArgs {
     #[arg(short = 'O', long)]
     pub oneline: bool,
 
-    // What people type who know ss(8): a word why it is not there, in place of "unexpected argument".
+    // Options of ss(8) that users may try: they get the reason why it is missing, not "unexpected argument".
     #[arg(short = 'K', long, hide = true)]
     pub kill: bool,
     #[arg(short = 'E', long, hide = true)]

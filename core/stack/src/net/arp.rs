@@ -87,7 +87,8 @@ impl Net {
         self.send_arp(iface, request.sender_mac, &reply, pool);
     }
 
-    /// Asks who has `target`; `to` is who had it last. False when there is no address to ask from.
+    /// Asks for the MAC address of `target` at `to`, the last one known, or by broadcast. False when there is no
+    /// address to ask from.
     pub(super) fn ask_arp(
         &mut self,
         iface: IfaceId,

@@ -1,4 +1,4 @@
-//! The groups of an interface: who wants what of them, and which versions its queriers speak.
+//! The groups of an interface: which sources are wanted of each, and which versions its queriers speak.
 
 use core::net::{IpAddr, Ipv6Addr};
 

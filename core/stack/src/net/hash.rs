@@ -5,8 +5,8 @@ use core::hash::{BuildHasher, Hasher};
 
 use siphasher::sip::SipHasher13;
 
-/// A secret from which hashes are made that nobody outside can foresee (SipHash-1-3): whoever can choose
-/// addresses and ports must not be able to fill one bucket, nor learn from one hash what another will be.
+/// A secret key for hashes that a peer cannot foresee (SipHash-1-3): a peer that chooses its addresses and
+/// ports must not be able to fill one bucket, nor learn from one hash what another will be.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keyed(pub [u64; 2]);
 

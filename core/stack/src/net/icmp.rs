@@ -442,7 +442,7 @@ impl Net {
         };
         packet.meta = towpath_pool::Meta::default();
         self.counters.echoes_answered += 1;
-        // The class of the request with its congestion mark, as on Linux: who asks sees what the path does.
+        // The traffic class of the request with its ECN bits, as on Linux: the sender sees what the path does to them.
         let ip = Ip {
             protocol: protocol.0,
             ttl: None,
@@ -463,8 +463,8 @@ enum Verdict {
     Echo { reply: bool, ident: u16, seq: u16 },
 }
 
-/// Bytes kept of what an error quotes. No error may be longer, but who sends one of 64 KiB in fragments
-/// would have us keep all of it, a queue of them for every socket that asks for reports.
+/// Bytes kept of what an error quotes. No error may be longer, but a sender could make us keep all of one of 64 KiB
+/// that comes in fragments, a queue of them for every socket that asks for reports.
 const QUOTE_LEN_MAX: usize = icmpv6::ERROR_PACKET_LEN_MAX;
 
 /// A packet as an error quotes it.

@@ -9,8 +9,8 @@ use super::hash::Keyed;
 
 /// What tells the fragments of one packet from those of another.
 ///
-/// Whoever sees the identifications of packets to himself must not learn how many go to others: from that
-/// idle scans and guesses at what others fragment are made (RFC 7739 §3).
+/// A receiver must not be able to infer, from the identifications of the packets that it gets, how many go to
+/// others: idle scans and guesses at the identifications of others' fragments rest on that (RFC 7739 §3).
 #[derive(Debug)]
 pub(super) struct Idents {
     keys: Keyed,
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(idents.take_v4(Instant(5), src, dst, 1), first.wrapping_add(6));
     }
 
-    /// Two destinations that share a counter: whoever sees the identifications of one every 100 ms learns
+    /// Two destinations that share a counter: an observer of the identifications of one every 100 ms learns
     /// nothing of a packet to the other.
     #[test]
     fn what_is_sent_to_others_does_not_show() {

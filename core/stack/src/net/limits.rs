@@ -17,8 +17,8 @@ pub const NEIGHBORS_MAX: usize = 1024;
 pub const NEIGHBOR_QUEUE_BYTES_MAX: usize = 212_992;
 /// The same of all neighbours together: as much as fragments may have ([`REASSEMBLY_BYTES_MAX`]), and room for
 /// twenty neighbours with all that one may have. [`NEIGHBORS_MAX`] of these would be 218 MB, which a program that
-/// sends to every address of an empty subnet could fill. Beyond, the neighbour that most waits for loses its
-/// oldest; drop reason `neighbor_queues_full`.
+/// sends to every address of an empty subnet could fill. Beyond, the neighbour with the longest queue loses its
+/// oldest packet; drop reason `neighbor_queues_full`.
 pub const NEIGHBOR_QUEUES_BYTES_MAX: usize = 4 << 20;
 /// What a waiting packet costs beside its bytes: its buffer is longer, and has a place in the queue.
 pub const NEIGHBOR_PACKET_COST: usize = 512;
@@ -30,7 +30,7 @@ pub const MULTICAST_SOLICITS_MAX: u8 = 3;
 /// Unicast probes before a neighbour's MAC address is forgotten (RFC 4861 §10).
 pub const UNICAST_SOLICITS_MAX: u8 = 3;
 /// Between solicitations, unless routers say otherwise for IPv6 (RFC 4861 §10); also keeps ARP requests at one
-/// a second a destination (RFC 1122 §2.3.2.1).
+/// per second per destination (RFC 1122 §2.3.2.1).
 pub const RETRANS_TIME: Duration = Duration::from_secs(1);
 /// Least time between solicitations that a router may set. RFC 4861 §6.3.4 has no bound; as on Linux 10 ms, so
 /// that one advertisement does not make the host send its solicitations all at once.
@@ -47,7 +47,7 @@ pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
 /// How long an answer to an ARP request holds against another one: Linux's `locktime`.
 pub const ARP_LOCK_TIME: Duration = Duration::from_secs(1);
 /// Between questions whether a router that does not answer does so again, while packets go another way
-/// (RFC 4191 §3.5: at most one a minute).
+/// (RFC 4191 §3.5: at most one per minute).
 pub const ROUTER_PROBE_INTERVAL: Duration = Duration::from_secs(60);
 /// Between the first use of a stale neighbour and its first probe (RFC 4861 §10).
 pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
 /// Beyond it the source that has most datagrams in reassembly loses its oldest, of those with a few each the one
 /// that was not heard of for longest; counter `reassembly_full`.
 pub const REASSEMBLY_BYTES_MAX: usize = 4 << 20;
-/// The same from one source: a quarter, so that who sends from one address leaves room for others. Beyond it
+/// The same from one source: a quarter, so that a sender with one address leaves room for others. Beyond it
 /// the source loses its oldest datagram; counter `reassembly_source_full`.
 pub const REASSEMBLY_SOURCE_BYTES_MAX: usize = 1 << 20;
 /// Datagrams in reassembly at once; beyond, as with [`REASSEMBLY_BYTES_MAX`]. Of 4 MiB each may have 4 KiB,
@@ -97,8 +97,8 @@ pub const ICMP_BURST: u64 = 50;
 /// Most that is taken off [`ICMP_BURST`].
 pub const ICMP_BURST_JITTER: u64 = 25;
 
-/// The same to one host, or to one IPv6 link: a tenth, so that who makes us send errors, or forges packets of
-/// somebody, does not keep others from theirs. Counter `icmp_errors_limited_host`.
+/// The same to one host, or to one IPv6 link: a tenth, so that a host that makes us send errors, or an attacker that
+/// forges its address, does not keep others from theirs. Counter `icmp_errors_limited_host`.
 pub const ICMP_HOST_ERRORS_PER_SECOND: u64 = 100;
 /// The same at once: more than Linux's 6, for programs try several addresses of a service at a time.
 pub const ICMP_HOST_BURST: u64 = 10;

@@ -175,8 +175,8 @@ impl Net {
         net
     }
 
-    /// Packets that the device of `iface` shall send, in order. Who takes them out takes them from the front; what
-    /// stays is offered again. Panics when there is no such interface.
+    /// Packets that the device of `iface` shall send, in order. They must be taken from the front; what stays is
+    /// offered again. Panics when there is no such interface.
     pub fn output(&mut self, iface: IfaceId) -> &mut Batch {
         &mut self.ifaces[iface.index()].output
     }

@@ -1,8 +1,8 @@
 //! Path MTUs smaller than the link's, as routers reported them (RFC 1191, RFC 8201).
 //!
-//! The table here is for datagrams. Whoever knows that a host speaks UDP on some port can forge a report
-//! about it, so connections do not look at it: each believes what quotes a segment of its own that is in
-//! flight (RFC 5927 §4), and keeps it to itself ([`crate::path`]).
+//! The table here is for datagrams. An attacker that knows that a host speaks UDP on some port can forge a report
+//! about it, so connections do not look at it: each believes only a report that quotes a segment of its own that is
+//! in flight (RFC 5927 §4), and keeps the result to itself ([`crate::path`]).
 
 use core::net::IpAddr;
 

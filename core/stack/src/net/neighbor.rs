@@ -8,7 +8,7 @@
 //!                gone ◄─3 unanswered─ PROBE ◄─5 s─ DELAY ◄─used─ STALE ──────────────┘
 //! ```
 //!
-//! Answers that nobody asked for make no entries. Who asks for us makes one, so that we need not ask
+//! Unsolicited answers make no entries. A host that asks for our address makes one, so that we need not ask
 //! back; anybody can ask in the name of many, and therefore neighbours that only were heard of have a table
 //! of their own: they displace each other, and never one that packets of ours go to (RFC 6583 §7.1). It
 //! sends nothing itself: it says what to send.
@@ -112,7 +112,7 @@ pub(super) enum Event {
 pub(super) struct Heeded {
     /// Packets that waited for the neighbour.
     pub waiting: Vec<Waiting>,
-    /// It was a router, and says that it is none.
+    /// It was a router, and advertises that it no longer is one.
     pub no_router: bool,
 }
 
@@ -331,8 +331,8 @@ impl Neighbors {
         gone
     }
 
-    /// The oldest packet of the neighbour that most waits for: who sends much to hosts that are not there
-    /// displaces his own, and not the few that others send.
+    /// Drops the oldest packet of the neighbour with the longest queue: a sender to hosts that do not answer
+    /// thereby loses packets of its own, not the few that others send.
     fn take_from_longest(&mut self) -> Option<(IfaceId, Packet, DropReason)> {
         let (key, entry) = self.used.iter_mut().max_by_key(|(_, entry)| entry.queue.cost)?;
         let before = entry.queue.cost;
@@ -427,10 +427,10 @@ impl Neighbors {
         matches!(state, Some(State::Incomplete { .. } | State::Probe { .. }))
     }
 
-    /// Whether `key` told only just now, in an answer, that it is elsewhere than at `mac`. ARP has no flag
-    /// that says whether an answer replaces another one: as on Linux the first holds for a while, so that who
-    /// answers for a neighbour wins only when it is the quicker one, and proxies that all answer do not change
-    /// the entry with each answer.
+    /// Whether `key` told within the last [`ARP_LOCK_TIME`], in an answer, that it is elsewhere than at `mac`.
+    /// ARP has no flag that says whether an answer replaces another one: as on Linux the first one holds for
+    /// that time, so that a later reply, which may be forged, cannot replace it within a second, and several
+    /// proxies that all answer do not change the entry with each reply.
     pub(super) fn contradicts(&self, now: Instant, key: &Key, mac: MacAddr) -> bool {
         self.used.peek(key).is_some_and(|entry| {
             let known = !matches!(entry.state, State::Incomplete { .. });

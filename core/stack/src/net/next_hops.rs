@@ -95,7 +95,7 @@ impl NextHops {
         self.index.get(key).is_some_and(|id| self.failed_at(*id).is_some())
     }
 
-    /// A neighbour did not answer. False when it is nobody's router.
+    /// A neighbour did not answer. False when no route leads over it.
     pub(super) fn on_failed(&mut self, now: Instant, key: &HopKey) -> bool {
         let Some(id) = self.index.get(key) else { return false };
         let probe_at = now + ROUTER_PROBE_INTERVAL;

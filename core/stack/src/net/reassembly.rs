@@ -7,13 +7,13 @@
 //!   1..4 ─► source ─► source ─► source
 //! ```
 //!
-//! Anybody can send fragments in the name of anybody, so every limit is a price of making somebody lose
-//! theirs, and what is charged is what was received. A source beyond its share loses its own datagram of
-//! which nothing was heard for longest; when all together have too much, so does the source that has the
-//! most of them. With a few each, as hosts have that wait for a fragment, sources are alike: of these the one
-//! loses that was not heard of for longest, and not the one that happens to have two. A datagram whose fragments
-//! arrive is therefore lost only to somebody who sends more datagrams between two of its fragments than a
-//! source may have, or than there is room for in all.
+//! Source addresses of fragments can be forged, so each limit here is what an attacker has to send to make a host
+//! lose datagrams, and what is charged to a source is what was received from it. A source beyond its share loses the
+//! one of its datagrams of which nothing was heard for longest; when all together have too much, so does the source
+//! with the most datagrams. Sources with a few datagrams each, as hosts have that wait for a fragment, count as
+//! alike: of these the one loses that was not heard of for longest, and not the one that happens to have two. A
+//! datagram whose fragments arrive is therefore lost only to a sender of more datagrams between two of its fragments
+//! than a source may have, or than there is room for in all.
 //!
 //! Any overlap costs the whole datagram, so that no two readers of the same fragments can see different
 //! packets. Work per fragment does not depend on how many datagrams there are.
@@ -117,11 +117,11 @@ pub(super) struct Reassembly {
     /// Each stands in the line of its source.
     datagrams: Queue<Entry>,
     by_share: HashMap<Share, u32, Keyed>,
-    /// Each stands in the line of its rank; who was heard of last is the youngest.
+    /// Each stands in the line of its rank; the source that was heard of last is the youngest.
     sources: Queue<Source>,
     /// Sources by how many datagrams they have, see [`rank`].
     ranks: [List; RANKS],
-    /// When datagrams are given up. Those of one family wait equally long: who came first is first in line.
+    /// When datagrams are given up. Those of one IP version wait equally long: the first to begin expires first.
     deadlines: Queue<Deadline>,
     v4: List,
     v6: List,
@@ -289,7 +289,7 @@ impl Reassembly {
         }
     }
 
-    /// Whose share it is; one who had nothing gets a place in the first rank.
+    /// The source that `share` belongs to; a new one gets a place in the first rank.
     fn source(&mut self, share: Share) -> u32 {
         let (sources, first) = (&mut self.sources, &mut self.ranks[0]);
         let new = Source { share, line: List::default(), bytes: 0 };

@@ -174,7 +174,7 @@ impl Net {
             true => read_ipv4(&packet, 0, true),
             false => read_ipv6(&packet, 0),
         };
-        // Whoever gets another one has it from a queue that something else than `send` writes to.
+        // `send` alone writes to this queue, and only whole and valid packets: anything else would be a defect of ours.
         let Ok(ip @ IpPacket { fragment: None, .. }) = ip else {
             return self.refuse(IfaceId::LOOPBACK, packet, DropReason::IpMalformed, pool);
         };
@@ -419,7 +419,7 @@ impl Net {
     }
 }
 
-/// Whether who has no address yet may send there: to find a DHCP server, or to report a group.
+/// Whether a host without an address yet may send to `dst`: to find a DHCP server, or to report a group.
 //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
 //# { 0, 0 } This host on this network. MUST NOT be sent, except as
 //# a source address as part of an initialization procedure

@@ -501,8 +501,8 @@ fn may_leave(dst: IpAddr, ttl: Option<u8>) -> bool {
     match dst {
         IpAddr::V4(_) => ttl != Some(0),
         IpAddr::V6(v6) if v6.is_multicast() => ttl != Some(0) && addr::may_be_on_link(v6),
-        // Linux sends with IPV6_UNICAST_HOPS 0 too: a hop limit is looked at by who forwards, and a host
-        // takes what is for it whatever is left (RFC 8200 §3).
+        // Linux sends with IPV6_UNICAST_HOPS 0 too: only routers look at the hop limit, and a host takes a packet
+        // that is for it whatever is left (RFC 8200 §3).
         IpAddr::V6(_) => true,
     }
 }

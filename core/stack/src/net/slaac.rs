@@ -193,7 +193,7 @@ impl Net {
             IpAddr::V6(v6) => v6.to_bits(),
             IpAddr::V4(_) => 0,
         };
-        // Reserved identifiers (RFC 5453) are refused. They are so few that one attempt is enough.
+        // Reserved identifiers (RFC 5453) are refused. There are few, so the first attempt nearly always succeeds.
         (0u8..=255)
             .find_map(|attempt| {
                 let mut hasher = self.interface_ids.build_hasher();
@@ -270,8 +270,8 @@ impl Net {
         self.watch_lifetimes(iface);
     }
 
-    /// A default router was found. Routers that are none, and say so with lifetime 0, may advertise prefixes
-    /// before it answers.
+    /// A default router was found: solicitations end. A router with lifetime 0, which is not a default router, does
+    /// not end them: it may advertise prefixes before a default router answers.
     //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.7
     //# Once the host sends a Router Solicitation, and receives a valid
     //# Router Advertisement with a non-zero Router Lifetime, the host MUST

@@ -750,7 +750,7 @@ fn too_big_is_told_with_its_size_and_believed_when_the_transport_says_so() {
     a.pass(limits::PATH_MTU_TIME);
     assert_eq!(a.net.path_mtu(a.now, ip("8.8.8.8")), 1500);
 
-    // An error about a packet that is not ours is nobody's.
+    // An error about a packet that this host did not send is dropped.
     let mut foreign = vec![0; 8];
     icmpv6::Message::PacketTooBig { mtu: 1300 }.emit(&mut foreign);
     foreign.extend(ipv6_packet("fd00::99", "2001:db8::1", IpProtocol::UDP, 1, &[0; 8]));
@@ -937,7 +937,7 @@ fn a_malformed_ipv4_option_is_reported_where_it_begins() {
     assert_eq!((&problem[34..36], problem[38]), (&[12, 0][..], 21), "type, code, pointer");
 }
 
-/// Nobody has it as his own (RFC 1122 §3.2.1.3): who looks for an address sends to all.
+/// No host has it as an address (RFC 1122 §3.2.1.3): a host that looks for an address sends to all.
 #[test]
 fn the_unspecified_address_sends_to_nobody_in_particular() {
     let mut a = Host::a();

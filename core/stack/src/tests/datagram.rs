@@ -408,7 +408,7 @@ fn hosts_hear_a_group_as_far_as_the_sender_says_and_members_here_in_any_case() {
         for group in ["ff01::77", "ff01::1", "ff11::77"] {
             check(group, None, &[MulticastHops(5)], 5, &[]);
         }
-        // The reserved scope is nobody's.
+        // A group of the reserved scope has no members.
         for group in ["ff00::77", "ff10::77"] {
             let (looped, link_saw) = to_own_group(link, group, Some(5), &[]);
             assert!(looped.is_empty() && link_saw.is_empty(), "{group}");

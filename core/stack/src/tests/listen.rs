@@ -177,7 +177,7 @@ fn a_slow_reader_over_loopback_does_not_stall() {
     assert!(took.as_millis() < 10, "{took:?}");
 }
 
-/// Connects `count` clients, one each 100 ms, while so many SYNs a millisecond come from elsewhere.
+/// Connects `count` clients, one each 100 ms, while `flood` SYNs per millisecond come from elsewhere.
 fn connect_under_flood(w: &mut World, count: usize, flood: u32) -> Vec<Conn> {
     let (mut clients, mut n) = (Vec::new(), 0);
     for ms in 0..100 * count {
@@ -235,7 +235,7 @@ fn a_client_that_was_displaced_is_not_reset() {
     assert!(w.b.drops(DropReason::HalfOpenDisplaced) > 0);
     assert_eq!(w.b.stack.counters().tcp_resets_sent, 0);
     assert!(!w.a.host.has(client.user, SocketEvent::Error(SocketError::Reset)));
-    // Long after the last displacement whoever belongs to nothing hears so.
+    // Long after the last displacement a segment without a connection is answered by a RST again.
     w.run(70_000);
     w.inject(&segment(0x0b00_0001, 80, Flags::ACK, SeqNum(78), SeqNum(1)));
     w.b.turn();

@@ -55,7 +55,7 @@ fn who_waits_for_a_stuck_device_still_hears_and_ends() {
         "nothing is due again and again"
     );
 
-    // Another way: who waits need not wait for the device any more.
+    // A route over another interface: a connection that waits for the first device need not wait any more.
     let far = InterfaceConfig {
         name: "eth1".to_string(),
         link: LinkType::Ip,

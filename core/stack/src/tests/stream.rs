@@ -132,7 +132,7 @@ fn a_big_window_fills_a_long_path() {
         got += w.b.read(&server).len();
         got == bytes.len()
     });
-    // 64 KiB a round trip of 40 ms would take 10 s.
+    // 64 KiB per round trip of 40 ms would take 10 s.
     let took = w.now().since(start);
     assert!(took.as_millis() < 1500, "autotuning did not open the window: {took:?}");
 }

@@ -5,7 +5,7 @@ use crate::net::hash::Random;
 
 const NOW: Instant = Instant(0);
 const SENDER: &str = "192.0.2.1";
-/// Where the smallest fragment costs whoever thinks that it needs all bytes before it most.
+/// Where the smallest fragment costs most in an implementation that allocates all bytes before it.
 const FAR_OFFSET: usize = 65_504;
 
 fn key(src: &str, ident: u32) -> Key {
@@ -83,7 +83,7 @@ impl World {
 }
 
 impl Reassembly {
-    /// What is charged is what is there, and nobody has more than he may.
+    /// What is charged is what is there, and no source has more than its share.
     fn check(&self) {
         let cost = |entry: &Entry| OVERHEAD + entry.datagram.cost();
         assert_eq!(self.bytes, self.datagrams.iter().map(cost).sum::<usize>());
