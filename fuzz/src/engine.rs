@@ -438,9 +438,10 @@ impl Case {
     }
 
     /// What programs said before a request, and what ended before it, is dealt with first, in portions: the
-    /// rings of those who live and of those who were killed, and as many sockets as there ever were.
+    /// rings of all that ever attached, since one that was killed stays until its ring is empty, and as many
+    /// sockets as there ever were.
     fn turns_of_others(&self) -> u32 {
-        let rings = PROGRAMS_MAX as u32 + 1;
+        let rings = self.counter("attached") as u32 + 1;
         rings * COMMANDS_MAX / COMMANDS_A_PORTION + self.opened / SOCKETS_A_PORTION
     }
 
