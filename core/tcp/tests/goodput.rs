@@ -27,10 +27,10 @@ delay loss    CUBIC  NewReno  no SACK
 50 ms 10 %   144727   128946   137614
 ";
 
-fn transfer_ms(config: Config, delay: Duration, per_mille: u64) -> u128 {
+fn transfer_ms(config: Config, delay: Duration, per_mille: u64, seed: u64) -> u128 {
     let mut pair = Pair::connected_with(config, config);
     pair.delay = delay;
-    let mut dice = Dice::new(11);
+    let mut dice = Dice::new(seed);
     pair.fate = Box::new(move |_| if dice.hits(per_mille) { Fate::Drop } else { Fate::Deliver });
     let len = 4_000_000;
     for host in [&mut pair.a, &mut pair.b] {
@@ -42,26 +42,48 @@ fn transfer_ms(config: Config, delay: Duration, per_mille: u64) -> u128 {
     took.as_millis()
 }
 
-#[test]
-fn goodput_is_as_it_was() {
+/// The columns of the tables.
+fn columns() -> [Config; 3] {
     let plain = Config::default();
-    let columns = [
+    [
         plain,
         Config { congestion: CongestionKind::NewReno, ..plain },
         Config { sack: false, ..plain },
-    ];
+    ]
+}
+
+#[test]
+fn goodput_is_as_it_was() {
     let mut table = String::from("delay loss    CUBIC  NewReno  no SACK\n");
     for delay in [1, 10, 50] {
         for percent in [0, 1, 3, 10] {
             write!(table, "{delay:2} ms {percent:2} %").expect("a string takes all");
-            for config in columns {
-                let took = transfer_ms(config, ms(delay), 10 * percent);
+            for config in columns() {
+                let took = transfer_ms(config, ms(delay), 10 * percent, 11);
                 write!(table, "{took:9}").expect("a string takes all");
             }
             table.push('\n');
         }
     }
     assert_eq!(table, TABLE, "\n{table}");
+}
+
+/// The same as means over forty courses of the dice, to compare two versions by: one course alone is another one as
+/// soon as any packet is sent at another time.
+#[test]
+#[ignore = "prints a table to compare versions by"]
+fn mean_goodput() {
+    const SEEDS: u64 = 40;
+    for delay in [1, 10, 50] {
+        for percent in [1, 3, 10] {
+            let means = columns().map(|config| {
+                let all =
+                    (1..=SEEDS).map(|seed| transfer_ms(config, ms(delay), 10 * percent, seed));
+                all.sum::<u128>() / u128::from(SEEDS)
+            });
+            println!("{delay:2} ms {percent:2} % {means:?}");
+        }
+    }
 }
 
 /// Packets are lost in both directions while both sides send, and the buffer of one becomes smaller and
