@@ -136,8 +136,11 @@ unsafe fn recv_stream(
             Ok(n) if n > 0 && n < enough && !ended(handle) => Err(Error::WouldBlock),
             result => result,
         });
-        // Time is up, or a signal came: what there is.
-        let len = len.or_else(|why| look().map_err(|_| why))?;
+        // Time is up, or a signal came: what there is, be it an error that came meanwhile.
+        let len = len.or_else(|why| match look() {
+            Err(Error::WouldBlock) => Err(why),
+            found => Ok(found?),
+        })?;
         return Ok(Arrival { len, ..Arrival::default() });
     }
     let take = |parts: &[Buffer], n, on_error| match truncate {
