@@ -11,10 +11,14 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=TOWPATH_PRELOAD_LIBRARY");
     let library = match std::env::var_os("TOWPATH_PRELOAD_LIBRARY") {
-        Some(path) => std::fs::canonicalize(path).expect("TOWPATH_PRELOAD_LIBRARY is a file"),
+        Some(path) => {
+            let path = std::fs::canonicalize(path).expect("TOWPATH_PRELOAD_LIBRARY is a file");
+            println!("cargo:rerun-if-changed={}", path.display());
+            path
+        }
+        // Not watched: it is newer than the start of this build, so that the next one would build all again.
         None => build(),
     };
-    println!("cargo:rerun-if-changed={}", library.display());
     let bytes = std::fs::read(&library).expect("the library was built");
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! What sockets and counters look like from outside.
+//! What `towpath ss` and `--stats` show of sockets and counters.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -162,7 +162,7 @@ fn figures(info: &Info, pmtu: u32) -> TcpFigures {
     }
 }
 
-/// What is in no slot: a half-open connection, or what is left of one in TIME-WAIT.
+/// An entry for a connection without a slot: half-open, or in TIME-WAIT.
 fn no_socket(local: SocketAddr, remote: SocketAddr, at: SocketState) -> SocketEntry {
     SocketEntry {
         proto: "tcp",

@@ -21,7 +21,7 @@ const ORIGIN_TIMESTAMPING: u8 = 4;
 const REPORTER: usize = 16;
 const SCOPE: usize = 4;
 
-/// What is said beside the bytes of the datagram.
+/// What an entry of the error queue says beside the bytes of the datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
     errno: u32,
@@ -30,7 +30,7 @@ pub struct Report {
     /// Path MTU, when that is what it is about.
     info: u32,
     is_v4: bool,
-    /// This host found it out itself, without a message from the network (SO_EE_ORIGIN_LOCAL).
+    /// This host found the error itself, without a message from the network (SO_EE_ORIGIN_LOCAL).
     is_local: bool,
     /// It tells when a datagram was sent, in Unix time; `info` is the datagram's number then.
     pub sent_ns: Option<u64>,

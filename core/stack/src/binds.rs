@@ -65,7 +65,7 @@ impl BindAddr {
     }
 }
 
-/// What a holder allows others.
+/// What the holder of a port shares it with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sharing {
     pub reuse_addr: bool,
@@ -96,9 +96,9 @@ pub(crate) struct Holder {
     pub socket: u32,
     pub addr: BindAddr,
     pub sharing: Sharing,
-    /// Listening TCP socket: not even SO_REUSEADDR lets others in.
+    /// A listening TCP socket: SO_REUSEADDR alone does not let others share its port.
     pub listening: bool,
-    /// SO_BINDTODEVICE: who is bound to another device is in nobody's way.
+    /// SO_BINDTODEVICE. Holders on different devices do not conflict.
     pub device: Option<IfaceId>,
 }
 
@@ -138,8 +138,8 @@ impl Class {
     }
 }
 
-/// Holders that are all alike to who wants to bind. In this order those of a class that are in the way of one address
-/// are neighbours.
+/// What a bind sees of a holder: holders with the same spot conflict with the same binds. The order puts the spots of
+/// one port and class whose addresses overlap a given one side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Spot {
     port: u16,
@@ -154,7 +154,7 @@ impl Spot {
         Self { port, class, addr: holder.addr, device: holder.device.map(|device| device.0) }
     }
 
-    /// Whether some packet could be for both, if it could by their addresses.
+    /// Whether the devices allow a packet that is for both this spot and a socket on `device`.
     fn meets(&self, device: Option<IfaceId>) -> bool {
         self.device.zip(device).is_none_or(|(theirs, own)| theirs == own.0)
     }
@@ -169,9 +169,9 @@ struct Hold {
     holder: Holder,
 }
 
-/// Whom a TCP port is open to without a look at its holders: Linux remembers of each port how the last
-/// ones came in (`fastreuseport` of its bind bucket). So that one with SO_REUSEPORT alone comes in after
-/// one with both, although an earlier one has SO_REUSEADDR alone.
+/// Which sockets may bind a TCP port without a look at its holders. Linux remembers with each port how the
+/// last ones came to hold it (`fastreuseport` of its bind bucket). So a socket with SO_REUSEPORT alone may bind
+/// after one with both options, although an earlier holder has SO_REUSEADDR alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Welcome {
     /// The last one came without SO_REUSEPORT.
@@ -249,7 +249,7 @@ impl Port {
         }
     }
 
-    /// Whether of the users that `wanted` might meet some are as asked for.
+    /// Whether `is` holds for one of the users whose address `wanted` may overlap.
     fn any_user(&self, wanted: &Holder, mut is: impl FnMut(&User) -> bool) -> bool {
         match self {
             Port::Users(user, _) => is(user),
@@ -273,7 +273,7 @@ impl Port {
         }
     }
 
-    /// Makes room for more than the users of one address.
+    /// The list of all who are on the port, in place of the short form for users of one address.
     fn crowd(&mut self) -> &mut Crowd {
         if let Port::Users(user, count) = *self {
             let users = BTreeMap::from([(user, count)]);
@@ -307,7 +307,7 @@ pub(crate) struct Binds {
     occupied: PortSet,
     /// By socket.
     holds: BTreeMap<u32, Hold>,
-    /// Who holds what, by what a bind asks for; with the numbers of the holds.
+    /// The holds in the order of their spots, with their numbers.
     spots: BTreeSet<(Spot, u64)>,
     /// Holds so far.
     held: u64,
@@ -332,7 +332,7 @@ impl Binds {
         }
     }
 
-    /// Ports that somebody is on, at whatever address.
+    /// Ports that a socket or a connection is on, at whatever address.
     pub fn occupied(&self) -> &PortSet {
         &self.occupied
     }
@@ -378,7 +378,7 @@ impl Binds {
         }
     }
 
-    /// Of each spot of a class that `wanted` meets the number of the newest hold, its own apart.
+    /// The newest hold of each spot of a class that `wanted` meets: its number. The own hold of `wanted` does not count.
     fn meeting(&self, port: u16, class: Class, wanted: &Holder) -> impl Iterator<Item = u64> {
         let (socket, device, class) = (wanted.socket, wanted.device, class.number() as u8);
         let own = self.holds.get(&socket).map(|hold| hold.number);

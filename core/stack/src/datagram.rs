@@ -121,8 +121,8 @@ struct Target {
 }
 
 impl<H: Host> Stack<H> {
-    /// Gives a datagram socket a peer: it sends there by default, and hears only from there. Binds the
-    /// socket when it is not. No packet is sent.
+    /// Gives a datagram socket a peer: it sends there by default, and receives only from there. Binds the
+    /// socket if it is not bound. No packet is sent.
     ///
     /// # Errors
     /// An earlier peer stays. As on Linux the socket is bound all the same, unless [`ConnectError::NoPort`] says that
@@ -182,11 +182,11 @@ impl<H: Host> Stack<H> {
     }
 
     /// Takes the peer of a datagram socket away, and with it, as Linux does, SO_BINDTODEVICE and a port
-    /// that was chosen; what a bind named stays.
+    /// that the program did not name; what a bind named stays.
     pub fn disconnect(&mut self, id: SocketId) {
         let Some(index) = self.index(id) else { return };
         self.forget_peer(index);
-        // Every datagram socket has it.
+        // It cannot fail: each datagram socket has the option.
         let _ = self.set_device(index, None);
         self.free_chosen_port(index);
     }
@@ -210,17 +210,18 @@ impl<H: Host> Stack<H> {
         binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
     }
 
-    /// Sends one datagram (or with `segment_size` several) now. Binds the socket when it is not.
+    /// Sends one datagram (or with `segment_size` several) now. Binds the socket if it is not bound.
     ///
     /// On an echo socket the payload is an ICMP echo request from its header on; the ident is replaced
     /// by the socket's and the checksum is made.
     ///
     /// # Errors
-    /// Nothing was sent. With [`SendError::TooLong`] who set [`crate::SocketOption::RecvErrors`] is told, too, how
-    /// long a UDP datagram on this path may be. That a neighbour does not answer shows later, and never here.
+    /// Nothing was sent. With [`SendError::TooLong`] a socket that set [`crate::SocketOption::RecvErrors`] also gets a
+    /// report of how long a UDP datagram on this path may be. A neighbour that does not answer is no error here: it
+    /// shows later.
     ///
-    /// A UDP datagram for which the device's queue has no room is lost, as everywhere on its way; only who set
-    /// [`crate::SocketOption::RecvErrors`] gets [`SendError::QueueFull`], and who sends a ping.
+    /// A UDP datagram for which the device's queue has no room is lost, as anywhere on its way: only a socket that set
+    /// [`crate::SocketOption::RecvErrors`], and an echo socket, get [`SendError::QueueFull`].
     pub fn send_datagram(
         &mut self,
         now: Instant,
@@ -240,12 +241,12 @@ impl<H: Host> Stack<H> {
         let sent = self.send_udp(now, &target, payload, out.segment_size, pool);
         match sent {
             Ok(()) if self.is_heard_here(&target) => {
-                // The link has it: what becomes of the copy is no longer the sender's concern. One for
+                // The datagram is on the link, so the call succeeds whatever becomes of the copy. One for
                 // which the loopback queue has no room is counted there.
                 let _ = self.send_udp_copy(now, &target, payload, out.segment_size, pool);
             }
             Err(SendError::TooLong) => self.report_too_long(index, &target),
-            // As with udp_sendmsg: the loss is counted, and told to who asks for errors.
+            // As in Linux's udp_sendmsg: the loss is counted, and told only with IP_RECVERR.
             Err(SendError::QueueFull) if !self.hears_errors(index, target.flow.remote) => {
                 return Ok(());
             }
@@ -262,9 +263,9 @@ impl<H: Host> Stack<H> {
         })
     }
 
-    /// Whether a datagram of `len` bytes of payload would be refused for its length, for owners that send
-    /// when nobody waits for the answer any more. Who asked for errors (IP_RECVERR) gets a report of how
-    /// long it may be. Binds the socket when it is not.
+    /// Whether a datagram of `len` bytes of payload would be refused for its length: for owners that send
+    /// datagrams after the program's call has returned. A socket with IP_RECVERR gets a report of how
+    /// long a datagram may be. Binds the socket if it is not bound.
     ///
     /// Below [`net::Net::path_mtu_least`], headers included, and 65507, the longest over IPv4, none is.
     pub fn check_datagram(
@@ -294,7 +295,7 @@ impl<H: Host> Stack<H> {
         Err(SendError::TooLong)
     }
 
-    /// Where a datagram socket is, and whether it is one for pings.
+    /// The index of a datagram socket, and whether it is an echo socket.
     fn datagram(&self, id: SocketId) -> Result<(u32, bool), SendError> {
         let index = self.index(id).ok_or(SendError::Invalid)?;
         match self.sockets.get(index).map(|socket| &socket.kind) {
@@ -336,8 +337,8 @@ impl<H: Host> Stack<H> {
         self.reports.push_back((socket.user, report));
     }
 
-    /// Sends one UDP datagram from any address and port: a gateway's answer in the name of others. It is
-    /// fragmented where that has to be.
+    /// Sends one UDP datagram from any address and port: a gateway's answer in the name of another host. It is
+    /// fragmented if it is longer than the path MTU.
     ///
     /// # Errors
     /// [`SendError::Invalid`] when the addresses are of two families, or the remote port is 0; else as with
@@ -369,7 +370,7 @@ impl<H: Host> Stack<H> {
     }
 
     /// Sends one echo message from any address: the answer to a request that [`Host::stray_echo`] showed,
-    /// in the name of whom it was sent to.
+    /// in the name of the host that it was sent to.
     ///
     /// # Errors
     /// No route, or what [`net::Net::send`] refuses.
@@ -408,8 +409,8 @@ impl<H: Host> Stack<H> {
                 let remote = canonical(remote, family).ok_or(SendError::Invalid)?;
                 (loopback_if_unspecified(remote.ip()), remote.port(), scope_of(&remote))
             }
-            // Port 0 too: as on Linux whoever connected to it may send there, and hears that it is not
-            // reached.
+            // Port 0 too: as on Linux a socket that is connected to it may send there, and gets the error that
+            // the port is unreachable.
             (None, Some(peer)) => (peer.remote, peer.remote_port, None),
             (None, None) => return Err(SendError::NotConnected),
         };
@@ -509,8 +510,8 @@ impl<H: Host> Stack<H> {
         self.net.send_echo(now, &target.route, &out, &data, pool).map_err(SendError::from)
     }
 
-    /// The program closed a datagram socket that has more to send: as after [`Stack::close`] it hears nothing
-    /// any more and its port is free, but what is sent still comes from there.
+    /// The program closed a datagram socket that has more to send: as after [`Stack::close`] it receives nothing
+    /// and its port is free, but what it has to send still leaves from that port.
     pub fn withdraw(&mut self, now: Instant, id: SocketId) {
         if let Some(index) = self.index(id) {
             self.forget_datagram(now, index);

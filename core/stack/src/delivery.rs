@@ -23,9 +23,9 @@ pub(crate) struct Taker {
 }
 
 impl<H: Host> Stack<H> {
-    /// Whose a datagram, or echo reply, to one receiver is that came in on `iface`: of the socket with this peer,
-    /// else of the one that is bound there. Sockets that are bound to another device are in nobody's way. `hash`
-    /// is the flow's.
+    /// The socket that takes a datagram, or an echo reply, that came in on `iface` for one receiver: the one that is
+    /// connected to the sender, else the one that is bound to the address and port. Sockets that are bound to another
+    /// device (SO_BINDTODEVICE) are passed over. `hash` is the flow's.
     #[inline]
     pub(crate) fn datagram_taker(
         &self,
@@ -44,7 +44,7 @@ impl<H: Host> Stack<H> {
         bound.map(|socket| Taker { socket, connected: false })
     }
 
-    /// Gives a datagram to its one receiver.
+    /// Gives a unicast datagram to its receiver.
     pub(crate) fn deliver_to_one(
         &mut self,
         host: &mut H,
@@ -64,7 +64,7 @@ impl<H: Host> Stack<H> {
         if room { Ok(()) } else { Err(DropReason::UdpNoRoom) }
     }
 
-    /// Groups and broadcasts reach every socket that would take the datagram.
+    /// Gives a multicast or broadcast datagram to every socket that takes it.
     pub(crate) fn deliver_to_all(
         &mut self,
         host: &mut H,
@@ -128,7 +128,7 @@ impl<H: Host> Stack<H> {
     }
 }
 
-/// Whether a datagram socket takes what comes in there (SO_BINDTODEVICE).
+/// Whether a datagram socket takes what comes in on `iface` (SO_BINDTODEVICE).
 fn hears<H: Host>(kind: &Kind<H>, iface: IfaceId) -> bool {
     match kind {
         Kind::Datagram(datagram) => datagram.device.is_none_or(|device| device == iface),
@@ -136,7 +136,7 @@ fn hears<H: Host>(kind: &Kind<H>, iface: IfaceId) -> bool {
     }
 }
 
-/// An echo request to somebody behind an any-address interface.
+/// Shows the owner an echo request to an address that is none of this host's but that an any-address interface took.
 pub(crate) fn stray_echo<H: Host>(host: &mut H, echo: Echo, pool: &mut Pool) {
     let Echo { local, ident, seq, data_offset, data_len } = echo;
     let (ttl, tos) = (local.ttl, local.tos);

@@ -1,4 +1,4 @@
-//! ICMP errors about packets of ours: whom they concern, whether they are to be believed, and what they mean.
+//! ICMP errors about packets of ours: which socket each concerns, whether it is believed, and what it means.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,7 +24,7 @@ pub(crate) struct LearntMtu {
 }
 
 impl<H: Host> Stack<H> {
-    /// Somebody could not deliver a packet of ours.
+    /// An ICMP error that quotes a packet of ours has come in.
     pub(crate) fn receive_error(&mut self, now: Instant, host: &mut H, error: &IcmpError) {
         let flow = Flow {
             local: error.src,
@@ -54,7 +54,7 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Tells whose datagram or echo request it is: the socket that takes what comes the other way.
+    /// Tells the socket that sent the datagram or echo request: the one that takes what comes the other way.
     fn find_datagram_error(
         &mut self,
         now: Instant,
@@ -92,8 +92,8 @@ impl<H: Host> Stack<H> {
         match error.too_big {
             Some(mtu) => self.lower_path_mtu(now, index, PathMtu::reported(mtu)),
             None => {
-                // A connect fails at once whatever the reason, as on Linux and as RFC 5461 §4.1 describes: who
-                // waits for it wants to know. Established connections take all of these for transient.
+                // A connect fails at once whatever the reason, as on Linux and as RFC 5461 §4.1 describes, since
+                // the program waits for it. Established connections take all of these errors for transient.
                 let Some(meaning) = Meaning::of(error) else { return true };
                 stream.unreachable = Some(meaning.why);
                 connection.on_unreachable(true, seq);
@@ -168,8 +168,8 @@ impl<H: Host> Stack<H> {
             self.reports.push_back((user, report));
             return true;
         }
-        // As on Linux, who sends to many does not hear what became of one of them, and what may pass by
-        // itself (RFC 1122 §3.2.2.1) only who asks for it.
+        // As on Linux an unconnected socket is not told unasked, and a transient error (RFC 1122 §3.2.2.1) is told
+        // only where IP_RECVERR asks for it.
         if taker.connected && hard {
             self.events.push_back((user, SocketEvent::Error(reason)));
         }
@@ -211,12 +211,12 @@ impl From<Unreached> for SocketError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Meaning {
     why: Unreached,
-    /// It will not pass by itself: who has a datagram socket with this peer hears of it unasked.
+    /// Not transient: a datagram socket that is connected to the peer is told without IP_RECVERR.
     hard: bool,
 }
 
 impl Meaning {
-    /// As Linux has it (`icmp_err_convert`, `icmpv6_err_convert`). `None`: nobody hears of it.
+    /// As Linux has it (`icmp_err_convert`, `icmpv6_err_convert`). `None`: no program is told.
     fn of(error: &IcmpError) -> Option<Self> {
         let (kind, code) = error.message;
         let meaning =
@@ -244,7 +244,7 @@ fn meaning_v4(kind: u8, code: u8) -> Option<(Unreached, bool)> {
         (icmpv4::DEST_UNREACHABLE, 12) => (Host, false),
         (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROHIBITED..=15) => (Host, true),
         (icmpv4::PARAM_PROBLEM, _) => (BadHeader, true),
-        // Codes that nobody defined; and that the rest of a datagram was missing is the loss of one.
+        // Undefined codes; and a datagram that was not reassembled, which is a loss like any other.
         (icmpv4::DEST_UNREACHABLE, _) => return None,
         (icmpv4::TIME_EXCEEDED, icmpv4::TIME_EXCEEDED_REASSEMBLY) => return None,
         _ => (Host, false),
@@ -261,7 +261,7 @@ fn meaning_v6(kind: u8, code: u8) -> (Unreached, bool) {
         (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_PORT) => (Port, true),
         (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_SOURCE_POLICY) => (Prohibited, true),
         (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_REJECT_ROUTE) => (Prohibited, true),
-        // Codes that nobody defined, and headers that somebody makes no sense of.
+        // Undefined codes, and headers that a node could not process.
         (icmpv6::DEST_UNREACHABLE | icmpv6::PARAM_PROBLEM, _) => (BadHeader, true),
         // Time exceeded.
         _ => (Host, false),

@@ -100,8 +100,8 @@ impl<H: Host> Stack<H> {
         Err(BindError::AddrNotAvailable)
     }
 
-    /// Gives what a stream socket is bound to, to a fresh one that takes its place. Of a connection or
-    /// listener that ends by it a chosen port does not stay, as on Linux.
+    /// Moves the bound address of a stream socket to a fresh socket that takes its place. If a connection or
+    /// listener ends by it, a port that the program did not name is not moved, as on Linux.
     pub fn hand_over(&mut self, from: SocketId, to: SocketId) {
         let (Some(from), Some(to)) = (self.index(from), self.index(to)) else { return };
         let Some(socket) = self.sockets.get(from) else { return };
@@ -134,8 +134,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// What a socket was connected for is over: a port that the program did not name is free, as on Linux.
-    /// The address stays if that was named.
+    /// The connection of a socket is over: a port that the program did not name is free, as on Linux.
+    /// The address stays if the program named it.
     pub(crate) fn free_chosen_port(&mut self, index: u32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let table = socket.kind.table();
@@ -153,7 +153,8 @@ impl<H: Host> Stack<H> {
         binds.release(port, index);
     }
 
-    /// As Linux, which asks what sockets allow when somebody else binds, and not when they were bound.
+    /// As on Linux the options of a bound socket count as they are when another socket binds, not as they were at its own
+    /// bind.
     pub(crate) fn set_binding(
         &mut self,
         index: u32,
@@ -227,7 +228,7 @@ impl<H: Host> Stack<H> {
         })
     }
 
-    /// A port that nobody who conflicts with `wanted` has.
+    /// A port with no holder that conflicts with `wanted`.
     pub(crate) fn choose_port(&mut self, table: Table, wanted: &Holder) -> Option<u16> {
         let hash = self.keys.ports.addr(IpAddr::from([0; 4]), wanted.socket);
         let mut ephemeral = self.ephemeral.clone();
@@ -257,8 +258,8 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Binds a socket that sends, connects or listens without a port: to the address that was named, or to
-    /// any.
+    /// Gives a port to a socket that sends, connects or listens without one, at the address that it was bound to, or
+    /// at any.
     pub(crate) fn auto_bind(&mut self, id: SocketId) -> Result<(), SendError> {
         let socket = self.index(id).and_then(|index| self.sockets.get(index));
         let socket = socket.ok_or(SendError::Invalid)?;

@@ -11,7 +11,8 @@ pub const WINDOW_MAX: u32 = 16 << 20;
 /// pages that are not touched cost nothing.
 pub const WINDOW_MIN: u32 = 64 << 10;
 
-/// Size and share of the area of each class. Half for the smallest: they are most.
+/// Bytes of a window of each class, and bytes of the area that the class has. Half is for the smallest, since most
+/// FIFOs need no more.
 pub(crate) const CLASSES: [(u32, usize); 5] = [
     (WINDOW_MIN, 32 << 30),
     (256 << 10, 8 << 30),
@@ -20,12 +21,12 @@ pub(crate) const CLASSES: [(u32, usize); 5] = [
     (WINDOW_MAX, 8 << 30),
 ];
 pub(crate) const PAGE: u64 = 4096;
-/// Free windows that are looked at for one that has the pages already, when memory is short. Windows of a
-/// class are used alike, so if it is none of the last ones it is hardly another.
+/// How many free windows are searched for one that has its pages already, when memory is short. Windows of a
+/// class are used alike, so if none of the last ones has them, hardly another does.
 const LOOKS_MAX: usize = 16;
 
-/// A stretch of the FIFO area that one FIFO has to itself. Two in each connection and one in a free
-/// list for each that lies idle, so it counts in pages.
+/// A stretch of the FIFO area that belongs to one FIFO. Each connection has two and the free lists hold one for each
+/// idle stretch, so it is kept to eight bytes: offsets are in pages.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     /// Where it starts in the region.
@@ -63,7 +64,7 @@ impl Window {
     }
 }
 
-/// Each class is four times the one before: no table to look up on the way of a byte.
+/// Each class is four times the one before, so that the path of a byte needs no table.
 #[inline]
 const fn cap_of(class: u8) -> u32 {
     WINDOW_MIN << (2 * class)
@@ -121,7 +122,7 @@ impl Cold {
 }
 
 impl Class {
-    /// Of a share of the area, none of it used.
+    /// A class for a part of the area, none of which is in use.
     pub fn new(start: u64, end: u64) -> Self {
         Self { start, next: start, end, warm: VecDeque::new(), cold: Cold::default() }
     }
@@ -133,7 +134,7 @@ impl Class {
         self.warm.remove(at).map(|window| Window { side, ..window })
     }
 
-    /// The one with pages that was used least lately.
+    /// The least recently used one with pages.
     pub fn take_oldest(&mut self) -> Option<Window> {
         let window = self.warm.pop_front()?;
         // Thousands of sockets may have become idle at once; their places are memory, too.

@@ -40,7 +40,7 @@ pub struct EngineSend {
     limit_min: u32,
     /// Where autotuning ends; equal to `limit` when it is off.
     limit_max: u32,
-    /// `limit_max` is offered to the program in `tx_goal`: it may ask for more than autotuning has allowed yet.
+    /// `limit_max` is offered to the program in `tx_goal`: it may ask for more than autotuning has given so far.
     generous: bool,
     hostile: bool,
     /// The slot is another FIFO's.
@@ -64,7 +64,8 @@ fn has_least(window: &Window) -> bool {
     window.touched() < u64::from(WINDOW_MIN)
 }
 
-/// How many bytes of a window are counted for a FIFO of this limit: the FIFO goes round in all of them in time.
+/// How many bytes of a window are counted for a FIFO of this limit: its positions wrap at a power of two, so in time
+/// it writes to all of them.
 fn touched_by(limit: u32) -> u32 {
     limit.max(WINDOW_MIN).next_power_of_two()
 }
@@ -115,7 +116,7 @@ impl EngineSend {
         send
     }
 
-    /// Of datagrams: it gets memory for `limit` bytes, or none. Others make do with a page when there is no more
+    /// For datagrams: it gets memory for `limit` bytes, or none. A stream makes do with a page when there is no more
     /// (`windows.rs`), until there is.
     #[must_use]
     pub fn for_records(mut self) -> Self {
@@ -202,7 +203,7 @@ impl EngineSend {
             self.windows.give(window);
             return Attach::Busy;
         }
-        // Nobody could write since there was memory the last time, so this is where the bytes begin.
+        // No thread could write since its memory was taken, so the bytes begin here.
         let shared = self.shared();
         let begin = shared.tx_tail.load(Ordering::Acquire);
         shared.tx_head.store(begin, Ordering::Release);
@@ -394,7 +395,8 @@ impl SendBuffer for EngineSend {
     }
 
     fn want_capacity(&mut self, bytes: u32) {
-        // It began with a page, and its peer reads: it gets what others have, once that is there.
+        // It began with a page because memory was short, and its peer reads: it gets as much as others once there is so
+        // much.
         if self.window.as_ref().is_some_and(has_least)
             && self.windows.sendable() >= u64::from(touched_by(self.limit))
         {
@@ -420,9 +422,9 @@ impl Drop for EngineSend {
     }
 }
 
-/// After [`SendBuffer::release`]: whether the program waits for room and there is enough to be worth
-/// its while, a third of what it may queue (as Linux has it). True: report
-/// [`towpath_shm::layout::event::TX`]; it is not asked for any more.
+/// After [`SendBuffer::release`]: whether the program waits for room and there is enough to wake it for, a
+/// third of what it may queue (as Linux has it). True: report [`towpath_shm::layout::event::TX`]; the wish is
+/// cleared.
 pub fn take_tx_wanted(slot: &Slot) -> bool {
     // Pairs with `program_fifo::want_room`: either it sees the room, or we see that it wants some.
     fence(Ordering::SeqCst);

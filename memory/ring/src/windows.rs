@@ -13,16 +13,16 @@
 //! half of the eighth that receive FIFOs cannot have: the first pages of 16,384, or, as a datagram is sent whole
 //! or not at all, whole windows of sockets for datagrams, which are empty again when the datagrams are sent.
 //!
-//! Freed windows are handed out again last in, first out, because their pages are in the cache;
-//! of what lies idle, at most [`KEPT_MAX`] bytes keep their pages, and fewer when memory is short. What is
-//! beyond, a thread gives back to the kernel, one window after the other (`give_back.rs` says why not the
-//! engine's). Who needs fresh pages before it has is refused, as if there were none, and tries again. The
-//! window that it is at is nobody's, and counts until its pages are gone; all others can be handed out.
+//! Freed windows are handed out again last in, first out, because their pages are in the cache. Idle windows keep
+//! at most [`KEPT_MAX`] bytes of pages, and fewer when memory is short. The rest is given back to the kernel by a
+//! thread, one window after the other (`give_back.rs` says why not by the engine's). A FIFO that needs fresh pages
+//! before the thread is done is refused, as if there were none, and tries again. The window that the thread works
+//! on cannot be handed out, and counts until its pages are gone; all others can.
 //!
 //! A free window without pages costs one bit.
 //!
-//! A window that a thread may be copying to or from is nobody's: it waits until the thread has given back
-//! the lock of that end of its socket ([`Windows::give_when_out`]).
+//! A freed window that a thread of a program may still be copying to or from cannot be handed out: it waits until
+//! the thread has given back the lock of that end of its socket ([`Windows::give_when_out`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,15 +36,16 @@ use crate::give_back;
 use crate::lock::is_out;
 use crate::region::Region;
 
-/// Bytes of pages that free windows may keep: as a window that has its pages is handed out without page faults,
-/// and these bytes are nobody else's meanwhile.
+/// Bytes of pages that free windows may keep. A window that has its pages is handed out without page faults; in
+/// return the machine has so much less memory for others.
 pub const KEPT_MAX: u64 = 64 << 20;
+
 /// How much FIFO memory there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowsUse {
     /// Bytes of pages in use or kept.
     pub touched: u64,
-    /// Those of them in windows that nobody has.
+    /// Those of them in free windows.
     pub kept: u64,
     /// Those of them that are being given back to the kernel.
     pub returning: u64,
@@ -78,11 +79,11 @@ pub(crate) struct Shared {
     region: Region,
     /// Bytes that receive FIFOs could touch now; a copy, for looks without the lock.
     receivable: AtomicU64,
-    /// The same of one that has nothing yet.
+    /// The same for a receive FIFO that has no memory yet.
     receivable_first: AtomicU64,
     /// Bytes that transmit FIFOs could touch now, without the reserve.
     sendable: AtomicU64,
-    /// Unix time in ns of the engine's turn: when the bytes came that receive FIFOs get.
+    /// Unix time in ns of the engine's turn: the time of arrival of bytes that receive FIFOs get in it.
     unix_ns: AtomicU64,
     inner: Mutex<Inner>,
     /// The thread that gives pages back, once there was something to do for it.
@@ -115,14 +116,14 @@ struct Inner {
     classes: [Class; CLASSES.len()],
     /// Pages in all windows.
     touched: u64,
-    /// In those that nobody has.
+    /// In free ones.
     kept: u64,
     /// In the one that is being given back.
     returning: u64,
     giver: Giver,
-    /// In those of each side.
+    /// In the handed out ones of each side.
     used: [u64; 2],
-    /// What of that goes beyond [`Inner::common`], and so is of the side's reserve. Whatever is given back fills
+    /// The part of that beyond [`Inner::common`], which is taken from the side's reserve. What is given back goes to
     /// the reserves first.
     reserved: [u64; 2],
     limit: u64,
@@ -131,13 +132,13 @@ struct Inner {
     hostile: Vec<u32>,
     /// Windows of former FIFOs of a slot, by the slot, that a thread may still use.
     in_use: BTreeMap<u32, Vec<Window>>,
-    /// Slots that came into `in_use` since somebody asked.
+    /// Slots that came into `in_use` since [`Windows::take_awaited`].
     awaited: Vec<u32>,
 }
 
 impl Windows {
-    /// All of `region`'s FIFO area, of which at most `limit` bytes, rounded down to pages, become real. One for a
-    /// region: two would hand out the same memory.
+    /// All of `region`'s FIFO area, of which at most `limit` bytes, rounded down to pages, are backed by memory. A
+    /// region must have only one: two would hand out the same memory.
     pub fn new(region: &Region, limit: u64) -> Self {
         let mut start = FIFO_OFFSET as u64;
         let classes = CLASSES.map(|(_, share)| {
@@ -220,8 +221,8 @@ impl Windows {
         inner.touched - inner.kept < inner.limit / 4
     }
 
-    /// Whether autotuning may make buffers larger. The second half is for those that have little:
-    /// otherwise some peers that do not read would take everything, and new connections got nothing.
+    /// Whether autotuning may make buffers larger. The second half of the memory is for connections that have
+    /// little: otherwise a few peers that do not read could take all of it, and new connections would get none.
     pub(crate) fn may_grow(&self) -> bool {
         let inner = self.lock();
         inner.touched - inner.kept < inner.limit / 2
@@ -300,8 +301,8 @@ impl Windows {
         self.settle(inner);
     }
 
-    /// The window whose pages are to be given back next, which is nobody's until [`Windows::end_return`].
-    /// None: nothing more is to be given back, and whoever changes that wakes the thread.
+    /// The window whose pages are to be given back next. It is out of all lists until [`Windows::end_return`].
+    /// None: nothing is to be given back; the thread is unparked when that changes.
     pub(crate) fn begin_return(&self) -> Option<Window> {
         let mut inner = self.lock();
         let window = inner.next_to_return();
@@ -366,14 +367,14 @@ impl Windows {
         result
     }
 
-    /// For a new FIFO of a slot, when nobody is inside: what its former ones had does not add up, though
-    /// nobody has told that he is out. So a slot keeps one window back a side, and looks at it are cheap.
+    /// For a new FIFO of a slot whose lock is free: takes back what the former ones kept, although no thread has said
+    /// that it is out. So a slot keeps at most one window a side, and to look at them is cheap.
     pub(crate) fn collect_before_more(&self, slot: u32) {
-        // Who is inside at the other end tells: its lock was marked when it was looked at.
+        // A thread inside at the other side says when it is out: the look has marked its lock.
         let _ = self.collect(slot);
     }
 
-    /// What must not be done, for the models that show why.
+    /// Takes them back without looking for threads: the mistake that the models show to be one.
     #[cfg(all(test, loom))]
     pub(crate) fn collect_blindly(&self, slot: u32) {
         let windows = self.lock().in_use.remove(&slot);
@@ -388,8 +389,8 @@ impl Windows {
         })
     }
 
-    /// What follows from a change: the note for those who do not look themselves, and work for the thread
-    /// that gives pages back.
+    /// Ends a change: publishes the figures that are read without the mutex, and wakes the thread that gives pages
+    /// back if it has something to do.
     fn settle(&self, mut inner: MutexGuard<'_, Inner>) {
         self.note(&inner);
         if inner.giver == Giver::Idle && inner.kept > inner.keepable() {
@@ -431,7 +432,7 @@ fn first_of(side: Side) -> u64 {
 }
 
 impl Inner {
-    /// What there is for those FIFOs of a side that have nothing, beyond what all may have.
+    /// Bytes set aside for those FIFOs of a side that have no memory yet.
     fn reserve(&self, side: Side) -> u64 {
         match side {
             Side::Recv => self.limit / 8,
@@ -439,7 +440,7 @@ impl Inner {
         }
     }
 
-    /// What is in no reserve.
+    /// Bytes outside both reserves.
     fn common(&self) -> u64 {
         self.limit - self.reserve(Side::Recv) - self.reserve(Side::Send)
     }
@@ -492,16 +493,16 @@ impl Inner {
         None
     }
 
-    /// Bytes that free windows may keep. Before their pages are in the way of others they go: so much is left
-    /// that whoever may have fresh pages finds them, whatever he needs. An eighth as a rule, which is what
-    /// one side cannot have of the other.
+    /// Bytes of pages that free windows may keep. They are given back before others need them: enough fresh pages
+    /// are left for the largest window that somebody may have, as a rule an eighth of the limit, which is what
+    /// neither side can take from the other.
     fn keepable(&self) -> u64 {
         let left = (self.limit / 8).max(u64::from(WINDOW_MAX));
         self.limit.saturating_sub(self.touched - self.kept + left).min(KEPT_MAX)
     }
 
-    /// A free window of which `touch` bytes may be written at once. One with pages, unless they are more than
-    /// this side may have, or fewer than it needs and the others are not there yet.
+    /// A free window of which `touch` bytes may be written at once. One that has pages is preferred, unless it has
+    /// more than this side may have, or it has fewer than needed and not enough fresh ones are left.
     fn pick(&mut self, class: usize, side: Side, touch: u32, first: u64) -> Option<Window> {
         let (allowed, fresh) = (self.allowed(side, 0, first), self.limit - self.touched);
         let touch = u64::from(touch.min(CLASSES[class].0));
@@ -530,7 +531,7 @@ impl Inner {
         self.classes[usize::from(window.class)].give(window);
     }
 
-    /// The one that was used least lately of the largest, which are fewest and have most.
+    /// The least recently used one of the largest class that has any: these are fewest and have most pages.
     fn next_to_return(&mut self) -> Option<Window> {
         if self.kept <= self.keepable() {
             return None;
