@@ -13,7 +13,7 @@ pub struct Options {
     quick: bool,
 }
 
-/// Runs all of it, or up to the first step that fails.
+/// Runs all of it, or up to the first step that fails, of which all failures are shown.
 pub fn run(root: &Path, options: &Options) -> Result<()> {
     step("format", cargo(root, &["fmt", "--all", "--check"]))?;
     crate::tidy::run(root)?;
@@ -23,7 +23,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         "lints",
         cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     )?;
-    let unit = ["test", "--workspace", "--exclude", "towpath-tests"];
+    let unit = ["test", "--workspace", "--exclude", "towpath-tests", "--no-fail-fast"];
     step("unit tests", cargo(root, &unit))?;
     step("loom", loom(root))?;
     if options.quick {
@@ -33,7 +33,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     step("release build", cargo(root, &["build", "--release"]))?;
     // One at a time: some of them time what they see, and two cores are all that CI has. What they test is the
     // release build; they themselves would take as long to build as to run.
-    let real = ["test", "-p", "towpath-tests", "--", "--test-threads=1"];
+    let real = ["test", "-p", "towpath-tests", "--no-fail-fast", "--", "--test-threads=1"];
     step("real programs", cargo(root, &real))
 }
 
