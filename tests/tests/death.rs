@@ -3,7 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use towpath_tests::{
     Mode, Namespace, Scratch, eventually, program, run, start, wait_for_listener, wait_for_port,
 };
@@ -58,9 +62,24 @@ fn lifeline(guardian: u32) -> OwnedFd {
         let is_pipe = std::fs::read_link(entry.path()).ok()?.to_str()?.starts_with("pipe:");
         (number > 2 && is_pipe).then_some(number)
     });
-    let process = Pid::from_raw(guardian as i32).expect("positive");
+    let process = rustix::process::Pid::from_raw(guardian as i32).expect("positive");
     let process = pidfd_open(process, PidfdFlags::empty()).expect("it runs");
     pidfd_getfd(process, number.expect("its pipe"), PidfdGetfdFlags::empty()).expect("a descendant")
+}
+
+/// `kill -9` of towpath and of its guardian, which cannot act upon towpath's death. It is stopped as a debugger stops
+/// it: with SIGSTOP, the kernel would send SIGHUP to the process group that it leaves orphaned.
+fn kill_both(towpath: u32, guardian: u32) {
+    let [towpath, guardian] = [towpath, guardian].map(|id| Pid::from_raw(id as i32));
+    ptrace::seize(guardian, ptrace::Options::empty()).expect("a descendant may be traced");
+    ptrace::interrupt(guardian).expect("it is traced");
+    let stopped = waitpid(guardian, None).expect("it is traced");
+    assert!(matches!(stopped, WaitStatus::PtraceEvent(..)), "{stopped:?}");
+    for process in [towpath, guardian] {
+        kill(process, Signal::SIGKILL).expect("it lives");
+    }
+    let end = waitpid(guardian, None).expect("it is traced");
+    assert_eq!(end, WaitStatus::Signaled(guardian, Signal::SIGKILL, false));
 }
 
 /// `kill -9` of the engine: the program gets errors, not a hang. The guardian, which would end it, is killed with it,
@@ -82,11 +101,9 @@ fn the_engine_is_killed_in_mid_transfer() {
         let line = format!("curl -sS -m 60 --limit-rate 50M -o {copy} {url}; echo $? > {code}");
         let client = start(&ns, mode, &[], &["bash", "-c", &line]);
         wait_for_bytes(&copy);
-        // Both in one call, before either can act upon the other's death. (A stopped process would not: but
-        // when the guardian goes, the kernel sends SIGHUP to a process group that it leaves orphaned with one.)
         let guardian = child_of(&ns, client.id()).expect("the guardian");
         let _lifeline = lifeline(guardian);
-        ns.run(&["kill", "-9", &client.id().to_string(), &guardian.to_string()]).ok();
+        kill_both(client.id(), guardian);
         let path = std::path::Path::new(&code);
         eventually("curl gives up", || {
             path.exists() && std::fs::read(path).is_ok_and(|c| !c.is_empty())
@@ -106,9 +123,8 @@ fn who_waits_for_ever_learns_that_the_engine_was_killed() {
     let path = |name: &str| folder.path().join(name);
     eventually("both wait", || path("parent.ready").exists() && path("child.ready").exists());
     let guardian = child_of(&ns, run.id()).expect("the guardian");
-    // As above, so that they are not killed.
     let _lifeline = lifeline(guardian);
-    ns.run(&["kill", "-9", &run.id().to_string(), &guardian.to_string()]).ok();
+    kill_both(run.id(), guardian);
     eventually("all calls end", || path("parent").exists() && path("child").exists());
     for name in ["parent", "child"] {
         let ends = std::fs::read_to_string(path(name)).expect("errnos");
