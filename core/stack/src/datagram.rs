@@ -18,7 +18,7 @@ use crate::host::{
 use crate::limits::DATAGRAM_SEGMENTS_MAX;
 use crate::net::{self, EchoOut, Fragmenting, IfaceId, Ip, Route};
 use crate::socket::{
-    Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, Lengths, MulticastOut,
+    Alike, Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, Lengths, MulticastOut,
 };
 use crate::stack::Stack;
 
@@ -39,6 +39,7 @@ impl Datagram {
         Self {
             echo,
             peer: None,
+            alike: Alike::default(),
             hops: HopLimits::default(),
             classes: Classes::default(),
             device: None,

@@ -75,6 +75,7 @@ impl<H: Host> Stack<H> {
         let flow = flow_of(meta);
         let hash = self.keys.table.flow(&flow);
         let connected = self.connected(hash, &flow, meta.iface, false);
+        let connected = connected.flat_map(|index| self.alike(index));
         let (ip, port) = (meta.local.ip(), meta.local.port());
         let bound = self.udp_binds.receivers.all(ip, port, meta.iface);
         let (mut any, mut room) = (false, true);

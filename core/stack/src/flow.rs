@@ -169,7 +169,8 @@ impl FlowTable {
         found.map(|slot| slot.at.get())
     }
 
-    /// Adds a flow that is known not to be there.
+    /// Adds a flow that is known not to be there. Never one that is: entries with one hash are searched one after the
+    /// other.
     pub fn insert(&mut self, hash: u64, at: FlowRef) {
         let (hash, at) = (hash as u32, PackedRef::new(at));
         let moved = &self.moved;
@@ -183,8 +184,11 @@ impl FlowTable {
     /// Takes the flow of `at` out.
     pub fn remove(&mut self, hash: u64, at: FlowRef) -> bool {
         let (short, at) = (hash as u32, PackedRef::new(at));
-        let part = &mut self.parts[part(short)];
-        let found = part.find_entry(spread(short), |slot| slot.hash == short && slot.at == at);
+        let (part, compared) = (&mut self.parts[part(short)], &self.compared);
+        let found = part.find_entry(spread(short), |slot| {
+            compared.set(compared.get() + 1);
+            slot.hash == short && slot.at == at
+        });
         let removed = found.map(|entry| entry.remove()).is_ok();
         self.len -= usize::from(removed);
         removed
@@ -193,8 +197,11 @@ impl FlowTable {
     /// Hands a flow to another owner (a handshake finished, a connection waits out its time).
     pub fn replace(&mut self, hash: u64, old: FlowRef, new: FlowRef) -> bool {
         let (short, old) = (hash as u32, PackedRef::new(old));
-        let part = &mut self.parts[part(short)];
-        let found = part.find_mut(spread(short), |slot| slot.hash == short && slot.at == old);
+        let (part, compared) = (&mut self.parts[part(short)], &self.compared);
+        let found = part.find_mut(spread(short), |slot| {
+            compared.set(compared.get() + 1);
+            slot.hash == short && slot.at == old
+        });
         found.map(|slot| slot.at = PackedRef::new(new)).is_some()
     }
 }

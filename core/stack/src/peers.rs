@@ -4,7 +4,8 @@
 use crate::flow::{Flow, FlowRef, FlowTable, on_device};
 use crate::host::Host;
 use crate::net::IfaceId;
-use crate::socket::{Datagram, Kind};
+use crate::slab::NONE;
+use crate::socket::{Alike, Datagram, Kind};
 use crate::stack::Stack;
 
 /// What a socket with a peer is found by.
@@ -40,11 +41,22 @@ pub(crate) struct Peers {
 }
 
 impl<H: Host> Stack<H> {
-    /// From now on a datagram socket is found by its peer.
+    /// From now on a datagram socket is found by its peer. Of sockets that are alike in all that counts for that, the
+    /// table has the newest, as on Linux, and the others hang on it: a table with many entries for one key would have
+    /// to search through them whenever one is added or removed.
     pub(crate) fn enter_peer(&mut self, index: u32) {
         let Some(peer) = self.peer_of(index) else { return };
-        let hash = on_device(self.keys.table.flow(&peer.flow), peer.device);
-        self.peers.table.insert(hash, FlowRef::Socket(index));
+        let hash = self.keys.table.flow(&peer.flow);
+        let older = self.find_peer(hash, peer);
+        let (hash, own) = (on_device(hash, peer.device), FlowRef::Socket(index));
+        match older {
+            Some(older) => {
+                self.peers.table.replace(hash, FlowRef::Socket(older), own);
+                self.set_alike(older, |alike| alike.newer = index);
+            }
+            None => self.peers.table.insert(hash, own),
+        }
+        self.set_alike(index, |alike| alike.older = older.unwrap_or(NONE));
         self.peers.any_port += usize::from(peer.is_any_port());
         self.peers.on_device += usize::from(peer.device.is_some());
     }
@@ -53,14 +65,39 @@ impl<H: Host> Stack<H> {
     pub(crate) fn leave_peer(&mut self, index: u32) -> bool {
         let Some(peer) = self.peer_of(index) else { return false };
         let hash = on_device(self.keys.table.flow(&peer.flow), peer.device);
-        let left = self.peers.table.remove(hash, FlowRef::Socket(index));
+        let (mut newer, mut older) = (NONE, NONE);
+        self.set_alike(index, |alike| Alike { newer, older } = std::mem::take(alike));
+        let own = FlowRef::Socket(index);
+        let left = match (newer, older) {
+            (NONE, NONE) => self.peers.table.remove(hash, own),
+            (NONE, older) => self.peers.table.replace(hash, own, FlowRef::Socket(older)),
+            _ => true,
+        };
+        self.set_alike(newer, |alike| alike.older = older);
+        self.set_alike(older, |alike| alike.newer = newer);
         self.peers.any_port -= usize::from(left && peer.is_any_port());
         self.peers.on_device -= usize::from(left && peer.device.is_some());
         left
     }
 
+    /// Nothing happens for [`NONE`].
+    fn set_alike(&mut self, index: u32, set: impl FnOnce(&mut Alike)) {
+        if let Some(Kind::Datagram(datagram)) = self.sockets.get_mut(index).map(|it| &mut it.kind) {
+            set(&mut datagram.alike);
+        }
+    }
+
+    /// A socket that [`Stack::connected`] gave, and all that are alike, the newest first.
+    pub(crate) fn alike(&self, index: u32) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(Some(index), |&index| match &self.sockets.get(index)?.kind {
+            Kind::Datagram(datagram) => Some(datagram.alike.older).filter(|older| *older != NONE),
+            _ => None,
+        })
+    }
+
     /// Which UDP or echo sockets are connected so and hear what comes in on `iface`, best match first, by what
-    /// counts on Linux: the peer's port, then the device. `hash` is the flow's.
+    /// counts on Linux: the peer's port, then the device. Of those that are [alike](Stack::alike), the newest. `hash`
+    /// is the flow's.
     #[inline]
     pub(crate) fn connected(
         &self,

@@ -32,7 +32,7 @@ use crate::host::{BindOptions, Family, Host};
 use crate::net::{Fragmenting, IfaceId, Route};
 use crate::options::MtuDiscovery;
 use crate::path::Path;
-use crate::slab::List;
+use crate::slab::{List, NONE};
 use crate::timer::TimerId;
 use crate::tuning::RecvTuning;
 use crate::tx::mss_for;
@@ -404,6 +404,8 @@ pub(crate) struct Datagram {
     pub echo: bool,
     /// The connected peer.
     pub peer: Option<Flow>,
+    /// Where it stands among those with the same peer.
+    pub alike: Alike,
     pub hops: HopLimits,
     pub classes: Classes,
     /// SO_BINDTODEVICE: takes from and sends to this interface only.
@@ -433,6 +435,21 @@ pub(crate) struct Datagram {
     pub memberships: Vec<Membership>,
     /// The way to the last destination.
     pub route: Option<CachedRoute>,
+}
+
+/// The neighbours of a socket in the list of those that are found by the same peer.
+#[derive(Debug)]
+pub(crate) struct Alike {
+    /// The one that was connected next after it; [`NONE`]: it is the newest.
+    pub newer: u32,
+    /// The one before it, likewise.
+    pub older: u32,
+}
+
+impl Default for Alike {
+    fn default() -> Self {
+        Self { newer: NONE, older: NONE }
+    }
 }
 
 /// A multicast group joined on an interface.

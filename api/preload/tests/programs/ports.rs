@@ -1,6 +1,6 @@
 //! Whose port it is: what bind, connect and their ends do to it. Each case runs on the kernel too.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 
 use crate::harness::Case;
 use crate::sockets::{errno, get, set};
@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("sharing_a_port_that_connect_chose", sharing_a_port_that_connect_chose),
     ("who_may_join_whom", who_may_join_whom),
     ("sharing_is_asked_when_somebody_joins", sharing_is_asked_when_somebody_joins),
+    ("the_last_to_connect_hears_the_peer", the_last_to_connect_hears_the_peer),
     ("port_zero", port_zero),
     ("peers_of_the_other_version", peers_of_the_other_version),
     ("a_failed_datagram_connect_binds", a_failed_datagram_connect_binds),
@@ -337,6 +338,34 @@ fn a_connected_datagram_socket_holds_one_address() {
         assert!(can_be_had(UDP, OTHER, socket.port()), "{how:?}");
         assert!(!can_be_had(UDP, HOST, socket.port()), "{how:?}");
         assert!(!can_be_had(UDP, ANY, socket.port()), "{how:?}");
+    }
+}
+
+/// Of several sockets that are connected from one port to one peer; the others when that one has gone.
+fn the_last_to_connect_hears_the_peer() {
+    for how in ["a", "p", "ap"] {
+        let peer = UdpSocket::bind((HOST, 0)).unwrap();
+        let peer_port = peer.local_addr().unwrap().port();
+        let port = free(UDP);
+        let mut sockets: Vec<Option<Socket>> = (0..3)
+            .map(|_| {
+                let socket = Socket::new(UDP);
+                socket.share(how);
+                socket.bind(HOST, port).unwrap();
+                Some(socket)
+            })
+            .collect();
+        for at in [1, 0, 2] {
+            sockets[at].as_ref().unwrap().connect(HOST, peer_port).unwrap();
+        }
+        for last in [2, 0, 1] {
+            peer.send_to(b"x", (HOST, port)).unwrap();
+            let heard = sockets[last].take().unwrap();
+            let mut byte = [0];
+            // SAFETY: room for a byte.
+            let n = unsafe { libc::recv(heard.0, byte.as_mut_ptr().cast(), 1, 0) };
+            assert_eq!((n, byte), (1, *b"x"), "{how} {last}");
+        }
     }
 }
 

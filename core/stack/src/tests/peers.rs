@@ -216,3 +216,70 @@ fn of_sockets_bound_to_everything_the_one_on_the_device_comes_first() {
         }
     }
 }
+
+/// As on Linux, of several with the same peer; tried on Linux 6.18.
+#[test]
+fn the_one_that_was_connected_last_hears_the_peer() {
+    for (own, peer) in [("10.0.0.1:9000", "10.0.0.2:77"), ("[fd00::1]:9000", "[fd00::2]:77")] {
+        let mut w = World::new(LinkConfig::default());
+        w.run(3000);
+        let (from, _) = bound(&mut w.b, peer);
+        let (open, open_user) = bound(&mut w.a, own);
+        let sockets = [0; 5].map(|_| bound(&mut w.a, own));
+        let peer: SocketAddr = peer.parse().unwrap();
+        let mut connected: Vec<usize> = Vec::new();
+        let mut state = 1u64;
+        for step in 0..300 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let which = (state >> 33) as usize % sockets.len();
+            let (id, _) = sockets[which];
+            if connected.contains(&which) && state >> 63 == 0 {
+                w.a.stack.disconnect(id);
+                connected.retain(|other| *other != which);
+            } else {
+                w.a.stack.connect_datagram(w.a.now, id, peer).unwrap();
+                connected.retain(|other| *other != which);
+                connected.push(which);
+            }
+            send(&mut w.b, from, Some(own), b"x").unwrap();
+            w.run(1);
+            let expected = connected.last().map(|last| sockets[*last].1);
+            let users: Vec<_> = w.a.host.datagrams.drain(..).map(|(user, ..)| user).collect();
+            // Without any, those that are bound.
+            let bound = sockets.iter().map(|(_, user)| *user).chain([open_user]);
+            let is_right = match expected {
+                Some(user) => users == [user],
+                None => users.len() == 1 && bound.clone().any(|user| user == users[0]),
+            };
+            assert!(is_right, "{own}, step {step}: {users:?}, not {expected:?}");
+        }
+        for (id, _) in sockets.into_iter().chain([(open, open_user)]) {
+            w.a.close(id);
+        }
+        w.b.close(from);
+        w.assert_ends_empty();
+    }
+}
+
+/// One that would take it by its peer and its port, and all others that would.
+#[test]
+fn a_group_reaches_all_that_are_connected_alike() {
+    let mut w = World::new(LinkConfig::default());
+    w.run(3000);
+    let group: IpAddr = "239.1.2.3".parse().unwrap();
+    let (from, _) = bound(&mut w.b, "10.0.0.2:77");
+    let mut users: Vec<_> = (0..3)
+        .map(|_| {
+            let (id, user) = bound(&mut w.a, "239.1.2.3:9000");
+            w.a.stack.join_group(w.a.now, id, group, HERE, None).unwrap();
+            w.a.stack.connect_datagram(w.a.now, id, "10.0.0.2:77".parse().unwrap()).unwrap();
+            user
+        })
+        .collect();
+    send(&mut w.b, from, Some("239.1.2.3:9000"), b"x").unwrap();
+    w.run(10);
+    let mut heard: Vec<_> = w.a.host.datagrams.drain(..).map(|(user, ..)| user).collect();
+    heard.sort();
+    users.sort();
+    assert_eq!(heard, users);
+}

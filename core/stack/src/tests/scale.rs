@@ -132,6 +132,32 @@ fn udp_work_does_not_grow() {
     assert!(work_with(200_000) <= few + 100, "at most a comparison of a collision a packet");
 }
 
+/// What one of many that are connected from one port to one peer costs that is closed, or connected again.
+#[test]
+fn work_does_not_grow_with_those_that_are_connected_alike() {
+    let work_with = |count: usize| {
+        let mut w = World::new(LinkConfig::default());
+        let options = BindOptions { reuse_addr: true, ..Default::default() };
+        let ids: Vec<_> = (0..count)
+            .map(|_| {
+                let (id, _) = w.b.open(SocketKind::Datagram, Family::V4);
+                w.b.stack.bind(id, "10.0.0.2:53".parse().unwrap(), options).unwrap();
+                w.b.stack.connect_datagram(w.b.now, id, "10.0.0.1:9".parse().unwrap()).unwrap();
+                id
+            })
+            .collect();
+        let before = work(&mut w);
+        for at in [0, count / 2, count - 2] {
+            w.b.stack.disconnect(ids[at]);
+            w.b.stack.connect_datagram(w.b.now, ids[at], "10.0.0.1:9".parse().unwrap()).unwrap();
+            w.b.close(ids[at]);
+        }
+        work(&mut w) - before
+    };
+    let (few, many) = (work_with(10), work_with(10_000));
+    assert!(many <= few + 2, "{many} after {few}");
+}
+
 /// Of however many that share a port, on this device and on others: what a datagram and a SYN cost.
 #[test]
 fn work_does_not_grow_with_those_that_share_a_port() {
