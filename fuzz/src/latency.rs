@@ -1,5 +1,8 @@
 //! How long an honest program waits beside a hostile one, in time: what [`crate::engine`] counts in turns, of an
 //! engine that runs on a thread of its own. By hand, as `examples/latency.rs`: machines differ.
+//!
+//! The honest program sleeps while it waits, as programs do: one that spun would lose its processor to the others, and
+//! show the scheduler's times instead of the engine's.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -9,10 +12,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
 use towpath_engine::{Engine, EngineConfig, Remote};
-use towpath_ring::{doorbell, program_fifo};
+use towpath_ring::{Waiter, doorbell, program_fifo};
 use towpath_shm::control::{Reply, Request, call};
-use towpath_shm::layout::{AcceptRecord, Command, Plain, RawAddr, flags, op, setting};
+use towpath_shm::layout::{AcceptRecord, Command, Plain, RawAddr, Slot, flags, op, setting};
 
 use crate::program::{Handle, Heard, Program};
 
@@ -111,18 +115,20 @@ impl Honest {
         ask(&mut program, &Request { a: 8, ..Program::about(call::LISTEN, listener) });
         let addr = slot(&program, listener).local.load();
         ask(&mut program, &Request { addr, ..Program::about(call::CONNECT, client) });
-        until(|| slot(&program, client).flags.load(Acquire) & flags::CONNECTED != 0);
+        let connecting = slot(&program, client);
+        until(connecting, || connecting.flags.load(Acquire) & flags::CONNECTED != 0);
         let mut bytes = [0; size_of::<AcceptRecord>()];
         let region = &program.link.as_ref().expect("it said hello").region;
         let queue = slot(&program, listener);
-        until(|| program_fifo::peek(region, queue, 0, &mut bytes) == bytes.len());
+        until(queue, || program_fifo::peek(region, queue, 0, &mut bytes) == bytes.len());
         let _ = program_fifo::consume(queue, bytes.len() as u32);
         let record = AcceptRecord::from_bytes(&bytes);
         let server = Handle { slot: record.slot, generation: record.generation };
         let honest = Self { program, client, server };
         honest.tell(op::ACCEPTED, server);
         honest.tell(op::TX_WINDOW, client);
-        until(|| slot(&honest.program, client).tx_cap.load(Acquire) != 0);
+        let sending = slot(&honest.program, client);
+        until(sending, || sending.tx_cap.load(Acquire) != 0);
         honest
     }
 
@@ -144,12 +150,12 @@ impl Honest {
     fn send(&self) {
         let region = &self.program.link.as_ref().expect("it said hello").region;
         let (from, to) = (slot(&self.program, self.client), slot(&self.program, self.server));
-        until(|| program_fifo::room(from) as usize >= LEN);
+        until(from, || program_fifo::room(from) as usize >= LEN);
         assert_eq!(program_fifo::write(region, from, 0, &[7; LEN]), LEN);
         if program_fifo::publish(from, LEN as u32) {
             self.tell(op::TX, self.client);
         }
-        until(|| program_fifo::unread(to) as usize >= LEN);
+        until(to, || program_fifo::unread(to) as usize >= LEN);
         if program_fifo::consume(to, LEN as u32) {
             self.tell(op::RX_SPACE, self.server);
         }
@@ -188,7 +194,10 @@ fn exchange(
     loop {
         match program.hear() {
             Heard::Answer(_, reply, descriptors) => return Some((*reply, descriptors)),
-            Heard::Nothing => thread::yield_now(),
+            Heard::Nothing => {
+                let mut control = [PollFd::new(&program.control, PollFlags::IN)];
+                poll(&mut control, None).expect("a control socket can be waited for");
+            }
             Heard::Gone => return None,
         }
     }
@@ -200,12 +209,14 @@ fn ring(program: &Program) {
     }
 }
 
-fn slot(program: &Program, handle: Handle) -> &towpath_shm::layout::Slot {
+fn slot(program: &Program, handle: Handle) -> &Slot {
     program.slot(handle.slot).expect("slots of the engine exist")
 }
 
-fn until(mut is_so: impl FnMut() -> bool) {
+/// Sleeps as a program does that waits for one socket.
+fn until(slot: &Slot, mut is_so: impl FnMut() -> bool) {
+    let mut waiter = Waiter::new(slot);
     while !is_so() {
-        thread::yield_now();
+        waiter.sleep(Some(Duration::from_millis(50)));
     }
 }
