@@ -23,6 +23,9 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         "lints",
         cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     )?;
+    let mut documentation = cargo(root, &["doc", "--quiet", "--workspace", "--no-deps"]);
+    documentation.env("RUSTDOCFLAGS", "-D warnings");
+    step("documentation", documentation)?;
     let unit = ["test", "--workspace", "--exclude", "towpath-tests", "--no-fail-fast"];
     step("unit tests", cargo(root, &unit))?;
     step("loom", loom(root))?;

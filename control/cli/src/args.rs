@@ -1,5 +1,7 @@
 //! The command line: its commands and options, and the texts of `--help`.
 
+#![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
+
 mod values;
 
 use std::ffi::OsString;

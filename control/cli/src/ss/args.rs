@@ -1,5 +1,7 @@
 //! The options of `towpath ss`: those of ss(8) that mean something here.
 
+#![allow(rustdoc::broken_intra_doc_links, reason = "brackets in texts of --help are no links")]
+
 use clap::Args;
 
 #[derive(Debug, Args)]
