@@ -271,18 +271,30 @@ pub fn broadcast_address(interface: &Interface) -> towpath_shm::layout::RawAddr 
     addr
 }
 
+/// ARPHRD_*: of links without link headers ARPHRD_NONE, as a TUN device has it.
+pub(crate) fn hardware_type(interface: &Interface) -> u16 {
+    let is = |flag: i32| interface.flags & flag as u32 != 0;
+    match (is(libc::IFF_LOOPBACK), is(libc::IFF_NOARP)) {
+        (true, _) => libc::ARPHRD_LOOPBACK,
+        (false, true) => libc::ARPHRD_NONE,
+        (false, false) => libc::ARPHRD_ETHER,
+    }
+}
+
+/// Empty where there are no link headers.
+pub(crate) fn hardware_address(interface: &Interface) -> &[u8] {
+    if hardware_type(interface) == libc::ARPHRD_NONE { &[] } else { &interface.mac }
+}
+
 /// A `sockaddr_ll`.
 fn link_address(interface: &Interface) -> [u8; 32] {
-    const ARPHRD_ETHER: u16 = 1;
-    const ARPHRD_LOOPBACK: u16 = 772;
-    let loopback = interface.flags & libc::IFF_LOOPBACK as u32 != 0;
-    let kind = if loopback { ARPHRD_LOOPBACK } else { ARPHRD_ETHER };
     let mut out = [0; 32];
     out[..2].copy_from_slice(&(libc::AF_PACKET as u16).to_ne_bytes());
     out[4..8].copy_from_slice(&(interface.index as i32).to_ne_bytes());
-    out[8..10].copy_from_slice(&kind.to_ne_bytes());
-    out[11] = interface.mac.len() as u8;
-    out[12..18].copy_from_slice(&interface.mac);
+    out[8..10].copy_from_slice(&hardware_type(interface).to_ne_bytes());
+    let address = hardware_address(interface);
+    out[11] = address.len() as u8;
+    out[12..12 + address.len()].copy_from_slice(address);
     out
 }
 
@@ -290,6 +302,18 @@ fn link_address(interface: &Interface) -> [u8; 32] {
 mod tests {
     use super::*;
     use towpath_shm::layout::RawAddr;
+
+    /// As a TUN device of Linux 6.18 says of itself.
+    #[test]
+    fn a_link_without_link_headers_has_no_hardware_address() {
+        let flags = (libc::IFF_POINTOPOINT | libc::IFF_NOARP) as u32;
+        let tun = Interface { index: 2, flags, mac: [0; 6], ..Interface::default() };
+        let link = link_address(&tun);
+        assert_eq!((link[8..10].to_vec(), link[11]), (libc::ARPHRD_NONE.to_ne_bytes().to_vec(), 0));
+        let tap = Interface { index: 2, mac: [2; 6], ..Interface::default() };
+        let link = link_address(&tap);
+        assert_eq!((link[8], link[11], link[17]), (libc::ARPHRD_ETHER as u8, 6, 2));
+    }
 
     #[test]
     fn masks() {

@@ -187,8 +187,7 @@ unsafe fn about_interface(handle: &Handle, request: u64, arg: usize) -> Result<i
         SIOCGIFMTU => row[NAME..NAME + 4].copy_from_slice(&first.mtu.to_ne_bytes()),
         SIOCGIFINDEX => row[NAME..NAME + 4].copy_from_slice(&first.index.to_ne_bytes()),
         SIOCGIFHWADDR => {
-            let loopback = first.flags & libc::IFF_LOOPBACK as u32 != 0;
-            let kind: u16 = if loopback { libc::ARPHRD_LOOPBACK } else { libc::ARPHRD_ETHER };
+            let kind = interface::hardware_type(&first);
             row[NAME..NAME + 2].copy_from_slice(&kind.to_ne_bytes());
             row[NAME + 2..NAME + 8].copy_from_slice(&first.mac);
         }

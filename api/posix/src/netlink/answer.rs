@@ -12,7 +12,7 @@ use towpath_shm::layout::RawAddr;
 
 use super::codec::{Datagram, Request, attribute, requests, u32_at};
 use crate::Result;
-use crate::interface::{broadcast_address, name};
+use crate::interface::{broadcast_address, hardware_address, hardware_type, name};
 
 /// What requests are about.
 #[derive(Clone, Copy)]
@@ -155,7 +155,7 @@ fn links(out: &mut Out<'_>, stack: Stack<'_>) -> Result<Outcome> {
 
 fn put_link(to: &mut Datagram, interface: &Interface) {
     let loopback = is_loopback(interface);
-    let kind = if loopback { libc::ARPHRD_LOOPBACK } else { libc::ARPHRD_ETHER };
+    let kind = hardware_type(interface);
     let operstate = if loopback { IF_OPER_UNKNOWN } else { IF_OPER_UP };
     // struct ifinfomsg: family and padding, type, index, flags, change mask.
     to.put(&[libc::AF_UNSPEC as u8, 0]);
@@ -170,7 +170,10 @@ fn put_link(to: &mut Datagram, interface: &Interface) {
     to.number(libc::IFLA_MTU, interface.mtu);
     to.number(libc::IFLA_GROUP, 0);
     to.text(libc::IFLA_QDISC, b"noqueue");
-    to.attribute(libc::IFLA_ADDRESS, &interface.mac);
+    let address = hardware_address(interface);
+    if !address.is_empty() {
+        to.attribute(libc::IFLA_ADDRESS, address);
+    }
     if interface.flags & libc::IFF_BROADCAST as u32 != 0 {
         to.attribute(libc::IFLA_BROADCAST, &[0xff; 6]);
     }
