@@ -7,6 +7,7 @@
 //! - [`Socket`]: a socket by slot and generation, and what state it is in ([`Socket::readiness`]);
 //! - [`stream`], [`datagram`], [`listener`]: moving bytes, datagrams and connections;
 //! - [`wait`]: sleeping until one of them can go on; [`interrupt`]: what ends that before;
+//! - [`reactor`]: sleeping until one of many can;
 //! - [`in_flight`]: sockets on their way to another process.
 //!
 //! No function here calls into libc for a system call: the calls of this process may be interposed
@@ -26,6 +27,7 @@ pub mod descriptors;
 pub mod in_flight;
 pub mod interrupt;
 pub mod listener;
+pub mod reactor;
 pub mod stream;
 pub mod syscall;
 pub mod wait;
@@ -35,4 +37,4 @@ pub use client::{Client, Cloned, Tokens, control_from_number};
 pub use error::Error;
 pub use high_fd::HighFd;
 pub use socket::{Socket, ready};
-pub use towpath_ring::{Lock, LockGuard, Region, forked, is_inside, thread_id};
+pub use towpath_ring::{Lock, LockGuard, Region, forked, forks, is_inside, thread_id};

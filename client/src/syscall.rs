@@ -66,6 +66,8 @@ pub mod nr {
     #[cfg(target_arch = "x86_64")]
     #[allow(missing_docs)] // The manual's section 2 has a page for each name.
     mod arch {
+        pub const READ: usize = 0;
+        pub const WRITE: usize = 1;
         pub const CLOSE: usize = 3;
         pub const RT_SIGPROCMASK: usize = 14;
         pub const SENDTO: usize = 44;
@@ -80,6 +82,8 @@ pub mod nr {
     #[allow(missing_docs)] // As above.
     mod arch {
         pub const CLOSE: usize = 57;
+        pub const READ: usize = 63;
+        pub const WRITE: usize = 64;
         pub const RT_SIGPROCMASK: usize = 135;
         pub const SENDTO: usize = 206;
         pub const RECVFROM: usize = 207;

@@ -1,21 +1,16 @@
 //! epoll. The descriptor that a program holds is a kernel epoll set, with the kernel's descriptors
-//! in it; our sockets are in the [`hub`].
+//! in it; our sockets are in the [reactor](towpath_client::reactor).
 
 use towpath_client::descriptors::{self, Entry};
 use towpath_client::interrupt::{Handled, Limit};
+use towpath_client::reactor::{self, Found, KernelChange, Locked, Nested, Stay, Turn, cookie};
 use towpath_client::syscall::{self, syscall};
 use towpath_client::wait::Deadline;
 use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;
-use crate::hub::{self, Bed, Hub, Nested, cookie};
-use crate::{Errno, Result, process, table};
-
-/// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread
-/// busy: the look is a system call, and most kernel descriptors of event loops are seldom ready.
-const KERNEL_EVERY: u32 = 8;
-/// Calls that do look, after a kernel descriptor was ready or was added.
-const EAGER: u32 = 16;
+use crate::process::{self, REACTOR};
+use crate::{Errno, Result, table};
 
 /// epoll_create1(2). The set is one of the kernel's, which has the kernel's descriptors in it; those of ours are kept
 /// beside it, and [`wait`] brings both together.
@@ -24,7 +19,7 @@ const EAGER: u32 = 16;
 /// Those of epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal handler that interrupts
 /// a call which has the lock of all sets.
 pub fn create(flags: i32) -> Result<i32> {
-    let mut hub = hub::lock()?;
+    let mut hub = REACTOR.lock()?;
     let _table = table::lock();
     // SAFETY: an integer.
     let fd = unsafe { syscall(libc::SYS_epoll_create1 as usize, [flags as usize, 0, 0, 0, 0, 0]) };
@@ -46,9 +41,9 @@ pub(crate) fn release(number: u32) {
 }
 
 fn count(number: u32, descriptors: i32) {
-    match hub::lock() {
+    match REACTOR.lock() {
         Ok(mut hub) => hub.count(number, descriptors),
-        Err(_) => hub::owe(number, descriptors),
+        Err(_) => REACTOR.owe(number, descriptors),
     }
 }
 
@@ -82,7 +77,7 @@ pub unsafe fn ctl(epfd: i32, op: i32, fd: i32, event: *mut libc::epoll_event) ->
         Entry::Internal => fail(libc::EBADF),
         Entry::Socket(socket) => ctl_socket(number, op, fd, socket, events, data),
         entry => {
-            let mut hub = hub::lock()?;
+            let mut hub = REACTOR.lock()?;
             let args = [epfd as usize, op as usize, fd as usize, event as usize, 0, 0];
             // SAFETY: as the caller promised.
             unsafe { syscall(libc::SYS_epoll_ctl as usize, args) }.map_err(Errno)?;
@@ -95,41 +90,43 @@ pub unsafe fn ctl(epfd: i32, op: i32, fd: i32, event: *mut libc::epoll_event) ->
 fn ctl_socket(number: u32, op: i32, fd: i32, socket: Socket, events: u32, data: u64) -> Result<()> {
     const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
     const EXCLUSIVE_OK: u32 =
-        EXCLUSIVE | 0x1 | 0x4 | 0x8 | 0x10 | libc::EPOLLWAKEUP as u32 | hub::EPOLLET;
+        EXCLUSIVE | 0x1 | 0x4 | 0x8 | 0x10 | libc::EPOLLWAKEUP as u32 | libc::EPOLLET as u32;
     let client = process::client()?;
-    let mut hub = hub::lock()?;
+    let mut hub = REACTOR.lock()?;
+    let wanted = events | reactor::ALWAYS;
     match op {
         libc::EPOLL_CTL_ADD if events & EXCLUSIVE != 0 && events & !EXCLUSIVE_OK != 0 => {
-            fail(libc::EINVAL)
+            return fail(libc::EINVAL);
         }
-        libc::EPOLL_CTL_ADD => hub.add(client, number, fd, socket, events | hub::ALWAYS, data),
-        libc::EPOLL_CTL_MOD if events & EXCLUSIVE != 0 => fail(libc::EINVAL),
-        libc::EPOLL_CTL_MOD => hub.modify(client, number, fd, socket, events | hub::ALWAYS, data),
-        libc::EPOLL_CTL_DEL => hub.delete(number, fd, socket),
-        _ => fail(libc::EINVAL),
+        libc::EPOLL_CTL_ADD => hub.add(client, number, fd, socket, wanted, data)?,
+        libc::EPOLL_CTL_MOD if events & EXCLUSIVE != 0 => return fail(libc::EINVAL),
+        libc::EPOLL_CTL_MOD => hub.modify(client, number, fd, socket, wanted, data)?,
+        libc::EPOLL_CTL_DEL => hub.delete(number, fd, socket)?,
+        _ => return fail(libc::EINVAL),
     }
+    Ok(())
 }
 
 /// The kernel took it: keep track of how many there are, and of sets of ours among them.
-fn note_kernel(hub: &mut Hub, number: u32, op: i32, fd: i32, entry: Entry, events: u32, data: u64) {
-    let Some(set) = hub.set(number) else {
-        return;
+fn note_kernel(
+    hub: &mut Locked<'_>,
+    number: u32,
+    op: i32,
+    fd: i32,
+    entry: Entry,
+    events: u32,
+    data: u64,
+) {
+    let change = match op {
+        libc::EPOLL_CTL_ADD => KernelChange::Added,
+        libc::EPOLL_CTL_DEL => KernelChange::Removed,
+        _ => KernelChange::Modified,
     };
-    match op {
-        libc::EPOLL_CTL_ADD => {
-            set.kernel += 1;
-            set.eager = EAGER;
-        }
-        libc::EPOLL_CTL_MOD => set.eager = EAGER,
-        libc::EPOLL_CTL_DEL => set.kernel = set.kernel.saturating_sub(1),
-        _ => {}
-    }
-    if let Entry::Epoll(inner) = entry {
-        set.nested.retain(|nested| nested.fd != fd);
-        if op != libc::EPOLL_CTL_DEL {
-            set.nested.push(Nested { set: inner, fd, events, data, fresh: true });
-        }
-    }
+    let nested = match entry {
+        Entry::Epoll(set) => Some(Nested { set, fd, events, data, fresh: true }),
+        _ => None,
+    };
+    hub.note_kernel(number, change, fd, nested);
 }
 
 /// Where epoll_wait puts what it finds.
@@ -143,6 +140,13 @@ struct Output {
 }
 
 impl Output {
+    fn add(&mut self, found: Found) {
+        match found.is_set {
+            true => self.push_nested(found.events, found.data),
+            false => self.push(found.events, found.data),
+        }
+    }
+
     fn push(&mut self, events: u32, data: u64) {
         debug_assert!(self.len < self.most);
         // SAFETY: `wait`'s caller has room for `most` events, and len is below.
@@ -151,7 +155,7 @@ impl Output {
     }
 
     /// Adds what the kernel's set has, without waiting. Once a call: it would report the same again.
-    fn add_kernel(&mut self, epfd: i32, number: u32, most: usize) {
+    fn add_kernel(&mut self, epfd: i32, stay: &Stay<'_>, most: usize) {
         let most = most.min(self.most - self.len);
         if most > 0 {
             // SAFETY: `most` events fit behind the first `len`.
@@ -160,11 +164,7 @@ impl Output {
             // SAFETY: as above; a null signal mask changes nothing.
             let count = unsafe { syscall(libc::SYS_epoll_pwait as usize, args) }.unwrap_or(0);
             self.keep(count);
-            if let Ok(mut hub) = hub::lock()
-                && let Some(set) = hub.set(number)
-            {
-                set.eager = if count > 0 { EAGER } else { set.eager.saturating_sub(1) };
-            }
+            stay.saw_kernel(count);
         }
     }
 
@@ -224,20 +224,20 @@ pub unsafe fn wait(
     }
     let client = process::client()?;
     let mut out = Output { at: events, most: most as usize, len: 0, nested: Vec::new() };
-    let mut stay = Stay { number, id: None, slept: None, asleep: false };
+    let mut stay = Stay::new(&REACTOR, number);
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
         match stay.turn(out.len > 0)? {
-            Turn::Ours => stay.collect(client, &mut out)?,
+            Turn::Ours => collect(&stay, client, &mut out)?,
             Turn::KernelFirst => {
-                out.add_kernel(epfd, number, (out.most / 2).max(1));
-                stay.collect(client, &mut out)?;
+                out.add_kernel(epfd, &stay, (out.most / 2).max(1));
+                collect(&stay, client, &mut out)?;
             }
             Turn::OursFirst { eager } => {
-                stay.collect(client, &mut out)?;
+                collect(&stay, client, &mut out)?;
                 // With nothing of ours the thread sleeps, and the kernel looks then.
                 if expired || eager && out.len > 0 {
-                    out.add_kernel(epfd, number, out.most);
+                    out.add_kernel(epfd, &stay, out.most);
                 }
             }
         }
@@ -254,123 +254,13 @@ pub unsafe fn wait(
         let woken = unsafe { sleep(bed, deadline, since, sigmask) };
         stay.get_up(client);
         if woken? & 1 << cookie::PROGRAM != 0 {
-            out.add_kernel(epfd, number, out.most);
+            out.add_kernel(epfd, &stay, out.most);
         }
     }
 }
 
-/// Whose descriptors are looked at, and in which order.
-enum Turn {
-    /// Only our sockets: the set has no descriptors of the kernel's, or they were looked at before.
-    Ours,
-    /// The kernel's are reported when a thread finds time for them, or sleeps; at once when `eager`.
-    OursFirst { eager: bool },
-    /// Our sockets have kept the kernel's waiting long enough.
-    KernelFirst,
-}
-
-/// A call in a set.
-struct Stay {
-    number: u32,
-    /// Which set had the number when the call began.
-    id: Option<u64>,
-    /// It has slept, and is counted among the guests; with the forks of the process before that.
-    slept: Option<u32>,
-    /// It is counted among the sleepers.
-    asleep: bool,
-}
-
-impl Stay {
-    fn turn(&mut self, kernel_done: bool) -> Result<Turn> {
-        let mut hub = hub::lock()?;
-        let set = match self.id {
-            Some(id) => hub.known(self.number, id)?,
-            None => hub.set(self.number).ok_or(Errno(libc::EBADF))?,
-        };
-        self.id = Some(set.id);
-        if set.kernel == 0 || kernel_done {
-            return Ok(Turn::Ours);
-        }
-        set.calls += 1;
-        if set.calls < KERNEL_EVERY {
-            return Ok(Turn::OursFirst { eager: set.eager > 0 });
-        }
-        set.calls = 0;
-        Ok(Turn::KernelFirst)
-    }
-
-    /// Takes the events and reports what is ready of ours.
-    fn collect(&self, client: &Client, out: &mut Output) -> Result<()> {
-        let number = self.number;
-        let mut hub = hub::lock()?;
-        hub.known(number, self.id.unwrap_or_default())?;
-        hub.drain(client);
-        let most = out.most - out.len;
-        let push = |mask, data| out.push_nested(mask, data);
-        let nested = hub.collect_nested(client, number, most, push);
-        let left = hub.collect(client, number, most - nested, |mask, data| out.push(mask, data));
-        hub.pass_on(number, left);
-        Ok(())
-    }
-
-    /// Makes everything ready for sleep; None when something became ready meanwhile.
-    fn go_to_bed(&mut self, client: &Client, epfd: i32) -> Result<Option<i32>> {
-        let number = self.number;
-        let mut hub = hub::lock()?;
-        hub.known(number, self.id.unwrap_or_default())?;
-        hub.begin_sleep(client);
-        if client.is_dead() || hub.is_ready(client, number) {
-            hub.end_sleep(client);
-            // The dead have nothing more to report: their sets sleep on the kernel's descriptors.
-            let idle = client.is_dead() && !hub.is_ready(client, number);
-            return if idle { Ok(Some(epfd)) } else { Ok(None) };
-        }
-        let forks = process::fork_count();
-        let set = hub.known(number, self.id.unwrap_or_default())?;
-        if set.bed.as_ref().is_none_or(|bed| bed.forks != forks) {
-            set.bed = None;
-            match Bed::new(client, epfd) {
-                Ok(bed) => set.bed = Some(bed),
-                Err(errno) => {
-                    hub.end_sleep(client);
-                    return Err(errno);
-                }
-            }
-        }
-        set.sleepers += 1;
-        self.asleep = true;
-        if self.slept.is_none() {
-            self.slept = Some(forks);
-            set.guests += 1;
-        }
-        Ok(set.bed.as_ref().map(|bed| bed.epoll.get()))
-    }
-
-    /// Awake again.
-    fn get_up(&mut self, client: &Client) {
-        // Otherwise it has slept in the program's set, or a handler has forked and this is the child, in which
-        // nobody is counted.
-        if std::mem::take(&mut self.asleep)
-            && self.slept == Some(process::fork_count())
-            // It cannot fail: a call that slept is not in a signal handler on top of one that holds the hub.
-            && let Ok(mut hub) = hub::lock()
-        {
-            if let Some(set) = hub.set(self.number) {
-                set.sleepers -= 1;
-            }
-            hub.end_sleep(client);
-        }
-    }
-}
-
-impl Drop for Stay {
-    fn drop(&mut self) {
-        if self.slept == Some(process::fork_count())
-            && let Ok(mut hub) = hub::lock()
-        {
-            hub.leave(self.number);
-        }
-    }
+fn collect(stay: &Stay<'_>, client: &Client, out: &mut Output) -> Result<()> {
+    Ok(stay.collect(client, out.most - out.len, |found| out.add(found))?)
 }
 
 /// Sleeps; gives the cookies that woke it as bits.
@@ -415,7 +305,7 @@ unsafe fn sleep(
             }
             cookie::BELL => {
                 if let Ok(client) = process::client() {
-                    crate::hub::clear(client.bell().get());
+                    reactor::clear(client.bell().get());
                 }
                 woken |= 1 << cookie::BELL;
             }
@@ -430,7 +320,7 @@ unsafe fn sleep(
 /// For poll: whether a set has something of ours to report.
 pub(crate) fn is_ready(client: &Client, number: u32) -> bool {
     // In a signal handler on top of a call that has the hub: it looks again and again.
-    let Ok(mut hub) = hub::lock() else { return false };
+    let Ok(mut hub) = REACTOR.lock() else { return false };
     hub.drain(client);
     hub.is_ready(client, number)
 }

@@ -11,14 +11,14 @@ use std::cell::Cell;
 use std::ptr::null_mut;
 
 use towpath_client::descriptors::{self, Entry};
+use towpath_client::reactor::Locked;
 use towpath_client::syscall::SignalsBlocked;
 use towpath_client::{Client, Cloned, Error, LockGuard};
 use towpath_shm::control::purpose;
 use towpath_shm::layout::{Command, op};
 
-use crate::hub::Hub;
-use crate::process::{self, client};
-use crate::{cork, exec, hub, interface, netlink, option, signal, table};
+use crate::process::{self, REACTOR, client};
+use crate::{cork, exec, interface, netlink, option, signal, table};
 
 thread_local! {
     /// The fork that this thread has begun, from before the first handler to the last; leaked, or null.
@@ -40,7 +40,7 @@ struct Held {
     _interfaces: LockGuard<'static, interface::Known>,
     _options: LockGuard<'static, option::Remembered>,
     _corked: LockGuard<'static, cork::Map>,
-    hub: LockGuard<'static, Hub>,
+    hub: Locked<'static>,
     /// No other thread is about to start a program, whose control socket the child would inherit.
     _spawns: LockGuard<'static, exec::Spawns>,
     _signals: SignalsBlocked,
@@ -55,7 +55,7 @@ impl Fork {
         let _spawns = exec::lock()?;
         let _signals = SignalsBlocked::new();
         let nested = !UNDER_WAY.get().is_null()
-            || hub::is_mine()
+            || REACTOR.is_mine()
             || table::is_mine()
             || client.is_in_midst()
             || towpath_client::is_inside();
@@ -90,7 +90,7 @@ impl Held {
     fn new() -> Option<Self> {
         let signals = SignalsBlocked::new();
         let spawns = exec::lock()?;
-        let hub = hub::lock().ok()?;
+        let hub = REACTOR.lock().ok()?;
         let corked = cork::lock();
         let options = option::lock();
         let interfaces = interface::lock();
@@ -165,7 +165,6 @@ pub extern "C" fn child() {
     if !process::is_active() {
         return;
     }
-    process::forked();
     let mut fork = Fork::take();
     // This thread has another number now.
     towpath_client::forked();

@@ -22,7 +22,7 @@
 //! - [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and recvmsg;
 //!   [`copy`]: sendfile and splice;
 //! - [`option`], [`ioctl`], [`interface`], [`netlink`], [`resolver`]; [`signal`]: handlers that interrupt calls;
-//! - [`hub`]: the events of the process; [`poll`]; [`epoll`];
+//! - [`poll`], [`epoll`]: waiting for many, by the reactor of `towpath_client`;
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
 
 #![warn(missing_docs)]
@@ -36,7 +36,6 @@ pub mod epoll;
 mod errno;
 pub mod exec;
 pub mod fork;
-pub mod hub;
 pub mod identity;
 pub mod interface;
 pub mod ioctl;

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use towpath_client::descriptors::{self, Entry};
 use towpath_client::interrupt::{Handled, Limit};
+use towpath_client::reactor;
 use towpath_client::syscall::syscall;
 use towpath_client::wait::{self, Deadline};
-use towpath_client::{Client, Error, Socket, ready};
+use towpath_client::{Client, Error, Socket, forks, ready};
 
 use crate::errno::fail;
-use crate::{Errno, Result, epoll, hub, process};
+use crate::process::{self, REACTOR};
+use crate::{Errno, Result, epoll};
 
 /// Lists up to here need no allocation.
 const SMALL: usize = 64;
@@ -105,7 +107,7 @@ fn split(fds: &mut [libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
 fn look(client: &Client, fds: &mut [libc::pollfd], arm: bool) -> usize {
     let mut count = 0;
     for entry in fds.iter_mut().filter(|entry| entry.fd >= 0) {
-        let wanted = u32::from(entry.events as u16) | hub::ALWAYS;
+        let wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
         let mask = match descriptors::lookup(entry.fd) {
             Entry::Kernel => continue,
             Entry::Internal => libc::POLLNVAL as u32,
@@ -186,38 +188,38 @@ unsafe fn sleep(
     sigmask: *const libc::c_void,
 ) -> Result<bool> {
     let count = fds.len();
-    let forks = process::fork_count();
-    let kick = {
-        let Ok(mut hub) = hub::lock() else {
+    let began = forks();
+    let (at, kick) = {
+        let Ok(mut hub) = REACTOR.lock() else {
             // SAFETY: the caller's promise.
             return unsafe { nap(&mut kernel[..count], deadline, since, sigmask) };
         };
-        let kick = hub.join_poll()?;
+        let at = hub.join_list()?;
         hub.begin_sleep(client);
-        kick
+        (at, hub.kick_of(at))
     };
     let mut result = Ok(0);
     if look(client, fds, true) == 0 {
         let own = |fd, events| libc::pollfd { fd, events, revents: 0 };
         kernel[count] = own(client.bell().get(), libc::POLLIN);
         kernel[count + 1] = own(client.control().get(), ready::RDHUP as i16);
-        kernel[count + 2] = own(kick.get(), libc::POLLIN);
+        kernel[count + 2] = own(kick, libc::POLLIN);
         // SAFETY: the caller's promise.
         result = unsafe { kernel_sleep(kernel, deadline, since, sigmask) };
         if result.is_ok() && kernel[count].revents != 0 {
-            hub::clear(client.bell().get());
+            reactor::clear(client.bell().get());
         }
         if result.is_ok() && kernel[count + 1].revents != 0 {
             client.check_alive();
         }
     }
-    if process::fork_count() != forks {
+    if forks() != began {
         // A handler has forked, and this is the child: what was counted is its parent's.
         return fail(libc::EINTR);
     }
     // Not on top of a call that has it: see above.
-    let mut hub = hub::lock()?;
-    hub.leave_poll(kick);
+    let mut hub = REACTOR.lock()?;
+    hub.leave_list(at);
     hub.end_sleep(client);
     drop(hub);
     result?;

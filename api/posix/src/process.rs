@@ -1,7 +1,8 @@
 //! The process's one attachment.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use towpath_client::reactor::Reactor;
 use towpath_client::{Client, Region, descriptors};
 use towpath_shm::Fd;
 use towpath_shm::token::Run;
@@ -13,7 +14,9 @@ use crate::{Errno, Result, exec, rights};
 // us (inside libc, or by a bare clone). Such a child would share its parent's rings.
 static PAGE: AtomicPtr<AtomicPtr<Client>> = AtomicPtr::new(std::ptr::null_mut());
 static ACTIVE: AtomicBool = AtomicBool::new(false);
-static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// What its threads wait with. It outlives the attachment: a forked child has another one.
+pub(crate) static REACTOR: Reactor = Reactor::new();
 
 /// The attachment.
 ///
@@ -113,17 +116,6 @@ pub(crate) fn install(client: Client) {
     if let Some(page) = unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
         page.store(Box::into_raw(Box::new(client)), Ordering::Release);
     }
-}
-
-/// How many forks lie between this process and the image's start. What was made for the parent's attachment has a
-/// smaller number.
-pub fn fork_count() -> u32 {
-    FORKS.load(Ordering::Relaxed)
-}
-
-/// This is a child.
-pub(crate) fn forked() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
 impl From<std::io::Error> for Errno {

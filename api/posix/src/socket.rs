@@ -496,7 +496,7 @@ pub(crate) fn close_last(socket: Socket) {
     let Ok(client) = process::client() else {
         return;
     };
-    crate::hub::forget(socket);
+    process::REACTOR.forget(socket);
     crate::option::forget(socket);
     crate::cork::forget(socket);
     let linger = client.slot(socket).map_or(0, |slot| {

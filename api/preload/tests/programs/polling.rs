@@ -24,6 +24,7 @@ pub const CASES: &[Case] = &[
     ("low_water", low_water),
     ("select_and_poll", select_and_poll),
     ("threads_in_poll", threads_in_poll),
+    ("a_number_that_a_poll_slept_on", a_number_that_a_poll_slept_on),
 ];
 
 const IN: u32 = libc::EPOLLIN as u32;
@@ -450,4 +451,40 @@ fn a_set_that_is_closed_under_a_call() {
     pause();
     to_second.write_all(b"x").unwrap();
     assert_eq!(in_new.join().unwrap(), (1, 2));
+}
+
+/// A program takes the number of a descriptor that is not its own, while a thread sleeps in poll: what comes to the
+/// thread then does not go to the program's file.
+fn a_number_that_a_poll_slept_on() {
+    let (mut server, client) = pair();
+    let (_other, another) = pair();
+    let mut pipe = [0; 2];
+    // SAFETY: room for two.
+    assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) }, 0);
+    let [reader, writer] = pipe;
+    std::thread::scope(|scope| {
+        let poller = scope.spawn(|| {
+            let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            let mut list = [entry(client.as_raw_fd()), entry(another.as_raw_fd())];
+            // SAFETY: a list of two.
+            assert_eq!(unsafe { libc::poll(list.as_mut_ptr(), 2, 20_000) }, 1);
+            list.map(|entry| entry.revents)
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        // The library's own are at the upper end.
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: a struct.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+        let lowest = (limit.rlim_cur - 64).min(16384) as RawFd;
+        for number in lowest..lowest + 64 {
+            // SAFETY: integers; this program has nothing there.
+            assert_eq!(unsafe { libc::dup2(writer, number) }, number);
+        }
+        server.write_all(b"x").unwrap();
+        assert_eq!(poller.join().unwrap(), [libc::POLLIN, 0]);
+        let mut bytes = [0u8; 8];
+        // SAFETY: room for eight bytes.
+        let n = unsafe { libc::read(reader, bytes.as_mut_ptr().cast(), 8) };
+        assert_eq!((n, errno()), (-1, libc::EAGAIN), "{bytes:?} was written to it");
+    });
 }

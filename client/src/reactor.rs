@@ -1,52 +1,72 @@
-//! Where the events of the process arrive, and how its sleeping threads learn of them.
+//! Where the events of a process arrive, and how its sleeping threads learn of them.
 //!
 //! The engine reports events of all sockets of a process through one ring and one doorbell. Every
 //! thread that looks takes what is in the ring, under one lock, and sorts it into the ready lists
-//! of the epoll sets. Threads in poll and select keep no lists: they look at their sockets.
+//! of the sets. Threads that wait for a list of sockets, as in poll, keep no lists: they look at their sockets.
+//!
+//! A *set* is what epoll(7) calls an interest list: sockets with what is wanted of each. Beside it may stand an
+//! epoll set of the kernel, for descriptors of the kernel.
 //!
 //! Rules that keep wake-ups from being lost:
-//! - a thread that goes to sleep counts itself first and then empties the ring (`Hub::begin_sleep`);
-//! - a thread that empties the ring while others sleep asks for the doorbell again (`Hub::drain`), and
+//! - a thread that goes to sleep counts itself first and then empties the ring ([`Hub::begin_sleep`]);
+//! - a thread that empties the ring while others sleep asks for the doorbell again ([`Hub::drain`]), and
 //!   kicks those whose sets became ready.
 
 mod bed;
 mod sets;
+mod stay;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 
-use towpath_client::{Client, HighFd, Lock, LockGuard, Socket, ready};
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use towpath_ring::{Lock, LockGuard};
 use towpath_shm::layout::{SLOTS_MAX, event};
 
-use crate::{Errno, Result};
+use crate::descriptors::DESCRIPTORS_MAX;
+use crate::{Client, Error, HighFd, Socket, ready};
 
-pub(crate) use bed::{Bed, clear, cookie};
-use bed::{kick, new_kick};
-pub(crate) use sets::owe;
+use bed::{Bed, kick, new_kick};
+pub use bed::{clear, cookie};
+pub use stay::{Found, KernelChange, Stay, Turn};
 
-static HUB: Lock<Hub> = Lock::new(Hub::new());
-// One more than the index of a slot's first watch; only touched under the hub's lock.
-static HEADS: [AtomicU32; SLOTS_MAX as usize] = [const { AtomicU32::new(0) }; SLOTS_MAX as usize];
+type Result<T> = std::result::Result<T, Error>;
 
 /// EPOLLERR and EPOLLHUP, which are reported whether the program asked for them or not.
-pub(crate) const ALWAYS: u32 = ready::ERR | ready::HUP;
-pub(crate) const EPOLLET: u32 = libc::EPOLLET as u32;
-pub(crate) const EPOLLONESHOT: u32 = libc::EPOLLONESHOT as u32;
+pub const ALWAYS: u32 = ready::ERR | ready::HUP;
+const EPOLLET: u32 = EventFlags::ET.bits();
+const EPOLLONESHOT: u32 = EventFlags::ONESHOT.bits();
+const EPOLLEXCLUSIVE: u32 = EventFlags::EXCLUSIVE.bits();
 /// What EPOLLONESHOT leaves of an interest once it was reported.
-const PRIVATE: u32 =
-    EPOLLET | EPOLLONESHOT | libc::EPOLLEXCLUSIVE as u32 | libc::EPOLLWAKEUP as u32;
+const PRIVATE: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EventFlags::WAKEUP.bits();
 
-/// The epoll sets and sleeping threads of this process.
+/// The sets and sleeping threads of a process. There is one for all attachments that the process has one after
+/// the other.
+#[derive(Debug)]
+pub struct Reactor {
+    hub: Lock<Hub>,
+    /// One more than the index of a slot's first watch; only changed under the lock.
+    heads: [AtomicU32; SLOTS_MAX as usize],
+    /// Changes of [`Set::refs`], by the number of the set, that signal handlers could not make because the thread
+    /// that they interrupted has the lock. A process has more sets than descriptors only while calls are in closed ones.
+    owed: [AtomicI32; DESCRIPTORS_MAX],
+    /// A signal handler has closed a descriptor while its thread had the lock: the next call that locks it forgets the
+    /// descriptor.
+    overdue: AtomicBool,
+}
+
+/// What the lock of a [`Reactor`] protects.
 #[derive(Debug, Default)]
-pub(crate) struct Hub {
+pub struct Hub {
     watches: Vec<Watch>,
     free: Vec<u32>,
-    pub sets: Vec<Option<Set>>,
+    sets: Vec<Option<Set>>,
     /// Threads asleep, or about to be.
     sleepers: u32,
-    /// Kicks of the threads in poll and select.
-    poll_sleepers: Vec<i32>,
-    spare_kicks: Vec<HighFd>,
+    /// What wakes threads that wait for a list of sockets, and whether one sleeps on it.
+    list_kicks: Vec<(HighFd, bool)>,
     /// Death was told to all sets.
     dead: bool,
     /// Sets that were made.
@@ -75,85 +95,127 @@ struct Watch {
 /// An epoll set as far as it is about our sockets. Kernel descriptors are in the kernel's set, which
 /// is what the program holds.
 #[derive(Debug, Default)]
-pub(crate) struct Set {
+struct Set {
     /// Descriptors of the process for it.
-    pub refs: u32,
+    refs: u32,
     ready: VecDeque<u32>,
     by_fd: HashMap<(i32, u32), u32>,
     /// Sets of ours inside this one.
-    pub nested: Vec<Nested>,
+    nested: Vec<Nested>,
     /// Kernel descriptors were added.
-    pub kernel: u32,
+    kernel: u32,
     /// Calls since the kernel's set was looked at first.
-    pub calls: u32,
+    calls: u32,
     /// Calls in which the kernel's set is looked at, as it had something lately.
-    pub eager: u32,
+    eager: u32,
     /// Threads asleep in it.
-    pub sleepers: u32,
+    sleepers: u32,
     /// Calls that have slept in it and have not returned. The set and its number exist until they do, as in
     /// the kernel, even if its last descriptor is closed.
-    pub guests: u32,
+    guests: u32,
     /// Which of all sets that this process ever made: numbers are given again.
-    pub id: u64,
+    id: u64,
     /// A kick is under way.
     kicked: bool,
     /// What its threads sleep on.
-    pub bed: Option<Bed>,
+    bed: Option<Bed>,
 }
 
 /// An epoll set inside an epoll set.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Nested {
+pub struct Nested {
+    /// The number of the inner set.
     pub set: u32,
+    /// The descriptor by which it is in the outer one.
     pub fd: i32,
+    /// What is wanted of it: bits of epoll_ctl(2).
     pub events: u32,
+    /// What the program gave with that.
     pub data: u64,
     /// Something became ready in it since it was reported.
     pub fresh: bool,
 }
 
-// A signal handler has closed a descriptor while its thread held the hub's lock: the next call that locks it
-// forgets the descriptor.
-static OVERDUE: AtomicBool = AtomicBool::new(false);
+/// The hub of a [`Reactor`], locked.
+#[derive(Debug)]
+pub struct Locked<'a> {
+    hub: LockGuard<'a, Hub>,
+    reactor: &'a Reactor,
+}
 
-/// The hub, locked.
-///
-/// # Errors
-/// EDEADLK in a signal handler on top of a call that has it: epoll's functions are none of those that a
-/// handler may call. The functions that it may call do not need this lock: close leaves the work to [`defer`].
-pub(crate) fn lock() -> Result<LockGuard<'static, Hub>> {
-    let mut hub = HUB.lock_unless_mine().ok_or(Errno(libc::EDEADLK))?;
-    if OVERDUE.load(Relaxed) {
-        OVERDUE.store(false, Relaxed);
-        hub.forget_closed();
+impl Deref for Locked<'_> {
+    type Target = Hub;
+
+    fn deref(&self) -> &Hub {
+        &self.hub
     }
-    Ok(hub)
 }
 
-/// Whether this thread has it.
-pub(crate) fn is_mine() -> bool {
-    HUB.is_mine()
-}
-
-/// Makes the next call that locks the hub forget the descriptors that were closed.
-fn defer() {
-    OVERDUE.store(true, Relaxed);
-}
-
-/// The process's last descriptor for this socket is being closed.
-pub(crate) fn forget(socket: Socket) {
-    if HEADS[socket.slot as usize].load(Relaxed) == 0 {
-        return;
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Hub {
+        &mut self.hub
     }
-    let Ok(mut hub) = lock() else {
-        return defer();
-    };
-    let mut at = HEADS[socket.slot as usize].load(Relaxed);
-    while let Some(index) = at.checked_sub(1) {
-        at = hub.watches[index as usize].next;
-        if hub.watches[index as usize].socket == socket {
-            hub.remove_watch(index);
+}
+
+impl Reactor {
+    /// Without sets. Most of it is two tables with a place for each slot and each descriptor, which cost nothing until
+    /// they are used where the reactor is a static.
+    pub const fn new() -> Self {
+        Self {
+            hub: Lock::new(Hub::new()),
+            heads: [const { AtomicU32::new(0) }; SLOTS_MAX as usize],
+            owed: [const { AtomicI32::new(0) }; DESCRIPTORS_MAX],
+            overdue: AtomicBool::new(false),
         }
+    }
+
+    /// Waits for the lock.
+    ///
+    /// # Errors
+    /// `Refused` with EDEADLK in a signal handler on top of a call that has it: epoll's functions are none of those that
+    /// a handler may call. The functions that it may call do not need this lock: close leaves the work to the next call.
+    pub fn lock(&self) -> Result<Locked<'_>> {
+        let hub = self.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
+        let mut locked = Locked { hub, reactor: self };
+        if self.overdue.load(Relaxed) {
+            self.overdue.store(false, Relaxed);
+            locked.forget_closed();
+        }
+        Ok(locked)
+    }
+
+    /// Whether this thread has the lock.
+    pub fn is_mine(&self) -> bool {
+        self.hub.is_mine()
+    }
+
+    /// Makes the next call that takes the lock forget the descriptors that were closed.
+    fn defer(&self) {
+        self.overdue.store(true, Relaxed);
+    }
+
+    /// The process's last descriptor for this socket is being closed.
+    pub fn forget(&self, socket: Socket) {
+        let head = &self.heads[socket.slot as usize];
+        if head.load(Relaxed) == 0 {
+            return;
+        }
+        let Ok(mut hub) = self.lock() else {
+            return self.defer();
+        };
+        let mut at = head.load(Relaxed);
+        while let Some(index) = at.checked_sub(1) {
+            at = hub.watches[index as usize].next;
+            if hub.watches[index as usize].socket == socket {
+                hub.remove_watch(index);
+            }
+        }
+    }
+}
+
+impl Default for Reactor {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -164,18 +226,18 @@ impl Hub {
             free: Vec::new(),
             sets: Vec::new(),
             sleepers: 0,
-            poll_sleepers: Vec::new(),
-            spare_kicks: Vec::new(),
+            list_kicks: Vec::new(),
             dead: false,
             made: 0,
         }
     }
+}
 
+impl Locked<'_> {
     /// In the child after fork: no other thread exists, and what woke the parent does not wake us.
     pub fn forked(&mut self) {
         self.sleepers = 0;
-        self.poll_sleepers.clear();
-        self.spare_kicks.clear();
+        self.list_kicks.clear();
         for set in self.sets.iter_mut().flatten() {
             (set.sleepers, set.guests) = (0, 0);
             set.bed = None;
@@ -233,26 +295,39 @@ impl Hub {
         self.drain(client);
     }
 
-    /// A kick for a thread in poll.
-    pub fn join_poll(&mut self) -> Result<HighFd> {
-        let kick = match self.spare_kicks.pop() {
-            Some(kick) => kick,
-            None => new_kick()?,
+    /// A kick for a thread that waits for a list of sockets: its number, for [`Self::kick_of`] and [`Self::leave_list`].
+    ///
+    /// # Errors
+    /// `Refused` when the kernel has no eventfd to give.
+    pub fn join_list(&mut self) -> Result<usize> {
+        let free = self.list_kicks.iter().position(|(_, is_taken)| !is_taken);
+        let at = match free {
+            Some(at) => at,
+            None => {
+                self.list_kicks.push((new_kick()?, false));
+                self.list_kicks.len() - 1
+            }
         };
-        self.poll_sleepers.push(kick.get());
-        Ok(kick)
+        self.list_kicks[at].1 = true;
+        Ok(at)
+    }
+
+    /// The descriptor to sleep on, which becomes readable when there is something to look at.
+    pub fn kick_of(&self, at: usize) -> i32 {
+        self.list_kicks.get(at).map_or(-1, |(kick, _)| kick.get())
     }
 
     /// Gives it back.
-    pub fn leave_poll(&mut self, kick: HighFd) {
-        clear(kick.get());
-        self.poll_sleepers.retain(|&fd| fd != kick.get());
-        self.spare_kicks.push(kick);
+    pub fn leave_list(&mut self, at: usize) {
+        if let Some((kick, is_taken)) = self.list_kicks.get_mut(at) {
+            clear(kick.get());
+            *is_taken = false;
+        }
     }
 
     fn on_event(&mut self, slot: u32, bits: u8) {
         let mask = mask_of(bits);
-        let mut at = HEADS[slot as usize].load(Relaxed);
+        let mut at = self.reactor.heads[slot as usize].load(Relaxed);
         while let Some(index) = at.checked_sub(1) {
             let watch = &self.watches[index as usize];
             at = watch.next;
@@ -307,13 +382,13 @@ impl Hub {
                 }
             }
         }
-        for &fd in &self.poll_sleepers {
-            kick(fd);
+        for (list_kick, _) in self.list_kicks.iter().filter(|(_, is_taken)| *is_taken) {
+            kick(list_kick.get());
         }
     }
 
     /// After a call has taken what it wanted from a set: the rest is for another thread.
-    pub fn pass_on(&mut self, number: u32, left: usize) {
+    fn pass_on(&mut self, number: u32, left: usize) {
         if let Some(set) = self.set(number)
             && left > 0
             && set.sleepers > 0
@@ -333,11 +408,11 @@ impl Hub {
         events: u32,
         data: u64,
     ) -> Result<()> {
-        let set = self.set(number).ok_or(Errno(libc::EBADF))?;
+        let set = self.set(number).ok_or(Errno::BADF)?;
         if set.by_fd.contains_key(&(fd, socket.slot)) {
-            return Err(Errno(libc::EEXIST));
+            return Err(Errno::EXIST.into());
         }
-        let head = &HEADS[socket.slot as usize];
+        let head = &self.reactor.heads[socket.slot as usize];
         let next = head.load(Relaxed);
         let watch = Watch {
             set: number,
@@ -380,8 +455,8 @@ impl Hub {
     ) -> Result<()> {
         let index = self.index(number, fd, socket)?;
         let watch = &mut self.watches[index as usize];
-        if watch.events & libc::EPOLLEXCLUSIVE as u32 != 0 {
-            return Err(Errno(libc::EINVAL));
+        if watch.events & EPOLLEXCLUSIVE != 0 {
+            return Err(Errno::INVAL.into());
         }
         watch.events = events;
         watch.data = data;
@@ -399,7 +474,7 @@ impl Hub {
     /// Reports what is ready in a set, at most `most` entries; returns how many may be ready still:
     /// those that were not looked at, and the level-triggered ones, which another thread may serve
     /// while the caller's is busy (Linux wakes the next sleeper in both cases).
-    pub fn collect(
+    fn collect(
         &mut self,
         client: &Client,
         number: u32,
@@ -442,7 +517,7 @@ impl Hub {
     }
 
     /// Reports the sets inside a set that have something of ours; returns how many.
-    pub fn collect_nested(
+    fn collect_nested(
         &mut self,
         client: &Client,
         number: u32,
@@ -492,8 +567,8 @@ impl Hub {
     }
 
     fn index(&mut self, number: u32, fd: i32, socket: Socket) -> Result<u32> {
-        let set = self.set(number).ok_or(Errno(libc::EBADF))?;
-        set.by_fd.get(&(fd, socket.slot)).copied().ok_or(Errno(libc::ENOENT))
+        let set = self.set(number).ok_or(Errno::BADF)?;
+        set.by_fd.get(&(fd, socket.slot)).copied().ok_or(Errno::NOENT.into())
     }
 
     /// A new or changed interest is reported at once when it is ready already.
@@ -515,7 +590,7 @@ impl Hub {
         if let Some(set) = self.set(number) {
             set.by_fd.remove(&key);
         }
-        let head = &HEADS[key.1 as usize];
+        let head = &self.reactor.heads[key.1 as usize];
         if head.load(Relaxed) == index + 1 {
             head.store(next, Relaxed);
         } else {

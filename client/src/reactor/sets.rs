@@ -1,25 +1,23 @@
 //! The lives of epoll sets.
 
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use towpath_client::descriptors::{self, DESCRIPTORS_MAX};
+use rustix::io::Errno;
 
-use super::{Hub, Set, defer};
-use crate::{Errno, Result};
+use super::{Locked, Reactor, Result, Set};
+use crate::descriptors;
 
-// Changes of `Set::refs`, by the number of the set, that signal handlers could not make because the thread that
-// they interrupted has the hub. A process has more sets than descriptors only while calls are in closed ones.
-static OWED: [AtomicI32; DESCRIPTORS_MAX] = [const { AtomicI32::new(0) }; DESCRIPTORS_MAX];
-
-/// Adds to a set's descriptors as soon as somebody locks the hub: for signal handlers, which cannot.
-pub(crate) fn owe(number: u32, descriptors: i32) {
-    if let Some(owed) = OWED.get(number as usize) {
-        owed.fetch_add(descriptors, Relaxed);
+impl Reactor {
+    /// Adds to a set's descriptors as soon as somebody takes the lock: for signal handlers, which cannot.
+    pub fn owe(&self, number: u32, descriptors: i32) {
+        if let Some(owed) = self.owed.get(number as usize) {
+            owed.fetch_add(descriptors, Relaxed);
+        }
+        self.defer();
     }
-    defer();
 }
 
-impl Hub {
+impl Locked<'_> {
     /// A new set, with one descriptor; gives its number.
     pub fn make_set(&mut self) -> u32 {
         self.made += 1;
@@ -37,7 +35,7 @@ impl Hub {
     }
 
     /// A set by its number.
-    pub fn set(&mut self, number: u32) -> Option<&mut Set> {
+    pub(super) fn set(&mut self, number: u32) -> Option<&mut Set> {
         self.sets.get_mut(number as usize)?.as_mut()
     }
 
@@ -49,7 +47,7 @@ impl Hub {
                 self.remove_watch(index as u32);
             }
         }
-        for (number, owed) in (0..self.sets.len() as u32).zip(&OWED) {
+        for (number, owed) in (0..self.sets.len() as u32).zip(&self.reactor.owed) {
             if owed.load(Relaxed) != 0 {
                 self.count(number, owed.swap(0, Relaxed));
             }
@@ -65,7 +63,7 @@ impl Hub {
     }
 
     /// A call that has slept in a set ends.
-    pub fn leave(&mut self, number: u32) {
+    pub(super) fn leave(&mut self, number: u32) {
         if let Some(set) = self.set(number) {
             set.guests -= 1;
             self.remove_unused(number);
@@ -79,8 +77,8 @@ impl Hub {
     }
 
     /// The set of that number, if it is that one.
-    pub fn known(&mut self, number: u32, id: u64) -> Result<&mut Set> {
-        self.set(number).filter(|set| set.id == id).ok_or(Errno(libc::EBADF))
+    pub(super) fn known(&mut self, number: u32, id: u64) -> Result<&mut Set> {
+        self.set(number).filter(|set| set.id == id).ok_or(Errno::BADF.into())
     }
 
     /// The program closed its last descriptor of a set, and no call is in it.

@@ -1,0 +1,76 @@
+//! What threads sleep on in poll and epoll.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::Result;
+use crate::syscall::{nr, syscall};
+use crate::{Client, HighFd};
+
+/// A kernel epoll set of our own that holds the program's one, the doorbell, the control socket and
+/// a kick. The program's set itself is shared with forked children, and must not hold our things.
+#[derive(Debug)]
+pub(super) struct Bed {
+    pub epoll: HighFd,
+    pub kick: HighFd,
+    /// Forks of this process before it was made.
+    pub forks: u32,
+}
+
+/// What epoll_wait(2) says of the descriptor that [`Stay::go_to_bed`](super::Stay::go_to_bed) gives: which of those
+/// in it is ready.
+pub mod cookie {
+    /// The kernel's epoll set of the program.
+    pub const PROGRAM: u64 = 1;
+    /// The doorbell: to be [cleared](super::clear).
+    pub const BELL: u64 = 2;
+    /// The control socket: the engine has gone.
+    pub const CONTROL: u64 = 3;
+    /// Another thread has found something for this one.
+    pub const KICK: u64 = 4;
+}
+
+/// An eventfd that wakes one thread.
+pub(super) fn new_kick() -> Result<HighFd> {
+    Ok(HighFd::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?.into()))
+}
+
+pub(super) fn kick(fd: i32) {
+    let one = 1u64;
+    // SAFETY: eight bytes, as an eventfd wants.
+    let _ = unsafe { syscall(nr::WRITE, [fd as usize, &raw const one as usize, 8, 0, 0, 0]) };
+}
+
+/// Takes the count out of a kick, or the rings out of the doorbell, so that it is not readable any more.
+pub fn clear(fd: i32) {
+    // An eventfd gives eight bytes, the doorbell one byte per ring, and there is seldom more than one.
+    let mut bytes = [0u8; 64];
+    let at = bytes.as_mut_ptr() as usize;
+    // SAFETY: as many bytes as there is room for.
+    let _ = unsafe { syscall(nr::READ, [fd as usize, at, bytes.len(), 0, 0, 0]) };
+}
+
+impl Bed {
+    /// For the program's set `epfd`, which must be open.
+    pub fn new(client: &Client, epfd: i32) -> Result<Self> {
+        let epoll = HighFd::new(epoll::create(epoll::CreateFlags::CLOEXEC)?.into());
+        let kick = new_kick()?;
+        let bed = Self { epoll, kick, forks: towpath_ring::forks() };
+        bed.put(epfd, EventFlags::IN, cookie::PROGRAM)?;
+        let edge = EventFlags::IN | EventFlags::ET;
+        // Edge-triggered: each ring wakes a thread of each set, and the first of them takes the events.
+        bed.put(client.bell().get(), edge, cookie::BELL)?;
+        bed.put(bed.kick.get(), edge, cookie::KICK)?;
+        // Its replies are for the threads that asked; only its end is of interest.
+        bed.put(client.control().get(), EventFlags::RDHUP | EventFlags::ET, cookie::CONTROL)?;
+        Ok(bed)
+    }
+
+    fn put(&self, fd: i32, events: EventFlags, cookie: u64) -> Result<()> {
+        // SAFETY: used for this call only, which says EBADF of a number that is not open.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        Ok(epoll::add(self.epoll.borrow(), fd, EventData::new_u64(cookie), events)?)
+    }
+}

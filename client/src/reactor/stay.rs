@@ -1,0 +1,216 @@
+//! A call that waits in a set: whose turn it is, and its sleep.
+
+use rustix::io::Errno;
+use towpath_ring::forks;
+
+use super::bed::Bed;
+use super::{Locked, Nested, Reactor, Result};
+use crate::Client;
+
+/// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread
+/// busy: the look is a system call, and most kernel descriptors of event loops are seldom ready.
+const KERNEL_EVERY: u32 = 8;
+/// Calls that do look, after a kernel descriptor was ready or was added.
+const EAGER: u32 = 16;
+
+/// Whose descriptors are looked at, and in which order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Only our sockets: the set has no descriptors of the kernel's, or they were looked at before.
+    Ours,
+    /// The kernel's are reported when a thread finds time for them, or sleeps; at once when `eager`.
+    OursFirst {
+        /// One of them was ready lately, or has just been added.
+        eager: bool,
+    },
+    /// Our sockets have kept the kernel's waiting long enough.
+    KernelFirst,
+}
+
+/// Something that is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Bits of [`crate::ready`].
+    pub events: u32,
+    /// What the program gave with its interest.
+    pub data: u64,
+    /// It is a set inside the set. The kernel may report the same for its descriptors.
+    pub is_set: bool,
+}
+
+/// What became of a descriptor of the kernel in a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KernelChange {
+    /// It is there now.
+    Added,
+    /// Other events are wanted of it.
+    Modified,
+    /// It is there no more.
+    Removed,
+}
+
+impl Locked<'_> {
+    /// The kernel's part of a set has changed: `fd`, which is itself a set of ours when `nested` says so.
+    pub fn note_kernel(
+        &mut self,
+        number: u32,
+        change: KernelChange,
+        fd: i32,
+        nested: Option<Nested>,
+    ) {
+        let Some(set) = self.set(number) else { return };
+        match change {
+            KernelChange::Added => {
+                set.kernel += 1;
+                set.eager = EAGER;
+            }
+            KernelChange::Modified => set.eager = EAGER,
+            KernelChange::Removed => set.kernel = set.kernel.saturating_sub(1),
+        }
+        if let Some(nested) = nested {
+            set.nested.retain(|known| known.fd != fd);
+            if change != KernelChange::Removed {
+                set.nested.push(nested);
+            }
+        }
+    }
+}
+
+/// A call in a set.
+#[derive(Debug)]
+pub struct Stay<'a> {
+    reactor: &'a Reactor,
+    number: u32,
+    /// Which set had the number when the call began.
+    id: Option<u64>,
+    /// It has slept, and is counted among the guests; with the forks of the process before that.
+    slept: Option<u32>,
+    /// It is counted among the sleepers.
+    asleep: bool,
+}
+
+impl<'a> Stay<'a> {
+    /// A call in the set of that number begins.
+    pub fn new(reactor: &'a Reactor, number: u32) -> Self {
+        Self { reactor, number, id: None, slept: None, asleep: false }
+    }
+
+    /// What to look at now. `kernel_done`: the kernel's descriptors were looked at in this call.
+    ///
+    /// # Errors
+    /// `Refused` with EBADF when there is no such set, or its number is another one's by now; otherwise as
+    /// [`Reactor::lock`].
+    pub fn turn(&mut self, kernel_done: bool) -> Result<Turn> {
+        let mut hub = self.reactor.lock()?;
+        let set = match self.id {
+            Some(id) => hub.known(self.number, id)?,
+            None => hub.set(self.number).ok_or(Errno::BADF)?,
+        };
+        self.id = Some(set.id);
+        if set.kernel == 0 || kernel_done {
+            return Ok(Turn::Ours);
+        }
+        set.calls += 1;
+        if set.calls < KERNEL_EVERY {
+            return Ok(Turn::OursFirst { eager: set.eager > 0 });
+        }
+        set.calls = 0;
+        Ok(Turn::KernelFirst)
+    }
+
+    /// Takes the events and reports what is ready of ours, at most `most`.
+    ///
+    /// # Errors
+    /// As for [`Self::turn`].
+    pub fn collect(
+        &self,
+        client: &Client,
+        most: usize,
+        mut report: impl FnMut(Found),
+    ) -> Result<()> {
+        let number = self.number;
+        let mut hub = self.reactor.lock()?;
+        hub.known(number, self.id.unwrap_or_default())?;
+        hub.drain(client);
+        let nested = hub.collect_nested(client, number, most, |events, data| {
+            report(Found { events, data, is_set: true });
+        });
+        let left = hub.collect(client, number, most - nested, |events, data| {
+            report(Found { events, data, is_set: false });
+        });
+        hub.pass_on(number, left);
+        Ok(())
+    }
+
+    /// The kernel's descriptors were looked at: so many were ready.
+    pub fn saw_kernel(&self, ready: usize) {
+        if let Ok(mut hub) = self.reactor.lock()
+            && let Some(set) = hub.set(self.number)
+        {
+            set.eager = if ready > 0 { EAGER } else { set.eager.saturating_sub(1) };
+        }
+    }
+
+    /// Makes everything ready for sleep, on the descriptor that is given. `epfd` is the set of the kernel's. None:
+    /// something became ready meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Self::turn`]; `Refused` when the kernel gives no descriptors to sleep on.
+    pub fn go_to_bed(&mut self, client: &Client, epfd: i32) -> Result<Option<i32>> {
+        let number = self.number;
+        let mut hub = self.reactor.lock()?;
+        hub.known(number, self.id.unwrap_or_default())?;
+        hub.begin_sleep(client);
+        if client.is_dead() || hub.is_ready(client, number) {
+            hub.end_sleep(client);
+            // The dead have nothing more to report: their sets sleep on the kernel's descriptors.
+            let idle = client.is_dead() && !hub.is_ready(client, number);
+            return if idle { Ok(Some(epfd)) } else { Ok(None) };
+        }
+        let forks = forks();
+        let set = hub.known(number, self.id.unwrap_or_default())?;
+        if set.bed.as_ref().is_none_or(|bed| bed.forks != forks) {
+            set.bed = None;
+            match Bed::new(client, epfd) {
+                Ok(bed) => set.bed = Some(bed),
+                Err(error) => {
+                    hub.end_sleep(client);
+                    return Err(error);
+                }
+            }
+        }
+        set.sleepers += 1;
+        self.asleep = true;
+        if self.slept.is_none() {
+            self.slept = Some(forks);
+            set.guests += 1;
+        }
+        Ok(set.bed.as_ref().map(|bed| bed.epoll.get()))
+    }
+
+    /// Awake again.
+    pub fn get_up(&mut self, client: &Client) {
+        // Otherwise it has slept in the program's set, or a handler has forked and this is the child, in which
+        // nobody is counted.
+        if std::mem::take(&mut self.asleep)
+            && self.slept == Some(forks())
+            // It cannot fail: a call that slept is not in a signal handler on top of one that holds the hub.
+            && let Ok(mut hub) = self.reactor.lock()
+        {
+            if let Some(set) = hub.set(self.number) {
+                set.sleepers -= 1;
+            }
+            hub.end_sleep(client);
+        }
+    }
+}
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        if self.slept == Some(forks())
+            && let Ok(mut hub) = self.reactor.lock()
+        {
+            hub.leave(self.number);
+        }
+    }
+}
