@@ -92,8 +92,11 @@ pub enum SocketOption {
     /// SO_BINDTODEVICE and SO_BINDTOIFINDEX: packets come and go through this interface only, and not at all when
     /// there is no such one.
     Device(Option<IfaceId>),
-    /// IP_MULTICAST_ALL: also take datagrams to groups that other sockets joined, as by default.
+    /// IP_MULTICAST_ALL: also take datagrams to IPv4 groups that other sockets joined, as by default. A socket of
+    /// both families does not by default.
     MulticastAll(bool),
+    /// IPV6_MULTICAST_ALL: the same of IPv6 groups.
+    MulticastAllV6(bool),
 }
 
 /// What becomes of datagrams that are longer than their path takes: IP_MTU_DISCOVER and
@@ -511,6 +514,7 @@ fn set_datagram(
         SocketOption::MulticastLoop(on) => datagram.multicast_v4.looped = on,
         SocketOption::MulticastLoopV6(on) => datagram.multicast_v6.looped = on,
         SocketOption::MulticastAll(on) => datagram.multicast_all = on,
+        SocketOption::MulticastAllV6(on) => datagram.multicast_all_v6 = on,
         SocketOption::RecvErrors(on) => datagram.recv_errors = on,
         SocketOption::RecvErrorsV6(on) => datagram.recv_errors_v6 = on,
         _ => return Err(OptionError::NotApplicable),

@@ -317,6 +317,7 @@ fn groups_are_joined_left_and_looped() {
         let (member, member_user) = bound(&mut w.b, any);
         let (loner, loner_user) = bound(&mut w.b, any);
         w.b.stack.set_option(loner, SocketOption::MulticastAll(false)).unwrap();
+        w.b.stack.set_option(loner, SocketOption::MulticastAllV6(false)).unwrap();
         let (sender, sender_user) = bound(&mut w.a, any);
         let out = DatagramOut {
             remote: Some(SocketAddr::new(group, 5353)),
