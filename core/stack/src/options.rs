@@ -191,6 +191,7 @@ impl<H: Host> Stack<H> {
         // A connected datagram socket is found by its device, too.
         let is_peer = self.leave_peer(index);
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
+        let before = socket.device();
         let mut receives = None;
         match &mut socket.kind {
             Kind::Fresh(settings) => settings.device = device,
@@ -220,7 +221,8 @@ impl<H: Host> Stack<H> {
         let table = socket.kind.table();
         let binds = self.binds_mut(table);
         binds.change(port, index, |holder| holder.device = device);
-        if receives.is_some() && port != 0 {
+        // One that stays where it is keeps its place among those that are bound alike.
+        if receives.is_some() && port != 0 && device != before {
             binds.receivers.remove(addr, port, index);
             binds.receivers.insert(addr, port, index, device, sharing);
         }
