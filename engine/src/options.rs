@@ -49,6 +49,7 @@ mod number {
     pub(super) const IPV6_ADD_MEMBERSHIP: u32 = 20;
     pub(super) const IPV6_DROP_MEMBERSHIP: u32 = 21;
     pub(super) const IPV6_MTU: u32 = 24;
+    pub(super) const IPV6_MULTICAST_ALL: u32 = 29;
     pub(super) const IPV6_FREEBIND: u32 = 78;
 }
 use number::*;
@@ -387,6 +388,10 @@ impl Engine {
                     _ => return Err(Errno(EINVAL)),
                 };
                 Ok(self.stack.set_option(id, SocketOption::MulticastAll(on))?)
+            }
+            (SOL_IPV6, IPV6_MULTICAST_ALL) => {
+                let on = int(data)? != 0;
+                Ok(self.stack.set_option(id, SocketOption::MulticastAllV6(on))?)
             }
             (SOL_IP, IP_MULTICAST_IF) => {
                 // A struct in_addr, or behind the group in a struct ip_mreq or ip_mreqn.

@@ -52,6 +52,11 @@ pub unsafe fn getsockopt(
     let int = |n: i32| n.to_ne_bytes().to_vec();
     let bytes = match option.effect {
         Effect::Bit { bit, .. } => int(i32::from(handle.slot.option_bits.load(Relaxed) & bit != 0)),
+        // inet6_create leaves it out.
+        Effect::Asked { .. } if (level, name) == (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL) => {
+            let default = i32::from(handle.slot.family.load(Relaxed) == address::INET);
+            int(remembered(handle.socket, level, name).unwrap_or(default))
+        }
         Effect::Told { default, .. } | Effect::Kept { default, .. } | Effect::Asked { default } => {
             int(remembered(handle.socket, level, name).unwrap_or(default))
         }

@@ -177,9 +177,7 @@ enum Welcome {
     /// The last one came without SO_REUSEPORT.
     #[default]
     Nobody,
-    /// All have it.
-    ReusePort,
-    /// The last ones have it, and are bound so.
+    /// The last ones had it when they came, and the first of these was bound so.
     ReusePortAt(BindAddr),
 }
 
@@ -188,15 +186,13 @@ impl Welcome {
         wanted.sharing.reuse_port
             && match self {
                 Self::Nobody => false,
-                Self::ReusePort => true,
                 Self::ReusePortAt(addr) => addr.covers(wanted.addr),
             }
     }
 
-    fn after(self, holder: &Holder, is_first: bool) -> Self {
+    fn after(self, holder: &Holder) -> Self {
         match self {
             _ if !holder.sharing.reuse_port => Self::Nobody,
-            _ if is_first => Self::ReusePort,
             welcome if welcome.is_for(holder) => welcome,
             _ => Self::ReusePortAt(holder.addr),
         }
@@ -425,13 +421,9 @@ impl Binds {
     /// Notes that a socket holds `port`.
     pub fn hold(&mut self, port: u16, holder: Holder) {
         self.occupied.set(port, true);
-        let mut is_first = false;
-        let entry = self.ports.entry(port).or_insert_with(|| {
-            is_first = true;
-            Port::Crowd(Box::default())
-        });
+        let entry = self.ports.entry(port).or_insert_with(|| Port::Crowd(Box::default()));
         let crowd = entry.crowd();
-        crowd.welcome = crowd.welcome.after(&holder, is_first);
+        crowd.welcome = crowd.welcome.after(&holder);
         crowd.holders[holder.class().number()] += 1;
         let number = self.held;
         self.held += 1;
@@ -444,7 +436,7 @@ impl Binds {
         self.change(port, socket, |holder| holder.listening = true);
         let Some(hold) = self.holds.get(&socket).filter(|hold| hold.port == port) else { return };
         if let Some(Port::Crowd(crowd)) = self.ports.get_mut(&port) {
-            crowd.welcome = crowd.welcome.after(&hold.holder, false);
+            crowd.welcome = crowd.welcome.after(&hold.holder);
         }
     }
 
@@ -576,6 +568,33 @@ mod tests {
             assert!(!binds.conflicts(81, &wanted));
             binds.release(80, 1);
             assert_eq!(binds.len(), 0);
+        }
+    }
+
+    /// Who shared when it was bound, and what it let in from then on; each row was tried on Linux 6.18.
+    #[test]
+    fn a_port_is_open_as_far_as_the_address_of_the_one_that_opened_it() {
+        for (addr, wanted, conflict) in [
+            (v4(), AnyV4, true),
+            (v4(), AnyDual, true),
+            (v6(), AnyDual, true),
+            (v4(), v4(), false),
+            (AnyV4, AnyV4, false),
+            (AnyV4, v4(), false),
+            (AnyDual, AnyV4, false),
+        ] {
+            let mut binds = Binds::new(Keyed([0, 0]), Table::Tcp);
+            let holder = |socket, addr| Holder {
+                socket,
+                addr,
+                sharing: PORT,
+                listening: false,
+                device: None,
+            };
+            binds.hold(80, holder(1, addr));
+            assert!(!binds.conflicts(80, &holder(2, wanted)), "{addr:?} {wanted:?}");
+            binds.change(80, 1, |holder| holder.sharing = PLAIN);
+            assert_eq!(binds.conflicts(80, &holder(2, wanted)), conflict, "{addr:?} {wanted:?}");
         }
     }
 

@@ -12,7 +12,7 @@ use crate::binds::Table;
 use crate::error::{ConnectError, SendError};
 use crate::flow::Flow;
 use crate::host::{
-    BindOptions, DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Host, SocketError,
+    BindOptions, DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Family, Host, SocketError,
     SocketId,
 };
 use crate::limits::DATAGRAM_SEGMENTS_MAX;
@@ -35,7 +35,7 @@ const ECHO_REQUEST_V6: u8 = 128;
 const MULTICAST_TTL_DEFAULT: u8 = 1;
 
 impl Datagram {
-    pub(crate) fn new(echo: bool) -> Self {
+    pub(crate) fn new(echo: bool, family: Family) -> Self {
         Self {
             echo,
             peer: None,
@@ -49,7 +49,9 @@ impl Datagram {
             multicast_hops: MULTICAST_TTL_DEFAULT,
             multicast_v4: MulticastOut::default(),
             multicast_v6: MulticastOut::default(),
-            multicast_all: true,
+            // As in inet6_create: an AF_INET6 socket begins without it.
+            multicast_all: family == Family::V4,
+            multicast_all_v6: true,
             broadcast: false,
             no_checksum: false,
             recv_errors: false,
@@ -76,7 +78,8 @@ impl Datagram {
         let any = joined.clone().next().filter(|_| group.is_ipv6());
         match joined.find(|membership| membership.iface == meta.iface).or(any) {
             Some(membership) => membership.takes(meta.remote.ip()),
-            None => self.multicast_all,
+            None if group.is_ipv4() => self.multicast_all,
+            None => self.multicast_all_v6,
         }
     }
 

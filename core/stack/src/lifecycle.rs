@@ -50,8 +50,8 @@ impl<H: Host> Stack<H> {
         }
         let kind = match kind {
             SocketKind::Stream => Kind::Fresh(Box::new(self.default_settings())),
-            SocketKind::Datagram => Kind::Datagram(Box::new(Datagram::new(false))),
-            SocketKind::Echo => Kind::Datagram(Box::new(Datagram::new(true))),
+            SocketKind::Datagram => Kind::Datagram(Box::new(Datagram::new(false, family))),
+            SocketKind::Echo => Kind::Datagram(Box::new(Datagram::new(true, family))),
         };
         let index = self.sockets.insert(Socket::new(user, family, kind));
         Ok(SocketId(self.sockets.id(index)))

@@ -92,8 +92,11 @@ pub enum SocketOption {
     /// SO_BINDTODEVICE and SO_BINDTOIFINDEX: packets come and go through this interface only, and not at all when
     /// there is no such one.
     Device(Option<IfaceId>),
-    /// IP_MULTICAST_ALL: also take datagrams to groups that other sockets joined, as by default.
+    /// IP_MULTICAST_ALL: also take datagrams to IPv4 groups that other sockets joined, as by default. A socket of
+    /// both families does not by default.
     MulticastAll(bool),
+    /// IPV6_MULTICAST_ALL: the same of IPv6 groups.
+    MulticastAllV6(bool),
 }
 
 /// What becomes of datagrams that are longer than their path takes: IP_MTU_DISCOVER and
@@ -188,6 +191,7 @@ impl<H: Host> Stack<H> {
         // A connected datagram socket is found by its device, too.
         let is_peer = self.leave_peer(index);
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
+        let before = socket.device();
         let mut receives = None;
         match &mut socket.kind {
             Kind::Fresh(settings) => settings.device = device,
@@ -217,7 +221,8 @@ impl<H: Host> Stack<H> {
         let table = socket.kind.table();
         let binds = self.binds_mut(table);
         binds.change(port, index, |holder| holder.device = device);
-        if receives.is_some() && port != 0 {
+        // One that stays where it is keeps its place among those that are bound alike.
+        if receives.is_some() && port != 0 && device != before {
             binds.receivers.remove(addr, port, index);
             binds.receivers.insert(addr, port, index, device, sharing);
         }
@@ -511,6 +516,7 @@ fn set_datagram(
         SocketOption::MulticastLoop(on) => datagram.multicast_v4.looped = on,
         SocketOption::MulticastLoopV6(on) => datagram.multicast_v6.looped = on,
         SocketOption::MulticastAll(on) => datagram.multicast_all = on,
+        SocketOption::MulticastAllV6(on) => datagram.multicast_all_v6 = on,
         SocketOption::RecvErrors(on) => datagram.recv_errors = on,
         SocketOption::RecvErrorsV6(on) => datagram.recv_errors_v6 = on,
         _ => return Err(OptionError::NotApplicable),

@@ -5,7 +5,8 @@
 //! a packet costs, and a socket that comes or goes, does not depend on how many.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use hashbrown::HashTable;
@@ -40,10 +41,12 @@ struct Group {
     device: Option<IfaceId>,
     /// The last one bound.
     newest: Option<u32>,
-    /// The newest shares what comes with the others of `sharing`; else it takes all.
-    shares: bool,
-    /// The members of what Linux calls a reuseport group, which a socket does not leave before it is closed.
-    sharing: Vec<u32>,
+    /// The newest shares what comes with these of `sharing`; else it takes all.
+    shares: Option<u64>,
+    /// The members of what Linux calls reuseport groups, which a socket does not leave before it is closed, by the
+    /// number of who began them. As a rule there is one: another begins when nobody has SO_REUSEPORT any more whom a
+    /// new socket could join.
+    sharing: BTreeMap<u64, Vec<u32>>,
     /// Members that have SO_REUSEPORT now, by the order of binding.
     willing: BTreeSet<(u64, u32)>,
 }
@@ -55,7 +58,7 @@ struct Member {
     number: u64,
     device: Option<IfaceId>,
     /// Where it is in `sharing`.
-    slot: Option<usize>,
+    slot: Option<(u64, usize)>,
 }
 
 impl Group {
@@ -68,39 +71,49 @@ impl Group {
     /// share.
     #[inline]
     fn choose(&self, pick: u32) -> Option<u32> {
-        if !self.shares {
-            return self.newest;
-        }
+        let Some(shares) = self.shares else { return self.newest };
+        let sharing = self.sharing.get(&shares)?;
         // Linux's reciprocal_scale: `pick` is to 2³² what the slot is to their number.
-        let slot = (u64::from(pick) * self.sharing.len() as u64) >> u32::BITS;
-        self.sharing.get(slot as usize).copied()
+        let slot = (u64::from(pick) * sharing.len() as u64) >> u32::BITS;
+        sharing.get(slot as usize).copied()
     }
 
-    /// `socket` is one of those that share from now on.
-    fn share(&mut self, members: &mut Lines<Member>, socket: u32) {
-        if let Some(member) = members.get_mut(socket)
-            && member.slot.is_none()
-        {
-            member.slot = Some(self.sharing.len());
-            self.sharing.push(socket);
+    /// `socket` shares from now on with those that `began` names, or is the first of its own. Returns with whom.
+    fn share(
+        &mut self,
+        members: &mut Lines<Member>,
+        socket: u32,
+        began: Option<u64>,
+    ) -> Option<u64> {
+        let member = members.get_mut(socket)?;
+        if member.slot.is_none() {
+            let began = began.unwrap_or(member.number);
+            let sharing = self.sharing.entry(began).or_default();
+            member.slot = Some((began, sharing.len()));
+            sharing.push(socket);
         }
+        member.slot.map(|(began, _)| began)
     }
 
     /// The place of one that is gone is the last one's, as in `__reuseport_detach_sock`.
-    fn leave_slot(&mut self, members: &mut Lines<Member>, slot: usize) {
-        self.sharing.swap_remove(slot);
-        let moved = self.sharing.get(slot).and_then(|moved| members.get_mut(*moved));
+    fn leave_slot(&mut self, members: &mut Lines<Member>, (began, slot): (u64, usize)) {
+        let Entry::Occupied(mut sharing) = self.sharing.entry(began) else { return };
+        sharing.get_mut().swap_remove(slot);
+        let moved = sharing.get().get(slot).and_then(|moved| members.get_mut(*moved));
         if let Some(moved) = moved {
-            moved.slot = Some(slot);
+            moved.slot = Some((began, slot));
+        }
+        if sharing.get().is_empty() {
+            sharing.remove();
         }
     }
 
     /// Works out who takes packets, after a change.
     fn settle(&mut self, members: &Lines<Member>) {
         let newest = self.newest.and_then(|socket| Some((socket, members.get(socket)?)));
-        self.shares = newest.is_some_and(|(socket, member)| {
-            member.slot.is_some() && self.willing.contains(&(member.number, socket))
-        });
+        self.shares = newest
+            .filter(|(socket, member)| self.willing.contains(&(member.number, *socket)))
+            .and_then(|(_, member)| member.slot.map(|(began, _)| began));
     }
 }
 
@@ -139,8 +152,8 @@ impl Receivers {
             port,
             device,
             newest: None,
-            shares: false,
-            sharing: Vec::new(),
+            shares: None,
+            sharing: BTreeMap::new(),
             willing: BTreeSet::new(),
         };
         let group = entry.or_insert_with(new).into_mut();
@@ -149,12 +162,11 @@ impl Receivers {
         self.on_device += usize::from(device.is_some());
         self.members.push(&mut group.newest, socket, Member { number, device, slot: None });
         if sharing.reuse_port && shares_at_all(self.of) {
-            // As in `udp_reuseport_add_sock` the last one that has SO_REUSEPORT comes along, if it got that when it
-            // was bound already.
-            if let Some((_, last)) = group.willing.last().copied() {
-                group.share(&mut self.members, last);
-            }
-            group.share(&mut self.members, socket);
+            // As in `udp_reuseport_add_sock` it joins the last one that has SO_REUSEPORT, which comes along if it got
+            // that when it was bound already.
+            let last = group.willing.last().copied();
+            let began = last.and_then(|(_, last)| group.share(&mut self.members, last, None));
+            group.share(&mut self.members, socket, began);
             group.willing.insert((number, socket));
         }
         group.settle(&self.members);
@@ -366,6 +378,33 @@ mod tests {
         assert_eq!(takers(&receivers), [1; 4]);
         receivers.remove(AnyV4, 53, 1);
         assert_eq!((takers(&receivers).len(), receivers.len()), (0, 0));
+    }
+
+    /// Whoever has taken SO_REUSEPORT back shares with those of before, and with none that comes later; tried on Linux
+    /// 6.18.
+    #[test]
+    fn one_that_took_reuse_port_back_shares_with_no_newcomer() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let takers = |receivers: &Receivers| -> Vec<u32> {
+            QUARTERS.iter().filter_map(|pick| receivers.find(v4, 53, ETH, *pick)).collect()
+        };
+        let mut receivers = Receivers::new(Keyed([0, 0]), Table::Udp);
+        for socket in [1, 2] {
+            receivers.insert(AnyV4, 53, socket, None, PORT);
+        }
+        for socket in [1, 2] {
+            receivers.set_reuse_port(AnyV4, 53, socket, false);
+        }
+        receivers.insert(AnyV4, 53, 3, None, PORT);
+        assert_eq!(takers(&receivers), [3; 4]);
+        receivers.insert(AnyV4, 53, 4, None, PORT);
+        assert_eq!(takers(&receivers), [3, 3, 4, 4]);
+        for socket in [4, 3] {
+            receivers.remove(AnyV4, 53, socket);
+        }
+        assert_eq!(takers(&receivers), [2; 4]);
+        receivers.set_reuse_port(AnyV4, 53, 2, true);
+        assert_eq!(takers(&receivers), [1, 1, 2, 2]);
     }
 
     #[test]

@@ -420,8 +420,10 @@ pub(crate) struct Datagram {
     pub multicast_v4: MulticastOut,
     /// How it sends to IPv6 groups.
     pub multicast_v6: MulticastOut,
-    /// Take datagrams to groups that other sockets joined (Linux's default).
+    /// IP_MULTICAST_ALL: take datagrams to IPv4 groups that other sockets joined.
     pub multicast_all: bool,
+    /// IPV6_MULTICAST_ALL, likewise.
+    pub multicast_all_v6: bool,
     /// May send to broadcast addresses.
     pub broadcast: bool,
     /// SO_NO_CHECK.

@@ -317,8 +317,10 @@ impl EngineSend {
         self.limit = limit;
         let cap = self.geometry().cap;
         if cap != 0 && cap < limit && self.grow() != Attach::Done {
-            // Tried again at the next hint.
-            self.limit = cap;
+            // Tried again at the next hint. One that has the least keeps the limit: as soon as there is so much it gets
+            // that, as those that begin with it do, whether autotuning may enlarge others or not.
+            let has_least = self.window.as_ref().is_some_and(has_least);
+            self.limit = if has_least { limit } else { cap };
         }
         self.shared().tx_limit.store(self.limit, Ordering::Release);
     }
@@ -660,5 +662,26 @@ mod tests {
         assert_eq!(records.attach(), Attach::Done);
         drop(records);
         assert_eq!(windows.usage().assigned, 0);
+    }
+
+    /// SO_SNDBUF says how long it may be, not how much memory there was when it was set.
+    #[test]
+    fn a_fifo_with_a_page_gets_what_was_asked_for_when_there_is_so_much() {
+        let region = Region::create().unwrap();
+        let windows = Windows::by_hand(&region, 1 << 20);
+        let attached = |number: u32| {
+            let mut send = EngineSend::new(&windows, number, WINDOW_MIN, WINDOW_MAX);
+            assert_eq!(send.attach(), Attach::Done);
+            send
+        };
+        let mut full: Vec<_> = (0..13).map(attached).collect();
+        let mut send = attached(13);
+        send.set_capacity(WINDOW_MIN);
+        assert_eq!((send.capacity(), program::room(region.slot(13).unwrap())), (4096, 4096));
+        // More than half is in use still, so that autotuning makes nothing larger.
+        full.truncate(11);
+        send.want_capacity(WINDOW_MIN);
+        assert_eq!(send.capacity(), WINDOW_MIN);
+        assert_eq!(program::room(region.slot(13).unwrap()), WINDOW_MIN);
     }
 }

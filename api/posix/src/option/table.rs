@@ -11,6 +11,8 @@ pub const TCP_ULP: i32 = 31;
 pub const TCP_INQ: i32 = 36;
 /// As above.
 pub const SO_BINDTOIFINDEX: i32 = 62;
+/// As above.
+pub const IPV6_MULTICAST_ALL: i32 = 29;
 /// As above, and the three that follow.
 pub const MCAST_JOIN_GROUP: i32 = 42;
 /// See [`MCAST_JOIN_GROUP`].
@@ -395,7 +397,13 @@ pub static OPTIONS: &[SocketOption] = &[
     opt(IP, MCAST_LEAVE_GROUP, "MCAST_LEAVE_GROUP", EngineSet, ""),
     opt(IP, MCAST_JOIN_SOURCE_GROUP, "MCAST_JOIN_SOURCE_GROUP", EngineSet, ""),
     opt(IP, MCAST_LEAVE_SOURCE_GROUP, "MCAST_LEAVE_SOURCE_GROUP", EngineSet, ""),
-    opt(IP, libc::IP_MULTICAST_ALL, "IP_MULTICAST_ALL", asked(1), ""),
+    opt(
+        IP,
+        libc::IP_MULTICAST_ALL,
+        "IP_MULTICAST_ALL",
+        asked(1),
+        "off before it is set on an AF_INET6 socket",
+    ),
     opt(V6, libc::IPV6_UNICAST_HOPS, "IPV6_UNICAST_HOPS", Special, ""),
     opt(V6, libc::IPV6_MULTICAST_IF, "IPV6_MULTICAST_IF", asked(0), ""),
     opt(
@@ -412,6 +420,7 @@ pub static OPTIONS: &[SocketOption] = &[
         told(setting::MULTICAST_LOOP_V6, 0, 1, 1),
         "",
     ),
+    opt(V6, IPV6_MULTICAST_ALL, "IPV6_MULTICAST_ALL", asked(1), ""),
     opt(V6, libc::IPV6_ADD_MEMBERSHIP, "IPV6_ADD_MEMBERSHIP", EngineSet, ""),
     opt(V6, libc::IPV6_DROP_MEMBERSHIP, "IPV6_DROP_MEMBERSHIP", EngineSet, ""),
     opt(V6, MCAST_JOIN_GROUP, "MCAST_JOIN_GROUP", EngineSet, ""),

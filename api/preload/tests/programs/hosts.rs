@@ -230,6 +230,8 @@ fn lengths_of_ip_options() {
 fn options_of_both_families() {
     const IP: i32 = libc::IPPROTO_IP;
     const V6: i32 = libc::IPPROTO_IPV6;
+    /// Not in the libc crate.
+    const IPV6_MULTICAST_ALL: i32 = 29;
     let udp = UdpSocket::bind("[::]:0").unwrap();
     let fd = udp.as_raw_fd();
     let pairs = [
@@ -247,6 +249,15 @@ fn options_of_both_families() {
             if one == v4 {
                 assert_eq!(get(fd, other.0, other.1), before, "{one:?} changed {other:?}");
             }
+        }
+    }
+    // Groups that others joined: with IPv6 from the beginning, with IPv4 not.
+    let alls = [(IP, libc::IP_MULTICAST_ALL), (V6, IPV6_MULTICAST_ALL)];
+    assert_eq!(alls.map(|(level, name)| get(fd, level, name)), [Ok(0), Ok(1)]);
+    for (level, name) in alls {
+        for value in [0, 1] {
+            set(fd, level, name, value).unwrap();
+            assert_eq!(get(fd, level, name), Ok(value));
         }
     }
     // And on the way: each family's datagrams have their own class.

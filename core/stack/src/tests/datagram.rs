@@ -309,6 +309,20 @@ fn what_a_host_sends_itself_comes_in_on_the_interface_that_has_the_address() {
     }
 }
 
+/// SO_BINDTODEVICE that changes nothing leaves the order of binding, which decides who hears; as on Linux 6.18.
+#[test]
+fn a_device_that_stays_what_it_was_moves_nobody() {
+    let mut w = World::new(LinkConfig::default());
+    let (first, _) = bound(&mut w.a, "0.0.0.0:9000");
+    let (_, last_user) = bound(&mut w.a, "0.0.0.0:9000");
+    w.a.stack.set_option(first, SocketOption::Device(None)).unwrap();
+    let (sender, _) = bound(&mut w.b, "0.0.0.0:9001");
+    send(&mut w.b, sender, Some("10.0.0.1:9000"), b"x").unwrap();
+    w.run(10);
+    let heard: Vec<u32> = w.a.host.datagrams.drain(..).map(|(user, ..)| user).collect();
+    assert_eq!(heard, [last_user]);
+}
+
 #[test]
 fn groups_are_joined_left_and_looped() {
     for (any, group) in [("0.0.0.0:5353", "224.0.0.251"), ("[::]:5353", "ff02::fb")] {
@@ -317,6 +331,7 @@ fn groups_are_joined_left_and_looped() {
         let (member, member_user) = bound(&mut w.b, any);
         let (loner, loner_user) = bound(&mut w.b, any);
         w.b.stack.set_option(loner, SocketOption::MulticastAll(false)).unwrap();
+        w.b.stack.set_option(loner, SocketOption::MulticastAllV6(false)).unwrap();
         let (sender, sender_user) = bound(&mut w.a, any);
         let out = DatagramOut {
             remote: Some(SocketAddr::new(group, 5353)),

@@ -6,6 +6,7 @@ use towpath_pool::{LinkType, Offloads};
 use towpath_ring::Payload;
 use towpath_wire::{MacAddr, Prefix};
 
+use super::datagram::bound;
 use super::world::{LinkConfig, World};
 use crate::net::InterfaceConfig;
 use crate::{BindOptions, DatagramOut, Family, IfaceId, SocketId, SocketKind, SocketOption};
@@ -86,11 +87,35 @@ fn which_members_of_other_interfaces_hear_the_copy_is_as_on_linux() {
         let (other, far) = member(&mut w, group, FAR);
         for id in [one, other] {
             w.a.stack.set_option(id, SocketOption::MulticastAll(all)).unwrap();
+            w.a.stack.set_option(id, SocketOption::MulticastAllV6(all)).unwrap();
         }
         let mut users: Vec<_> = heard(&mut w, group, FAR);
         users.sort_unstable();
         let expected = if crosses { vec![(near, FAR), (far, FAR)] } else { vec![(far, FAR)] };
         assert_eq!(users, expected, "{group}");
+    }
+}
+
+/// An AF_INET6 socket begins with IP_MULTICAST_ALL off, and that is about IPv4 groups alone; tried on Linux 6.18.
+#[test]
+fn a_socket_of_both_families_hears_no_ipv4_group_that_it_did_not_join() {
+    for (group, option, by_default) in [
+        ("239.1.2.3", SocketOption::MulticastAll as fn(bool) -> SocketOption, false),
+        ("ff05::77", SocketOption::MulticastAllV6, true),
+    ] {
+        let mut w = with_two_interfaces();
+        let group = group.parse().unwrap();
+        let (_, joined) = member(&mut w, group, NEAR);
+        let (dual, user) = bound(&mut w.a, "[::]:5353");
+        let mut hears = |set: Option<SocketOption>| {
+            set.into_iter().for_each(|it| w.a.stack.set_option(dual, it).unwrap());
+            let heard = heard(&mut w, group, NEAR);
+            assert!(heard.contains(&(joined, NEAR)), "{group}");
+            heard.contains(&(user, NEAR))
+        };
+        assert_eq!(hears(None), by_default, "{group}");
+        assert!(!hears(Some(option(false))), "{group}");
+        assert!(hears(Some(option(true))), "{group}");
     }
 }
 
