@@ -193,7 +193,7 @@ struct Entry {
     name: [u8; 16],
     addr: [u8; 32],
     netmask: [u8; 32],
-    broadcast: [u8; 32],
+    other_end: [u8; 32],
 }
 
 /// getifaddrs(3): one block from malloc, as glibc does it, so that freeifaddrs is free.
@@ -208,7 +208,7 @@ pub fn getifaddrs() -> Result<*mut libc::ifaddrs> {
     for interface in interfaces.iter().filter(|interface| interface.addr.family != 0) {
         let mut addr = interface.addr;
         addr.port = 0;
-        rows.push((interface, bytes(&addr), bytes(&netmask(interface)), broadcast(interface)));
+        rows.push((interface, bytes(&addr), bytes(&netmask(interface)), other_end(interface)));
     }
     if rows.is_empty() {
         return Ok(std::ptr::null_mut());
@@ -218,12 +218,12 @@ pub fn getifaddrs() -> Result<*mut libc::ifaddrs> {
     if block.is_null() {
         return fail(libc::ENOMEM);
     }
-    for (n, (interface, addr, mask, broadcast)) in rows.iter().enumerate() {
+    for (n, (interface, addr, mask, other_end)) in rows.iter().enumerate() {
         // SAFETY: the block holds that many entries, zeroed, aligned by malloc.
         let entry = unsafe { &mut *block.add(n) };
         entry.name = interface.name;
         entry.name[15] = 0;
-        (entry.addr, entry.netmask, entry.broadcast) = (*addr, *mask, *broadcast);
+        (entry.addr, entry.netmask, entry.other_end) = (*addr, *mask, *other_end);
         let pointer = |at: &mut [u8; 32]| {
             if at[..2] == [0, 0] {
                 std::ptr::null_mut()
@@ -235,7 +235,7 @@ pub fn getifaddrs() -> Result<*mut libc::ifaddrs> {
         entry.ifaddrs.ifa_flags = interface.flags;
         entry.ifaddrs.ifa_addr = pointer(&mut entry.addr);
         entry.ifaddrs.ifa_netmask = pointer(&mut entry.netmask);
-        entry.ifaddrs.ifa_ifu = pointer(&mut entry.broadcast);
+        entry.ifaddrs.ifa_ifu = pointer(&mut entry.other_end);
         if n + 1 < rows.len() {
             // SAFETY: inside the block.
             entry.ifaddrs.ifa_next = unsafe { &raw mut (*block.add(n + 1)).ifaddrs };
@@ -252,23 +252,26 @@ fn bytes(addr: &towpath_shm::layout::RawAddr) -> [u8; 32] {
     out
 }
 
-fn broadcast(interface: &Interface) -> [u8; 32] {
-    if interface.flags & libc::IFF_BROADCAST as u32 == 0
-        || interface.addr.family != libc::AF_INET as u16
-    {
+/// `ifa_broadaddr`, or `ifa_dstaddr` where the link has no broadcasts: the address itself if it has no peer, as glibc
+/// makes it of the kernel's IFA_ADDRESS. Of IPv6 addresses the kernel tells neither.
+fn other_end(interface: &Interface) -> [u8; 32] {
+    if interface.addr.family != libc::AF_INET as u16 {
         return [0; 32];
     }
-    bytes(&broadcast_address(interface))
+    bytes(&broadcast_address(interface).unwrap_or(RawAddr { port: 0, ..interface.addr }))
 }
 
-/// The address with all host bits set.
-pub fn broadcast_address(interface: &Interface) -> towpath_shm::layout::RawAddr {
-    let mut addr = interface.addr;
-    addr.port = 0;
+/// The address with all host bits set, of IPv4 on a link that has broadcasts; a network of up to two addresses has
+/// none (RFC 3021).
+pub(crate) fn broadcast_address(interface: &Interface) -> Option<RawAddr> {
+    let broadcasts = interface.flags & libc::IFF_BROADCAST as u32 != 0
+        && interface.addr.family == libc::AF_INET as u16
+        && interface.prefix_len < 31;
+    let mut addr = RawAddr { port: 0, ..interface.addr };
     for (byte, mask) in addr.ip.iter_mut().zip(netmask(interface).ip).take(4) {
         *byte |= !mask;
     }
-    addr
+    broadcasts.then_some(addr)
 }
 
 /// ARPHRD_*: of links without link headers ARPHRD_NONE, as a TUN device has it.
@@ -301,7 +304,6 @@ fn link_address(interface: &Interface) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use towpath_shm::layout::RawAddr;
 
     /// As a TUN device of Linux 6.18 says of itself.
     #[test]
@@ -315,15 +317,33 @@ mod tests {
         assert_eq!((link[8], link[11], link[17]), (libc::ARPHRD_ETHER as u8, 6, 2));
     }
 
+    /// As Linux 6.18 and glibc 2.36 say it of a TUN device and of an Ethernet.
+    #[test]
+    fn without_broadcasts_an_address_is_its_own_other_end() {
+        let at = |text: &str, flags: i32, prefix_len| Interface {
+            addr: RawAddr::new(text.parse().unwrap()),
+            flags: flags as u32,
+            prefix_len,
+            ..Interface::default()
+        };
+        let v4 = |interface| other_end(&interface)[4..8].to_vec();
+        assert_eq!(v4(at("10.0.2.15:0", libc::IFF_POINTOPOINT, 24)), [10, 0, 2, 15]);
+        assert_eq!(v4(at("127.0.0.1:0", libc::IFF_LOOPBACK, 8)), [127, 0, 0, 1]);
+        assert_eq!(v4(at("10.77.0.2:0", libc::IFF_BROADCAST, 24)), [10, 77, 0, 255]);
+        assert_eq!(v4(at("10.77.0.2:0", libc::IFF_BROADCAST, 31)), [10, 77, 0, 2]);
+        assert_eq!(other_end(&at("[fd00::1]:0", libc::IFF_POINTOPOINT, 64)), [0; 32]);
+    }
+
     #[test]
     fn masks() {
         let at = |text: &str, prefix_len| Interface {
             addr: RawAddr::new(text.parse().unwrap()),
             prefix_len,
+            flags: libc::IFF_BROADCAST as u32,
             ..Interface::default()
         };
         assert_eq!(netmask(&at("10.1.2.3:0", 22)).ip[..5], [255, 255, 252, 0, 0]);
-        assert_eq!(broadcast_address(&at("10.1.2.3:0", 22)).ip[..4], [10, 1, 3, 255]);
+        assert_eq!(broadcast_address(&at("10.1.2.3:0", 22)).unwrap().ip[..4], [10, 1, 3, 255]);
         assert_eq!(netmask(&at("[fd00::1]:0", 65)).ip[7..10], [255, 128, 0]);
         assert_eq!(netmask(&at("10.1.2.3:0", 99)).ip[3], 255);
     }

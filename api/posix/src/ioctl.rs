@@ -15,6 +15,7 @@ const SIOCGIFNAME: u64 = 0x8910;
 const SIOCGIFCONF: u64 = 0x8912;
 const SIOCGIFFLAGS: u64 = 0x8913;
 const SIOCGIFADDR: u64 = 0x8915;
+const SIOCGIFDSTADDR: u64 = 0x8917;
 const SIOCGIFBRDADDR: u64 = 0x8919;
 const SIOCGIFNETMASK: u64 = 0x891b;
 const SIOCGIFMETRIC: u64 = 0x891d;
@@ -191,9 +192,13 @@ unsafe fn about_interface(handle: &Handle, request: u64, arg: usize) -> Result<i
             row[NAME..NAME + 2].copy_from_slice(&kind.to_ne_bytes());
             row[NAME + 2..NAME + 8].copy_from_slice(&first.mac);
         }
-        SIOCGIFADDR => put_address(row, &v4?.addr),
+        // No address has a peer: then Linux tells the address itself.
+        SIOCGIFADDR | SIOCGIFDSTADDR => put_address(row, &v4?.addr),
         SIOCGIFNETMASK => put_address(row, &interface::netmask(&v4?)),
-        SIOCGIFBRDADDR => put_address(row, &interface::broadcast_address(&v4?)),
+        SIOCGIFBRDADDR => {
+            let none = RawAddr { family: libc::AF_INET as u16, ..RawAddr::default() };
+            put_address(row, &interface::broadcast_address(&v4?).unwrap_or(none));
+        }
         _ => return fail(if handle.is_tcp() { libc::ENOTTY } else { libc::EINVAL }),
     }
     Ok(0)

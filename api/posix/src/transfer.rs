@@ -136,10 +136,14 @@ unsafe fn recv_stream(
             Ok(n) if n > 0 && n < enough && !ended(handle) => Err(Error::WouldBlock),
             result => result,
         });
-        // Time is up, or a signal came: what there is, be it an error that came meanwhile.
-        let len = len.or_else(|why| match look() {
-            Err(Error::WouldBlock) => Err(why),
-            found => Ok(found?),
+        let len = len.or_else(|why| match why {
+            // Time is up, or a signal came: what there is, be it an error that came meanwhile.
+            Errno(libc::EAGAIN | libc::EINTR) => match look() {
+                Err(Error::WouldBlock) => Err(why),
+                found => Ok(found?),
+            },
+            // The connection's error: the look that found it has taken it.
+            told => Err(told),
         })?;
         return Ok(Arrival { len, ..Arrival::default() });
     }

@@ -247,10 +247,10 @@ Examples:
 const SS_ABOUT: &str = "\
 Show the sockets of running stacks, with the options, columns and filters of ss(8).
 
-Without -l, -a or a state in the filter, sockets without a peer are left out; without -t and -u, all \
-kinds are shown. Each `towpath run` of this user is asked, or the one with the given process id; root \
-asks everybody's. A run that does not answer is named on standard error. What other users' runs tell \
-root is their word.
+Without -l, -a or a state in the filter, sockets without a peer and connections in TIME-WAIT or SYN-RECV are \
+left out; without -t and -u, all kinds are shown. Each `towpath run` of this user is asked, or the one with the \
+given process id; root asks everybody's. A run that does not answer is named on standard error. What other users' \
+runs tell root is their word.
 
   towpath ss -tlnp                               who listens
   towpath ss -ti dst 10.0.2.2                    connections to the host, and what TCP knows

@@ -206,8 +206,8 @@ fn put_address(to: &mut Datagram, interface: &Interface) {
     to.attribute(libc::IFA_ADDRESS, octets(addr));
     if v4 {
         to.attribute(libc::IFA_LOCAL, octets(addr));
-        if interface.flags & libc::IFF_BROADCAST as u32 != 0 && interface.prefix_len < 31 {
-            to.attribute(libc::IFA_BROADCAST, octets(&broadcast_address(interface)));
+        if let Some(broadcast) = broadcast_address(interface) {
+            to.attribute(libc::IFA_BROADCAST, octets(&broadcast));
         }
         to.text(libc::IFA_LABEL, name(interface));
     }

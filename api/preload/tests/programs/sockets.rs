@@ -315,7 +315,15 @@ fn interfaces() {
         let mut at = first;
         while !at.is_null() {
             assert_eq!(std::ffi::CStr::from_ptr((*at).ifa_name), c"lo");
-            families.push(i32::from((*(*at).ifa_addr).sa_family));
+            let family = i32::from((*(*at).ifa_addr).sa_family);
+            families.push(family);
+            if family == libc::AF_INET {
+                // Without a peer an address is its own other end; programs read it unasked where a link has no
+                // broadcasts.
+                let v4 =
+                    |addr: *mut libc::sockaddr| (*addr.cast::<libc::sockaddr_in>()).sin_addr.s_addr;
+                assert_eq!(v4((*at).ifa_ifu), v4((*at).ifa_addr));
+            }
             at = (*at).ifa_next;
         }
         libc::freeifaddrs(first);
@@ -325,5 +333,16 @@ fn interfaces() {
         assert!(!libc::if_indextoname(index, name.as_mut_ptr()).is_null());
         assert_eq!(std::ffi::CStr::from_ptr(name.as_ptr()), c"lo");
         assert_eq!((libc::if_nametoindex(c"eth7".as_ptr()), errno()), (0, libc::ENODEV));
+    }
+    const SIOCGIFDSTADDR: libc::c_ulong = 0x8917;
+    const SIOCGIFBRDADDR: libc::c_ulong = 0x8919;
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for (request, wanted) in [(SIOCGIFDSTADDR, [127, 0, 0, 1]), (SIOCGIFBRDADDR, [0; 4])] {
+        // `struct ifreq`: a name, and a `sockaddr_in` with the address at its fifth byte.
+        let mut row = [0u8; 40];
+        row[..2].copy_from_slice(b"lo");
+        // SAFETY: 40 bytes, as the kernel writes them.
+        assert_eq!(unsafe { libc::ioctl(socket.as_raw_fd(), request, row.as_mut_ptr()) }, 0);
+        assert_eq!(row[20..24], wanted);
     }
 }

@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("peek_and_waitall", peek_and_waitall),
     ("as_many_bytes_as_the_mark_says", as_many_bytes_as_the_mark_says),
     ("an_error_behind_bytes_is_for_the_next_call", an_error_behind_bytes_is_for_the_next_call),
+    ("a_look_tells_an_error", a_look_tells_an_error),
     ("nonblocking_fills_up", nonblocking_fills_up),
     ("timeouts", timeouts),
     ("reset", reset),
@@ -152,6 +153,35 @@ fn an_error_behind_bytes_is_for_the_next_call() {
         });
         assert_eq!((&b).read(&mut got).unwrap_err().kind(), ErrorKind::ConnectionReset, "{name}");
         assert_eq!((&b).read(&mut got).unwrap(), 0, "{name}");
+    }
+}
+
+/// MSG_PEEK takes no bytes, but the error, as every call that tells it.
+fn a_look_tells_an_error() {
+    for flags in
+        [libc::MSG_PEEK, libc::MSG_PEEK | libc::MSG_TRUNC, libc::MSG_PEEK | libc::MSG_WAITALL]
+    {
+        for waits in [false, true] {
+            let (a, b) = pair();
+            let look = || {
+                let mut got = [0u8; 4];
+                // SAFETY: a buffer and its size.
+                let n = unsafe { libc::recv(b.as_raw_fd(), got.as_mut_ptr().cast(), 4, flags) };
+                if n < 0 { Err(errno()) } else { Ok(n) }
+            };
+            let first = if waits {
+                std::thread::scope(|scope| {
+                    let looks = scope.spawn(look);
+                    std::thread::sleep(Duration::from_millis(50));
+                    close_with_reset(a);
+                    looks.join().unwrap()
+                })
+            } else {
+                close_with_reset(a);
+                look()
+            };
+            assert_eq!((first, look()), (Err(libc::ECONNRESET), Ok(0)), "{flags:x} {waits}");
+        }
     }
 }
 
