@@ -58,10 +58,10 @@ impl BindAddr {
         }
     }
 
-    /// Whether every packet for the other one could be for this one.
+    /// Whether a port that is open as far as this one is open to the other: by `sk_reuseport_match` an any-address is
+    /// open to `::` with IPv4 as well.
     fn covers(self, other: BindAddr) -> bool {
-        use BindAddr::{AnyDual, Ip};
-        self == other || !matches!(self, Ip(_)) && other != AnyDual && self.overlaps(other)
+        self == other || !matches!(self, BindAddr::Ip(_)) && self.overlaps(other)
     }
 }
 
@@ -581,6 +581,7 @@ mod tests {
             (v4(), v4(), false),
             (AnyV4, AnyV4, false),
             (AnyV4, v4(), false),
+            (AnyV4, AnyDual, false),
             (AnyDual, AnyV4, false),
         ] {
             let mut binds = Binds::new(Keyed([0, 0]), Table::Tcp);
