@@ -1,5 +1,5 @@
 //! epoll. The descriptor that a program holds is a kernel epoll set, with the kernel's descriptors
-//! in it; our sockets are in the [reactor](towpath_client::reactor).
+//! in it; our sockets are in the [`reactor`].
 
 use towpath_client::descriptors::{self, Entry};
 use towpath_client::interrupt::{Handled, Limit};
