@@ -8,8 +8,8 @@
 //! epoll set of the kernel, for descriptors of the kernel.
 //!
 //! Rules that keep wake-ups from being lost:
-//! - a thread that goes to sleep counts itself first and then empties the ring ([`Hub::begin_sleep`]);
-//! - a thread that empties the ring while others sleep asks for the doorbell again ([`Hub::drain`]), and
+//! - a thread that goes to sleep counts itself first and then empties the ring ([`Locked::begin_sleep`]);
+//! - a thread that empties the ring while others sleep asks for the doorbell again ([`Locked::drain`]), and
 //!   kicks those whose sets became ready.
 
 mod bed;
