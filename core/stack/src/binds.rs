@@ -571,7 +571,8 @@ mod tests {
         }
     }
 
-    /// Who shared when it was bound, and what it let in from then on; each row was tried on Linux 6.18.
+    /// The first holder took SO_REUSEPORT back after it was bound: which binds with the option still get in. Each row
+    /// was tried on Linux 6.18.
     #[test]
     fn a_port_is_open_as_far_as_the_address_of_the_one_that_opened_it() {
         for (addr, wanted, conflict) in [

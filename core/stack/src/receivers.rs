@@ -43,9 +43,9 @@ struct Group {
     newest: Option<u32>,
     /// The newest shares what comes with these of `sharing`; else it takes all.
     shares: Option<u64>,
-    /// The members of what Linux calls reuseport groups, which a socket does not leave before it is closed, by the
-    /// number of who began them. As a rule there is one: another begins when nobody has SO_REUSEPORT any more whom a
-    /// new socket could join.
+    /// The members of what Linux calls reuseport groups, by the number of each group's first member; a socket does not
+    /// leave its group before it is closed. As a rule there is one group: another begins when no member with
+    /// SO_REUSEPORT is left for a new socket to join.
     sharing: BTreeMap<u64, Vec<u32>>,
     /// Members that have SO_REUSEPORT now, by the order of binding.
     willing: BTreeSet<(u64, u32)>,
@@ -78,7 +78,8 @@ impl Group {
         sharing.get(slot as usize).copied()
     }
 
-    /// `socket` shares from now on with those that `began` names, or is the first of its own. Returns with whom.
+    /// Puts `socket` into the group that `began` numbers, or begins one with it, unless it is in one already. Returns the
+    /// number of its group.
     fn share(
         &mut self,
         members: &mut Lines<Member>,
@@ -380,8 +381,8 @@ mod tests {
         assert_eq!((takers(&receivers).len(), receivers.len()), (0, 0));
     }
 
-    /// Whoever has taken SO_REUSEPORT back shares with those of before, and with none that comes later; tried on Linux
-    /// 6.18.
+    /// A socket that took SO_REUSEPORT back shares with the members that its group had, and with no newcomer; tried on
+    /// Linux 6.18.
     #[test]
     fn one_that_took_reuse_port_back_shares_with_no_newcomer() {
         let v4 = IpAddr::from([10, 0, 0, 1]);

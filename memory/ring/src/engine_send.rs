@@ -317,8 +317,8 @@ impl EngineSend {
         self.limit = limit;
         let cap = self.geometry().cap;
         if cap != 0 && cap < limit && self.grow() != Attach::Done {
-            // Tried again at the next hint. One that has the least keeps the limit: as soon as there is so much it gets
-            // that, as those that begin with it do, whether autotuning may enlarge others or not.
+            // Tried again at the next hint. A FIFO that has one page because memory was short keeps the limit:
+            // `want_capacity` gives it the rest once there is memory, even while autotuning enlarges no other.
             let has_least = self.window.as_ref().is_some_and(has_least);
             self.limit = if has_least { limit } else { cap };
         }

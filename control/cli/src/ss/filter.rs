@@ -80,7 +80,8 @@ impl Filter {
         let default: Vec<&str> = match (args.all, args.listening) {
             (true, _) => states("all")?,
             (_, true) => WAITING.to_vec(),
-            // Nobody has these any more, or yet: after many short connections they would hide the others.
+            // As ss(8), without TIME-WAIT and SYN-RECV: these belong to no socket, and after many short connections
+            // they would fill the screen.
             _ => states("big")?.into_iter().filter(|state| !WAITING.contains(state)).collect(),
         };
         let mut named: Option<Vec<&str>> = None;

@@ -261,7 +261,7 @@ fn the_one_that_was_connected_last_hears_the_peer() {
     }
 }
 
-/// One that would take it by its peer and its port, and all others that would.
+/// A multicast datagram goes to each socket that joined the group and is connected to the sender.
 #[test]
 fn a_group_reaches_all_that_are_connected_alike() {
     let mut w = World::new(LinkConfig::default());
