@@ -52,12 +52,12 @@ pub unsafe fn getsockopt(
     let int = |n: i32| n.to_ne_bytes().to_vec();
     let bytes = match option.effect {
         Effect::Bit { bit, .. } => int(i32::from(handle.slot.option_bits.load(Relaxed) & bit != 0)),
-        // inet6_create leaves it out.
-        Effect::Asked { .. } if (level, name) == (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL) => {
-            let default = i32::from(handle.slot.family.load(Relaxed) == address::INET);
+        Effect::Told { default, .. } | Effect::Kept { default, .. } => {
             int(remembered(handle.socket, level, name).unwrap_or(default))
         }
-        Effect::Told { default, .. } | Effect::Kept { default, .. } | Effect::Asked { default } => {
+        Effect::Asked { default, default_v6 } => {
+            let is_v4 = handle.slot.family.load(Relaxed) == address::INET;
+            let default = if is_v4 { default } else { default_v6 };
             int(remembered(handle.socket, level, name).unwrap_or(default))
         }
         Effect::Only { value, .. } => int(value),

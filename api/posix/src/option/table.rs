@@ -59,8 +59,10 @@ pub enum Effect {
     Engine,
     /// The engine is asked to set it; what was set last can be read.
     Asked {
-        /// Before it is set.
+        /// Before it is set, on an AF_INET socket.
         default: i32,
+        /// The same on an AF_INET6 socket.
+        default_v6: i32,
     },
     /// The engine is asked to set it; it cannot be read.
     EngineSet,
@@ -107,7 +109,7 @@ const fn kept(least: i32, most: i32, default: i32) -> Effect {
     Effect::Kept { range: (least, most), default }
 }
 const fn asked(default: i32) -> Effect {
-    Effect::Asked { default }
+    Effect::Asked { default, default_v6: default }
 }
 const fn only(value: i32) -> Effect {
     Effect::Only { value, otherwise: libc::ENOPROTOOPT }
@@ -401,7 +403,8 @@ pub static OPTIONS: &[SocketOption] = &[
         IP,
         libc::IP_MULTICAST_ALL,
         "IP_MULTICAST_ALL",
-        asked(1),
+        // As in inet6_create.
+        Effect::Asked { default: 1, default_v6: 0 },
         "off before it is set on an AF_INET6 socket",
     ),
     opt(V6, libc::IPV6_UNICAST_HOPS, "IPV6_UNICAST_HOPS", Special, ""),
