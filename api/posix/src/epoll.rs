@@ -126,7 +126,7 @@ fn note_kernel(
         Entry::Epoll(set) => Some(Nested { set, fd, events, data, fresh: true }),
         _ => None,
     };
-    hub.note_kernel(number, change, fd, nested);
+    hub.note_kernel(number, change, nested);
 }
 
 /// Where epoll_wait puts what it finds.

@@ -50,14 +50,9 @@ pub enum KernelChange {
 }
 
 impl Locked<'_> {
-    /// The kernel's part of a set has changed: `fd`, which is itself a set of ours when `nested` says so.
-    pub fn note_kernel(
-        &mut self,
-        number: u32,
-        change: KernelChange,
-        fd: i32,
-        nested: Option<Nested>,
-    ) {
+    /// The kernel's part of a set has changed; `nested` is the descriptor that it is about when that is itself a set of
+    /// ours.
+    pub fn note_kernel(&mut self, number: u32, change: KernelChange, nested: Option<Nested>) {
         let Some(set) = self.set(number) else { return };
         match change {
             KernelChange::Added => {
@@ -68,7 +63,7 @@ impl Locked<'_> {
             KernelChange::Removed => set.kernel = set.kernel.saturating_sub(1),
         }
         if let Some(nested) = nested {
-            set.nested.retain(|known| known.fd != fd);
+            set.nested.retain(|known| known.fd != nested.fd);
             if change != KernelChange::Removed {
                 set.nested.push(nested);
             }
