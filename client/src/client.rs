@@ -188,8 +188,10 @@ impl Client {
         let _signals = SignalsBlocked::new();
         let _calls = self.calls.lock();
         let mut fds = Vec::new();
-        let result =
-            send_request(&self.control, request).and_then(|()| recv_reply(&self.control, &mut fds));
+        let result = send_request(&self.control, request).and_then(|()| {
+            towpath_ring::note_request(&self.channel);
+            recv_reply(&self.control, &mut fds)
+        });
         match result {
             Ok(reply) if reply.errno == 0 => Ok((reply, fds)),
             Ok(reply) => Err(Error::Refused(reply.errno)),

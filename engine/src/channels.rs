@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use towpath_ring::{Channel, EngineChannel, doorbell};
+use towpath_shm::control::Request;
 use towpath_tcp::Instant;
 
 use crate::holds::Holds;
@@ -79,6 +80,8 @@ pub(crate) struct Attached {
     pub touched: bool,
     /// It stands in [`crate::rounds::Rounds`]: its control socket is not read before its turn.
     pub asks: bool,
+    /// A request that was read and has to wait for what others said.
+    pub request: Option<Box<Request>>,
     /// Slots of sockets that it holds no more but stands in the `holders` of: [`crate::ends`] takes it out of
     /// them in portions.
     pub former: Holds,
@@ -187,6 +190,7 @@ impl Channels {
             lengthy: None,
             touched: false,
             asks: false,
+            request: None,
             former: Holds::default(),
             is_ending: false,
             has_ended: false,

@@ -7,19 +7,26 @@ use towpath_tcp::Instant;
 use crate::channels::ChannelId;
 use crate::engine::Engine;
 
-/// Commands taken from the rings of one family of processes before the others have their turn: some 25 µs,
+/// Commands taken from the rings of one family of processes before the others have their turn: some 12 µs, about
 /// as long as it takes to wake a program.
-pub(crate) const COMMANDS_A_TURN: usize = 256;
+pub(crate) const COMMANDS_A_TURN: usize = 128;
 /// Steps of work for the same. A command is one or more: a process with clones gives each of them what it
 /// opens.
-const WORK_A_TURN: u64 = 512;
+const WORK_A_TURN: u64 = 256;
 
 impl Engine {
     /// Takes commands from all rings. True: there are more.
     pub(crate) fn drain_commands(&mut self, now: Instant) -> bool {
         let mut more = false;
         for id in self.host.channels.ids() {
-            more |= self.drain_share(now, id);
+            // First whether it asks: what it said before that is in the ring then.
+            let link = self.host.channels.get(id).and_then(|attached| attached.link.as_ref());
+            let asks = link.is_some_and(|link| link.ring.says_it_asks());
+            let is_left = self.drain_share(now, id);
+            more |= is_left;
+            if asks {
+                self.note_request(id, !is_left);
+            }
         }
         self.send_put_off(now);
         more
@@ -37,7 +44,7 @@ impl Engine {
 
     /// Takes a process's share. A program does not get more of the engine by making more processes: each process of a
     /// family of a hundred has a hundredth of the family's share, and at least one command.
-    fn drain_share(&mut self, now: Instant, id: ChannelId) -> bool {
+    pub(crate) fn drain_share(&mut self, now: Instant, id: ChannelId) -> bool {
         let kin = self.host.channels.kin(id);
         let commands = (COMMANDS_A_TURN / kin).max(1);
         self.drain_ring(now, id, commands, (WORK_A_TURN / kin as u64).max(1))

@@ -27,7 +27,7 @@ use crate::options::bind_options;
 use crate::report::{STACK_TURN, TOKEN};
 use crate::slots::{AF_INET, AF_INET6, present_on, state};
 use crate::sys;
-use crate::wire::{self, Received, Sent};
+use crate::wire::{self, Sent};
 
 /// Linux's `somaxconn`.
 const BACKLOG_MAX: u32 = 4096;
@@ -58,21 +58,6 @@ pub(crate) enum Passed {
 }
 
 impl Engine {
-    /// Answers what a process asked. One request: the next may have been made since we looked at what else
-    /// had happened before it.
-    pub(crate) fn serve_control(&mut self, now: Instant, id: ChannelId) {
-        let Some(attached) = self.host.channels.get(id) else { return };
-        match wire::receive(attached.control.as_fd()) {
-            Received::Nothing => {}
-            Received::End => self.detach(now, id),
-            Received::Descriptors(descriptors) => {
-                self.closer.close(attached.closes_as, descriptors);
-                self.to_cut_off.push(id);
-            }
-            Received::Request(request) => self.asked(now, id, request),
-        }
-    }
-
     /// Answers a request, or begins to deal with one that is answered later. False: the process does not take
     /// the answer.
     pub(crate) fn answer(&mut self, now: Instant, id: ChannelId, request: &Request) -> bool {
@@ -123,7 +108,12 @@ impl Engine {
     }
 
     /// None: it is answered when its last portion is done.
-    fn handle(&mut self, now: Instant, id: ChannelId, request: &Request) -> Option<Answer> {
+    pub(crate) fn handle(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        request: &Request,
+    ) -> Option<Answer> {
         let has_link = self.host.channels.get(id).is_some_and(|attached| attached.link.is_some());
         match request.call {
             call::HELLO => self.hello(now, id, request),

@@ -223,6 +223,8 @@ pub(crate) struct EngineCounters {
 
 /// A request in steps: to receive and to answer it are two system calls.
 pub(crate) const REQUEST: usize = 16;
+/// A look in vain for a request, in steps.
+pub(crate) const LOOK: usize = 4;
 /// A token in steps: four system calls, the last close of the socket that it is made from among them.
 pub(crate) const TOKEN: usize = 50;
 /// A turn of the stack in steps: its budget, in packets.

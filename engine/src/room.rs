@@ -13,7 +13,6 @@ use towpath_tcp::Instant;
 
 use crate::channels::ChannelId;
 use crate::engine::Engine;
-use crate::report::REQUEST;
 
 /// Descriptors of a process image: its memory, both ends of the bell that we ring, the one that it rings.
 const IMAGE: usize = 4;
@@ -63,12 +62,15 @@ impl Engine {
         self.has_room(CHANNEL)
     }
 
-    /// A process asks for something.
+    /// Whether a process has a request that is not answered yet, though its time has come.
+    pub(crate) fn is_in_answer(&self, id: ChannelId) -> bool {
+        let attached = self.host.channels.get(id);
+        attached.is_some_and(|it| it.asking.is_some() || it.lengthy.is_some())
+    }
+
+    /// The time for a request has come.
     pub(crate) fn asked(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
-        self.host.counters.requests += 1;
-        self.host.counters.work(REQUEST);
-        let Some(attached) = self.host.channels.get(id) else { return };
-        if attached.asking.is_some() || attached.lengthy.is_some() {
+        if self.is_in_answer(id) {
             // It does not wait for its answer.
             self.to_cut_off.push(id);
         } else if !self.closer.is_busy() || self.has_room(needed(&request)) {

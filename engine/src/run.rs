@@ -177,7 +177,10 @@ impl Engine {
             match source {
                 Source::Gone(id) => self.detach(now, id),
                 Source::Remote => self.note_asker(Asker::Remote),
-                Source::Control(id) => self.note_asker(Asker::Process(id)),
+                Source::Control(id) => {
+                    let is_left = self.drain_share(now, id);
+                    self.note_request(id, !is_left);
+                }
                 // Rings and ports are looked at in every turn.
                 Source::Doorbell | Source::Port => {}
             }

@@ -4,12 +4,15 @@
 
 use std::time::Duration;
 
-use towpath_fuzz::latency::{Beside, measure};
+use towpath_fuzz::latency::{ATTACK, Beside, attack, measure};
 
 const ROUNDS: usize = 20_000;
 
 fn main() {
-    for beside in [Beside::Computation, Beside::Attack] {
+    if std::env::args().nth(1).is_some_and(|argument| argument == ATTACK) {
+        return attack();
+    }
+    for beside in [Beside::Computation(1), Beside::Computation(2), Beside::Attack] {
         let times = measure(beside, ROUNDS);
         for (what, times) in [("bytes", times.bytes), ("answer", times.answer)] {
             let at = |share: usize| -> Duration { times[times.len() * share / 1000] };

@@ -430,14 +430,16 @@ impl Case {
         let calm = self.calm;
         let late = |now: u32, calm: u32| now > 3 * calm.max(1);
         assert!(
-            !late(waited.bytes, calm.bytes) && !late(waited.datagram, calm.datagram),
+            !late(waited.bytes, calm.bytes)
+                && !late(waited.datagram, calm.datagram)
+                && !late(waited.answer, calm.answer),
             "{waited:?}, undisturbed {calm:?}"
         );
-        assert!(waited.answer <= 3 * calm.answer.max(1) + self.turns_of_others(), "{waited:?}");
+        assert!(waited.list <= 3 * calm.list.max(1) + self.turns_of_others(), "{waited:?}");
         self.turn(Duration::ZERO);
     }
 
-    /// What programs said before a request, and what ended before it, is dealt with first, in portions: the
+    /// What programs said before a list, and what ended before it, is dealt with first, in portions: the
     /// rings of all that ever attached, since one that was killed stays until its ring is empty, and as many
     /// sockets as there ever were.
     fn turns_of_others(&self) -> u32 {
@@ -580,6 +582,6 @@ pub const VALUES: &[u32] = &[
 ];
 
 /// As in `engine/src/commands.rs`: commands of one ring in one turn.
-const COMMANDS_A_PORTION: u32 = 256;
+const COMMANDS_A_PORTION: u32 = 128;
 /// As in `engine/src/ends.rs`: sockets that end in one turn, at some eight steps of work each.
 const SOCKETS_A_PORTION: u32 = 64;

@@ -49,8 +49,10 @@ pub(crate) struct Waited {
     pub bytes: u32,
     /// For a datagram.
     pub datagram: u32,
-    /// For the answer to a request.
+    /// For the answer to a request about nothing that others have.
     pub answer: u32,
+    /// For a list of all sockets, which tells what everybody has said before.
+    pub list: u32,
 }
 
 impl Honest {
@@ -85,7 +87,9 @@ impl Honest {
         let datagram = self.datagram(hand, len);
         let question = Request { call: call::INTERFACES, ..Request::default() };
         let (_, answer) = self.ask(hand, &question);
-        Waited { bytes, datagram, answer }
+        let question = Request { call: call::SOCKETS, ..Request::default() };
+        let (_, list) = self.ask(hand, &question);
+        Waited { bytes, datagram, answer, list }
     }
 
     /// A new connection and its end.

@@ -5,7 +5,8 @@
 //! show the scheduler's times instead of the engine's.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::mpsc;
@@ -23,8 +24,9 @@ use crate::program::{Handle, Heard, Program};
 /// What shares the machine with the honest program and the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
-    /// A thread that computes, and so takes as much of the processors as a hostile program does.
-    Computation,
+    /// So many threads that compute. A hostile program takes as much of the processors as one does, and keeps the
+    /// engine busy, so that with it two are taken.
+    Computation(usize),
     /// A program that floods its ring and its control socket, opens sockets by the hundred, and is killed and
     /// begins again.
     Attack,
@@ -35,7 +37,7 @@ pub enum Beside {
 pub struct Times {
     /// For 100 bytes to reach the other end of a connection over loopback.
     pub bytes: Vec<Duration>,
-    /// For the answer to a request.
+    /// For the answer to a request: socket(2), and bind(2) to a free port.
     pub answer: Vec<Duration>,
 }
 
@@ -55,18 +57,27 @@ pub fn measure(beside: Beside, rounds: usize) -> Times {
     let remote = told.recv().expect("the engine starts");
     let done = AtomicBool::new(false);
     let times = thread::scope(|scope| {
-        scope.spawn(|| match beside {
-            Beside::Computation => {
-                while !done.load(Relaxed) {
-                    std::hint::spin_loop();
+        match beside {
+            Beside::Computation(threads) => {
+                for _ in 0..threads {
+                    scope.spawn(|| {
+                        while !done.load(Relaxed) {
+                            std::hint::spin_loop();
+                        }
+                    });
                 }
             }
             Beside::Attack => {
-                while !done.load(Relaxed) {
-                    attack(&remote, &done);
-                }
+                scope.spawn(|| {
+                    while !done.load(Relaxed) {
+                        let Ok(control) = remote.attach() else { continue };
+                        let mut process =
+                            attacker(control).spawn().expect("this program starts again");
+                        process.wait().expect("it is ours");
+                    }
+                });
             }
-        });
+        }
         let times = Honest::new(&remote).rounds(rounds);
         done.store(true, Relaxed);
         times
@@ -76,11 +87,23 @@ pub fn measure(beside: Beside, rounds: usize) -> Times {
     times
 }
 
-/// A process from its beginning to its end.
-fn attack(remote: &Remote, done: &AtomicBool) {
-    let Some(mut program) = attach(remote) else { return };
+/// The argument of a program that shall [attack].
+pub const ATTACK: &str = "attack";
+
+/// This program again, to attack over a control socket.
+fn attacker(control: OwnedFd) -> process::Command {
+    let this = std::env::current_exe().expect("this program has a file");
+    let mut command = process::Command::new(this);
+    command.arg(ATTACK).stdin(control);
+    command
+}
+
+/// What a hostile process does from its beginning to its end, whose control socket is its standard input.
+pub fn attack() {
+    let control = std::io::stdin().as_fd().try_clone_to_owned().expect("a control socket");
+    let Some(mut program) = begin(control) else { return };
     let socket = Request { call: call::SOCKET, a: 2, b: 6, ..Request::default() };
-    while program.handles.len() < SOCKETS && !done.load(Relaxed) {
+    while program.handles.len() < SOCKETS {
         let Some(reply) = ask(&mut program, &socket) else { return };
         program.handles.push(Handle { slot: reply.slot, generation: reply.generation });
         let handle = program.handles[program.handles.len() - 1];
@@ -103,7 +126,8 @@ struct Honest {
 
 impl Honest {
     fn new(remote: &Remote) -> Self {
-        let mut program = attach(remote).expect("room for a process");
+        let control = remote.attach().expect("room for a process");
+        let mut program = begin(control).expect("the engine says hello");
         let mut socket = || {
             let request = Request { call: call::SOCKET, a: 2, b: 6, ..Request::default() };
             let reply = ask(&mut program, &request).expect("a socket");
@@ -138,13 +162,28 @@ impl Honest {
             let start = Instant::now();
             self.send();
             bytes.push(start.elapsed());
-            let start = Instant::now();
-            ask(&mut self.program, &Request { call: call::INTERFACES, ..Request::default() });
-            answer.push(start.elapsed());
+            self.ask_for_a_port(&mut answer);
         }
         bytes.sort();
         answer.sort();
         Times { bytes, answer }
+    }
+
+    fn ask_for_a_port(&mut self, times: &mut Vec<Duration>) {
+        let request = Request { call: call::SOCKET, a: 2, b: 17, ..Request::default() };
+        let reply = self.timed(&request, times);
+        let handle = Handle { slot: reply.slot, generation: reply.generation };
+        let addr = RawAddr::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let reply = self.timed(&Request { addr, ..Program::about(call::BIND, handle) }, times);
+        assert_eq!(reply.errno, 0, "there are ports");
+        self.tell(op::CLOSE, handle);
+    }
+
+    fn timed(&mut self, request: &Request, times: &mut Vec<Duration>) -> Reply {
+        let start = Instant::now();
+        let reply = ask(&mut self.program, request).expect("the engine lives");
+        times.push(start.elapsed());
+        reply
     }
 
     fn send(&self) {
@@ -168,8 +207,8 @@ impl Honest {
     }
 }
 
-fn attach(remote: &Remote) -> Option<Program> {
-    let mut program = Program::new(remote.attach().ok()?);
+fn begin(control: OwnedFd) -> Option<Program> {
+    let mut program = Program::new(control);
     let (reply, descriptors) = exchange(&mut program, &Program::hello(&[]))?;
     program.begin(&reply, descriptors);
     Some(program)
@@ -180,10 +219,7 @@ fn ask(program: &mut Program, request: &Request) -> Option<Reply> {
 }
 
 /// None: the engine has hung up.
-fn exchange(
-    program: &mut Program,
-    request: &Request,
-) -> Option<(Reply, Vec<std::os::fd::OwnedFd>)> {
+fn exchange(program: &mut Program, request: &Request) -> Option<(Reply, Vec<OwnedFd>)> {
     while !program.say(request) {
         match program.hear() {
             Heard::Gone => return None,

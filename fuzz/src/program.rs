@@ -11,7 +11,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use towpath_ring::{Channel, Region, push_command};
+use towpath_ring::{Channel, Region, note_request, push_command};
 use towpath_shm::control::{Reply, Request, TOKENS_MAX, call};
 use towpath_shm::layout::{Command, Plain, Slot};
 
@@ -123,6 +123,9 @@ impl Program {
         let sent = sendmsg(&self.control, &[IoSlice::new(bytes)], &mut ancillary, flags).is_ok();
         if sent {
             self.asked.push_back(call);
+            if let Some(link) = &self.link {
+                note_request(&link.channel);
+            }
         }
         sent
     }

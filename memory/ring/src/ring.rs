@@ -79,6 +79,12 @@ pub fn has_ended(channel: &Channel) -> bool {
     channel.header().ended.load(Ordering::Acquire) != 0
 }
 
+/// Program: says that it has sent a request on its control socket. The caller holds its process's lock for those.
+pub fn note_request(channel: &Channel) {
+    let sent = &channel.header().requests;
+    sent.store(sent.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+}
+
 /// The program wrote a ring position that cannot be: nothing more is to be had from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelError;
@@ -124,12 +130,17 @@ pub struct EngineChannel {
     lost: u64,
     /// See [`EngineChannel::mark`].
     mark: u32,
+    /// Requests that were received.
+    received: u32,
+    /// What the program had said of its requests when none was found; at first what it says of none.
+    in_vain: u32,
 }
 
 impl EngineChannel {
     /// The ends of a channel just created: of one that was used, positions would not be where the rings begin.
     pub fn new(channel: Channel) -> Self {
-        Self { channel, command_head: 0, event_tail: 0, lost: 0, mark: 0 }
+        let (received, in_vain) = (0, 0);
+        Self { channel, command_head: 0, event_tail: 0, lost: 0, mark: 0, received, in_vain }
     }
 
     /// The memory behind.
@@ -140,6 +151,23 @@ impl EngineChannel {
     /// Whether there are commands (or nonsense, which [`EngineChannel::pop_command`] tells).
     pub fn has_commands(&self) -> bool {
         self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
+    }
+
+    /// Whether the program says that a request waits on its control socket ([`note_request`]). What it says may be
+    /// wrong: a look at the socket tells, after which [`EngineChannel::note_look`] is due. What the program had told
+    /// before it asked is in the command ring now.
+    pub fn says_it_asks(&self) -> bool {
+        let sent = self.channel.header().requests.load(Ordering::Acquire);
+        sent.wrapping_sub(self.received) as i32 > 0 && sent != self.in_vain
+    }
+
+    /// After a look at the control socket: whether a request was there.
+    pub fn note_look(&mut self, request: bool) {
+        if request {
+            self.received = self.received.wrapping_add(1);
+        } else {
+            self.in_vain = self.channel.header().requests.load(Ordering::Relaxed);
+        }
     }
 
     /// Says that nothing is heard of the program from now on, or from [`EngineChannel::mark`] on. Dropping the channel
@@ -261,6 +289,27 @@ mod tests {
         assert_eq!(engine.pop_command(), Err(ChannelError));
         channel.header().event_head.store(1, Ordering::Relaxed);
         assert_eq!(engine.push_event(3, 1), Err(ChannelError));
+    }
+
+    #[test]
+    fn the_engine_is_told_of_each_request_once() {
+        let channel = Channel::create().unwrap();
+        let mut engine = EngineChannel::new(channel.clone());
+        assert!(!engine.says_it_asks());
+        note_request(&channel);
+        assert!(engine.says_it_asks());
+        engine.note_look(true);
+        assert!(!engine.says_it_asks());
+        // The engine was earlier at the socket than the program said so.
+        engine.note_look(true);
+        note_request(&channel);
+        assert!(!engine.says_it_asks());
+        // What is not so is looked at once.
+        note_request(&channel);
+        engine.note_look(false);
+        assert!(!engine.says_it_asks());
+        note_request(&channel);
+        assert!(engine.says_it_asks());
     }
 
     #[test]

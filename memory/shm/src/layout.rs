@@ -34,7 +34,7 @@ use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this file does. Both sides come from one build: they must agree.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -587,7 +587,10 @@ pub struct ChannelHeader {
     /// 1 when the program sleeps (or is about to) and wants its doorbell rung; the engine swaps it
     /// to 0 when it rings. Swap.
     pub sleeping: atomic::AtomicU32,
-    _pad1: [atomic::AtomicU32; 13],
+    /// Requests sent on the control socket, HELLO not counted; written after each. A busy engine looks here and
+    /// rarely at the socket. Program.
+    pub requests: atomic::AtomicU32,
+    _pad1: [atomic::AtomicU32; 12],
     /// Start of the unread commands: engine.
     pub command_head: atomic::AtomicU32,
     /// End of the events: engine.
