@@ -65,8 +65,11 @@ fn build() -> PathBuf {
     for source in ["api", "client", "memory", "Cargo.toml", "Cargo.lock"] {
         println!("cargo:rerun-if-changed={}", root.join(source).display());
     }
-    // A target directory of its own: the outer build holds the lock of the usual one.
-    let target_dir = Path::new(&variable("OUT_DIR")).join("preload");
+    // A target directory of its own, because the outer build holds the lock of the usual one; and one for all
+    // profiles of the outer build, because the library is the same in each.
+    let out = PathBuf::from(variable("OUT_DIR"));
+    let usual = out.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
+    let target_dir = usual.unwrap_or(&out).join("preload");
     let target = variable("TARGET");
     let status = Command::new(variable("CARGO"))
         .args([
