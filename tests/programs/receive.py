@@ -1,4 +1,4 @@
-"""An HTTP server that takes PUT and answers with the SHA-256 of the body, and GET of its folder."""
+"""An HTTP server that takes PUT and answers with the BLAKE2b of the body, and GET of its folder."""
 import hashlib
 import http.server
 import os
@@ -9,7 +9,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_PUT(self):
-        digest, left = hashlib.sha256(), int(self.headers["Content-Length"])
+        digest, left = hashlib.blake2b(), int(self.headers["Content-Length"])
         while left:
             data = self.rfile.read(min(left, 1 << 20))
             if not data:
