@@ -17,7 +17,7 @@ use towpath_shm::layout::{Command, Plain, Slot, VERSION, op};
 use towpath_shm::token::Run;
 
 use crate::syscall::SignalsBlocked;
-use crate::{Error, HighFd, Socket, lifeline};
+use crate::{Error, HighFd, Process, Socket, lifeline};
 
 /// Between two tries to put a command into a full ring.
 const RING_FULL_PAUSE: Duration = Duration::from_micros(50);
@@ -28,6 +28,9 @@ const RING_FULL_TRIES: u32 = 1000;
 /// beside it. Shared by all threads.
 #[derive(Debug)]
 pub struct Client {
+    process: &'static Process,
+    /// There are processors beside those of this program and its engine.
+    to_spare: bool,
     region: Region,
     run: Run,
     status: Status,
@@ -75,11 +78,13 @@ impl Client {
     /// `Dead` when nobody answers, `Refused` when the engine does, or is of another build; with ENOMEM when this
     /// process may not have the address space.
     pub fn attach(
+        process: &'static Process,
         control: Fd,
         held: Option<impl FnOnce(&Region, Run) -> Vec<Socket>>,
     ) -> Result<Self, Error> {
-        let control = HighFd::new(control);
-        crate::wait::prepare();
+        let high = |fd| HighFd::new(fd, &process.descriptors);
+        let control = high(control);
+        crate::wait::prepare(process);
         // The hello drops what this image does not list, and a list takes full generations, which
         // are in the region.
         let request = Request { call: call::REGION, ..Request::default() };
@@ -93,19 +98,21 @@ impl Client {
         let mut next = || fds.next().ok_or(PROTOCOL);
         let (_again, status, channel) = (next()?, next()?, next()?);
         let (engine_bell, bell) = (next()?, next()?);
-        let blank = HighFd::new(next()?);
-        let lifeline = fds.next().and_then(|pipe| lifeline::hold(&*pipe));
-        towpath_ring::set_channel(number);
+        let blank = high(next()?);
+        let lifeline = fds.next().and_then(|pipe| lifeline::hold(&*pipe, process));
+        process.set_channel(number);
         Ok(Self {
+            process,
+            to_spare: towpath_ring::has_processors_to_spare(),
             region,
             run,
             status: Status::map(status.into_owned()).map_err(not_mapped)?,
             channel: Channel::map(channel.into_owned()).map_err(not_mapped)?,
             number,
             control,
-            engine_bell: HighFd::new(engine_bell),
+            engine_bell: high(engine_bell),
             rung: Rung::default(),
-            bell: HighFd::new(bell),
+            bell: high(bell),
             spare: blank.duplicate().map_err(Error::Refused)?,
             blank,
             lifeline,
@@ -140,7 +147,7 @@ impl Client {
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(PROTOCOL);
         let number = reply.b;
-        let control = HighFd::new(next()?);
+        let control = HighFd::new(next()?, &self.process.descriptors);
         let (channel, engine_bell, bell) = (next()?, next()?, next()?);
         Ok(Cloned { control, number, channel, engine_bell, bell })
     }
@@ -152,21 +159,28 @@ impl Client {
     /// `Refused` with ENOMEM when the channel's memory cannot be mapped, with EMFILE when there are no descriptors
     /// left, with EPROTO when what came is no channel.
     pub fn forked(&self, cloned: Cloned) -> Result<Self, Error> {
+        let process = self.process;
+        let high = |fd| HighFd::new(fd, &process.descriptors);
         let (blank, spare) = (self.blank.duplicate(), self.blank.duplicate());
-        towpath_ring::set_channel(cloned.number);
+        process.set_channel(cloned.number);
         Ok(Self {
+            process,
+            to_spare: self.to_spare,
             region: self.region.clone(),
             run: self.run,
             status: self.status.clone(),
             channel: Channel::map(cloned.channel.into_owned()).map_err(not_mapped)?,
             number: cloned.number,
             control: cloned.control,
-            engine_bell: HighFd::new(cloned.engine_bell),
+            engine_bell: high(cloned.engine_bell),
             rung: Rung::default(),
-            bell: HighFd::new(cloned.bell),
+            bell: high(cloned.bell),
             blank: blank.map_err(Error::Refused)?,
             spare: spare.map_err(Error::Refused)?,
-            lifeline: self.lifeline.as_ref().and_then(|pipe| lifeline::hold(pipe.borrow())),
+            lifeline: self
+                .lifeline
+                .as_ref()
+                .and_then(|pipe| lifeline::hold(pipe.borrow(), process)),
             commands: Lock::new(()),
             calls: Lock::new(()),
             dead: AtomicBool::new(self.is_dead()),
@@ -303,6 +317,17 @@ impl Client {
     pub fn slot(&self, socket: Socket) -> Option<&Slot> {
         let slot = self.region.slot(socket.slot)?;
         (slot.generation.load(Ordering::Acquire) == socket.generation).then_some(slot)
+    }
+
+    /// The process whose attachment it is.
+    #[inline]
+    pub fn process(&self) -> &'static Process {
+        self.process
+    }
+
+    /// Whether a thread that waits may look for a moment before it sleeps.
+    pub(crate) fn has_processors_to_spare(&self) -> bool {
+        self.to_spare
     }
 
     /// The memory of the run: slots and FIFOs of all its processes' sockets.

@@ -1,7 +1,7 @@
 //! Which of the process's descriptor numbers are ours, and what they stand for.
 //!
 //! Behind each socket's number is a real descriptor of the kernel ([`towpath_shm::token`]), so numbers
-//! cannot collide and close-on-exec is the kernel's business. The table is a static array: its pages cost
+//! cannot collide and close-on-exec is the kernel's business. The table is an array in a static: its pages cost
 //! nothing until touched, and a look-up is one load. It has to change together with the kernel's descriptors:
 //! the API layer has the lock and the order for that.
 
@@ -15,11 +15,15 @@ use crate::socket::Socket;
 /// Numbers above this are never ours.
 pub const DESCRIPTORS_MAX: usize = 1 << 20;
 
-static TABLE: [AtomicU64; DESCRIPTORS_MAX] = [const { AtomicU64::new(0) }; DESCRIPTORS_MAX];
-// How many of the process's descriptors stand for a slot.
-static HOLDS: [AtomicU32; SLOTS_MAX as usize] = [const { AtomicU32::new(0) }; SLOTS_MAX as usize];
-// One more than the highest number ever entered, so that scans end early.
-static END: AtomicU32 = AtomicU32::new(0);
+/// Which numbers are ours.
+#[derive(Debug)]
+pub struct Descriptors {
+    table: [AtomicU64; DESCRIPTORS_MAX],
+    /// How many of the process's descriptors stand for a slot.
+    holds: [AtomicU32; SLOTS_MAX as usize],
+    /// One more than the highest number ever entered, so that scans end early.
+    end: AtomicU32,
+}
 
 const KIND_SHIFT: u32 = 60;
 const SOCKET: u64 = 1;
@@ -39,37 +43,6 @@ pub enum Entry {
     Internal,
 }
 
-/// What `fd` is.
-#[inline]
-pub fn lookup(fd: i32) -> Entry {
-    match TABLE.get(fd as usize) {
-        Some(word) => unpack(word.load(Ordering::Acquire)),
-        None => Entry::Kernel,
-    }
-}
-
-/// The socket behind `fd`, if it is one of ours.
-#[inline]
-pub fn socket(fd: i32) -> Option<Socket> {
-    let word = TABLE.get(fd as usize)?.load(Ordering::Acquire);
-    (word >> KIND_SHIFT == SOCKET).then(|| unpack_socket(word))
-}
-
-/// Whether `fd` can be entered.
-pub fn fits(fd: i32) -> bool {
-    (fd as usize) < DESCRIPTORS_MAX
-}
-
-/// Enters an open descriptor that stands for `socket`.
-pub fn set_socket(fd: i32, socket: Socket) {
-    replace(fd, Entry::Socket(socket));
-}
-
-/// Enters an epoll descriptor.
-pub fn set_epoll(fd: i32, index: u32) {
-    replace(fd, Entry::Epoll(index));
-}
-
 /// What became of a descriptor that was taken out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
@@ -79,90 +52,135 @@ pub struct Taken {
     pub last: bool,
 }
 
-/// Takes out a socket or epoll descriptor that is about to be closed. Of several threads that close
-/// the same number, one gets it.
-pub fn take(fd: i32) -> Taken {
-    let kernel = Taken { entry: Entry::Kernel, last: false };
-    let Some(word) = TABLE.get(fd as usize) else {
-        return kernel;
-    };
-    match unpack(word.load(Ordering::Acquire)) {
-        Entry::Kernel => return kernel,
-        Entry::Internal => return Taken { entry: Entry::Internal, last: false },
-        Entry::Socket(_) | Entry::Epoll(_) => {}
-    }
-    taken(word.swap(0, Ordering::AcqRel))
+/// Whether `fd` can be entered.
+pub fn fits(fd: i32) -> bool {
+    (fd as usize) < DESCRIPTORS_MAX
 }
 
-/// Replaces the entry of a number in one step: a look-up finds the old one or the new one. (An internal
-/// number stays so: see [`evacuate`].)
-pub fn replace(fd: i32, entry: Entry) -> Taken {
-    let word = match entry {
-        Entry::Kernel | Entry::Internal => return take(fd),
-        Entry::Socket(socket) => {
-            HOLDS[socket.slot as usize].fetch_add(1, Ordering::AcqRel);
-            SOCKET << KIND_SHIFT | u64::from(socket.slot) << 32 | u64::from(socket.generation)
+impl Descriptors {
+    /// None is ours. Zeroed memory of several megabytes, for a static.
+    pub(crate) const fn new() -> Self {
+        Self {
+            table: [const { AtomicU64::new(0) }; DESCRIPTORS_MAX],
+            holds: [const { AtomicU32::new(0) }; SLOTS_MAX as usize],
+            end: AtomicU32::new(0),
         }
-        Entry::Epoll(index) => EPOLL << KIND_SHIFT | u64::from(index),
-    };
-    taken(set(fd, word))
-}
-
-fn taken(word: u64) -> Taken {
-    let entry = unpack(word);
-    let last = match entry {
-        Entry::Socket(socket) => HOLDS[socket.slot as usize].fetch_sub(1, Ordering::AcqRel) == 1,
-        _ => false,
-    };
-    Taken { entry, last }
-}
-
-/// Whether this process has a descriptor for `socket`.
-pub fn is_held(socket: Socket) -> bool {
-    HOLDS[socket.slot as usize].load(Ordering::Acquire) > 0
-        && ours(0).any(|(_, entry)| entry == Entry::Socket(socket))
-}
-
-/// The descriptor numbers from `from` on that are ours, ascending.
-pub fn ours(from: u32) -> impl Iterator<Item = (i32, Entry)> {
-    let end = END.load(Ordering::Acquire);
-    (from..end).filter_map(|fd| match lookup(fd as i32) {
-        Entry::Kernel => None,
-        entry => Some((fd as i32, entry)),
-    })
-}
-
-/// Makes way on `fd` if it is a descriptor of this library.
-pub fn evacuate(fd: i32) {
-    let Some(word) = TABLE.get(fd as usize).map(|word| word.load(Ordering::Acquire)) else {
-        return;
-    };
-    if word >> KIND_SHIFT == INTERNAL {
-        let at = (word & !(INTERNAL << KIND_SHIFT)) as usize as *const AtomicI32;
-        // SAFETY: the pointer was entered by `set_internal`; HighFd clears the entry before it
-        // frees the word.
-        high_fd::evacuate(fd, unsafe { &*at });
     }
-}
 
-pub(crate) fn set_internal(fd: i32, word: &AtomicI32) {
-    if fits(fd) {
-        // User-space addresses have 47 (or 48, 56) bits: below the kind.
-        set(fd, INTERNAL << KIND_SHIFT | std::ptr::from_ref(word) as u64);
+    /// What `fd` is.
+    #[inline]
+    pub fn lookup(&self, fd: i32) -> Entry {
+        match self.table.get(fd as usize) {
+            Some(word) => unpack(word.load(Ordering::Acquire)),
+            None => Entry::Kernel,
+        }
     }
-}
 
-pub(crate) fn clear(fd: i32) {
-    if let Some(word) = TABLE.get(fd as usize) {
-        word.store(0, Ordering::Release);
+    /// The socket behind `fd`, if it is one of ours.
+    #[inline]
+    pub fn socket(&self, fd: i32) -> Option<Socket> {
+        let word = self.table.get(fd as usize)?.load(Ordering::Acquire);
+        (word >> KIND_SHIFT == SOCKET).then(|| unpack_socket(word))
     }
-}
 
-/// Gives what was there before.
-fn set(fd: i32, word: u64) -> u64 {
-    let Some(entry) = TABLE.get(fd as usize) else { return 0 };
-    END.fetch_max(fd as u32 + 1, Ordering::AcqRel);
-    entry.swap(word, Ordering::AcqRel)
+    /// Enters an open descriptor that stands for `socket`.
+    pub fn set_socket(&self, fd: i32, socket: Socket) {
+        self.replace(fd, Entry::Socket(socket));
+    }
+
+    /// Enters an epoll descriptor.
+    pub fn set_epoll(&self, fd: i32, index: u32) {
+        self.replace(fd, Entry::Epoll(index));
+    }
+
+    /// Takes out a socket or epoll descriptor that is about to be closed. Of several threads that close
+    /// the same number, one gets it.
+    pub fn take(&self, fd: i32) -> Taken {
+        let kernel = Taken { entry: Entry::Kernel, last: false };
+        let Some(word) = self.table.get(fd as usize) else {
+            return kernel;
+        };
+        match unpack(word.load(Ordering::Acquire)) {
+            Entry::Kernel => return kernel,
+            Entry::Internal => return Taken { entry: Entry::Internal, last: false },
+            Entry::Socket(_) | Entry::Epoll(_) => {}
+        }
+        self.taken(word.swap(0, Ordering::AcqRel))
+    }
+
+    /// Replaces the entry of a number in one step: a look-up finds the old one or the new one. (An internal
+    /// number stays so: see [`Self::evacuate`].)
+    pub fn replace(&self, fd: i32, entry: Entry) -> Taken {
+        let word = match entry {
+            Entry::Kernel | Entry::Internal => return self.take(fd),
+            Entry::Socket(socket) => {
+                self.holds[socket.slot as usize].fetch_add(1, Ordering::AcqRel);
+                SOCKET << KIND_SHIFT | u64::from(socket.slot) << 32 | u64::from(socket.generation)
+            }
+            Entry::Epoll(index) => EPOLL << KIND_SHIFT | u64::from(index),
+        };
+        self.taken(self.set(fd, word))
+    }
+
+    fn taken(&self, word: u64) -> Taken {
+        let entry = unpack(word);
+        let last = match entry {
+            Entry::Socket(socket) => {
+                self.holds[socket.slot as usize].fetch_sub(1, Ordering::AcqRel) == 1
+            }
+            _ => false,
+        };
+        Taken { entry, last }
+    }
+
+    /// Whether this process has a descriptor for `socket`.
+    pub fn is_held(&self, socket: Socket) -> bool {
+        self.holds[socket.slot as usize].load(Ordering::Acquire) > 0
+            && self.ours(0).any(|(_, entry)| entry == Entry::Socket(socket))
+    }
+
+    /// The descriptor numbers from `from` on that are ours, ascending.
+    pub fn ours(&self, from: u32) -> impl Iterator<Item = (i32, Entry)> {
+        let end = self.end.load(Ordering::Acquire);
+        (from..end).filter_map(|fd| match self.lookup(fd as i32) {
+            Entry::Kernel => None,
+            entry => Some((fd as i32, entry)),
+        })
+    }
+
+    /// Makes way on `fd` if it is a descriptor of this library.
+    pub fn evacuate(&self, fd: i32) {
+        let Some(word) = self.table.get(fd as usize).map(|word| word.load(Ordering::Acquire))
+        else {
+            return;
+        };
+        if word >> KIND_SHIFT == INTERNAL {
+            let at = (word & !(INTERNAL << KIND_SHIFT)) as usize as *const AtomicI32;
+            // SAFETY: the pointer was entered by `set_internal`; HighFd clears the entry before it
+            // frees the word.
+            high_fd::evacuate(self, fd, unsafe { &*at });
+        }
+    }
+
+    pub(crate) fn set_internal(&self, fd: i32, word: &AtomicI32) {
+        if fits(fd) {
+            // User-space addresses have 47 (or 48, 56) bits: below the kind.
+            self.set(fd, INTERNAL << KIND_SHIFT | std::ptr::from_ref(word) as u64);
+        }
+    }
+
+    pub(crate) fn clear(&self, fd: i32) {
+        if let Some(word) = self.table.get(fd as usize) {
+            word.store(0, Ordering::Release);
+        }
+    }
+
+    /// Gives what was there before.
+    fn set(&self, fd: i32, word: u64) -> u64 {
+        let Some(entry) = self.table.get(fd as usize) else { return 0 };
+        self.end.fetch_max(fd as u32 + 1, Ordering::AcqRel);
+        entry.swap(word, Ordering::AcqRel)
+    }
 }
 
 #[inline]
@@ -183,38 +201,39 @@ fn unpack_socket(word: u64) -> Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HighFd;
+
+    static OF_TESTS: Descriptors = Descriptors::new();
 
     #[test]
     fn holds_are_counted() {
         let socket = Socket { slot: SLOTS_MAX - 1, generation: 0xffff_fffd };
-        set_socket(900_001, socket);
-        set_socket(900_002, socket);
-        assert_eq!(lookup(900_001), Entry::Socket(socket));
-        assert_eq!(take(900_001), Taken { entry: Entry::Socket(socket), last: false });
-        assert_eq!(take(900_001), Taken { entry: Entry::Kernel, last: false });
-        assert_eq!(take(900_002), Taken { entry: Entry::Socket(socket), last: true });
-        set_socket(900_003, socket);
+        OF_TESTS.set_socket(900_001, socket);
+        OF_TESTS.set_socket(900_002, socket);
+        assert_eq!(OF_TESTS.lookup(900_001), Entry::Socket(socket));
+        assert_eq!(OF_TESTS.take(900_001), Taken { entry: Entry::Socket(socket), last: false });
+        assert_eq!(OF_TESTS.take(900_001), Taken { entry: Entry::Kernel, last: false });
+        assert_eq!(OF_TESTS.take(900_002), Taken { entry: Entry::Socket(socket), last: true });
+        OF_TESTS.set_socket(900_003, socket);
         let before = Taken { entry: Entry::Socket(socket), last: true };
-        assert_eq!(replace(900_003, Entry::Epoll(7)), before);
-        assert_eq!(ours(900_000).collect::<Vec<_>>(), [(900_003, Entry::Epoll(7))]);
-        assert_eq!(take(900_003).entry, Entry::Epoll(7));
-        assert_eq!(lookup(-1), Entry::Kernel);
-        assert_eq!(lookup(i32::MAX), Entry::Kernel);
+        assert_eq!(OF_TESTS.replace(900_003, Entry::Epoll(7)), before);
+        assert_eq!(OF_TESTS.ours(900_000).collect::<Vec<_>>(), [(900_003, Entry::Epoll(7))]);
+        assert_eq!(OF_TESTS.take(900_003).entry, Entry::Epoll(7));
+        assert_eq!(OF_TESTS.lookup(-1), Entry::Kernel);
+        assert_eq!(OF_TESTS.lookup(i32::MAX), Entry::Kernel);
     }
 
     #[test]
     fn internal_descriptors_move_away() {
         let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-        let high = HighFd::new(fd.into());
+        let high = HighFd::new(fd.into(), &OF_TESTS);
         let before = high.get();
-        assert_eq!(lookup(before), Entry::Internal);
-        assert_eq!(take(before).entry, Entry::Internal);
-        evacuate(before);
+        assert_eq!(OF_TESTS.lookup(before), Entry::Internal);
+        assert_eq!(OF_TESTS.take(before).entry, Entry::Internal);
+        OF_TESTS.evacuate(before);
         assert_ne!(high.get(), before);
-        assert_eq!(lookup(high.get()), Entry::Internal);
-        assert_eq!(lookup(before), Entry::Kernel);
+        assert_eq!(OF_TESTS.lookup(high.get()), Entry::Internal);
+        assert_eq!(OF_TESTS.lookup(before), Entry::Kernel);
         crate::syscall::close(before);
     }
-
-    use crate::HighFd;
 }

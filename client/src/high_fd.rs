@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use towpath_shm::Fd;
 
-use crate::descriptors;
+use crate::descriptors::Descriptors;
 use crate::syscall::{self, nr};
 
 const F_DUPFD_CLOEXEC: i32 = 1030;
@@ -23,13 +23,17 @@ const HIGHEST: u64 = 16384;
 /// A descriptor that the program does not know of. Its close, dup2 and close_range leave it alone
 /// (dup2 makes it move).
 #[derive(Debug)]
-pub struct HighFd(Box<AtomicI32>);
+pub struct HighFd {
+    number: Box<AtomicI32>,
+    /// Where it is entered.
+    among: &'static Descriptors,
+}
 
 impl HighFd {
     /// Moves a descriptor up and makes it close-on-exec: to a number shortly below the soft limit
     /// (RLIMIT_NOFILE), because programs expect the lowest free ones for themselves. When there is no room
     /// above, it stays where it is.
-    pub fn new(fd: Fd) -> Self {
+    pub fn new(fd: Fd, among: &'static Descriptors) -> Self {
         let low = fd.into_owned().into_raw_fd();
         let number = match move_up(low) {
             Some(high) => {
@@ -41,7 +45,7 @@ impl HighFd {
                 low
             }
         };
-        Self::at(number)
+        Self::at(number, among)
     }
 
     /// Another descriptor for the same: up there, or where there is room.
@@ -49,7 +53,7 @@ impl HighFd {
     /// # Errors
     /// EMFILE when the process has no number left.
     pub fn duplicate(&self) -> Result<Self, i32> {
-        duplicate(self.get()).map(Self::at).ok_or(EMFILE)
+        duplicate(self.get()).map(|number| Self::at(number, self.among)).ok_or(EMFILE)
     }
 
     /// The same at the first free number from `lowest` on.
@@ -57,13 +61,15 @@ impl HighFd {
     /// # Errors
     /// EMFILE when there is none.
     pub fn duplicate_above(&self, lowest: i32) -> Result<Self, i32> {
-        duplicate_from(self.get(), lowest as usize).map(Self::at).ok_or(EMFILE)
+        duplicate_from(self.get(), lowest as usize)
+            .map(|number| Self::at(number, self.among))
+            .ok_or(EMFILE)
     }
 
-    fn at(number: i32) -> Self {
+    fn at(number: i32, among: &'static Descriptors) -> Self {
         let word = Box::new(AtomicI32::new(number));
-        descriptors::set_internal(number, &word);
-        Self(word)
+        among.set_internal(number, &word);
+        Self { number: word, among }
     }
 
     /// Becomes a descriptor for what `other` is for, under its own number. Other threads see either the old or
@@ -78,7 +84,7 @@ impl HighFd {
     /// The number; -1 after [`Self::close`]. It changes when the program's dup2 wants it for itself, so it is to
     /// be asked for each time.
     pub fn get(&self) -> i32 {
-        self.0.load(Ordering::Relaxed)
+        self.number.load(Ordering::Relaxed)
     }
 
     /// For calls that want a borrowed one. Not after [`Self::close`].
@@ -89,9 +95,9 @@ impl HighFd {
 
     /// Closes it before its time.
     pub fn close(&self) {
-        let number = self.0.swap(-1, Ordering::Relaxed);
+        let number = self.number.swap(-1, Ordering::Relaxed);
         if number >= 0 {
-            descriptors::clear(number);
+            self.among.clear(number);
             syscall::close(number);
         }
     }
@@ -101,8 +107,8 @@ impl HighFd {
         if self.get() < 0
             && let Some(number) = duplicate(of.get())
         {
-            self.0.store(number, Ordering::Relaxed);
-            descriptors::set_internal(number, &self.0);
+            self.number.store(number, Ordering::Relaxed);
+            self.among.set_internal(number, &self.number);
         }
     }
 
@@ -119,11 +125,11 @@ impl Drop for HighFd {
 }
 
 /// Gives way: `number` is about to be overwritten by dup2.
-pub(crate) fn evacuate(number: i32, word: &AtomicI32) {
+pub(crate) fn evacuate(among: &Descriptors, number: i32, word: &AtomicI32) {
     if let Some(other) = duplicate(number) {
         word.store(other, Ordering::Relaxed);
-        descriptors::set_internal(other, word);
-        descriptors::clear(number);
+        among.set_internal(other, word);
+        among.clear(number);
     }
 }
 

@@ -2,6 +2,7 @@
 //! can do with a socket over it. Every API (POSIX today) is a thin layer over this crate.
 //!
 //! Read [`towpath_shm::layout`] first. Then, in order:
+//! - [`Process`]: what there is once in a process, and no static of this crate;
 //! - [`descriptors`]: which of the process's descriptor numbers are sockets of ours;
 //! - [`Client`]: the attachment, its calls (answered) and commands (not answered);
 //! - [`Socket`]: a socket by slot and generation, and what state it is in ([`Socket::readiness`]);
@@ -20,6 +21,7 @@ mod client;
 mod error;
 mod high_fd;
 mod lifeline;
+mod process;
 mod socket;
 
 pub mod datagram;
@@ -36,5 +38,6 @@ pub use buffer::Buffer;
 pub use client::{Client, Cloned, Tokens, control_from_number};
 pub use error::Error;
 pub use high_fd::HighFd;
+pub use process::Process;
 pub use socket::{Socket, ready};
-pub use towpath_ring::{Lock, LockGuard, Region, forked, forks, is_inside, thread_id};
+pub use towpath_ring::{Lock, LockGuard, Region, is_inside, thread_id};

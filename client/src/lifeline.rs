@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::fs::{Mode, OFlags, open};
 use towpath_shm::Fd;
 
-use crate::HighFd;
 use crate::syscall::fcntl;
+use crate::{HighFd, Process};
 
 // asm-generic/fcntl.h and signal.h
 const F_SETFL: i32 = 4;
@@ -26,13 +26,14 @@ const SIGKILL: usize = 9;
 ///
 /// None where the pipe cannot be opened again, without /proc (in a chroot) or without a free descriptor: then the
 /// process has errors when its engine is gone, and lives.
-pub(crate) fn hold(pipe: impl AsFd) -> Option<HighFd> {
+pub(crate) fn hold(pipe: impl AsFd, process: &'static Process) -> Option<HighFd> {
     let path = format!("/proc/self/fd/{}", pipe.as_fd().as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let own = HighFd::new(Fd::from(open(&*path, flags, Mode::empty()).ok()?));
-    let process = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    let own = Fd::from(open(&*path, flags, Mode::empty()).ok()?);
+    let own = HighFd::new(own, &process.descriptors);
+    let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     fcntl(own.get(), F_SETSIG, SIGKILL).ok()?;
-    fcntl(own.get(), F_SETOWN, process as usize).ok()?;
+    fcntl(own.get(), F_SETOWN, pid as usize).ok()?;
     // Last: from here on the kernel acts, and must know how and upon whom.
     fcntl(own.get(), F_SETFL, O_ASYNC).ok()?;
     Some(own)

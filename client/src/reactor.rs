@@ -26,7 +26,7 @@ use towpath_ring::{Lock, LockGuard};
 use towpath_shm::layout::{SLOTS_MAX, event};
 
 use crate::descriptors::DESCRIPTORS_MAX;
-use crate::{Client, Error, HighFd, Socket, ready};
+use crate::{Client, Error, HighFd, Process, Socket, ready};
 
 use bed::{Bed, kick, new_kick};
 pub use bed::{clear, cookie};
@@ -140,7 +140,7 @@ pub struct Nested {
 #[derive(Debug)]
 pub struct Locked<'a> {
     hub: LockGuard<'a, Hub>,
-    reactor: &'a Reactor,
+    process: &'a Process,
 }
 
 impl Deref for Locked<'_> {
@@ -169,21 +169,6 @@ impl Reactor {
         }
     }
 
-    /// Waits for the lock.
-    ///
-    /// # Errors
-    /// `Refused` with EDEADLK in a signal handler on top of a call that has it: epoll's functions are none of those that
-    /// a handler may call. The functions that it may call do not need this lock: close leaves the work to the next call.
-    pub fn lock(&self) -> Result<Locked<'_>> {
-        let hub = self.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
-        let mut locked = Locked { hub, reactor: self };
-        if self.overdue.load(Relaxed) {
-            self.overdue.store(false, Relaxed);
-            locked.forget_closed();
-        }
-        Ok(locked)
-    }
-
     /// Whether this thread has the lock.
     pub fn is_mine(&self) -> bool {
         self.hub.is_mine()
@@ -193,15 +178,32 @@ impl Reactor {
     fn defer(&self) {
         self.overdue.store(true, Relaxed);
     }
+}
+
+impl Process {
+    /// Waits for the reactor's lock.
+    ///
+    /// # Errors
+    /// `Refused` with EDEADLK in a signal handler on top of a call that has it: epoll's functions are none of those that
+    /// a handler may call. The functions that it may call do not need this lock: close leaves the work to the next call.
+    pub fn lock_reactor(&self) -> Result<Locked<'_>> {
+        let hub = self.reactor.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
+        let mut locked = Locked { hub, process: self };
+        if self.reactor.overdue.load(Relaxed) {
+            self.reactor.overdue.store(false, Relaxed);
+            locked.forget_closed();
+        }
+        Ok(locked)
+    }
 
     /// The process's last descriptor for this socket is being closed.
     pub fn forget(&self, socket: Socket) {
-        let head = &self.heads[socket.slot as usize];
+        let head = &self.reactor.heads[socket.slot as usize];
         if head.load(Relaxed) == 0 {
             return;
         }
-        let Ok(mut hub) = self.lock() else {
-            return self.defer();
+        let Ok(mut hub) = self.lock_reactor() else {
+            return self.reactor.defer();
         };
         let mut at = head.load(Relaxed);
         while let Some(index) = at.checked_sub(1) {
@@ -299,12 +301,12 @@ impl Locked<'_> {
     ///
     /// # Errors
     /// `Refused` when the kernel has no eventfd to give.
-    pub fn join_list(&mut self) -> Result<usize> {
+    pub fn join_list(&mut self, client: &Client) -> Result<usize> {
         let free = self.list_kicks.iter().position(|(_, is_taken)| !is_taken);
         let at = match free {
             Some(at) => at,
             None => {
-                self.list_kicks.push((new_kick()?, false));
+                self.list_kicks.push((new_kick(client)?, false));
                 self.list_kicks.len() - 1
             }
         };
@@ -327,7 +329,7 @@ impl Locked<'_> {
 
     fn on_event(&mut self, slot: u32, bits: u8) {
         let mask = mask_of(bits);
-        let mut at = self.reactor.heads[slot as usize].load(Relaxed);
+        let mut at = self.process.reactor.heads[slot as usize].load(Relaxed);
         while let Some(index) = at.checked_sub(1) {
             let watch = &self.watches[index as usize];
             at = watch.next;
@@ -412,7 +414,7 @@ impl Locked<'_> {
         if set.by_fd.contains_key(&(fd, socket.slot)) {
             return Err(Errno::EXIST.into());
         }
-        let head = &self.reactor.heads[socket.slot as usize];
+        let head = &self.process.reactor.heads[socket.slot as usize];
         let next = head.load(Relaxed);
         let watch = Watch {
             set: number,
@@ -590,7 +592,7 @@ impl Locked<'_> {
         if let Some(set) = self.set(number) {
             set.by_fd.remove(&key);
         }
-        let head = &self.reactor.heads[key.1 as usize];
+        let head = &self.process.reactor.heads[key.1 as usize];
         if head.load(Relaxed) == index + 1 {
             head.store(next, Relaxed);
         } else {

@@ -103,6 +103,10 @@ pub(crate) struct Entrance<'a> {
 }
 
 impl Door for Entrance<'_> {
+    fn channel(&self) -> u32 {
+        self.client.process().channel()
+    }
+
     fn engine_lives(&self) -> bool {
         self.client.check_alive()
     }

@@ -6,17 +6,17 @@
 //! and looks every [`LIVENESS_SLICE`] whether the engine is still there, so that nothing ever hangs.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::time::{ClockId, clock_gettime};
-use towpath_ring::{Spin, Waiter, forks, has_processors_to_spare};
+use towpath_ring::{Spin, Waiter};
 use towpath_shm::Fd;
 
 use crate::interrupt::{Handled, Limit};
 use crate::syscall::{nr, syscall};
-use crate::{Client, Error, Socket};
+use crate::{Client, Error, Process, Socket};
 
 /// Between two looks whether the engine lives, where nobody would tell.
 pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
@@ -45,20 +45,13 @@ impl Deadline {
     }
 }
 
-/// Makes the system calls that waiting needs once: for the clock (vDSO) and the number of processors. A program that
-/// forbids itself system calls later (seccomp) does not expect these.
-pub(crate) fn prepare() {
+/// Makes the system calls that waiting needs once, for the clock (vDSO), and finds out whether calls are filtered. A
+/// program that forbids itself system calls later (seccomp) does not expect these.
+pub(crate) fn prepare(process: &Process) {
     now_ns();
-    has_processors_to_spare();
     if is_filtered() {
-        calls_are_filtered();
+        process.calls_are_filtered();
     }
-}
-
-/// The program begins to filter its system calls (seccomp(2)), or was executed so. It does not know of
-/// futex_waitv(2), and a filter may end the process for a call that it does not know; futex(2) is in every one.
-pub fn calls_are_filtered() {
-    WITHOUT_WAITV.store(true, Ordering::Relaxed);
 }
 
 /// What /proc/self/status says; true where it cannot be read, as where a filter forbids that.
@@ -86,7 +79,7 @@ pub fn until<T>(
     since: Handled,
     mut attempt: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
-    if let Some(done) = look_for_a_moment(&mut attempt) {
+    if let Some(done) = look_for_a_moment(client, &mut attempt) {
         return done;
     }
     let Some(slot) = client.slot(socket) else {
@@ -94,7 +87,7 @@ pub fn until<T>(
             .map_err(|error| if error == Error::WouldBlock { Error::Dead } else { error });
     };
     // In a child that a handler forks, what follows would be on its parent's attachment.
-    let began = forks();
+    let began = client.process().forks();
     loop {
         let waiter = Waiter::new(slot);
         match attempt() {
@@ -106,7 +99,7 @@ pub fn until<T>(
         }
         let slept = sleep(client, &waiter, deadline, since);
         // What has a time limit is interrupted by every handler.
-        if forks() != began {
+        if client.process().forks() != began {
             return Err(if deadline.is_some() { Error::Interrupted } else { Error::Forked });
         }
         match slept {
@@ -132,7 +125,7 @@ fn sleep(
 ) -> Result<(), Error> {
     let (word, expected) = waiter.word();
     let limited = deadline.is_some();
-    if !WITHOUT_WAITV.load(Ordering::Relaxed)
+    if !client.process().is_without_waitv()
         && let Some((life, alive)) = client.life()
     {
         let words = [Wait::new(word, expected), Wait::new(life, alive)];
@@ -142,7 +135,7 @@ fn sleep(
         if !matches!(slept, Some(Err(ENOSYS | EPERM))) {
             return outcome(slept);
         }
-        WITHOUT_WAITV.store(true, Ordering::Relaxed);
+        client.process().calls_are_filtered();
     }
     let slice = Deadline::after(LIVENESS_SLICE);
     let limit = Limit::until(deadline.map_or(slice, |deadline| deadline.min(slice)));
@@ -152,9 +145,6 @@ fn sleep(
         slept => outcome(slept),
     }
 }
-
-// The kernel has no futex_waitv, or a filter forbids it.
-static WITHOUT_WAITV: AtomicBool = AtomicBool::new(false);
 
 fn outcome(slept: Option<Result<usize, i32>>) -> Result<(), Error> {
     match slept {
@@ -214,10 +204,11 @@ std::thread_local! {
 
 /// Tries again for about as long as a sleep and its wake-up cost, if that has paid. None: still nothing.
 fn look_for_a_moment<T>(
+    client: &Client,
     attempt: &mut impl FnMut() -> Result<T, Error>,
 ) -> Option<Result<T, Error>> {
     let mut spin = SPIN.get();
-    let is_worthwhile = spin.is_worthwhile();
+    let is_worthwhile = spin.is_worthwhile(client.has_processors_to_spare());
     SPIN.set(spin);
     if !is_worthwhile {
         return None;

@@ -82,6 +82,8 @@ pub struct Engine {
     pub(crate) clock: Clock,
     pub(crate) remote: Remote,
     pub(crate) spin: Spin,
+    /// There are processors beside those of a program and this engine.
+    pub(crate) to_spare: bool,
     /// What the counter `work` was at the end of the last turn.
     pub(crate) worked: u64,
     pub(crate) exit_when_unused: bool,
@@ -284,6 +286,7 @@ impl Engine {
             clock,
             remote,
             spin: Spin::new(),
+            to_spare: towpath_ring::has_processors_to_spare(),
             worked: 0,
             exit_when_unused: config.exit_when_unused,
             stopped: false,

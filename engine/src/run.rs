@@ -268,7 +268,7 @@ impl Engine {
 
     /// Looks at the rings for a moment before sleeping, if that has been worth it.
     fn spin(&mut self) -> bool {
-        if !self.spin.is_worthwhile() {
+        if !self.spin.is_worthwhile(self.to_spare) {
             return false;
         }
         let found = (0..SPINS).any(|_| {

@@ -3,11 +3,12 @@
 use towpath_client::interrupt::Handled;
 use towpath_client::stream::OnError;
 use towpath_client::syscall::syscall;
-use towpath_client::{Buffer, descriptors, stream};
+use towpath_client::{Buffer, stream};
 use towpath_shm::layout::Kind;
 
 use crate::errno::fail;
 use crate::message::Control;
+use crate::process::PROCESS;
 use crate::socket::{Handle, Patience};
 use crate::{Errno, Result, transfer};
 
@@ -25,7 +26,7 @@ const SPLICE_F_ALL: u32 = 15;
 /// EINVAL when `from` is a socket of ours or a folder; others of lseek(2), pread(2) and send(2), if nothing was sent
 /// before.
 pub fn sendfile(to: i32, from: i32, offset: Option<&mut i64>, count: usize) -> Result<usize> {
-    if descriptors::socket(from).is_some() {
+    if PROCESS.descriptors.socket(from).is_some() {
         return fail(libc::EINVAL);
     }
     let handle = Handle::new(to)?;
@@ -89,7 +90,7 @@ pub fn splice(
     if count == 0 {
         return Ok(0);
     }
-    let inward = descriptors::socket(from).is_some();
+    let inward = PROCESS.descriptors.socket(from).is_some();
     let (pipe, pipe_offset, offset) =
         if inward { (to, offsets.1, offsets.0) } else { (from, offsets.0, offsets.1) };
     if flags & !SPLICE_F_ALL != 0 || !is_pipe(pipe) {

@@ -7,6 +7,7 @@ use towpath_client::syscall::{self, syscall};
 use towpath_client::{Client, Socket};
 
 use crate::errno::fail;
+use crate::process::PROCESS;
 use crate::socket::Handle;
 use crate::{Errno, Result, epoll, socket, table};
 
@@ -16,19 +17,19 @@ const CLOSE_RANGE_UNSHARE: u32 = 2;
 /// Whether `fd` is a socket or epoll set of ours, or a number that the program must not touch.
 #[inline]
 pub fn is_ours(fd: i32) -> bool {
-    descriptors::lookup(fd) != Entry::Kernel
+    PROCESS.descriptors.lookup(fd) != Entry::Kernel
 }
 
 /// Whether `fd` is a socket of ours.
 #[inline]
 pub fn is_socket(fd: i32) -> bool {
-    descriptors::socket(fd).is_some()
+    PROCESS.descriptors.socket(fd).is_some()
 }
 
 /// Whether `fd` is a descriptor of this library: to the program it is not open.
 #[inline]
 pub fn is_hidden(fd: i32) -> bool {
-    descriptors::lookup(fd) == Entry::Internal
+    PROCESS.descriptors.lookup(fd) == Entry::Internal
 }
 
 /// Closes a socket, but leaves its number taken: by a socket of the kernel's that is for nothing. For functions
@@ -88,7 +89,7 @@ struct Retained(Entry);
 
 impl Retained {
     fn new(fd: i32) -> Result<Self> {
-        let entry = descriptors::lookup(fd);
+        let entry = PROCESS.descriptors.lookup(fd);
         match entry {
             Entry::Internal => return fail(libc::EBADF),
             Entry::Epoll(index) => epoll::retain(index),
@@ -112,9 +113,9 @@ pub fn dup(fd: i32, command: i32, lowest: usize) -> Result<i32> {
         let retained = Retained::new(fd)?;
         let table = table::lock();
         // Another thread may have put something else there.
-        let result = (descriptors::lookup(fd) == retained.0).then(|| {
+        let result = (PROCESS.descriptors.lookup(fd) == retained.0).then(|| {
             let new = table.duplicate(fd, command, lowest)?;
-            descriptors::replace(new, retained.0);
+            PROCESS.descriptors.replace(new, retained.0);
             Ok(new)
         });
         drop(table);
@@ -138,7 +139,7 @@ pub fn dup2(old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
     loop {
         let retained = Retained::new(old)?;
         let table = table::lock();
-        let result = (descriptors::lookup(old) == retained.0).then(|| {
+        let result = (PROCESS.descriptors.lookup(old) == retained.0).then(|| {
             syscall::fcntl(old, libc::F_GETFD, 0).map_err(Errno)?;
             if old == new {
                 return if flags.is_none() { Ok(None) } else { fail(libc::EINVAL) };
@@ -184,7 +185,7 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<()> {
         real_close_range(u32::MAX, u32::MAX, flags)?;
     }
     let mut from = first;
-    for (fd, entry) in descriptors::ours(first) {
+    for (fd, entry) in PROCESS.descriptors.ours(first) {
         let number = fd as u32;
         if number > last {
             break;
@@ -216,7 +217,7 @@ pub unsafe fn fcntl(fd: i32, command: i32, arg: usize) -> Result<i32> {
     let kernel = || syscall::fcntl(fd, command, arg).map(|value| value as i32).map_err(Errno);
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return dup(fd, command, arg),
-        _ if descriptors::lookup(fd) == Entry::Internal => return fail(libc::EBADF),
+        _ if PROCESS.descriptors.lookup(fd) == Entry::Internal => return fail(libc::EBADF),
         libc::F_GETFD => return kernel(),
         libc::F_SETFD => {
             // An exchange of the token restores the flag that it found: without the lock it could undo this change.

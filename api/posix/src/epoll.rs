@@ -9,7 +9,7 @@ use towpath_client::wait::Deadline;
 use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;
-use crate::process::{self, REACTOR};
+use crate::process::{self, PROCESS};
 use crate::{Errno, Result, table};
 
 /// epoll_create1(2). The set is one of the kernel's, which has the kernel's descriptors in it; those of ours are kept
@@ -19,7 +19,7 @@ use crate::{Errno, Result, table};
 /// Those of epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal handler that interrupts
 /// a call which has the lock of all sets.
 pub fn create(flags: i32) -> Result<i32> {
-    let mut hub = REACTOR.lock()?;
+    let mut hub = PROCESS.lock_reactor()?;
     let _table = table::lock();
     // SAFETY: an integer.
     let fd = unsafe { syscall(libc::SYS_epoll_create1 as usize, [flags as usize, 0, 0, 0, 0, 0]) };
@@ -28,7 +28,7 @@ pub fn create(flags: i32) -> Result<i32> {
         syscall::close(fd);
         return fail(libc::EMFILE);
     }
-    descriptors::set_epoll(fd, hub.make_set());
+    PROCESS.descriptors.set_epoll(fd, hub.make_set());
     Ok(fd)
 }
 
@@ -41,14 +41,14 @@ pub(crate) fn release(number: u32) {
 }
 
 fn count(number: u32, descriptors: i32) {
-    match REACTOR.lock() {
+    match PROCESS.lock_reactor() {
         Ok(mut hub) => hub.count(number, descriptors),
-        Err(_) => REACTOR.owe(number, descriptors),
+        Err(_) => PROCESS.reactor.owe(number, descriptors),
     }
 }
 
 fn number_of(epfd: i32) -> Result<u32> {
-    match descriptors::lookup(epfd) {
+    match PROCESS.descriptors.lookup(epfd) {
         Entry::Epoll(number) => Ok(number),
         Entry::Socket(_) => fail(libc::EINVAL),
         _ => fail(libc::EBADF),
@@ -73,11 +73,11 @@ pub unsafe fn ctl(epfd: i32, op: i32, fd: i32, event: *mut libc::epoll_event) ->
         let event = unsafe { event.read_unaligned() };
         (event.events, event.u64)
     };
-    match descriptors::lookup(fd) {
+    match PROCESS.descriptors.lookup(fd) {
         Entry::Internal => fail(libc::EBADF),
         Entry::Socket(socket) => ctl_socket(number, op, fd, socket, events, data),
         entry => {
-            let mut hub = REACTOR.lock()?;
+            let mut hub = PROCESS.lock_reactor()?;
             let args = [epfd as usize, op as usize, fd as usize, event as usize, 0, 0];
             // SAFETY: as the caller promised.
             unsafe { syscall(libc::SYS_epoll_ctl as usize, args) }.map_err(Errno)?;
@@ -92,7 +92,7 @@ fn ctl_socket(number: u32, op: i32, fd: i32, socket: Socket, events: u32, data: 
     const EXCLUSIVE_OK: u32 =
         EXCLUSIVE | 0x1 | 0x4 | 0x8 | 0x10 | libc::EPOLLWAKEUP as u32 | libc::EPOLLET as u32;
     let client = process::client()?;
-    let mut hub = REACTOR.lock()?;
+    let mut hub = PROCESS.lock_reactor()?;
     let wanted = events | reactor::ALWAYS;
     match op {
         libc::EPOLL_CTL_ADD if events & EXCLUSIVE != 0 && events & !EXCLUSIVE_OK != 0 => {
@@ -224,7 +224,7 @@ pub unsafe fn wait(
     }
     let client = process::client()?;
     let mut out = Output { at: events, most: most as usize, len: 0, nested: Vec::new() };
-    let mut stay = Stay::new(&REACTOR, number);
+    let mut stay = Stay::new(&PROCESS, number);
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
         match stay.turn(out.len > 0)? {
@@ -320,7 +320,7 @@ unsafe fn sleep(
 /// For poll: whether a set has something of ours to report.
 pub(crate) fn is_ready(client: &Client, number: u32) -> bool {
     // In a signal handler on top of a call that has the hub: it looks again and again.
-    let Ok(mut hub) = REACTOR.lock() else { return false };
+    let Ok(mut hub) = PROCESS.lock_reactor() else { return false };
     hub.drain(client);
     hub.is_ready(client, number)
 }

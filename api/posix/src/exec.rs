@@ -4,12 +4,13 @@
 use std::ffi::{CStr, CString, c_char};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use towpath_client::descriptors::{self, DESCRIPTORS_MAX, Entry};
+use towpath_client::descriptors::{DESCRIPTORS_MAX, Entry};
 use towpath_client::{Client, Cloned, Error, HighFd, Lock, LockGuard, syscall};
 use towpath_shm::control::{ENV_CONTROL, purpose};
 use towpath_shm::layout::{Command, op};
 
 use crate::errno::fail;
+use crate::process::PROCESS;
 use crate::{Result, outside, process, rights};
 
 /// Entries of an environment that are looked at, should its end be missing: execve(2) takes far fewer (E2BIG).
@@ -203,7 +204,7 @@ pub unsafe fn exec<T>(
 /// Tells the engine what a program would have that is executed now, for the next clone, and gives those
 /// descriptors names. With `actions` also those that file actions may pass on.
 fn list_inheritable(client: &Client, actions: bool) {
-    let may_go = descriptors::ours(0).filter_map(|(fd, entry)| {
+    let may_go = PROCESS.descriptors.ours(0).filter_map(|(fd, entry)| {
         let Entry::Socket(socket) = entry else { return None };
         let inherited = syscall::fcntl(fd, libc::F_GETFD, 0)
             .is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0);

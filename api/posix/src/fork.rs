@@ -10,14 +10,14 @@
 use std::cell::Cell;
 use std::ptr::null_mut;
 
-use towpath_client::descriptors::{self, Entry};
+use towpath_client::descriptors::Entry;
 use towpath_client::reactor::Locked;
 use towpath_client::syscall::SignalsBlocked;
 use towpath_client::{Client, Cloned, Error, LockGuard};
 use towpath_shm::control::purpose;
 use towpath_shm::layout::{Command, op};
 
-use crate::process::{self, REACTOR, client};
+use crate::process::{self, PROCESS, client};
 use crate::{cork, exec, interface, netlink, option, signal, table};
 
 thread_local! {
@@ -55,7 +55,7 @@ impl Fork {
         let _spawns = exec::lock()?;
         let _signals = SignalsBlocked::new();
         let nested = !UNDER_WAY.get().is_null()
-            || REACTOR.is_mine()
+            || PROCESS.reactor.is_mine()
             || table::is_mine()
             || client.is_in_midst()
             || towpath_client::is_inside();
@@ -90,7 +90,7 @@ impl Held {
     fn new() -> Option<Self> {
         let signals = SignalsBlocked::new();
         let spawns = exec::lock()?;
-        let hub = REACTOR.lock().ok()?;
+        let hub = PROCESS.lock_reactor().ok()?;
         let corked = cork::lock();
         let options = option::lock();
         let interfaces = interface::lock();
@@ -167,7 +167,7 @@ pub extern "C" fn child() {
     }
     let mut fork = Fork::take();
     // This thread has another number now.
-    towpath_client::forked();
+    PROCESS.forked();
     let Some(fork) = fork.as_mut() else { return };
     let Some(held) = fork.held.as_mut() else { return };
     // Otherwise there is no attachment, and every call fails with ENETDOWN.
@@ -182,7 +182,7 @@ pub extern "C" fn child() {
 /// In the child after fork: says which process it is and what it has. Other threads of the parent may have opened and closed
 /// sockets since the channel was cloned.
 fn settle(client: &Client) {
-    for (_, entry) in descriptors::ours(0) {
+    for (_, entry) in PROCESS.descriptors.ours(0) {
         if let Entry::Socket(socket) = entry {
             client.socket_command(socket, op::LIST, 0, 0);
         }

@@ -6,9 +6,9 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use towpath_client::descriptors;
 use towpath_client::syscall::syscall;
 
+use crate::process::PROCESS;
 use crate::{descriptor, process};
 
 /// Above the inode numbers that the kernel gives its own sockets (they are 32 bits long).
@@ -25,7 +25,7 @@ pub struct Identity {
 
 /// The socket of ours behind a descriptor.
 pub fn of(fd: i32) -> Option<Identity> {
-    let socket = descriptors::socket(fd)?;
+    let socket = PROCESS.descriptors.socket(fd)?;
     let inode = FIRST_INODE | u64::from(socket.generation) << 20 | u64::from(socket.slot);
     Some(Identity { device: device()?, inode })
 }

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use towpath_client::descriptors::{self, Entry};
+use towpath_client::descriptors::Entry;
 use towpath_client::interrupt::{Handled, Limit};
 use towpath_client::reactor;
 use towpath_client::syscall::syscall;
 use towpath_client::wait::{self, Deadline};
-use towpath_client::{Client, Error, Socket, forks, ready};
+use towpath_client::{Client, Error, Socket, ready};
 
 use crate::errno::fail;
-use crate::process::{self, REACTOR};
+use crate::process::{self, PROCESS};
 use crate::{Errno, Result, epoll};
 
 /// Lists up to here need no allocation.
@@ -32,7 +32,7 @@ pub fn duration(limit: &libc::timespec) -> Result<Duration> {
 
 /// Whether any of them is a socket or epoll set of ours.
 pub fn any_ours(fds: &[libc::pollfd]) -> bool {
-    fds.iter().any(|entry| entry.fd >= 0 && descriptors::lookup(entry.fd) != Entry::Kernel)
+    fds.iter().any(|entry| entry.fd >= 0 && PROCESS.descriptors.lookup(entry.fd) != Entry::Kernel)
 }
 
 /// poll(2) and ppoll(2), for lists in which some are ours; the others are the kernel's to answer. `deadline` None:
@@ -93,7 +93,7 @@ fn split(fds: &mut [libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
         entry.revents = 0;
         *copy = *entry;
         if entry.fd >= 0
-            && matches!(descriptors::lookup(entry.fd), Entry::Socket(_) | Entry::Internal)
+            && matches!(PROCESS.descriptors.lookup(entry.fd), Entry::Socket(_) | Entry::Internal)
         {
             copy.fd = -1;
         }
@@ -108,7 +108,7 @@ fn look(client: &Client, fds: &mut [libc::pollfd], arm: bool) -> usize {
     let mut count = 0;
     for entry in fds.iter_mut().filter(|entry| entry.fd >= 0) {
         let wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
-        let mask = match descriptors::lookup(entry.fd) {
+        let mask = match PROCESS.descriptors.lookup(entry.fd) {
             Entry::Kernel => continue,
             Entry::Internal => libc::POLLNVAL as u32,
             Entry::Epoll(number) if epoll::is_ready(client, number) => epoll::READY & wanted,
@@ -133,7 +133,7 @@ fn look(client: &Client, fds: &mut [libc::pollfd], arm: bool) -> usize {
 /// of the process would wake it.
 fn lone_socket(fds: &[libc::pollfd]) -> Option<Socket> {
     match fds {
-        [entry] if entry.fd >= 0 => match descriptors::lookup(entry.fd) {
+        [entry] if entry.fd >= 0 => match PROCESS.descriptors.lookup(entry.fd) {
             Entry::Socket(socket) => Some(socket),
             _ => None,
         },
@@ -188,13 +188,13 @@ unsafe fn sleep(
     sigmask: *const libc::c_void,
 ) -> Result<bool> {
     let count = fds.len();
-    let began = forks();
+    let began = PROCESS.forks();
     let (at, kick) = {
-        let Ok(mut hub) = REACTOR.lock() else {
+        let Ok(mut hub) = PROCESS.lock_reactor() else {
             // SAFETY: the caller's promise.
             return unsafe { nap(&mut kernel[..count], deadline, since, sigmask) };
         };
-        let at = hub.join_list()?;
+        let at = hub.join_list(client)?;
         hub.begin_sleep(client);
         (at, hub.kick_of(at))
     };
@@ -213,12 +213,12 @@ unsafe fn sleep(
             client.check_alive();
         }
     }
-    if forks() != began {
+    if PROCESS.forks() != began {
         // A handler has forked, and this is the child: what was counted is its parent's.
         return fail(libc::EINTR);
     }
     // Not on top of a call that has it: see above.
-    let mut hub = REACTOR.lock()?;
+    let mut hub = PROCESS.lock_reactor()?;
     hub.leave_list(at);
     hub.end_sleep(client);
     drop(hub);
@@ -306,7 +306,7 @@ impl Sets {
         // SAFETY: the caller's promise.
         (0..self.count).any(|fd| unsafe {
             (0..3).any(|which| self.has(which, fd))
-                && descriptors::lookup(fd as i32) != Entry::Kernel
+                && PROCESS.descriptors.lookup(fd as i32) != Entry::Kernel
         })
     }
 

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use towpath_client::reactor::Reactor;
-use towpath_client::{Client, Region, descriptors};
+use towpath_client::{Client, Process, Region};
 use towpath_shm::Fd;
 use towpath_shm::token::Run;
 
@@ -15,8 +14,8 @@ use crate::{Errno, Result, exec, rights};
 static PAGE: AtomicPtr<AtomicPtr<Client>> = AtomicPtr::new(std::ptr::null_mut());
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
-/// What its threads wait with. It outlives the attachment: a forked child has another one.
-pub(crate) static REACTOR: Reactor = Reactor::new();
+/// What it has once.
+pub static PROCESS: Process = Process::new();
 
 /// The attachment.
 ///
@@ -92,9 +91,9 @@ pub fn attach(control: Fd) -> Result<()> {
         );
         born_with.iter().map(|&(_, socket)| socket).collect()
     };
-    let client = Client::attach(control, (!claims.is_empty()).then_some(held))?;
+    let client = Client::attach(&PROCESS, control, (!claims.is_empty()).then_some(held))?;
     for (fd, socket) in born_with {
-        descriptors::set_socket(fd, socket);
+        PROCESS.descriptors.set_socket(fd, socket);
     }
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
     // SAFETY: a fresh page, zeroed, which is a null AtomicPtr, and never unmapped. A kernel without

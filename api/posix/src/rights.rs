@@ -13,6 +13,7 @@ use towpath_client::{Client, Error, Region, Socket, Tokens, in_flight};
 use towpath_shm::control::TOKENS_MAX;
 use towpath_shm::token::{self, Name, Run};
 
+use crate::process::PROCESS;
 use crate::{process, table};
 
 /// Which socket a descriptor says that it stands for.
@@ -119,7 +120,7 @@ pub fn received(fd: i32) {
         && client.adopt(socket).is_ok()
         && descriptors::fits(fd)
     {
-        descriptors::set_socket(fd, socket);
+        PROCESS.descriptors.set_socket(fd, socket);
         let _signals = SignalsBlocked::new();
         // The object with the name has done its work, and is larger than a connection.
         let _ = table::lock().exchange(fd, socket, client.blank().get());
@@ -129,7 +130,7 @@ pub fn received(fd: i32) {
 
 /// A descriptor is about to be sent away by SCM_RIGHTS.
 pub fn sent(fd: i32) {
-    if let (Ok(client), Some(socket)) = (process::client(), descriptors::socket(fd)) {
+    if let (Ok(client), Some(socket)) = (process::client(), PROCESS.descriptors.socket(fd)) {
         name(client, std::iter::once((fd, socket)));
         in_flight::sent(client, socket);
     }
@@ -137,7 +138,7 @@ pub fn sent(fd: i32) {
 
 /// After [`sent`]: the message was refused.
 pub fn not_sent(fd: i32) {
-    if let (Ok(client), Some(socket)) = (process::client(), descriptors::socket(fd)) {
+    if let (Ok(client), Some(socket)) = (process::client(), PROCESS.descriptors.socket(fd)) {
         in_flight::landed(client, socket);
     }
 }

@@ -10,6 +10,7 @@ use towpath_shm::control::{IF_FAILED, Request, call};
 use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, option_bit, shut};
 
 use crate::errno::fail;
+use crate::process::PROCESS;
 use crate::{Errno, Result, address, descriptor, process};
 
 const TYPE_MASK: i32 = 0xf;
@@ -46,8 +47,8 @@ impl Handle {
     /// ENOTSOCK for an epoll set, EBADF for a number that is not ours, ENETDOWN when the engine is
     /// gone or has given the socket up.
     pub fn new(fd: i32) -> Result<Self> {
-        let Some(socket) = descriptors::socket(fd) else {
-            return match descriptors::lookup(fd) {
+        let Some(socket) = PROCESS.descriptors.socket(fd) else {
+            return match PROCESS.descriptors.lookup(fd) {
                 descriptors::Entry::Epoll(_) => fail(libc::ENOTSOCK),
                 _ => fail(libc::EBADF),
             };
@@ -496,7 +497,7 @@ pub(crate) fn close_last(socket: Socket) {
     let Ok(client) = process::client() else {
         return;
     };
-    process::REACTOR.forget(socket);
+    PROCESS.forget(socket);
     crate::option::forget(socket);
     crate::cork::forget(socket);
     let linger = client.slot(socket).map_or(0, |slot| {

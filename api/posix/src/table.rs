@@ -26,6 +26,7 @@ use towpath_client::syscall;
 use towpath_client::{Client, Lock, LockGuard, Socket};
 
 use crate::errno::fail;
+use crate::process::PROCESS;
 use crate::{Errno, Result, process};
 
 static LOCK: Lock<()> = Lock::new(());
@@ -53,7 +54,7 @@ impl Guard {
     pub fn open(&self, client: &Client, socket: Socket, cloexec: bool) -> Result<i32> {
         let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         let fd = self.duplicate(client.blank().get(), command, 0)?;
-        descriptors::set_socket(fd, socket);
+        PROCESS.descriptors.set_socket(fd, socket);
         Ok(fd)
     }
 
@@ -74,7 +75,7 @@ impl Guard {
 
     /// Takes a number out and closes it. The caller then ends what it stood for, without the lock.
     pub fn close(&self, fd: i32) -> descriptors::Taken {
-        let taken = descriptors::take(fd);
+        let taken = PROCESS.descriptors.take(fd);
         if !matches!(taken.entry, Entry::Kernel | Entry::Internal) {
             syscall::close(fd);
         }
@@ -88,34 +89,34 @@ impl Guard {
     /// one only after. (Between a file and a socket, a call that has looked at the entry and not acted yet
     /// is told EBADF.)
     pub fn replace(&self, old: i32, new: i32, flags: i32) -> Result<descriptors::Taken> {
-        descriptors::evacuate(new);
-        if descriptors::lookup(new) == Entry::Internal {
+        PROCESS.descriptors.evacuate(new);
+        if PROCESS.descriptors.lookup(new) == Entry::Internal {
             // There is no other number for what the library has there.
             return fail(libc::EMFILE);
         }
-        let (entry, before) = (descriptors::lookup(old), descriptors::lookup(new));
+        let (entry, before) = (PROCESS.descriptors.lookup(old), PROCESS.descriptors.lookup(new));
         let hides_a_file = before == Entry::Kernel
             && entry != Entry::Kernel
             && syscall::fcntl(new, libc::F_GETFD, 0).is_ok();
         if hides_a_file {
-            let taken = descriptors::replace(new, entry);
+            let taken = PROCESS.descriptors.replace(new, entry);
             return match dup3(old, new, flags) {
                 Ok(()) => Ok(taken),
                 // The soft limit was lowered below `new`: nothing has changed.
                 Err(errno) => {
-                    descriptors::take(new);
+                    PROCESS.descriptors.take(new);
                     Err(errno)
                 }
             };
         }
         dup3(old, new, flags)?;
-        Ok(descriptors::replace(new, entry))
+        Ok(PROCESS.descriptors.replace(new, entry))
     }
 
     /// Puts another token behind the number of a socket, if it still is this one's. With signals blocked since
     /// before the lock was taken.
     pub fn exchange(&self, fd: i32, socket: Socket, token: i32) -> Result<()> {
-        if descriptors::socket(fd) != Some(socket) {
+        if PROCESS.descriptors.socket(fd) != Some(socket) {
             return Ok(());
         }
         let kept = syscall::fcntl(fd, libc::F_GETFD, 0).map_err(Errno)?;

@@ -8,6 +8,7 @@ use libc::{
 use towpath_client::descriptors::{self, Entry};
 use towpath_client::wait::Deadline;
 use towpath_posix::poll::{self as posix, Sets};
+use towpath_posix::process::PROCESS;
 use towpath_posix::{Errno, Result, epoll, process};
 
 use crate::cancel::point;
@@ -197,7 +198,7 @@ pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
 }
 
 fn is_ours(epfd: c_int) -> bool {
-    descriptors::lookup(epfd) != Entry::Kernel
+    PROCESS.descriptors.lookup(epfd) != Entry::Kernel
 }
 
 #[unsafe(no_mangle)]

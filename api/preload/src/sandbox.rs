@@ -1,6 +1,7 @@
-//! Programs that forbid themselves system calls: see [`towpath_client::wait::calls_are_filtered`].
+//! Programs that forbid themselves system calls: see [`towpath_client::Process::calls_are_filtered`].
 
 use libc::{c_int, c_ulong};
+use towpath_posix::process::PROCESS;
 
 use crate::real;
 
@@ -14,7 +15,7 @@ pub unsafe extern "C" fn prctl(
     d: c_ulong,
 ) -> c_int {
     if option == libc::PR_SET_SECCOMP {
-        towpath_client::wait::calls_are_filtered();
+        PROCESS.calls_are_filtered();
     }
     // SAFETY: as called.
     unsafe { real::prctl(option, a, b, c, d) }

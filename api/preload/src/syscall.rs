@@ -7,6 +7,7 @@ use libc::{
     c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, pollfd, size_t, sockaddr, ssize_t,
 };
 use towpath_posix::fork::fork_without_handlers;
+use towpath_posix::process::PROCESS;
 use towpath_posix::{descriptor, netlink, process, socket as posix};
 
 use crate::{
@@ -238,7 +239,7 @@ unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let fork = || fork_without_handlers(|| unsafe { kernel(number, args) } as c_int);
     let filters = number == libc::SYS_prctl && a as c_int == libc::PR_SET_SECCOMP;
     if filters || number == libc::SYS_seccomp {
-        towpath_client::wait::calls_are_filtered();
+        PROCESS.calls_are_filtered();
     }
     // SAFETY: see `special`.
     unsafe {

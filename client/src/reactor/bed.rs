@@ -33,8 +33,9 @@ pub mod cookie {
 }
 
 /// An eventfd that wakes one thread.
-pub(super) fn new_kick() -> Result<HighFd> {
-    Ok(HighFd::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?.into()))
+pub(super) fn new_kick(client: &Client) -> Result<HighFd> {
+    let kick = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+    Ok(HighFd::new(kick.into(), &client.process().descriptors))
 }
 
 pub(super) fn kick(fd: i32) {
@@ -55,9 +56,10 @@ pub fn clear(fd: i32) {
 impl Bed {
     /// For the program's set `epfd`, which must be open.
     pub fn new(client: &Client, epfd: i32) -> Result<Self> {
-        let epoll = HighFd::new(epoll::create(epoll::CreateFlags::CLOEXEC)?.into());
-        let kick = new_kick()?;
-        let bed = Self { epoll, kick, forks: towpath_ring::forks() };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let epoll = HighFd::new(epoll.into(), &client.process().descriptors);
+        let kick = new_kick(client)?;
+        let bed = Self { epoll, kick, forks: client.process().forks() };
         bed.put(epfd, EventFlags::IN, cookie::PROGRAM)?;
         let edge = EventFlags::IN | EventFlags::ET;
         // Edge-triggered: each ring wakes a thread of each set, and the first of them takes the events.

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::io::Errno;
 
 use super::{Locked, Reactor, Result, Set};
-use crate::descriptors;
 
 impl Reactor {
     /// Adds to a set's descriptors as soon as somebody takes the lock: for signal handlers, which cannot.
@@ -43,11 +42,11 @@ impl Locked<'_> {
     pub(super) fn forget_closed(&mut self) {
         for index in 0..self.watches.len() {
             let watch = &self.watches[index];
-            if !watch.gone && !descriptors::is_held(watch.socket) {
+            if !watch.gone && !self.process.descriptors.is_held(watch.socket) {
                 self.remove_watch(index as u32);
             }
         }
-        for (number, owed) in (0..self.sets.len() as u32).zip(&self.reactor.owed) {
+        for (number, owed) in (0..self.sets.len() as u32).zip(&self.process.reactor.owed) {
             if owed.load(Relaxed) != 0 {
                 self.count(number, owed.swap(0, Relaxed));
             }

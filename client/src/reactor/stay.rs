@@ -1,11 +1,10 @@
 //! A call that waits in a set: whose turn it is, and its sleep.
 
 use rustix::io::Errno;
-use towpath_ring::forks;
 
 use super::bed::Bed;
-use super::{Locked, Nested, Reactor, Result};
-use crate::Client;
+use super::{Locked, Nested, Result};
+use crate::{Client, Process};
 
 /// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread
 /// busy: the look is a system call, and most kernel descriptors of event loops are seldom ready.
@@ -74,7 +73,7 @@ impl Locked<'_> {
 /// A call in a set.
 #[derive(Debug)]
 pub struct Stay<'a> {
-    reactor: &'a Reactor,
+    process: &'a Process,
     number: u32,
     /// Which set had the number when the call began.
     id: Option<u64>,
@@ -86,17 +85,17 @@ pub struct Stay<'a> {
 
 impl<'a> Stay<'a> {
     /// A call in the set of that number begins.
-    pub fn new(reactor: &'a Reactor, number: u32) -> Self {
-        Self { reactor, number, id: None, slept: None, asleep: false }
+    pub fn new(process: &'a Process, number: u32) -> Self {
+        Self { process, number, id: None, slept: None, asleep: false }
     }
 
     /// What to look at now. `kernel_done`: the kernel's descriptors were looked at in this call.
     ///
     /// # Errors
     /// `Refused` with EBADF when there is no such set, or its number is another one's by now; otherwise as
-    /// [`Reactor::lock`].
+    /// [`Process::lock_reactor`].
     pub fn turn(&mut self, kernel_done: bool) -> Result<Turn> {
-        let mut hub = self.reactor.lock()?;
+        let mut hub = self.process.lock_reactor()?;
         let set = match self.id {
             Some(id) => hub.known(self.number, id)?,
             None => hub.set(self.number).ok_or(Errno::BADF)?,
@@ -124,7 +123,7 @@ impl<'a> Stay<'a> {
         mut report: impl FnMut(Found),
     ) -> Result<()> {
         let number = self.number;
-        let mut hub = self.reactor.lock()?;
+        let mut hub = self.process.lock_reactor()?;
         hub.known(number, self.id.unwrap_or_default())?;
         hub.drain(client);
         let nested = hub.collect_nested(client, number, most, |events, data| {
@@ -139,7 +138,7 @@ impl<'a> Stay<'a> {
 
     /// The kernel's descriptors were looked at: so many were ready.
     pub fn saw_kernel(&self, ready: usize) {
-        if let Ok(mut hub) = self.reactor.lock()
+        if let Ok(mut hub) = self.process.lock_reactor()
             && let Some(set) = hub.set(self.number)
         {
             set.eager = if ready > 0 { EAGER } else { set.eager.saturating_sub(1) };
@@ -153,7 +152,7 @@ impl<'a> Stay<'a> {
     /// As for [`Self::turn`]; `Refused` when the kernel gives no descriptors to sleep on.
     pub fn go_to_bed(&mut self, client: &Client, epfd: i32) -> Result<Option<i32>> {
         let number = self.number;
-        let mut hub = self.reactor.lock()?;
+        let mut hub = self.process.lock_reactor()?;
         hub.known(number, self.id.unwrap_or_default())?;
         hub.begin_sleep(client);
         if client.is_dead() || hub.is_ready(client, number) {
@@ -162,7 +161,7 @@ impl<'a> Stay<'a> {
             let idle = client.is_dead() && !hub.is_ready(client, number);
             return if idle { Ok(Some(epfd)) } else { Ok(None) };
         }
-        let forks = forks();
+        let forks = self.process.forks();
         let set = hub.known(number, self.id.unwrap_or_default())?;
         if set.bed.as_ref().is_none_or(|bed| bed.forks != forks) {
             set.bed = None;
@@ -188,9 +187,9 @@ impl<'a> Stay<'a> {
         // Otherwise it has slept in the program's set, or a handler has forked and this is the child, in which
         // nobody is counted.
         if std::mem::take(&mut self.asleep)
-            && self.slept == Some(forks())
+            && self.slept == Some(self.process.forks())
             // It cannot fail: a call that slept is not in a signal handler on top of one that holds the hub.
-            && let Ok(mut hub) = self.reactor.lock()
+            && let Ok(mut hub) = self.process.lock_reactor()
         {
             if let Some(set) = hub.set(self.number) {
                 set.sleepers -= 1;
@@ -202,8 +201,8 @@ impl<'a> Stay<'a> {
 
 impl Drop for Stay<'_> {
     fn drop(&mut self) {
-        if self.slept == Some(forks())
-            && let Ok(mut hub) = self.reactor.lock()
+        if self.slept == Some(self.process.forks())
+            && let Ok(mut hub) = self.process.lock_reactor()
         {
             hub.leave(self.number);
         }

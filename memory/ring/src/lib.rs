@@ -90,8 +90,8 @@ pub use engine_send::{Attach, EngineSend, take_tx_wanted};
 pub use heap::{HeapRecv, HeapSend};
 pub use life::Life;
 pub use lock::{
-    Door, Guard, are_out, end_generation, forked, forks, is_inside, lock_rx, lock_tx, release_dead,
-    set_channel, thread_id,
+    Door, Guard, are_out, end_generation, forget_thread_id, is_inside, lock_rx, lock_tx,
+    release_dead, thread_id,
 };
 #[cfg(not(loom))]
 pub use process_lock::{Lock, LockGuard};

@@ -49,6 +49,10 @@ const LOOKS: u32 = 1000;
 
 /// What a thread that locks needs of the attachment of its process.
 pub trait Door {
+    /// The number of its process's channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`]: what its threads own is
+    /// known by it. 0 before it has one.
+    fn channel(&self) -> u32;
+
     /// Whether the engine is still there.
     fn engine_lives(&self) -> bool;
 
@@ -59,6 +63,10 @@ pub trait Door {
 
 /// Says whether the engine lives, and tells nobody: for those who play both ends, as tests do.
 impl<F: Fn() -> bool> Door for F {
+    fn channel(&self) -> u32 {
+        0
+    }
+
     fn engine_lives(&self) -> bool {
         self()
     }
@@ -141,24 +149,9 @@ pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
     Err((held & OWNER) >> LOCK_CHANNEL_SHIFT)
 }
 
-/// The number of this process's channel, from 1 to [`towpath_shm::layout::CHANNELS_MAX`], when it has got one: what
-/// its threads own is known by it.
-pub fn set_channel(number: u32) {
-    CHANNEL.store(number, Ordering::Relaxed);
-}
-
-/// To be called in the child after fork: its thread id is a new one. It is asked for at once, because a
-/// child that is about to forbid itself system calls (seccomp) does not expect this one.
-pub fn forked() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
+/// To be called in the child after fork: its thread id is a new one.
+pub fn forget_thread_id() {
     TID.set(0);
-    thread_id();
-}
-
-/// Changes with each fork that led to this process. What a call has counted in shared memory is its parent's,
-/// if a handler forked while it waited.
-pub fn forks() -> u32 {
-    FORKS.load(Ordering::Relaxed)
 }
 
 /// For the engine, when the process on a channel is gone: what it held of a socket is free.
@@ -177,7 +170,7 @@ fn is_owned_by(held: u32, channel: u32) -> bool {
 }
 
 fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
-    let me = owner();
+    let me = owner(door.channel());
     let is_ours = enter(word);
     match word::try_acquire(word, me) {
         // Thread ids are cut off in the word: that of another thread may look like ours.
@@ -292,15 +285,10 @@ thread_local_cell!(HELD: u32 = 0);
 // Where these are.
 thread_local_cell!(WORDS: [usize; DEPTH] = [0; DEPTH]);
 
-// Of this process; 0 before it has one. Not a model's: it is no part of a slot.
-static CHANNEL: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-
-static FORKS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-
 /// What this thread writes into a lock word. Never 0.
-fn owner() -> u32 {
+fn owner(channel: u32) -> u32 {
     const THREAD_MASK: u32 = (1 << LOCK_CHANNEL_SHIFT) - 1;
-    CHANNEL.load(Ordering::Relaxed) << LOCK_CHANNEL_SHIFT | (thread_id() & THREAD_MASK).max(1)
+    channel << LOCK_CHANNEL_SHIFT | (thread_id() & THREAD_MASK).max(1)
 }
 
 /// This thread's id as gettid(2) gives it, without a system call after the first. Of the thread's PID namespace: in
@@ -359,7 +347,7 @@ mod tests {
     fn a_thread_whose_id_looks_the_same_is_another() {
         let (own, others) = (AtomicU32::new(0), AtomicU32::new(0));
         let guard = lock(&own, || true).expect("it is free");
-        others.store(owner(), Ordering::Relaxed);
+        others.store(owner(0), Ordering::Relaxed);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(20));

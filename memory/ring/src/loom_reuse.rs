@@ -47,6 +47,10 @@ impl Told {
 }
 
 impl Door for &Told {
+    fn channel(&self) -> u32 {
+        0
+    }
+
     fn engine_lives(&self) -> bool {
         true
     }

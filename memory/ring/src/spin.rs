@@ -1,7 +1,5 @@
 //! When to look again before a sleep, instead of sleeping at once.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 /// Whether looking for a moment before a sleep pays, as one sleeper has found out. Never on a machine where a
 /// spinning thread would take the processor from the one that it waits for.
 #[derive(Debug, Clone, Copy)]
@@ -23,10 +21,11 @@ impl Spin {
         Self { score: Self::SCORE_MAX, skipped: 0 }
     }
 
-    /// Before a sleep: whether to look for a moment, and say by [`Self::learn`] what came of it.
-    pub fn is_worthwhile(&mut self) -> bool {
+    /// Before a sleep: whether to look for a moment, and say by [`Self::learn`] what came of it. `to_spare`: see
+    /// [`has_processors_to_spare`].
+    pub fn is_worthwhile(&mut self, to_spare: bool) -> bool {
         self.skipped += 1;
-        (self.score > 0 || self.skipped >= Self::RETRY) && has_processors_to_spare()
+        (self.score > 0 || self.skipped >= Self::RETRY) && to_spare
     }
 
     /// Whether there was something before the moment was over.
@@ -46,18 +45,10 @@ impl Default for Spin {
     }
 }
 
-/// Whether there is a processor beside those of a program and its engine. A system call the first time: a program
-/// that may forbid itself system calls later (seccomp) asks before.
+/// Whether there is a processor beside those of a program and its engine. A system call, to be made once: a program
+/// may forbid itself system calls later (seccomp).
 pub fn has_processors_to_spare() -> bool {
-    const UNKNOWN: u32 = u32::MAX;
-    // Not a OnceLock: a signal handler may come while it is found out.
-    static PROCESSORS: AtomicU32 = AtomicU32::new(UNKNOWN);
-    let mut processors = PROCESSORS.load(Ordering::Relaxed);
-    if processors == UNKNOWN {
-        processors = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-        PROCESSORS.store(processors, Ordering::Relaxed);
-    }
-    processors > 2
+    rustix::thread::sched_getaffinity(None).is_ok_and(|processors| processors.count() > 2)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -66,14 +57,12 @@ mod tests {
 
     #[test]
     fn what_does_not_pay_is_tried_now_and_then() {
-        if !has_processors_to_spare() {
-            return assert!(!Spin::new().is_worthwhile());
-        }
+        assert!(!Spin::new().is_worthwhile(false));
         let mut spin = Spin::new();
         let tries = |spin: &mut Spin, pays: bool| {
             let sleeps = 0..10 * Spin::RETRY;
             let tried = sleeps.filter(|_| {
-                let tried = spin.is_worthwhile();
+                let tried = spin.is_worthwhile(true);
                 if tried {
                     spin.learn(pays);
                 }
