@@ -80,6 +80,8 @@ pub(crate) struct Attached {
     pub touched: bool,
     /// It stands in [`crate::rounds::Rounds`]: its control socket is not read before its turn.
     pub asks: bool,
+    /// It stands among those whose control sockets are read next.
+    pub is_heard: bool,
     /// A request that was read and has to wait for what others said.
     pub request: Option<Box<Request>>,
     /// Slots of sockets that it holds no more but stands in the `holders` of: [`crate::ends`] takes it out of
@@ -190,6 +192,7 @@ impl Channels {
             lengthy: None,
             touched: false,
             asks: false,
+            is_heard: false,
             request: None,
             former: Holds::default(),
             is_ending: false,
@@ -253,6 +256,12 @@ impl Channels {
             .iter()
             .flatten()
             .any(|attached| attached.link.as_ref().is_some_and(|link| link.ring.has_commands()))
+    }
+
+    /// Whether any has commands, or says that it asks.
+    pub fn have_something(&self) -> bool {
+        let mut links = self.slab.iter().flatten().filter_map(|attached| attached.link.as_ref());
+        links.any(|link| link.ring.has_commands() || link.ring.says_it_asks())
     }
 
     /// Notes how far every process has said something. What those said that are gone is part of their end.

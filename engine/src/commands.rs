@@ -19,14 +19,11 @@ impl Engine {
     pub(crate) fn drain_commands(&mut self, now: Instant) -> bool {
         let mut more = false;
         for id in self.host.channels.ids() {
-            // First whether it asks: what it said before that is in the ring then.
             let link = self.host.channels.get(id).and_then(|attached| attached.link.as_ref());
-            let asks = link.is_some_and(|link| link.ring.says_it_asks());
-            let is_left = self.drain_share(now, id);
-            more |= is_left;
-            if asks {
-                self.note_request(id, !is_left);
+            if link.is_some_and(|link| link.ring.says_it_asks()) {
+                self.note_request(id);
             }
+            more |= self.drain_share(now, id);
         }
         self.send_put_off(now);
         more
@@ -78,7 +75,8 @@ impl Engine {
                 }
             }
         }
-        true
+        let link = self.host.channels.get(id).and_then(|attached| attached.link.as_ref());
+        link.is_some_and(|link| link.ring.has_commands())
     }
 
     pub(crate) fn command(&mut self, now: Instant, id: ChannelId, command: &Command) {

@@ -362,7 +362,7 @@ impl Engine {
             self.host.slots.set_flags(slot, flags::CONNECTING, 0);
             // Over loopback Linux has shaken hands before connect(2) returns: programs that connect
             // several times count on a full accept queue being full for the next one.
-            if self.stack.net.is_local(remote.ip()) {
+            if self.stack.is_near(remote.ip()) {
                 self.host.counters.work(STACK_TURN);
                 self.turn(now);
             }
@@ -381,7 +381,7 @@ impl Engine {
             return Err(Errno(EISCONN));
         }
         let id = self.renew(now, slot)?;
-        let near = self.stack.net.is_local(remote.ip());
+        let near = self.stack.is_near(remote.ip());
         let (recv, send) = self.host.stream_buffers(slot, near);
         self.stack.connect(now, id, remote, recv, send)?;
         let shared = self.host.slots.shared(slot);

@@ -1,17 +1,19 @@
 //! Requests to the engine, and what has to be dealt with before they are answered.
 //!
-//! What the process itself said before it asked comes first, always: its commands are read before its request.
+//! What the process itself said before it asked comes first: when its request is read, its command ring is empty, or
+//! the request waits until it is.
 //!
 //! It may know what other processes did before, too: one of them has ended and was waited for, or it closed a socket
 //! and said so. Where the answer has to reflect that, as on Linux, where it is done when the call returns, requests
-//! are taken in rounds: when a round begins, the end of each command ring is marked, and
-//! the sockets that are ending are counted; the round is answered when all rings have been read up to their
-//! marks and all of those ends are done. Both go on in portions, so that a request waits for what others said
-//! before, and no connection waits for it. Commands that arrive later belong to the next round, so that a
-//! request waits for a bounded amount of work.
+//! are taken in rounds. A round begins when all descriptors have just been looked at, since a process that has ended
+//! may be known by its control socket alone: the end of each command ring is marked, and the sockets that are ending
+//! are counted. The round is answered when all rings have been read up to their marks and all of those ends are
+//! done. Both go on in portions, so that a request waits for what others said before, and no connection waits for
+//! it. Commands that arrive later belong to the next round, so that a request waits for a bounded amount of work.
 //!
-//! Most answers need no round ([`Engine::depends_on_others`]). What others have said and was not read can only give
-//! something up that a request wants, a port for one: the request is tried, and waits for a round when it fails.
+//! Most answers need no round ([`Engine::depends_on_others`]). Of what a request wants, others who have said something
+//! that was not read can only have given something up: so the request is tried, and waits for a round when it is
+//! refused for want. A port that is shared is no such thing: somebody on it may have left it, or have ceased to share.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -22,6 +24,7 @@ use towpath_tcp::Instant;
 use crate::channels::ChannelId;
 use crate::engine::Engine;
 use crate::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, Errno};
+use crate::options::bind_options;
 use crate::report::{LOOK, REQUEST};
 use crate::wire::{self, Received};
 
@@ -40,7 +43,7 @@ pub(crate) enum Asker {
 /// Sources of requests that have not been answered, each of them once.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
-    /// Processes that may have asked, and whose commands have been read. Some may be in it twice.
+    /// Processes that may have asked, each of them once.
     heard: VecDeque<ChannelId>,
     /// Those of this round.
     now: VecDeque<Asker>,
@@ -56,6 +59,11 @@ pub(crate) struct Rounds {
 impl Rounds {
     pub fn is_empty(&self) -> bool {
         self.heard.is_empty() && self.now.is_empty() && self.next.is_empty()
+    }
+
+    /// A round is to begin, before which the descriptors have to be looked at.
+    pub fn is_due(&self) -> bool {
+        self.now.is_empty() && !self.next.is_empty()
     }
 }
 
@@ -74,17 +82,17 @@ impl Engine {
         }
     }
 
-    /// A process may have asked. `is_read`: its command ring was found empty since.
-    pub(crate) fn note_request(&mut self, id: ChannelId, is_read: bool) {
-        if is_read {
+    /// A process may have asked.
+    pub(crate) fn note_request(&mut self, id: ChannelId) {
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        if !std::mem::replace(&mut attached.is_heard, true) {
             self.rounds.heard.push_back(id);
-        } else {
-            self.note_asker(Asker::Process(id));
         }
     }
 
-    /// Answers those whose time has come.
-    pub(crate) fn answer_askers(&mut self, now: Instant) {
+    /// Answers those whose time has come. `looked`: the descriptors were looked at just now, and who has ended was
+    /// detached.
+    pub(crate) fn answer_askers(&mut self, now: Instant, looked: bool) {
         if self.rounds.is_empty() {
             return;
         }
@@ -94,10 +102,7 @@ impl Engine {
         {
             self.hear(now, id);
         }
-        if self.rounds.now.is_empty() {
-            if self.rounds.next.is_empty() {
-                return;
-            }
+        if self.rounds.is_due() && looked {
             std::mem::swap(&mut self.rounds.now, &mut self.rounds.next);
             self.host.channels.mark();
             self.rounds.ends = self.ends.begun();
@@ -106,7 +111,6 @@ impl Engine {
         if self.ends.done() < self.rounds.ends || self.host.channels.are_behind_marks() {
             return;
         }
-        let before = self.host.counters.work;
         while self.host.counters.work - before < WORK_A_TURN
             && let Some(asker) = self.rounds.now.pop_front()
         {
@@ -139,17 +143,22 @@ impl Engine {
     /// Reads a request and answers it, unless it has to wait for a round. One request: the next may have been made
     /// since we looked at what else had happened before it.
     fn hear(&mut self, now: Instant, id: ChannelId) {
-        let Some(attached) = self.host.channels.get(id) else { return };
+        self.host.counters.work(1);
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        attached.is_heard = false;
         if attached.has_ended || attached.asks {
             return;
         }
         let Some(request) = self.receive(now, id) else { return };
-        if self.depends_on_others(id, &request) || self.is_in_answer(id) {
-            self.wait_for_others(id, request);
-            return;
+        // What it said before it asked is in the ring by now.
+        if self.drain_share(now, id)
+            || self.depends_on_others(id, &request)
+            || self.is_in_answer(id)
+        {
+            return self.wait_for_others(id, request);
         }
         let Some(answer) = self.handle(now, id, &request) else { return };
-        if takes(&request) && answer.as_ref().is_err_and(is_want) {
+        if wants(&request) && answer.as_ref().is_err_and(is_want) {
             self.wait_for_others(id, request);
         } else if !self.send_answer(id, answer) {
             self.to_cut_off.push(id);
@@ -158,23 +167,33 @@ impl Engine {
 
     /// Whether the answer to a request may be another one when all is dealt with that others have said before.
     fn depends_on_others(&self, id: ChannelId, request: &Request) -> bool {
-        let entry = self.host.slots.get(request.slot);
-        let entry = entry.filter(|entry| entry.generation == request.generation);
-        let is_shared =
-            || entry.is_none_or(|entry| !matches!(entry.holders[..], [only] if only == id));
         match request.call {
             call::SOCKET | call::INTERFACES | call::ROUTES | call::RESOLVER | call::OUTSIDE => {
-                false
+                return false;
             }
-            call::BIND | call::LISTEN | call::GET_OPTION | call::SET_OPTION => is_shared(),
-            call::ERROR_QUEUE | call::CHECK_LENGTH => is_shared(),
+            call::BIND | call::LISTEN | call::CONNECT | call::GET_OPTION | call::SET_OPTION => {}
+            call::ERROR_QUEUE | call::CHECK_LENGTH => {}
+            _ => return true,
+        }
+        let entry = self.host.slots.get(request.slot);
+        let Some(entry) = entry.filter(|entry| entry.generation == request.generation) else {
+            return true;
+        };
+        if !matches!(entry.holders[..], [only] if only == id) {
+            return true;
+        }
+        let addr = request.addr.to_socket_addr();
+        let is_taken = |port| entry.id.is_some_and(|id| self.stack.is_port_taken(id, port));
+        let options = bind_options(self.host.slots.shared(request.slot), false);
+        let shares = options.reuse_addr || options.reuse_port;
+        match request.call {
+            call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
+            call::LISTEN => shares,
             // A listener that somebody has closed takes no more connections.
-            call::CONNECT => {
-                let addr = request.addr.to_socket_addr();
-                let is_near = || addr.is_some_and(|addr| self.stack.net.is_local(addr.ip()));
-                is_shared() || entry.is_some_and(|entry| !entry.is_datagram()) && is_near()
+            call::CONNECT if !entry.is_datagram() => {
+                addr.is_some_and(|addr| self.stack.is_near(addr.ip()))
             }
-            _ => true,
+            _ => false,
         }
     }
 
@@ -188,9 +207,10 @@ impl Engine {
     /// The next request of a process, if there is one.
     fn receive(&mut self, now: Instant, id: ChannelId) -> Option<Box<Request>> {
         let attached = self.host.channels.get_mut(id)?;
+        let said = attached.link.as_ref().map(|link| link.ring.requests());
         let received = wire::receive(attached.control.as_fd());
-        if let Some(link) = &mut attached.link {
-            link.ring.note_look(!matches!(received, Received::Nothing));
+        if let (Some(link), Some(said)) = (&mut attached.link, said) {
+            link.ring.note_look(said, !matches!(received, Received::Nothing));
         }
         match received {
             Received::Nothing => {
@@ -221,6 +241,212 @@ fn is_want(Errno(errno): &Errno) -> bool {
 }
 
 /// Whether a request wants what others may have, and may have given up since.
-fn takes(request: &Request) -> bool {
-    matches!(request.call, call::SOCKET | call::BIND | call::LISTEN | call::CONNECT)
+fn wants(request: &Request) -> bool {
+    matches!(
+        request.call,
+        call::SOCKET | call::BIND | call::LISTEN | call::CONNECT | call::SET_OPTION
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::os::fd::OwnedFd;
+    use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+    use rustix::net::{RecvFlags, SendFlags, recv, send};
+    use towpath_ring::{Channel, push_command};
+    use towpath_shm::control::Reply;
+    use towpath_shm::layout::{Command, Plain, RawAddr, op, option_bit, setting};
+
+    use super::*;
+    use crate::EngineConfig;
+    use crate::commands::COMMANDS_A_TURN;
+
+    const TCP: u32 = 6;
+    const UDP: u32 = 17;
+    const ECONNREFUSED: u32 = 111;
+
+    fn engine() -> Engine {
+        Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory")
+    }
+
+    /// What the loop does between two sleeps.
+    fn turn(engine: &mut Engine) {
+        engine.do_turn();
+        engine.look(&mut Vec::new());
+    }
+
+    /// The program's end.
+    struct Program {
+        id: ChannelId,
+        control: OwnedFd,
+        channel: Channel,
+        _bell: OwnedFd,
+    }
+
+    impl Program {
+        fn new(engine: &mut Engine) -> Self {
+            let (id, control) = engine.open_channel(None).expect("descriptors");
+            let bell = engine.link(id, false).expect("descriptors");
+            let attached = engine.host.channels.get(id).expect("it was opened");
+            let link = attached.link.as_ref().expect("it was linked");
+            Self { id, control, channel: link.ring.channel().clone(), _bell: bell }
+        }
+
+        fn ask(&self, request: &Request) {
+            send(&self.control, request.wire(), SendFlags::empty()).expect("the engine lives");
+            towpath_ring::note_request(&self.channel);
+        }
+
+        fn answer(&self) -> Option<Reply> {
+            let mut bytes = [0; size_of::<Reply>()];
+            let (len, _) = recv(&self.control, &mut bytes, RecvFlags::DONTWAIT).ok()?;
+            Some(Reply::from_bytes(&bytes[..len]))
+        }
+
+        fn answered(&self, engine: &mut Engine, request: &Request) -> Reply {
+            self.ask(request);
+            for _ in 0..100 {
+                turn(engine);
+                if let Some(reply) = self.answer() {
+                    return reply;
+                }
+            }
+            panic!("{request:?} is not answered");
+        }
+
+        fn socket(&self, engine: &mut Engine, protocol: u32) -> Reply {
+            let request = Request { call: call::SOCKET, a: 2, b: protocol, ..Request::default() };
+            self.answered(engine, &request)
+        }
+
+        /// A socket on a port, which is given, too.
+        fn bound(&self, engine: &mut Engine, protocol: u32) -> (Reply, u16) {
+            let socket = self.socket(engine, protocol);
+            let reply = self.answered(engine, &bind(&socket, 0));
+            (socket, reply.addr.to_socket_addr().expect("it has one").port())
+        }
+
+        fn listener(&self, engine: &mut Engine) -> (Reply, u16) {
+            let (socket, port) = self.bound(engine, TCP);
+            let reply = self.answered(engine, &about(call::LISTEN, &socket));
+            assert_eq!(reply.errno, 0);
+            (socket, port)
+        }
+
+        fn tell(&self, of: &Reply, op: u32, a: u32) {
+            let Reply { slot, generation, .. } = *of;
+            let command = Command { op, slot, generation, a, b: 0, c: 0 };
+            push_command(&self.channel, &command).expect("it fits");
+        }
+
+        /// More than the engine takes in one turn, of no consequence.
+        fn chatter(&self, of: &Reply) {
+            (0..2 * COMMANDS_A_TURN + 9).for_each(|_| self.tell(of, op::SETTING, setting::NODELAY));
+        }
+    }
+
+    fn about(number: u32, socket: &Reply) -> Request {
+        let Reply { slot, generation, .. } = *socket;
+        Request { call: number, slot, generation, ..Request::default() }
+    }
+
+    fn bind(socket: &Reply, port: u16) -> Request {
+        let addr = RawAddr::new(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        Request { addr, ..about(call::BIND, socket) }
+    }
+
+    #[test]
+    fn a_request_comes_after_what_its_process_said() {
+        let mut engine = engine();
+        let program = Program::new(&mut engine);
+        let socket = program.socket(&mut engine, TCP);
+        let id = program.id;
+        let has_commands = |engine: &Engine| {
+            let link = engine.host.channels.get(id).and_then(|attached| attached.link.as_ref());
+            link.expect("it lives").ring.has_commands()
+        };
+        for _ in 0..3 {
+            program.chatter(&socket);
+            program.ask(&Request { call: call::INTERFACES, ..Request::default() });
+            while program.answer().is_none() {
+                turn(&mut engine);
+            }
+            assert!(!has_commands(&engine));
+        }
+    }
+
+    /// Who floods the engine with requests waits for his own.
+    #[test]
+    fn a_process_is_heard_once_a_turn() {
+        let mut engine = engine();
+        let program = Program::new(&mut engine);
+        let request = Request { call: call::INTERFACES, ..Request::default() };
+        (0..20).for_each(|_| program.ask(&request));
+        engine.note_request(program.id);
+        engine.note_request(program.id);
+        assert_eq!(engine.rounds.heard.len(), 1);
+        engine.do_turn();
+        assert!(program.answer().is_some() && program.answer().is_none());
+        let other = Program::new(&mut engine);
+        other.ask(&request);
+        engine.do_turn();
+        assert!(other.answer().is_some(), "others' requests do not count");
+    }
+
+    /// That it has ended is known by its control socket only, at which a busy engine seldom looks.
+    #[test]
+    fn a_process_that_ended_before_holds_nothing() {
+        let mut engine = engine();
+        let (ends, asks) = (Program::new(&mut engine), Program::new(&mut engine));
+        let (_, port) = ends.listener(&mut engine);
+        let socket = asks.socket(&mut engine, TCP);
+        drop(ends);
+        asks.ask(&bind(&socket, port));
+        engine.do_turn();
+        assert_eq!(asks.answer().map(|reply| reply.errno), None, "it has not looked");
+        for _ in 0..9 {
+            turn(&mut engine);
+        }
+        assert_eq!(asks.answer().map(|reply| reply.errno), Some(0));
+    }
+
+    #[test]
+    fn a_listener_that_was_closed_before_takes_no_connection() {
+        for near in [[127, 0, 0, 1], [0, 0, 0, 0]] {
+            let mut engine = engine();
+            let (server, client) = (Program::new(&mut engine), Program::new(&mut engine));
+            let (listener, port) = server.listener(&mut engine);
+            let socket = client.socket(&mut engine, TCP);
+            server.chatter(&listener);
+            server.tell(&listener, op::CLOSE, 0);
+            let addr = RawAddr::new(SocketAddr::from((near, port)));
+            let connect = Request { addr, ..about(call::CONNECT, &socket) };
+            assert_eq!(client.answered(&mut engine, &connect).errno, 0);
+            turn(&mut engine);
+            let error = engine.host.slots.shared(socket.slot).error.load(SeqCst);
+            assert_eq!(error as u32, ECONNREFUSED, "{near:?}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_was_shared_and_is_so_no_more_is_taken() {
+        let mut engine = engine();
+        let (one, other) = (Program::new(&mut engine), Program::new(&mut engine));
+        let share = |engine: &Engine, socket: &Reply, yes: bool| {
+            let bits = &engine.host.slots.shared(socket.slot).option_bits;
+            bits.store(if yes { option_bit::REUSEADDR } else { 0 }, Relaxed);
+        };
+        let first = one.socket(&mut engine, UDP);
+        share(&engine, &first, true);
+        let reply = one.answered(&mut engine, &bind(&first, 0));
+        let port = reply.addr.to_socket_addr().expect("it has one").port();
+        let second = other.socket(&mut engine, UDP);
+        share(&engine, &second, true);
+        one.chatter(&first);
+        share(&engine, &first, false);
+        one.tell(&first, op::SETTING, setting::REUSEADDR);
+        assert_eq!(other.answered(&mut engine, &bind(&second, port)).errno, EADDRINUSE);
+    }
 }

@@ -42,7 +42,7 @@ impl Engine {
             let now = self.host.now;
             let timeout = if more { Some(Duration::ZERO) } else { self.time_left(now) };
             if timeout == Some(Duration::ZERO) {
-                if now.since(looked) >= LOOK_EVERY {
+                if now.since(looked) >= LOOK_EVERY || self.rounds.is_due() {
                     self.look(&mut woken);
                     looked = now;
                 }
@@ -63,9 +63,10 @@ impl Engine {
         let now = self.read_clocks();
         let commands = self.drain_commands(now);
         let turn = self.turn(now);
-        self.answer_askers(now);
+        self.answer_askers(now, false);
         self.go_on_with_lengthy(now);
         let asked = !self.ends.is_empty() || !self.rounds.is_empty() || !self.lengthy.is_empty();
+        let asked = asked || !self.to_cut_off.is_empty();
         turn.more || commands || asked || self.host.slots.has_news() || !self.to_tell.is_empty()
     }
 
@@ -177,15 +178,12 @@ impl Engine {
             match source {
                 Source::Gone(id) => self.detach(now, id),
                 Source::Remote => self.note_asker(Asker::Remote),
-                Source::Control(id) => {
-                    let is_left = self.drain_share(now, id);
-                    self.note_request(id, !is_left);
-                }
+                Source::Control(id) => self.note_request(id),
                 // Rings and ports are looked at in every turn.
                 Source::Doorbell | Source::Port => {}
             }
         }
-        self.answer_askers(now);
+        self.answer_askers(now, true);
     }
 
     pub(crate) fn grant_wishes(&mut self) {
@@ -273,7 +271,7 @@ impl Engine {
         }
         let found = (0..SPINS).any(|_| {
             std::hint::spin_loop();
-            self.host.channels.has_commands()
+            self.host.channels.have_something()
         });
         self.spin.learn(found);
         found

@@ -28,6 +28,11 @@ const EDGES: &[(&str, &[&str])] = &[
 /// Folders whose every crate root must say `#![forbid(unsafe_code)]`.
 const NO_UNSAFE: &[&str] = &["core/", "control/", "fuzz", "xtask", "memory/pool"];
 
+/// Folders without variables that are global to a process: what is hosted twice in one, or in two processes, is to
+/// be an object. A thread's own ones are no such thing; [`THREADS`] makes those of the ring.
+const NO_STATICS: &[&str] = &["client/src", "memory"];
+const THREADS: &str = "memory/ring/src/tls.rs";
+
 /// Checks all tracked files and all crates.
 pub fn run(root: &Path) -> Result<()> {
     let mut faults = Vec::new();
@@ -109,6 +114,11 @@ fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
         if !is_test && code.lines().count() > LINES_MAX {
             faults.push(format!("{name}: more than {LINES_MAX} lines without its tests"));
         }
+        let is_barred = NO_STATICS.iter().any(|folder| file.starts_with(folder));
+        if is_barred && !is_test && !file.ends_with(THREADS) {
+            let found = statics(code).map(|line| format!("{name}: {line}: not here"));
+            faults.extend(found);
+        }
         let marks = [concat!("FIX", "ME"), concat!("XX", "X:"), concat!("#[ign", "ore]")];
         for mark in marks {
             if text.contains(mark) {
@@ -121,12 +131,34 @@ fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
     }
 }
 
+/// Lines that make a variable of the process.
+fn statics(code: &str) -> impl Iterator<Item = &str> {
+    let mut is_threads = false;
+    code.lines().map(str::trim).filter(move |line| {
+        is_threads = (is_threads || line.contains("thread_local!")) && *line != "}";
+        let item =
+            line.strip_prefix("pub").map_or(*line, |rest| rest.trim_start_matches("(crate)"));
+        !is_threads && item.trim_start().starts_with("static ")
+    })
+}
+
 /// A file longer than this hides something that wants a name of its own.
 const LINES_MAX: usize = 900;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statics_are_found_and_those_of_threads_are_not() {
+        let code = "static A: u8 = 0;\npub(crate) static B: u8 = 0;\n/// static C\n&'static str\n\
+                    std::thread_local! {\n    static D: Cell<u8> = const { Cell::new(0) };\n}\nstatic E: u8 = 0;";
+        let found: Vec<_> = statics(code).collect();
+        assert_eq!(
+            found,
+            ["static A: u8 = 0;", "pub(crate) static B: u8 = 0;", "static E: u8 = 0;"]
+        );
+    }
 
     #[test]
     fn programs_must_forbid_unsafe_code_as_libraries() {

@@ -16,6 +16,11 @@ use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
 use crate::tx::mss_for;
 
 impl<H: Host> Stack<H> {
+    /// Whether a connect to `ip` stays on this host: an address of its own, mapped or not, or the unspecified one.
+    pub fn is_near(&self, ip: IpAddr) -> bool {
+        self.net.is_local(loopback_if_unspecified(ip.to_canonical()))
+    }
+
     /// Opens a connection from a stream socket, bound or not. The outcome is an event: `Connected` or
     /// `Error`. The buffers live as long as the socket; bytes that are in `send` already follow the handshake.
     /// The unspecified address stands for loopback, as on Linux.

@@ -124,6 +124,11 @@ impl PortSet {
         }
     }
 
+    /// Whether `port` is in the set.
+    pub fn contains(&self, port: u16) -> bool {
+        self.0[usize::from(port) / 64] & 1 << (port % 64) != 0
+    }
+
     /// The first port of `range` that is not in the set.
     fn first_missing(&self, range: std::ops::Range<u32>) -> Option<u32> {
         let mut at = range.start;

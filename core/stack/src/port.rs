@@ -242,6 +242,16 @@ impl<H: Host> Stack<H> {
         self.count_choice(chosen)
     }
 
+    /// Whether some socket or connection of this socket's protocol is on a port, at whatever address.
+    pub fn is_port_taken(&self, id: SocketId, port: u16) -> bool {
+        let socket = self.index(id).and_then(|index| self.sockets.get(index));
+        let table = socket.map(|socket| match &socket.kind {
+            Kind::Datagram(datagram) => datagram.table(),
+            _ => Table::Tcp,
+        });
+        table.is_some_and(|table| self.binds(table).occupied().contains(port))
+    }
+
     pub(crate) fn binds(&self, table: Table) -> &Binds {
         match table {
             Table::Tcp => &self.tcp_binds,

@@ -298,21 +298,9 @@ pub fn thread_id() -> u32 {
     if tid != 0 {
         return tid;
     }
-    let tid = gettid();
+    let tid = crate::tls::gettid();
     TID.set(tid);
     tid
-}
-
-#[cfg(not(loom))]
-fn gettid() -> u32 {
-    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
-}
-
-/// A model's threads are one thread of the system.
-#[cfg(loom)]
-fn gettid() -> u32 {
-    static LAST: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    LAST.fetch_add(1, Ordering::Relaxed) % 1024 + 1
 }
 
 #[cfg(all(test, not(loom)))]

@@ -157,16 +157,21 @@ impl EngineChannel {
     /// wrong: a look at the socket tells, after which [`EngineChannel::note_look`] is due. What the program had told
     /// before it asked is in the command ring now.
     pub fn says_it_asks(&self) -> bool {
-        let sent = self.channel.header().requests.load(Ordering::Acquire);
+        let sent = self.requests();
         sent.wrapping_sub(self.received) as i32 > 0 && sent != self.in_vain
     }
 
-    /// After a look at the control socket: whether a request was there.
-    pub fn note_look(&mut self, request: bool) {
+    /// What the program says of its requests, for [`EngineChannel::note_look`].
+    pub fn requests(&self) -> u32 {
+        self.channel.header().requests.load(Ordering::Acquire)
+    }
+
+    /// After a look at the control socket: whether a request was there, and what the program said before the look.
+    pub fn note_look(&mut self, said: u32, request: bool) {
         if request {
             self.received = self.received.wrapping_add(1);
         } else {
-            self.in_vain = self.channel.header().requests.load(Ordering::Relaxed);
+            self.in_vain = said;
         }
     }
 
@@ -298,15 +303,15 @@ mod tests {
         assert!(!engine.says_it_asks());
         note_request(&channel);
         assert!(engine.says_it_asks());
-        engine.note_look(true);
+        engine.note_look(engine.requests(), true);
         assert!(!engine.says_it_asks());
         // The engine was earlier at the socket than the program said so.
-        engine.note_look(true);
+        engine.note_look(engine.requests(), true);
         note_request(&channel);
         assert!(!engine.says_it_asks());
         // What is not so is looked at once.
         note_request(&channel);
-        engine.note_look(false);
+        engine.note_look(engine.requests(), false);
         assert!(!engine.says_it_asks());
         note_request(&channel);
         assert!(engine.says_it_asks());

@@ -36,3 +36,16 @@ impl<T: Copy> Local<T> {
         self.0.with(|cell| cell.set(value));
     }
 }
+
+#[cfg(not(loom))]
+pub(crate) fn gettid() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// A model's threads are one thread of the system.
+#[cfg(loom)]
+pub(crate) fn gettid() -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) % 1024 + 1
+}
