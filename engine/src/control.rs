@@ -364,7 +364,7 @@ impl Engine {
             // several times count on a full accept queue being full for the next one.
             if self.stack.is_near(remote.ip()) {
                 self.host.counters.work(STACK_TURN);
-                self.turn(now);
+                self.turn_stack(now);
             }
         }
         Ok(Reply::default())

@@ -145,7 +145,7 @@ mod tests {
         connect(&mut engine, slot);
         let cap = engine.host.slots.shared(slot).tx_cap.load(Relaxed);
         assert_ne!(cap, 0, "there is plenty");
-        engine.turn(now);
+        engine.turn_stack(now);
         assert!(engine.stack.info(now, old).is_none(), "the old one is gone");
         assert_eq!(engine.host.slots.shared(slot).tx_cap.load(Relaxed), cap);
         assert_eq!(engine.host.windows.usage().assigned, 1);

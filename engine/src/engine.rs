@@ -84,6 +84,9 @@ pub struct Engine {
     pub(crate) spin: Spin,
     /// There are processors beside those of a program and this engine.
     pub(crate) to_spare: bool,
+    /// When the descriptors were looked at last, and what was found.
+    pub(crate) looked: Instant,
+    pub(crate) woken: Vec<Source>,
     /// What the counter `work` was at the end of the last turn.
     pub(crate) worked: u64,
     pub(crate) exit_when_unused: bool,
@@ -286,6 +289,8 @@ impl Engine {
             clock,
             remote,
             spin: Spin::new(),
+            looked: Instant::ZERO,
+            woken: Vec::new(),
             to_spare: towpath_ring::has_processors_to_spare(),
             worked: 0,
             exit_when_unused: config.exit_when_unused,

@@ -11,7 +11,6 @@ use crate::channels::ChannelId;
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::engine::{Engine, EngineError};
-use crate::poller::Source;
 use crate::report::{Counters, SocketEntry};
 
 /// An [`Engine`] that does one turn for each call of [`Hand::turn`] and never sleeps, on a clock that only
@@ -20,7 +19,6 @@ use crate::report::{Counters, SocketEntry};
 #[derive(Debug)]
 pub struct Hand {
     engine: Engine,
-    woken: Vec<Source>,
 }
 
 impl Hand {
@@ -33,10 +31,7 @@ impl Hand {
         ports: Vec<Box<dyn Port>>,
         seed: [u8; 32],
     ) -> Result<Self, EngineError> {
-        Ok(Self {
-            engine: Engine::with_clock(config, ports, seed, Clock::ByHand(START))?,
-            woken: Vec::new(),
-        })
+        Ok(Self { engine: Engine::with_clock(config, ports, seed, Clock::ByHand(START))? })
     }
 
     /// As [`Engine::attach`].
@@ -52,7 +47,7 @@ impl Hand {
     pub fn turn(&mut self, passed: Duration) {
         self.engine.clock.pass(passed);
         self.engine.do_turn();
-        self.engine.look(&mut self.woken);
+        self.engine.look();
         self.engine.end_of_turn();
     }
 

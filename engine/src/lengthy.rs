@@ -317,7 +317,7 @@ mod tests {
             let clone = begin_clone(&mut engine, id, wanted);
             let last = slots[MANY as usize - 1];
             command(&mut engine, id, op::CLOSE, last);
-            engine.turn(engine.host.now);
+            engine.turn_stack(engine.host.now);
             assert_ne!(open(&mut engine, id), last, "its slot is not free");
             end(&mut engine);
             let expected = engine.host.channels.get(clone).and_then(|it| it.expected.as_ref());
@@ -336,7 +336,7 @@ mod tests {
         engine.detach(engine.host.now, id);
         assert_eq!(engine.lengthy.holds(), 0);
         for _ in 0..MANY {
-            engine.turn(engine.host.now);
+            engine.turn_stack(engine.host.now);
         }
         go_on(&mut engine);
         assert!(engine.lengthy.is_empty());

@@ -2,8 +2,8 @@
 //!
 //! It owns the ports, the stack and the region; programs attach through channels (see
 //! [`towpath_shm::layout`]). An [`Engine`] is made, then [`Engine::run`] works on the calling thread
-//! until it is stopped; everything that others want of it meanwhile goes through a [`Remote`]. Harnesses turn
-//! it by [`Hand`] instead.
+//! until it is stopped; everything that others want of it meanwhile goes through a [`Remote`]. A thread that waits for
+//! other things, too, turns it by [`Engine::turn`]; harnesses do by [`Hand`].
 //!
 //! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) → `rounds` and
 //! `lengthy` (when a request is answered) → `host` (what the stack tells) → `slots`, `channels` (the sockets and
@@ -72,3 +72,4 @@ pub use engine::{DroppedPacket, Engine, EngineError, Outsider};
 pub use hand::Hand;
 pub use remote::{Gone, Remote};
 pub use report::{Counters, HOLDERS_SHOWN, Left, Report, SocketEntry, TcpFigures};
+pub use run::Next;

@@ -1,7 +1,7 @@
 //! The one place where the engine sleeps.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::Timespec;
@@ -69,6 +69,13 @@ impl Source {
             _ if flags.contains(EventFlags::HUP) => Self::Gone(ChannelId(token as u32)),
             _ => Self::Control(ChannelId(token as u32)),
         }
+    }
+}
+
+/// The epoll set: readable when something that is waited for is.
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 

@@ -197,7 +197,7 @@ mod tests {
         fn turn(&mut self, seconds: u32) {
             self.now += Duration::from_secs(seconds.into());
             self.engine.host.now = self.now;
-            self.engine.turn(self.now);
+            self.engine.turn_stack(self.now);
             self.engine.go_on_with_lengthy(self.now);
         }
 

@@ -123,7 +123,7 @@ impl Engine {
             // A turn of the stack first, so that a listing of sockets shows bytes that programs wrote before it.
             Asker::Remote => {
                 self.rounds.remote = false;
-                self.turn(now);
+                self.turn_stack(now);
                 self.grant_wishes();
             }
             Asker::Process(id) => {
@@ -274,7 +274,7 @@ mod tests {
     /// What the loop does between two sleeps.
     fn turn(engine: &mut Engine) {
         engine.do_turn();
-        engine.look(&mut Vec::new());
+        engine.look();
     }
 
     /// The program's end.

@@ -1,7 +1,9 @@
 //! The loop.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use towpath_ring::Life;
 use towpath_stack::{Budget, SocketInfo, SocketState, Turn};
 use towpath_tcp::{Instant, State};
 
@@ -23,6 +25,17 @@ pub(crate) const LEAVE_STALLED: Duration = Duration::from_secs(205);
 /// some 100 ns, so that counting takes a twentieth of the time, however many they are.
 const COUNT_AGAIN: Duration = Duration::from_micros(2);
 
+/// What comes after a [turn](Engine::turn).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Another one: there is more to do.
+    Turn,
+    /// [Sleep](Engine::sleep) until something happens, and no longer than this. None: nothing has a deadline.
+    Sleep(Option<Duration>),
+    /// [`Engine::finish`]: it was stopped, or the last program has gone and is not waited for.
+    End,
+}
+
 impl Engine {
     /// Works until stopped through [`crate::Remote::stop`], or until the last program has gone if the configuration
     /// says so ([`exit_when_unused`](crate::EngineConfig::exit_when_unused)). On the calling thread, which sleeps while
@@ -31,30 +44,116 @@ impl Engine {
     /// In the end every connection is reset whose peer does not have all bytes and the end of the stream, and programs
     /// that are left get ENETDOWN.
     pub fn run(mut self) -> Report {
-        let _life = self.status.live();
-        let mut looked = Instant::ZERO;
-        let mut woken = Vec::new();
-        while !self.stopped {
-            let more = self.do_turn();
-            if self.stopped {
-                break;
+        let _life = self.live();
+        loop {
+            match self.turn() {
+                Next::Turn => {}
+                Next::Sleep(timeout) => self.sleep(timeout),
+                Next::End => return self.finish(),
             }
-            let now = self.host.now;
-            let timeout = if more { Some(Duration::ZERO) } else { self.time_left(now) };
-            if timeout == Some(Duration::ZERO) {
-                if now.since(looked) >= LOOK_EVERY || self.rounds.is_due() {
-                    self.look(&mut woken);
-                    looked = now;
-                }
-            } else if !self.spin() {
-                self.sleep(timeout, &mut woken);
-                looked = now;
-            }
-            self.end_of_turn();
         }
+    }
+
+    /// Makes this thread the one whose end, however it comes, is the engine's for its programs, until the result is
+    /// dropped.
+    pub fn live(&self) -> Life {
+        self.status.live()
+    }
+
+    /// Does what there is to do now, some of it at least. For threads that wait for other things, too; see
+    /// [`Self::begin_sleep`].
+    pub fn turn(&mut self) -> Next {
+        let more = self.do_turn();
+        let now = self.host.now;
+        let timeout = if more { Some(Duration::ZERO) } else { self.time_left(now) };
+        let next = if self.stopped {
+            Next::End
+        } else if timeout == Some(Duration::ZERO) {
+            if now.since(self.looked) >= LOOK_EVERY || self.rounds.is_due() {
+                self.look();
+            }
+            Next::Turn
+        } else if self.spin() {
+            Next::Turn
+        } else {
+            Next::Sleep(timeout)
+        };
+        self.end_of_turn();
+        next
+    }
+
+    /// Sleeps until something happens. No program's command is overlooked: see
+    /// [`towpath_ring::EngineStatus::fall_asleep`].
+    pub fn sleep(&mut self, timeout: Option<Duration>) {
+        if self.begin_sleep() {
+            self.poll(timeout);
+            self.wake();
+        }
+    }
+
+    /// Before a sleep of the host's own, after a turn that ended with [`Next::Sleep`]: it lasts until the descriptor of the
+    /// engine ([`AsFd`]) is readable, or as long as that said, and [`Self::end_sleep`] follows. False: do not sleep,
+    /// there is something to do, and no end of a sleep.
+    ///
+    /// ```
+    /// use std::os::fd::AsFd;
+    /// use std::time::Duration;
+    ///
+    /// use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    /// use towpath_engine::{Engine, EngineConfig, EngineError, Next};
+    ///
+    /// # fn main() -> Result<(), EngineError> {
+    /// let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32])?;
+    /// # engine.remote().stop();
+    /// let _life = engine.live();
+    /// let report = loop {
+    ///     match engine.turn() {
+    ///         Next::Turn => {}
+    ///         Next::Sleep(timeout) if engine.begin_sleep() => {
+    ///             let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    ///             // And the host's own descriptors.
+    ///             let mut descriptors = [PollFd::new(&engine, PollFlags::IN)];
+    ///             poll(&mut descriptors, timeout.as_ref()).expect("what is polled is open");
+    ///             engine.end_sleep();
+    ///         }
+    ///         Next::Sleep(_) => {}
+    ///         Next::End => break engine.finish(),
+    ///     }
+    /// };
+    /// # drop(report);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn begin_sleep(&mut self) -> bool {
+        let channels = &self.host.channels;
+        if !self.status.fall_asleep(|| !channels.has_commands()) {
+            return false;
+        }
+        self.host.counters.sleeps += 1;
+        // epoll can only fail for want of a valid descriptor: nothing would ever wake us again.
+        self.poller.watch_ports(&self.ports).expect("the engine's own epoll works");
+        true
+    }
+
+    /// After such a sleep.
+    pub fn end_sleep(&mut self) {
+        self.poll(Some(Duration::ZERO));
+        self.wake();
+    }
+
+    /// Resets the connections whose peers do not have everything, and hangs up.
+    pub fn finish(mut self) -> Report {
         self.hang_up();
         self.remote.close();
         Report { counters: self.counters() }
+    }
+
+    /// Awake again, and the descriptors were looked at.
+    fn wake(&mut self) {
+        self.status.wake_up();
+        // What is served now happens now, not when we fell asleep.
+        self.looked = self.read_clocks();
+        self.serve();
     }
 
     /// What programs have said, what the stack has to do, and what follows. True: there is more to do.
@@ -62,7 +161,7 @@ impl Engine {
         self.host.counters.turns += 1;
         let now = self.read_clocks();
         let commands = self.drain_commands(now);
-        let turn = self.turn(now);
+        let turn = self.turn_stack(now);
         self.answer_askers(now, false);
         self.go_on_with_lengthy(now);
         let asked = !self.ends.is_empty() || !self.rounds.is_empty() || !self.lengthy.is_empty();
@@ -85,9 +184,9 @@ impl Engine {
         self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
     }
 
-    /// One turn of the stack, and what follows from it for programs. What answers a request may depend
+    /// A turn of the stack, and what follows from it for programs. What answers a request may depend
     /// on it, so requests may ask for one of their own.
-    pub(crate) fn turn(&mut self, now: Instant) -> Turn {
+    pub(crate) fn turn_stack(&mut self, now: Instant) -> Turn {
         let turn = self.stack.turn(
             now,
             &mut self.host,
@@ -143,38 +242,23 @@ impl Engine {
         }
     }
 
-    /// Sleeps until something happens. No program's command is overlooked: see
-    /// [`towpath_ring::EngineStatus::fall_asleep`].
-    fn sleep(&mut self, timeout: Option<Duration>, woken: &mut Vec<Source>) {
-        let channels = &self.host.channels;
-        if !self.status.fall_asleep(|| !channels.has_commands()) {
-            return;
-        }
-        self.host.counters.sleeps += 1;
-        self.poll(timeout, woken);
-        self.status.wake_up();
-        // What is served now happens now, not when we fell asleep.
-        self.read_clocks();
-        self.serve(woken);
-    }
-
     /// Looks at the descriptors without sleeping.
-    pub(crate) fn look(&mut self, woken: &mut Vec<Source>) {
-        self.poll(Some(Duration::ZERO), woken);
-        self.serve(woken);
+    pub(crate) fn look(&mut self) {
+        self.looked = self.host.now;
+        self.poller.watch_ports(&self.ports).expect("the engine's own epoll works");
+        self.poll(Some(Duration::ZERO));
+        self.serve();
     }
 
-    fn poll(&mut self, timeout: Option<Duration>, woken: &mut Vec<Source>) {
-        let polled =
-            self.poller.watch_ports(&self.ports).and_then(|()| self.poller.wait(timeout, woken));
-        // epoll can only fail for want of a valid descriptor: nothing would ever wake us again.
-        polled.expect("the engine's own epoll works");
+    fn poll(&mut self, timeout: Option<Duration>) {
+        self.poller.wait(timeout, &mut self.woken).expect("the engine's own epoll works");
     }
 
     /// Detaches processes that are gone, and notes requests. In this order, so that the answers reflect those ends.
-    fn serve(&mut self, woken: &[Source]) {
+    fn serve(&mut self) {
         let now = self.host.now;
-        for &source in woken {
+        let woken = std::mem::take(&mut self.woken);
+        for &source in &woken {
             match source {
                 Source::Gone(id) => self.detach(now, id),
                 Source::Remote => self.note_asker(Asker::Remote),
@@ -183,6 +267,7 @@ impl Engine {
                 Source::Doorbell | Source::Port => {}
             }
         }
+        self.woken = woken;
         self.answer_askers(now, true);
     }
 
@@ -275,6 +360,13 @@ impl Engine {
         });
         self.spin.learn(found);
         found
+    }
+}
+
+/// What is readable when there is something to do, while the engine [sleeps](Engine::begin_sleep).
+impl AsFd for Engine {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
     }
 }
 

@@ -35,15 +35,15 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     crate::debian::install()?;
     step("release build", cargo(root, &["build", "--release"]))?;
     // What they test is the release build; they themselves would take as long to build as to run.
-    step("real programs", real_programs(root, "2", TWO_AT_A_TIME))?;
+    step("real programs", real_programs(root, "3", SEVERAL_AT_A_TIME))?;
     let all = files(&root.join("tests/tests"))?;
     let others: Vec<_> =
-        all.iter().map(String::as_str).filter(|it| !TWO_AT_A_TIME.contains(it)).collect();
+        all.iter().map(String::as_str).filter(|it| !SEVERAL_AT_A_TIME.contains(it)).collect();
     step("real programs, one at a time", real_programs(root, "1", &others))
 }
 
-/// Tests with real programs that mostly wait and time nothing: two of them at once on the two cores that CI has.
-const TWO_AT_A_TIME: &[&str] =
+/// Tests with real programs that mostly wait and time nothing: three of them at once on the two cores that CI has.
+const SEVERAL_AT_A_TIME: &[&str] =
     &["http", "languages", "leaving", "network", "oracle", "processes", "servers"];
 
 /// Some files of tests with real programs.

@@ -9,6 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 
 /// Where the search ends: what a failing program does on its way to abort. The library reports a panic
 /// itself.
@@ -27,12 +28,23 @@ const ALLOWED: [(&str, &[&str]); 3] = [
 
 type Functions = HashMap<String, HashSet<String>>;
 
-#[test]
-fn the_library_does_not_call_itself() {
+/// What both tests look at; to take it apart is most of their work.
+struct Library {
+    interposed: HashSet<String>,
+    calls: Functions,
+}
+
+static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
     let library = build();
     let interposed = interposed(&library);
-    assert!(interposed.contains("readlink") && interposed.contains("close"));
     let calls = calls(&library, &interposed);
+    Library { interposed, calls }
+});
+
+#[test]
+fn the_library_does_not_call_itself() {
+    let Library { interposed, calls } = &*LIBRARY;
+    assert!(interposed.contains("readlink") && interposed.contains("close"));
     let is_c = |name: &str| interposed.contains(name) || name.contains("towpath_preload");
     let mut ways: HashMap<&str, Option<&str>> = HashMap::new();
     let ours = |name: &&String| is_c(name) || name.contains("towpath");
@@ -63,12 +75,11 @@ fn the_library_does_not_call_itself() {
 #[test]
 fn calls_by_number_need_no_young_function() {
     const YOUNG: [&str; 5] = ["fstat", "stat", "fstatat", "statx", "execveat"];
-    let library = build();
-    let calls = calls(&library, &interposed(&library));
+    let calls = &LIBRARY.calls;
     // How `real` holds libc's function of a name.
     let held = |name: &str| format!("4real7symbols{}{name}17h", name.len());
     let needed = |from: &str| -> Vec<&str> {
-        let reached = reached(&calls, from);
+        let reached = reached(calls, from);
         let is_reached = |name: &&&str| reached.iter().any(|to| to.contains(&held(name)));
         YOUNG.iter().filter(is_reached).copied().collect()
     };

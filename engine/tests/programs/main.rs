@@ -1,9 +1,10 @@
-//! Programs on an engine: honest ones ([`channel`], [`leaving`], [`options`], [`order`]) and others
+//! Programs on an engine: honest ones ([`channel`], [`hosting`], [`leaving`], [`options`], [`order`]) and others
 //! ([`greedy`], [`hostile`], [`reuse`], [`stuck`]).
 
 mod channel;
 mod greedy;
 mod hostile;
+mod hosting;
 mod leaving;
 mod options;
 mod order;

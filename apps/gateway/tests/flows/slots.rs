@@ -1,7 +1,5 @@
 //! Flows come and go in one place: what is left of one never meets the next.
 
-mod world;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
@@ -10,7 +8,8 @@ use rustix::net::sockopt;
 use towpath_gateway::limits::FAILED_WAIT_NS;
 use towpath_pool::Port;
 use towpath_stack::Linger;
-use world::{PATIENCE, World, gateway_v4};
+
+use crate::world::{PATIENCE, World, gateway_v4};
 
 /// More flows in one place within [`FAILED_WAIT_NS`] than twelve bits can number.
 const FLOWS: u32 = 4_200;

@@ -1,9 +1,5 @@
 //! Connections of the program to services of the host.
 
-#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
-
-mod world;
-
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -17,7 +13,8 @@ use towpath_pool::{Batch, Checksum, Packet, Pool, Port};
 use towpath_ring::SendBuffer;
 use towpath_stack::{Linger, SocketError, SocketEvent};
 use towpath_wire::{IpProtocol, icmpv6, ipv6, tcp};
-use world::{World, fnv, gateway_v4, gateway_v6, pattern};
+
+use crate::world::{World, fnv, gateway_v4, gateway_v6, pattern};
 
 /// Listens on the host and runs `serve` with the first client.
 fn serve<T: Send + 'static>(

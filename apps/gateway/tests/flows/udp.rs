@@ -1,7 +1,5 @@
 //! Datagrams of the program to services of the host.
 
-mod world;
-
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
@@ -13,11 +11,12 @@ use towpath_ring::Payload;
 use towpath_shm::Fragments;
 use towpath_stack::{BindOptions, DatagramOut, Family, SocketError, SocketKind, SocketOption};
 use towpath_wire::{IpProtocol, icmpv6, ipv4, ipv6, udp};
-use world::{Sock, World, gateway_v4, gateway_v6, pattern};
+
+use crate::world::{Sock, World, gateway_v4, gateway_v6, pattern};
 
 fn echo_server(addr: &str, times: usize) -> (u16, thread::JoinHandle<()>) {
     let socket = UdpSocket::bind(addr).unwrap();
-    socket.set_read_timeout(Some(world::PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(crate::world::PATIENCE)).unwrap();
     let port = socket.local_addr().unwrap().port();
     let server = thread::spawn(move || {
         let mut buffer = [0; 65536];
@@ -174,7 +173,7 @@ fn a_burst_of_the_host_waits_where_there_is_room() {
 /// Where a server of the host sees the program's socket, once for each server.
 fn seen_at(world: &mut World, sock: Sock, servers: &[UdpSocket]) -> Vec<u16> {
     for server in servers {
-        server.set_read_timeout(Some(world::PATIENCE)).unwrap();
+        server.set_read_timeout(Some(crate::world::PATIENCE)).unwrap();
         let to = server.local_addr().unwrap();
         let to = if to.is_ipv4() { gateway_v4(to.port()) } else { gateway_v6(to.port()) };
         world.send_to(sock, to, b"hello", None);
@@ -240,7 +239,7 @@ fn ttl_and_class_of_answers_arrive() {
         let to = if to.is_ipv4() { gateway_v4(to.port()) } else { gateway_v6(to.port()) };
         world.send_to(sock, to, b"hello", None);
         world.turn();
-        server.set_read_timeout(Some(world::PATIENCE)).unwrap();
+        server.set_read_timeout(Some(crate::world::PATIENCE)).unwrap();
         let (_, from) = server.recv_from(&mut [0; 16]).unwrap();
         server.send_to(b"there", from).unwrap();
         world.until("an answer", |world| world.program.datagrams.pop_front());
@@ -307,7 +306,7 @@ fn a_broadcast_is_not_answered_by_an_error() {
 #[test]
 fn an_idle_flow_ends_and_is_made_anew() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-    server.set_read_timeout(Some(world::PATIENCE)).unwrap();
+    server.set_read_timeout(Some(crate::world::PATIENCE)).unwrap();
     let to = gateway_v4(server.local_addr().unwrap().port());
     let mut world = World::new();
     let sock = world.datagram_socket("10.0.2.15:0");

@@ -1,14 +1,13 @@
 //! Clients of the host's ports to services of the program.
 
-mod world;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 
 use towpath_gateway::{Forward, ForwardProtocol, Notice};
 use towpath_stack::{Linger, SocketError};
-use world::{PATIENCE, World, gateway_v4, gateway_v6, pattern};
+
+use crate::world::{PATIENCE, World, gateway_v4, gateway_v6, pattern};
 
 fn ask(addr: SocketAddr, request: Vec<u8>) -> thread::JoinHandle<std::io::Result<Vec<u8>>> {
     thread::spawn(move || {

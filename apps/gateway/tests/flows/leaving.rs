@@ -1,7 +1,5 @@
 //! What becomes of a connection's bytes when the program, or the gateway, goes before they do.
 
-mod world;
-
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
@@ -9,7 +7,8 @@ use std::time::Duration;
 use towpath_gateway::ForwardProtocol;
 use towpath_pool::Port;
 use towpath_stack::Linger;
-use world::{PATIENCE, Sock, World, gateway_v4, pattern};
+
+use crate::world::{PATIENCE, Sock, World, gateway_v4, pattern};
 
 /// A connection of the program to the host, whose other end nobody reads yet.
 fn connected() -> (World, Sock, TcpStream) {

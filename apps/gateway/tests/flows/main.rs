@@ -1,0 +1,10 @@
+//! Flows of a stack into sockets of the host, and back.
+#![allow(clippy::print_stderr)] // For whoever reads the output of the tests.
+
+mod forward;
+mod leaving;
+mod slots;
+mod tcp;
+mod udp;
+#[path = "../world/mod.rs"]
+mod world;
