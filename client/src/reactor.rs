@@ -46,7 +46,9 @@ const PRIVATE: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EventFlags::WAKEU
 /// the other.
 #[derive(Debug)]
 pub struct Reactor {
-    hub: Lock<Hub>,
+    /// None until it is locked first: an empty vector is no zeroed memory, and would make one of a static of megabytes
+    /// a part of the file that is loaded.
+    hub: Lock<Option<Box<Hub>>>,
     /// One more than the index of a slot's first watch; only changed under the lock.
     heads: [AtomicU32; SLOTS_MAX as usize],
     /// Changes of [`Set::refs`], by the number of the set, that signal handlers could not make because the thread
@@ -139,7 +141,7 @@ pub struct Nested {
 /// The hub of a [`Reactor`], locked.
 #[derive(Debug)]
 pub struct Locked<'a> {
-    hub: LockGuard<'a, Hub>,
+    hub: LockGuard<'a, Option<Box<Hub>>>,
     process: &'a Process,
 }
 
@@ -147,22 +149,25 @@ impl Deref for Locked<'_> {
     type Target = Hub;
 
     fn deref(&self) -> &Hub {
-        &self.hub
+        self.hub.as_ref().expect(MADE)
     }
 }
 
 impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut Hub {
-        &mut self.hub
+        self.hub.as_mut().expect(MADE)
     }
 }
+
+/// Of a hub that is locked.
+const MADE: &str = "who locks it has made it";
 
 impl Reactor {
     /// Without sets. Most of it is two tables with a place for each slot and each descriptor, which cost nothing until
     /// they are used where the reactor is a static.
     pub const fn new() -> Self {
         Self {
-            hub: Lock::new(Hub::new()),
+            hub: Lock::new(None),
             heads: [const { AtomicU32::new(0) }; SLOTS_MAX as usize],
             owed: [const { AtomicI32::new(0) }; DESCRIPTORS_MAX],
             overdue: AtomicBool::new(false),
@@ -187,7 +192,8 @@ impl Process {
     /// `Refused` with EDEADLK in a signal handler on top of a call that has it: epoll's functions are none of those that
     /// a handler may call. The functions that it may call do not need this lock: close leaves the work to the next call.
     pub fn lock_reactor(&self) -> Result<Locked<'_>> {
-        let hub = self.reactor.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
+        let mut hub = self.reactor.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
+        hub.get_or_insert_default();
         let mut locked = Locked { hub, process: self };
         if self.reactor.overdue.load(Relaxed) {
             self.reactor.overdue.store(false, Relaxed);
@@ -218,20 +224,6 @@ impl Process {
 impl Default for Reactor {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Hub {
-    const fn new() -> Self {
-        Self {
-            watches: Vec::new(),
-            free: Vec::new(),
-            sets: Vec::new(),
-            sleepers: 0,
-            list_kicks: Vec::new(),
-            dead: false,
-            made: 0,
-        }
     }
 }
 

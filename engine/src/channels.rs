@@ -38,6 +38,8 @@ impl ChannelId {
 /// One process.
 #[derive(Debug)]
 pub(crate) struct Attached {
+    /// Which of all channels that there ever were.
+    pub serial: u64,
     /// Our end of the control socket.
     pub control: OwnedFd,
     /// None before HELLO.
@@ -78,11 +80,10 @@ pub(crate) struct Attached {
     pub lengthy: Option<Box<Lengthy>>,
     /// Events were put into its ring since its bell was rung last.
     pub touched: bool,
-    /// It stands in [`crate::rounds::Rounds`]: its control socket is not read before its turn.
-    pub asks: bool,
     /// It stands among those whose control sockets are read next.
     pub is_heard: bool,
-    /// A request that was read and has to wait for what others said.
+    /// A request that was read and has to wait for what others said; the control socket is not read before it is
+    /// answered.
     pub request: Option<Box<Request>>,
     /// Slots of sockets that it holds no more but stands in the `holders` of: [`crate::ends`] takes it out of
     /// them in portions.
@@ -120,6 +121,8 @@ pub(crate) struct Channels {
     families: HashMap<Family, u32>,
     /// Families that there ever were: the next one's number.
     founded: u64,
+    /// Channels that there ever were.
+    opened: u64,
     touched: Vec<ChannelId>,
 }
 
@@ -173,6 +176,8 @@ impl Channels {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         // Older kernels have no such option: there what comes is closed elsewhere.
         let _ = sys::refuse_descriptors(ours.as_fd());
+        self.opened += 1;
+        let serial = self.opened;
         let attached = Attached {
             control: ours,
             link: None,
@@ -191,7 +196,7 @@ impl Channels {
             asking: None,
             lengthy: None,
             touched: false,
-            asks: false,
+            serial,
             is_heard: false,
             request: None,
             former: Holds::default(),

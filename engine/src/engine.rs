@@ -405,9 +405,12 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.remote.close();
+        let numbers: Vec<u32> = self.host.channels.ids().map(ChannelId::number).collect();
         for (whose, descriptors) in self.host.channels.end() {
             self.closer.close(whose, descriptors);
         }
+        // Those who sleep on one socket look whether this thread lives, and it may.
+        numbers.into_iter().for_each(|number| self.status.wake(number));
     }
 }
 

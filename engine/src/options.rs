@@ -460,10 +460,12 @@ impl Engine {
 
     /// Numbers of interfaces that are not there are taken too, as on Linux: they may come.
     fn bind_to_device(&mut self, slot: u32, id: SocketId, index: u32) -> Result<(), Errno> {
+        let device = u16::try_from(index).ok().and_then(|index| index.checked_sub(1)).map(IfaceId);
+        self.stack.set_option(id, SocketOption::Device(device))?;
         if let Some(entry) = self.host.slots.get_mut(slot) {
             entry.set_rare(|rare| rare.device = index);
         }
-        Ok(self.stack.set_option(id, SocketOption::Device(self.device(slot)))?)
+        Ok(())
     }
 
     /// As Linux (`__ip6_datagram_connect`), connecting to a link-local peer, whose address names the interface,

@@ -13,7 +13,7 @@ use crate::report::{Counters, Left, SocketEntry};
 /// A handle on an engine, for other threads than its own; clones are of the same one.
 ///
 /// What asks waits for the answer, which the engine gives in one of its next turns. It gives none before
-/// [`crate::Engine::run`] begins: on the engine's own thread such a call would wait for ever.
+/// [`crate::Engine::run`] begins, or somebody else [turns](crate::Engine::turn) it: on the engine's own thread such a call would wait for ever.
 #[derive(Debug, Clone)]
 pub struct Remote {
     shared: Arc<Shared>,

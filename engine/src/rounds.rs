@@ -28,14 +28,16 @@ use crate::options::bind_options;
 use crate::report::{LOOK, REQUEST};
 use crate::wire::{self, Received};
 
-/// Steps of work for answers in one turn: some 100 µs, or one request that takes longer.
-const WORK_A_TURN: u64 = 1024;
+/// Steps of work in one turn for answers that need no round, and for those of a round: some 50 µs each, or one
+/// request that takes longer.
+const WORK_A_TURN: u64 = 512;
 
 /// The source of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// A process.
-    Process(ChannelId),
+    /// A process that has a [request](crate::channels::Attached::request), by its channel and that one's
+    /// [serial number](crate::channels::Attached::serial).
+    Process(ChannelId, u64),
     /// Another thread of this process: `towpath ss`, for one.
     Remote,
 }
@@ -47,7 +49,9 @@ pub(crate) struct Rounds {
     heard: VecDeque<ChannelId>,
     /// Those of this round.
     now: VecDeque<Asker>,
-    /// Those that came after this round began.
+    /// It has begun; it does not before the descriptors were looked at.
+    has_begun: bool,
+    /// Those that came later.
     next: VecDeque<Asker>,
     /// What [`Ends::begun`](crate::ends::Ends::begun) was when this round began: the number of ends that have to be
     /// done before it is answered.
@@ -63,22 +67,24 @@ impl Rounds {
 
     /// A round is to begin, before which the descriptors have to be looked at.
     pub fn is_due(&self) -> bool {
-        self.now.is_empty() && !self.next.is_empty()
+        let asks = !self.now.is_empty() || !self.next.is_empty();
+        asks && !self.has_begun
+    }
+
+    /// The descriptors are about to be looked at: a round of those who have asked by now may begin afterwards. Who has
+    /// ended before they asked is found then.
+    pub fn gather(&mut self) {
+        if !self.has_begun {
+            self.now.append(&mut self.next);
+        }
     }
 }
 
 impl Engine {
-    /// Somebody asks.
-    pub(crate) fn note_asker(&mut self, asker: Asker) {
-        let asks = match asker {
-            Asker::Remote => &mut self.rounds.remote,
-            Asker::Process(id) => match self.host.channels.get_mut(id) {
-                Some(attached) => &mut attached.asks,
-                None => return,
-            },
-        };
-        if !std::mem::replace(asks, true) {
-            self.rounds.next.push_back(asker);
+    /// Another thread asks.
+    pub(crate) fn note_remote(&mut self) {
+        if !std::mem::replace(&mut self.rounds.remote, true) {
+            self.rounds.next.push_back(Asker::Remote);
         }
     }
 
@@ -102,20 +108,26 @@ impl Engine {
         {
             self.hear(now, id);
         }
-        if self.rounds.is_due() && looked {
-            std::mem::swap(&mut self.rounds.now, &mut self.rounds.next);
+        if looked && self.rounds.is_due() && !self.rounds.now.is_empty() {
+            self.rounds.has_begun = true;
             self.host.channels.mark();
             self.rounds.ends = self.ends.begun();
             self.drain_marked(now);
         }
-        if self.ends.done() < self.rounds.ends || self.host.channels.are_behind_marks() {
+        if !self.rounds.has_begun
+            || self.ends.done() < self.rounds.ends
+            || self.host.channels.are_behind_marks()
+        {
             return;
         }
+        // A share of its own: many who are heard do not keep a round from its end.
+        let before = self.host.counters.work;
         while self.host.counters.work - before < WORK_A_TURN
             && let Some(asker) = self.rounds.now.pop_front()
         {
             self.answer_asker(now, asker);
         }
+        self.rounds.has_begun = !self.rounds.now.is_empty();
     }
 
     fn answer_asker(&mut self, now: Instant, asker: Asker) {
@@ -126,14 +138,13 @@ impl Engine {
                 self.turn_stack(now);
                 self.grant_wishes();
             }
-            Asker::Process(id) => {
-                let Some(attached) = self.host.channels.get_mut(id) else { return };
-                attached.asks = false;
-                if attached.has_ended {
-                    return;
-                }
-                let request = attached.request.take();
-                if let Some(request) = request.or_else(|| self.receive(now, id)) {
+            Asker::Process(id, serial) => {
+                // Ids are used again.
+                let attached = self.host.channels.get_mut(id);
+                let Some(attached) = attached.filter(|it| it.serial == serial) else { return };
+                if let Some(request) = attached.request.take()
+                    && !attached.has_ended
+                {
                     self.asked(now, id, request);
                 }
             }
@@ -146,7 +157,7 @@ impl Engine {
         self.host.counters.work(1);
         let Some(attached) = self.host.channels.get_mut(id) else { return };
         attached.is_heard = false;
-        if attached.has_ended || attached.asks {
+        if attached.has_ended || attached.request.is_some() {
             return;
         }
         let Some(request) = self.receive(now, id) else { return };
@@ -188,7 +199,7 @@ impl Engine {
         let shares = options.reuse_addr || options.reuse_port;
         match request.call {
             call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
-            call::LISTEN => shares,
+            call::LISTEN | call::SET_OPTION => shares,
             // A listener that somebody has closed takes no more connections.
             call::CONNECT if !entry.is_datagram() => {
                 addr.is_some_and(|addr| self.stack.is_near(addr.ip()))
@@ -200,7 +211,7 @@ impl Engine {
     fn wait_for_others(&mut self, id: ChannelId, request: Box<Request>) {
         if let Some(attached) = self.host.channels.get_mut(id) {
             attached.request = Some(request);
-            self.note_asker(Asker::Process(id));
+            self.rounds.next.push_back(Asker::Process(id, attached.serial));
         }
     }
 
@@ -410,6 +421,24 @@ mod tests {
             turn(&mut engine);
         }
         assert_eq!(asks.answer().map(|reply| reply.errno), Some(0));
+    }
+
+    /// What those ask who are answered at once never keeps a round from its end.
+    #[test]
+    fn a_round_ends_beside_any_number_of_requests() {
+        let mut engine = engine();
+        let many: Vec<_> = (0..100).map(|_| Program::new(&mut engine)).collect();
+        let asks = Program::new(&mut engine);
+        let question = Request { call: call::INTERFACES, ..Request::default() };
+        asks.ask(&Request { call: call::SOCKETS, ..Request::default() });
+        for _ in 0..10 {
+            many.iter().for_each(|program| {
+                while program.answer().is_some() {}
+                program.ask(&question);
+            });
+            turn(&mut engine);
+        }
+        assert!(asks.answer().is_some());
     }
 
     #[test]

@@ -11,7 +11,6 @@ use crate::engine::{DroppedPacket, Engine, Leaving};
 use crate::poller::Source;
 use crate::remote::Wish;
 use crate::report::{Left, Report};
-use crate::rounds::Asker;
 
 /// While it never sleeps, the engine looks at its descriptors this often: a system call per turn would
 /// cost a busy engine a tenth of its time.
@@ -30,7 +29,8 @@ const COUNT_AGAIN: Duration = Duration::from_micros(2);
 pub enum Next {
     /// Another one: there is more to do.
     Turn,
-    /// [Sleep](Engine::sleep) until something happens, and no longer than this. None: nothing has a deadline.
+    /// [Sleep](Engine::sleep) until something happens, and no longer than this from the turn on. None: nothing has a
+    /// deadline.
     Sleep(Option<Duration>),
     /// [`Engine::finish`]: it was stopped, or the last program has gone and is not waited for.
     End,
@@ -251,6 +251,7 @@ impl Engine {
     }
 
     fn poll(&mut self, timeout: Option<Duration>) {
+        self.rounds.gather();
         self.poller.wait(timeout, &mut self.woken).expect("the engine's own epoll works");
     }
 
@@ -261,7 +262,7 @@ impl Engine {
         for &source in &woken {
             match source {
                 Source::Gone(id) => self.detach(now, id),
-                Source::Remote => self.note_asker(Asker::Remote),
+                Source::Remote => self.note_remote(),
                 Source::Control(id) => self.note_request(id),
                 // Rings and ports are looked at in every turn.
                 Source::Doorbell | Source::Port => {}

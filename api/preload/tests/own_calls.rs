@@ -30,20 +30,21 @@ type Functions = HashMap<String, HashSet<String>>;
 
 /// What both tests look at; to take it apart is most of their work.
 struct Library {
+    file: String,
     interposed: HashSet<String>,
     calls: Functions,
 }
 
 static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
-    let library = build();
-    let interposed = interposed(&library);
-    let calls = calls(&library, &interposed);
-    Library { interposed, calls }
+    let file = build();
+    let interposed = interposed(&file);
+    let calls = calls(&file, &interposed);
+    Library { file, interposed, calls }
 });
 
 #[test]
 fn the_library_does_not_call_itself() {
-    let Library { interposed, calls } = &*LIBRARY;
+    let Library { interposed, calls, .. } = &*LIBRARY;
     assert!(interposed.contains("readlink") && interposed.contains("close"));
     let is_c = |name: &str| interposed.contains(name) || name.contains("towpath_preload");
     let mut ways: HashMap<&str, Option<&str>> = HashMap::new();
@@ -68,6 +69,20 @@ fn the_library_does_not_call_itself() {
         }
     }
     assert!(found.is_empty(), "the library calls its own functions:\n{}", found.join("\n"));
+}
+
+/// It has tables of megabytes, which are to be zeroed memory that is not there before it is touched: one byte that is
+/// not zero makes all of a static a part of the file.
+#[test]
+fn tables_are_no_part_of_the_file() {
+    let sections = output("objdump", &["-h", &LIBRARY.file]);
+    let size = |name: &str| {
+        let mut words = sections.lines().map(|line| line.split_whitespace().skip(1));
+        let size =
+            words.find_map(|mut words| (words.next()? == name).then(|| words.next()).flatten());
+        usize::from_str_radix(size.expect("every library has it"), 16).expect("hexadecimal")
+    };
+    assert!(size(".data") < 64 << 10 && size(".bss") > 16 << 20, "{sections}");
 }
 
 /// A libc may lack functions that are younger than the system calls of their names (before glibc 2.33 fstat, stat
