@@ -44,7 +44,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
 
 /// Tests with real programs that mostly wait and time nothing: three of them at once on the two cores that CI has.
 const SEVERAL_AT_A_TIME: &[&str] =
-    &["http", "languages", "leaving", "network", "oracle", "processes", "servers"];
+    &["http", "languages", "leaving", "network", "oracle", "processes"];
 
 /// Some files of tests with real programs.
 fn real_programs(root: &Path, threads: &str, names: &[&str]) -> Command {
