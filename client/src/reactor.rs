@@ -165,7 +165,7 @@ const MADE: &str = "who locks it has made it";
 impl Reactor {
     /// Without sets. Most of it is two tables with a place for each slot and each descriptor, which cost nothing until
     /// they are used where the reactor is a static.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             hub: Lock::new(None),
             heads: [const { AtomicU32::new(0) }; SLOTS_MAX as usize],
@@ -193,7 +193,7 @@ impl Process {
     /// a handler may call. The functions that it may call do not need this lock: close leaves the work to the next call.
     pub fn lock_reactor(&self) -> Result<Locked<'_>> {
         let mut hub = self.reactor.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
-        hub.get_or_insert_default();
+        hub.get_or_insert_with(Box::default);
         let mut locked = Locked { hub, process: self };
         if self.reactor.overdue.load(Relaxed) {
             self.reactor.overdue.store(false, Relaxed);
@@ -218,12 +218,6 @@ impl Process {
                 hub.remove_watch(index);
             }
         }
-    }
-}
-
-impl Default for Reactor {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
