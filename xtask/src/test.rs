@@ -74,7 +74,8 @@ fn cargo(root: &Path, arguments: &[&str]) -> Command {
 /// The rings and doorbells under every interleaving; its own target folder, since the flag would
 /// rebuild everything else.
 fn loom(root: &Path) -> Command {
-    let mut command = cargo(root, &["test", "--release", "-p", "towpath-ring", "--lib", "loom"]);
+    let test = ["test", "--profile", "loom", "-p", "towpath-ring", "--lib", "loom"];
+    let mut command = cargo(root, &test);
     command.env("RUSTFLAGS", "--cfg loom");
     command.env("CARGO_TARGET_DIR", root.join("target/loom"));
     command
