@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod circles;
 mod debian;
 mod findings;
 mod fuzz;
@@ -25,7 +26,7 @@ enum Chore {
     Bench(bench::Options),
     /// Searches for inputs that make a harness of `fuzz/` fail, by coverage (needs a C++ compiler).
     Fuzz(fuzz::Options),
-    /// Layer edges, unsafe-code bans, the tests that docs/findings.md names, and file hygiene.
+    /// Layer edges, circles of files, unsafe-code bans, the tests that docs/findings.md names, and file hygiene.
     Tidy,
     /// Every dependency is permissively licensed.
     Licences,

@@ -1,5 +1,5 @@
-//! The rules of the folders: which crate may depend on which, where there is no unsafe code, and what no file
-//! contains; and whether the tests that documents name are there.
+//! The rules of the folders: which crate may depend on which, how few files may need each other, where there is no
+//! unsafe code, and what no file contains; and whether the tests that documents name are there.
 
 use std::path::{Path, PathBuf};
 
@@ -45,7 +45,9 @@ pub fn run(root: &Path) -> Result<()> {
     if !faults.is_empty() {
         bail!("tidy:\n  {}", faults.join("\n  "));
     }
-    println!("tidy: layer edges, unsafe bans, the tests that are named, and files are in order");
+    println!(
+        "tidy: layer edges, circles, unsafe bans, the tests that are named, and files are in order"
+    );
     Ok(())
 }
 
@@ -66,6 +68,7 @@ fn edges(root: &Path, faults: &mut Vec<String>) -> Result<()> {
                 faults.push(format!("{folder} must not depend on {to}"));
             }
         }
+        crate::circles::check(root, &folder, faults)?;
         if NO_UNSAFE.iter().any(|prefix| folder.starts_with(prefix)) {
             faults.extend(roots_with_unsafe(&root.join(&folder))?);
         }

@@ -6,10 +6,10 @@ use towpath_client::syscall::syscall;
 use towpath_client::{Buffer, stream};
 use towpath_shm::layout::Kind;
 
+use crate::control::Control;
 use crate::errno::fail;
-use crate::message::Control;
+use crate::handle::{Handle, Patience};
 use crate::process::PROCESS;
-use crate::socket::{Handle, Patience};
 use crate::{Errno, Result, transfer};
 
 /// Bytes under way at a time: below malloc's threshold for a mapping of its own.

@@ -7,8 +7,8 @@ use towpath_client::syscall::{self, syscall};
 use towpath_client::{Client, Socket};
 
 use crate::errno::fail;
+use crate::handle::Handle;
 use crate::process::PROCESS;
-use crate::socket::Handle;
 use crate::{Errno, Result, epoll, socket, table};
 
 const CLOSE_RANGE_CLOEXEC: u32 = 4;

@@ -11,7 +11,7 @@ use towpath_shm::layout::{Command, op};
 
 use crate::errno::fail;
 use crate::process::PROCESS;
-use crate::{Result, outside, process, rights};
+use crate::{Result, process, rights};
 
 /// Entries of an environment that are looked at, should its end be missing: execve(2) takes far fewer (E2BIG).
 const ENTRIES_MAX: usize = 1 << 20;
@@ -61,8 +61,6 @@ pub(crate) fn lock() -> Option<LockGuard<'static, Spawns>> {
 
 /// The control socket's number as the environment has it.
 pub(crate) fn control_number() -> Option<i32> {
-    remember_preload();
-    outside::remember_unwinder();
     let value = variable(ENV_CONTROL)?;
     value.to_str().ok()?.parse().ok().filter(|&number: &i32| number >= 0)
 }
@@ -75,7 +73,8 @@ fn variable(name: &str) -> Option<&'static CStr> {
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
-fn remember_preload() {
+/// Notes LD_PRELOAD, before the program can change it.
+pub(crate) fn remember_preload() {
     if let Some(value) = variable(PRELOAD) {
         OUR_PRELOAD.store(value.to_owned().into_raw(), Ordering::Relaxed);
     }

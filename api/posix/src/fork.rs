@@ -17,8 +17,9 @@ use towpath_client::{Client, Cloned, Error, LockGuard};
 use towpath_shm::control::purpose;
 use towpath_shm::layout::{Command, op};
 
+use crate::option::remembered;
 use crate::process::{self, PROCESS, client};
-use crate::{cork, exec, interface, netlink, option, signal, table};
+use crate::{cork, exec, interface, netlink, signal, table};
 
 thread_local! {
     /// The fork that this thread has begun, from before the first handler to the last; leaked, or null.
@@ -38,7 +39,7 @@ struct Held {
     _handlers: Option<LockGuard<'static, ()>>,
     _netlink: LockGuard<'static, ()>,
     _interfaces: LockGuard<'static, interface::Known>,
-    _options: LockGuard<'static, option::Remembered>,
+    _options: LockGuard<'static, remembered::Remembered>,
     _corked: LockGuard<'static, cork::Map>,
     hub: Locked<'static>,
     /// No other thread is about to start a program, whose control socket the child would inherit.
@@ -92,7 +93,7 @@ impl Held {
         let spawns = exec::lock()?;
         let hub = PROCESS.lock_reactor().ok()?;
         let corked = cork::lock();
-        let options = option::lock();
+        let options = remembered::lock();
         let interfaces = interface::lock();
         let netlink = netlink::lock();
         let handlers = signal::lock();

@@ -7,7 +7,7 @@ use towpath_shm::control::Interface;
 use towpath_shm::layout::{Kind, RawAddr};
 
 use crate::errno::fail;
-use crate::socket::Handle;
+use crate::handle::Handle;
 use crate::{Errno, Result, address, descriptor, interface};
 
 const SIOCOUTQNSD: u64 = 0x894b;

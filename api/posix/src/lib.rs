@@ -17,10 +17,10 @@
 //!   The caller begins the call again.
 //!
 //! # Reading order
-//! - [`process`]: attaching; [`mod@fork`]; [`exec`]: what a new process image needs; [`limit`]: its address space;
+//! - [`process`], [`attach`]; [`mod@fork`]; [`exec`]: what a new process image needs; [`limit`]: its address space;
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
-//! - [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and recvmsg;
-//!   [`copy`]: sendfile and splice;
+//! - [`handle`]: what a call acts on; [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and
+//!   recvmsg; [`control`]: what their control messages say; [`copy`]: sendfile and splice;
 //! - [`option`], [`ioctl`], [`interface`], [`netlink`], [`resolver`]; [`signal`]: handlers that interrupt calls;
 //! - [`poll`], [`epoll`]: waiting for many, by the reactor of `towpath_client`;
 //! - [`calls`]: the list of all calls and what becomes of them, the source of `docs/posix.md`.
@@ -28,7 +28,9 @@
 #![warn(missing_docs)]
 
 pub mod address;
+pub mod attach;
 pub mod calls;
+pub mod control;
 pub mod copy;
 mod cork;
 pub mod descriptor;
@@ -36,6 +38,7 @@ pub mod epoll;
 mod errno;
 pub mod exec;
 pub mod fork;
+pub mod handle;
 pub mod identity;
 pub mod interface;
 pub mod ioctl;

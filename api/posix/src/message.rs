@@ -2,45 +2,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use towpath_shm::layout::{DatagramHeader, Kind, RawAddr, option_bit};
-
+use crate::control::{self, Control, Writer};
 use crate::errno::fail;
-use crate::socket::{Handle, bind_any};
+use crate::handle::Handle;
+use crate::socket::bind_any;
 use crate::transfer::{self, Arrival};
-use crate::{Errno, Result, address, interface};
-
-const UDP_SEGMENT: i32 = 103;
-/// TCP_CM_INQ, which is TCP_INQ.
-const TCP_CM_INQ: i32 = 36;
-const HEADER: usize = size_of::<libc::cmsghdr>();
-const ALIGN: usize = size_of::<usize>();
-
-/// What control messages said about a datagram to be sent.
-#[derive(Debug, Clone, Copy)]
-pub struct Control {
-    /// Interface, 0: any.
-    pub ifindex: u32,
-    /// Source address, family 0: the socket's.
-    pub local: RawAddr,
-    /// TOS or traffic class; [`DatagramHeader::DEFAULT`]: the socket's.
-    pub tos: u16,
-    /// TTL or hop limit; [`DatagramHeader::DEFAULT`]: the socket's.
-    pub ttl: u16,
-    /// UDP_SEGMENT; None: the socket's.
-    pub segment_size: Option<u16>,
-}
-
-impl Default for Control {
-    fn default() -> Self {
-        Self {
-            ifindex: 0,
-            local: RawAddr::default(),
-            tos: DatagramHeader::DEFAULT,
-            ttl: DatagramHeader::DEFAULT,
-            segment_size: None,
-        }
-    }
-}
+use crate::{Result, address};
 
 /// sendmsg(2).
 ///
@@ -63,17 +30,17 @@ pub unsafe fn sendmsg(fd: i32, message: *const libc::msghdr, flags: i32) -> Resu
     let handle = Handle::new(fd)?;
     // Before the control messages are looked at, which may be wrong.
     bind_any(&handle)?;
-    let control = if message.msg_control.is_null() {
+    let said = if message.msg_control.is_null() {
         Control::default()
     } else {
         // SAFETY: as above.
         let bytes = unsafe {
             std::slice::from_raw_parts(message.msg_control.cast::<u8>(), message.msg_controllen)
         };
-        parse_control(bytes, For::of(&handle))?
+        Control::parse(bytes, &handle)?
     };
     // SAFETY: as above.
-    unsafe { transfer::send(fd, buffers, flags, to, &control) }
+    unsafe { transfer::send(fd, buffers, flags, to, &said) }
 }
 
 /// recvmsg(2).
@@ -104,17 +71,17 @@ pub unsafe fn recvmsg(fd: i32, message: *mut libc::msghdr, flags: i32) -> Result
             std::slice::from_raw_parts_mut(message.msg_control.cast::<u8>(), message.msg_controllen)
         }
     };
-    let mut writer = ControlWriter { room, used: 0, truncated: false };
+    let mut writer = Writer::new(room);
     match (&arrival.report, &arrival.header) {
         (Some(report), _) => {
             if let Some(time_ns) = report.sent_ns {
-                writer.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &in_software(time_ns));
+                writer.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &control::in_software(time_ns));
             }
             let (level, kind, data) = report.control(&handle);
             writer.put(level, kind, &data);
         }
-        (None, Some(header)) => write_control(&handle, header, &mut writer),
-        (None, None) => write_stream_control(&handle, arrival.len, &mut writer),
+        (None, Some(header)) => control::write_about_datagram(&handle, header, &mut writer),
+        (None, None) => control::write_about_stream(&handle, arrival.len, &mut writer),
     }
     message.msg_controllen = writer.used as _;
     if writer.truncated {
@@ -221,242 +188,4 @@ pub unsafe fn recvmmsg(
         }
     }
     Ok(done)
-}
-
-/// Whose control messages: those of other protocols mean nothing to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum For {
-    Tcp,
-    V4,
-    V6,
-}
-
-impl For {
-    fn of(handle: &Handle) -> Self {
-        match handle.slot.family.load(Relaxed) {
-            _ if handle.is_tcp() => Self::Tcp,
-            address::INET => Self::V4,
-            _ => Self::V6,
-        }
-    }
-
-    fn hears(self, level: i32) -> bool {
-        match level {
-            libc::SOL_SOCKET => true,
-            libc::IPPROTO_IP | libc::IPPROTO_UDP => self != Self::Tcp,
-            libc::IPPROTO_IPV6 => self == Self::V6,
-            _ => false,
-        }
-    }
-}
-
-fn parse_control(mut bytes: &[u8], whose: For) -> Result<Control> {
-    let mut control = Control::default();
-    while bytes.len() >= HEADER {
-        let len = usize::from_ne_bytes(bytes[..8].try_into().map_err(|_| Errno(libc::EINVAL))?);
-        let word = |at: usize| {
-            i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        if len < HEADER || len > bytes.len() {
-            return fail(libc::EINVAL);
-        }
-        let (level, kind, data) = (word(8), word(12), &bytes[HEADER..len]);
-        if whose.hears(level) {
-            apply_control(&mut control, level, kind, data)?;
-        }
-        bytes = bytes.get(len.next_multiple_of(ALIGN)..).unwrap_or(&[]);
-    }
-    Ok(control)
-}
-
-fn apply_control(control: &mut Control, level: i32, kind: i32, data: &[u8]) -> Result<()> {
-    let int = || match *data {
-        [a, b, c, d, ..] => Ok(i32::from_ne_bytes([a, b, c, d])),
-        _ => fail(libc::EINVAL),
-    };
-    // -1: the default, for hop limit and traffic class (RFC 3542, 6.3 and 6.5).
-    let byte = |value: i32| match value {
-        -1 => Ok(DatagramHeader::DEFAULT),
-        0..=255 => Ok(value as u16),
-        _ => fail(libc::EINVAL),
-    };
-    match (level, kind) {
-        (libc::IPPROTO_IP, libc::IP_PKTINFO) if data.len() >= 12 => {
-            control.ifindex = int()? as u32;
-            control.local = source(&data[4..8]);
-        }
-        (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if data.len() >= 20 => {
-            control.local = source(&data[..16]);
-            control.ifindex = u32::from_ne_bytes([data[16], data[17], data[18], data[19]]);
-        }
-        (libc::IPPROTO_IP, libc::IP_TTL) if int()? < 1 => return fail(libc::EINVAL),
-        (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
-            control.ttl = byte(int()?)?
-        }
-        (libc::IPPROTO_IP, libc::IP_TOS) if data.len() == 1 => control.tos = u16::from(data[0]),
-        (libc::IPPROTO_IP, libc::IP_TOS) if int()? < 0 => return fail(libc::EINVAL),
-        (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-            control.tos = byte(int()?)?
-        }
-        // What AF_UNIX sockets understand does no harm.
-        (libc::SOL_SOCKET, libc::SCM_RIGHTS | libc::SCM_CREDENTIALS) => {}
-        (libc::IPPROTO_UDP, UDP_SEGMENT) => match *data {
-            [a, b] => control.segment_size = Some(u16::from_ne_bytes([a, b])),
-            _ => return fail(libc::EINVAL),
-        },
-        _ => return fail(libc::EINVAL),
-    }
-    Ok(())
-}
-
-/// A source address to send from; the any-address means the socket's.
-fn source(ip: &[u8]) -> RawAddr {
-    if ip.iter().all(|&byte| byte == 0) {
-        return RawAddr::default();
-    }
-    let family = if ip.len() == 4 { address::INET } else { address::INET6 };
-    let mut addr = RawAddr { family: family as u16, ..RawAddr::default() };
-    addr.ip[..ip.len()].copy_from_slice(ip);
-    addr
-}
-
-struct ControlWriter<'a> {
-    room: &'a mut [u8],
-    used: usize,
-    truncated: bool,
-}
-
-impl ControlWriter<'_> {
-    fn put(&mut self, level: i32, kind: i32, data: &[u8]) {
-        let Some(at) = self.room.get_mut(self.used..).filter(|at| at.len() >= HEADER) else {
-            self.truncated = true;
-            return;
-        };
-        // What does not fit is cut, as put_cmsg does.
-        let len = (HEADER + data.len()).min(at.len());
-        self.truncated |= len < HEADER + data.len();
-        at[..8].copy_from_slice(&len.to_ne_bytes());
-        at[8..12].copy_from_slice(&level.to_ne_bytes());
-        at[12..16].copy_from_slice(&kind.to_ne_bytes());
-        at[HEADER..len].copy_from_slice(&data[..len - HEADER]);
-        self.used = (self.used + len.next_multiple_of(ALIGN)).min(self.room.len());
-    }
-}
-
-/// Control messages about the `len` bytes that the program reads from a stream: when the newest byte received so
-/// far arrived, and how many bytes are left to be read (TCP_INQ).
-fn write_stream_control(handle: &Handle, len: usize, out: &mut ControlWriter<'_>) {
-    let time_ns = handle.slot.rx_time_ns.load(Relaxed);
-    if len != 0 && time_ns != 0 {
-        write_times(handle, time_ns, out);
-    }
-    if handle.is_tcp() && crate::option::wants_inq(handle.socket) {
-        let left = towpath_client::stream::unread(handle.client, handle.socket) as i32;
-        out.put(libc::IPPROTO_TCP, TCP_CM_INQ, &left.to_ne_bytes());
-    }
-}
-
-/// When it came, in the forms that the program asked for.
-fn write_times(handle: &Handle, time_ns: u64, out: &mut ControlWriter<'_>) {
-    let bits = handle.slot.option_bits.load(Relaxed);
-    let (seconds, ns) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
-    let pair = |a: u64, b: u64| [a.to_ne_bytes(), b.to_ne_bytes()].concat();
-    if bits & option_bit::TIMESTAMPNS != 0 {
-        out.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &pair(seconds, ns));
-    } else if bits & option_bit::TIMESTAMP != 0 {
-        out.put(libc::SOL_SOCKET, libc::SO_TIMESTAMP, &pair(seconds, ns / 1000));
-    }
-    if bits & option_bit::TIMESTAMPING_RX != 0 {
-        out.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &in_software(time_ns));
-    }
-}
-
-/// In the order in which Linux puts them.
-fn write_control(handle: &Handle, header: &DatagramHeader, out: &mut ControlWriter<'_>) {
-    let bits = handle.slot.option_bits.load(Relaxed);
-    write_times(handle, header.time_ns, out);
-    let (tos, ttl) = (i32::from(header.tos), i32::from(header.ttl));
-    let v6_socket = handle.slot.family.load(Relaxed) == address::INET6;
-    let shown =
-        address::shown(header.local, if v6_socket { address::INET6 } else { address::INET });
-    let is_v4 = !v6_socket || address::is_mapped(&shown);
-    if bits & option_bit::PKTINFO_V6 != 0 && v6_socket {
-        let info = [&shown.ip[..], &header.ifindex.to_ne_bytes()].concat();
-        out.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
-    }
-    if bits & option_bit::PKTINFO != 0 && is_v4 {
-        let ip = if v6_socket { &shown.ip[12..] } else { &shown.ip[..4] };
-        // The address to answer from: of a group or a broadcast, the interface's.
-        let own = interface::answering(ip, header.ifindex);
-        let own = match handle.kind() {
-            // Linux does not look it up for echo sockets.
-            Kind::Echo => &[0; 4],
-            _ => own.as_ref().map_or(ip, |own| &own[..4]),
-        };
-        let info = [&header.ifindex.to_ne_bytes()[..], own, ip].concat();
-        out.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
-    }
-    if bits & option_bit::RECVTTL != 0 && is_v4 {
-        out.put(libc::IPPROTO_IP, libc::IP_TTL, &ttl.to_ne_bytes());
-    }
-    if bits & option_bit::RECVTOS != 0 && is_v4 {
-        out.put(libc::IPPROTO_IP, libc::IP_TOS, &[tos as u8]);
-    }
-    let is_udp = handle.kind() == Kind::Datagram;
-    if bits & option_bit::ORIGDSTADDR != 0 && is_v4 && is_udp {
-        let (name, len) = address::encode(&address::shown(shown, address::INET));
-        out.put(libc::IPPROTO_IP, libc::IP_ORIGDSTADDR, &name[..len]);
-    }
-    if bits & option_bit::RECVHOPLIMIT != 0 && !is_v4 {
-        out.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &ttl.to_ne_bytes());
-    }
-    if bits & option_bit::RECVTCLASS != 0 && !is_v4 {
-        out.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &tos.to_ne_bytes());
-    }
-    if bits & option_bit::ORIGDSTADDR_V6 != 0 && !is_v4 && is_udp {
-        let (name, len) = address::encode(&shown);
-        out.put(libc::IPPROTO_IPV6, libc::IPV6_ORIGDSTADDR, &name[..len]);
-    }
-}
-
-/// A struct scm_timestamping: three times, of which the first one is that of software.
-pub(crate) fn in_software(time_ns: u64) -> [u8; 48] {
-    let mut times = [0; 48];
-    times[..8].copy_from_slice(&(time_ns / 1_000_000_000).to_ne_bytes());
-    times[8..16].copy_from_slice(&(time_ns % 1_000_000_000).to_ne_bytes());
-    times
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_messages_round_trip() {
-        let mut room = [0u8; 128];
-        let mut writer = ControlWriter { room: &mut room, used: 0, truncated: false };
-        writer.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &[3, 0, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-        writer.put(libc::IPPROTO_IP, libc::IP_TTL, &9i32.to_ne_bytes());
-        writer.put(libc::IPPROTO_UDP, UDP_SEGMENT, &1200u16.to_ne_bytes());
-        let used = writer.used;
-        assert!(!writer.truncated);
-        let control = parse_control(&room[..used], For::V4).unwrap();
-        assert_eq!((control.ifindex, control.ttl, control.tos), (3, 9, DatagramHeader::DEFAULT));
-        assert_eq!(control.segment_size, Some(1200));
-        assert_eq!(control.local, RawAddr::new("10.0.0.1:0".parse().unwrap()));
-        assert_eq!(parse_control(&[0xff; 24], For::V4).unwrap_err(), Errno(libc::EINVAL));
-        let nothing = parse_control(&room[..used], For::Tcp).unwrap();
-        assert_eq!((nothing.ifindex, nothing.segment_size), (0, None));
-    }
-
-    #[test]
-    fn what_does_not_fit_is_said_to_be_cut() {
-        let mut room = [0u8; 20];
-        let mut writer = ControlWriter { room: &mut room, used: 0, truncated: false };
-        writer.put(libc::SOL_SOCKET, libc::SO_TIMESTAMP, &[7; 16]);
-        assert!(writer.truncated);
-        assert_eq!((writer.used, writer.room[0], writer.room[19]), (20, 20, 7));
-        writer.put(libc::IPPROTO_IP, libc::IP_TTL, &[1; 4]);
-        assert_eq!(writer.used, 20);
-    }
 }

@@ -1,32 +1,20 @@
 //! getsockopt and setsockopt: one table says what becomes of each option.
 
+pub(crate) mod remembered;
 mod table;
 mod value;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use towpath_client::syscall::SignalsBlocked;
-use towpath_client::{Lock, LockGuard, Socket};
 use towpath_shm::control::{DATA_MAX, call};
 use towpath_shm::layout::Kind;
 
 use crate::errno::fail;
-use crate::socket::Handle;
+use crate::handle::Handle;
 use crate::{Errno, Result, address};
 
 pub use table::{Effect, OPTIONS, SocketOption};
 use value::{get_special, set_special};
-
-// Values that only getsockopt asks for, and that no other process needs: (slot, level, name).
-pub(crate) type Remembered = BTreeMap<(u32, i32, i32), (u32, i32)>;
-static REMEMBERED: Lock<Remembered> = Lock::new(BTreeMap::new());
-// So that those who never set such an option take no lock: any at all, and those that sends and receives ask
-// for.
-static ANY: AtomicBool = AtomicBool::new(false);
-static SEGMENTS: AtomicBool = AtomicBool::new(false);
-static INQ: AtomicBool = AtomicBool::new(false);
 
 /// getsockopt(2).
 ///
@@ -53,12 +41,12 @@ pub unsafe fn getsockopt(
     let bytes = match option.effect {
         Effect::Bit { bit, .. } => int(i32::from(handle.slot.option_bits.load(Relaxed) & bit != 0)),
         Effect::Told { default, .. } | Effect::Kept { default, .. } => {
-            int(remembered(handle.socket, level, name).unwrap_or(default))
+            int(remembered::value(handle.socket, level, name).unwrap_or(default))
         }
         Effect::Asked { default, default_v6 } => {
             let is_v4 = handle.slot.family.load(Relaxed) == address::INET;
             let default = if is_v4 { default } else { default_v6 };
-            int(remembered(handle.socket, level, name).unwrap_or(default))
+            int(remembered::value(handle.socket, level, name).unwrap_or(default))
         }
         Effect::Only { value, .. } => int(value),
         Effect::Engine => engine_get(&handle, level, name)?,
@@ -121,7 +109,7 @@ pub unsafe fn setsockopt(
         Effect::Asked { .. } => {
             let value = int_of(level, bytes)?;
             engine_set(&handle, level, name, &value.to_ne_bytes())?;
-            remember(handle.socket, level, name, value);
+            remembered::set(handle.socket, level, name, value);
             Ok(())
         }
         Effect::Special => {
@@ -141,14 +129,14 @@ pub unsafe fn setsockopt(
         Effect::Told { setting, range: (least, most), .. } => {
             let value = int_of(level, bytes)?;
             check_range(value, least, most)?;
-            remember(handle.socket, level, name, value);
+            remembered::set(handle.socket, level, name, value);
             handle.client.setting(handle.socket, setting, value as u64);
             Ok(())
         }
         Effect::Kept { range: (least, most), .. } => {
             let value = int_of(level, bytes)?;
             check_range(value, least, most)?;
-            remember(handle.socket, level, name, value);
+            remembered::set(handle.socket, level, name, value);
             Ok(())
         }
         Effect::Only { value, otherwise } => {
@@ -159,86 +147,6 @@ pub unsafe fn setsockopt(
             }
         }
     }
-}
-
-/// UDP_SEGMENT of a socket, 0: none.
-pub(crate) fn segment_size(socket: Socket) -> u16 {
-    if !SEGMENTS.load(Relaxed) {
-        return 0;
-    }
-    remembered(socket, libc::IPPROTO_UDP, table::UDP_SEGMENT).map_or(0, |size| size as u16)
-}
-
-/// Whether recvmsg tells what is left to be read (TCP_INQ).
-pub(crate) fn wants_inq(socket: Socket) -> bool {
-    INQ.load(Relaxed) && remembered(socket, libc::IPPROTO_TCP, table::TCP_INQ) == Some(1)
-}
-
-/// What an accepted connection has from its listener.
-pub(crate) fn inherit(from: Socket, to: Socket) {
-    if !ANY.load(Relaxed) {
-        return;
-    }
-    let _signals = SignalsBlocked::new();
-    let mut map = REMEMBERED.lock();
-    let range = (from.slot, i32::MIN, i32::MIN)..=(from.slot, i32::MAX, i32::MAX);
-    let own = |level, name| {
-        [(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT), (libc::SOL_SOCKET, libc::SO_PRIORITY)]
-            .contains(&(level, name))
-    };
-    let found = map.range(range).filter(|((_, level, name), (generation, _))| {
-        *generation == from.generation && !own(*level, *name)
-    });
-    let found: Vec<_> = found.map(|(&key, &(_, value))| (key, value)).collect();
-    for ((_, level, name), value) in found {
-        map.insert((to.slot, level, name), (to.generation, value));
-    }
-}
-
-/// IP_FREEBIND or IPV6_FREEBIND: it may send from addresses that are not there.
-pub(crate) fn may_use_any_address(handle: &Handle) -> bool {
-    let set = |level, name| remembered(handle.socket, level, name).is_some_and(|value| value != 0);
-    set(libc::IPPROTO_IP, libc::IP_FREEBIND) || set(libc::IPPROTO_IPV6, libc::IPV6_FREEBIND)
-}
-
-/// For fork. Signals must be blocked, as they are whenever this lock is held.
-pub(crate) fn lock() -> LockGuard<'static, Remembered> {
-    REMEMBERED.lock()
-}
-
-/// The socket is closed.
-pub(crate) fn forget(socket: Socket) {
-    if !ANY.load(Relaxed) {
-        return;
-    }
-    let _signals = SignalsBlocked::new();
-    let mut map = REMEMBERED.lock();
-    let range = (socket.slot, i32::MIN, i32::MIN)..=(socket.slot, i32::MAX, i32::MAX);
-    let keys: Vec<_> = map.range(range).map(|(&key, _)| key).collect();
-    for key in keys {
-        map.remove(&key);
-    }
-}
-
-fn remembered(socket: Socket, level: i32, name: i32) -> Option<i32> {
-    if !ANY.load(Relaxed) {
-        return None;
-    }
-    let _signals = SignalsBlocked::new();
-    let map = REMEMBERED.lock();
-    let &(generation, value) = map.get(&(socket.slot, level, name))?;
-    (generation == socket.generation).then_some(value)
-}
-
-fn remember(socket: Socket, level: i32, name: i32, value: i32) {
-    let _signals = SignalsBlocked::new();
-    ANY.store(true, Relaxed);
-    match (level, name) {
-        (libc::IPPROTO_UDP, table::UDP_SEGMENT) => SEGMENTS.store(true, Relaxed),
-        (libc::IPPROTO_TCP, table::TCP_INQ) => INQ.store(true, Relaxed),
-        _ => {}
-    }
-    REMEMBERED.lock().insert((socket.slot, level, name), (socket.generation, value));
 }
 
 fn find(handle: &Handle, level: i32, name: i32) -> Result<&'static SocketOption> {

@@ -2,12 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use towpath_client::{Client, Process, Region};
-use towpath_shm::Fd;
-use towpath_shm::token::Run;
+use towpath_client::{Client, Process};
 
 use crate::errno::fail;
-use crate::{Errno, Result, exec, rights};
+use crate::{Errno, Result};
 
 // Where the attachment's pointer is: a page that the kernel wipes in a child that was forked without
 // us (inside libc, or by a bare clone). Such a child would share its parent's rings.
@@ -58,43 +56,13 @@ pub fn rest_when_engine_is_gone() {
 /// Ten errors per second and thread: some 100 MB of messages in a day.
 const REST_NS: i64 = 100_000_000;
 
-/// Attaches as the environment says; without TOWPATH_CONTROL, or in a set-user-id program, nothing.
-///
-/// # Errors
-/// ENOMEM when this process has a limit of address space (RLIMIT_AS) that leaves no room for the shared memory.
-/// When it fails there is no attachment, which every call says.
-pub fn attach_from_environment() -> Result<()> {
-    // SAFETY: getauxval only looks.
-    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-        return Ok(());
-    }
-    let Some(number) = exec::control_number() else {
-        return Ok(());
-    };
-    // SAFETY: the number was made for us by whoever started this program.
-    let control = unsafe { towpath_client::control_from_number(number) };
+/// There is to be an attachment: from now on sockets are the engine's, or fail.
+pub(crate) fn activate() {
     ACTIVE.store(true, Ordering::Relaxed);
-    control.map_or(Ok(()), attach)
 }
 
-/// Attaches over a control socket, with the sockets that this process image was born with.
-///
-/// # Errors
-/// ENETDOWN when nobody answers, EPROTO when the engine is of another build, ENOMEM when this process may not have
-/// the address space (RLIMIT_AS), EMFILE when it has no descriptors left.
-pub fn attach(control: Fd) -> Result<()> {
-    let claims = rights::inherited();
-    let mut born_with = Vec::new();
-    let held = |region: &Region, run: Run| {
-        born_with.extend(
-            claims.iter().filter_map(|claim| Some((claim.fd(), claim.resolve(region, run)?))),
-        );
-        born_with.iter().map(|&(_, socket)| socket).collect()
-    };
-    let client = Client::attach(&PROCESS, control, (!claims.is_empty()).then_some(held))?;
-    for (fd, socket) in born_with {
-        PROCESS.descriptors.set_socket(fd, socket);
-    }
+/// Makes the place of the attachment's pointer.
+pub(crate) fn prepare() -> Result<()> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
     // SAFETY: a fresh page, zeroed, which is a null AtomicPtr, and never unmapped. A kernel without
     // the advice (before 4.14) keeps the page in such children.
@@ -105,13 +73,12 @@ pub fn attach(control: Fd) -> Result<()> {
         page.cast::<AtomicPtr<Client>>()
     };
     PAGE.store(page, Ordering::Release);
-    ACTIVE.store(true, Ordering::Relaxed);
-    install(client);
     Ok(())
 }
 
+/// From now on it is this one.
 pub(crate) fn install(client: Client) {
-    // SAFETY: set by `attach`, never unmapped.
+    // SAFETY: set by `prepare`, never unmapped.
     if let Some(page) = unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
         page.store(Box::into_raw(Box::new(client)), Ordering::Release);
     }

@@ -7,7 +7,7 @@ use towpath_shm::control::{LOCAL_REPORT, Reply, STAMP_REPORT, call};
 use towpath_shm::layout::{DatagramHeader, RawAddr};
 
 use crate::errno::fail;
-use crate::socket::Handle;
+use crate::handle::Handle;
 use crate::transfer::Arrival;
 use crate::{Result, address};
 

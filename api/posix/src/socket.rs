@@ -5,140 +5,19 @@ use std::time::Duration;
 
 use towpath_client::interrupt::Handled;
 use towpath_client::wait::{self, Deadline};
-use towpath_client::{Client, Error, Socket, descriptors, listener};
+use towpath_client::{Client, Error, Socket, listener};
 use towpath_shm::control::{IF_FAILED, Request, call};
 use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, option_bit, shut};
 
 use crate::errno::fail;
+use crate::handle::Handle;
+use crate::option::remembered;
 use crate::process::PROCESS;
 use crate::{Errno, Result, address, descriptor, process};
 
 const TYPE_MASK: i32 = 0xf;
-const TCP_CLOSE: u32 = 7;
 /// ::ffff:127.0.0.1
 const V4_MAPPED_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
-
-/// A socket call's two ends: the attachment and the socket behind the descriptor.
-#[derive(Debug, Clone, Copy)]
-pub struct Handle {
-    /// The attachment.
-    pub client: &'static Client,
-    /// Which socket.
-    pub socket: Socket,
-    /// Its shared state.
-    pub slot: &'static Slot,
-}
-
-/// How long a call may wait.
-#[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// Not at all.
-    pub nonblocking: bool,
-    /// Until then; None: for ever.
-    pub deadline: Option<Deadline>,
-    /// The signal handlers that had run when the call began: one more interrupts the wait.
-    pub since: Handled,
-}
-
-impl Handle {
-    /// What `fd` stands for.
-    ///
-    /// # Errors
-    /// ENOTSOCK for an epoll set, EBADF for a number that is not ours, ENETDOWN when the engine is
-    /// gone or has given the socket up.
-    pub fn new(fd: i32) -> Result<Self> {
-        let Some(socket) = PROCESS.descriptors.socket(fd) else {
-            return match PROCESS.descriptors.lookup(fd) {
-                descriptors::Entry::Epoll(_) => fail(libc::ENOTSOCK),
-                _ => fail(libc::EBADF),
-            };
-        };
-        let client = process::client()?;
-        let slot = client.slot(socket).ok_or(Errno(libc::ENETDOWN))?;
-        Ok(Self { client, socket, slot })
-    }
-
-    /// Changes what belongs to the program in the slot, unless that has become another socket's.
-    pub fn change<T>(&self, change: impl FnOnce(&Slot) -> T) -> Result<T> {
-        Ok(self.socket.change(self.client, change)?)
-    }
-
-    /// What kind of socket it is now.
-    pub fn kind(&self) -> Kind {
-        Kind::from_u32(self.slot.kind.load(Acquire)).unwrap_or(Kind::Free)
-    }
-
-    /// Whether it is a TCP socket (listening or not).
-    pub fn is_tcp(&self) -> bool {
-        matches!(self.kind(), Kind::Stream | Kind::Listener)
-    }
-
-    /// Whether it is a TCP connection that is open.
-    pub fn is_connected(&self) -> bool {
-        let seen = self.slot.flags.load(Acquire);
-        self.kind() == Kind::Stream && seen & flags::CONNECTED != 0 && is_open_stream(self.slot)
-    }
-
-    /// O_NONBLOCK of the open file.
-    pub fn nonblocking(&self) -> bool {
-        self.slot.file_flags.load(Relaxed) & libc::O_NONBLOCK as u32 != 0
-    }
-
-    /// For reads: O_NONBLOCK, MSG_DONTWAIT and SO_RCVTIMEO.
-    pub fn recv_patience(&self, dontwait: bool) -> Patience {
-        self.patience(dontwait, self.slot.rcvtimeo_us.load(Relaxed))
-    }
-
-    /// For writes and connect: O_NONBLOCK, MSG_DONTWAIT and SO_SNDTIMEO.
-    pub fn send_patience(&self, dontwait: bool) -> Patience {
-        self.patience(dontwait, self.slot.sndtimeo_us.load(Relaxed))
-    }
-
-    fn patience(&self, dontwait: bool, timeout_us: u32) -> Patience {
-        let limit = (timeout_us != 0).then(|| Duration::from_micros(u64::from(timeout_us)));
-        Patience {
-            nonblocking: dontwait || self.nonblocking(),
-            deadline: limit.map(Deadline::after),
-            since: Handled::so_far(),
-        }
-    }
-
-    /// Repeats `attempt` while it would block, until `patience` allows no further wait.
-    #[inline]
-    pub fn blocking<T>(
-        &self,
-        patience: Patience,
-        mut attempt: impl FnMut() -> std::result::Result<T, Error>,
-    ) -> Result<T> {
-        match attempt() {
-            Err(Error::WouldBlock) if !patience.nonblocking => {
-                let Patience { deadline, since, .. } = patience;
-                Ok(wait::until(self.client, self.socket, deadline, since, attempt)?)
-            }
-            result => Ok(result?),
-        }
-    }
-
-    fn request(&self, call: u32) -> Request {
-        Request {
-            call,
-            slot: self.socket.slot,
-            generation: self.socket.generation,
-            ..Request::default()
-        }
-    }
-
-    /// A call about this socket.
-    pub(crate) fn call(
-        &self,
-        call: u32,
-        fill: impl FnOnce(&mut Request),
-    ) -> Result<towpath_shm::control::Reply> {
-        let mut request = self.request(call);
-        fill(&mut request);
-        Ok(self.client.call(&request)?)
-    }
-}
 
 /// Whether a socket of this domain is ours to make.
 pub fn is_ours(domain: i32) -> bool {
@@ -267,7 +146,7 @@ pub unsafe fn accept4(
     }
     let client = handle.client;
     let open = |socket| {
-        crate::option::inherit(handle.socket, socket);
+        remembered::inherit(handle.socket, socket);
         inherit_shut(&handle, socket);
         descriptor::open(client, socket, file_flags).map_err(|errno| Error::Refused(errno.0))
     };
@@ -429,7 +308,7 @@ pub fn shutdown(fd: i32, how: i32) -> Result<()> {
         Kind::Listener if bits & shut::READ == 0 => return Ok(()),
         Kind::Listener => return disconnect(&handle, 0),
         Kind::Stream if seen & flags::CONNECTING != 0 => return disconnect(&handle, 0),
-        Kind::Stream => is_open_stream(handle.slot),
+        Kind::Stream => handle.is_open_stream(),
         _ => seen & flags::CONNECTED != 0,
     };
     // As inet_shutdown: a socket without a peer is shut down as well, although the call fails. Threads that wait at
@@ -470,7 +349,7 @@ pub unsafe fn getpeername(
 ) -> Result<()> {
     let handle = Handle::new(fd)?;
     let connected = handle.slot.flags.load(Acquire) & flags::CONNECTED != 0;
-    if !connected || handle.kind() == Kind::Stream && !is_open_stream(handle.slot) {
+    if !connected || handle.kind() == Kind::Stream && !handle.is_open_stream() {
         return fail(libc::ENOTCONN);
     }
     let remote = address::remote(handle.slot);
@@ -485,20 +364,13 @@ pub unsafe fn getpeername(
     unsafe { address::write(&remote, addr, len) }
 }
 
-fn is_open_stream(slot: &Slot) -> bool {
-    let seen = slot.flags.load(Acquire);
-    seen & (flags::CONNECTED | flags::CONNECTING) != 0
-        && seen & flags::DEAD == 0
-        && slot.state.load(Acquire) != TCP_CLOSE
-}
-
 /// The last descriptor of this process for a socket is being closed.
 pub(crate) fn close_last(socket: Socket) {
     let Ok(client) = process::client() else {
         return;
     };
     PROCESS.forget(socket);
-    crate::option::forget(socket);
+    remembered::forget(socket);
     crate::cork::forget(socket);
     let linger = client.slot(socket).map_or(0, |slot| {
         let nonblocking = slot.file_flags.load(Relaxed) & libc::O_NONBLOCK as u32 != 0;

@@ -8,10 +8,12 @@ use towpath_client::{Buffer, Error, datagram, stream};
 use towpath_shm::control::call;
 use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, option_bit};
 
+use crate::control::Control;
 use crate::errno::fail;
-use crate::message::Control;
+use crate::handle::{Handle, Patience};
+use crate::option::remembered;
 use crate::report::Report;
-use crate::socket::{Handle, Patience, bind_any, peer};
+use crate::socket::{bind_any, peer};
 use crate::{Errno, Result, address, cork, interface};
 
 /// How long a first write on a fresh connection waits for memory to write into, even with
@@ -494,11 +496,11 @@ fn datagram_header(
         Some(addr) => peer(handle.slot, addr, true)?,
     };
     let named = control.local.family != 0 || control.ifindex != 0;
-    if named && !crate::option::may_use_any_address(handle) {
+    if named && !remembered::may_use_any_address(handle.socket) {
         interface::check_source(&control.local, control.ifindex)?;
     }
     let segment_size =
-        control.segment_size.unwrap_or_else(|| crate::option::segment_size(handle.socket));
+        control.segment_size.unwrap_or_else(|| remembered::segment_size(handle.socket));
     if segment_size != 0 && bits & option_bit::NO_CHECK != 0 {
         // As udp_send_skb: what cuts a datagram makes checksums.
         return fail(libc::EINVAL);

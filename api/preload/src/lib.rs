@@ -4,7 +4,8 @@
 //! descriptor is one of ours: if so [`towpath_posix`] does the work, if not libc's own function.
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
-//! - `real`: libc's functions, found once; `cancel`: which of them are cancellation points;
+//! - `real`: libc's functions, found once; `cancel`: which of them are cancellation points; `complaint`: what the
+//!   library itself says;
 //! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`, `opening`, `files`,
 //!   `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`, `sandbox`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
@@ -14,6 +15,7 @@
 
 mod answer;
 mod cancel;
+mod complaint;
 mod descriptors;
 mod files;
 mod folders;
@@ -41,13 +43,10 @@ extern "C" fn start() {
     std::panic::set_hook(Box::new(report_panic));
     processes::has_handlers();
     cancel::prepare();
-    if let Err(towpath_posix::Errno(libc::ENOMEM)) =
-        towpath_posix::process::attach_from_environment()
-    {
+    if let Err(towpath_posix::Errno(libc::ENOMEM)) = towpath_posix::attach::from_environment() {
         let text = b"towpath: the limit of address space (ulimit -v) leaves no room for the stack's shared memory: \
             this program's sockets fail\n";
-        // SAFETY: bytes of this library.
-        unsafe { variadic::raw_write(2, text) };
+        complaint::write(text);
     }
     if towpath_posix::process::is_active() && !streams::take_part() {
         stdio::wrap_standard_streams();
@@ -63,8 +62,7 @@ fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     // What does not fit is cut.
     let _ = writeln!(rest, "towpath: {panic}");
     let len = 512 - rest.len();
-    // SAFETY: bytes of this stack.
-    unsafe { variadic::raw_write(2, &text[..len]) };
+    complaint::write(&text[..len]);
 }
 
 #[used]

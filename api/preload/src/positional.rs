@@ -1,7 +1,7 @@
 //! Reads and writes at a position, which sockets do not have.
 
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
-use towpath_posix::message::Control;
+use towpath_posix::control::Control;
 use towpath_posix::{Errno, Result, descriptor, transfer};
 
 use crate::cancel::point;

@@ -42,11 +42,8 @@ impl Symbol {
     #[cold]
     fn missing(&self) -> ! {
         let text = b"towpath: this libc lacks a function that the program calls\n";
-        // SAFETY: bytes that are there, to the kernel's descriptor 2, whatever the program made of it.
-        unsafe {
-            crate::variadic::raw_write(2, text);
-            abort()
-        }
+        crate::complaint::write(text);
+        std::process::abort()
     }
 }
 

@@ -5,8 +5,9 @@ use libc::{
     ssize_t, timespec,
 };
 use towpath_client::Buffer;
-use towpath_posix::message::{self, Control};
-use towpath_posix::socket::Handle;
+use towpath_posix::control::Control;
+use towpath_posix::handle::Handle;
+use towpath_posix::message;
 use towpath_posix::{Result, copy, descriptor, netlink, process, rights, transfer};
 
 use crate::cancel::{point, restarted};

@@ -1,6 +1,6 @@
 //! execl and its kin, and dprintf: functions whose arguments are a matter of registers and stack.
 
-use libc::{c_char, c_int, ssize_t};
+use libc::{c_char, c_int};
 use towpath_posix::Errno;
 
 use crate::answer;
@@ -262,12 +262,4 @@ pub unsafe extern "C" fn __dprintf_chk() -> c_int {
         "ret",
         to = sym crate::stdio::__vdprintf_chk,
     );
-}
-
-/// write(2) without anything in between.
-pub unsafe fn raw_write(fd: c_int, text: &[u8]) -> ssize_t {
-    let args = [fd as usize, text.as_ptr() as usize, text.len(), 0, 0, 0];
-    // SAFETY: the bytes are there.
-    unsafe { towpath_client::syscall::syscall(libc::SYS_write as usize, args) }
-        .map_or(-1, |n| n as ssize_t)
 }

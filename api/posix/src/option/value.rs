@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use towpath_shm::layout::{Kind, option_bit, setting};
 
 use super::table::{SO_BINDTOIFINDEX, TCP_ULP};
-use super::{check_range, engine_get, engine_set, int_of, is_bound, remember, remembered, set_bit};
+use super::{check_range, engine_get, engine_set, int_of, is_bound, remembered, set_bit};
 use crate::errno::fail;
+use crate::handle::Handle;
 use crate::process::{self, CAP_NET_ADMIN, CAP_NET_RAW};
-use crate::socket::Handle;
 use crate::{Errno, Result, interface, transfer};
 
 /// net.core.rmem_max and wmem_max, which SO_RCVBUF and SO_SNDBUF are cut to before they are doubled.
@@ -57,7 +57,8 @@ const AT_ONCE_US: u32 = 1;
 pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<u8>> {
     let slot = handle.slot;
     let bit = |bit: u32| int(i32::from(slot.option_bits.load(Relaxed) & bit != 0));
-    let set_before = |default| int(remembered(handle.socket, level, name).unwrap_or(default));
+    let set_before =
+        |default| int(remembered::value(handle.socket, level, name).unwrap_or(default));
     Ok(match (level, name) {
         (libc::SOL_SOCKET, _) => return get_socket_level(handle, name),
         (libc::IPPROTO_UDP, libc::UDP_CORK) => bit(option_bit::UDP_CORK),
@@ -67,18 +68,20 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         }
         (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => set_before(1),
         (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => {
-            match remembered(handle.socket, level, name) {
+            match remembered::value(handle.socket, level, name) {
                 Some(asked @ 1..) => int(asked),
                 // Not bounded: what there is.
                 _ if handle.is_connected() => engine_get(handle, level, name)?,
                 _ => int(0),
             }
         }
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => match remembered(handle.socket, level, name) {
-            // Without a connection it is what was asked for.
-            Some(asked @ 1..) if !handle.is_connected() => int(asked),
-            _ => engine_get(handle, level, name)?,
-        },
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
+            match remembered::value(handle.socket, level, name) {
+                // Without a connection it is what was asked for.
+                Some(asked @ 1..) if !handle.is_connected() => int(asked),
+                _ => engine_get(handle, level, name)?,
+            }
+        }
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => or(&slot.keepidle, 7200),
         (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => or(&slot.keepintvl, 75),
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => or(&slot.keepcnt, 9),
@@ -124,7 +127,7 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
         libc::SO_LINGER => {
             let seconds = match slot.linger.load(Relaxed) {
                 // Switched off it keeps the time.
-                0 => remembered(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0),
+                0 => remembered::value(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0),
                 linger => (linger - 1) as i32,
             };
             [int(i32::from(slot.linger.load(Relaxed) != 0)), int(seconds)].concat()
@@ -137,13 +140,15 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
         libc::SO_TIMESTAMP => bit(option_bit::TIMESTAMP),
         libc::SO_TIMESTAMPNS => bit(option_bit::TIMESTAMPNS),
         libc::SO_TIMESTAMPING => {
-            let flags = remembered(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0);
+            let flags = remembered::value(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0);
             // A struct so_timestamping, whose second half binds a clock.
             [int(flags), int(0)].concat()
         }
         // No instructions.
         libc::SO_ATTACH_FILTER => Vec::new(),
-        libc::SO_PRIORITY => int(remembered(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0)),
+        libc::SO_PRIORITY => {
+            int(remembered::value(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0))
+        }
         libc::SO_BINDTODEVICE => {
             let mut name = engine_get(handle, libc::SOL_SOCKET, name)?;
             if !name.is_empty() {
@@ -215,7 +220,7 @@ fn set_mtu_discovery(handle: &Handle, level: i32, name: i32, mode: i32) -> Resul
         _ => (option_bit::REFUSE_LONG_V6, setting::MTU_DISCOVER_V6),
     };
     set_bit(handle, bit, refuses);
-    remember(handle.socket, level, name, mode);
+    remembered::set(handle.socket, level, name, mode);
     handle.client.setting(handle.socket, setting, mode as u64);
     Ok(())
 }
@@ -259,7 +264,7 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
             if !(0..=PRIORITY_MAX).contains(&value) && !may() {
                 return fail(libc::EPERM);
             }
-            remember(handle.socket, libc::SOL_SOCKET, name, value);
+            remembered::set(handle.socket, libc::SOL_SOCKET, name, value);
             Ok(())
         }
         libc::SO_BINDTODEVICE => {
@@ -297,7 +302,7 @@ fn set_multicast_if(handle: &Handle, bytes: &[u8]) -> Result<()> {
     // A struct in_addr, or behind the group in a struct ip_mreq or ip_mreqn.
     let at = if bytes.len() >= 8 { 4 } else { 0 };
     let address = int_of(libc::IPPROTO_IP, bytes.get(at..).unwrap_or_default())?;
-    remember(handle.socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, address);
+    remembered::set(handle.socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, address);
     Ok(())
 }
 
@@ -355,7 +360,7 @@ fn set_linger(handle: &Handle, bytes: &[u8]) -> Result<()> {
     let seconds = i32::from_ne_bytes([e, f, g, h]).max(0) as u32;
     let value = if on { seconds.saturating_add(1) } else { 0 };
     if on {
-        remember(handle.socket, libc::SOL_SOCKET, libc::SO_LINGER, seconds as i32);
+        remembered::set(handle.socket, libc::SOL_SOCKET, libc::SO_LINGER, seconds as i32);
     }
     handle.slot.linger.store(value, Relaxed);
     handle.client.setting(handle.socket, setting::LINGER, u64::from(value));
@@ -371,7 +376,7 @@ fn set_timestamping(handle: &Handle, bytes: &[u8]) -> Result<()> {
     }
     let has = |all: u32| flags & all == all;
     set_bit(handle, option_bit::TIMESTAMPING_RX, has(STAMP_RX | STAMP_SOFTWARE));
-    remember(handle.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as i32);
+    remembered::set(handle.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as i32);
     let sent = if has(STAMP_TX | STAMP_SOFTWARE) { flags & (STAMP_TX | STAMP_ID) } else { 0 };
     handle.client.setting(handle.socket, setting::TIMESTAMPING, u64::from(sent));
     Ok(())
@@ -419,12 +424,12 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
             if value != 0 {
                 check_range(value, MSS_MIN, MSS_MAX)?;
             }
-            remember(handle.socket, libc::IPPROTO_TCP, name, value);
+            remembered::set(handle.socket, libc::IPPROTO_TCP, name, value);
             tell(setting::MAXSEG, value);
             Ok(())
         }
         libc::TCP_QUICKACK => {
-            remember(handle.socket, libc::IPPROTO_TCP, name, i32::from(value != 0));
+            remembered::set(handle.socket, libc::IPPROTO_TCP, name, i32::from(value != 0));
             tell(setting::QUICKACK, i32::from(value != 0));
             Ok(())
         }
@@ -434,7 +439,7 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
                 return fail(libc::EINVAL);
             }
             let value = if value == 0 { 0 } else { value.max(CLAMP_MIN) };
-            remember(handle.socket, libc::IPPROTO_TCP, name, value);
+            remembered::set(handle.socket, libc::IPPROTO_TCP, name, value);
             tell(setting::WINDOW_CLAMP, value);
             Ok(())
         }
@@ -451,14 +456,14 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
             // Linux: less than nothing does not linger, and 0 is the default.
             let value = value.clamp(-1, LINGER2_MAX);
             let shown = if value == 0 { LINGER2_DEFAULT } else { value };
-            remember(handle.socket, libc::IPPROTO_TCP, name, shown);
+            remembered::set(handle.socket, libc::IPPROTO_TCP, name, shown);
             tell(setting::LINGER2, value);
             Ok(())
         }
         libc::TCP_DEFER_ACCEPT => {
             let value = whole_repetitions(value);
             set_bit(handle, option_bit::DEFER_ACCEPT, value != 0);
-            remember(handle.socket, libc::IPPROTO_TCP, name, value);
+            remembered::set(handle.socket, libc::IPPROTO_TCP, name, value);
             tell(setting::DEFER_ACCEPT, value);
             Ok(())
         }
@@ -521,7 +526,7 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
             if on && handle.kind() != Kind::Echo {
                 return fail(libc::ENOPROTOOPT);
             }
-            remember(handle.socket, level, name, i32::from(on));
+            remembered::set(handle.socket, level, name, i32::from(on));
         }
         (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
         | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) => {
@@ -529,14 +534,14 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
             check_range(value, -1, 255)?;
             // -1 takes back what was set: groups are reached on the link (RFC 3493 §5.2).
             let value = if value == -1 { 1 } else { value };
-            remember(handle.socket, level, name, value);
+            remembered::set(handle.socket, level, name, value);
             let is_v4 = level == libc::IPPROTO_IP;
             let what = if is_v4 { setting::MULTICAST_TTL } else { setting::MULTICAST_HOPS };
             tell(what, value as u32);
         }
         (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP) => {
             let on = int_of(level, bytes)? != 0;
-            remember(handle.socket, level, name, i32::from(on));
+            remembered::set(handle.socket, level, name, i32::from(on));
             tell(setting::MULTICAST_LOOP, u32::from(on));
         }
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {

@@ -1,0 +1,295 @@
+//! Circles of files: each imports another, and the last one the first, so that none can be read or taken out
+//! without the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use syn::visit::{self, Visit};
+
+/// As many files may need each other. A folder's `mod.rs`, or `x.rs` beside a folder `x`, is a file like any other.
+const FILES_MAX: usize = 3;
+
+/// Crates with larger ones, and how many files their largest has. No line is added, and no number raised.
+const LEFT: &[(&str, usize)] = &[
+    ("client", 11),
+    ("engine", 20),
+    ("apps/gateway", 14),
+    ("control/cli", 5),
+    ("core/stack", 19),
+    ("core/tcp", 8),
+];
+
+/// The files of a crate, each by the path of its module; the root's is empty.
+#[derive(Debug, Default)]
+struct Modules {
+    files: BTreeMap<Vec<String>, File>,
+}
+
+#[derive(Debug, Default)]
+struct File {
+    /// Paths that it names, from the root of the crate on.
+    uses: BTreeSet<Vec<String>>,
+    /// What it gives on by `pub use`, by name.
+    gives: BTreeMap<String, Vec<String>>,
+}
+
+/// Adds a fault for each circle of a crate that is too large. `package` is its folder, from `root` on.
+pub fn check(root: &Path, package: &str, faults: &mut Vec<String>) -> Result<()> {
+    let left = LEFT.iter().find(|(of, _)| *of == package).map(|&(_, files)| files);
+    let mut largest = 0;
+    for name in ["src/lib.rs", "src/main.rs"] {
+        let file = root.join(package).join(name);
+        if !file.exists() {
+            continue;
+        }
+        for circle in read(&file)?.circles() {
+            largest = largest.max(circle.len());
+            if circle.len() > left.unwrap_or(FILES_MAX) {
+                faults.push(format!(
+                    "{package}: a circle of {} files: {}",
+                    circle.len(),
+                    circle.join(", ")
+                ));
+            }
+        }
+    }
+    if left.is_some_and(|left| largest < left) {
+        faults.push(format!(
+            "{package}: its largest circle has {largest} files: xtask/src/circles.rs"
+        ));
+    }
+    Ok(())
+}
+
+/// All modules of a crate but those for its tests.
+fn read(crate_root: &Path) -> Result<Modules> {
+    let mut modules = Modules::default();
+    let mut left = vec![(Vec::new(), crate_root.to_owned())];
+    while let Some((path, file)) = left.pop() {
+        let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let code = syn::parse_file(&text).with_context(|| file.display().to_string())?;
+        let mut reader = Reader { at: path.clone(), ..Reader::default() };
+        reader.visit_file(&code);
+        let is_folder = path.is_empty() || file.ends_with("mod.rs");
+        let folder = if is_folder { file.with_file_name("") } else { file.with_extension("") };
+        for name in reader.children {
+            let beside = folder.join(format!("{name}.rs"));
+            let below = folder.join(&name).join("mod.rs");
+            let file: PathBuf = if beside.exists() { beside } else { below };
+            left.push(([&path[..], &[name]].concat(), file));
+        }
+        modules.files.insert(path, reader.file);
+    }
+    Ok(modules)
+}
+
+/// Reads what one file names.
+#[derive(Debug, Default)]
+struct Reader {
+    at: Vec<String>,
+    /// Modules in this file that we are in.
+    inside: Vec<String>,
+    children: Vec<String>,
+    file: File,
+}
+
+impl Reader {
+    /// A path as written, from the root of the crate on. None: of another crate, as far as one file tells.
+    fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
+        let mut module = [&self.at[..], &self.inside].concat();
+        let mut rest = path;
+        match rest.first()?.as_str() {
+            "crate" => module.clear(),
+            "self" => {}
+            "super" => {
+                module.pop();
+            }
+            // Of this module, if it has a child of that name; otherwise it leads nowhere.
+            _ => return Some([&module[..], path].concat()),
+        }
+        rest = &rest[1..];
+        while rest.first().is_some_and(|name| name == "super") {
+            module.pop();
+            rest = &rest[1..];
+        }
+        Some([&module[..], rest].concat())
+    }
+
+    fn note(&mut self, path: &[String]) {
+        self.file.uses.extend(self.absolute(path));
+    }
+
+    fn note_use(&mut self, before: &[String], tree: &syn::UseTree, gives: bool) {
+        let named = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+        match tree {
+            syn::UseTree::Path(path) => self.note_use(&named(&path.ident), &path.tree, gives),
+            syn::UseTree::Group(group) => {
+                group.items.iter().for_each(|tree| self.note_use(before, tree, gives));
+            }
+            syn::UseTree::Glob(_) => self.note(before),
+            syn::UseTree::Name(name) if name.ident == "self" => self.note(before),
+            syn::UseTree::Name(name) => self.note_name(&named(&name.ident), &name.ident, gives),
+            syn::UseTree::Rename(name) => {
+                self.note_name(&named(&name.ident), &name.rename, gives);
+            }
+        }
+    }
+
+    fn note_name(&mut self, path: &[String], name: &syn::Ident, gives: bool) {
+        self.note(path);
+        if gives && let Some(path) = self.absolute(path) {
+            self.file.gives.insert(name.to_string(), path);
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Reader {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !is_for_tests(attributes(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        let name = module.ident.to_string();
+        if module.content.is_none() {
+            self.children.push(name);
+            return;
+        }
+        self.inside.push(name);
+        visit::visit_item_mod(self, module);
+        self.inside.pop();
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        if item.leading_colon.is_none() {
+            self.note_use(&[], &item.tree, !matches!(item.vis, syn::Visibility::Inherited));
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names: Vec<_> = path.segments.iter().map(|part| part.ident.to_string()).collect();
+        if names.len() > 1 {
+            self.note(&names);
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+/// `#[cfg(test)]`, and what only the models have.
+fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| match &attribute.meta {
+        syn::Meta::List(list) if list.path.is_ident("cfg") => {
+            list.parse_args::<syn::Ident>().is_ok_and(|name| name == "test")
+                || list.tokens.to_string().contains("loom")
+                    && !list.tokens.to_string().contains("not")
+        }
+        _ => false,
+    })
+}
+
+fn attributes(item: &syn::Item) -> &[syn::Attribute] {
+    match item {
+        syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Use(item) => &item.attrs,
+        syn::Item::Fn(item) => &item.attrs,
+        syn::Item::Impl(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+impl Modules {
+    /// The module of the file that a path leads into; None: none, or the root, which only gives names on.
+    fn file_of(&self, path: &[String]) -> Option<&Vec<String>> {
+        let mut path = path.to_vec();
+        // As many steps as there are files that can give a name on.
+        for _ in 0..self.files.len() {
+            let longest = (0..=path.len()).rev().find(|&n| self.files.contains_key(&path[..n]))?;
+            let (file, rest) = path.split_at(longest);
+            let (module, found) = self.files.get_key_value(file)?;
+            let next = rest.first().and_then(|name| found.gives.get(name));
+            match next {
+                Some(next) if *next != path => path.clone_from(&[&next[..], &rest[1..]].concat()),
+                _ => return (!module.is_empty()).then_some(module),
+            }
+        }
+        None
+    }
+
+    /// Files that lead to each other, sorted; those of two files and more.
+    fn circles(&self) -> Vec<Vec<String>> {
+        let names: Vec<_> = self.files.keys().filter(|module| !module.is_empty()).collect();
+        let number = |module| names.binary_search(&module).ok();
+        let edges: Vec<BTreeSet<usize>> = names
+            .iter()
+            .enumerate()
+            .map(|(from, module)| {
+                let uses = self.files[*module].uses.iter();
+                let to = uses.filter_map(|path| number(self.file_of(path)?));
+                to.filter(|&to| to != from).collect()
+            })
+            .collect();
+        let reached: Vec<BTreeSet<usize>> = (0..names.len()).map(|n| reach(&edges, n)).collect();
+        let mut circles: Vec<Vec<String>> = Vec::new();
+        let mut done = BTreeSet::new();
+        for n in 0..names.len() {
+            let circle: Vec<_> =
+                reached[n].iter().filter(|&&other| reached[other].contains(&n)).collect();
+            if circle.len() > 1 && done.insert(circle[0]) {
+                circles.push(circle.iter().map(|&&n| names[n].join("/")).collect());
+            }
+        }
+        circles
+    }
+}
+
+/// All that one leads to.
+fn reach(edges: &[BTreeSet<usize>], from: usize) -> BTreeSet<usize> {
+    let mut reached = BTreeSet::new();
+    let mut left = vec![from];
+    while let Some(n) = left.pop() {
+        left.extend(edges[n].iter().filter(|&&to| reached.insert(to)));
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A crate of files made of their modules' paths and texts.
+    fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+        let mut modules = Modules::default();
+        for (path, text) in files {
+            let at: Vec<String> =
+                path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+            let mut reader = Reader { at: at.clone(), ..Reader::default() };
+            reader.visit_file(&syn::parse_file(text).unwrap());
+            modules.files.insert(at, reader.file);
+        }
+        modules.circles()
+    }
+
+    #[test]
+    fn circles_are_found_through_what_others_give_on() {
+        let root = ("", "mod a; mod b; mod c; mod d; pub use d::D;");
+        let a = ("a", "use crate::b::{self, B}; fn f() { crate::c::g() }");
+        let b = ("b", "pub struct B; #[cfg(test)] mod tests { use crate::c::C; }");
+        let d = ("d", "use super::a; pub struct D;");
+        assert_eq!(circles(&[root, a, b, ("c", ""), d]), [[""; 0]; 0]);
+        let c = ("c", "use crate::{D, other};");
+        assert_eq!(circles(&[root, a, b, c, d]), [["a", "c", "d"]]);
+    }
+
+    #[test]
+    fn a_folder_and_its_files_are_files() {
+        let root = ("", "mod a;");
+        let a = ("a", "mod b; mod c; use b::B; use self::c::C;");
+        let files = |b| circles(&[root, a, ("a/b", b), ("a/c", "pub struct C;")]);
+        assert_eq!(files("use super::A;"), [["a", "a/b"]]);
+        assert_eq!(files("use super::c::C;"), [[""; 0]; 0]);
+        assert_eq!(files("mod inside { use super::super::A; }"), [["a", "a/b"]]);
+        assert_eq!(files("use std::a::A;"), [[""; 0]; 0]);
+    }
+}
