@@ -12,6 +12,7 @@
 //! All of it happens on one thread, one frame on top of the other: the atomics are for the compiler and
 //! for the moment in which a handler strikes.
 
+use std::cell::Cell;
 use std::ptr;
 
 use towpath_shm::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
@@ -51,7 +52,7 @@ struct Plan {
 const TENTATIVE: u64 = u64::MAX;
 
 // The innermost plan of this thread.
-thread_local_cell!(PLANS: *const Plan = ptr::null());
+thread_local_value! { PLANS: Cell<*const Plan> = Cell::new(ptr::null()) }
 
 /// How many bytes are to be appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,13 +99,13 @@ pub fn append(
         lock: &raw const slot.tx_lock,
         base: AtomicU32::new(0),
         state: AtomicU64::new(0),
-        outer: PLANS.get(),
+        outer: PLANS.with(Cell::get),
     };
     // A handler finds all of it.
     compiler_fence(Ordering::SeqCst);
-    PLANS.set(&raw const plan);
+    PLANS.with(|plans| plans.set(&raw const plan));
     let appended = append_planned(slot, generation, &plan, wanted, &write);
-    PLANS.set(plan.outer);
+    PLANS.with(|plans| plans.set(plan.outer));
     // Memory is attached under the lock, which the interrupted call has.
     if appended == Appended::NoRoom && guard.is_nested() && slot.tx_cap.load(Ordering::Acquire) == 0
     {
@@ -165,7 +166,7 @@ fn append_planned(
 /// In a handler that interrupts a call on the same FIFO. None: that call has not begun to write, or has
 /// ended.
 fn append_behind(slot: &Slot, wanted: Wanted, write: &impl Fn(u32, u32)) -> Option<Appended> {
-    let mut at = PLANS.get();
+    let mut at = PLANS.with(Cell::get);
     let plan = loop {
         // SAFETY: plans are in frames below this one, which stand still.
         let plan = unsafe { at.as_ref() }?;

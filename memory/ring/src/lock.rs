@@ -20,6 +20,7 @@
 //! order. A thread that locked before the engine looked is seen by it; one that locks later sees what the
 //! engine wrote before.
 
+use std::cell::Cell;
 use std::ptr;
 use std::time::Duration;
 
@@ -151,7 +152,7 @@ pub(crate) fn is_out(word: &AtomicU32) -> Result<(), u32> {
 
 /// To be called in the child after fork: its thread id is a new one.
 pub fn forget_thread_id() {
-    TID.set(0);
+    THREAD.with(|thread| thread.id.set(0));
 }
 
 /// For the engine, when the process on a channel is gone: what it held of a socket is free.
@@ -170,16 +171,15 @@ fn is_owned_by(held: u32, channel: u32) -> bool {
 }
 
 fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
-    let me = owner(door.channel());
-    let is_ours = enter(word);
+    let (me, is_ours) = THREAD.with(|thread| (thread.owner(door.channel()), enter(thread, word)));
     match word::try_acquire(word, me) {
         // Thread ids are cut off in the word: that of another thread may look like ours.
         Err(held) if is_ours && held & OWNER == me => {
-            leave(word);
+            THREAD.with(|thread| leave(thread, word));
             Some(Guard { word, owner: me, nested: true, door })
         }
         Err(_) if !lock_slowly(word, me, &door) => {
-            leave(word);
+            THREAD.with(|thread| leave(thread, word));
             None
         }
         _ => Some(Guard { word, owner: me, nested: false, door }),
@@ -188,22 +188,21 @@ fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
 
 /// Whether this thread has a lock: then this is a signal handler.
 pub fn is_inside() -> bool {
-    HELD.get() > 0
+    THREAD.with(|thread| thread.held.get()) > 0
 }
 
 // Noted before the lock is taken and until after it is given back, as a handler sees it. True: it was noted
 // before, by a call that this one interrupts.
-fn enter(word: &AtomicU32) -> bool {
-    let (at, word) = (HELD.get() as usize, ptr::from_ref(word).addr());
-    HELD.set(at as u32 + 1);
+#[inline]
+fn enter(thread: &Thread, word: &AtomicU32) -> bool {
+    let (at, word) = (thread.held.get(), ptr::from_ref(word).addr());
+    thread.held.set(at + 1);
     compiler_fence(Ordering::SeqCst);
     // A handler that strikes in here notes its own behind this place, and takes them away.
-    let mut words = WORDS.get();
-    let (outer, own) = words.split_at_mut(at.min(DEPTH));
-    let is_ours = outer.contains(&word);
-    if let Some(own) = own.first_mut() {
-        *own = word;
-        WORDS.set(words);
+    let (outer, own) = thread.words.split_at(at.min(DEPTH));
+    let is_ours = outer.iter().any(|outer| outer.get() == word);
+    if let Some(own) = own.first() {
+        own.set(word);
     }
     compiler_fence(Ordering::SeqCst);
     // Beyond, the owner in the word has to do.
@@ -211,17 +210,18 @@ fn enter(word: &AtomicU32) -> bool {
 }
 
 // In whatever order they were taken.
-fn leave(word: &AtomicU32) {
+#[inline]
+fn leave(thread: &Thread, word: &AtomicU32) {
     compiler_fence(Ordering::SeqCst);
-    let (last, word) = (HELD.get() as usize - 1, ptr::from_ref(word).addr());
-    let mut words = WORDS.get();
-    if let Some(at) = words.iter().position(|own| *own == word) {
-        let last = last.min(DEPTH - 1);
-        words.swap(at, last);
-        words[last] = 0;
-        WORDS.set(words);
+    let (last, word) = (thread.held.get() - 1, ptr::from_ref(word).addr());
+    if let Some(at) = thread.words.iter().position(|own| own.get() == word) {
+        // A handler in between sees the last one twice.
+        let last = &thread.words[last.min(DEPTH - 1)];
+        thread.words[at].set(last.get());
+        last.set(0);
     }
-    HELD.set(last as u32);
+    compiler_fence(Ordering::SeqCst);
+    thread.held.set(last);
 }
 
 /// False: the engine is gone.
@@ -256,7 +256,7 @@ impl<D: Door> Drop for Guard<'_, D> {
         }
         // Where it is not ours any more it is not ours to give back: the engine took this process for dead.
         let held = unlock(self.word, |held| held & OWNER == self.owner);
-        leave(self.word);
+        THREAD.with(|thread| leave(thread, self.word));
         if held.is_some_and(|held| held & LOCK_ENGINE != 0) {
             self.door.tell_unlocked();
         }
@@ -278,29 +278,41 @@ fn unlock(word: &AtomicU32, is_ours: impl Fn(u32) -> bool) -> Option<u32> {
     word::release(word, is_ours, || futex::wake(word, 1))
 }
 
-// gettid is a system call, and a lock is taken for every read and write.
-thread_local_cell!(TID: u32 = 0);
-// Locks that this thread has, or is about to take.
-thread_local_cell!(HELD: u32 = 0);
-// Where these are.
-thread_local_cell!(WORDS: [usize; DEPTH] = [0; DEPTH]);
+/// What a thread knows of itself. One variable: looking one up costs a call in a library.
+struct Thread {
+    /// 0: not asked yet. gettid(2) is a system call, and a lock is taken for every read and write.
+    id: Cell<u32>,
+    /// Locks that this thread has, or is about to take.
+    held: Cell<usize>,
+    /// Where these are.
+    words: [Cell<usize>; DEPTH],
+}
 
-/// What this thread writes into a lock word. Never 0.
-fn owner(channel: u32) -> u32 {
-    const THREAD_MASK: u32 = (1 << LOCK_CHANNEL_SHIFT) - 1;
-    channel << LOCK_CHANNEL_SHIFT | (thread_id() & THREAD_MASK).max(1)
+thread_local_value! {
+    THREAD: Thread = Thread { id: Cell::new(0), held: Cell::new(0), words: [const { Cell::new(0) }; DEPTH] }
+}
+
+impl Thread {
+    #[inline]
+    fn id(&self) -> u32 {
+        if self.id.get() == 0 {
+            self.id.set(crate::tls::gettid());
+        }
+        self.id.get()
+    }
+
+    /// What this thread writes into a lock word. Never 0.
+    #[inline]
+    fn owner(&self, channel: u32) -> u32 {
+        const THREAD_MASK: u32 = (1 << LOCK_CHANNEL_SHIFT) - 1;
+        channel << LOCK_CHANNEL_SHIFT | (self.id() & THREAD_MASK).max(1)
+    }
 }
 
 /// This thread's id as gettid(2) gives it, without a system call after the first. Of the thread's PID namespace: in
 /// another one it may be another thread's.
 pub fn thread_id() -> u32 {
-    let tid = TID.get();
-    if tid != 0 {
-        return tid;
-    }
-    let tid = crate::tls::gettid();
-    TID.set(tid);
-    tid
+    THREAD.with(Thread::id)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -335,7 +347,7 @@ mod tests {
     fn a_thread_whose_id_looks_the_same_is_another() {
         let (own, others) = (AtomicU32::new(0), AtomicU32::new(0));
         let guard = lock(&own, || true).expect("it is free");
-        others.store(owner(0), Ordering::Relaxed);
+        others.store(THREAD.with(|thread| thread.owner(0)), Ordering::Relaxed);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(20));

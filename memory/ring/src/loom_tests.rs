@@ -1,6 +1,6 @@
 //! Every interleaving of the protocols, as far as memory orderings allow them.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --release loom`
+//! `RUSTFLAGS="--cfg loom" cargo test -p towpath-ring --profile loom loom`
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;

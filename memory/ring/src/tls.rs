@@ -1,40 +1,22 @@
 //! Variables of a thread: the system's, or a model's, whose threads are one thread of the system.
 
-/// `thread_local_cell!(NAME: Type = value)`, with `get` and `set`.
+/// `thread_local_value! { NAME: Type = value }`, with `with`.
 #[cfg(not(loom))]
-macro_rules! thread_local_cell {
+macro_rules! thread_local_value {
     ($name:ident: $type:ty = $value:expr) => {
         std::thread_local! {
-            static $name: std::cell::Cell<$type> = const { std::cell::Cell::new($value) };
+            static $name: $type = const { $value };
         }
     };
 }
 
 #[cfg(loom)]
-macro_rules! thread_local_cell {
+macro_rules! thread_local_value {
     ($name:ident: $type:ty = $value:expr) => {
-        static $name: crate::tls::Local<$type> = {
-            loom::thread_local! {
-                static CELL: std::cell::Cell<$type> = std::cell::Cell::new($value);
-            }
-            crate::tls::Local(&CELL)
-        };
+        loom::thread_local! {
+            static $name: $type = $value;
+        }
     };
-}
-
-/// What a `Cell` in std's `thread_local!` can do, for one in loom's.
-#[cfg(loom)]
-pub(crate) struct Local<T: 'static>(pub &'static loom::thread::LocalKey<std::cell::Cell<T>>);
-
-#[cfg(loom)]
-impl<T: Copy> Local<T> {
-    pub fn get(&self) -> T {
-        self.0.with(std::cell::Cell::get)
-    }
-
-    pub fn set(&self, value: T) {
-        self.0.with(|cell| cell.set(value));
-    }
 }
 
 #[cfg(not(loom))]
