@@ -78,15 +78,13 @@ impl<H: Host> Stack<H> {
         else {
             return false;
         };
-        let buffers = stream.buffers();
         let (Some(connection), Some(seq)) = (&mut stream.connection, error.tcp_seq) else {
             return false;
         };
         //= https://www.rfc-editor.org/rfc/rfc5927#section-4.1
         //# TCP SHOULD check that the TCP sequence number contained in the payload of the ICMP error
         //# message is within the range SND.UNA =< SEG.SEQ < SND.NXT.
-        let info = connection.info(now, buffers);
-        if !seq.is_within(info.snd_una, info.snd_nxt - info.snd_una) {
+        if !connection.is_outstanding(seq) {
             return false;
         }
         match error.too_big {

@@ -158,13 +158,13 @@ pub(crate) fn tune<H: Host>(now: Instant, stream: &mut Stream<H>) {
     if connection.state() == State::SynSent {
         return;
     }
-    let info = connection.info(now, buffers);
-    let rtt = Some(info.rtt).filter(|rtt| !rtt.is_zero());
+    let cwnd = connection.cwnd();
+    let rtt = connection.srtt().filter(|rtt| !rtt.is_zero());
     stream.tune_at = now + period(rtt);
     if let Some(capacity) = stream.tuning.on_period(buffers.recv_unread) {
         stream.recv.want_capacity(capacity);
     }
-    if info.cwnd_bytes > buffers.send_capacity / 2 {
-        stream.send.want_capacity(info.cwnd_bytes.saturating_mul(2));
+    if cwnd > buffers.send_capacity / 2 {
+        stream.send.want_capacity(cwnd.saturating_mul(2));
     }
 }

@@ -127,7 +127,22 @@ pub struct Info {
 }
 
 impl Connection {
-    /// A snapshot of the connection's figures.
+    /// The congestion window in bytes (RFC 5681).
+    pub fn cwnd(&self) -> u32 {
+        self.congestion.cwnd()
+    }
+
+    /// The smoothed round-trip time (RFC 6298); None before the first measurement.
+    pub fn srtt(&self) -> Option<Duration> {
+        self.rtt.srtt()
+    }
+
+    /// Whether SND.UNA <= `seq` < SND.NXT.
+    pub fn is_outstanding(&self, seq: SeqNum) -> bool {
+        seq.is_within(self.snd_una, self.snd_nxt - self.snd_una)
+    }
+
+    /// A snapshot of the connection's figures. It costs some hundred instructions: not for each segment.
     pub fn info(&self, now: Instant, buffers: Buffers) -> Info {
         let mss = self.mss();
         let segments = |bytes: u32| bytes.div_ceil(mss);
