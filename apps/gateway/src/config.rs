@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::dns::{self, Nameserver};
+use crate::nameservers::{self, Nameserver};
 
 /// How a gateway is made.
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ impl GatewayConfig {
 
     /// Whether this is where the forwarder of DNS is asked.
     pub(crate) fn is_forwarder(&self, dst: SocketAddr) -> bool {
-        dst.port() == dns::PORT && self.is_dns(dst.ip())
+        dst.port() == nameservers::PORT && self.is_dns(dst.ip())
     }
 
     /// Whether this is the address of the forwarder of DNS, on which there is nothing else.

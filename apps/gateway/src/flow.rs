@@ -14,10 +14,10 @@ use towpath_stack::{PendingId, SocketId, SocketOption};
 use towpath_tcp::KeepAlive;
 
 use crate::config::Presented;
-use crate::dns::Tour;
 use crate::events::family;
 use crate::gateway::Context;
 use crate::limits::{PLAIN_TTL, READ_ROOM_MIN};
+use crate::nameservers::Tour;
 use crate::sys::{self, IpOption};
 
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use towpath_wire::{MacAddr, Prefix};
 
 use crate::config::{Forward, ForwardError, GatewayConfig};
 use crate::counters::Counters;
-use crate::dns::{Forwarder, Nameserver, Nameservers};
+use crate::dns::Forwarder;
 use crate::echo::EchoFlows;
 use crate::events::{EventList, Events, Token};
 use crate::fifo::{FifoPool, FromProgram, ToProgram};
@@ -28,6 +28,7 @@ use crate::limits::{
     LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX, UDP_FLOWS_MAX,
 };
 use crate::link::{Link, OFFLOADS};
+use crate::nameservers::{Nameserver, Nameservers};
 use crate::notice::Notice;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;

@@ -20,7 +20,7 @@
 //! calls aside. Idle flows hold no buffer memory.
 //!
 //! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward`; `link` and `fifo` are where bytes wait,
-//! `icmp` is how errors of the host reach the program.
+//! `nameservers` is whom `dns` asks, `icmp` is how errors of the host reach the program.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
@@ -39,6 +39,7 @@ mod idle;
 pub mod limits;
 mod link;
 mod mapping;
+mod nameservers;
 mod notice;
 mod segment;
 mod slab;
@@ -50,6 +51,6 @@ mod udp;
 
 pub use config::{Forward, ForwardError, ForwardProtocol, GatewayConfig};
 pub use counters::Counters;
-pub use dns::Nameserver;
 pub use gateway::Gateway;
+pub use nameservers::Nameserver;
 pub use notice::Notice;

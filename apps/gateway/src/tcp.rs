@@ -28,13 +28,13 @@ use towpath_stack::{ConnectError, Host, Linger, PendingId, Refusal, SocketEvent,
 use towpath_tcp::Instant;
 
 use crate::config::{ForwardProtocol, Presented};
-use crate::dns::Tour;
 use crate::events::{Interest, Readiness, Token};
 use crate::flow::{
     Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, open_towards_next, reset,
 };
 use crate::gateway::{Context, Shared};
 use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, TCP_FLOWS_LEFT_TO_PROGRAM};
+use crate::nameservers::Tour;
 use crate::notice::Notice;
 use crate::segment::{ends_of_segment, refusal_for, refuse, report_why, ttl_and_tos};
 use crate::slab::{Key, Slab};

@@ -19,7 +19,6 @@ use towpath_stack::{DatagramFrom, DatagramMeta};
 use towpath_wire::{icmpv4, icmpv6};
 
 use crate::config::{ForwardProtocol, Presented};
-use crate::dns;
 use crate::events::{Interest, Readiness, Token, family};
 use crate::forward::Listeners;
 use crate::gateway::{Context, Shared};
@@ -29,6 +28,7 @@ use crate::limits::{
     DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, UDP_CLIENTS_MAX, UDP_IDLE_NS,
 };
 use crate::mapping::{Mappings, Port};
+use crate::nameservers;
 use crate::notice::Notice;
 use crate::slab;
 use crate::sys::{self, Destination, QueuedError, Received};
@@ -302,7 +302,7 @@ impl UdpFlows {
         key: Key,
     ) -> Result<slab::Key, Errno> {
         let to = shared.host_addr(key.peer).ok_or(Errno::CONNREFUSED)?;
-        let class = if key.peer.port() == dns::PORT { CLASS_DNS } else { CLASS_PLAIN };
+        let class = if key.peer.port() == nameservers::PORT { CLASS_DNS } else { CLASS_PLAIN };
         self.make_room(shared, class);
         let (host, mapped) = self.open_towards(to, listeners, key)?;
         let side = Side::Connected { host, to, readable: false, mapped, dont_fragment: false };
@@ -330,7 +330,7 @@ impl UdpFlows {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let host = socket_with(family(to), SocketType::DGRAM, flags, None)?;
         // Questions of DNS leave from an unpredictable port (RFC 5452 §9.2), which only the nameserver needs to reach.
-        let mapped = key.peer.port() != dns::PORT
+        let mapped = key.peer.port() != nameservers::PORT
             && self.mappings.bind(&host, key.port(), listeners.host_port(key.port()));
         let connected =
             sys::enable_details(host.as_fd(), to.is_ipv6()).and_then(|()| connect(&host, &to));

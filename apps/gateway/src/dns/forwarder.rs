@@ -24,12 +24,12 @@ use towpath_shm::Fragments;
 use towpath_stack::{DatagramFrom, DatagramMeta};
 
 use super::message;
-use super::nameservers::Tour;
 use crate::events::{Interest, Readiness, Token, family};
 use crate::gateway::{Context, Shared};
 use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{DATAGRAMS_PER_TURN, NAMESERVER_REPEAT_NS};
+use crate::nameservers::Tour;
 use crate::slab::Key;
 use crate::sys::{self, Destination, IpOption};
 

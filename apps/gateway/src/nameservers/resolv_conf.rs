@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
-use super::PORT;
 use crate::limits::{
     NAMESERVER_ATTEMPTS, NAMESERVER_ATTEMPTS_MAX, NAMESERVER_TIMEOUT_S, NAMESERVER_TIMEOUT_S_MAX,
     NAMESERVERS_MAX,
@@ -22,6 +21,9 @@ pub(crate) struct ResolvConf {
     /// Each question begins with the nameserver after the one that the question before began with.
     pub(crate) rotate: bool,
 }
+
+/// The port of DNS (RFC 1035 §4.2): the file names addresses alone.
+pub(crate) const PORT: u16 = 53;
 
 impl ResolvConf {
     /// These nameservers, asked as resolv.conf(5) says without options. Those beyond the third are not used.

@@ -5,6 +5,8 @@
 //! on which nobody does is left alone. The question itself does not wait: it begins with what is known, and
 //! [`crate::dns::Forwarder`] turns it to another nameserver when the file turns out to name others.
 
+mod resolv_conf;
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,11 +15,13 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::resolv_conf::ResolvConf;
 use crate::events::{Events, Interest, Token};
 use crate::limits::{
     NAMESERVER_SILENT_NS, NAMESERVERS_MAX, RESOLV_CONF_LEN_MAX, RESOLV_CONF_LOOK_NS,
 };
+
+pub(crate) use resolv_conf::PORT;
+use resolv_conf::ResolvConf;
 
 /// Who answers the program's questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
