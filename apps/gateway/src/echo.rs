@@ -13,12 +13,12 @@ use rustix::io::Errno;
 use rustix::net::{Protocol, SocketFlags, SocketType, connect, ipproto, socket_with};
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
-use towpath_stack::EchoMeta;
 use towpath_stack::net::{EchoOut, Fragmenting};
+use towpath_stack::{EchoMeta, Host};
 use towpath_wire::{icmpv4, icmpv6, ipv4};
 
+use crate::context::{Context, Shared};
 use crate::events::{Interest, Readiness, Token, family};
-use crate::gateway::{Context, Shared};
 use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{DATAGRAMS_PER_TURN, ECHO_IDLE_NS, PLAIN_TTL};
@@ -138,7 +138,7 @@ impl EchoFlows {
     }
 
     /// Passes on the replies that came.
-    pub(crate) fn serve(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl Host>) {
         for _ in 0..self.due.len() {
             if cx.is_link_busy() {
                 break;
@@ -191,7 +191,7 @@ impl EchoFlows {
     }
 
     /// Receives from a flow's socket; true when there may be more.
-    fn receive(&mut self, cx: &mut Context<'_>, id: slab::Key) -> bool {
+    fn receive(&mut self, cx: &mut Context<'_, impl Host>, id: slab::Key) -> bool {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let mut more = true;
         for _ in 0..DATAGRAMS_PER_TURN {
@@ -323,7 +323,7 @@ fn parse_reply(bytes: &[u8], peer: IpAddr, ident: Option<u16>) -> Option<(u16, &
     ident.is_none_or(|ident| ident == theirs).then_some((seq, data))
 }
 
-fn reply(cx: &mut Context<'_>, answer: &EchoOut, data: &[u8]) {
+fn reply(cx: &mut Context<'_, impl Host>, answer: &EchoOut, data: &[u8]) {
     let payload = Payload::new(data, Fragments::empty());
     match cx.stack.send_echo_from(cx.now, answer, &payload, cx.pool) {
         Ok(_) => cx.shared.counters.echo_replies += 1,

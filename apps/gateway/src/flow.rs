@@ -14,8 +14,8 @@ use towpath_stack::{PendingId, SocketId, SocketOption};
 use towpath_tcp::KeepAlive;
 
 use crate::config::Presented;
+use crate::context::{Context, FifoHost};
 use crate::events::family;
-use crate::gateway::Context;
 use crate::limits::{PLAIN_TTL, READ_ROOM_MIN};
 use crate::nameservers::Tour;
 use crate::sys::{self, IpOption};
@@ -150,7 +150,11 @@ impl Flow {
     }
 
     /// Moves bytes and ends both ways, as many as there is room for now.
-    pub(crate) fn splice(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Outcome {
+    pub(crate) fn splice(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        socket: SocketId,
+    ) -> Outcome {
         if self.host_side == HostSide::Gone {
             return self.wait_for_program(cx, socket);
         }
@@ -195,14 +199,18 @@ impl Flow {
     }
 
     /// The host's connection is over, and the program is to have what came before it was.
-    fn wait_for_program(&self, cx: &mut Context<'_>, socket: SocketId) -> Outcome {
+    fn wait_for_program(&self, cx: &mut Context<'_, impl FifoHost>, socket: SocketId) -> Outcome {
         let waiting = cx.stack.send_buffer(socket).map_or(0, |send| send.len());
         if waiting > 0 { Outcome::Goes } else { Outcome::HostFailed }
     }
 
     /// From the host to the program, until there is no more or no room. What stays is looked at again when the
     /// program takes bytes.
-    fn move_in(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<(), Errno> {
+    fn move_in(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        socket: SocketId,
+    ) -> Result<(), Errno> {
         let Some(send) = cx.stack.send_buffer(socket) else { return Ok(()) };
         let mut moved = 0;
         let mut ended = false;
@@ -255,7 +263,11 @@ impl Flow {
     }
 
     /// From the program to the host, until there is no more or the host takes no more.
-    fn move_out(&mut self, cx: &mut Context<'_>, socket: SocketId) -> Result<(), Errno> {
+    fn move_out(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        socket: SocketId,
+    ) -> Result<(), Errno> {
         let Some(recv) = cx.stack.recv_buffer(socket) else { return Ok(()) };
         let mut moved = 0;
         let mut result = Ok(());

@@ -11,9 +11,9 @@ use rustix::net::{
 };
 
 use crate::config::{Forward, ForwardError, ForwardProtocol};
+use crate::context::{Context, FifoHost};
 use crate::events::{Events, Interest, Readiness, Token, family};
 use crate::flow;
-use crate::gateway::Context;
 use crate::limits::{ACCEPT_PAUSE_NS, ACCEPTS_PER_TURN, BACKLOG, DATAGRAMS_PER_TURN};
 use crate::mapping::Port;
 use crate::sys;
@@ -109,7 +109,12 @@ impl Listeners {
     }
 
     /// Takes what came in on forwarded ports.
-    pub(crate) fn serve(&mut self, cx: &mut Context<'_>, tcp: &mut TcpFlows, udp: &mut UdpFlows) {
+    pub(crate) fn serve(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        tcp: &mut TcpFlows,
+        udp: &mut UdpFlows,
+    ) {
         if self.paused_until_ns.is_some_and(|until| until <= cx.shared.now_ns) {
             self.paused_until_ns = None;
             self.due.extend(self.paused.drain(..));
@@ -139,7 +144,7 @@ impl Listeners {
 
 impl Listener {
     /// Accepts what is there, within limits. False: descriptors or flows ran out.
-    fn accept(&mut self, cx: &mut Context<'_>, tcp: &mut TcpFlows) -> bool {
+    fn accept(&mut self, cx: &mut Context<'_, impl FifoHost>, tcp: &mut TcpFlows) -> bool {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         for _ in 0..ACCEPTS_PER_TURN {
             if tcp.is_full_of_clients() {
@@ -169,7 +174,7 @@ impl Listener {
         true
     }
 
-    fn receive(&mut self, cx: &mut Context<'_>, udp: &mut UdpFlows, index: u32) {
+    fn receive(&mut self, cx: &mut Context<'_, impl FifoHost>, udp: &mut UdpFlows, index: u32) {
         if std::mem::take(&mut self.failed) {
             udp.on_client_errors(cx.shared, index, self.socket.as_fd());
         }

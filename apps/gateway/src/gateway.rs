@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_ring::Payload;
-use towpath_stack::net::{IcmpError, IfaceId, InterfaceConfig};
+use towpath_stack::net::{IcmpError, InterfaceConfig};
 use towpath_stack::{
     Budget, DatagramMeta, EchoMeta, Host, PendingId, SocketEvent, SocketId, Stack, StackConfig,
 };
@@ -16,19 +16,18 @@ use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
 
 use crate::config::{Forward, ForwardError, GatewayConfig};
+use crate::context::{Context, Shared};
 use crate::counters::Counters;
 use crate::dns::Forwarder;
 use crate::echo::EchoFlows;
-use crate::events::{EventList, Events, Token};
-use crate::fifo::{FifoPool, FromProgram, ToProgram};
+use crate::events::{EventList, Token};
+use crate::fifo::{FromProgram, ToProgram};
 use crate::forward::Listeners;
-use crate::icmp::Errors;
 use crate::limits::{
     DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, DNS_QUERIES_MAX, ECHO_FLOWS_MAX, EVENTS_MAX,
     LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX, UDP_FLOWS_MAX,
 };
-use crate::link::{Link, OFFLOADS};
-use crate::nameservers::{Nameserver, Nameservers};
+use crate::link::{LINK, Link, OFFLOADS};
 use crate::notice::Notice;
 use crate::tcp::TcpFlows;
 use crate::udp::UdpFlows;
@@ -51,8 +50,8 @@ pub struct Gateway {
 }
 
 /// What the inner stack calls back: tables of flows by protocol.
-pub(crate) struct GatewayHost {
-    pub(crate) shared: Shared,
+struct GatewayHost {
+    shared: Shared,
     tcp: TcpFlows,
     udp: UdpFlows,
     echo: EchoFlows,
@@ -60,35 +59,6 @@ pub(crate) struct GatewayHost {
     listeners: Listeners,
 }
 
-/// What all protocols use.
-pub(crate) struct Shared {
-    pub(crate) config: GatewayConfig,
-    pub(crate) events: Events,
-    pub(crate) counters: Counters,
-    /// What the program is yet to be told.
-    pub(crate) errors: Errors,
-    pub(crate) fifos: FifoPool,
-    pub(crate) nameservers: Nameservers,
-    /// One datagram, or train of them, on its way.
-    pub(crate) scratch: Box<[u8]>,
-    pub(crate) now_ns: u64,
-    /// Is told what the user should know.
-    pub(crate) tell: Box<dyn Fn(Notice)>,
-}
-
-/// What serving flows takes.
-pub(crate) struct Context<'a> {
-    pub(crate) now: Instant,
-    pub(crate) stack: &'a mut Stack<GatewayHost>,
-    pub(crate) shared: &'a mut Shared,
-    pub(crate) link: &'a Link,
-    pub(crate) pool: &'a mut Pool,
-    /// The inner stack was given something that a turn must act on.
-    pub(crate) touched: bool,
-}
-
-/// Longest datagram, or train of them, that a socket gives.
-const SCRATCH_LEN: usize = 65_536;
 /// TIME-WAIT lets segments of an old connection die out on the network (RFC 9293 §3.3.2). The link in memory holds
 /// none back and duplicates none, so that any time longer than a turn is enough.
 const TIME_WAIT: Duration = Duration::from_secs(1);
@@ -110,24 +80,8 @@ impl Gateway {
         let mut stack = Stack::new(stack_config, config.seed, now);
         add_interface(&mut stack, &config, now);
         let link = Link::default();
-        let events = Events::new()?;
-        let nameservers = match config.has_forwarder() {
-            true => Nameservers::new(&config.nameserver, &events)?,
-            // Nobody asks them: no file is read, and no thread waits to.
-            false => Nameservers::new(&Nameserver::At(Vec::new()), &events)?,
-        };
-        let dns = Forwarder::new(max.dns, nameservers.timeout_ns(), &config.seed);
-        let shared = Shared {
-            nameservers,
-            config,
-            events,
-            counters: Counters::default(),
-            errors: Errors::default(),
-            fifos: FifoPool::default(),
-            scratch: vec![0; SCRATCH_LEN].into_boxed_slice(),
-            now_ns,
-            tell: Box::new(drop),
-        };
+        let shared = Shared::new(config, now_ns)?;
+        let dns = Forwarder::new(max.dns, shared.nameservers.timeout_ns(), &shared.config.seed);
         let host = GatewayHost {
             shared,
             tcp: TcpFlows::new(max.tcp),
@@ -374,29 +328,6 @@ impl Host for GatewayHost {
         self.tcp.on_event(user, event);
     }
 }
-
-impl Shared {
-    /// Which address of the host a flow of the program to `dst` is meant for; None: refuse it.
-    pub(crate) fn host_addr(&self, dst: SocketAddr) -> Option<SocketAddr> {
-        Some(SocketAddr::new(self.config.host_addr(dst.ip())?, dst.port()))
-    }
-
-    /// Empty FIFOs for a flow.
-    pub(crate) fn buffers(&self) -> (FromProgram, ToProgram) {
-        (FromProgram::new(&self.fifos), ToProgram::new(&self.fifos))
-    }
-}
-
-impl Context<'_> {
-    /// Whether datagrams had better wait in the host's sockets, which is where there is room.
-    pub(crate) fn is_link_busy(&mut self) -> bool {
-        let waiting = self.stack.net.output(LINK).len() + self.link.queues().to_program.len();
-        waiting >= LINK_PACKETS_MAX / 2
-    }
-}
-
-/// The inner stack's only interface besides its loopback.
-const LINK: IfaceId = IfaceId(1);
 
 fn add_interface(stack: &mut Stack<GatewayHost>, config: &GatewayConfig, now: Instant) {
     let own = [config.gateway_v4.map(IpAddr::V4), config.gateway_v6.map(IpAddr::V6)];

@@ -19,13 +19,15 @@
 //! into that of the inner stack, and not at all on the way in but into the program's FIFO, the system
 //! calls aside. Idle flows hold no buffer memory.
 //!
-//! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward`; `link` and `fifo` are where bytes wait,
-//! `nameservers` is whom `dns` asks, `icmp` is how errors of the host reach the program.
+//! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward`; `context` is what
+//! they have in common, `link` and `fifo` are where bytes wait, `nameservers` is whom `dns` asks, `icmp` is how errors
+//! of the host reach the program.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 mod config;
+mod context;
 mod counters;
 mod dns;
 mod echo;

@@ -4,9 +4,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_stack::net::IfaceId;
 
 use crate::limits::LINK_PACKETS_MAX;
 
+/// The inner stack's interface on it, its only one besides its loopback.
+pub(crate) const LINK: IfaceId = IfaceId(1);
 /// Neither stack computes checksums or cuts segments: packets stay in memory, where the other stack takes them
 /// as they are.
 pub(crate) const OFFLOADS: Offloads =

@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
-use towpath_stack::{PendingId, Refusal};
+use towpath_stack::{Host, PendingId, Refusal};
 use towpath_wire::tcp::SeqNum;
 use towpath_wire::{IpProtocol, ipv4, ipv6};
 
-use crate::gateway::{Context, Shared};
+use crate::context::{Context, Shared};
 use crate::icmp::About;
 use crate::limits::PLAIN_TTL;
 
@@ -43,7 +43,7 @@ pub(crate) fn ends_of_segment(packet: &[u8]) -> Option<(SocketAddr, SocketAddr, 
     (protocol == IpProtocol::TCP).then_some((src, dst, SeqNum(u32::from_be_bytes(seq))))
 }
 
-pub(crate) fn refuse(cx: &mut Context<'_>, pending: PendingId, refusal: Refusal) {
+pub(crate) fn refuse(cx: &mut Context<'_, impl Host>, pending: PendingId, refusal: Refusal) {
     cx.touched = true;
     if refusal != Refusal::Ignore {
         cx.shared.counters.tcp_refused += 1;
@@ -54,7 +54,7 @@ pub(crate) fn refuse(cx: &mut Context<'_>, pending: PendingId, refusal: Refusal)
 /// Passes on to the program the ICMP error that came for the host's SYN, with its sender. False: there was none.
 /// `nameserver` is the address that the host connects to for the DNS forwarder.
 pub(crate) fn report_why(
-    cx: &mut Context<'_>,
+    cx: &mut Context<'_, impl Host>,
     host: &OwnedFd,
     pending: PendingId,
     nameserver: Option<SocketAddr>,

@@ -28,11 +28,11 @@ use towpath_stack::{ConnectError, Host, Linger, PendingId, Refusal, SocketEvent,
 use towpath_tcp::Instant;
 
 use crate::config::{ForwardProtocol, Presented};
+use crate::context::{Context, FifoHost, Shared};
 use crate::events::{Interest, Readiness, Token};
 use crate::flow::{
     Flow, HostSide, News, Outcome, Phase, ProgramSide, open_towards, open_towards_next, reset,
 };
-use crate::gateway::{Context, Shared};
 use crate::limits::{FAILED_WAIT_NS, PLAIN_TTL, TCP_FLOWS_LEFT_TO_PROGRAM};
 use crate::nameservers::Tour;
 use crate::notice::Notice;
@@ -201,7 +201,7 @@ impl TcpFlows {
     }
 
     /// Does what is due now; what becomes due meanwhile waits.
-    pub(crate) fn serve(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl FifoHost>) {
         for _ in 0..self.syns.len() {
             let Some(syn) = self.syns.pop_front() else { break };
             self.connect_host(cx, &syn);
@@ -216,7 +216,7 @@ impl TcpFlows {
     }
 
     /// Acts on the flows that have waited for long enough.
-    pub(crate) fn expire(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn expire(&mut self, cx: &mut Context<'_, impl FifoHost>) {
         let now_ns = cx.shared.now_ns;
         while let Some(&(_, key)) = self.deadlines.first().filter(|(due, _)| *due <= now_ns) {
             self.deadlines.pop_first();
@@ -253,7 +253,7 @@ impl TcpFlows {
     /// A client connected to a forwarded port: connects on to the program.
     pub(crate) fn on_accept(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context<'_, impl FifoHost>,
         host: OwnedFd,
         presented: [Option<Presented>; 2],
     ) {
@@ -294,7 +294,7 @@ impl TcpFlows {
     }
 
     /// Starts the host's connection that a SYN asks for.
-    fn connect_host(&mut self, cx: &mut Context<'_>, syn: &Syn) {
+    fn connect_host(&mut self, cx: &mut Context<'_, impl FifoHost>, syn: &Syn) {
         if cx.stack.pending_headers(syn.pending).is_empty() {
             // It was forgotten before its turn came.
             return;
@@ -324,7 +324,12 @@ impl TcpFlows {
     }
 
     /// A flow whose host connection is being made.
-    fn open(&mut self, cx: &mut Context<'_>, syn: &Syn, target: Target) -> Result<(), Errno> {
+    fn open(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        syn: &Syn,
+        target: Target,
+    ) -> Result<(), Errno> {
         let (ttl, tos) = ttl_and_tos(cx.stack.pending_headers(syn.pending));
         let class = tos & CLASS_MASK;
         let (host, nameservers) = match target {
@@ -347,7 +352,12 @@ impl TcpFlows {
 
     /// Connects a flow to the next nameserver instead of the one that it is being connected to. False: there is
     /// none.
-    fn try_next_nameserver(&mut self, cx: &mut Context<'_>, key: Key, pending: PendingId) -> bool {
+    fn try_next_nameserver(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        key: Key,
+        pending: PendingId,
+    ) -> bool {
         let Some(flow) = self.flows.get_mut(key) else { return false };
         let Some(tour) = &mut flow.nameservers else { return false };
         let (ttl, _) = ttl_and_tos(cx.stack.pending_headers(pending));
@@ -380,7 +390,7 @@ impl TcpFlows {
     }
 
     /// One flow's turn.
-    fn step(&mut self, cx: &mut Context<'_>, key: Key) {
+    fn step(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         match flow.phase {
             Phase::HostConnecting(pending) => {
@@ -429,7 +439,12 @@ impl TcpFlows {
     }
 
     /// The host's connection is made or failed: answers the program's SYN.
-    fn on_host_connected(&mut self, cx: &mut Context<'_>, key: Key, pending: PendingId) {
+    fn on_host_connected(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        key: Key,
+        pending: PendingId,
+    ) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         if let Err(error) = sockopt::socket_error(&flow.host).and_then(|result| result) {
             if self.try_next_nameserver(cx, key, pending) {
@@ -464,7 +479,12 @@ impl TcpFlows {
     }
 
     /// The program does not listen where it was tried: perhaps on its other address.
-    fn on_program_refused(&mut self, cx: &mut Context<'_>, key: Key, second: Option<Presented>) {
+    fn on_program_refused(
+        &mut self,
+        cx: &mut Context<'_, impl FifoHost>,
+        key: Key,
+        second: Option<Presented>,
+    ) {
         match second {
             Some(shown) => self.connect_program(cx, key, shown),
             None => {
@@ -492,7 +512,7 @@ impl TcpFlows {
     }
 
     /// Connects a forwarded flow to the program with the client `shown` so, and failing that in the second way.
-    fn connect_program(&mut self, cx: &mut Context<'_>, key: Key, shown: Presented) {
+    fn connect_program(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key, shown: Presented) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let Phase::ProgramConnecting { socket, second, to } = &mut flow.phase else { return };
         let (second, to) = (second.take_if(|second| *second != shown), *to);
@@ -506,7 +526,7 @@ impl TcpFlows {
     }
 
     /// Moves what can be moved, both ways.
-    fn splice(&mut self, cx: &mut Context<'_>, key: Key, socket: SocketId) {
+    fn splice(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key, socket: SocketId) {
         let Some(flow) = self.flows.get_mut(key) else { return };
         let outcome = flow.splice(cx, socket);
         // A read or write that returns an error clears it, so that epoll does not report it again.
@@ -530,7 +550,7 @@ impl TcpFlows {
     }
 
     /// Ends the host's side by a reset.
-    fn drop_host(&mut self, cx: &mut Context<'_>, key: Key) {
+    fn drop_host(&mut self, cx: &mut Context<'_, impl FifoHost>, key: Key) {
         cx.touched = true;
         if let Some(flow) = self.remove(key) {
             reset(&flow.host);
@@ -550,7 +570,7 @@ fn note_failure(deadlines: &mut BTreeSet<(u64, Key)>, now_ns: u64, key: Key, flo
 
 /// Connects to the program as the client that it is shown; from any port when the client's own is taken.
 fn connect_from(
-    cx: &mut Context<'_>,
+    cx: &mut Context<'_, impl FifoHost>,
     key: Key,
     shown: Presented,
 ) -> Result<SocketId, ConnectError> {

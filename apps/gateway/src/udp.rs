@@ -15,13 +15,13 @@ use rustix::net::{SocketFlags, SocketType, connect, socket_with};
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
 use towpath_stack::net::IcmpError;
-use towpath_stack::{DatagramFrom, DatagramMeta};
+use towpath_stack::{DatagramFrom, DatagramMeta, Host};
 use towpath_wire::{icmpv4, icmpv6};
 
 use crate::config::{ForwardProtocol, Presented};
+use crate::context::{Context, Shared};
 use crate::events::{Interest, Readiness, Token, family};
 use crate::forward::Listeners;
-use crate::gateway::{Context, Shared};
 use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{
@@ -196,7 +196,7 @@ impl UdpFlows {
     }
 
     /// Passes on what the host's sockets have, as far as the link has room.
-    pub(crate) fn serve(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl Host>) {
         for _ in 0..self.due.len() {
             if cx.is_link_busy() {
                 break;
@@ -215,7 +215,7 @@ impl UdpFlows {
     /// Datagrams of a client of a forwarded port.
     pub(crate) fn on_client(
         &mut self,
-        cx: &mut Context<'_>,
+        cx: &mut Context<'_, impl Host>,
         listener: u32,
         port: u16,
         received: &Received,
@@ -466,7 +466,7 @@ impl UdpFlows {
     }
 
     /// Receives from a flow's socket; true when there may be more.
-    fn receive(&mut self, cx: &mut Context<'_>, id: slab::Key) -> bool {
+    fn receive(&mut self, cx: &mut Context<'_, impl Host>, id: slab::Key) -> bool {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let mut more = true;
         for _ in 0..DATAGRAMS_PER_TURN {
@@ -536,7 +536,7 @@ fn is_same(a: SocketAddr, b: SocketAddr) -> bool {
 }
 
 /// Gives a datagram, or several that came as one, to the program.
-fn to_program(cx: &mut Context<'_>, key: &Key, bytes: &[u8], received: &Received) {
+fn to_program(cx: &mut Context<'_, impl Host>, key: &Key, bytes: &[u8], received: &Received) {
     let Received { segment, ttl, tos, .. } = *received;
     let out = DatagramFrom { local: key.peer, remote: key.program, ttl, tos };
     let size = segment.map_or(bytes.len(), usize::from).max(1);

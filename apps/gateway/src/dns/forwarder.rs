@@ -21,11 +21,11 @@ use rustix::net::{SocketFlags, SocketType, connect, socket_with};
 use siphasher::sip::SipHasher13;
 use towpath_ring::Payload;
 use towpath_shm::Fragments;
-use towpath_stack::{DatagramFrom, DatagramMeta};
+use towpath_stack::{DatagramFrom, DatagramMeta, Host};
 
 use super::message;
+use crate::context::{Context, Shared};
 use crate::events::{Interest, Readiness, Token, family};
-use crate::gateway::{Context, Shared};
 use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{DATAGRAMS_PER_TURN, NAMESERVER_REPEAT_NS};
@@ -158,7 +158,7 @@ impl Forwarder {
     }
 
     /// Passes answers on, and asks other nameservers where one has not helped.
-    pub(crate) fn serve(&mut self, cx: &mut Context<'_>) {
+    pub(crate) fn serve(&mut self, cx: &mut Context<'_, impl Host>) {
         if std::mem::take(&mut self.renamed) && cx.shared.nameservers.refresh() {
             self.queries.set_idle_ns(CLASS, cx.shared.nameservers.timeout_ns());
             self.leave_nameless(cx);
@@ -179,7 +179,7 @@ impl Forwarder {
     }
 
     /// Asks those that the file does not name any more no longer: the host may be in another network by now.
-    fn leave_nameless(&mut self, cx: &mut Context<'_>) {
+    fn leave_nameless(&mut self, cx: &mut Context<'_, impl Host>) {
         for key in self.queries.keys() {
             let current = self.queries.get(key).and_then(|(_, query)| query.wanted.tour.current());
             if current.is_some_and(|current| !cx.shared.nameservers.has(current))
@@ -217,7 +217,7 @@ impl Forwarder {
     }
 
     /// One query's turn.
-    fn step(&mut self, cx: &mut Context<'_>, key: Key) {
+    fn step(&mut self, cx: &mut Context<'_, impl Host>, key: Key) {
         let mut scratch = std::mem::take(&mut cx.shared.scratch);
         let heard = self.hear(cx, key, &mut scratch);
         cx.shared.scratch = scratch;
@@ -241,7 +241,7 @@ impl Forwarder {
     }
 
     /// What the nameserver says. An answer that helps has been passed on then.
-    fn hear(&self, cx: &mut Context<'_>, key: Key, scratch: &mut [u8]) -> Heard {
+    fn hear(&self, cx: &mut Context<'_, impl Host>, key: Key, scratch: &mut [u8]) -> Heard {
         let Some((asked, query)) = self.queries.get(key) else { return Heard::Nothing };
         let Some(to) = query.wanted.tour.current() else { return Heard::Nothing };
         for _ in 0..DATAGRAMS_PER_TURN {
@@ -274,7 +274,7 @@ impl Forwarder {
     }
 
     /// Asks the next nameserver; if there is none, the program is told what came of it.
-    fn go_on(&mut self, cx: &mut Context<'_>, asked: Asked, wanted: Wanted) {
+    fn go_on(&mut self, cx: &mut Context<'_, impl Host>, asked: Asked, wanted: Wanted) {
         match self.ask(cx.shared, asked, wanted) {
             Ok(()) => cx.shared.counters.dns_next += 1,
             Err(Some(Failure::Answer(mut answer))) => asked.tell(cx, &mut answer),
@@ -346,7 +346,7 @@ enum Heard {
 
 impl Asked {
     /// Gives the program an answer, with its own identifier.
-    fn tell(&self, cx: &mut Context<'_>, answer: &mut [u8]) {
+    fn tell(&self, cx: &mut Context<'_, impl Host>, answer: &mut [u8]) {
         message::set_id(answer, self.id);
         let out = DatagramFrom { local: self.forwarder, remote: self.program, ttl: None, tos: 0 };
         let payload = Payload::new(answer, Fragments::empty());
