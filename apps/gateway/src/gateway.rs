@@ -22,7 +22,7 @@ use crate::dns::Forwarder;
 use crate::echo::EchoFlows;
 use crate::events::{EventList, Token};
 use crate::fifo::{FromProgram, ToProgram};
-use crate::forward::Listeners;
+use crate::forward::Forwards;
 use crate::limits::{
     DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_PART, DNS_QUERIES_MAX, ECHO_FLOWS_MAX, EVENTS_MAX,
     LINK_PACKETS_MAX, ROUNDS_MAX, TCP_FLOWS_MAX, UDP_FLOWS_MAX,
@@ -56,7 +56,7 @@ struct GatewayHost {
     udp: UdpFlows,
     echo: EchoFlows,
     dns: Forwarder,
-    listeners: Listeners,
+    forwards: Forwards,
 }
 
 /// TIME-WAIT lets segments of an old connection die out on the network (RFC 9293 §3.3.2). The link in memory holds
@@ -88,7 +88,7 @@ impl Gateway {
             udp: UdpFlows::new(max.udp),
             echo: EchoFlows::new(max.echo),
             dns,
-            listeners: Listeners::default(),
+            forwards: Forwards::default(),
         };
         Ok(Self {
             stack,
@@ -112,7 +112,7 @@ impl Gateway {
     /// # Errors
     /// The first that cannot be had, and why.
     pub fn listen(&mut self, forwards: &[Forward]) -> Result<Vec<SocketAddr>, ForwardError> {
-        self.host.listeners.add(&self.host.shared.events, forwards)
+        self.host.forwards.listeners.add(&self.host.shared.events, forwards)
     }
 
     /// Lowers the number of TCP flows at once, which is otherwise
@@ -144,7 +144,7 @@ impl Gateway {
 
     /// Hears what the host's sockets have to say.
     fn listen_to_host(&mut self) {
-        let GatewayHost { shared, tcp, udp, echo, dns, listeners } = &mut self.host;
+        let GatewayHost { shared, tcp, udp, echo, dns, forwards } = &mut self.host;
         let mut taken = 0;
         for (token, ready) in shared.events.take(&mut self.events) {
             taken += 1;
@@ -154,7 +154,7 @@ impl Gateway {
                 Token::Echo(id) => echo.on_ready(id, ready),
                 Token::Dns(key) => dns.on_ready(key, ready),
                 Token::Nameservers => dns.on_renamed(),
-                Token::Listener(index) => listeners.on_ready(index, ready),
+                Token::Listener(index) => forwards.on_ready(index, ready),
             }
         }
         // There may be more.
@@ -163,13 +163,13 @@ impl Gateway {
 
     /// Serves the flows that something happened to.
     fn serve(&mut self, now: Instant, pool: &mut Pool) {
-        let GatewayHost { shared, tcp, udp, echo, dns, listeners } = &mut self.host;
-        udp.depart(shared, listeners);
+        let GatewayHost { shared, tcp, udp, echo, dns, forwards } = &mut self.host;
+        udp.depart(shared, &forwards.listeners);
         udp.expire(shared);
         echo.expire(shared.now_ns);
         let (stack, link) = (&mut self.stack, &self.link);
         let mut cx = Context { now, stack, shared, link, pool, touched: false };
-        listeners.serve(&mut cx, tcp, udp);
+        forwards.serve(&mut cx, tcp, udp);
         tcp.expire(&mut cx);
         tcp.serve(&mut cx);
         udp.serve(&mut cx);
@@ -266,7 +266,7 @@ impl Port for Gateway {
             host.udp.next_expiry_ns(),
             host.echo.next_expiry_ns(),
             host.dns.next_expiry_ns(),
-            host.listeners.next_timeout_ns(),
+            host.forwards.next_timeout_ns(),
         ];
         times.into_iter().flatten().min()
     }
@@ -313,11 +313,11 @@ impl Host for GatewayHost {
         if self.shared.config.is_forwarder(meta.local) {
             return self.dns.on_question(&mut self.shared, meta, payload);
         }
-        self.udp.on_datagram(&mut self.shared, &self.listeners, meta, payload);
+        self.udp.on_datagram(&mut self.shared, &self.forwards.listeners, meta, payload);
     }
 
     fn stray_error(&mut self, error: &IcmpError) -> bool {
-        self.udp.on_refused(&mut self.shared, &self.listeners, error)
+        self.udp.on_refused(&mut self.shared, &self.forwards.listeners, error)
     }
 
     fn stray_echo(&mut self, meta: &EchoMeta, payload: &Payload<'_>) {

@@ -19,7 +19,7 @@
 //! into that of the inner stack, and not at all on the way in but into the program's FIFO, the system
 //! calls aside. Idle flows hold no buffer memory.
 //!
-//! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward`; `context` is what
+//! Reading order: `gateway`, `tcp`, `flow`, `udp`, `echo`, `dns`, `forward` (on `listeners`); `context` is what
 //! they have in common, `link` and `fifo` are where bytes wait, `nameservers` is whom `dns` asks, `icmp` is how errors
 //! of the host reach the program.
 
@@ -40,6 +40,7 @@ mod icmp;
 mod idle;
 pub mod limits;
 mod link;
+mod listeners;
 mod mapping;
 mod nameservers;
 mod notice;

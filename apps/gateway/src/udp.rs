@@ -21,12 +21,12 @@ use towpath_wire::{icmpv4, icmpv6};
 use crate::config::{ForwardProtocol, Presented};
 use crate::context::{Context, Shared};
 use crate::events::{Interest, Readiness, Token, family};
-use crate::forward::Listeners;
 use crate::icmp::About;
 use crate::idle::{Class, IdleTable};
 use crate::limits::{
     DATAGRAMS_PER_TURN, DNS_IDLE_NS, LINK_PACKETS_MAX, PLAIN_TTL, UDP_CLIENTS_MAX, UDP_IDLE_NS,
 };
+use crate::listeners::Listeners;
 use crate::mapping::{Mappings, Port};
 use crate::nameservers;
 use crate::notice::Notice;

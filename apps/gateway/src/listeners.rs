@@ -1,0 +1,120 @@
+//! The sockets of forwarded ports, on which the host listens for the program.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, SocketType, bind, getsockname, listen, socket_with, sockopt};
+
+use crate::config::{Forward, ForwardError, ForwardProtocol};
+use crate::events::{Events, Interest, Token, family};
+use crate::limits::BACKLOG;
+use crate::mapping::Port;
+use crate::sys;
+
+/// All sockets of forwarded ports; a token's key is the index.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    list: Vec<Listener>,
+}
+
+/// One forwarded port.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) socket: OwnedFd,
+    /// The program's.
+    pub(crate) port: u16,
+    pub(crate) protocol: ForwardProtocol,
+    /// Where the host listens.
+    pub(crate) host: SocketAddr,
+    /// Has connections or datagrams that nobody has taken yet.
+    pub(crate) ready: bool,
+    /// Has reports about datagrams that were sent, and that nobody has read yet.
+    pub(crate) failed: bool,
+}
+
+impl Listeners {
+    /// Listens on all of `forwards` or on none. Returns where, one address for each.
+    pub(crate) fn add(
+        &mut self,
+        events: &Events,
+        forwards: &[Forward],
+    ) -> Result<Vec<SocketAddr>, ForwardError> {
+        let mut bound = Vec::new();
+        let mut sockets = Vec::new();
+        for which in forwards {
+            let (socket, addr) = open(which.host, which.protocol)
+                .map_err(|error| ForwardError { which: *which, source: io::Error::from(error) })?;
+            bound.push(addr);
+            sockets.push((socket, *which, addr));
+        }
+        let before = self.list.len();
+        for (socket, which, host) in sockets {
+            let Forward { port, protocol, .. } = which;
+            if let Err(error) =
+                events.watch(&socket, Token::Listener(self.list.len() as u32), Interest::Readable)
+            {
+                self.list.truncate(before);
+                return Err(ForwardError { which, source: error.into() });
+            }
+            let (ready, failed) = (false, false);
+            self.list.push(Listener { socket, port, protocol, host, ready, failed });
+        }
+        Ok(bound)
+    }
+
+    /// The socket of a forwarded port.
+    pub(crate) fn fd(&self, index: u32) -> Option<BorrowedFd<'_>> {
+        self.list.get(index as usize).map(|listener| listener.socket.as_fd())
+    }
+
+    /// Where a forwarded port listens on the host.
+    pub(crate) fn host(&self, index: u32) -> Option<SocketAddr> {
+        self.list.get(index as usize).map(|listener| listener.host)
+    }
+
+    /// Which port of the host leads to a UDP port of the program.
+    pub(crate) fn host_port(&self, port: Port) -> Option<u16> {
+        let leads = |listener: &&Listener| {
+            listener.protocol == ForwardProtocol::Udp
+                && (listener.port, listener.host.is_ipv6()) == (port.number, port.v6)
+        };
+        self.list.iter().find(leads).map(|listener| listener.host.port())
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Listener> {
+        self.list.get_mut(index as usize)
+    }
+}
+
+/// The socket of a forwarded port, of one family: a user that names an IPv4 address, 0.0.0.0 too, may rely on
+/// firewall rules for IPv4 alone.
+fn open(addr: SocketAddr, protocol: ForwardProtocol) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let kind = match protocol {
+        ForwardProtocol::Tcp => SocketType::STREAM,
+        ForwardProtocol::Udp => SocketType::DGRAM,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family(addr), kind, flags, None)?;
+    if addr.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    if protocol == ForwardProtocol::Tcp {
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
+    bind(&socket, &addr)?;
+    match protocol {
+        ForwardProtocol::Tcp => listen(&socket, BACKLOG)?,
+        ForwardProtocol::Udp => {
+            // Not before it is bound, which would let others of this user have the port as well: it is
+            // for the flows of the program that leave from here.
+            sockopt::set_socket_reuseport(&socket, true)?;
+            sys::enable_packet_info(socket.as_fd(), addr.is_ipv6())?;
+            sys::enable_details(socket.as_fd(), addr.is_ipv6())?;
+            sys::enable_gro(socket.as_fd());
+        }
+    }
+    let bound = SocketAddr::try_from(getsockname(&socket)?).map_err(|_| Errno::AFNOSUPPORT)?;
+    Ok((socket, bound))
+}
