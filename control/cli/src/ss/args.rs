@@ -117,3 +117,16 @@ impl SsArgs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::args;
+
+    #[test]
+    fn what_ss_has_and_this_has_not_is_refused_with_the_reason() {
+        for option in ["-K", "-E", "-r", "-x", "-w", "-0", "-S", "-Z"] {
+            assert!(args(&[option]).refusal().is_some(), "{option}");
+        }
+        assert_eq!(args(&["-tulanpoemis46HO"]).refusal(), None);
+    }
+}

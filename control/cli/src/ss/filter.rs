@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use anyhow::{Result, anyhow, bail};
 
+use super::answer::{Proto, Socket};
+use super::args::SsArgs;
 use super::services::Services;
-use super::{Proto, Socket, SsArgs};
 
 /// What a socket has to be to be shown.
 #[derive(Debug)]
@@ -378,7 +379,7 @@ fn split_off(text: &str, mark: &str, apart: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{answer, args};
+    use super::super::samples::{answer, args};
     use super::*;
 
     fn shown(words: &[&str]) -> Result<String> {
@@ -387,7 +388,8 @@ mod tests {
         let (_, filter) = args.pid_and_filter();
         let filter = Filter::new(&args, filter, &services)?;
         let sockets = answer().sockets.into_iter().filter(|socket| filter.takes(socket));
-        Ok(sockets.map(|socket| socket.state.0).collect::<Vec<_>>().join(" "))
+        let states: Vec<_> = sockets.map(|socket| socket.state.as_str().to_owned()).collect();
+        Ok(states.join(" "))
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::Proto;
+use super::answer::Proto;
 
 /// Names of ports.
 #[derive(Default)]

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use super::answer::{Answer, Proto, Socket};
+use super::args::SsArgs;
 use super::info::{extended, info_line, memory, timer};
 use super::services::Services;
-use super::{Answer, Proto, Socket, SsArgs};
 
 const COLUMNS: [&str; 7] =
     ["Netid", "State", "Recv-Q", "Send-Q", "Local Address:Port", "Peer Address:Port", "Process"];
@@ -121,4 +122,79 @@ pub(super) fn summary(answers: &[Answer]) -> String {
             writeln!(out, "{name:<9} {:<9} {:<9} {}", of(false) + of(true), of(false), of(true));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{answer, args, figures};
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let names =
+            Services::parse("# comment\nhttp 80/tcp www # web\nhttp 80/udp\ndomain 53/udp\n");
+        let text = table(&args(&["-a"]), &[answer()], &names);
+        let wanted = "\
+Netid State  Recv-Q Send-Q Local Address:Port Peer Address:Port Process
+tcp   LISTEN 1      20     0.0.0.0:http       0.0.0.0:*         (towpath=42)
+tcp   ESTAB  1      20     10.0.2.15:http     10.0.2.2:40000    (towpath=42)
+udp   UNCONN 1      20     [::]:domain        [::]:*            (towpath=42)
+";
+        assert_eq!(text, wanted);
+        let text = table(&args(&["-tan"]), &[answer()], &Services::default());
+        assert!(text.starts_with("State  Recv-Q Send-Q"), "{text}");
+        assert!(text.contains("10.0.2.15:80       10.0.2.2:40000"), "{text}");
+    }
+
+    #[test]
+    fn info_and_holder_in_the_words_of_ss() {
+        let mut answer = answer();
+        let connection = &mut answer.sockets[1];
+        (connection.congestion, connection.rtt_us, connection.cwnd) =
+            (Some("cubic".into()), 250, 10);
+        // One that is gone is not named.
+        connection.holders = vec![u32::MAX, std::process::id()];
+        let text = table(&args(&["-ti"]), std::slice::from_ref(&answer), &Services::default());
+        assert!(text.contains("\n\t cubic\n"), "{text}");
+        answer.sockets[1].tcp = Some(figures());
+        let text = table(&args(&["-tip"]), std::slice::from_ref(&answer), &Services::default());
+        let wanted = "\n\t ts sack cubic wscale:8,7 rto:204.5 rtt:0.25/0.1 ato:40 mss:1448 pmtu:1500 \
+                      rcvmss:536 advmss:1448 cwnd:10 bytes_sent:90 bytes_acked:80 segs_out:4 \
+                      lastsnd:12 busy:10ms rwnd_limited:5ms(50.0%) retrans:0/2 minrtt:0.2 \
+                      snd_wnd:65536 rcv_wnd:64000\n";
+        assert!(text.contains(wanted), "{text}");
+        assert!(text.contains(&format!(",pid={})) towpath=42", std::process::id())), "{text}");
+        let back: Answer = serde_json::from_slice(&serde_json::to_vec(&answer).unwrap()).unwrap();
+        assert_eq!(back, answer);
+    }
+
+    #[test]
+    fn nobody_is_named_who_is_gone() {
+        let mut answer = answer();
+        answer.sockets[0].holders = vec![u32::MAX];
+        let text = table(&args(&["-lp"]), std::slice::from_ref(&answer), &Services::default());
+        assert!(text.contains(" (towpath=42)") && !text.contains("users"), "{text}");
+    }
+
+    #[test]
+    fn timers_memory_and_more_in_the_words_of_ss() {
+        let mut answer = answer();
+        answer.sockets[1].tcp = Some(figures());
+        answer.sockets[2].device = Some("eth0".into());
+        let services = Services::default();
+        let text = table(&args(&["-toH"]), std::slice::from_ref(&answer), &services);
+        assert!(
+            text.starts_with("LISTEN ") && text.contains(" timer:(keepalive,119min,0)\n"),
+            "{text}"
+        );
+        let text = table(&args(&["-mO"]), std::slice::from_ref(&answer), &services);
+        assert!(text.contains("(towpath=42) skmem:(r1,rb65536,w20,tb16384)\n"), "{text}");
+        let text = table(&args(&["-e"]), std::slice::from_ref(&answer), &services);
+        assert!(text.contains("(towpath=42) sk:a dev:eth0 v6only:0\n"), "{text}");
+        answer.sockets[1].tcp.as_mut().unwrap().timer = Some("\u{1b}[2J".into());
+        let text = table(&args(&["-to"]), std::slice::from_ref(&answer), &services);
+        assert!(!text.contains("timer") && !text.contains('\u{1b}'), "{text}");
+        let told = "Total: 3\nTCP:   2 (estab 1, listen 1, closed 0, orphaned 2, timewait 0)\n";
+        assert!(summary(&[answer]).starts_with(told));
+    }
 }
