@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, posix_spawn};
 use nix::sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, WaitOptions, waitpid};
@@ -15,6 +16,7 @@ use towpath_engine::caller;
 
 use crate::error::{ExitCode, Failure};
 use crate::guardian::{self, Job, KILL_PATIENCE, Link, News, Order, link::Received};
+use crate::wait::wait;
 
 /// A running PROGRAM, and what it started.
 pub struct Child {
@@ -73,7 +75,7 @@ impl Child {
     /// Waits for it; the guardian ends or answers.
     fn first_news(&self) -> Result<News> {
         loop {
-            crate::supervise::wait_for(self.link.fd())?;
+            wait(&mut [PollFd::new(&self.link.fd(), PollFlags::IN)], None)?;
             match self.link.news()? {
                 Received::Message(news) => return Ok(news),
                 Received::Nothing => {}

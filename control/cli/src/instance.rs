@@ -17,12 +17,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use nix::sys::socket::sockopt::PeerCredentials;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
 use crate::folder::{self, FOR_OWNER, Folder, Lock, is_unguessable, own_path_of, unguessable};
+use crate::wait::wait;
 
 /// How long either side waits for the other's next byte. A run answers at once; one that was stopped
 /// does not answer at all.
@@ -338,13 +339,11 @@ fn hear(questions: &mut [(u32, Question)]) {
         if open.is_empty() || now >= until {
             return;
         }
-        let wait = next.saturating_duration_since(now);
-        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
         let mut polls: Vec<_> = open
             .iter()
             .map(|q| PollFd::from_borrowed_fd(q.socket.as_fd(), PollFlags::IN))
             .collect();
-        let _ = poll(&mut polls, Some(&wait));
+        let _ = wait(&mut polls, Some(next.saturating_duration_since(now)));
         let ready: Vec<_> = polls.iter().map(|poll| !poll.revents().is_empty()).collect();
         for (question, _) in open.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
             room = room.saturating_sub(question.read(room));

@@ -31,6 +31,7 @@ mod stats;
 mod supervise;
 mod tap_network;
 mod uplink;
+mod wait;
 
 use clap::{CommandFactory, Parser};
 

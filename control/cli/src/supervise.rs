@@ -21,11 +21,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use nix::sys::signal::Signal;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::child::{Child, Ended, Event};
 use crate::guardian::KILL_PATIENCE;
 use crate::signals::{Arrived, Signals, act};
+use crate::wait::wait;
 
 /// How long background processes, or bytes not yet delivered, may keep the run after PROGRAM's end
 /// before it is mentioned.
@@ -140,7 +141,7 @@ impl<O: Observer> Run<'_, O> {
         let deliver_until = at.deliver_until.filter(|_| at.alone && !at.stopped);
         let next = [deliver_until, at.mention_at, at.give_up_at.filter(|_| !at.alone)];
         let left = next.into_iter().flatten().min();
-        let left = left.map(|next| timespec(next.saturating_duration_since(Instant::now())));
+        let left = left.map(|next| next.saturating_duration_since(Instant::now()));
         let mut waits = vec![PollFd::new(self.signals.fd(), PollFlags::IN)];
         if !at.alone {
             waits.push(PollFd::new(&program, PollFlags::IN));
@@ -151,11 +152,7 @@ impl<O: Observer> Run<'_, O> {
         if with_stack {
             waits.push(PollFd::new(&self.stack, PollFlags::IN));
         }
-        match poll(&mut waits, left.as_ref()) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
+        wait(&mut waits, left)?;
         let hung_up = waits.last().is_some_and(|last| !last.revents().is_empty());
         at.stack_ended |= with_stack && hung_up;
         Ok(())
@@ -237,19 +234,6 @@ pub fn asked_to_end(signals: &Signals) -> Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// Waits until there is something to read.
-pub fn wait_for(fd: BorrowedFd<'_>) -> Result<()> {
-    match poll(&mut [PollFd::new(&fd, PollFlags::IN)], None) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// For poll(2).
-pub fn timespec(time: Duration) -> Timespec {
-    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }
 
 #[cfg(test)]

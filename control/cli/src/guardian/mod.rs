@@ -29,8 +29,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions, WaitStatus};
+
+use crate::wait::wait;
 
 pub use job::Job;
 pub use link::{Link, News, Order};
@@ -42,8 +44,6 @@ const ORPHANED_GRACE: Duration = Duration::from_millis(500);
 /// How long a process may take to vanish after SIGKILL before it is left behind. One that waits for a disk
 /// that does not answer cannot be killed, nor may a user kill what runs as another one (sudo).
 pub const KILL_PATIENCE: Duration = Duration::from_secs(5);
-/// Between two rounds of SIGKILL: a child that a killed process forked at its end is found in the next one.
-const KILL_EVERY: Duration = Duration::from_millis(20);
 
 /// Tells that the thread of towpath has ended that started the guardian, its first one.
 const OWNER_ENDS: Signal = Signal::SIGUSR1;
@@ -164,17 +164,14 @@ impl Guardian {
         let left = match self.end {
             End::NotYet => None,
             End::Asked(until) => Some(until.saturating_duration_since(Instant::now())),
-            End::Forced(_) => Some(KILL_EVERY),
+            End::Forced(_) => Some(tree::KILL_EVERY),
         };
-        let left = left.filter(|_| !self.alone).map(crate::supervise::timespec);
+        let left = left.filter(|_| !self.alone);
         let mut waits = vec![PollFd::new(&self.signals, PollFlags::IN)];
         if self.owner_lives {
             waits.push(PollFd::new(&self.owner, PollFlags::IN));
         }
-        match poll(&mut waits, left.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error).context("poll"),
-        }
+        wait(&mut waits, left).context("poll")
     }
 
     /// Takes note of every process that has ended.

@@ -18,6 +18,8 @@ use rustix::process::{
 /// Passes over /proc; each may find children that were forked during the previous one. Programs that fork
 /// faster get SIGKILL without a SIGTERM.
 const PASSES_MAX: u32 = 8;
+/// Between two rounds of SIGKILL: a child that a killed process forked at its end is found in the next one.
+pub(super) const KILL_EVERY: Duration = Duration::from_millis(20);
 
 /// Asks every process below this one to end, each once. A stopped one is continued, or it could not.
 pub fn ask_all_to_end() {
@@ -58,7 +60,7 @@ pub fn end_children(spared: &[Pid], patience: Duration) -> bool {
         if children().iter().all(|pid| spared.contains(pid)) {
             return true;
         }
-        std::thread::sleep(super::KILL_EVERY);
+        std::thread::sleep(KILL_EVERY);
     }
     false
 }
