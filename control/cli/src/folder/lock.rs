@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, fstat, openat};
 use rustix::io::Errno;
 
-use super::{FOR_OWNER, Folder, OPEN, is_file_of};
+use super::private::{FOR_OWNER, Folder, OPEN, is_file_of};
 
 /// Held until it is dropped, and no longer than the process lives.
 #[derive(Debug)]

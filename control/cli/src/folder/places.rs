@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
-use super::{Folder, Unfit, is_unguessable, unguessable};
+use super::names::{is_unguessable, unguessable};
+use super::private::Folder;
+use super::unfit::Unfit;
 
 const TEMPORARY: &str = "/tmp";
 const OF_ROOT: [&str; 2] = ["/run/towpath", "/var/lib/towpath"];

@@ -1,5 +1,10 @@
-use super::*;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+use rustix::process::geteuid;
+
+use super::{FOR_ALL, FOR_OWNER, Folder, unguessable};
 
 /// A folder of this test's own below a folder where only we write, removed with it.
 struct Scratch(PathBuf);

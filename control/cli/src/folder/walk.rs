@@ -3,14 +3,13 @@
 //! another user could put something else there.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, open, openat, readlinkat};
 
-use super::Unfit;
+use super::unfit::Unfit;
 
 /// Symbolic links on the way: Linux follows as many (MAXSYMLINKS in include/linux/namei.h).
 const LINKS_MAX: u32 = 40;
@@ -123,10 +122,4 @@ fn reversed(path: &Path) -> Vec<OsString> {
 /// The path by which this process reaches an open file or folder itself, whatever its name leads to.
 pub(super) fn by_descriptor(fd: &impl std::os::fd::AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
-}
-
-impl From<rustix::io::Errno> for Unfit {
-    fn from(errno: rustix::io::Errno) -> Self {
-        Self::Io(io::Error::from(errno))
-    }
 }
