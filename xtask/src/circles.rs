@@ -14,8 +14,6 @@ const FILES_MAX: usize = 3;
 const LEFT: &[(&str, usize)] = &[
     ("client", 11),
     ("engine", 20),
-    ("apps/gateway", 14),
-    ("control/cli", 5),
     ("core/stack", 19),
     ("core/tcp", 8),
 ];
