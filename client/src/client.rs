@@ -84,9 +84,7 @@ impl Client {
     ) -> Result<Self, Error> {
         let high = |fd| HighFd::new(fd, &process.descriptors);
         let control = high(control);
-        crate::wait::prepare(process);
-        // Later the first to lock it may be a signal handler, or a fork for which malloc is locked.
-        drop(process.lock_reactor()?);
+        process.prepare()?;
         // The hello drops what this image does not list, and a list takes full generations, which
         // are in the region.
         let request = Request { call: call::REGION, ..Request::default() };

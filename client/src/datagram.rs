@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use towpath_ring::{Appended, Wanted, append, program_fifo};
 use towpath_shm::layout::{DatagramHeader, Plain, Slot, op, shut};
 
+use crate::access::{Entrance, lock_input};
 use crate::buffer::{fill, peek};
-use crate::socket::{Entrance, lock_input, take_error};
+use crate::state::take_error;
 use crate::{Buffer, Client, Error, Socket};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;

@@ -23,8 +23,8 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, compiler_fence};
 
+use crate::Deadline;
 use crate::syscall::{nr, syscall};
-use crate::wait::Deadline;
 
 struct Thread {
     // Handlers that ran, and those of them that were installed without SA_RESTART.

@@ -16,13 +16,17 @@
 
 #![warn(missing_docs)]
 
+mod access;
 mod buffer;
 mod client;
+mod deadline;
 mod error;
 mod high_fd;
+mod hub;
 mod lifeline;
 mod process;
 mod socket;
+mod state;
 
 pub mod datagram;
 pub mod descriptors;
@@ -36,6 +40,7 @@ pub mod wait;
 
 pub use buffer::Buffer;
 pub use client::{Client, Cloned, Tokens, control_from_number};
+pub use deadline::Deadline;
 pub use error::Error;
 pub use high_fd::HighFd;
 pub use process::Process;

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::Acquire;
 use towpath_ring::program_fifo;
 use towpath_shm::layout::{AcceptRecord, Kind, Plain, op};
 
-use crate::socket::{lock_input, take_error};
+use crate::access::lock_input;
+use crate::state::take_error;
 use crate::{Client, Error, Socket};
 
 /// Takes the next connection. `open` makes the descriptor for it; when it cannot, the connection

@@ -2,8 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
+use rustix::fs::{Mode, OFlags, open};
+use towpath_shm::Fd;
+
+use crate::Error;
+use crate::deadline::now_ns;
 use crate::descriptors::Descriptors;
-use crate::reactor::Reactor;
+use crate::hub::Reactor;
 
 /// What a process has once: it outlives the attachment, of which a forked child has another one. This crate has no
 /// statics: the library that is loaded into a program has one of these, and a test as many as it likes.
@@ -37,6 +42,19 @@ impl Process {
             forks: AtomicU32::new(0),
             without_waitv: AtomicBool::new(false),
         }
+    }
+
+    /// Makes the system calls that waiting needs once, for the clock (vDSO), and finds out whether calls are filtered. A
+    /// program that forbids itself system calls later (seccomp) does not expect these.
+    ///
+    /// # Errors
+    /// As for [`Reactor::prepare`].
+    pub(crate) fn prepare(&self) -> Result<(), Error> {
+        now_ns();
+        if is_filtered() {
+            self.calls_are_filtered();
+        }
+        self.reactor.prepare()
     }
 
     /// To be called in the child after fork. Its thread has a new id, which is asked for at once, because a child that
@@ -73,4 +91,15 @@ impl Process {
     pub(crate) fn set_channel(&self, number: u32) {
         self.channel.store(number, Relaxed);
     }
+}
+
+/// What /proc/self/status says; true where it cannot be read, as where a filter forbids that.
+fn is_filtered() -> bool {
+    let mut status = [0; 4096];
+    let read = open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map(Fd::from)
+        .and_then(|file| rustix::io::read(&*file, &mut status));
+    let Ok(len) = read else { return true };
+    let line = status[..len].split(|byte| *byte == b'\n').find_map(|l| l.strip_prefix(b"Seccomp:"));
+    line.is_none_or(|mode| mode.trim_ascii() != b"0")
 }

@@ -16,20 +16,20 @@ mod bed;
 mod sets;
 mod stay;
 
-use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use towpath_ring::{Lock, LockGuard};
-use towpath_shm::layout::{SLOTS_MAX, event};
+use towpath_ring::LockGuard;
+use towpath_shm::layout::event;
 
-use crate::descriptors::DESCRIPTORS_MAX;
-use crate::{Client, Error, HighFd, Process, Socket, ready};
+use crate::hub::Watch;
+use crate::{Client, Error, Process, Socket, ready};
 
-use bed::{Bed, kick, new_kick};
+pub use crate::hub::{Hub, Nested, Reactor};
 pub use bed::{clear, cookie};
+use bed::{kick, new_kick};
 pub use stay::{Found, KernelChange, Stay, Turn};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -41,102 +41,6 @@ const EPOLLONESHOT: u32 = EventFlags::ONESHOT.bits();
 const EPOLLEXCLUSIVE: u32 = EventFlags::EXCLUSIVE.bits();
 /// What EPOLLONESHOT leaves of an interest once it was reported.
 const PRIVATE: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EventFlags::WAKEUP.bits();
-
-/// The sets and sleeping threads of a process. There is one for all attachments that the process has one after
-/// the other.
-#[derive(Debug)]
-pub struct Reactor {
-    /// None until it is locked first: an empty vector is no zeroed memory, and would make one of a static of megabytes
-    /// a part of the file that is loaded.
-    hub: Lock<Option<Box<Hub>>>,
-    /// One more than the index of a slot's first watch; only changed under the lock.
-    heads: [AtomicU32; SLOTS_MAX as usize],
-    /// Changes of [`Set::refs`], by the number of the set, that signal handlers could not make because the thread
-    /// that they interrupted has the lock. A process has more sets than descriptors only while calls are in closed ones.
-    owed: [AtomicI32; DESCRIPTORS_MAX],
-    /// A signal handler has closed a descriptor while its thread had the lock: the next call that locks it forgets the
-    /// descriptor.
-    overdue: AtomicBool,
-}
-
-/// What the lock of a [`Reactor`] protects.
-#[derive(Debug, Default)]
-pub struct Hub {
-    watches: Vec<Watch>,
-    free: Vec<u32>,
-    sets: Vec<Option<Set>>,
-    /// Threads asleep, or about to be.
-    sleepers: u32,
-    /// What wakes threads that wait for a list of sockets, and whether one sleeps on it.
-    list_kicks: Vec<(HighFd, bool)>,
-    /// Death was told to all sets.
-    dead: bool,
-    /// Sets that were made.
-    made: u64,
-}
-
-/// One socket in one epoll set.
-#[derive(Debug)]
-struct Watch {
-    set: u32,
-    fd: i32,
-    socket: Socket,
-    events: u32,
-    data: u64,
-    /// In the set's ready list.
-    queued: bool,
-    /// What happened since it was last looked at: without it, an edge-triggered interest has nothing
-    /// to report.
-    fresh: u32,
-    /// Removed; the place is free once it leaves the ready list.
-    gone: bool,
-    /// One more than the index of the slot's next watch.
-    next: u32,
-}
-
-/// An epoll set as far as it is about our sockets. Kernel descriptors are in the kernel's set, which
-/// is what the program holds.
-#[derive(Debug, Default)]
-struct Set {
-    /// Descriptors of the process for it.
-    refs: u32,
-    ready: VecDeque<u32>,
-    by_fd: HashMap<(i32, u32), u32>,
-    /// Sets of ours inside this one.
-    nested: Vec<Nested>,
-    /// Kernel descriptors were added.
-    kernel: u32,
-    /// Calls since the kernel's set was looked at first.
-    calls: u32,
-    /// Calls in which the kernel's set is looked at, as it had something lately.
-    eager: u32,
-    /// Threads asleep in it.
-    sleepers: u32,
-    /// Calls that have slept in it and have not returned. The set and its number exist until they do, as in
-    /// the kernel, even if its last descriptor is closed.
-    guests: u32,
-    /// Which of all sets that this process ever made: numbers are given again.
-    id: u64,
-    /// A kick is under way.
-    kicked: bool,
-    /// What its threads sleep on.
-    bed: Option<Bed>,
-}
-
-/// An epoll set inside an epoll set.
-#[derive(Debug, Clone, Copy)]
-pub struct Nested {
-    /// The number of the inner set.
-    pub set: u32,
-    /// The descriptor by which it is in the outer one.
-    pub fd: i32,
-    /// What is wanted of it: bits of epoll_ctl(2).
-    pub events: u32,
-    /// What the program gave with that.
-    pub data: u64,
-    /// Something became ready in it since it was reported.
-    pub fresh: bool,
-}
 
 /// The hub of a [`Reactor`], locked.
 #[derive(Debug)]
@@ -162,29 +66,6 @@ impl DerefMut for Locked<'_> {
 /// Of a hub that is locked.
 const MADE: &str = "who locks it has made it";
 
-impl Reactor {
-    /// Without sets. Most of it is two tables with a place for each slot and each descriptor, which cost nothing until
-    /// they are used where the reactor is a static.
-    pub(crate) const fn new() -> Self {
-        Self {
-            hub: Lock::new(None),
-            heads: [const { AtomicU32::new(0) }; SLOTS_MAX as usize],
-            owed: [const { AtomicI32::new(0) }; DESCRIPTORS_MAX],
-            overdue: AtomicBool::new(false),
-        }
-    }
-
-    /// Whether this thread has the lock.
-    pub fn is_mine(&self) -> bool {
-        self.hub.is_mine()
-    }
-
-    /// Makes the next call that takes the lock forget the descriptors that were closed.
-    fn defer(&self) {
-        self.overdue.store(true, Relaxed);
-    }
-}
-
 impl Process {
     /// Waits for the reactor's lock.
     ///
@@ -192,8 +73,7 @@ impl Process {
     /// `Refused` with EDEADLK in a signal handler on top of a call that has it: epoll's functions are none of those that
     /// a handler may call. The functions that it may call do not need this lock: close leaves the work to the next call.
     pub fn lock_reactor(&self) -> Result<Locked<'_>> {
-        let mut hub = self.reactor.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
-        hub.get_or_insert_with(Box::default);
+        let hub = self.reactor.lock()?;
         let mut locked = Locked { hub, process: self };
         if self.reactor.overdue.load(Relaxed) {
             self.reactor.overdue.store(false, Relaxed);

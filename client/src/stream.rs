@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use towpath_ring::{Appended, Wanted, append, program_fifo};
 use towpath_shm::layout::{Slot, flags, op, setting};
 
+use crate::access::{Entrance, lock_input};
 use crate::buffer::{fill, peek};
-use crate::socket::{
-    Entrance, lock_input, may_have_more, no_more_input, no_more_output, take_error,
-};
+use crate::state::{may_have_more, no_more_input, no_more_output, take_error};
 use crate::{Buffer, Client, Error, Socket};
 
 /// What becomes of the connection's error when nothing is unread.
@@ -233,7 +232,7 @@ pub unsafe fn send(
 /// Whether the engine has not given it the memory to send from that it may have; it does so within a turn,
 /// or says that there is none.
 pub fn lacks_memory(client: &Client, socket: Socket) -> bool {
-    client.slot(socket).is_some_and(crate::socket::lacks_memory)
+    client.slot(socket).is_some_and(crate::state::lacks_memory)
 }
 
 /// Bytes queued (SIOCOUTQ: sent and not acknowledged, or not sent yet), and those of them not sent yet (SIOCOUTQNSD).

@@ -9,61 +9,16 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags, open};
-use rustix::time::{ClockId, clock_gettime};
 use towpath_ring::{Spin, Waiter};
-use towpath_shm::Fd;
 
 use crate::interrupt::{Handled, Limit};
 use crate::syscall::{nr, syscall};
-use crate::{Client, Error, Process, Socket};
+use crate::{Client, Deadline, Error, Socket};
 
 /// Between two looks whether the engine lives, where nobody would tell.
 pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
 /// Looks before the first sleep where that has been worth it: about 10 µs.
 const SPINS: u32 = 200;
-
-/// A point in time of CLOCK_MONOTONIC, in ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Deadline(u64);
-
-impl Deadline {
-    /// `timeout` from now; where that is beyond 2^64 ns, the end of time.
-    pub fn after(timeout: Duration) -> Self {
-        let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        Self(now_ns().saturating_add(ns))
-    }
-
-    /// How long it is until then; zero when it is past.
-    pub fn left(self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(now_ns()))
-    }
-
-    /// As struct timespec has it: seconds, and ns of the second.
-    pub(crate) fn parts(self) -> (i64, i64) {
-        ((self.0 / 1_000_000_000) as i64, (self.0 % 1_000_000_000) as i64)
-    }
-}
-
-/// Makes the system calls that waiting needs once, for the clock (vDSO), and finds out whether calls are filtered. A
-/// program that forbids itself system calls later (seccomp) does not expect these.
-pub(crate) fn prepare(process: &Process) {
-    now_ns();
-    if is_filtered() {
-        process.calls_are_filtered();
-    }
-}
-
-/// What /proc/self/status says; true where it cannot be read, as where a filter forbids that.
-fn is_filtered() -> bool {
-    let mut status = [0; 4096];
-    let read = open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .map(Fd::from)
-        .and_then(|file| rustix::io::read(&*file, &mut status));
-    let Ok(len) = read else { return true };
-    let line = status[..len].split(|byte| *byte == b'\n').find_map(|l| l.strip_prefix(b"Seccomp:"));
-    line.is_none_or(|mode| mode.trim_ascii() != b"0")
-}
 
 /// Calls `attempt` until it gives something other than [`Error::WouldBlock`].
 ///
@@ -223,9 +178,4 @@ fn look_for_a_moment<T>(
     spin.learn(done.is_some());
     SPIN.set(spin);
     done
-}
-
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -1,11 +1,11 @@
 //! epoll. The descriptor that a program holds is a kernel epoll set, with the kernel's descriptors
 //! in it; our sockets are in the [`reactor`].
 
+use towpath_client::Deadline;
 use towpath_client::descriptors::{self, Entry};
 use towpath_client::interrupt::{Handled, Limit};
 use towpath_client::reactor::{self, Found, KernelChange, Locked, Nested, Stay, Turn, cookie};
 use towpath_client::syscall::{self, syscall};
-use towpath_client::wait::Deadline;
 use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;

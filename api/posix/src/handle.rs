@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use towpath_client::interrupt::Handled;
-use towpath_client::wait::{self, Deadline};
 use towpath_client::{Client, Error, Socket, descriptors};
+use towpath_client::{Deadline, wait};
 use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::{Kind, Slot, flags};
 

@@ -163,7 +163,7 @@ pub unsafe fn recvmmsg(
     mut flags: i32,
     timeout: *mut libc::timespec,
 ) -> Result<i32> {
-    use towpath_client::wait::Deadline;
+    use towpath_client::Deadline;
     // SAFETY: the caller's promise.
     let deadline = match unsafe { timeout.as_ref() } {
         Some(limit) => Some(Deadline::after(crate::poll::duration(limit)?)),

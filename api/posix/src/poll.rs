@@ -6,8 +6,8 @@ use towpath_client::descriptors::Entry;
 use towpath_client::interrupt::{Handled, Limit};
 use towpath_client::reactor;
 use towpath_client::syscall::syscall;
-use towpath_client::wait::{self, Deadline};
 use towpath_client::{Client, Error, Socket, ready};
+use towpath_client::{Deadline, wait};
 
 use crate::errno::fail;
 use crate::process::{self, PROCESS};

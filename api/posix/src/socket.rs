@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use towpath_client::interrupt::Handled;
-use towpath_client::wait::{self, Deadline};
 use towpath_client::{Client, Error, Socket, listener};
+use towpath_client::{Deadline, wait};
 use towpath_shm::control::{IF_FAILED, Request, call};
 use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, option_bit, shut};
 

@@ -321,7 +321,7 @@ fn wait_for_memory<T>(
     handle: &Handle,
     mut attempt: impl FnMut() -> std::result::Result<T, Error>,
 ) -> Result<T> {
-    use towpath_client::{interrupt::Handled, wait::Deadline};
+    use towpath_client::{Deadline, interrupt::Handled};
     let connecting = handle.slot.flags.load(std::sync::atomic::Ordering::Acquire);
     if connecting & towpath_shm::layout::flags::CONNECTING != 0 {
         return fail(libc::EAGAIN);

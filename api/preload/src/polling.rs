@@ -5,8 +5,8 @@ use std::time::Duration;
 use libc::{
     c_int, c_void, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
 };
+use towpath_client::Deadline;
 use towpath_client::descriptors::{self, Entry};
-use towpath_client::wait::Deadline;
 use towpath_posix::poll::{self as posix, Sets};
 use towpath_posix::process::PROCESS;
 use towpath_posix::{Errno, Result, epoll, process};

@@ -5,19 +5,9 @@ use std::os::fd::BorrowedFd;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::Result;
+use crate::hub::Bed;
 use crate::syscall::{nr, syscall};
-use crate::{Client, HighFd};
-
-/// A kernel epoll set of our own that holds the program's one, the doorbell, the control socket and
-/// a kick. The program's set itself is shared with forked children, and must not hold our things.
-#[derive(Debug)]
-pub(super) struct Bed {
-    pub epoll: HighFd,
-    pub kick: HighFd,
-    /// Forks of this process before it was made.
-    pub forks: u32,
-}
+use crate::{Client, Error, HighFd};
 
 /// What epoll_wait(2) says of the descriptor that [`Stay::go_to_bed`](super::Stay::go_to_bed) gives: which of those
 /// in it is ready.
@@ -33,7 +23,7 @@ pub mod cookie {
 }
 
 /// An eventfd that wakes one thread.
-pub(super) fn new_kick(client: &Client) -> Result<HighFd> {
+pub(super) fn new_kick(client: &Client) -> Result<HighFd, Error> {
     let kick = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
     Ok(HighFd::new(kick.into(), &client.process().descriptors))
 }
@@ -55,7 +45,7 @@ pub fn clear(fd: i32) {
 
 impl Bed {
     /// For the program's set `epfd`, which must be open.
-    pub fn new(client: &Client, epfd: i32) -> Result<Self> {
+    pub fn new(client: &Client, epfd: i32) -> Result<Self, Error> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let epoll = HighFd::new(epoll.into(), &client.process().descriptors);
         let kick = new_kick(client)?;
@@ -70,7 +60,7 @@ impl Bed {
         Ok(bed)
     }
 
-    fn put(&self, fd: i32, events: EventFlags, cookie: u64) -> Result<()> {
+    fn put(&self, fd: i32, events: EventFlags, cookie: u64) -> Result<(), Error> {
         // SAFETY: used for this call only, which says EBADF of a number that is not open.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         Ok(epoll::add(self.epoll.borrow(), fd, EventData::new_u64(cookie), events)?)

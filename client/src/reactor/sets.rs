@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::io::Errno;
 
-use super::{Locked, Reactor, Result, Set};
+use super::{Locked, Result};
+use crate::hub::{Reactor, Set};
 
 impl Reactor {
     /// Adds to a set's descriptors as soon as somebody takes the lock: for signal handlers, which cannot.

@@ -2,8 +2,8 @@
 
 use rustix::io::Errno;
 
-use super::bed::Bed;
-use super::{Locked, Nested, Result};
+use super::{Locked, Result};
+use crate::hub::{Bed, Nested};
 use crate::{Client, Process};
 
 /// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread

@@ -1,0 +1,105 @@
+//! A socket's slot, and its locks, by the attachment.
+
+use std::sync::atomic::Ordering::Acquire;
+
+use towpath_ring::{Door, Guard, lock_rx, program_fifo};
+use towpath_shm::layout::{AcceptRecord, Kind, Slot, op};
+
+use crate::socket::{Socket, ready};
+use crate::state::{datagram_readiness, stream_readiness, take_error};
+use crate::{Client, Error};
+
+impl Socket {
+    /// What it is ready for: bits of [`ready`], as Linux computes them in tcp_poll and datagram_poll. A snapshot, taken
+    /// without a lock or a system call.
+    pub fn readiness(self, client: &Client) -> u32 {
+        use ready::{ERR, HUP, IN, OUT, RDHUP};
+        if client.is_dead() {
+            return IN | OUT | ERR | HUP | RDHUP;
+        }
+        let Some(slot) = client.slot(self) else {
+            return ERR | HUP;
+        };
+        match Kind::from_u32(slot.kind.load(Acquire)) {
+            Some(Kind::Listener) => {
+                let waiting = program_fifo::unread(slot) as usize >= size_of::<AcceptRecord>();
+                if waiting { IN } else { 0 }
+            }
+            Some(Kind::Stream) => stream_readiness(slot),
+            Some(Kind::Datagram | Kind::Echo) => datagram_readiness(slot),
+            Some(Kind::Free) | None => ERR | HUP,
+        }
+    }
+
+    /// Asks for an event when there is room to send. Look at [`Self::readiness`] once more afterwards.
+    pub fn want_room(self, client: &Client) {
+        if let Some(slot) = client.slot(self) {
+            program_fifo::want_room(slot);
+        }
+    }
+
+    /// Takes the pending error (SO_ERROR), which is 0 from then on: of several threads one gets it.
+    ///
+    /// # Errors
+    /// `Refused` with the error, if there was one; `Dead` when the slot is another socket's, or the engine is gone.
+    pub fn take_error(self, client: &Client) -> Result<(), Error> {
+        let slot = client.slot(self).ok_or(Error::Dead)?;
+        if slot.error.load(Acquire) == 0 {
+            return Ok(());
+        }
+        self.change(client, take_error)?
+    }
+
+    /// Makes sure that the slot stays this socket's until the result is dropped. For those who change it:
+    /// it might become another socket's between the look at its generation and the change. Not to be kept
+    /// while sleeping.
+    ///
+    /// # Errors
+    /// `Dead`: it has, or the engine is gone.
+    pub fn enter(self, client: &Client) -> Result<impl Drop + '_, Error> {
+        let slot = client.slot(self).ok_or(Error::Dead)?;
+        lock_input(client, self, slot).ok_or(Error::Dead)
+    }
+
+    /// Changes the slot while it is this socket's.
+    ///
+    /// # Errors
+    /// As for [`Self::enter`].
+    pub fn change<T>(self, client: &Client, change: impl FnOnce(&Slot) -> T) -> Result<T, Error> {
+        let slot = client.slot(self).ok_or(Error::Dead)?;
+        let _inside = self.enter(client)?;
+        Ok(change(slot))
+    }
+}
+
+/// What the locks of a socket ask and tell the engine: see [`Door`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entrance<'a> {
+    pub client: &'a Client,
+    pub socket: Socket,
+}
+
+impl Door for Entrance<'_> {
+    fn channel(&self) -> u32 {
+        self.client.process().channel()
+    }
+
+    fn engine_lives(&self) -> bool {
+        self.client.check_alive()
+    }
+
+    #[cold]
+    fn tell_unlocked(&self) {
+        self.client.socket_command(self.socket, op::UNLOCKED, 0, 0);
+    }
+}
+
+/// Locks the read end. None: as for [`lock_rx`].
+#[inline]
+pub(crate) fn lock_input<'a>(
+    client: &'a Client,
+    socket: Socket,
+    slot: &'a Slot,
+) -> Option<Guard<'a, Entrance<'a>>> {
+    lock_rx(slot, socket.generation, Entrance { client, socket })
+}

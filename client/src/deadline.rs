@@ -1,0 +1,33 @@
+//! Until when something may take.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// A point in time of CLOCK_MONOTONIC, in ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(u64);
+
+impl Deadline {
+    /// `timeout` from now; where that is beyond 2^64 ns, the end of time.
+    pub fn after(timeout: Duration) -> Self {
+        let ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        Self(now_ns().saturating_add(ns))
+    }
+
+    /// How long it is until then; zero when it is past.
+    pub fn left(self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(now_ns()))
+    }
+
+    /// As struct timespec has it: seconds, and ns of the second.
+    pub(crate) fn parts(self) -> (i64, i64) {
+        ((self.0 / 1_000_000_000) as i64, (self.0 % 1_000_000_000) as i64)
+    }
+}
+
+/// What the clock says.
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

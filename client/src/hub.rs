@@ -1,0 +1,156 @@
+//! What [`crate::reactor`] keeps of the sets and sleeping threads of a process.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
+
+use rustix::io::Errno;
+use towpath_ring::{Lock, LockGuard};
+use towpath_shm::layout::SLOTS_MAX;
+
+use crate::descriptors::DESCRIPTORS_MAX;
+use crate::{Error, HighFd, Socket};
+
+/// The sets and sleeping threads of a process. There is one for all attachments that the process has one after
+/// the other.
+#[derive(Debug)]
+pub struct Reactor {
+    /// None until it is locked first: an empty vector is no zeroed memory, and would make one of a static of megabytes
+    /// a part of the file that is loaded.
+    pub(crate) hub: Lock<Option<Box<Hub>>>,
+    /// One more than the index of a slot's first watch; only changed under the lock.
+    pub(crate) heads: [AtomicU32; SLOTS_MAX as usize],
+    /// Changes of [`Set::refs`], by the number of the set, that signal handlers could not make because the thread
+    /// that they interrupted has the lock. A process has more sets than descriptors only while calls are in closed ones.
+    pub(crate) owed: [AtomicI32; DESCRIPTORS_MAX],
+    /// A signal handler has closed a descriptor while its thread had the lock: the next call that locks it forgets the
+    /// descriptor.
+    pub(crate) overdue: AtomicBool,
+}
+
+/// What the lock of a [`Reactor`] protects.
+#[derive(Debug, Default)]
+pub struct Hub {
+    pub(crate) watches: Vec<Watch>,
+    pub(crate) free: Vec<u32>,
+    pub(crate) sets: Vec<Option<Set>>,
+    /// Threads asleep, or about to be.
+    pub(crate) sleepers: u32,
+    /// What wakes threads that wait for a list of sockets, and whether one sleeps on it.
+    pub(crate) list_kicks: Vec<(HighFd, bool)>,
+    /// Death was told to all sets.
+    pub(crate) dead: bool,
+    /// Sets that were made.
+    pub(crate) made: u64,
+}
+
+/// One socket in one epoll set.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) set: u32,
+    pub(crate) fd: i32,
+    pub(crate) socket: Socket,
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+    /// In the set's ready list.
+    pub(crate) queued: bool,
+    /// What happened since it was last looked at: without it, an edge-triggered interest has nothing
+    /// to report.
+    pub(crate) fresh: u32,
+    /// Removed; the place is free once it leaves the ready list.
+    pub(crate) gone: bool,
+    /// One more than the index of the slot's next watch.
+    pub(crate) next: u32,
+}
+
+/// An epoll set as far as it is about our sockets. Kernel descriptors are in the kernel's set, which
+/// is what the program holds.
+#[derive(Debug, Default)]
+pub(crate) struct Set {
+    /// Descriptors of the process for it.
+    pub(crate) refs: u32,
+    pub(crate) ready: VecDeque<u32>,
+    pub(crate) by_fd: HashMap<(i32, u32), u32>,
+    /// Sets of ours inside this one.
+    pub(crate) nested: Vec<Nested>,
+    /// Kernel descriptors were added.
+    pub(crate) kernel: u32,
+    /// Calls since the kernel's set was looked at first.
+    pub(crate) calls: u32,
+    /// Calls in which the kernel's set is looked at, as it had something lately.
+    pub(crate) eager: u32,
+    /// Threads asleep in it.
+    pub(crate) sleepers: u32,
+    /// Calls that have slept in it and have not returned. The set and its number exist until they do, as in
+    /// the kernel, even if its last descriptor is closed.
+    pub(crate) guests: u32,
+    /// Which of all sets that this process ever made: numbers are given again.
+    pub(crate) id: u64,
+    /// A kick is under way.
+    pub(crate) kicked: bool,
+    /// What its threads sleep on.
+    pub(crate) bed: Option<Bed>,
+}
+
+/// An epoll set inside an epoll set.
+#[derive(Debug, Clone, Copy)]
+pub struct Nested {
+    /// The number of the inner set.
+    pub set: u32,
+    /// The descriptor by which it is in the outer one.
+    pub fd: i32,
+    /// What is wanted of it: bits of epoll_ctl(2).
+    pub events: u32,
+    /// What the program gave with that.
+    pub data: u64,
+    /// Something became ready in it since it was reported.
+    pub fresh: bool,
+}
+
+/// A kernel epoll set of our own that holds the program's one, the doorbell, the control socket and
+/// a kick. The program's set itself is shared with forked children, and must not hold our things.
+#[derive(Debug)]
+pub(crate) struct Bed {
+    pub(crate) epoll: HighFd,
+    pub(crate) kick: HighFd,
+    /// Forks of this process before it was made.
+    pub(crate) forks: u32,
+}
+
+impl Reactor {
+    /// Without sets. Most of it is two tables with a place for each slot and each descriptor, which cost nothing until
+    /// they are used where the reactor is a static.
+    pub(crate) const fn new() -> Self {
+        Self {
+            hub: Lock::new(None),
+            heads: [const { AtomicU32::new(0) }; SLOTS_MAX as usize],
+            owed: [const { AtomicI32::new(0) }; DESCRIPTORS_MAX],
+            overdue: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes what the lock protects. Later the first to lock it may be a signal handler, or a fork for which malloc is
+    /// locked.
+    ///
+    /// # Errors
+    /// As for [`Process::lock_reactor`](crate::Process::lock_reactor).
+    pub(crate) fn prepare(&self) -> Result<(), Error> {
+        self.lock().map(drop)
+    }
+
+    /// What the lock protects, which is there from now on.
+    pub(crate) fn lock(&self) -> Result<LockGuard<'_, Option<Box<Hub>>>, Error> {
+        let mut hub = self.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
+        hub.get_or_insert_with(Box::default);
+        Ok(hub)
+    }
+
+    /// Whether this thread has the lock.
+    pub fn is_mine(&self) -> bool {
+        self.hub.is_mine()
+    }
+
+    /// Makes the next call that takes the lock forget the descriptors that were closed.
+    pub(crate) fn defer(&self) {
+        self.overdue.store(true, Relaxed);
+    }
+}

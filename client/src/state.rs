@@ -1,0 +1,153 @@
+//! What a slot says of its socket, read without a lock.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use towpath_ring::program_fifo;
+use towpath_shm::layout::{DatagramHeader, Slot, flags, shut};
+
+use crate::Error;
+use crate::socket::ready;
+
+/// With either lock held.
+pub(crate) fn take_error(slot: &Slot) -> Result<(), Error> {
+    if slot.error.load(Acquire) != 0 {
+        let errno = slot.error.swap(0, std::sync::atomic::Ordering::AcqRel);
+        if errno != 0 {
+            return Err(Error::Refused(errno));
+        }
+    }
+    Ok(())
+}
+
+/// Nothing more will be read beyond what is unread.
+pub(crate) fn no_more_input(slot: &Slot) -> bool {
+    slot.flags.load(Acquire) & (flags::RX_EOF | flags::DEAD) != 0
+        || slot.shut.load(Relaxed) & shut::READ != 0
+}
+
+/// Nothing more can be sent.
+pub(crate) fn no_more_output(slot: &Slot) -> bool {
+    slot.flags.load(Acquire) & (flags::TX_CLOSED | flags::DEAD) != 0
+        || slot.shut.load(Relaxed) & shut::WRITE != 0
+}
+
+/// What a stream is ready for.
+pub(crate) fn stream_readiness(slot: &Slot) -> u32 {
+    use ready::{ERR, HUP, IN, OUT, RDHUP};
+    let seen = slot.flags.load(Acquire);
+    let mut mask = 0;
+    if slot.error.load(Acquire) != 0 {
+        mask |= ERR;
+    }
+    if seen & flags::CONNECTING != 0 {
+        return mask;
+    }
+    if seen & (flags::CONNECTED | flags::DEAD | flags::RX_EOF | flags::TX_CLOSED) == 0 {
+        // tcp_poll: what was shut of an unconnected socket is told too.
+        let shut_input = slot.shut.load(Relaxed) & shut::READ != 0;
+        return mask | OUT | HUP | if shut_input { IN | RDHUP } else { 0 };
+    }
+    let (no_input, no_output) = (no_more_input(slot), no_more_output(slot));
+    if no_input && no_output || seen & flags::DEAD != 0 {
+        mask |= HUP;
+    }
+    if no_input {
+        mask |= IN | RDHUP;
+    } else if readable(slot) {
+        mask |= IN;
+    }
+    if no_output || writable(slot) {
+        mask |= OUT;
+    }
+    mask
+}
+
+/// What the longest datagram takes in a FIFO.
+const DATAGRAM_FOOTPRINT_MAX: u32 =
+    (size_of::<DatagramHeader>() as u32 + 65_535).next_multiple_of(8);
+
+/// What a datagram or echo socket is ready for.
+pub(crate) fn datagram_readiness(slot: &Slot) -> u32 {
+    use ready::{ERR, HUP, IN, OUT, RDHUP};
+    let mut mask = 0;
+    if slot.error.load(Acquire) != 0 || slot.flags.load(Acquire) & flags::ERRORS != 0 {
+        mask |= ERR;
+    }
+    let shut_down = slot.shut.load(Relaxed);
+    if shut_down & shut::READ != 0 {
+        mask |= IN | RDHUP;
+    }
+    if shut_down & (shut::READ | shut::WRITE) == shut::READ | shut::WRITE {
+        mask |= HUP;
+    }
+    if program_fifo::unread(slot) as usize >= size_of::<DatagramHeader>() {
+        mask |= IN;
+    }
+    // Unlike Linux, we cannot queue more than the limit: any datagram has to fit, or a program would
+    // be told again and again of room that its datagram does not find.
+    let queued = program_fifo::queued(slot);
+    let any_fits = program_fifo::room(slot) >= DATAGRAM_FOOTPRINT_MAX;
+    if lacks_memory(slot) || slot.tx_cap.load(Acquire) != 0 && (queued == 0 || any_fits) {
+        mask |= OUT | ready::WRBAND;
+    }
+    mask
+}
+
+fn readable(slot: &Slot) -> bool {
+    let unread = program_fifo::unread(slot);
+    let low_water = slot.rcvlowat.load(Relaxed).max(1);
+    // Half full counts as well: a receive FIFO that is smaller than SO_RCVLOWAT could never reach the mark.
+    unread >= low_water || unread > 0 && unread >= slot.rx_cap.load(Acquire) / 2
+}
+
+/// sk_stream_is_writeable: free memory is at least half of what is queued. Without memory it is
+/// writable too: the write asks for memory.
+fn writable(slot: &Slot) -> bool {
+    let (room, queued) = (program_fifo::room(slot), program_fifo::queued(slot));
+    // `tx_goal` is an offer to sockets that have transmit memory; one without any asks for its first.
+    let goal = if slot.tx_cap.load(Acquire) == 0 { 0 } else { slot.tx_goal.load(Relaxed) };
+    let more = goal.saturating_sub(queued);
+    lacks_memory(slot) || room > 0 && room >= queued / 2 || more > 0 && more >= queued / 2
+}
+
+/// Whether a command TX_WINDOW would help: the socket has no transmit memory and was not told that there is none, or
+/// it may have more.
+pub(crate) fn lacks_memory(slot: &Slot) -> bool {
+    let starved = slot.flags.load(Acquire) & flags::TX_STARVED != 0;
+    !starved && slot.tx_cap.load(Acquire) == 0 || may_have_more(slot)
+}
+
+/// Whether it has filled its transmit memory, and the engine offers more (`tx_goal`).
+pub(crate) fn may_have_more(slot: &Slot) -> bool {
+    slot.tx_cap.load(Acquire) != 0
+        && slot.tx_goal.load(Acquire) > slot.tx_limit.load(Acquire)
+        && program_fifo::room(slot) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use towpath_ring::Region;
+
+    /// A program that is told that it can write, and then cannot, would poll again and again.
+    #[test]
+    fn without_memory_to_be_had_nothing_can_be_written() {
+        let region = Region::create().unwrap();
+        let slot = region.slot(1).unwrap();
+        slot.flags.store(flags::CONNECTED, Relaxed);
+        slot.tx_limit.store(1 << 16, Relaxed);
+        for goal in [0, 1 << 22] {
+            slot.tx_goal.store(goal, Relaxed);
+            assert_eq!(stream_readiness(slot), ready::OUT, "the write asks for memory");
+            slot.flags.store(flags::CONNECTED | flags::TX_STARVED, Relaxed);
+            assert_eq!((stream_readiness(slot), lacks_memory(slot)), (0, false), "{goal}");
+            slot.flags.store(flags::CONNECTED, Relaxed);
+        }
+        // Its transmit memory is full, and more is offered (`tx_goal`): a write asks for it.
+        slot.tx_cap.store(1 << 16, Relaxed);
+        slot.tx_tail.store(1 << 16, Relaxed);
+        assert_eq!((stream_readiness(slot), lacks_memory(slot)), (ready::OUT, true));
+        slot.tx_goal.store(0, Relaxed);
+        assert_eq!((stream_readiness(slot), lacks_memory(slot)), (0, false));
+    }
+}
