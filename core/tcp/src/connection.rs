@@ -1,29 +1,25 @@
-//! The connection: its variables, its birth and its end.
+//! The connection: its variables, what follows from them, and its end. It uses nothing of what it goes through
+//! (`open`, `receive`, `plan`, `emit`, `timeouts`, `calls`): these use it.
 //!
 //! Budget: [`Connection`] is the largest part of what an idle connection costs, and there may be a
 //! million of them. What most connections never need lives in boxes that exist while it is needed:
 //! [`Watch`], the scoreboard in [`Recovery`], [`Assembler`], and the rare figures in [`Counters`].
 
-use crate::config::{
-    CHALLENGE_ACKS_MAX, CHALLENGE_PERIOD_MS, Config, MSS_DEFAULT, MSS_MIN, QUICK_ACKS,
-    TIMESTAMPS_LEN, WINDOW_SCALE_MAX,
-};
+use crate::challenge::ChallengeLimit;
+use crate::config::{Config, MSS_DEFAULT, MSS_MIN, QUICK_ACKS, TIMESTAMPS_LEN, WINDOW_SCALE_MAX};
 use crate::congestion::Congestion;
 use crate::counters::Counters;
-use crate::event::ConnectionEvent;
-use crate::half_open::Handshake;
+use crate::event::{ConnectionEvent, pending};
 use crate::ranges::Assembler;
 use crate::recovery::Recovery;
 use crate::rtt::Rtt;
-use crate::segment::Buffers;
 use crate::settings::Settings;
 use crate::state::State;
 use crate::time::Instant;
-use crate::time_wait::TimeWait;
+use crate::time_wait::{EndedConnection, TimeWait};
 use crate::timers::Timers;
 use crate::timestamps;
 use crate::watch::Watch;
-use core::time::Duration;
 use towpath_wire::tcp::{Options, SackBlocks, SeqNum, Timestamps};
 
 /// One TCP connection. The crate's documentation says in which order to call what.
@@ -145,73 +141,10 @@ impl Owed {
     }
 }
 
-/// At most [`CHALLENGE_ACKS_MAX`](crate::config::CHALLENGE_ACKS_MAX) answers to doubtful segments a
-/// period, so that nobody makes us reflect traffic or loop with a confused peer (RFC 5961 §7).
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ChallengeLimit {
-    /// The number of the period, of which there are less than 2²⁰ before milliseconds wrap, and in the
-    /// lowest byte the answers in it.
-    period_and_used: u32,
-}
-
-impl ChallengeLimit {
-    pub(crate) fn allow(&mut self, now: Instant) -> bool {
-        let period = now.millis() / CHALLENGE_PERIOD_MS;
-        if self.period_and_used >> 8 != period {
-            self.period_and_used = period << 8;
-        }
-        let allowed = self.period_and_used & 0xff < u32::from(CHALLENGE_ACKS_MAX);
-        self.period_and_used += u32::from(allowed);
-        allowed
-    }
-}
-
-/// Events waiting for `poll_event`, as bits in the order of their delivery.
-pub(crate) mod pending {
-    pub(crate) const CONNECTED: u16 = 1 << 0;
-    pub(crate) const PEER_CLOSED: u16 = 1 << 1;
-    pub(crate) const SEND_CLOSED: u16 = 1 << 2;
-    pub(crate) const RESET: u16 = 1 << 3;
-    pub(crate) const REFUSED: u16 = 1 << 4;
-    pub(crate) const UNREACHABLE: u16 = 1 << 5;
-    pub(crate) const TIMED_OUT: u16 = 1 << 6;
-    /// The last event was delivered.
-    pub(crate) const ENDED: u16 = 1 << 15;
-}
-
-pub(crate) fn millis(duration: Duration) -> u32 {
-    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
-}
-
 impl Connection {
-    /// An active open, in SYN-SENT. `plan` yields the SYN. `timestamp_offset` makes the timestamps of
-    /// this connection unlike those of others (RFC 7323 §5.4).
-    pub fn connect(config: Config, iss: SeqNum, timestamp_offset: u32, now: Instant) -> Connection {
-        let mut connection = Connection::new(&config, iss, timestamp_offset, now);
-        connection.owed.syn = true;
-        connection
-    }
-
-    /// A passive open whose handshake is over, in ESTABLISHED. The segment that finished the handshake
-    /// is then given to `on_segment`, for it may carry bytes.
-    pub fn accept(config: Config, handshake: Handshake, now: Instant) -> Connection {
-        let mut connection = Connection::new(&config, handshake.iss, handshake.ts_offset, now);
-        connection.state = State::Established;
-        connection.apply_options(&handshake.peer_options());
-        connection.snd_una = handshake.iss + 1;
-        connection.snd_nxt = connection.snd_una;
-        connection.start_receiving(handshake.irs, u32::from(handshake.recv_window));
-        connection.set_send_window(handshake.send_window, handshake.irs + 1, connection.snd_una);
-        connection.ts_recent = handshake.ts_recent;
-        if let Some(rtt) = handshake.rtt {
-            connection.rtt.on_sample(rtt);
-        }
-        connection.on_established(now, handshake.retransmitted);
-        connection
-    }
-
-    fn new(config: &Config, iss: SeqNum, ts_offset: u32, now: Instant) -> Connection {
-        let mut connection = Connection {
+    /// Before anything was sent or received. `open` makes one for either side of a handshake.
+    pub(crate) fn new(config: &Config, iss: SeqNum, ts_offset: u32, now: Instant) -> Connection {
+        Connection {
             state: State::SynSent,
             owed: Owed::default(),
             settings: Settings::new(config),
@@ -261,40 +194,7 @@ impl Connection {
             watch: None,
             challenge: ChallengeLimit::default(),
             counters: Counters::default(),
-        };
-        connection.watch_peer(|watch| {
-            watch.set_keepalive(config.keepalive);
-            watch.set_user_timeout(config.user_timeout);
-        });
-        connection
-    }
-
-    /// Takes what the peer's SYN offers; what only one side offers is off.
-    pub(crate) fn apply_options(&mut self, options: &Options) {
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
-        //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a
-        //# default send MSS of 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
-        // Without the option it stays `Config::mss_default`, which goes by the address family.
-        self.mss_peer = options.mss.unwrap_or(self.mss_peer);
-        match options.window_scale {
-            Some(shift) => self.snd_wscale = shift.min(WINDOW_SCALE_MAX),
-            None => {
-                self.scaling = false;
-                self.snd_wscale = 0;
-                self.rcv_wscale = 0;
-            }
         }
-        self.sack &= options.sack_permitted;
-        self.recovery.set_sack(self.sack);
-        self.timestamps &= options.timestamps.is_some();
-    }
-
-    /// The peer's SYN fixes where its numbers start.
-    pub(crate) fn start_receiving(&mut self, irs: SeqNum, window: u32) {
-        self.rcv_nxt = irs + 1;
-        self.rcv_acked = self.rcv_nxt;
-        self.rcv_adv = self.rcv_nxt + window;
-        self.rcv_max = self.rcv_adv;
     }
 
     pub(crate) fn set_send_window(&mut self, window: u32, wl1: SeqNum, wl2: SeqNum) {
@@ -302,20 +202,6 @@ impl Connection {
         self.snd_wl1 = wl1;
         self.snd_wl2 = wl2;
         self.max_snd_wnd = self.max_snd_wnd.max(window);
-    }
-
-    /// The handshake is over: everything that depended on it is set.
-    pub(crate) fn on_established(&mut self, now: Instant, syn_retransmitted: bool) {
-        self.state = if self.fin_queued { State::FinWait1 } else { State::Established };
-        self.rtt.clear_backoff();
-        if syn_retransmitted {
-            self.rtt.on_handshake_retransmitted();
-        }
-        self.congestion.on_established(self.mss(), self.settings.initial_window, syn_retransmitted);
-        self.timers.retransmits = 0;
-        self.timers.last_recv = now;
-        self.arm_keepalive();
-        self.arm_persist(now);
     }
 
     /// The largest payload of a segment with the usual options: what congestion control counts in.
@@ -445,6 +331,12 @@ impl Connection {
         self.assembler = None;
     }
 
+    /// Stops all timers.
+    pub(crate) fn stop_timers(&mut self) {
+        self.timers = Timers::new(self.timers.last_recv);
+        self.watch = None;
+    }
+
     /// The round trip of what ends before `end` and was sent at `now` is measured.
     pub(crate) fn start_timing(&mut self, now: Instant, end: SeqNum) {
         (self.timed_at, self.timed_end) = (now, end);
@@ -500,49 +392,25 @@ impl Connection {
             State::Closed if !self.owed.reset && self.owed.reset_reply().is_none() => {
                 ConnectionEvent::Closed
             }
-            State::TimeWait if !self.owed.ack => ConnectionEvent::TimeWait(TimeWait::of(self)),
+            State::TimeWait if !self.owed.ack => ConnectionEvent::TimeWait(self.time_wait()),
             _ => return None,
         };
         self.events |= pending::ENDED;
         Some(end)
     }
 
-    /// No more bytes from the program: a FIN follows the last byte of the send FIFO.
-    pub fn shutdown_send(&mut self) {
-        if self.fin_queued || self.state == State::Closed {
-            return;
-        }
-        self.fin_queued = true;
-        match self.state {
-            State::Established => self.state = State::FinWait1,
-            State::CloseWait => self.state = State::LastAck,
-            // The handshake has to end first.
-            _ => {}
-        }
-    }
-
-    /// The program is gone in both directions, and nobody reads what may still come: such bytes are
-    /// answered with a RST. When the program left bytes unread, call [`abort`](Self::abort) instead
-    /// (RFC 9293 §3.6.1, SHLD-3).
-    pub fn close(&mut self, now: Instant) {
-        self.orphaned = true;
-        if self.state == State::SynSent {
-            self.enter_closed();
-            return;
-        }
-        self.shutdown_send();
-        if self.state == State::FinWait2 {
-            self.arm_fin_wait2(now);
-        }
-    }
-
-    /// Ends the connection with a RST, which `plan` yields; then comes [`ConnectionEvent::Closed`].
-    pub fn abort(&mut self) {
-        let silent = matches!(self.state, State::SynSent | State::TimeWait | State::Closed);
-        if self.state != State::Closed {
-            self.enter_closed();
-            self.owed.reset = !silent;
-        }
+    /// What takes its place in TIME-WAIT. It entered that state when it heard from the peer last.
+    fn time_wait(&self) -> TimeWait {
+        let ended = EndedConnection {
+            snd_nxt: self.snd_nxt,
+            rcv_nxt: self.rcv_nxt,
+            rcv_wnd: self.recv_window_max(),
+            rcv_wscale: self.rcv_wscale,
+            timestamps: self.timestamps,
+            ts_recent: self.ts_recent,
+            ts_offset: self.ts_offset,
+        };
+        TimeWait::new(ended, self.timers.last_recv, self.settings.time_wait_ms)
     }
 
     /// The path carries `mss` bytes of TCP payload and options. Bytes in flight that were cut larger
@@ -578,44 +446,10 @@ impl Connection {
         false
     }
 
-    /// Whether a read by the program can make a window update or an acknowledgement due, so that
-    /// [`on_recv_consumed`] has to be called when it reads. While more than half of the buffer is open to the
-    /// peer it is not held back, and the next ACK carries the news.
-    ///
-    /// [`on_recv_consumed`]: Self::on_recv_consumed
-    pub fn awaits_reads(&self, buffers: Buffers) -> bool {
-        self.state.may_receive() && (self.holds_back(buffers) || self.acks_when_read())
-    }
-
-    /// Whether the peer is told of less than half of the buffer.
-    fn holds_back(&self, buffers: Buffers) -> bool {
-        self.recv_window() <= self.offerable(buffers.recv_capacity) / 2
-    }
-
-    /// Whether an acknowledgement is delayed for which the peer may wait, and which no answer will carry: it goes when
-    /// the program has read all, as in Linux's `__tcp_cleanup_rbuf`. A peer with Nagle's algorithm that sends one
-    /// short record after the other would wait for the delay with each.
-    fn acks_when_read(&self) -> bool {
-        self.timers.delayed_ack != Instant::FAR && self.when_read == WhenRead::Acknowledges
-    }
-
     /// The largest window of at most `room` bytes that the window field can express: whole units of the window
     /// scale, at most 65535 of them.
     pub(crate) fn offerable(&self, room: u32) -> u32 {
         (room >> self.rcv_wscale).min(u32::from(u16::MAX)) << self.rcv_wscale
-    }
-
-    /// The program read bytes. True: a window update or an acknowledgement is due now.
-    pub fn on_recv_consumed(&mut self, _now: Instant, buffers: Buffers) -> bool {
-        let opened = self.offerable(buffers.recv_free).saturating_sub(self.recv_window());
-        // At most half of the buffer, so that it is due at the latest when the program has read all.
-        let half = self.offerable(buffers.recv_capacity) / 2;
-        let worth = half.min(2 * u32::from(self.settings.mss_recv)).max(1);
-        let update = self.holds_back(buffers) && opened >= worth;
-        let acknowledges = buffers.recv_unread == 0 && self.acks_when_read();
-        let due = self.state.may_receive() && (update || acknowledges);
-        self.owed.ack |= due;
-        due
     }
 
     /// Where it is in its life.
@@ -628,7 +462,9 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::config::KeepAlive;
-    use crate::segment::Segment;
+    use crate::half_open::Handshake;
+    use crate::segment::{Buffers, Segment};
+    use core::time::Duration;
     use towpath_wire::tcp::Flags;
 
     const BUFFERS: Buffers = Buffers {

@@ -3,7 +3,7 @@
 use crate::config::PAYLOAD_ALWAYS_FITS;
 use crate::connection::{Connection, WhenRead};
 use crate::counters::Limit;
-use crate::event::{Idle, Transmit, TransmitKind};
+use crate::plan::{Idle, Transmit, TransmitKind};
 use crate::segment::{Buffers, Outgoing};
 use crate::state::State;
 use crate::time::Instant;

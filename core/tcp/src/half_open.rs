@@ -1,10 +1,10 @@
 //! A passive open before the handshake is over: small, without buffers, without congestion control.
 
+use crate::challenge::ChallengeLimit;
 use crate::config::{Config, WINDOW_SCALE_MAX};
-use crate::connection::{ChallengeLimit, millis};
-use crate::event::DropReason;
+use crate::disposition::DropReason;
 use crate::segment::{Outgoing, Segment};
-use crate::time::Instant;
+use crate::time::{Instant, millis};
 use crate::timestamps;
 use core::time::Duration;
 use towpath_wire::tcp::{Flags, Options, SeqNum, Timestamps};

@@ -3,11 +3,11 @@
 use crate::config::TIMESTAMPS_LEN;
 use crate::congestion::CongestionKind;
 use crate::connection::Connection;
-use crate::event::TimerKind;
 use crate::recovery::Phase;
 use crate::segment::Buffers;
 use crate::state::State;
 use crate::time::Instant;
+use crate::timers::TimerKind;
 use core::time::Duration;
 use towpath_wire::tcp::SeqNum;
 
@@ -153,12 +153,13 @@ impl Connection {
             counters.limited_until(now).map(Duration::from_nanos);
         let delivered = counters.bytes_acked + u64::from(self.recovery.sacked_bytes());
         let ssthresh = self.congestion.ssthresh();
+        let keepalive_probes = self.watch.as_ref().map_or(0, |watch| watch.probes());
         Info {
             state: self.state,
             congestion: self.congestion.kind(),
             ca_state: ca_state(self.recovery.phase),
             retransmits: self.timers.retransmits,
-            probes: self.timers.window_probes.max(self.keepalive_probes()),
+            probes: self.timers.window_probes.max(keepalive_probes),
             backoff: self.rtt.backoff(),
             timestamps: self.timestamps,
             sack: self.sack,

@@ -18,8 +18,9 @@
 //! both are small, for there may be very many.
 //!
 //! # Reading order
-//! [`Segment`] and [`Outgoing`] (what comes and goes) → `receive` (a segment arrives) → `plan` (what
-//! may go now) → `emit` → `timers`, `watch`; the parts they use are `recovery`, `congestion`, `rtt`, `ranges`.
+//! [`Segment`] and [`Outgoing`] (what comes and goes) → `connection` (its variables) → `open` → `receive` (a
+//! segment arrives) → `plan` (what may go now) → `emit` → `timeouts` → `calls` (what the program asks). Below
+//! `connection` are its parts, which know nothing of it: `recovery`, `congestion`, `rtt`, `ranges`, `timers`, `watch`.
 //!
 //! # Example
 //! A handshake and five bytes, with nothing in between:
@@ -77,15 +78,19 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod calls;
+mod challenge;
 mod config;
 mod congestion;
 mod connection;
 mod counters;
+mod disposition;
 mod emit;
 mod event;
 mod half_open;
 mod info;
 pub mod isn;
+mod open;
 mod plan;
 mod ranges;
 mod receive;
@@ -97,6 +102,7 @@ mod settings;
 mod state;
 mod time;
 mod time_wait;
+mod timeouts;
 mod timers;
 mod timestamps;
 mod watch;
@@ -105,15 +111,15 @@ pub use config::{Config, KeepAlive};
 pub use congestion::CongestionKind;
 pub use connection::Connection;
 pub use core::time::Duration;
-pub use event::{
-    ConnectionEvent, Disposition, DropReason, FifoChanges, Idle, Plan, TimerKind, Transmit,
-    TransmitKind, Write,
-};
+pub use disposition::{Disposition, DropReason, FifoChanges, Write};
+pub use event::ConnectionEvent;
 pub use half_open::{HalfOpen, HalfOpenVerdict, Handshake};
 pub use info::Info;
+pub use plan::{Idle, Plan, Transmit, TransmitKind};
 pub use reset::reset_for;
 pub use segment::{Buffers, Outgoing, Segment};
 pub use state::State;
 pub use time::Instant;
 pub use time_wait::{TimeWait, TimeWaitVerdict};
+pub use timers::TimerKind;
 pub use towpath_wire::tcp::{Flags, Options, SackBlocks, SeqNum, Timestamps};

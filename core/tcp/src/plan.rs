@@ -1,12 +1,81 @@
 //! What may be sent now, and if nothing, why. Pure: nothing changes until `emit`.
 
 use crate::connection::Connection;
-use crate::event::{Idle, Plan, Transmit, TransmitKind};
 use crate::recovery::Hole;
 use crate::segment::Buffers;
 use crate::state::State;
 use crate::time::Instant;
 use towpath_wire::tcp::SeqNum;
+
+/// What `plan` decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// Hand it to `emit` before any other call on the connection, or forget it: nothing is lost.
+    Send(Transmit),
+    /// Nothing may go now.
+    Nothing(Idle),
+}
+
+/// Why nothing may go now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Idle {
+    /// All that was written has been sent.
+    NoData,
+    /// The peer has no room, or too little for a sensible segment.
+    ClosedWindow,
+    /// The network has no room.
+    CongestionWindow,
+    /// A short segment waits for the acknowledgement of an earlier one.
+    Nagle,
+    /// A short segment waits because the program said that more will come.
+    Corked,
+    /// The handshake is under way, or the connection is closed.
+    NotConnected,
+}
+
+/// One decision of `plan`, to be carried out by `emit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    pub(crate) kind: TransmitKind,
+    pub(crate) seq: SeqNum,
+    pub(crate) len: u32,
+    pub(crate) segment_size: u16,
+    pub(crate) fin: bool,
+    pub(crate) push: bool,
+}
+
+impl Transmit {
+    /// What kind of segment it will be.
+    pub fn kind(&self) -> TransmitKind {
+        self.kind
+    }
+
+    /// Bytes of payload that the emitted segment will carry.
+    pub fn payload_len(&self) -> u32 {
+        self.len
+    }
+}
+
+/// What kind of segment is to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TransmitKind {
+    /// SYN or SYN-ACK.
+    Syn,
+    /// New bytes, a FIN, or both.
+    Data,
+    /// Bytes or a FIN again.
+    Retransmit,
+    /// A bare acknowledgement.
+    Ack,
+    /// Asks the peer whether its window is still closed.
+    WindowProbe,
+    /// Asks the peer whether it is still there.
+    KeepAlive,
+    /// The RST that ends the connection, or the answer to a segment that is not of it.
+    Reset,
+}
 
 impl Connection {
     /// The next segment to send, most urgent first, with at most `max_payload` bytes: more than a

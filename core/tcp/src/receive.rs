@@ -1,9 +1,10 @@
 //! A segment arrives: RFC 9293 §3.10.7, one step a function, in its order.
 
 use crate::congestion::Acked;
-use crate::connection::{Connection, WhenRead, pending};
+use crate::connection::{Connection, WhenRead};
 use crate::counters::Limit;
-use crate::event::{Disposition, DropReason, FifoChanges, Write};
+use crate::disposition::{Disposition, DropReason, FifoChanges, Write};
+use crate::event::pending;
 use crate::ranges::Inserted;
 use crate::recovery::Phase;
 use crate::segment::{Buffers, Segment};

@@ -66,3 +66,8 @@ impl Sub<Instant> for Instant {
         self.since(earlier)
     }
 }
+
+/// Whole milliseconds of `duration`, or as many as 32 bits hold: 49 days.
+pub(crate) fn millis(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}

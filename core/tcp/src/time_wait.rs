@@ -1,23 +1,15 @@
 //! TIME-WAIT: what is left of a connection so that its late segments do no harm (RFC 9293 §3.6.1).
 
-use crate::connection::Connection;
-use crate::event::DropReason;
+use crate::disposition::DropReason;
 use crate::segment::{Outgoing, Segment};
 use crate::time::Instant;
 use crate::timestamps;
-use core::time::Duration;
 use towpath_wire::tcp::{Flags, Options, SeqNum};
 
 /// A connection in TIME-WAIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeWait {
-    snd_nxt: SeqNum,
-    rcv_nxt: SeqNum,
-    rcv_wnd: u32,
-    rcv_wscale: u8,
-    timestamps: bool,
-    ts_recent: u32,
-    ts_offset: u32,
+    ended: EndedConnection,
     time_wait_ms: u32,
     /// The last answer to a segment without payload, in milliseconds.
     answered_ms: u32,
@@ -26,6 +18,19 @@ pub struct TimeWait {
 
 /// A server that closes first has one for each connection of a minute.
 const _: () = assert!(size_of::<TimeWait>() <= 64);
+
+/// What late segments of a connection that is over are judged by, and answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EndedConnection {
+    pub(crate) snd_nxt: SeqNum,
+    pub(crate) rcv_nxt: SeqNum,
+    /// Up to the furthest right edge that the peer was told.
+    pub(crate) rcv_wnd: u32,
+    pub(crate) rcv_wscale: u8,
+    pub(crate) timestamps: bool,
+    pub(crate) ts_recent: u32,
+    pub(crate) ts_offset: u32,
+}
 
 /// What a segment means for a connection in TIME-WAIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,20 +49,13 @@ pub enum TimeWaitVerdict {
 const ANSWER_INTERVAL_MS: u32 = 500;
 
 impl TimeWait {
-    /// `connection` is over; its timer was started when it entered TIME-WAIT.
-    pub(crate) fn of(connection: &Connection) -> TimeWait {
-        let entered = connection.timers.last_recv;
+    /// Its timer was started at `entered`, when the connection entered TIME-WAIT.
+    pub(crate) fn new(ended: EndedConnection, entered: Instant, time_wait_ms: u32) -> TimeWait {
         TimeWait {
-            snd_nxt: connection.snd_nxt,
-            rcv_nxt: connection.rcv_nxt,
-            rcv_wnd: connection.recv_window_max(),
-            rcv_wscale: connection.rcv_wscale,
-            timestamps: connection.timestamps,
-            ts_recent: connection.ts_recent,
-            ts_offset: connection.ts_offset,
-            time_wait_ms: connection.settings.time_wait_ms,
+            ended,
+            time_wait_ms,
             answered_ms: entered.millis().wrapping_sub(ANSWER_INTERVAL_MS),
-            expires: entered + Duration::from_millis(u64::from(connection.settings.time_wait_ms)),
+            expires: entered.after_millis(time_wait_ms),
         }
     }
 
@@ -68,14 +66,14 @@ impl TimeWait {
 
     /// The old connection used timestamps, so that its late segments can be told from a new one's.
     pub fn has_timestamps(&self) -> bool {
-        self.timestamps
+        self.ended.timestamps
     }
 
     /// The least initial sequence number of a new connection between the same ports. It is more than an
     /// unscaled window beyond SND.NXT, as on Linux, so that no segment of the old connection that is still on
     /// its way fits the new one's numbers.
     pub fn iss_min(&self) -> SeqNum {
-        self.snd_nxt + (1 << 16) + 2
+        self.ended.snd_nxt + (1 << 16) + 2
     }
 
     /// A segment of the old connection arrived, its checksum verified (RFC 9293 §3.10.7.4, TIME-WAIT).
@@ -95,17 +93,19 @@ impl TimeWait {
             //= https://www.rfc-editor.org/rfc/rfc6191#section-2
             //# If the Timestamp.value of the incoming SYN is larger than the last timestamp seen on
             //# the previous incarnation
-            let newer = timestamps::order(self.ts_recent, segment).filter(|_| self.timestamps);
+            let newer =
+                timestamps::order(self.ended.ts_recent, segment).filter(|_| self.ended.timestamps);
             let reopen = newer.is_some_and(|newer| newer > 0)
-                || newer.is_none_or(|newer| newer == 0) && segment.seq.distance(self.rcv_nxt) > 0;
+                || newer.is_none_or(|newer| newer == 0)
+                    && segment.seq.distance(self.ended.rcv_nxt) > 0;
             return if reopen {
                 TimeWaitVerdict::Reopen
             } else {
                 self.answer(now, DropReason::SynInWindow)
             };
         }
-        if self.timestamps {
-            match timestamps::check(self.ts_recent, segment) {
+        if self.ended.timestamps {
+            match timestamps::check(self.ended.ts_recent, segment) {
                 Ok(()) => {}
                 Err(DropReason::Paws) => return self.answer(now, DropReason::Paws),
                 Err(reason) => return TimeWaitVerdict::Drop(reason),
@@ -117,14 +117,16 @@ impl TimeWait {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
         //# The only thing that can arrive in this state is a retransmission of the remote FIN.
         //# Acknowledge it, and restart the 2 MSL timeout.
-        if segment.flags.contains(Flags::FIN) && segment.seq + segment.seq_len() == self.rcv_nxt {
-            self.expires = now + Duration::from_millis(u64::from(self.time_wait_ms));
+        if segment.flags.contains(Flags::FIN)
+            && segment.seq + segment.seq_len() == self.ended.rcv_nxt
+        {
+            self.expires = now.after_millis(self.time_wait_ms);
             return TimeWaitVerdict::Ack(self.ack(now));
         }
         if segment.payload_len > 0 {
             return TimeWaitVerdict::Ack(self.ack(now));
         }
-        if !segment.seq.is_within(self.rcv_nxt, self.rcv_wnd + 1) {
+        if !segment.seq.is_within(self.ended.rcv_nxt, self.ended.rcv_wnd + 1) {
             return self.answer(now, DropReason::OutOfWindow);
         }
         TimeWaitVerdict::Drop(DropReason::AfterClose)
@@ -145,12 +147,14 @@ impl TimeWait {
     }
 
     fn ack(&self, now: Instant) -> Outgoing {
-        let timestamps =
-            self.timestamps.then(|| timestamps::option(now, self.ts_offset, self.ts_recent));
-        let window = u16::try_from(self.rcv_wnd >> self.rcv_wscale).unwrap_or(u16::MAX);
+        let timestamps = self
+            .ended
+            .timestamps
+            .then(|| timestamps::option(now, self.ended.ts_offset, self.ended.ts_recent));
+        let window = u16::try_from(self.ended.rcv_wnd >> self.ended.rcv_wscale).unwrap_or(u16::MAX);
         Outgoing {
             options: Options { timestamps, ..Options::default() },
-            ..Outgoing::bare(self.snd_nxt, self.rcv_nxt, Flags::ACK, window)
+            ..Outgoing::bare(self.ended.snd_nxt, self.ended.rcv_nxt, Flags::ACK, window)
         }
     }
 }

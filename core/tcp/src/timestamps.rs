@@ -1,7 +1,7 @@
 //! The timestamps option (RFC 7323): what it says about a segment that arrived, and what ours says. Once for
 //! all that answers in a connection's name: half-open, open, and in TIME-WAIT.
 
-use crate::event::DropReason;
+use crate::disposition::DropReason;
 use crate::segment::Segment;
 use crate::time::Instant;
 use towpath_wire::tcp::{Flags, Timestamps};

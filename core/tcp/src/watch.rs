@@ -3,9 +3,7 @@
 //! Most connections have neither, so that both live in one box which there is only while one is on.
 
 use crate::config::KeepAlive;
-use crate::connection::{Connection, millis};
-use crate::state::State;
-use crate::time::Instant;
+use crate::time::{Instant, millis};
 use core::time::Duration;
 
 /// What is watched for.
@@ -25,12 +23,36 @@ pub(crate) struct Watch {
     probes: u8,
 }
 
+/// What is to be done about a peer when the keepalive timer fires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// Nothing yet: it is not silent, or not for long enough.
+    Bearable,
+    /// Send a probe.
+    Probe,
+    /// Too many probes are unanswered: give up.
+    TooLong,
+}
+
 /// In milliseconds, for settings where zero means off: less than one is rounded up to one.
 fn millis_on(duration: Option<Duration>) -> u32 {
     duration.map_or(0, |duration| millis(duration).max(1))
 }
 
 impl Watch {
+    /// Watches for nothing yet.
+    pub(crate) fn new(unacked_since: Instant) -> Watch {
+        Watch {
+            keepalive: Instant::FAR,
+            unacked_since,
+            keepalive_idle_ms: 0,
+            keepalive_interval_ms: 0,
+            user_timeout_ms: 0,
+            probes_max: 0,
+            probes: 0,
+        }
+    }
+
     pub(crate) fn set_keepalive(&mut self, keepalive: Option<KeepAlive>) {
         self.keepalive_idle_ms = millis_on(keepalive.map(|keepalive| keepalive.idle));
         if let Some(KeepAlive { idle: _, interval, probes }) = keepalive {
@@ -43,102 +65,75 @@ impl Watch {
     pub(crate) fn set_user_timeout(&mut self, timeout: Option<Duration>) {
         self.user_timeout_ms = millis_on(timeout);
     }
-}
 
-impl Connection {
-    /// Changes what is watched for.
-    pub(crate) fn watch_peer(&mut self, change: impl FnOnce(&mut Watch)) {
-        let mut watch = self.watch.as_deref().copied().unwrap_or(Watch {
-            keepalive: Instant::FAR,
-            unacked_since: self.counters.last_data_sent.max(self.timers.last_recv),
-            keepalive_idle_ms: 0,
-            keepalive_interval_ms: 0,
-            user_timeout_ms: 0,
-            probes_max: 0,
-            probes: 0,
-        });
-        change(&mut watch);
-        let on = watch.keepalive_idle_ms > 0 || watch.user_timeout_ms > 0;
-        self.watch = on.then(|| Box::new(watch));
+    /// Whether it watches for anything.
+    pub(crate) fn is_on(&self) -> bool {
+        self.keepalive_idle_ms > 0 || self.user_timeout_ms > 0
     }
 
-    /// The peer acknowledged bytes, or sending began after a pause: the user timeout counts from here.
+    /// The user timeout counts from here.
     #[inline]
     pub(crate) fn note_progress(&mut self, now: Instant) {
-        if let Some(watch) = &mut self.watch {
-            watch.unacked_since = now;
-        }
+        self.unacked_since = now;
     }
 
-    /// The peer sent something acceptable: it is alive, whatever keepalive probes were unanswered.
+    /// The peer is alive, whatever keepalive probes were unanswered.
     #[inline]
-    pub(crate) fn note_heard(&mut self, now: Instant) {
-        self.timers.last_recv = now;
-        if let Some(watch) = &mut self.watch {
-            watch.probes = 0;
-        }
+    pub(crate) fn note_heard(&mut self) {
+        self.probes = 0;
     }
 
     /// Keepalive probes without an answer.
-    pub(crate) fn keepalive_probes(&self) -> u8 {
-        self.watch.as_ref().map_or(0, |watch| watch.probes)
+    pub(crate) fn probes(&self) -> u8 {
+        self.probes
     }
 
+    /// The deadline of the user timeout, for a connection that waits for an acknowledgement.
     pub(crate) fn user_deadline(&self) -> Instant {
-        let Some(watch) = &self.watch else { return Instant::FAR };
-        // As Linux, and as its tcp(7) says: a peer that answers probes of its shut window does not put
-        // the deadline off. Acknowledging bytes, or opening the window, does.
-        let probing = self.timers.persist_backoff > 0;
-        let waiting = self.snd_nxt != self.snd_una || probing;
-        if watch.user_timeout_ms == 0 || !waiting || self.state == State::Closed {
-            return Instant::FAR;
+        match self.user_timeout_ms {
+            0 => Instant::FAR,
+            millis => self.unacked_since.after_millis(millis),
         }
-        watch.unacked_since.after_millis(watch.user_timeout_ms)
     }
 
-    pub(crate) fn on_keepalive_timeout(&mut self, now: Instant) {
-        let idle = self.flight() == 0;
-        let synchronized = self.state.is_synchronized();
-        let last_recv = self.timers.last_recv;
-        let Some(watch) = &mut self.watch else { return };
-        if watch.keepalive_idle_ms == 0 || !synchronized {
-            watch.keepalive = Instant::FAR;
-            return;
+    /// The keepalive timer of a synchronised connection fired. `idle`: nothing of it is in flight.
+    pub(crate) fn on_keepalive_timeout(
+        &mut self,
+        now: Instant,
+        idle: bool,
+        last_recv: Instant,
+    ) -> Silence {
+        if self.keepalive_idle_ms == 0 {
+            self.keepalive = Instant::FAR;
+            return Silence::Bearable;
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
         //# Implementers MAY include "keep-alives" in their TCP implementations (MAY-5), although
         //# this practice is not universally accepted.
-        let idle_until = last_recv.after_millis(watch.keepalive_idle_ms);
+        let idle_until = last_recv.after_millis(self.keepalive_idle_ms);
         if !idle || idle_until > now {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
             //# Keep-alive packets MUST only be sent when no sent data is outstanding, and no data or
             //# acknowledgment packets have been received for the connection within an interval (MUST-26).
-            watch.keepalive = idle_until.max(now.after_millis(watch.keepalive_interval_ms));
-            return;
+            self.keepalive = idle_until.max(now.after_millis(self.keepalive_interval_ms));
+            return Silence::Bearable;
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
         //# if a keep-alive mechanism is implemented it MUST NOT interpret failure to respond to any
         //# specific probe as a dead connection (MUST-29).
-        if watch.probes >= watch.probes_max {
-            // Should the peer be alive after all, it hears that the connection is over (as Linux tells it).
-            self.give_up();
-            self.owed.reset = true;
-            return;
+        if self.probes >= self.probes_max {
+            return Silence::TooLong;
         }
-        watch.probes += 1;
-        watch.keepalive = now.after_millis(watch.keepalive_interval_ms);
-        self.owed.keepalive = true;
+        self.probes += 1;
+        self.keepalive = now.after_millis(self.keepalive_interval_ms);
+        Silence::Probe
     }
 
-    /// (Re)starts the wait for silence.
-    pub(crate) fn arm_keepalive(&mut self) {
-        let synchronized = self.state.is_synchronized();
-        let last_recv = self.timers.last_recv;
-        let Some(watch) = &mut self.watch else { return };
-        watch.keepalive = if watch.keepalive_idle_ms > 0 && synchronized {
-            last_recv.after_millis(watch.keepalive_idle_ms)
-        } else {
-            Instant::FAR
+    /// (Re)starts the wait for silence of a synchronised connection.
+    pub(crate) fn arm_keepalive(&mut self, last_recv: Instant) {
+        self.keepalive = match self.keepalive_idle_ms {
+            0 => Instant::FAR,
+            idle => last_recv.after_millis(idle),
         };
     }
 }

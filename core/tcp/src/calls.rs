@@ -1,0 +1,153 @@
+//! What the program asks of a connection (RFC 9293 §3.9.1, the user calls): to end it, how it is to behave, and
+//! that bytes were read. Opening is in `open`; bytes to be sent are asked for by `plan`.
+
+use crate::config::{KeepAlive, QUICK_ACKS};
+use crate::congestion::CongestionKind;
+use crate::connection::{Connection, WhenRead};
+use crate::segment::Buffers;
+use crate::state::State;
+use crate::time::{Instant, millis};
+use core::time::Duration;
+
+impl Connection {
+    /// No more bytes from the program: a FIN follows the last byte of the send FIFO.
+    pub fn shutdown_send(&mut self) {
+        if self.fin_queued || self.state == State::Closed {
+            return;
+        }
+        self.fin_queued = true;
+        match self.state {
+            State::Established => self.state = State::FinWait1,
+            State::CloseWait => self.state = State::LastAck,
+            // The handshake has to end first.
+            _ => {}
+        }
+    }
+
+    /// The program is gone in both directions, and nobody reads what may still come: such bytes are
+    /// answered with a RST. When the program left bytes unread, call [`abort`](Self::abort) instead
+    /// (RFC 9293 §3.6.1, SHLD-3).
+    pub fn close(&mut self, now: Instant) {
+        self.orphaned = true;
+        if self.state == State::SynSent {
+            self.enter_closed();
+            return;
+        }
+        self.shutdown_send();
+        if self.state == State::FinWait2 {
+            self.arm_fin_wait2(now);
+        }
+    }
+
+    /// Ends the connection with a RST, which `plan` yields; then comes [`ConnectionEvent::Closed`](crate::ConnectionEvent::Closed).
+    pub fn abort(&mut self) {
+        let silent = matches!(self.state, State::SynSent | State::TimeWait | State::Closed);
+        if self.state != State::Closed {
+            self.enter_closed();
+            self.owed.reset = !silent;
+        }
+    }
+
+    /// Whether a read by the program can make a window update or an acknowledgement due, so that
+    /// [`on_recv_consumed`] has to be called when it reads. While more than half of the buffer is open to the
+    /// peer it is not held back, and the next ACK carries the news.
+    ///
+    /// [`on_recv_consumed`]: Self::on_recv_consumed
+    pub fn awaits_reads(&self, buffers: Buffers) -> bool {
+        self.state.may_receive() && (self.holds_back(buffers) || self.acks_when_read())
+    }
+
+    /// Whether the peer is told of less than half of the buffer.
+    fn holds_back(&self, buffers: Buffers) -> bool {
+        self.recv_window() <= self.offerable(buffers.recv_capacity) / 2
+    }
+
+    /// Whether an acknowledgement is delayed for which the peer may wait, and which no answer will carry: it goes when
+    /// the program has read all, as in Linux's `__tcp_cleanup_rbuf`. A peer with Nagle's algorithm that sends one
+    /// short record after the other would wait for the delay with each.
+    fn acks_when_read(&self) -> bool {
+        self.timers.delayed_ack != Instant::FAR && self.when_read == WhenRead::Acknowledges
+    }
+
+    /// The program read bytes. True: a window update or an acknowledgement is due now.
+    pub fn on_recv_consumed(&mut self, _now: Instant, buffers: Buffers) -> bool {
+        let opened = self.offerable(buffers.recv_free).saturating_sub(self.recv_window());
+        // At most half of the buffer, so that it is due at the latest when the program has read all.
+        let half = self.offerable(buffers.recv_capacity) / 2;
+        let worth = half.min(2 * u32::from(self.settings.mss_recv)).max(1);
+        let update = self.holds_back(buffers) && opened >= worth;
+        let acknowledges = buffers.recv_unread == 0 && self.acks_when_read();
+        let due = self.state.may_receive() && (update || acknowledges);
+        self.owed.ack |= due;
+        due
+    }
+
+    /// Nagle's algorithm off (true) or on (MUST-17).
+    pub fn set_nodelay(&mut self, nodelay: bool) {
+        self.settings.nodelay = nodelay;
+    }
+
+    /// Holds short segments back, for 200 ms at most, until this is taken away.
+    pub fn set_cork(&mut self, corked: bool) {
+        self.settings.corked = corked;
+        if !corked {
+            self.stop_cork();
+        }
+    }
+
+    /// The program said with its last bytes that more will follow at once (MSG_MORE): as a cork, until
+    /// told otherwise.
+    pub fn more_coming(&mut self, more: bool) {
+        self.more_coming = more;
+        if !more && !self.settings.corked {
+            self.stop_cork();
+        }
+    }
+
+    /// In FIN-WAIT-2 the same timer limits the wait for the peer's FIN, and runs on.
+    fn stop_cork(&mut self) {
+        if self.state != State::FinWait2 {
+            self.timers.hold = Instant::FAR;
+        }
+    }
+
+    /// Probes a silent peer, or stops doing so.
+    pub fn set_keepalive(&mut self, keepalive: Option<KeepAlive>) {
+        self.watch_peer(|watch| watch.set_keepalive(keepalive));
+        self.arm_keepalive();
+    }
+
+    /// How long sent bytes may stay unacknowledged, in place of [`Config::user_timeout`](crate::Config::user_timeout). What is in
+    /// flight already counts from when something was last sent or heard.
+    pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
+        self.watch_peer(|watch| watch.set_user_timeout(timeout));
+    }
+
+    /// Times a SYN is sent again, in place of [`Config::syn_retries`](crate::Config::syn_retries).
+    pub fn set_syn_retries(&mut self, retries: u8) {
+        self.settings.syn_retries = retries;
+    }
+
+    /// How long a closed socket waits for the peer's FIN, in place of [`Config::fin_wait2_timeout`](crate::Config::fin_wait2_timeout).
+    pub fn set_fin_wait2_timeout(&mut self, timeout: Duration) {
+        self.settings.fin_wait2_ms = millis(timeout);
+    }
+
+    /// True sends what is due now and the next ACKs without delay; false goes back to delaying.
+    pub fn set_quickack(&mut self, quick: bool) {
+        self.quick_acks = if quick { QUICK_ACKS } else { 0 };
+        if quick && self.timers.delayed_ack != Instant::FAR {
+            self.owed.ack = true;
+        }
+    }
+
+    /// The window stays, the way in which it grows changes.
+    pub fn set_congestion(&mut self, kind: CongestionKind) {
+        self.congestion.set_kind(kind);
+    }
+
+    /// At most 499 ms (MUST-40).
+    pub fn set_delayed_ack(&mut self, delay: Duration) {
+        self.settings.set_delayed_ack(delay);
+    }
+}

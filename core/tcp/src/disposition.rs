@@ -1,0 +1,92 @@
+//! What became of a segment, and why one was dropped.
+
+use core::fmt;
+
+/// What became of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// It was used; do what it says with the FIFOs.
+    Accepted(FifoChanges),
+    /// Nothing of it was used. An answer, if one is due, comes from `plan`.
+    Dropped(DropReason),
+}
+
+/// What an accepted segment means for the FIFOs, in this order: write, commit, release.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FifoChanges {
+    /// Payload to copy into the receive FIFO.
+    pub write: Option<Write>,
+    /// Bytes that are now in order, holes filled by earlier writes included: hand them to the program.
+    pub commit: u32,
+    /// Bytes at the front of the send FIFO that the peer has: release them.
+    pub released: u32,
+    /// The segment was used but its payload was not, for this reason.
+    pub payload_dropped: Option<DropReason>,
+}
+
+/// A copy from the segment's payload into the receive FIFO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Write {
+    /// First byte of the payload to copy.
+    pub payload_offset: u32,
+    /// Where it goes, counted from the end of the in-order bytes before this segment.
+    pub fifo_offset: u32,
+    /// Bytes to copy, at least 1.
+    pub len: u32,
+}
+
+/// Why a segment was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// The connection is closed, or bytes came after the program was gone.
+    AfterClose,
+    /// No part of it is in the receive window; most are old duplicates.
+    OutOfWindow,
+    /// An old timestamp (RFC 7323 §5).
+    Paws,
+    /// Timestamps were negotiated and it has none (RFC 7323 §3.2).
+    TimestampMissing,
+    /// It acknowledges what was never sent, or far too old data (RFC 5961 §5).
+    BadAck,
+    /// It has no ACK where every segment has one.
+    NoAck,
+    /// A SYN on a synchronised connection (RFC 5961 §4).
+    SynInWindow,
+    /// A RST in the window that is not exactly at rcv_nxt (RFC 5961 §3).
+    ResetInWindow,
+    /// A RST that no segment of ours can have caused.
+    ResetIgnored,
+    /// More out-of-order ranges than are remembered.
+    TooManyRanges,
+    /// The receive FIFO has no room, though the window did.
+    NoRoom,
+    /// Neither SYN nor RST nor anything else that SYN-SENT waits for.
+    Unexpected,
+}
+
+impl DropReason {
+    /// A stable name for counters.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            DropReason::AfterClose => "tcp_after_close",
+            DropReason::OutOfWindow => "tcp_out_of_window",
+            DropReason::Paws => "tcp_paws",
+            DropReason::TimestampMissing => "tcp_timestamp_missing",
+            DropReason::BadAck => "tcp_bad_ack",
+            DropReason::NoAck => "tcp_no_ack",
+            DropReason::SynInWindow => "tcp_syn_in_window",
+            DropReason::ResetInWindow => "tcp_reset_in_window",
+            DropReason::ResetIgnored => "tcp_reset_ignored",
+            DropReason::TooManyRanges => "tcp_too_many_ranges",
+            DropReason::NoRoom => "tcp_no_room",
+            DropReason::Unexpected => "tcp_unexpected",
+        }
+    }
+}
+
+impl fmt::Display for DropReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

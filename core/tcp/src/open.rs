@@ -1,0 +1,88 @@
+//! How a connection is opened, actively or by a handshake that a [`HalfOpen`](crate::HalfOpen) went through, and
+//! what the handshake settles.
+
+use crate::config::{Config, WINDOW_SCALE_MAX};
+use crate::connection::Connection;
+use crate::half_open::Handshake;
+use crate::state::State;
+use crate::time::Instant;
+use towpath_wire::tcp::{Options, SeqNum};
+
+impl Connection {
+    /// An active open, in SYN-SENT. `plan` yields the SYN. `timestamp_offset` makes the timestamps of
+    /// this connection unlike those of others (RFC 7323 §5.4).
+    pub fn connect(config: Config, iss: SeqNum, timestamp_offset: u32, now: Instant) -> Connection {
+        let mut connection = Connection::opening(&config, iss, timestamp_offset, now);
+        connection.owed.syn = true;
+        connection
+    }
+
+    /// A passive open whose handshake is over, in ESTABLISHED. The segment that finished the handshake
+    /// is then given to `on_segment`, for it may carry bytes.
+    pub fn accept(config: Config, handshake: Handshake, now: Instant) -> Connection {
+        let mut connection = Connection::opening(&config, handshake.iss, handshake.ts_offset, now);
+        connection.state = State::Established;
+        connection.apply_options(&handshake.peer_options());
+        connection.snd_una = handshake.iss + 1;
+        connection.snd_nxt = connection.snd_una;
+        connection.start_receiving(handshake.irs, u32::from(handshake.recv_window));
+        connection.set_send_window(handshake.send_window, handshake.irs + 1, connection.snd_una);
+        connection.ts_recent = handshake.ts_recent;
+        if let Some(rtt) = handshake.rtt {
+            connection.rtt.on_sample(rtt);
+        }
+        connection.on_established(now, handshake.retransmitted);
+        connection
+    }
+
+    fn opening(config: &Config, iss: SeqNum, ts_offset: u32, now: Instant) -> Connection {
+        let mut connection = Connection::new(config, iss, ts_offset, now);
+        connection.watch_peer(|watch| {
+            watch.set_keepalive(config.keepalive);
+            watch.set_user_timeout(config.user_timeout);
+        });
+        connection
+    }
+
+    /// Takes what the peer's SYN offers; what only one side offers is off.
+    pub(crate) fn apply_options(&mut self, options: &Options) {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+        //# If an MSS Option is not received at connection setup, TCP implementations MUST assume a
+        //# default send MSS of 536 (576 - 40) for IPv4 or 1220 (1280 - 60) for IPv6 (MUST-15).
+        // Without the option it stays `Config::mss_default`, which goes by the address family.
+        self.mss_peer = options.mss.unwrap_or(self.mss_peer);
+        match options.window_scale {
+            Some(shift) => self.snd_wscale = shift.min(WINDOW_SCALE_MAX),
+            None => {
+                self.scaling = false;
+                self.snd_wscale = 0;
+                self.rcv_wscale = 0;
+            }
+        }
+        self.sack &= options.sack_permitted;
+        self.recovery.set_sack(self.sack);
+        self.timestamps &= options.timestamps.is_some();
+    }
+
+    /// The peer's SYN fixes where its numbers start.
+    pub(crate) fn start_receiving(&mut self, irs: SeqNum, window: u32) {
+        self.rcv_nxt = irs + 1;
+        self.rcv_acked = self.rcv_nxt;
+        self.rcv_adv = self.rcv_nxt + window;
+        self.rcv_max = self.rcv_adv;
+    }
+
+    /// The handshake is over: everything that depended on it is set.
+    pub(crate) fn on_established(&mut self, now: Instant, syn_retransmitted: bool) {
+        self.state = if self.fin_queued { State::FinWait1 } else { State::Established };
+        self.rtt.clear_backoff();
+        if syn_retransmitted {
+            self.rtt.on_handshake_retransmitted();
+        }
+        self.congestion.on_established(self.mss(), self.settings.initial_window, syn_retransmitted);
+        self.timers.retransmits = 0;
+        self.timers.last_recv = now;
+        self.arm_keepalive();
+        self.arm_persist(now);
+    }
+}

@@ -1,0 +1,252 @@
+//! Timeouts (RFC 9293 §3.10.8): when the next is due, and what is done then.
+
+use crate::connection::{Connection, WhenRead};
+use crate::event::pending;
+use crate::recovery::Phase;
+use crate::state::State;
+use crate::time::Instant;
+use crate::timers::TimerKind;
+use crate::watch::{Silence, Watch};
+use core::time::Duration;
+
+impl Connection {
+    /// The earliest deadline and what it is for; `None` when nothing is waited for.
+    pub fn next_timeout(&self) -> Option<(Instant, TimerKind)> {
+        let timers = &self.timers;
+        let retransmit = if timers.persisting { TimerKind::Persist } else { TimerKind::Retransmit };
+        let mut earliest = (timers.retransmit, retransmit);
+        let hold = match self.state {
+            State::FinWait2 => TimerKind::FinWait2,
+            _ => TimerKind::Cork,
+        };
+        for timer in [(timers.delayed_ack, TimerKind::DelayedAck), (timers.hold, hold)] {
+            if timer.0 < earliest.0 {
+                earliest = timer;
+            }
+        }
+        if let Some(watch) = &self.watch {
+            for timer in [
+                (watch.keepalive, TimerKind::KeepAlive),
+                (self.user_deadline(), TimerKind::UserTimeout),
+            ] {
+                if timer.0 < earliest.0 {
+                    earliest = timer;
+                }
+            }
+        }
+        (earliest.0 != Instant::FAR).then_some(earliest)
+    }
+
+    /// Does everything that is due at `now`; afterwards `plan` may have work.
+    pub fn on_timeout(&mut self, now: Instant) {
+        if self.timers.delayed_ack <= now {
+            self.timers.delayed_ack = Instant::FAR;
+            self.owed.ack = true;
+            // No answer came in time to carry it.
+            self.when_read = WhenRead::Nothing;
+        }
+        let held = self.timers.hold <= now;
+        if held && self.state != State::FinWait2 {
+            self.timers.hold = Instant::FAR;
+            self.owed.cork_flush = true;
+        }
+        if self.user_deadline() <= now {
+            return self.give_up();
+        }
+        if self.timers.retransmit <= now {
+            match (self.timers.persisting, self.state) {
+                (true, _) => self.on_persist_timeout(),
+                (false, State::SynSent | State::SynReceived) => self.on_syn_timeout(now),
+                (false, _) => self.on_retransmit_timeout(now),
+            }
+        }
+        if self.watch.as_ref().is_some_and(|watch| watch.keepalive <= now) {
+            self.on_keepalive_timeout(now);
+        }
+        if held && self.state == State::FinWait2 {
+            self.enter_closed();
+        }
+    }
+
+    /// The peer does not answer any more (RFC 9293 §3.8.3, R2).
+    pub(crate) fn give_up(&mut self) {
+        let reason =
+            if self.timers.unreachable { pending::UNREACHABLE } else { pending::TIMED_OUT };
+        self.enter_closed();
+        self.raise(reason);
+    }
+
+    fn on_syn_timeout(&mut self, now: Instant) {
+        if self.timers.retransmits >= self.settings.syn_retries {
+            return self.give_up();
+        }
+        self.timers.retransmits += 1;
+        self.rtt.back_off();
+        self.owed.syn = true;
+        let rare = self.counters.rare_mut();
+        rare.retransmitted = rare.retransmitted.wrapping_add(1);
+        self.timers.retransmit = now + self.rtt.rto();
+    }
+
+    fn on_retransmit_timeout(&mut self, now: Instant) {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+        //# SHOULD NOT time out the connection if data beyond the right window edge is not acknowledged
+        //# (SHLD-17).
+        // Of connections that a program has: otherwise peers could keep closed ones for ever (as Linux).
+        let shut = !self.orphaned
+            && self.snd_wnd == 0
+            && self.timers.last_recv + self.rtt.rto() * 2 >= now;
+        //= https://www.rfc-editor.org/rfc/rfc5681#section-4.3
+        //# When a TCP sender detects segment loss using the retransmission timer and the given
+        //# segment has already been retransmitted by way of the retransmission timer at least once,
+        //# the value of ssthresh is held constant.
+        // After progress it is another segment, and the path still loses: ssthresh follows, as on Linux.
+        let again = self.recovery.phase == Phase::Loss && (shut || self.timers.retransmits > 0);
+        if !shut {
+            //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+            //# The following procedure MUST be used to handle excessive retransmissions of data
+            //# segments (MUST-20):
+            if self.timers.retransmits >= self.retries() {
+                return self.give_up();
+            }
+            self.timers.retransmits += 1;
+        }
+        let mss = self.mss();
+        self.congestion.on_timeout(self.flight(), mss, again);
+        let fruitless = shut || self.timers.retransmits > 1;
+        self.recovery.enter_loss(self.snd_una, self.snd_nxt, fruitless);
+        self.stop_timing();
+        //= https://www.rfc-editor.org/rfc/rfc6298#section-5
+        //# (5.5) The host MUST set RTO <- RTO * 2 ("back off the timer").
+        self.rtt.back_off();
+        self.timers.retransmit = now + self.rtt.rto();
+    }
+
+    fn on_persist_timeout(&mut self) {
+        // RFC 9293's MUST-37 keeps a connection as long as its peer answers probes. That is for connections
+        // that a program has: one that was closed is given up, or peers could keep it for ever. Linux
+        // keeps it while probes are less than TCP_RTO_MAX apart (`tcp_probe_timer`): with timeouts of
+        // 200 ms for 205 s, and for the 120 s more that it takes to find the next one too late.
+        let next = self.rtt.rto_after(self.timers.persist_backoff.saturating_add(1));
+        let held = self.orphaned && next >= self.rtt.rto_max();
+        if held || self.timers.window_probes >= self.retries() {
+            return self.give_up();
+        }
+        // The next deadline is set when the probe goes, which is when there is something to send.
+        self.timers.retransmit = Instant::FAR;
+        self.owed.window_probe = true;
+    }
+
+    pub(crate) fn arm_fin_wait2(&mut self, now: Instant) {
+        self.timers.hold = now.after_millis(self.settings.fin_wait2_ms);
+    }
+
+    /// Something is in flight now; the timer runs from the first of it.
+    pub(crate) fn arm_retransmit_if_idle(&mut self, now: Instant) {
+        if self.timers.retransmit == Instant::FAR || self.timers.persisting {
+            self.timers.persisting = false;
+            self.timers.retransmit = now + self.rtt.rto();
+        }
+    }
+
+    /// With nothing in flight no acknowledgement will come by itself: while the window is too small
+    /// for a sensible segment, a timer has to ask.
+    pub(crate) fn arm_persist(&mut self, now: Instant) {
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+        //# Probing of zero (offered) windows MUST be supported (MUST-36).
+        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
+        //# If the window shrinks to zero, the TCP implementation MUST probe it in the standard way
+        //# (described below) (MUST-35).
+        let small = self.snd_wnd < self.mss().min(self.max_snd_wnd / 2).max(1);
+        if self.flight() == 0 && small {
+            if self.timers.retransmit == Instant::FAR && !self.owed.window_probe {
+                self.timers.persisting = true;
+                self.timers.retransmit = now + self.persist_interval();
+            }
+            return;
+        }
+        if !small {
+            self.timers.persist_backoff = 0;
+            self.owed.window_probe = false;
+        }
+        if self.timers.persisting {
+            self.timers.persisting = false;
+            self.timers.retransmit = Instant::FAR;
+        }
+    }
+
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
+    //# SHOULD send the first zero-window probe when a zero window has existed for the retransmission
+    //# timeout period (SHLD-29) (Section 3.8.1), and SHOULD increase exponentially the interval between
+    //# successive probes (SHLD-30).
+    pub(crate) fn persist_interval(&self) -> Duration {
+        self.rtt.rto_after(self.timers.persist_backoff)
+    }
+
+    /// Changes what is watched for.
+    pub(crate) fn watch_peer(&mut self, change: impl FnOnce(&mut Watch)) {
+        let mut watch =
+            self.watch.as_deref().copied().unwrap_or_else(|| {
+                Watch::new(self.counters.last_data_sent.max(self.timers.last_recv))
+            });
+        change(&mut watch);
+        self.watch = watch.is_on().then(|| Box::new(watch));
+    }
+
+    /// The peer acknowledged bytes, or sending began after a pause: the user timeout counts from here.
+    #[inline]
+    pub(crate) fn note_progress(&mut self, now: Instant) {
+        if let Some(watch) = &mut self.watch {
+            watch.note_progress(now);
+        }
+    }
+
+    /// The peer sent something acceptable: it is alive, whatever keepalive probes were unanswered.
+    #[inline]
+    pub(crate) fn note_heard(&mut self, now: Instant) {
+        self.timers.last_recv = now;
+        if let Some(watch) = &mut self.watch {
+            watch.note_heard();
+        }
+    }
+
+    fn user_deadline(&self) -> Instant {
+        let Some(watch) = &self.watch else { return Instant::FAR };
+        // As Linux, and as its tcp(7) says: a peer that answers probes of its shut window does not put
+        // the deadline off. Acknowledging bytes, or opening the window, does.
+        let probing = self.timers.persist_backoff > 0;
+        let waiting = self.snd_nxt != self.snd_una || probing;
+        if !waiting || self.state == State::Closed {
+            return Instant::FAR;
+        }
+        watch.user_deadline()
+    }
+
+    fn on_keepalive_timeout(&mut self, now: Instant) {
+        let (idle, last_recv) = (self.flight() == 0, self.timers.last_recv);
+        let Some(watch) = &mut self.watch else { return };
+        if !self.state.is_synchronized() {
+            watch.keepalive = Instant::FAR;
+            return;
+        }
+        match watch.on_keepalive_timeout(now, idle, last_recv) {
+            Silence::Bearable => {}
+            Silence::Probe => self.owed.keepalive = true,
+            Silence::TooLong => {
+                // Should the peer be alive after all, it hears that the connection is over (as Linux tells it).
+                self.give_up();
+                self.owed.reset = true;
+            }
+        }
+    }
+
+    /// (Re)starts the wait for silence.
+    pub(crate) fn arm_keepalive(&mut self) {
+        let Some(watch) = &mut self.watch else { return };
+        if self.state.is_synchronized() {
+            watch.arm_keepalive(self.timers.last_recv);
+        } else {
+            watch.keepalive = Instant::FAR;
+        }
+    }
+}
