@@ -7,6 +7,8 @@ use crate::{ParseError, checksum};
 
 /// Length of the header of every message in bytes; the body follows.
 pub const HEADER_LEN: usize = 8;
+/// Where the checksum is in a header, of ICMPv6 too.
+pub const CHECKSUM_OFFSET: usize = 2;
 /// Longest error message, IP header included, in bytes (RFC 1812 §4.3.2.3).
 pub const ERROR_PACKET_LEN_MAX: usize = 576;
 

@@ -6,8 +6,8 @@ use towpath_pool::{Batch, LinkType, Offloads};
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
 
+use super::discovery::Discovery;
 use super::groups::Groups;
-use super::ndp::Discovery;
 
 /// An interface: its place in the order of adding. 0 is the loopback interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

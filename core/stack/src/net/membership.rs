@@ -15,7 +15,7 @@ use super::groups::{Change, Version, Wanted, is_reported};
 use super::iface::IfaceId;
 use super::limits::{ROBUSTNESS, UNSOLICITED_REPORT_INTERVAL};
 use super::ndp::Control;
-use super::receive::Local;
+use super::received::Local;
 use super::schedule::Task;
 use crate::drop::DropReason;
 

@@ -2,7 +2,6 @@
 //! Routers and the addresses made from what they say are in `slaac`.
 
 use core::net::{IpAddr, Ipv6Addr};
-use core::time::Duration;
 
 use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
@@ -11,34 +10,9 @@ use towpath_wire::{IpProtocol, MacAddr, addr, icmpv6, ipv6, ipv6_ext};
 
 use super::Net;
 use super::iface::{Address, AddressState, IfaceId};
-use super::learnt::Learnt;
-use super::limits::REACHABLE_TIME;
 use super::neighbor::{Advert, Heeded, Key, Solicit, Waiting};
 use super::route::source_rank;
-use super::send::DEFAULT_TTL;
 use crate::drop::DropReason;
-
-/// What an interface learnt from its routers, and whether it listens to them.
-#[derive(Debug)]
-pub(super) struct Discovery {
-    pub slaac: bool,
-    /// A default router advertised itself: nobody needs to be asked for one.
-    pub found_router: bool,
-    /// Base of the time that a confirmation of a neighbour lasts.
-    pub reachable: Duration,
-    /// Hop limit of packets for which nobody asked for another.
-    pub hop_limit: u8,
-    /// Routes and prefixes that routers advertised.
-    pub learnt: Learnt,
-}
-
-impl Discovery {
-    pub(super) fn new(slaac: bool) -> Self {
-        let learnt = Learnt::default();
-        let (reachable, hop_limit) = (REACHABLE_TIME, DEFAULT_TTL);
-        Self { slaac, found_router: false, reachable, hop_limit, learnt }
-    }
-}
 
 /// An ICMPv6 message for this host, as far as neighbour discovery and MLD need to know it.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,7 @@ use towpath_wire::tcp::{CHECKSUM_OFFSET as TCP_CHECKSUM_OFFSET, Flags};
 use towpath_wire::udp::CHECKSUM_OFFSET as UDP_CHECKSUM_OFFSET;
 use towpath_wire::{IpProtocol, checksum, ipv4, ipv6, udp};
 
-use super::receive::Local;
+use super::received::Local;
 
 /// Whether the transport checksum of a received packet is right, or vouched for. Protocols other than
 /// TCP and UDP are not looked at.

@@ -9,64 +9,11 @@ use towpath_wire::ipv6_ext::{self, ChainError};
 use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ndp};
 
 use super::Net;
-use super::icmp::{Echo, IcmpError, Offender, Report};
 use super::iface::IfaceId;
 use super::reassembly::{Added, Fragment, GivenUp, Key};
+use super::received::{Local, Looped, Received};
+use super::report::{Offender, Report};
 use crate::drop::DropReason;
-
-/// One validated transport packet for this host. Its checksum is for
-/// [`verify_transport`](super::verify_transport).
-#[derive(Debug)]
-pub struct Local {
-    /// The packet, with the link header if it came with one.
-    pub packet: Packet,
-    /// Where it came in.
-    pub iface: IfaceId,
-    /// Sender.
-    pub src: IpAddr,
-    /// Receiver: an address of ours, a group, a broadcast address, or anything on an any-address
-    /// interface.
-    pub dst: IpAddr,
-    /// What the transport header is.
-    pub protocol: u8,
-    /// TTL or hop limit as it arrived.
-    pub ttl: u8,
-    /// Type of service or traffic class: DSCP and ECN.
-    pub tos: u8,
-    /// Where the IP header starts in `packet.linear()`.
-    pub ip_offset: usize,
-    /// Where the transport header starts in `packet.linear()`.
-    pub offset: usize,
-    /// Bytes of transport header and payload, linear part and tail.
-    pub len: usize,
-    /// It was sent to a group or broadcast address, of IP or of the link.
-    pub broadcast_or_multicast: bool,
-    /// This host sent it to itself: it was on no link, and has no link header, whatever `iface` says.
-    pub looped: bool,
-}
-
-/// A packet of this host to itself. It has no link header.
-#[derive(Debug)]
-pub struct Looped {
-    /// Where it counts as received: on the loopback interface, or, when it is the copy of a datagram to a
-    /// group or broadcast address, on the interface that the datagram went out of, as on Linux.
-    pub iface: IfaceId,
-    /// The IP packet.
-    pub packet: Packet,
-}
-
-/// What came in.
-#[derive(Debug)]
-pub enum Received {
-    /// A transport packet: TCP, UDP, or a protocol that this layer does not know.
-    Local(Local),
-    /// Somebody could not deliver a packet of ours.
-    IcmpError(IcmpError),
-    /// An answer to an echo request, for ping sockets.
-    EchoReply(Echo),
-    /// An echo request to an address that is not ours, on an any-address interface.
-    EchoRequest(Echo),
-}
 
 /// What the link header says.
 #[derive(Debug, Clone, Copy)]

@@ -14,58 +14,17 @@ use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::{IpProtocol, MacAddr, addr, checksum, icmpv4, icmpv6, ipv4, ipv6};
 
 use super::iface::IfaceId;
+use super::ip::{DEFAULT_TTL, Fragmenting, Ip};
 use super::limits::OUTPUT_LEN_MAX;
 use super::neighbor::{Key, Resolved, Solicit, Waiting};
 use super::offload::{self, Cut};
-use super::receive::Looped;
+use super::received::Looped;
 use super::route::Route;
 use super::{Net, fragment};
 use crate::drop::DropReason;
 
-/// TTL and hop limit unless someone says otherwise (RFC 1700; RFC 8504 §12.1 has the same).
-pub(super) const DEFAULT_TTL: u8 = 64;
 /// Longest IPv4 packet and longest IPv6 payload, bytes.
 const IP_LEN_MAX: usize = 65535;
-
-/// What the transport wants in the IP header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ip {
-    /// What the transport header is.
-    pub protocol: u8,
-    /// TTL or hop limit; `None` for the default. One of 0 keeps a datagram to a group on this host.
-    pub ttl: Option<u8>,
-    /// Type of service or traffic class: DSCP and ECN.
-    pub tos: u8,
-    /// Who may cut it.
-    pub fragmenting: Fragmenting,
-    /// IPv6 flow label, 20 bits.
-    pub flow_label: u32,
-}
-
-/// Who may cut a packet that is longer than a link takes. Routers never cut IPv6 packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fragmenting {
-    /// Nobody: it has DF, and is refused when it is too long for what is known of its path.
-    Never,
-    /// This host alone: it has DF when it leaves whole.
-    Here,
-    /// Routers alone.
-    Routers,
-    /// Both.
-    Anywhere,
-}
-
-impl Fragmenting {
-    /// Whether this host may.
-    fn is_allowed_here(self) -> bool {
-        matches!(self, Self::Here | Self::Anywhere)
-    }
-
-    /// Whether routers may not.
-    fn sets_df(self) -> bool {
-        matches!(self, Self::Never | Self::Here)
-    }
-}
 
 /// Why a packet was not sent. It has been counted as dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -465,7 +424,7 @@ impl Net {
             }
         };
         let ip = Ip { protocol: protocol.0, ttl, tos, fragmenting, flow_label: 0 };
-        self.send(now, route, src, dst, ip, packet, Some(ICMP_CHECKSUM_OFFSET), pool)
+        self.send(now, route, src, dst, ip, packet, Some(icmpv4::CHECKSUM_OFFSET as u16), pool)
     }
 
     /// Copies what queued packets point to, so that they may stay queued over the end of a turn.
@@ -477,9 +436,6 @@ impl Net {
         }
     }
 }
-
-/// Where the checksum is in an ICMP header.
-pub(super) const ICMP_CHECKSUM_OFFSET: u16 = 2;
 
 /// The MAC address of a group or broadcast address; `None` for a neighbour to be asked for.
 fn group_mac(next_hop: IpAddr, broadcast: bool) -> Option<MacAddr> {

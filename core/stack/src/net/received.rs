@@ -1,0 +1,106 @@
+//! What comes in, as the layers above get it.
+
+use core::net::IpAddr;
+
+use towpath_pool::Packet;
+use towpath_wire::tcp::SeqNum;
+
+use super::iface::IfaceId;
+
+/// One validated transport packet for this host. Its checksum is for
+/// [`verify_transport`](super::verify_transport).
+#[derive(Debug)]
+pub struct Local {
+    /// The packet, with the link header if it came with one.
+    pub packet: Packet,
+    /// Where it came in.
+    pub iface: IfaceId,
+    /// Sender.
+    pub src: IpAddr,
+    /// Receiver: an address of ours, a group, a broadcast address, or anything on an any-address
+    /// interface.
+    pub dst: IpAddr,
+    /// What the transport header is.
+    pub protocol: u8,
+    /// TTL or hop limit as it arrived.
+    pub ttl: u8,
+    /// Type of service or traffic class: DSCP and ECN.
+    pub tos: u8,
+    /// Where the IP header starts in `packet.linear()`.
+    pub ip_offset: usize,
+    /// Where the transport header starts in `packet.linear()`.
+    pub offset: usize,
+    /// Bytes of transport header and payload, linear part and tail.
+    pub len: usize,
+    /// It was sent to a group or broadcast address, of IP or of the link.
+    pub broadcast_or_multicast: bool,
+    /// This host sent it to itself: it was on no link, and has no link header, whatever `iface` says.
+    pub looped: bool,
+}
+
+/// A packet of this host to itself. It has no link header.
+#[derive(Debug)]
+pub struct Looped {
+    /// Where it counts as received: on the loopback interface, or, when it is the copy of a datagram to a
+    /// group or broadcast address, on the interface that the datagram went out of, as on Linux.
+    pub iface: IfaceId,
+    /// The IP packet.
+    pub packet: Packet,
+}
+
+/// What came in.
+#[derive(Debug)]
+pub enum Received {
+    /// A transport packet: TCP, UDP, or a protocol that this layer does not know.
+    Local(Local),
+    /// Somebody could not deliver a packet of ours.
+    IcmpError(IcmpError),
+    /// An answer to an echo request, for ping sockets.
+    EchoReply(Echo),
+    /// An echo request to an address that is not ours, on an any-address interface.
+    EchoRequest(Echo),
+}
+
+/// An echo message.
+#[derive(Debug)]
+pub struct Echo {
+    /// The packet; `local.offset` is where the ICMP header starts.
+    pub local: Local,
+    /// Identifier: which pinger (RFC 792, RFC 4443 §4).
+    pub ident: u16,
+    /// Sequence number: which of its pings.
+    pub seq: u16,
+    /// Where the data starts in `local.packet.linear()`.
+    pub data_offset: usize,
+    /// Bytes of data, all in the linear part.
+    pub data_len: usize,
+}
+
+/// What somebody reports about a packet of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IcmpError {
+    /// ICMP type and code, of the IP version that the addresses have.
+    pub message: (u8, u8),
+    /// Bytes that the next link takes, when the packet was longer; 0 when the reporter does not say (before
+    /// RFC 1191).
+    pub too_big: Option<u32>,
+    /// Source of our packet.
+    pub src: IpAddr,
+    /// Destination of our packet.
+    pub dst: IpAddr,
+    /// Transport of our packet: an IANA protocol number, as 6 for TCP.
+    pub protocol: u8,
+    /// Source port of our packet; the ident of an echo request.
+    pub src_port: u16,
+    /// Destination port of our packet; 0 for an echo request.
+    pub dst_port: u16,
+    /// Sequence number of a TCP segment: it shows whether the reporter saw our packet (RFC 5927 §4).
+    pub tcp_seq: Option<SeqNum>,
+    /// Who reports.
+    pub from: IpAddr,
+    /// The interface that the report came in on, or whose neighbour does not answer.
+    pub iface: IfaceId,
+    /// What is quoted of a UDP datagram behind its header; of an echo request, all of it. 1280 bytes at
+    /// most.
+    pub payload: Vec<u8>,
+}
