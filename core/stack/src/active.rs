@@ -13,7 +13,6 @@ use crate::socket::{Bound, Kind, News, Settings, Socket, Stream};
 use crate::stack::Stack;
 use crate::timer::TimerId;
 use crate::tuning::{PERIOD_DEFAULT, RecvTuning};
-use crate::tx::mss_for;
 
 impl<H: Host> Stack<H> {
     /// Whether a connect to `ip` stays on this host: an address of its own, mapped or not, or the unspecified one.
@@ -203,8 +202,8 @@ impl<H: Host> Stack<H> {
             //# The MSS value to be sent in an MSS Option must be less than or equal to: MMS_R - 20
             //# where MMS_R is the maximum size for a transport-layer message that can be received
             //# (and reassembled at the IP layer) (MUST-67).
-            mss_recv: packet.limit(mss_for(mtu_recv, flow)),
-            mss_send_max: packet.limit(mss_for(mtu_send, flow)),
+            mss_recv: packet.limit(flow.mss_for(mtu_recv)),
+            mss_send_max: packet.limit(flow.mss_for(mtu_send)),
             mss_default: if flow.local.is_ipv4() { 536 } else { 1220 },
             ..settings.tcp
         }

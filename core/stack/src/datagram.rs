@@ -15,11 +15,10 @@ use crate::host::{
     BindOptions, DatagramError, DatagramFrom, DatagramMeta, DatagramOut, Family, Host, SocketError,
     SocketId,
 };
+use crate::lengths::Lengths;
 use crate::limits::DATAGRAM_SEGMENTS_MAX;
 use crate::net::{self, EchoOut, Fragmenting, IfaceId, Ip, Route};
-use crate::socket::{
-    Alike, Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, Lengths, MulticastOut,
-};
+use crate::socket::{Alike, Bound, CachedRoute, Classes, Datagram, HopLimits, Kind, MulticastOut};
 use crate::stack::Stack;
 
 /// Bytes of the ICMP and ICMPv6 echo header.
@@ -181,7 +180,7 @@ impl<H: Host> Stack<H> {
         let binds = self.binds_mut(table);
         binds.receivers.remove(bound.addr, bound.port, index);
         binds.narrow(bound.port, index, flow.local);
-        self.enter_peer(index);
+        self.peers.enter(self.keys.table, &mut self.sockets, index);
         Ok(())
     }
 
@@ -196,7 +195,7 @@ impl<H: Host> Stack<H> {
     }
 
     fn forget_peer(&mut self, index: u32) {
-        self.leave_peer(index);
+        self.peers.leave(self.keys.table, &mut self.sockets, index);
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let (Kind::Datagram(datagram), Some(bound)) =
             (&mut socket.kind, socket.bound.as_deref().copied())
@@ -524,7 +523,7 @@ impl<H: Host> Stack<H> {
 
     /// Takes a datagram socket out of all tables, if it is there.
     pub(crate) fn forget_datagram(&mut self, now: Instant, index: u32) {
-        self.leave_peer(index);
+        self.peers.leave(self.keys.table, &mut self.sockets, index);
         let Some(socket) = self.sockets.get_mut(index) else { return };
         let bound = socket.bound.as_deref().copied();
         let Kind::Datagram(datagram) = &mut socket.kind else { return };

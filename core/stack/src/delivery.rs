@@ -9,8 +9,9 @@ use towpath_tcp::Instant;
 use crate::drop::DropReason;
 use crate::flow::Flow;
 use crate::host::{DatagramMeta, EchoMeta, Host};
+use crate::incoming::{arrival, dont_fragment, payload_of};
 use crate::net::{Echo, IfaceId};
-use crate::rx::{arrival, dont_fragment, payload_of};
+use crate::peers;
 use crate::socket::Kind;
 use crate::stack::Stack;
 
@@ -34,7 +35,9 @@ impl<H: Host> Stack<H> {
         iface: IfaceId,
         echo: bool,
     ) -> Option<Taker> {
-        if let Some(socket) = self.connected(hash, flow, iface, echo).next() {
+        let (keys, sockets) = (self.keys.table, &self.sockets);
+        let mut connected = self.peers.connected(keys, sockets, hash, flow, iface, echo);
+        if let Some(socket) = connected.next() {
             return Some(Taker { socket, connected: true });
         }
         let binds = if echo { &self.echo_binds } else { &self.udp_binds };
@@ -74,8 +77,9 @@ impl<H: Host> Stack<H> {
     ) -> Result<(), DropReason> {
         let flow = flow_of(meta);
         let hash = self.keys.table.flow(&flow);
-        let connected = self.connected(hash, &flow, meta.iface, false);
-        let connected = connected.flat_map(|index| self.alike(index));
+        let (keys, sockets) = (self.keys.table, &self.sockets);
+        let connected = self.peers.connected(keys, sockets, hash, &flow, meta.iface, false);
+        let connected = connected.flat_map(|index| peers::alike(sockets, index));
         let (ip, port) = (meta.local.ip(), meta.local.port());
         let bound = self.udp_binds.receivers.all(ip, port, meta.iface);
         let (mut any, mut room) = (false, true);

@@ -1,9 +1,9 @@
-//! ICMP errors about packets of ours: which socket each concerns, whether it is believed, and what it means.
+//! ICMP errors about packets of ours: which socket each concerns, whether it is believed, and what follows.
 
 use std::net::{IpAddr, SocketAddr};
 
 use towpath_tcp::Instant;
-use towpath_wire::{IpProtocol, icmpv4, icmpv6};
+use towpath_wire::IpProtocol;
 
 use crate::delivery::Taker;
 use crate::drop::DropReason;
@@ -12,16 +12,10 @@ use crate::host::{DatagramError, Host, Message, SocketError, SocketEvent, Socket
 use crate::net::IcmpError;
 use crate::net::limits::{PATH_MTU_TIME, PATH_MTUS_MAX};
 use crate::net::mtu::PathMtu;
+use crate::path::LearntMtu;
 use crate::socket::Kind;
 use crate::stack::Stack;
-
-/// A path MTU that a connection learnt, until it tries again what its link takes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LearntMtu {
-    id: SocketId,
-    mtu: PathMtu,
-    until: Instant,
-}
+use crate::unreached::Meaning;
 
 impl<H: Host> Stack<H> {
     /// An ICMP error that quotes a packet of ours has come in.
@@ -172,96 +166,5 @@ impl<H: Host> Stack<H> {
             self.events.push_back((user, SocketEvent::Error(reason)));
         }
         true
-    }
-}
-
-/// Why the network did not deliver a packet, as far as programs tell reasons apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unreached {
-    Net,
-    Host,
-    Protocol,
-    Port,
-    SourceRoute,
-    HostUnknown,
-    HostIsolated,
-    Prohibited,
-    BadHeader,
-}
-
-impl From<Unreached> for SocketError {
-    fn from(why: Unreached) -> Self {
-        match why {
-            Unreached::Net => Self::NetUnreachable,
-            Unreached::Host => Self::HostUnreachable,
-            Unreached::Protocol => Self::ProtocolUnreachable,
-            Unreached::Port => Self::PortUnreachable,
-            Unreached::SourceRoute => Self::SourceRouteFailed,
-            Unreached::HostUnknown => Self::HostUnknown,
-            Unreached::HostIsolated => Self::HostIsolated,
-            Unreached::Prohibited => Self::Prohibited,
-            Unreached::BadHeader => Self::BadHeader,
-        }
-    }
-}
-
-/// What an error that is not about a packet's length means for the program that sent it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Meaning {
-    why: Unreached,
-    /// Not transient: a datagram socket that is connected to the peer is told without IP_RECVERR.
-    hard: bool,
-}
-
-impl Meaning {
-    /// As Linux has it (`icmp_err_convert`, `icmpv6_err_convert`). `None`: no program is told.
-    fn of(error: &IcmpError) -> Option<Self> {
-        let (kind, code) = error.message;
-        let meaning =
-            if error.src.is_ipv4() { meaning_v4(kind, code)? } else { meaning_v6(kind, code) };
-        let (why, hard) = meaning;
-        Some(Self { why, hard })
-    }
-}
-
-fn meaning_v4(kind: u8, code: u8) -> Option<(Unreached, bool)> {
-    use Unreached::{BadHeader, Host, HostIsolated, HostUnknown, Net, Port, Protocol, SourceRoute};
-    Some(match (kind, code) {
-        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_NET) => (Net, false),
-        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_HOST) => (Host, false),
-        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROTOCOL) => (Protocol, true),
-        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PORT) => (Port, true),
-        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_SOURCE_ROUTE) => (SourceRoute, false),
-        // RFC 1122 §3.2.2.1: 6 to 12, and RFC 1812 §5.2.7.1: 13 to 15.
-        (icmpv4::DEST_UNREACHABLE, 6) => (Net, true),
-        (icmpv4::DEST_UNREACHABLE, 7) => (HostUnknown, true),
-        (icmpv4::DEST_UNREACHABLE, 8) => (HostIsolated, true),
-        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_NET_PROHIBITED) => (Net, true),
-        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_HOST_PROHIBITED) => (Host, true),
-        (icmpv4::DEST_UNREACHABLE, 11) => (Net, false),
-        (icmpv4::DEST_UNREACHABLE, 12) => (Host, false),
-        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROHIBITED..=15) => (Host, true),
-        (icmpv4::PARAM_PROBLEM, _) => (BadHeader, true),
-        // Undefined codes; and a datagram that was not reassembled, which is a loss like any other.
-        (icmpv4::DEST_UNREACHABLE, _) => return None,
-        (icmpv4::TIME_EXCEEDED, icmpv4::TIME_EXCEEDED_REASSEMBLY) => return None,
-        _ => (Host, false),
-    })
-}
-
-fn meaning_v6(kind: u8, code: u8) -> (Unreached, bool) {
-    use Unreached::{BadHeader, Host, Net, Port, Prohibited};
-    match (kind, code) {
-        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_NO_ROUTE) => (Net, false),
-        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_PROHIBITED) => (Prohibited, true),
-        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_SCOPE) => (Host, false),
-        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_ADDRESS) => (Host, false),
-        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_PORT) => (Port, true),
-        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_SOURCE_POLICY) => (Prohibited, true),
-        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_REJECT_ROUTE) => (Prohibited, true),
-        // Undefined codes, and headers that a node could not process.
-        (icmpv6::DEST_UNREACHABLE | icmpv6::PARAM_PROBLEM, _) => (BadHeader, true),
-        // Time exceeded.
-        _ => (Host, false),
     }
 }

@@ -31,6 +31,12 @@ impl Flow {
     pub fn remote(&self) -> SocketAddr {
         SocketAddr::new(self.remote, self.remote_port)
     }
+
+    /// TCP payload and options in an IP packet of `mtu` bytes.
+    pub fn mss_for(&self, mtu: u32) -> u16 {
+        let headers = if self.local.is_ipv4() { 20 + 20 } else { 40 + 20 };
+        u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX)
+    }
 }
 
 impl Keyed {

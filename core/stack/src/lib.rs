@@ -14,12 +14,13 @@
 //!   [`SocketEvent::Closed`].
 //!
 //! # Reading order
-//! [`host`](Host) is the seam to the owner. `rx` is the way in and `tx` the way out, a page each; they
-//! stand on [`net`], the IP layer; `delivery`, `errors` and `outcome` are their continuations. `passive`
-//! and `active` open connections, `port` gives out local ports, `lifecycle` is the rest of a socket's life,
-//! `datagram` is UDP and ping. Tables: `flow` (4-tuples), `binds` (listeners and ports), `handshake` (SYN
-//! cache), `time_wait`; they live in a `slab` and their deadlines in the `timer` wheel. Every limit is in
-//! [`limits`] and [`net::limits`], and every loss has a [`DropReason`].
+//! [`host`](Host) is the seam to the owner. `stack` has the tables and `socket` what stands in them. `turn` says
+//! what is done when; `rx` is the way in and `tx` the way out, a page each; they stand on [`net`], the IP layer;
+//! `delivery`, `errors`, `late_segments` and `outcome` are their continuations. `passive` and `active` open
+//! connections, `port` gives out local ports, `lifecycle` is the rest of a socket's life, `datagram` is UDP and
+//! ping. Tables: `flow` (4-tuples), `peers` (datagram sockets by their peer), `binds` (listeners and ports),
+//! `handshake` (SYN cache), `time_wait`; they live in a `slab` and their deadlines in the `timer` wheel. Every limit
+//! is in [`limits`] and [`net::limits`], and every loss has a [`DropReason`].
 //!
 //! Budget: a segment of an established connection costs one hash and one probe to find its connection,
 //! whatever the number of sockets, and no allocation; its payload is copied once, from the packet into
@@ -124,16 +125,20 @@ pub mod net;
 mod error;
 mod host;
 
+mod incoming;
 mod rx;
+mod turn;
 mod tx;
 
 mod delivery;
 mod errors;
+mod late_segments;
 mod outcome;
 
 mod active;
 mod datagram;
 mod info;
+mod lengths;
 mod lifecycle;
 mod options;
 mod passive;
@@ -143,6 +148,7 @@ mod port;
 mod socket;
 mod stack;
 mod tuning;
+mod unreached;
 
 mod binds;
 mod counters;
@@ -168,7 +174,8 @@ pub use host::{
     Turn,
 };
 pub use info::{SocketInfo, SocketState, Usage};
+pub use lengths::MtuDiscovery;
 pub use net::IfaceId;
-pub use options::{MtuDiscovery, SocketOption};
+pub use options::SocketOption;
 pub use stack::{Stack, StackConfig};
 pub use towpath_tcp::{Instant, KeepAlive};

@@ -5,15 +5,15 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 
 use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAlive};
+use towpath_wire::addr;
 
 use crate::binds::Table;
 use crate::error::OptionError;
 use crate::host::{BindOptions, Host, SocketId};
-use towpath_wire::addr;
-
+use crate::lengths::MtuDiscovery;
 use crate::limits::{MEMBERSHIPS_MAX, SOURCES_MAX};
+use crate::net::IfaceId;
 use crate::net::limits::PATH_MTU_MIN_V6;
-use crate::net::{Fragmenting, IfaceId, Route};
 use crate::socket::{Datagram, Kind, Membership, PacketSettings};
 use crate::stack::Stack;
 
@@ -99,51 +99,6 @@ pub enum SocketOption {
     MulticastAllV6(bool),
 }
 
-/// What becomes of datagrams that are longer than their path takes: IP_MTU_DISCOVER and
-/// IPV6_MTU_DISCOVER, in the words of Linux's `IP_PMTUDISC_` constants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MtuDiscovery {
-    /// They are fragmented, and routers may fragment others.
-    Dont,
-    /// They are fragmented; routers may not fragment others, so that the path MTU shows.
-    #[default]
-    Want,
-    /// They are refused.
-    Do,
-    /// They are sent if the link takes them: the program looks for the path MTU itself.
-    Probe,
-    /// As `Probe`, but routers may fragment them. Nobody's report of a path MTU is believed.
-    Interface,
-    /// As `Interface`, and what the link does not take is fragmented.
-    Omit,
-}
-
-impl MtuDiscovery {
-    /// How long a datagram may be that takes `route`, and who may cut it.
-    pub(crate) fn limit(self, route: &Route) -> (u32, Fragmenting) {
-        match self {
-            Self::Dont => (route.mtu, Fragmenting::Anywhere),
-            Self::Want if route.needs_fragments => (route.mtu, Fragmenting::Anywhere),
-            Self::Want => (route.mtu, Fragmenting::Here),
-            Self::Do => (route.mtu, Fragmenting::Never),
-            Self::Probe => (route.link_mtu, Fragmenting::Never),
-            Self::Interface => (route.link_mtu, Fragmenting::Routers),
-            Self::Omit => (route.link_mtu, Fragmenting::Anywhere),
-        }
-    }
-
-    /// Whether a report that quotes a datagram of the socket is believed: DNS servers ask not to, so that
-    /// nobody makes them send fragments, which can be forged (RFC 9715).
-    pub(crate) fn believes_reports(self) -> bool {
-        !matches!(self, Self::Interface | Self::Omit)
-    }
-
-    /// Whether the program hears of one about a datagram to `dst`. The families differ on Linux.
-    pub(crate) fn tells_reports(self, dst: IpAddr) -> bool {
-        self != Self::Dont && (dst.is_ipv4() || self.believes_reports())
-    }
-}
-
 impl<H: Host> Stack<H> {
     /// Sets an option. On a listener it holds for children to come; on a connection that is over nothing changes.
     ///
@@ -189,7 +144,7 @@ impl<H: Host> Stack<H> {
         device: Option<IfaceId>,
     ) -> Result<(), OptionError> {
         // A connected datagram socket is found by its device, too.
-        let is_peer = self.leave_peer(index);
+        let is_peer = self.peers.leave(self.keys.table, &mut self.sockets, index);
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;
         let before = socket.device();
         let mut receives = None;
@@ -213,7 +168,7 @@ impl<H: Host> Stack<H> {
             Kind::EarlyAccept(_) => return Err(OptionError::NotApplicable),
         }
         if is_peer {
-            self.enter_peer(index);
+            self.peers.enter(self.keys.table, &mut self.sockets, index);
         }
         let Some(socket) = self.sockets.get(index) else { return Ok(()) };
         let Some(bound) = &socket.bound else { return Ok(()) };

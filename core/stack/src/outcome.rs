@@ -5,7 +5,6 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{ConnectionEvent, Instant, State, TimeWait};
 
 use crate::drop::DropReason;
-use crate::errors::Unreached;
 use crate::flow::{Flow, FlowRef};
 use crate::host::{Host, SocketError, SocketEvent};
 use crate::socket::{Kind, Stream};
@@ -13,6 +12,7 @@ use crate::stack::{Stack, TimerOwner};
 use crate::time_wait::TimeWaitFlow;
 use crate::timer::TimerId;
 use crate::tuning::period;
+use crate::unreached::Unreached;
 
 impl<H: Host> Stack<H> {
     /// Delivers the events of a connection and arms its timer, once it has nothing more to send now, or waits for

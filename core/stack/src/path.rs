@@ -6,7 +6,10 @@
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
+use towpath_tcp::Instant;
+
 use crate::flow::Flow;
+use crate::host::SocketId;
 use crate::limits::NEXT_HOPS_MAX;
 use crate::net::mtu::PathMtu;
 use crate::net::{IfaceId, Route};
@@ -58,6 +61,14 @@ impl Path {
 }
 
 const _: () = assert!(size_of::<Option<Path>>() == 12);
+
+/// A path MTU that a connection learnt, until it tries again what its link takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LearntMtu {
+    pub id: SocketId,
+    pub mtu: PathMtu,
+    pub until: Instant,
+}
 
 /// The peer itself is the next hop.
 const DIRECT: NonZeroU16 = NonZeroU16::MIN;

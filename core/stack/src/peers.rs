@@ -4,9 +4,9 @@
 use crate::flow::{Flow, FlowRef, FlowTable, on_device};
 use crate::host::Host;
 use crate::net::IfaceId;
-use crate::slab::NONE;
-use crate::socket::{Alike, Datagram, Kind};
-use crate::stack::Stack;
+use crate::net::hash::Keyed;
+use crate::slab::{NONE, Slab};
+use crate::socket::{Alike, Datagram, Kind, Socket};
 
 /// What a socket with a peer is found by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,92 +40,82 @@ pub(crate) struct Peers {
     pub on_device: usize,
 }
 
-impl<H: Host> Stack<H> {
+/// The table of all sockets, in which those with a peer hang together.
+type Sockets<H> = Slab<Socket<H>>;
+
+impl Peers {
     /// From now on a datagram socket is found by its peer. Of sockets that are alike in all that counts for that, the
     /// table has the newest, as on Linux, and the others hang on it: a table with many entries for one key would have
     /// to search through them whenever one is added or removed.
-    pub(crate) fn enter_peer(&mut self, index: u32) {
-        let Some(peer) = self.peer_of(index) else { return };
-        let hash = self.keys.table.flow(&peer.flow);
-        let older = self.find_peer(hash, peer);
+    pub fn enter<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) {
+        let Some(peer) = peer_of(sockets, index) else { return };
+        let hash = keys.flow(&peer.flow);
+        let older = self.find(sockets, hash, peer);
         let (hash, own) = (on_device(hash, peer.device), FlowRef::Socket(index));
         match older {
             Some(older) => {
-                self.peers.table.replace(hash, FlowRef::Socket(older), own);
-                self.set_alike(older, |alike| alike.newer = index);
+                self.table.replace(hash, FlowRef::Socket(older), own);
+                set_alike(sockets, older, |alike| alike.newer = index);
             }
-            None => self.peers.table.insert(hash, own),
+            None => self.table.insert(hash, own),
         }
-        self.set_alike(index, |alike| alike.older = older.unwrap_or(NONE));
-        self.peers.any_port += usize::from(peer.is_any_port());
-        self.peers.on_device += usize::from(peer.device.is_some());
+        set_alike(sockets, index, |alike| alike.older = older.unwrap_or(NONE));
+        self.any_port += usize::from(peer.is_any_port());
+        self.on_device += usize::from(peer.device.is_some());
     }
 
-    /// Undoes [`Stack::enter_peer`]; false when there is nothing to undo.
-    pub(crate) fn leave_peer(&mut self, index: u32) -> bool {
-        let Some(peer) = self.peer_of(index) else { return false };
-        let hash = on_device(self.keys.table.flow(&peer.flow), peer.device);
+    /// Undoes [`Peers::enter`]; false when there is nothing to undo.
+    pub fn leave<H: Host>(&mut self, keys: Keyed, sockets: &mut Sockets<H>, index: u32) -> bool {
+        let Some(peer) = peer_of(sockets, index) else { return false };
+        let hash = on_device(keys.flow(&peer.flow), peer.device);
         let (mut newer, mut older) = (NONE, NONE);
-        self.set_alike(index, |alike| Alike { newer, older } = std::mem::take(alike));
+        set_alike(sockets, index, |alike| Alike { newer, older } = std::mem::take(alike));
         let own = FlowRef::Socket(index);
         let left = match (newer, older) {
-            (NONE, NONE) => self.peers.table.remove(hash, own),
-            (NONE, older) => self.peers.table.replace(hash, own, FlowRef::Socket(older)),
+            (NONE, NONE) => self.table.remove(hash, own),
+            (NONE, older) => self.table.replace(hash, own, FlowRef::Socket(older)),
             _ => true,
         };
-        self.set_alike(newer, |alike| alike.older = older);
-        self.set_alike(older, |alike| alike.newer = newer);
-        self.peers.any_port -= usize::from(left && peer.is_any_port());
-        self.peers.on_device -= usize::from(left && peer.device.is_some());
+        set_alike(sockets, newer, |alike| alike.older = older);
+        set_alike(sockets, older, |alike| alike.newer = newer);
+        self.any_port -= usize::from(left && peer.is_any_port());
+        self.on_device -= usize::from(left && peer.device.is_some());
         left
     }
 
-    /// Nothing happens for [`NONE`].
-    fn set_alike(&mut self, index: u32, set: impl FnOnce(&mut Alike)) {
-        if let Some(Kind::Datagram(datagram)) = self.sockets.get_mut(index).map(|it| &mut it.kind) {
-            set(&mut datagram.alike);
-        }
-    }
-
-    /// A socket that [`Stack::connected`] gave, and all that are alike, the newest first.
-    pub(crate) fn alike(&self, index: u32) -> impl Iterator<Item = u32> + '_ {
-        std::iter::successors(Some(index), |&index| match &self.sockets.get(index)?.kind {
-            Kind::Datagram(datagram) => Some(datagram.alike.older).filter(|older| *older != NONE),
-            _ => None,
-        })
-    }
-
     /// Which UDP or echo sockets are connected so and hear what comes in on `iface`, best match first, by what
-    /// counts on Linux: the peer's port, then the device. Of those that are [alike](Stack::alike), the newest. `hash`
-    /// is the flow's.
+    /// counts on Linux: the peer's port, then the device. Of those that are [`alike`], the newest. `hash` is the
+    /// flow's.
     #[inline]
-    pub(crate) fn connected(
-        &self,
+    pub fn connected<'a, H: Host>(
+        &'a self,
+        keys: Keyed,
+        sockets: &'a Sockets<H>,
         hash: u64,
         flow: &Flow,
         iface: IfaceId,
         echo: bool,
-    ) -> impl Iterator<Item = u32> + '_ {
+    ) -> impl Iterator<Item = u32> + use<'a, H> {
         let flow = *flow;
-        let any_port = self.peers.any_port > 0 && !echo && flow.remote_port != 0;
+        let any_port = self.any_port > 0 && !echo && flow.remote_port != 0;
         [false, true].into_iter().filter(move |any| !any || any_port).flat_map(move |any| {
             let (hash, flow) = match any {
                 false => (hash, flow),
                 true => {
                     let flow = Flow { remote_port: 0, ..flow };
-                    (self.keys.table.flow(&flow), flow)
+                    (keys.flow(&flow), flow)
                 }
             };
-            let here = (self.peers.on_device > 0).then_some(Some(iface));
+            let here = (self.on_device > 0).then_some(Some(iface));
             here.into_iter()
                 .chain([None])
-                .filter_map(move |device| self.find_peer(hash, Peer { flow, device, echo }))
+                .filter_map(move |device| self.find(sockets, hash, Peer { flow, device, echo }))
         })
     }
 
-    fn find_peer(&self, hash: u64, peer: Peer) -> Option<u32> {
-        let found = self.peers.table.find(on_device(hash, peer.device), |at| match at {
-            FlowRef::Socket(index) => self.peer_of(index) == Some(peer),
+    fn find<H: Host>(&self, sockets: &Sockets<H>, hash: u64, peer: Peer) -> Option<u32> {
+        let found = self.table.find(on_device(hash, peer.device), |at| match at {
+            FlowRef::Socket(index) => peer_of(sockets, index) == Some(peer),
             _ => false,
         });
         match found {
@@ -133,12 +123,27 @@ impl<H: Host> Stack<H> {
             _ => None,
         }
     }
+}
 
-    #[inline]
-    fn peer_of(&self, index: u32) -> Option<Peer> {
-        match &self.sockets.get(index)?.kind {
-            Kind::Datagram(datagram) => datagram.as_peer(),
-            _ => None,
-        }
+/// A socket that [`Peers::connected`] gave, and all that are alike, the newest first.
+pub(crate) fn alike<H: Host>(sockets: &Sockets<H>, index: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(index), |&index| match &sockets.get(index)?.kind {
+        Kind::Datagram(datagram) => Some(datagram.alike.older).filter(|older| *older != NONE),
+        _ => None,
+    })
+}
+
+/// Nothing happens for [`NONE`].
+fn set_alike<H: Host>(sockets: &mut Sockets<H>, index: u32, set: impl FnOnce(&mut Alike)) {
+    if let Some(Kind::Datagram(datagram)) = sockets.get_mut(index).map(|it| &mut it.kind) {
+        set(&mut datagram.alike);
+    }
+}
+
+#[inline]
+fn peer_of<H: Host>(sockets: &Sockets<H>, index: u32) -> Option<Peer> {
+    match &sockets.get(index)?.kind {
+        Kind::Datagram(datagram) => datagram.as_peer(),
+        _ => None,
     }
 }

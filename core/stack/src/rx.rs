@@ -16,34 +16,18 @@
 use std::net::SocketAddr;
 
 use towpath_pool::Pool;
-use towpath_ring::{Payload, RecvBuffer, SendBuffer};
-use towpath_tcp::{Disposition, Flags, Instant, Segment, reset_for};
-use towpath_wire::{IpProtocol, addr, ipv4, tcp, udp};
+use towpath_ring::{RecvBuffer, SendBuffer};
+use towpath_tcp::{Disposition, Instant, Segment, reset_for};
+use towpath_wire::{IpProtocol, addr, tcp, udp};
 
 use crate::delivery::{each_datagram, stray_echo};
 use crate::drop::DropReason;
 use crate::flow::{Flow, FlowRef};
 use crate::host::{DatagramMeta, Host};
+use crate::incoming::{Incoming, arrival, dont_fragment, is_opening, payload_of, segments_in};
 use crate::net::{self, IfaceId, Local, Received, Unreachable};
 use crate::socket::Kind;
 use crate::stack::Stack;
-
-/// A TCP segment on its way to its owner.
-pub(crate) struct Incoming {
-    pub local: Local,
-    pub flow: Flow,
-    pub hash: u64,
-    pub segment: Segment,
-    /// Bytes of TCP header with options.
-    pub header_len: usize,
-}
-
-impl Incoming {
-    /// What follows the TCP header.
-    pub fn payload(&self) -> Payload<'_> {
-        payload_of(&self.local, self.header_len)
-    }
-}
 
 impl<H: Host> Stack<H> {
     /// Takes what the IP layer made of one packet to whom it is for.
@@ -270,40 +254,4 @@ impl<H: Host> Stack<H> {
         let iface = if local.looped { IfaceId::LOOPBACK } else { local.iface };
         self.net.drop(iface, local.packet, reason, pool);
     }
-}
-
-/// Whether it is a SYN without ACK and RST, which asks for a new connection.
-pub(crate) fn is_opening(segment: &Segment) -> bool {
-    segment.flags.contains(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST)
-}
-
-/// What follows the first `header_len` bytes of the transport header.
-pub(crate) fn payload_of(local: &Local, header_len: usize) -> Payload<'_> {
-    let linear = local.packet.linear();
-    let start = (local.offset + header_len).min(linear.len());
-    let len = local.len.saturating_sub(header_len);
-    let end = linear.len().min(start + len);
-    let tail = (len - (end - start)).min(local.packet.tail.len() as usize);
-    Payload::new(&linear[start..end], local.packet.tail.slice(0, tail as u32))
-}
-
-/// When the device received it.
-pub(crate) fn arrival(now: Instant, local: &Local) -> Instant {
-    match local.packet.meta.arrival_ns {
-        0 => now,
-        ns => Instant(ns),
-    }
-}
-
-/// Whether its sender forbade to fragment it, which IPv6 does not let one say.
-pub(crate) fn dont_fragment(local: &Local) -> bool {
-    let header = local.packet.linear().get(local.ip_offset..);
-    let header = header.and_then(|bytes| ipv4::Header::parse_quoted(bytes).ok());
-    header.is_some_and(|(header, _)| header.dont_fragment)
-}
-
-fn segments_in(local: &Local, payload_len: usize) -> u16 {
-    let size =
-        local.packet.meta.segmentation.map_or(0, |segmentation| usize::from(segmentation.size));
-    if size == 0 { 1 } else { payload_len.div_ceil(size).clamp(1, 65535) as u16 }
 }

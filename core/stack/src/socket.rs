@@ -26,16 +26,15 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Buffers, Config, Connection, Instant};
 
 use crate::binds::{BindAddr, Sharing, Table};
-use crate::errors::Unreached;
 use crate::flow::Flow;
 use crate::host::{BindOptions, Family, Host};
-use crate::net::{Fragmenting, IfaceId, Route};
-use crate::options::MtuDiscovery;
+use crate::lengths::Lengths;
+use crate::net::{IfaceId, Route};
 use crate::path::Path;
 use crate::slab::{List, NONE};
 use crate::timer::TimerId;
 use crate::tuning::RecvTuning;
-use crate::tx::mss_for;
+use crate::unreached::Unreached;
 
 /// One socket.
 pub(crate) struct Socket<H: Host> {
@@ -203,30 +202,6 @@ impl Classes {
     }
 }
 
-/// What becomes of long datagrams, with a setting for each family as [`HopLimits`].
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Lengths {
-    /// IP_MTU_DISCOVER.
-    pub v4: MtuDiscovery,
-    /// IPV6_MTU_DISCOVER.
-    pub v6: MtuDiscovery,
-    /// IPV6_MTU: the longest packet over IPv6 in bytes; `None`: as long as the path takes.
-    pub v6_fragment: Option<u32>,
-}
-
-impl Lengths {
-    pub fn discovery(&self, remote: IpAddr) -> MtuDiscovery {
-        if remote.is_ipv4() { self.v4 } else { self.v6 }
-    }
-
-    /// How long a packet to `remote` may be that takes `route`, and who may cut a longer one.
-    pub fn limit(&self, remote: IpAddr, route: &Route) -> (u32, Fragmenting) {
-        let (mtu, fragmenting) = self.discovery(remote).limit(route);
-        let most = self.v6_fragment.filter(|_| remote.is_ipv6()).unwrap_or(mtu);
-        (mtu.min(most), fragmenting)
-    }
-}
-
 /// How a socket sends to groups of one family.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MulticastOut {
@@ -369,7 +344,7 @@ impl<H: Host> Stream<H> {
     /// The path MTU is another one: the connection cuts its segments to it.
     pub fn on_path_mtu(&mut self) {
         if let (Some(path), Some(connection)) = (&self.path, &mut self.connection) {
-            connection.on_path_mtu(self.packet.limit(mss_for(path.mtu(), &self.flow)));
+            connection.on_path_mtu(self.packet.limit(self.flow.mss_for(path.mtu())));
         }
     }
 

@@ -1,19 +1,13 @@
-//! Connections in TIME-WAIT: a table of small entries, all waiting equally long, and what a segment of one
-//! of them means.
+//! Connections in TIME-WAIT: a table of small entries, all waiting equally long. What a segment of one of them
+//! means is in `late_segments`.
 
-use towpath_pool::Pool;
-use towpath_tcp::{Instant, TimeWait, TimeWaitVerdict};
+use towpath_tcp::{Instant, TimeWait};
 
 use crate::binds::Sharing;
-use crate::drop::DropReason;
-use crate::flow::{Flow, FlowRef};
-use crate::host::Host;
-use crate::limits;
+use crate::flow::Flow;
 use crate::net::IfaceId;
-use crate::rx::Incoming;
 use crate::slab::{List, Queue};
 use crate::socket::FlowSettings;
-use crate::stack::Stack;
 
 /// A connection in TIME-WAIT and what its late segments need.
 #[derive(Debug)]
@@ -78,74 +72,5 @@ impl TimeWaits {
     /// When the first one expires.
     pub fn next_timeout(&self) -> Option<Instant> {
         Some(self.get(self.oldest()?)?.state.expires())
-    }
-}
-
-impl<H: Host> Stack<H> {
-    /// A segment of a connection in TIME-WAIT.
-    pub(crate) fn on_time_wait_segment(
-        &mut self,
-        now: Instant,
-        host: &mut H,
-        at: u32,
-        incoming: Incoming,
-        pool: &mut Pool,
-    ) {
-        let Some(entry) = self.time_waits.get_mut(at) else {
-            return self.drop_local(incoming.local, DropReason::TcpNoSocket, pool);
-        };
-        let before = entry.state.expires();
-        let mut verdict = entry.state.on_segment(now, &incoming.segment);
-        let (after, iss_min) = (entry.state.expires(), entry.state.iss_min());
-        if after != before {
-            self.time_waits.renew(at);
-        }
-        if verdict == TimeWaitVerdict::Reopen {
-            match self.taker(now, &incoming) {
-                Ok(taker) => {
-                    self.counters.tcp_time_wait_reused += 1;
-                    self.remove_time_wait(at);
-                    return self.take_syn(now, host, taker, incoming, Some(iss_min), pool);
-                }
-                // Nobody listens any more: it is answered as every other SYN here, and the peer's late
-                // segments still find the old connection.
-                Err(DropReason::TcpNoSocket) => {
-                    let Some(entry) = self.time_waits.get_mut(at) else { return };
-                    verdict = entry.state.refuse_syn(now);
-                }
-                // The peer repeats its SYN; there may be a place for it then.
-                Err(reason) => return self.drop_local(incoming.local, reason, pool),
-            }
-        }
-        match (verdict, self.time_waits.get(at)) {
-            (TimeWaitVerdict::Ack(outgoing), Some(&TimeWaitFlow { packet, iface, .. })) => {
-                let iface = iface.or(self.pinned(incoming.local.iface, &incoming.flow));
-                self.reply_as(now, &incoming.flow, iface, packet, &outgoing, pool);
-                pool.give(incoming.local.packet);
-            }
-            (TimeWaitVerdict::Drop(reason), _) => {
-                self.drop_local(incoming.local, reason.into(), pool);
-            }
-            (TimeWaitVerdict::Ack(_) | TimeWaitVerdict::Reopen, _) => {
-                self.drop_local(incoming.local, DropReason::TcpUnacceptable, pool);
-            }
-        }
-    }
-
-    pub(crate) fn remove_time_wait(&mut self, at: u32) {
-        let Some(entry) = self.time_waits.remove(at) else { return };
-        self.flows.remove(self.keys.table.flow(&entry.flow), FlowRef::TimeWait(at));
-        if let Some(sharing) = entry.uses_port {
-            self.tcp_binds.unuse_port(entry.flow.local_port, entry.flow.local, sharing);
-        }
-    }
-
-    pub(crate) fn expire_time_waits(&mut self, now: Instant) {
-        for _ in 0..limits::TIMERS_A_TURN {
-            match (self.time_waits.next_timeout(), self.time_waits.oldest()) {
-                (Some(expires), Some(at)) if expires <= now => self.remove_time_wait(at),
-                _ => break,
-            }
-        }
     }
 }

@@ -327,9 +327,3 @@ fn ip_for(route: &Route, tos: u8, ttl: Option<u8>) -> Ip {
     let fragmenting = if route.needs_fragments { Fragmenting::Routers } else { Fragmenting::Never };
     Ip { protocol: IpProtocol::TCP.0, ttl, tos, fragmenting, flow_label: 0 }
 }
-
-/// TCP payload and options in an IP packet of `mtu` bytes.
-pub(crate) fn mss_for(mtu: u32, flow: &Flow) -> u16 {
-    let headers = if flow.local.is_ipv4() { 20 + 20 } else { 40 + 20 };
-    u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX)
-}

@@ -1,0 +1,74 @@
+//! How long datagrams may be, and who cuts longer ones.
+
+use std::net::IpAddr;
+
+use crate::net::{Fragmenting, Route};
+
+/// What becomes of datagrams that are longer than their path takes: IP_MTU_DISCOVER and
+/// IPV6_MTU_DISCOVER, in the words of Linux's `IP_PMTUDISC_` constants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MtuDiscovery {
+    /// They are fragmented, and routers may fragment others.
+    Dont,
+    /// They are fragmented; routers may not fragment others, so that the path MTU shows.
+    #[default]
+    Want,
+    /// They are refused.
+    Do,
+    /// They are sent if the link takes them: the program looks for the path MTU itself.
+    Probe,
+    /// As `Probe`, but routers may fragment them. Nobody's report of a path MTU is believed.
+    Interface,
+    /// As `Interface`, and what the link does not take is fragmented.
+    Omit,
+}
+
+impl MtuDiscovery {
+    /// How long a datagram may be that takes `route`, and who may cut it.
+    pub(crate) fn limit(self, route: &Route) -> (u32, Fragmenting) {
+        match self {
+            Self::Dont => (route.mtu, Fragmenting::Anywhere),
+            Self::Want if route.needs_fragments => (route.mtu, Fragmenting::Anywhere),
+            Self::Want => (route.mtu, Fragmenting::Here),
+            Self::Do => (route.mtu, Fragmenting::Never),
+            Self::Probe => (route.link_mtu, Fragmenting::Never),
+            Self::Interface => (route.link_mtu, Fragmenting::Routers),
+            Self::Omit => (route.link_mtu, Fragmenting::Anywhere),
+        }
+    }
+
+    /// Whether a report that quotes a datagram of the socket is believed: DNS servers ask not to, so that
+    /// nobody makes them send fragments, which can be forged (RFC 9715).
+    pub(crate) fn believes_reports(self) -> bool {
+        !matches!(self, Self::Interface | Self::Omit)
+    }
+
+    /// Whether the program hears of one about a datagram to `dst`. The families differ on Linux.
+    pub(crate) fn tells_reports(self, dst: IpAddr) -> bool {
+        self != Self::Dont && (dst.is_ipv4() || self.believes_reports())
+    }
+}
+
+/// What becomes of long datagrams, with a setting for each family.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Lengths {
+    /// IP_MTU_DISCOVER.
+    pub v4: MtuDiscovery,
+    /// IPV6_MTU_DISCOVER.
+    pub v6: MtuDiscovery,
+    /// IPV6_MTU: the longest packet over IPv6 in bytes; `None`: as long as the path takes.
+    pub v6_fragment: Option<u32>,
+}
+
+impl Lengths {
+    pub fn discovery(&self, remote: IpAddr) -> MtuDiscovery {
+        if remote.is_ipv4() { self.v4 } else { self.v6 }
+    }
+
+    /// How long a packet to `remote` may be that takes `route`, and who may cut a longer one.
+    pub fn limit(&self, remote: IpAddr, route: &Route) -> (u32, Fragmenting) {
+        let (mtu, fragmenting) = self.discovery(remote).limit(route);
+        let most = self.v6_fragment.filter(|_| remote.is_ipv6()).unwrap_or(mtu);
+        (mtu.min(most), fragmenting)
+    }
+}

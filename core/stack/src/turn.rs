@@ -1,0 +1,145 @@
+//! One turn of the stack: what is called, and in which order.
+
+use towpath_pool::{Pool, Port};
+use towpath_tcp::Instant;
+
+use crate::host::{Budget, Host, Turn};
+use crate::limits;
+use crate::net::IfaceId;
+use crate::stack::{Stack, TimerOwner};
+
+impl<H: Host> Stack<H> {
+    /// Does what there is to do now: takes packets from the ports, fires timers, lets connections send,
+    /// gives packets to the ports. `ports[i]` drives interface `i + 1`; loopback needs none.
+    ///
+    /// Every port is submitted to in every turn, also when nothing new is queued for it: a device that was
+    /// full may have room again, and a call without work is cheap.
+    pub fn turn(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        ports: &mut [Box<dyn Port>],
+        pool: &mut Pool,
+        budget: Budget,
+    ) -> Turn {
+        self.counters.turns += 1;
+        let mut turn = Turn::default();
+        self.receive_ports(now, host, ports, pool, budget.rx_packets, &mut turn);
+        self.fire_timers(now, host, pool);
+        let mut tx_left = budget.tx_packets;
+        for _ in 0..limits::ROUNDS_A_TURN {
+            self.transmit(now, host, pool, &mut tx_left);
+            if tx_left == 0 || !self.receive_loopback(now, host, pool) {
+                break;
+            }
+        }
+        self.tell(host);
+        for (port, iface) in ports.iter_mut().zip(1..) {
+            turn.sent += port.submit(now.0, pool, self.net.output(IfaceId(iface)));
+        }
+        self.end_waits_for_output();
+        // What a full device left behind, and what is still on its way to ourselves, may not point into
+        // buffers that the owner can reuse once we return.
+        self.net.settle(pool);
+        turn.more |= self.has_work();
+        turn
+    }
+
+    /// When the next turn is due though nothing arrived; in the past when there is work now. The ports'
+    /// own timeouts are the caller's to consider.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        if self.has_work() {
+            return Some(Instant::ZERO);
+        }
+        let pending = self.handshakes.pending_line.front();
+        let pending =
+            pending.and_then(|index| self.handshakes.pending.get(index)).map(|syn| syn.expires);
+        let times = [
+            self.wheel.next_timeout(),
+            self.net.next_timeout(),
+            self.time_waits.next_timeout(),
+            pending,
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    fn has_work(&self) -> bool {
+        !self.dirty.is_empty()
+            || !self.events.is_empty()
+            || !self.reports.is_empty()
+            || self.loopback_due
+    }
+
+    fn receive_ports(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        ports: &mut [Box<dyn Port>],
+        pool: &mut Pool,
+        max: usize,
+        turn: &mut Turn,
+    ) {
+        for (port, iface) in ports.iter_mut().zip(1..) {
+            let mut batch = std::mem::take(&mut self.rx);
+            let received = port.poll(now.0, pool, &mut batch, max);
+            turn.received += received;
+            turn.more |= received >= max;
+            for packet in batch.drain(..) {
+                if let Some(received) = self.net.receive(now, IfaceId(iface), packet, pool) {
+                    self.on_received(now, host, received, pool);
+                }
+            }
+            self.rx = batch;
+        }
+    }
+
+    /// Takes what is on the loopback queue now; what that causes waits for the next round. False when
+    /// there was nothing.
+    fn receive_loopback(&mut self, now: Instant, host: &mut H, pool: &mut Pool) -> bool {
+        let count = self.net.loopback_len();
+        for _ in 0..count {
+            let Some(looped) = self.net.take_loopback() else { break };
+            if let Some(received) = self.net.receive_looped(now, looped, pool) {
+                self.on_received(now, host, received, pool);
+            }
+        }
+        let any = count > 0;
+        // What was received may have been answered by the IP layer itself: look once more.
+        self.loopback_due = any;
+        any
+    }
+
+    fn fire_timers(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
+        if self.net.next_timeout().is_some_and(|due| due <= now) {
+            self.net.on_timeout(now, pool);
+        }
+        while let Some(error) = self.net.take_error() {
+            self.receive_error(now, host, &error);
+        }
+        let mut moves = limits::TIMERS_A_TURN;
+        for _ in 0..limits::TIMERS_A_TURN {
+            let Some(owner) = self.wheel.pop(now, &mut moves) else { break };
+            self.counters.timers_fired += 1;
+            match owner {
+                TimerOwner::Socket(index) => self.on_socket_timeout(now, index),
+                TimerOwner::HalfOpen(index) => {
+                    self.on_half_open_timeout(now, host, index, pool);
+                }
+            }
+        }
+        self.expire_time_waits(now);
+        self.expire_pending(now, host);
+        self.forget_old_mtus(now);
+        self.tell(host);
+    }
+
+    /// Delivers the events that arose where no host was at hand. [`Stack::turn`] does, too.
+    pub fn tell(&mut self, host: &mut H) {
+        while let Some((user, report)) = self.reports.pop_front() {
+            host.datagram_error(user, report);
+        }
+        while let Some((user, event)) = self.events.pop_front() {
+            host.event(user, event);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What ICMP errors mean for programs.
+
+use towpath_wire::{icmpv4, icmpv6};
+
+use crate::host::SocketError;
+use crate::net::IcmpError;
+
+/// Why the network did not deliver a packet, as far as programs tell reasons apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unreached {
+    Net,
+    Host,
+    Protocol,
+    Port,
+    SourceRoute,
+    HostUnknown,
+    HostIsolated,
+    Prohibited,
+    BadHeader,
+}
+
+impl From<Unreached> for SocketError {
+    fn from(why: Unreached) -> Self {
+        match why {
+            Unreached::Net => Self::NetUnreachable,
+            Unreached::Host => Self::HostUnreachable,
+            Unreached::Protocol => Self::ProtocolUnreachable,
+            Unreached::Port => Self::PortUnreachable,
+            Unreached::SourceRoute => Self::SourceRouteFailed,
+            Unreached::HostUnknown => Self::HostUnknown,
+            Unreached::HostIsolated => Self::HostIsolated,
+            Unreached::Prohibited => Self::Prohibited,
+            Unreached::BadHeader => Self::BadHeader,
+        }
+    }
+}
+
+/// What an error that is not about a packet's length means for the program that sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Meaning {
+    pub why: Unreached,
+    /// Not transient: a datagram socket that is connected to the peer is told without IP_RECVERR.
+    pub hard: bool,
+}
+
+impl Meaning {
+    /// As Linux has it (`icmp_err_convert`, `icmpv6_err_convert`). `None`: no program is told.
+    pub fn of(error: &IcmpError) -> Option<Self> {
+        let (kind, code) = error.message;
+        let meaning =
+            if error.src.is_ipv4() { meaning_v4(kind, code)? } else { meaning_v6(kind, code) };
+        let (why, hard) = meaning;
+        Some(Self { why, hard })
+    }
+}
+
+fn meaning_v4(kind: u8, code: u8) -> Option<(Unreached, bool)> {
+    use Unreached::{BadHeader, Host, HostIsolated, HostUnknown, Net, Port, Protocol, SourceRoute};
+    Some(match (kind, code) {
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_NET) => (Net, false),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_HOST) => (Host, false),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROTOCOL) => (Protocol, true),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PORT) => (Port, true),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_SOURCE_ROUTE) => (SourceRoute, false),
+        // RFC 1122 §3.2.2.1: 6 to 12, and RFC 1812 §5.2.7.1: 13 to 15.
+        (icmpv4::DEST_UNREACHABLE, 6) => (Net, true),
+        (icmpv4::DEST_UNREACHABLE, 7) => (HostUnknown, true),
+        (icmpv4::DEST_UNREACHABLE, 8) => (HostIsolated, true),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_NET_PROHIBITED) => (Net, true),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_HOST_PROHIBITED) => (Host, true),
+        (icmpv4::DEST_UNREACHABLE, 11) => (Net, false),
+        (icmpv4::DEST_UNREACHABLE, 12) => (Host, false),
+        (icmpv4::DEST_UNREACHABLE, icmpv4::UNREACHABLE_PROHIBITED..=15) => (Host, true),
+        (icmpv4::PARAM_PROBLEM, _) => (BadHeader, true),
+        // Undefined codes; and a datagram that was not reassembled, which is a loss like any other.
+        (icmpv4::DEST_UNREACHABLE, _) => return None,
+        (icmpv4::TIME_EXCEEDED, icmpv4::TIME_EXCEEDED_REASSEMBLY) => return None,
+        _ => (Host, false),
+    })
+}
+
+fn meaning_v6(kind: u8, code: u8) -> (Unreached, bool) {
+    use Unreached::{BadHeader, Host, Net, Port, Prohibited};
+    match (kind, code) {
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_NO_ROUTE) => (Net, false),
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_PROHIBITED) => (Prohibited, true),
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_SCOPE) => (Host, false),
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_ADDRESS) => (Host, false),
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_PORT) => (Port, true),
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_SOURCE_POLICY) => (Prohibited, true),
+        (icmpv6::DEST_UNREACHABLE, icmpv6::UNREACHABLE_REJECT_ROUTE) => (Prohibited, true),
+        // Undefined codes, and headers that a node could not process.
+        (icmpv6::DEST_UNREACHABLE | icmpv6::PARAM_PROBLEM, _) => (BadHeader, true),
+        // Time exceeded.
+        _ => (Host, false),
+    }
+}
