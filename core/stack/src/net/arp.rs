@@ -8,8 +8,8 @@ use towpath_wire::arp::{self, Op};
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::{MacAddr, addr};
 
-use super::Net;
 use super::iface::IfaceId;
+use super::layer::Net;
 use super::neighbor::Advert;
 use crate::drop::DropReason;
 

@@ -6,8 +6,8 @@ use towpath_pool::{LinkType, Offloads};
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix, addr};
 
-use super::Net;
 use super::iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Origin};
+use super::layer::Net;
 use super::limits::PATH_MTU_MIN_V6;
 use super::mtu::PathMtu;
 use super::neighbor::Neighbor;

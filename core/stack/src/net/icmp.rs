@@ -8,9 +8,9 @@ use towpath_tcp::Instant;
 use towpath_wire::tcp::SeqNum;
 use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, mld, ndp};
 
-use super::Net;
 use super::iface::IfaceId;
 use super::ip::{Fragmenting, Ip};
+use super::layer::Net;
 use super::limits::PATH_MTU_MIN_V6;
 use super::ndp::Control;
 use super::received::{Echo, IcmpError, Local, Received};

@@ -10,9 +10,9 @@ use towpath_wire::mld::RecordKind;
 use towpath_wire::ndp::Envelope;
 use towpath_wire::{IpProtocol, addr, igmp, ipv4, ipv6, ipv6_ext, mld};
 
-use super::Net;
 use super::groups::{Change, Version, Wanted, is_reported};
 use super::iface::IfaceId;
+use super::layer::Net;
 use super::limits::{ROBUSTNESS, UNSOLICITED_REPORT_INTERVAL};
 use super::ndp::Control;
 use super::received::Local;

@@ -8,8 +8,8 @@ use towpath_tcp::Instant;
 use towpath_wire::ndp::{self, Envelope, Message};
 use towpath_wire::{IpProtocol, MacAddr, addr, icmpv6, ipv6, ipv6_ext};
 
-use super::Net;
 use super::iface::{Address, AddressState, IfaceId};
+use super::layer::Net;
 use super::neighbor::{Advert, Heeded, Key, Solicit, Waiting};
 use super::route::source_rank;
 use crate::drop::DropReason;

@@ -1,22 +1,12 @@
 //! How long a neighbour counts as reachable, for ARP and neighbour discovery alike.
 
-use std::time::Duration;
-
 use towpath_tcp::Instant;
 
+use super::confirmed::Confirmed;
 use super::iface::IfaceId;
-use super::neighbor::{Key, reachable_time};
-use super::{Net, Route};
-
-/// A neighbour counts as reachable for half a minute (RFC 4861 §10), so that this is often enough to say so again.
-const CONFIRM_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The neighbour that was confirmed last, and when.
-#[derive(Debug)]
-pub(super) struct Confirmed {
-    key: Key,
-    at: Instant,
-}
+use super::layer::Net;
+use super::neighbor::reachable_time;
+use super::route::Route;
 
 impl Net {
     /// The transport heard from beyond the first hop of `route`: it need not be probed (RFC 4861 §7.3.1).
@@ -27,9 +17,8 @@ impl Net {
         }
         let key = (route.iface, route.next_hop);
         // Asked with each acknowledgement, and nearly always about the same router.
-        let is_recent = |last: &Confirmed| last.key == key && now.since(last.at) < CONFIRM_INTERVAL;
-        if !self.confirmed.as_ref().is_some_and(is_recent) {
-            self.confirmed = Some(Confirmed { key, at: now });
+        if !self.confirmed.as_ref().is_some_and(|last| last.is_recent(now, key)) {
+            self.confirmed = Some(Confirmed::new(now, key));
             let until = self.reachable_until(now, route.iface);
             self.neighbors.confirm(&key, until);
         }

@@ -8,8 +8,8 @@ use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::ipv6_ext::{self, ChainError};
 use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ndp};
 
-use super::Net;
 use super::iface::IfaceId;
+use super::layer::Net;
 use super::reassembly::{Added, Fragment, GivenUp, Key};
 use super::received::{Local, Looped, Received};
 use super::report::{Offender, Report};

@@ -6,9 +6,9 @@ use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, ndp};
 
-use super::Net;
 use super::iface::IfaceId;
 use super::ip::{Fragmenting, Ip};
+use super::layer::Net;
 use super::reassembly::Expired;
 use super::received::Local;
 use crate::drop::DropReason;

@@ -13,14 +13,15 @@ use towpath_tcp::Instant;
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::{IpProtocol, MacAddr, addr, checksum, icmpv4, icmpv6, ipv4, ipv6};
 
+use super::fragment;
 use super::iface::IfaceId;
 use super::ip::{DEFAULT_TTL, Fragmenting, Ip};
+use super::layer::Net;
 use super::limits::OUTPUT_LEN_MAX;
 use super::neighbor::{Key, Resolved, Solicit, Waiting};
 use super::offload::{self, Cut};
 use super::received::Looped;
 use super::route::Route;
-use super::{Net, fragment};
 use crate::drop::DropReason;
 
 /// Longest IPv4 packet and longest IPv6 payload, bytes.

@@ -10,8 +10,8 @@ use towpath_tcp::Instant;
 use towpath_wire::ndp::{self, Message, NdpOption, Preference, PrefixInfo, RouterAdvert};
 use towpath_wire::{Prefix, addr, ipv6};
 
-use super::Net;
 use super::iface::{Address, AddressState, IfaceId, Origin};
+use super::layer::Net;
 use super::learnt::{Destination, Learning, lifetime_end};
 use super::limits::{
     ADDRESSES_MAX, DAD_RETRIES_MAX, DAD_TRANSMITS, RETRANS_TIME_MAX, RETRANS_TIME_MIN,

@@ -5,8 +5,8 @@ use core::net::IpAddr;
 use towpath_pool::Pool;
 use towpath_tcp::Instant;
 
-use super::Net;
 use super::iface::IfaceId;
+use super::layer::Net;
 use super::limits::ERRORS_MAX;
 use super::neighbor::{Event, Key, Solicit, Waiting};
 use super::schedule::Task;

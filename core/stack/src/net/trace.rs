@@ -1,9 +1,6 @@
 //! What is lost, and what is counted.
 
-use towpath_pool::{Packet, Pool};
-
-use super::limits::DROPPED_MAX;
-use super::{IfaceId, Net};
+use super::iface::IfaceId;
 use crate::drop::{DropReason, Drops};
 
 /// A copy of a dropped packet.
@@ -22,7 +19,7 @@ pub struct Dropped {
 /// Counters of the IP layer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetCounters {
-    /// Packets handed to [`Net::receive`].
+    /// Packets handed to [`Net::receive`](super::Net::receive).
     pub received: u64,
     /// Bytes of them.
     pub received_bytes: u64,
@@ -136,29 +133,5 @@ impl NetCounters {
             ("prefixes_displaced", prefixes_displaced),
         ]
         .into_iter()
-    }
-}
-
-impl Net {
-    /// Throws a packet away: counts why, and keeps a copy when drops are traced.
-    pub fn drop(&mut self, iface: IfaceId, packet: Packet, reason: DropReason, pool: &mut Pool) {
-        self.counters.drops.count(reason);
-        if self.config.trace_drops && self.dropped.len() < DROPPED_MAX {
-            let mut bytes = vec![0; packet.len()];
-            packet.copy_to(0, &mut bytes);
-            let arrival_ns = packet.meta.arrival_ns;
-            self.dropped.push_back(Dropped { iface, reason, arrival_ns, bytes });
-        }
-        pool.give(packet);
-    }
-
-    /// The oldest traced drop not yet taken.
-    pub fn take_dropped(&mut self) -> Option<Dropped> {
-        self.dropped.pop_front()
-    }
-
-    /// Whether dropped packets are kept from now on.
-    pub fn set_trace_drops(&mut self, on: bool) {
-        self.config.trace_drops = on;
     }
 }
