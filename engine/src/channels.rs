@@ -10,30 +10,13 @@ use towpath_shm::control::Request;
 use towpath_tcp::Instant;
 
 use crate::holds::Holds;
-use crate::lengthy::Lengthy;
-use crate::processes::Expected;
-use crate::room::Asking;
+use crate::ids::{ChannelId, Family};
+use crate::requests::{Asking, Lengthy};
 use crate::sys;
 
 /// A family may have at most 1/FAMILY_SHARE of all channels, so that its programs cannot use them up and keep
 /// unrelated programs from forking.
 const FAMILY_SHARE: u32 = 2;
-
-/// Names a channel while it lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct ChannelId(pub u32);
-
-impl ChannelId {
-    /// As lock words and programs have it, where 0 is nobody's.
-    pub fn number(self) -> u32 {
-        self.0 + 1
-    }
-
-    /// The channel of a [number](Self::number). None: 0.
-    pub fn of_number(number: u32) -> Option<Self> {
-        number.checked_sub(1).map(Self)
-    }
-}
 
 /// One process.
 #[derive(Debug)]
@@ -94,6 +77,16 @@ pub(crate) struct Attached {
     pub has_ended: bool,
 }
 
+/// A channel that was made for a program that has not said HELLO.
+#[derive(Debug)]
+pub(crate) struct Expected {
+    /// What it has without file actions.
+    pub inherits: Holds,
+    /// Until when it may say HELLO; then it keeps no more than `inherits`. None: the program is not known to
+    /// run yet, or that time is over.
+    pub until: Option<Instant>,
+}
+
 /// What a process image and the engine tell each other by.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -103,11 +96,6 @@ pub(crate) struct Link {
     /// What the process rings, in the poller.
     pub engine_bell: OwnedFd,
 }
-
-/// A process that one of those made that were attached and not cloned (a shell, say, that the run
-/// began with), and all that descend from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Family(pub u64);
 
 /// All of them. Ids are used again.
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::channels::Family;
+use crate::ids::Family;
 use crate::wire::SENT_MAX;
 
 /// Threads that close, at most: one as a rule, for closes that do not sleep, and one more for each family

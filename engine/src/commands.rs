@@ -4,8 +4,8 @@ use towpath_ring::Attach;
 use towpath_shm::layout::{Command, Kind, event, flags, op, shut};
 use towpath_tcp::Instant;
 
-use crate::channels::ChannelId;
 use crate::engine::Engine;
+use crate::ids::ChannelId;
 
 /// Commands taken from the rings of one family of processes before the others have their turn: some 12 µs, about
 /// as long as it takes to wake a program.

@@ -7,7 +7,10 @@ use towpath_stack::StackConfig;
 use towpath_stack::net::InterfaceConfig;
 use towpath_wire::Prefix;
 
-use crate::run::LEAVE_STALLED;
+/// How long nobody may take a byte of what the last program left behind. That is how long a connection
+/// without a process waits at a shut window: as on Linux it is probed after 200 ms, then after twice as long
+/// each time, while that is less than `TCP_RTO_MAX`, 120 s (`tcp_probe_timer`, `tcp_orphan_retries`).
+const LEAVE_STALLED: Duration = Duration::from_secs(205);
 
 /// An engine's configuration.
 #[derive(Debug, Clone)]

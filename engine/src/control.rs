@@ -1,7 +1,7 @@
 //! What programs ask over their control sockets, and the answers.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use towpath_ring::EngineRecv;
 use towpath_shm::control::{
@@ -16,16 +16,18 @@ use towpath_stack::net::Origin;
 use towpath_stack::{ConnectError, Family, SocketKind, scope_of};
 use towpath_tcp::Instant;
 
-use crate::channels::ChannelId;
+use crate::answer::{Answer, Passed};
 use crate::engine::{Engine, Outsider};
 use crate::errno::{
     EACCES, EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, EINVAL, EISCONN, ENOBUFS, EOPNOTSUPP, EPROTO,
     EPROTONOSUPPORT, Errno,
 };
 use crate::host::fits;
-use crate::options::bind_options;
+use crate::ids::ChannelId;
+use crate::linux::state;
+use crate::option_bits::bind_options;
 use crate::report::{STACK_TURN, TOKEN};
-use crate::slots::{AF_INET, AF_INET6, present_on, state};
+use crate::slots::{AF_INET, AF_INET6, present_on};
 use crate::sys;
 use crate::wire::{self, Sent};
 
@@ -34,28 +36,6 @@ const BACKLOG_MAX: u32 = 4096;
 /// Slots that one SOCKETS looks at: a look costs some ns.
 const SLOTS_A_REQUEST: u32 = 4096;
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
-
-/// An answer and the descriptors that go with it.
-pub(crate) type Answer = Result<(Reply, Vec<Passed>), Errno>;
-
-/// A descriptor that goes with an answer.
-#[derive(Debug)]
-pub(crate) enum Passed {
-    /// The region's.
-    Region,
-    /// The status page's.
-    Status,
-    /// What sockets' descriptors are duplicates of.
-    Blank,
-    /// The pipe that outlives nobody who could end the run.
-    Lifeline,
-    /// That of a channel's memory.
-    Memory(ChannelId),
-    /// What a channel's process rings.
-    EngineBell(ChannelId),
-    /// For the program alone.
-    Own(OwnedFd),
-}
 
 impl Engine {
     /// Answers a request, or begins to deal with one that is answered later. False: the process does not take

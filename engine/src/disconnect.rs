@@ -10,8 +10,9 @@ use towpath_tcp::{Instant, State};
 
 use crate::engine::Engine;
 use crate::errno::{EBADF, ECONNRESET, EINVAL, Errno};
+use crate::linux::state;
 use crate::report::STACK_TURN;
-use crate::slots::{AF_INET6, present, state};
+use crate::slots::{AF_INET6, present};
 
 impl Engine {
     /// The peer gets a reset, connections that nobody took do too, and the socket is as after bind.

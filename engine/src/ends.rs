@@ -1,32 +1,12 @@
-//! Sockets that are let go of in numbers, when a process ends, or becomes a program that does not have
-//! them, or closes a listener with a full queue: in portions, the others' turns between them.
-//!
-//! A process that ends stays on its channel until that is done, with nobody at the other end:
-//!
-//! ```text
-//!   commands that it gave → its locks and holds, socket by socket → locks of what it had closed → gone
-//! ```
-//!
-//! What ended before somebody asked counts for the answer, as on Linux, where it is done when the last
-//! process has been waited for: [`Ends::done`] says how far that is (`rounds.rs`).
+//! What ends, and is dealt with in portions (`ending.rs`).
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 
-use towpath_stack::Linger;
-use towpath_tcp::Instant;
-
-use crate::channels::ChannelId;
-use crate::commands::COMMANDS_A_TURN;
-use crate::engine::Engine;
-use crate::holds::Holds;
-
-/// Steps of work for what ends in one turn, some 50 µs.
-const WORK_A_TURN: u64 = 512;
+use crate::ids::ChannelId;
 
 /// What ends.
 #[derive(Debug, Clone, Copy)]
-enum End {
+pub(crate) enum End {
     /// A process that is gone, or the hold of one that lives on sockets that it has no more.
     Holds(ChannelId),
     /// A connection that nobody accepted, and the generation of its slot.
@@ -36,11 +16,11 @@ enum End {
 /// In the order in which it came.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
-    queue: VecDeque<End>,
+    pub queue: VecDeque<End>,
     /// How many were ever put into the queue.
     begun: u64,
     /// [`Engine::go_on_ending`] runs: a command among those that it takes may end something, too.
-    is_busy: bool,
+    pub is_busy: bool,
 }
 
 impl Ends {
@@ -58,123 +38,8 @@ impl Ends {
         self.begun - self.queue.len() as u64
     }
 
-    fn push(&mut self, end: End) {
+    pub fn push(&mut self, end: End) {
         self.queue.push_back(end);
         self.begun += 1;
-    }
-}
-
-impl Engine {
-    /// A process is gone, or has to go: what only it held is closed, as the kernel does with a
-    /// process that is killed.
-    pub(crate) fn detach(&mut self, now: Instant, id: ChannelId) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        if std::mem::replace(&mut attached.has_ended, true) {
-            return;
-        }
-        attached.asking = None;
-        if let Some(lengthy) = attached.lengthy.take() {
-            self.abandon(now, *lengthy);
-        }
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        // What it said before it died counts, except in a ring that makes no sense. What others write there
-        // that have the memory too, as its children may, does not.
-        if let Some(link) = &mut attached.link {
-            link.ring.mark();
-            link.ring.end();
-        }
-        self.status.wake(id.number());
-        self.poller.remove(attached.control.as_fd());
-        self.no_more_a_clone(id);
-        self.begin_end_of_holds(id);
-        self.go_on_ending(now);
-    }
-
-    /// A process holds what is listed and nothing else.
-    pub(crate) fn keep_only(&mut self, now: Instant, id: ChannelId, listed: &Holds) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        attached.holds.move_others(listed, &mut attached.former);
-        self.begin_end_of_holds(id);
-        self.go_on_ending(now);
-    }
-
-    fn begin_end_of_holds(&mut self, id: ChannelId) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        if !std::mem::replace(&mut attached.is_ending, true) {
-            self.ends.push(End::Holds(id));
-        }
-    }
-
-    /// Resets a connection that nobody accepted.
-    pub(crate) fn end_unaccepted(&mut self, slot: u32, generation: u32) {
-        self.ends.push(End::Connection(slot, generation));
-    }
-
-    /// Goes on with what ends, until the turn's share is used up.
-    pub(crate) fn go_on_ending(&mut self, now: Instant) {
-        // Among the commands of a process that ends there may be one that ends something.
-        if std::mem::replace(&mut self.ends.is_busy, true) {
-            return;
-        }
-        let before = self.host.counters.work;
-        while self.host.counters.work - before < WORK_A_TURN
-            && let Some(&end) = self.ends.queue.front()
-        {
-            self.host.counters.work(1);
-            match end {
-                End::Holds(id) if self.let_go_of_next(now, id) => continue,
-                End::Holds(id) => self.end_of_holds(now, id),
-                End::Connection(slot, generation) => {
-                    let entry = self.host.slots.find(slot, generation);
-                    if entry.is_some_and(|entry| entry.unclaimed.is_some()) {
-                        self.end(now, slot, Linger::Abort);
-                    }
-                }
-            }
-            self.ends.queue.pop_front();
-        }
-        self.ends.is_busy = false;
-    }
-
-    /// One step of the end of a process, or of its hold on some sockets. False: it was the last.
-    fn let_go_of_next(&mut self, now: Instant, id: ChannelId) -> bool {
-        let Some(attached) = self.host.channels.get_mut(id) else { return false };
-        if !attached.has_ended {
-            let next = attached.former.first();
-            next.inspect(|&slot| self.let_go(now, id, slot));
-            return next.is_some();
-        }
-        if attached.link.as_ref().is_some_and(|link| link.ring.is_behind_mark()) {
-            // Without progress its ring makes no sense, and it is cut off at the end of the turn.
-            let before = self.host.counters.commands;
-            self.drain_ring(now, id, COMMANDS_A_TURN, WORK_A_TURN);
-            if self.host.counters.commands > before {
-                return true;
-            }
-        }
-        let Some(attached) = self.host.channels.get_mut(id) else { return false };
-        if let Some(slot) = attached.holds.first().or_else(|| attached.former.first()) {
-            self.release_locks_of(id, slot);
-            self.let_go(now, id, slot);
-            return true;
-        }
-        self.free_closed(id)
-    }
-
-    /// Nothing is left of what a process held no more, or of a process.
-    fn end_of_holds(&mut self, now: Instant, id: ChannelId) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        attached.is_ending = false;
-        if !attached.has_ended {
-            return;
-        }
-        self.spawned(now, id);
-        self.orphan_clones(id);
-        self.forget_channel(id);
-        self.host.counters.work(self.to_close_parked.len() / 64);
-        for by in self.to_close_parked.values_mut().filter(|by| **by == Some(id)) {
-            *by = None;
-        }
-        self.to_cut_off.retain(|hostile| *hostile != id);
     }
 }

@@ -15,23 +15,21 @@ use towpath_stack::net::limits::RESOLUTION_TIME;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_tcp::Instant;
 
-use crate::channels::{ChannelId, Channels, Family, Link};
+use crate::channels::{Channels, Link};
 use crate::clock::Clock;
 use crate::closer::Closer;
 use crate::config::{EngineConfig, ResolverConfig, RouteConfig};
 use crate::ends::Ends;
 use crate::holds::Holds;
 use crate::host::Host;
-use crate::lengthy::LengthyRequests;
+use crate::ids::{ChannelId, Family};
 use crate::poller::{Poller, Source};
 use crate::remote::Remote;
 use crate::report::EngineCounters;
-use crate::room::Waiting;
-use crate::rounds::Rounds;
+use crate::requests::{LengthyRequests, Rounds, Waiting};
 
 use crate::slots::Slots;
 use crate::starved::Starved;
-use crate::tell::Telling;
 
 /// A stack, its ports, and the programs on it.
 ///
@@ -126,6 +124,17 @@ pub struct Engine {
     pub(crate) lingering_at: Option<Instant>,
     pub(crate) drop_trace: Option<DropTrace>,
     pub(crate) gatekeeper: Option<Gatekeeper>,
+}
+
+/// A socket of which not all holders have been told yet what happened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Telling {
+    pub slot: u32,
+    pub generation: u32,
+    pub bits: u8,
+    /// Holders that have not been told: the first ones. The last are told first, because those that come
+    /// are added there and look for themselves, and those that go move nobody out of the rest.
+    pub left: usize,
 }
 
 /// How far the sending is of what the last program left behind.

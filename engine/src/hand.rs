@@ -7,10 +7,10 @@ use std::time::Duration;
 use towpath_pool::Port;
 use towpath_tcp::Instant;
 
-use crate::channels::ChannelId;
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::engine::{Engine, EngineError};
+use crate::ids::ChannelId;
 use crate::report::{Counters, SocketEntry};
 
 /// An [`Engine`] that does one turn for each call of [`Hand::turn`] and never sleeps, on a clock that only

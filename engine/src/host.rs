@@ -16,8 +16,9 @@ use crate::channels::Channels;
 use crate::config::Buffers;
 use crate::errno::{ECONNRESET, EPIPE, Errno};
 use crate::holds::Holds;
+use crate::linux::state;
 use crate::report::EngineCounters;
-use crate::slots::{AF_INET6, Child, Rare, Slots, inherit, present, present_on, state};
+use crate::slots::{AF_INET6, Child, Rare, Slots, inherit, present, present_on};
 
 /// Reports in one socket's error queue: each has up to 1232 bytes of a datagram.
 pub(crate) const ERRORS_MAX: usize = 64;

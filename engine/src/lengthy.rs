@@ -11,80 +11,21 @@
 //! to the clone first ([`Engine::give_to_clone`]). The new image locks no socket before the answer to HELLO, so
 //! that a lock with the channel's number is one of the image before.
 
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
 use towpath_shm::control::Reply;
 use towpath_shm::layout::VERSION;
 use towpath_tcp::Instant;
 
-use crate::channels::ChannelId;
-use crate::control::{Answer, Passed};
+use crate::answer::{Answer, Passed};
 use crate::engine::Engine;
+use crate::ids::ChannelId;
+use crate::requests::{Cloning, Lengthy, Work};
 
 /// Steps of work for one request before the others have their turn, some 50 µs. The first portion is done when
 /// the request is taken, so that nobody waits for few sockets; then one request a turn gets one. (In tests of
 /// this crate a few sockets take several.)
 const PORTION: u64 = if cfg!(test) { 4 } else { 512 };
-
-/// A request that is not answered yet, at its process's channel.
-#[derive(Debug)]
-pub(crate) struct Lengthy {
-    /// The first slot that has not been looked at.
-    next: u32,
-    work: Work,
-}
-
-#[derive(Debug)]
-enum Work {
-    Clone(Cloning),
-    /// The process's end of the bell that we ring.
-    Hello(OwnedFd),
-}
-
-/// A channel that is given what its parent holds.
-#[derive(Debug)]
-pub(crate) struct Cloning {
-    pub clone: ChannelId,
-    /// It is for the program that the process becomes: it is given what the parent listed.
-    pub only_listed: bool,
-    /// The clone's end of its control socket.
-    pub control: OwnedFd,
-    /// Its end of the bell that we ring.
-    pub bell: OwnedFd,
-    /// Holds that it may bring about.
-    pub holds: usize,
-}
-
-/// Requests that go on.
-#[derive(Debug, Default)]
-pub(crate) struct LengthyRequests {
-    /// Whose. Ids are used again: a process without such a request is passed over.
-    queue: VecDeque<ChannelId>,
-    /// Holds that all of them may bring about.
-    holds: usize,
-}
-
-impl LengthyRequests {
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    /// Holds that those which go on may bring about: some of them are there already.
-    pub fn holds(&self) -> usize {
-        self.holds
-    }
-}
-
-impl Lengthy {
-    /// Holds that it may bring about.
-    pub fn holds(&self) -> usize {
-        match &self.work {
-            Work::Clone(cloning) => cloning.holds,
-            Work::Hello(_) => 0,
-        }
-    }
-}
 
 impl Engine {
     /// Gives a clone what its parent holds, and then the parent its answer.

@@ -7,9 +7,10 @@
 //!
 //! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) → `rounds` and
 //! `lengthy` (when a request is answered) → `host` (what the stack tells) → `slots`, `channels` (the sockets and
-//! the processes that hold them) → `lifecycle` and `ends` (how sockets and processes end) → `processes` (how
-//! processes make others) → `tell` (events) → `starved`, `sweep` (memory that programs wait for, and memory that
-//! is taken back). Apart from these stands [`caller`]: how a program is started.
+//! the processes that hold them) → `lifecycle` and `ending` (how sockets and processes end) → `processes` (how
+//! processes make others) → `tell` (events) → `feeding`, `sweep` (memory that programs wait for, and memory that
+//! is taken back). What these change, and no more than that, is in `requests`, `ends` and `starved`, so that the
+//! engine, which has it, need not know what is done with it. Apart from these stands [`caller`]: how a program is started.
 //!
 //! What is to be done later stands in lists, which are named by what is done with their entries:
 //!
@@ -32,6 +33,7 @@
 //! | `to_cut_off` | processes that broke the rules | `lifecycle`, in the same turn |
 #![warn(missing_docs)]
 
+mod answer;
 pub mod caller;
 mod channels;
 mod clock;
@@ -41,19 +43,25 @@ mod config;
 mod control;
 mod datagrams;
 mod disconnect;
+mod ending;
 mod ends;
 mod engine;
 mod errno;
+mod feeding;
 mod hand;
 mod holds;
 mod host;
+mod ids;
 mod lengthy;
 mod lifecycle;
+mod linux;
+mod option_bits;
 mod options;
 mod poller;
 mod processes;
 mod remote;
 mod report;
+mod requests;
 mod reuse;
 mod room;
 mod rounds;

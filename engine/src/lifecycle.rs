@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use towpath_ring::{EngineRecv, SendBuffer};
 use towpath_shm::layout::{Kind, event, option_bit};
-use towpath_stack::{Budget, Linger, SocketOption, SocketState};
-use towpath_tcp::{Instant, State};
+use towpath_stack::{Budget, Linger, SocketOption};
+use towpath_tcp::Instant;
 
-use crate::channels::ChannelId;
 use crate::engine::Engine;
+use crate::ids::ChannelId;
+use crate::linux::{state, state_number};
 use crate::report::STACK_TURN;
-use crate::slots::{Child, state};
+use crate::slots::Child;
 
 /// How long after a process died, or a listener closed, a connection may be claimed that was
 /// taken off the accept queue: the word may be in another process's ring.
@@ -450,28 +451,6 @@ impl Engine {
             // Refused only without a connection.
             let _ = self.stack.set_option(id, SocketOption::Cork(true));
         }
-    }
-}
-
-/// The state as Linux numbers it (`enum` in net/tcp_states.h).
-pub(crate) fn state_number(at: SocketState) -> u32 {
-    match at {
-        SocketState::Unconnected => state::CLOSE,
-        SocketState::Listening => state::LISTEN,
-        SocketState::Connected => state::ESTABLISHED,
-        SocketState::SynReceived => state::SYN_RECV,
-        SocketState::Tcp(tcp) => match tcp {
-            State::SynSent => state::SYN_SENT,
-            State::SynReceived => state::SYN_RECV,
-            State::Established => state::ESTABLISHED,
-            State::FinWait1 => state::FIN_WAIT1,
-            State::FinWait2 => state::FIN_WAIT2,
-            State::Closing => state::CLOSING,
-            State::TimeWait => state::TIME_WAIT,
-            State::CloseWait => state::CLOSE_WAIT,
-            State::LastAck => state::LAST_ACK,
-            _ => state::CLOSE,
-        },
     }
 }
 

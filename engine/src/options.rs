@@ -14,8 +14,8 @@ use towpath_tcp::{CongestionKind, Instant, KeepAlive};
 use crate::engine::Engine;
 use crate::errno::{EADDRNOTAVAIL, EINVAL, ENODEV, ENOPROTOOPT, ENOTCONN, Errno};
 use crate::host::fixed_or;
-use crate::lifecycle::state_number;
-use crate::show::congestion_name;
+use crate::linux::{congestion_name, state, state_number};
+use crate::option_bits::{bind_options, has_bit};
 use crate::slots::{AF_INET, AF_INET6};
 use crate::tcp_info::{Beside, tcp_info};
 
@@ -323,7 +323,7 @@ impl Engine {
         let (recv_capacity, _) =
             fixed_or(fixed, self.host.buffers.recv, self.host.buffers.recv_max);
         let tcp = info.and_then(|info| info.tcp);
-        let state = info.map_or(crate::slots::state::CLOSE, |info| state_number(info.state));
+        let state = info.map_or(state::CLOSE, |info| state_number(info.state));
         let mtu = info.and_then(|info| info.mtu).unwrap_or(0);
         tcp_info(tcp.as_ref(), Beside { state, mtu, recv_capacity })
     }
@@ -545,21 +545,6 @@ fn keepalive(slot: &Slot) -> KeepAlive {
         idle: seconds(&slot.keepidle),
         interval: seconds(&slot.keepintvl),
         probes: slot.keepcnt.load(Relaxed).clamp(1, 127) as u8,
-    }
-}
-
-/// Whether a bit of [`option_bit`] is set.
-pub(crate) fn has_bit(slot: &Slot, bit: u32) -> bool {
-    slot.option_bits.load(Relaxed) & bit != 0
-}
-
-/// How a program wants to bind.
-pub(crate) fn bind_options(slot: &Slot, free_bind: bool) -> towpath_stack::BindOptions {
-    towpath_stack::BindOptions {
-        reuse_addr: has_bit(slot, option_bit::REUSEADDR),
-        reuse_port: has_bit(slot, option_bit::REUSEPORT),
-        v6_only: has_bit(slot, option_bit::V6ONLY),
-        free_bind,
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use towpath_pool::Port;
 
-use crate::channels::ChannelId;
+use crate::ids::ChannelId;
 
 /// What woke us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,11 +22,11 @@ use towpath_shm::control::purpose;
 use towpath_shm::layout::SLOTS_MAX;
 use towpath_tcp::Instant;
 
-use crate::channels::{ChannelId, Family};
+use crate::channels::Expected;
 use crate::engine::Engine;
 use crate::errno::{EAGAIN, EINVAL, EPROTO, Errno};
-use crate::holds::Holds;
-use crate::lengthy::Cloning;
+use crate::ids::{ChannelId, Family};
+use crate::requests::Cloning;
 
 /// How long a program that was spawned has to say HELLO: the dynamic loader runs before that. Later
 /// it still gets what its parent has not closed meanwhile.
@@ -42,16 +42,6 @@ const CLONES_MAX: usize = 512;
 /// Holds of all processes together that a CLONE may bring about, at most: each costs four bytes with its
 /// socket. Four processes with as many sockets as a run can have.
 const HOLDS_MAX: usize = 4 * SLOTS_MAX as usize;
-
-/// A channel that was made for a program that has not said HELLO.
-#[derive(Debug)]
-pub(crate) struct Expected {
-    /// What it has without file actions.
-    pub inherits: Holds,
-    /// Until when it may say HELLO; then it keeps no more than `inherits`. None: the program is not known to
-    /// run yet, or that time is over.
-    pub until: Option<Instant>,
-}
 
 impl Engine {
     /// A process lists a socket, which it says that it has: for its next CLONE, for SETTLED or HELLO.

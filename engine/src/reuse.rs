@@ -4,8 +4,8 @@
 //! It tells then, because the engine has marked the lock; or its process dies, and the engine gives the
 //! lock back. Nothing is tried again before either happens.
 
-use crate::channels::ChannelId;
 use crate::engine::Engine;
+use crate::ids::ChannelId;
 
 /// Slots that one process may keep from being used again. A thread keeps one, for the time of a copy, if
 /// another one closes its socket meanwhile; a process that is stopped keeps as many as it had threads at

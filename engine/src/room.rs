@@ -11,8 +11,9 @@ use rustix::io::fcntl_dupfd_cloexec;
 use towpath_shm::control::{Request, call};
 use towpath_tcp::Instant;
 
-use crate::channels::ChannelId;
 use crate::engine::Engine;
+use crate::ids::ChannelId;
+use crate::requests::Asking;
 
 /// Descriptors of a process image: its memory, both ends of the bell that we ring, the one that it rings.
 const IMAGE: usize = 4;
@@ -25,29 +26,6 @@ const CHANNEL: usize = 2 + IMAGE + IMAGE;
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 /// When it is looked whether they are.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-
-/// Processes whose requests wait for descriptors.
-#[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    /// With the time at which it is looked no longer whether there are some. Numbers of channels are used
-    /// again: see [`Asking::until`].
-    channels: Vec<(Instant, ChannelId)>,
-    look_at: Option<Instant>,
-}
-
-/// A request that waits for descriptors.
-#[derive(Debug)]
-pub(crate) struct Asking {
-    request: Box<Request>,
-    until: Instant,
-}
-
-impl Waiting {
-    /// When it is looked again whether there are descriptors.
-    pub fn next(&self) -> Option<Instant> {
-        self.look_at
-    }
-}
 
 impl Engine {
     /// Whether this process can open `descriptors` more. Found by opening them: the limit alone does not tell how

@@ -15,70 +15,22 @@
 //! that was not read can only have given something up: so the request is tried, and waits for a round when it is
 //! refused for want. A port that is shared is no such thing: somebody on it may have left it, or have ceased to share.
 
-use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
 use towpath_shm::control::{Request, call};
 use towpath_tcp::Instant;
 
-use crate::channels::ChannelId;
 use crate::engine::Engine;
 use crate::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, Errno};
-use crate::options::bind_options;
+use crate::ids::ChannelId;
+use crate::option_bits::bind_options;
 use crate::report::{LOOK, REQUEST};
+use crate::requests::Asker;
 use crate::wire::{self, Received};
 
 /// Steps of work in one turn for answers that need no round, and for those of a round: some 50 µs each, or one
 /// request that takes longer.
 const WORK_A_TURN: u64 = 512;
-
-/// The source of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asker {
-    /// A process that has a [request](crate::channels::Attached::request), by its channel and that one's
-    /// [serial number](crate::channels::Attached::serial).
-    Process(ChannelId, u64),
-    /// Another thread of this process: `towpath ss`, for one.
-    Remote,
-}
-
-/// Sources of requests that have not been answered, each of them once.
-#[derive(Debug, Default)]
-pub(crate) struct Rounds {
-    /// Processes that may have asked, each of them once.
-    heard: VecDeque<ChannelId>,
-    /// Those of this round.
-    now: VecDeque<Asker>,
-    /// It has begun; it does not before the descriptors were looked at.
-    has_begun: bool,
-    /// Those that came later.
-    next: VecDeque<Asker>,
-    /// What [`Ends::begun`](crate::ends::Ends::begun) was when this round began: the number of ends that have to be
-    /// done before it is answered.
-    ends: u64,
-    /// [`Asker::Remote`] is in `now` or `next`.
-    remote: bool,
-}
-
-impl Rounds {
-    pub fn is_empty(&self) -> bool {
-        self.heard.is_empty() && self.now.is_empty() && self.next.is_empty()
-    }
-
-    /// A round is to begin, before which the descriptors have to be looked at.
-    pub fn is_due(&self) -> bool {
-        let asks = !self.now.is_empty() || !self.next.is_empty();
-        asks && !self.has_begun
-    }
-
-    /// The descriptors are about to be looked at: a round of those who have asked by now may begin afterwards. Who has
-    /// ended before they asked is found then.
-    pub fn gather(&mut self) {
-        if !self.has_begun {
-            self.now.append(&mut self.next);
-        }
-    }
-}
 
 impl Engine {
     /// Another thread asks.

@@ -15,11 +15,6 @@ use crate::report::{Left, Report};
 /// While it never sleeps, the engine looks at its descriptors this often: a system call per turn would
 /// cost a busy engine a tenth of its time.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
-/// How long nobody may take a byte of what the last program left behind. That is how long a connection
-/// without a process waits at a shut window: as on Linux it is probed after 200 ms, then after twice as long
-/// each time, while that is less than `TCP_RTO_MAX`, 120 s (`tcp_probe_timer`, `tcp_orphan_retries`).
-pub(crate) const LEAVE_STALLED: Duration = Duration::from_secs(205);
-
 /// Between two counts of what the last program left behind, times the number of its sockets: a look at one takes
 /// some 100 ns, so that counting takes a twentieth of the time, however many they are.
 const COUNT_AGAIN: Duration = Duration::from_micros(2);

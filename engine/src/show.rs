@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use towpath_shm::layout::{Kind, option_bit};
 use towpath_stack::{SocketInfo, SocketState};
-use towpath_tcp::{CongestionKind, Info, TimerKind};
+use towpath_tcp::{Info, TimerKind};
 
 use crate::engine::Engine;
-use crate::lifecycle::state_number;
-use crate::options::has_bit;
+use crate::linux::{congestion_name, state, state_number};
+use crate::option_bits::has_bit;
 use crate::report::{Counters, HOLDERS_SHOWN, SocketEntry, TcpFigures};
 use crate::slots::Entry;
 
@@ -42,7 +42,7 @@ impl Engine {
 
     pub(crate) fn show(&self, slot: u32, entry: &Entry) -> SocketEntry {
         let info = entry.id.and_then(|id| self.stack.info(self.clock.now(), id));
-        let state = info.map_or(crate::slots::state::CLOSE, |info| state_number(info.state));
+        let state = info.map_or(state::CLOSE, |info| state_number(info.state));
         let tcp = info.and_then(|info| info.tcp);
         let (recv_q, send_q) = queues(entry, info.as_ref());
         let holders = entry.holders.iter().filter_map(|id| self.host.channels.get(*id));
@@ -203,13 +203,5 @@ fn queues(entry: &Entry, info: Option<&SocketInfo>) -> (u32, u32) {
             (unread, owned.tx.as_ref().map_or(0, SendBuffer::len))
         }
         _ => info.map_or((0, 0), |info| (info.recv_queue, info.send_queue)),
-    }
-}
-
-/// As TCP_CONGESTION names it.
-pub(crate) fn congestion_name(kind: CongestionKind) -> &'static str {
-    match kind {
-        CongestionKind::NewReno => "reno",
-        CongestionKind::Cubic => "cubic",
     }
 }

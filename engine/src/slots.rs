@@ -13,23 +13,9 @@ use towpath_stack::net::IfaceId;
 use towpath_stack::{DatagramError, SocketId, is_on_link};
 use towpath_tcp::{CongestionKind, Instant};
 
-use crate::channels::ChannelId;
 use crate::holds::Holds;
-
-/// TCP states as Linux numbers them, for [`Slot::state`].
-pub(crate) mod state {
-    pub(crate) const ESTABLISHED: u32 = 1;
-    pub(crate) const SYN_SENT: u32 = 2;
-    pub(crate) const SYN_RECV: u32 = 3;
-    pub(crate) const FIN_WAIT1: u32 = 4;
-    pub(crate) const FIN_WAIT2: u32 = 5;
-    pub(crate) const TIME_WAIT: u32 = 6;
-    pub(crate) const CLOSE: u32 = 7;
-    pub(crate) const CLOSE_WAIT: u32 = 8;
-    pub(crate) const LAST_ACK: u32 = 9;
-    pub(crate) const LISTEN: u32 = 10;
-    pub(crate) const CLOSING: u32 = 11;
-}
+use crate::ids::ChannelId;
+use crate::linux::state;
 
 /// AF_INET.
 pub(crate) const AF_INET: u32 = 2;

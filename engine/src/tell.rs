@@ -5,23 +5,12 @@
 
 use towpath_tcp::Instant;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Telling};
 
 /// Events of one socket before the others have their turn. Most sockets have one holder.
 const EVENTS_A_PORTION: usize = 16;
 /// Events of sockets with more holders than that, in one turn; each costs some 50 ns.
 const EVENTS_A_TURN: usize = 4096;
-
-/// A socket of which not all holders have been told yet what happened.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Telling {
-    slot: u32,
-    generation: u32,
-    bits: u8,
-    /// Holders that have not been told: the first ones. The last are told first, because those that come
-    /// are added there and look for themselves, and those that go move nobody out of the rest.
-    left: usize,
-}
 
 impl Engine {
     /// Tells programs what happened in this turn.
@@ -105,7 +94,7 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::EngineConfig;
-    use crate::channels::ChannelId;
+    use crate::ids::ChannelId;
     use crate::slots::AF_INET;
     use towpath_shm::layout::{Kind, event};
 

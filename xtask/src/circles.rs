@@ -10,9 +10,6 @@ use syn::visit::{self, Visit};
 /// As many files may need each other. A folder's `mod.rs`, or `x.rs` beside a folder `x`, is a file like any other.
 const FILES_MAX: usize = 3;
 
-/// Crates with larger ones, and how many files their largest has. No line is added, and no number raised.
-const LEFT: &[(&str, usize)] = &[("engine", 20)];
-
 /// The files of a crate, each by the path of its module; the root's is empty.
 #[derive(Debug, Default)]
 struct Modules {
@@ -29,28 +26,17 @@ struct File {
 
 /// Adds a fault for each circle of a crate that is too large. `package` is its folder, from `root` on.
 pub fn check(root: &Path, package: &str, faults: &mut Vec<String>) -> Result<()> {
-    let left = LEFT.iter().find(|(of, _)| *of == package).map(|&(_, files)| files);
-    let mut largest = 0;
     for name in ["src/lib.rs", "src/main.rs"] {
         let file = root.join(package).join(name);
         if !file.exists() {
             continue;
         }
         for circle in read(&file)?.circles() {
-            largest = largest.max(circle.len());
-            if circle.len() > left.unwrap_or(FILES_MAX) {
-                faults.push(format!(
-                    "{package}: a circle of {} files: {}",
-                    circle.len(),
-                    circle.join(", ")
-                ));
+            if circle.len() > FILES_MAX {
+                let (files, names) = (circle.len(), circle.join(", "));
+                faults.push(format!("{package}: {files} files need each other: {names}"));
             }
         }
-    }
-    if left.is_some_and(|left| largest < left) {
-        faults.push(format!(
-            "{package}: its largest circle has {largest} files: xtask/src/circles.rs"
-        ));
     }
     Ok(())
 }

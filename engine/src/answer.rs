@@ -1,0 +1,30 @@
+//! What a request is answered with.
+
+use std::os::fd::OwnedFd;
+
+use towpath_shm::control::Reply;
+
+use crate::errno::Errno;
+use crate::ids::ChannelId;
+
+/// An answer and the descriptors that go with it.
+pub(crate) type Answer = Result<(Reply, Vec<Passed>), Errno>;
+
+/// A descriptor that goes with an answer.
+#[derive(Debug)]
+pub(crate) enum Passed {
+    /// The region's.
+    Region,
+    /// The status page's.
+    Status,
+    /// What sockets' descriptors are duplicates of.
+    Blank,
+    /// The pipe that outlives nobody who could end the run.
+    Lifeline,
+    /// That of a channel's memory.
+    Memory(ChannelId),
+    /// What a channel's process rings.
+    EngineBell(ChannelId),
+    /// For the program alone.
+    Own(OwnedFd),
+}

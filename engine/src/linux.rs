@@ -1,0 +1,49 @@
+//! How Linux numbers and names what programs see.
+
+use towpath_stack::SocketState;
+use towpath_tcp::{CongestionKind, State};
+
+/// TCP states as Linux numbers them, for [`Slot::state`].
+pub(crate) mod state {
+    pub(crate) const ESTABLISHED: u32 = 1;
+    pub(crate) const SYN_SENT: u32 = 2;
+    pub(crate) const SYN_RECV: u32 = 3;
+    pub(crate) const FIN_WAIT1: u32 = 4;
+    pub(crate) const FIN_WAIT2: u32 = 5;
+    pub(crate) const TIME_WAIT: u32 = 6;
+    pub(crate) const CLOSE: u32 = 7;
+    pub(crate) const CLOSE_WAIT: u32 = 8;
+    pub(crate) const LAST_ACK: u32 = 9;
+    pub(crate) const LISTEN: u32 = 10;
+    pub(crate) const CLOSING: u32 = 11;
+}
+
+/// The state as Linux numbers it (`enum` in net/tcp_states.h).
+pub(crate) fn state_number(at: SocketState) -> u32 {
+    match at {
+        SocketState::Unconnected => state::CLOSE,
+        SocketState::Listening => state::LISTEN,
+        SocketState::Connected => state::ESTABLISHED,
+        SocketState::SynReceived => state::SYN_RECV,
+        SocketState::Tcp(tcp) => match tcp {
+            State::SynSent => state::SYN_SENT,
+            State::SynReceived => state::SYN_RECV,
+            State::Established => state::ESTABLISHED,
+            State::FinWait1 => state::FIN_WAIT1,
+            State::FinWait2 => state::FIN_WAIT2,
+            State::Closing => state::CLOSING,
+            State::TimeWait => state::TIME_WAIT,
+            State::CloseWait => state::CLOSE_WAIT,
+            State::LastAck => state::LAST_ACK,
+            _ => state::CLOSE,
+        },
+    }
+}
+
+/// As TCP_CONGESTION names it.
+pub(crate) fn congestion_name(kind: CongestionKind) -> &'static str {
+    match kind {
+        CongestionKind::NewReno => "reno",
+        CongestionKind::Cubic => "cubic",
+    }
+}
