@@ -8,7 +8,7 @@
 //! ```
 //!
 //! What ended before somebody asked counts for the answer, as on Linux, where it is done when the last
-//! process has been waited for: [`Ends::done`] says how far that is (`rounds.rs`).
+//! process has been waited for: [`Ends::done`](crate::ends::Ends::done) says how far that is (`rounds.rs`).
 
 use std::os::fd::AsFd;
 

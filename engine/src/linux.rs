@@ -3,7 +3,7 @@
 use towpath_stack::SocketState;
 use towpath_tcp::{CongestionKind, State};
 
-/// TCP states as Linux numbers them, for [`Slot::state`].
+/// TCP states as Linux numbers them, for [`Slot::state`](towpath_shm::layout::Slot::state).
 pub(crate) mod state {
     pub(crate) const ESTABLISHED: u32 = 1;
     pub(crate) const SYN_SENT: u32 = 2;
