@@ -430,4 +430,20 @@ mod tests {
         one.tell(&first, op::SETTING, setting::REUSEADDR);
         assert_eq!(other.answered(&mut engine, &bind(&second, port)).errno, EADDRINUSE);
     }
+
+    /// A round that waited for them would never end, and nobody's would be after it.
+    #[test]
+    fn commands_that_are_taken_back_hold_up_nobody() {
+        let mut engine = engine();
+        let (hostile, asks) = (Program::new(&mut engine), Program::new(&mut engine));
+        let socket = hostile.socket(&mut engine, TCP);
+        asks.ask(&Request { call: call::SOCKETS, ..Request::default() });
+        hostile.chatter(&socket);
+        turn(&mut engine);
+        assert!(asks.answer().is_none(), "it comes after what others have said");
+        let header = hostile.channel.header();
+        header.command_tail.store(header.command_head.load(SeqCst), SeqCst);
+        (0..9).for_each(|_| turn(&mut engine));
+        assert!(asks.answer().is_some());
+    }
 }

@@ -197,14 +197,17 @@ impl EngineChannel {
     /// may have written any bytes.
     ///
     /// # Errors
-    /// [`ChannelError`] when the program says that more than [`COMMANDS_MAX`] commands wait.
+    /// [`ChannelError`] when the program says that more than [`COMMANDS_MAX`] commands wait, or none where there were some
+    /// at the last [`EngineChannel::mark`]: whoever waits for those would wait for ever.
     pub fn pop_command(&mut self) -> Result<Option<Command>, ChannelError> {
         let header = self.channel.header();
         let (head, tail) = (&header.command_head, &header.command_tail);
         let read = |index| self.channel.read_command(index);
         let command = protocol::consume(head, tail, self.command_head, COMMANDS_MAX, read)?;
-        if command.is_some() {
-            self.command_head = self.command_head.wrapping_add(1);
+        match command {
+            Some(_) => self.command_head = self.command_head.wrapping_add(1),
+            None if self.is_behind_mark() => return Err(ChannelError),
+            None => {}
         }
         Ok(command)
     }
@@ -294,6 +297,18 @@ mod tests {
         assert_eq!(engine.pop_command(), Err(ChannelError));
         channel.header().event_head.store(1, Ordering::Relaxed);
         assert_eq!(engine.push_event(3, 1), Err(ChannelError));
+    }
+
+    #[test]
+    fn commands_that_are_taken_back_are_noticed() {
+        let channel = Channel::create().unwrap();
+        let mut engine = EngineChannel::new(channel.clone());
+        (0..3).for_each(|n| push_command(&channel, &command(n)).unwrap());
+        engine.mark();
+        channel.header().command_tail.store(1, Ordering::Relaxed);
+        assert_eq!(engine.pop_command().map(|command| command.map(|it| it.slot)), Ok(Some(0)));
+        assert!(engine.is_behind_mark());
+        assert_eq!(engine.pop_command(), Err(ChannelError));
     }
 
     #[test]
