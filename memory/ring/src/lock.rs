@@ -175,7 +175,7 @@ fn lock<D: Door>(word: &AtomicU32, door: D) -> Option<Guard<'_, D>> {
     match word::try_acquire(word, me) {
         // Thread ids are cut off in the word: that of another thread may look like ours.
         Err(held) if is_ours && held & OWNER == me => {
-            THREAD.with(|thread| leave(thread, word));
+            THREAD.with(leave_nested);
             Some(Guard { word, owner: me, nested: true, door })
         }
         Err(_) if !lock_slowly(word, me, &door) => {
@@ -218,7 +218,18 @@ fn leave(thread: &Thread, word: &AtomicU32) {
         // A handler in between sees the last one twice.
         let last = &thread.words[last.min(DEPTH - 1)];
         thread.words[at].set(last.get());
+        compiler_fence(Ordering::SeqCst);
         last.set(0);
+    }
+    compiler_fence(Ordering::SeqCst);
+    thread.held.set(last);
+}
+
+// What the interrupted call has noted stays: ours is the newest, or was not noted.
+fn leave_nested(thread: &Thread) {
+    let last = thread.held.get() - 1;
+    if let Some(own) = thread.words.get(last) {
+        own.set(0);
     }
     compiler_fence(Ordering::SeqCst);
     thread.held.set(last);
@@ -361,6 +372,23 @@ mod tests {
         assert!(nested.is_nested());
         drop((nested, guard));
         assert!(!is_inside());
+    }
+
+    /// A handler that finds its thread's lock must leave it known as such: the next one would wait for it for ever.
+    #[test]
+    fn a_lock_stays_known_where_there_is_no_room_to_note_another() {
+        let words: [AtomicU32; DEPTH] = std::array::from_fn(|_| AtomicU32::new(0));
+        // Who waits gives up: the engine is gone.
+        let gone = || false;
+        let guards: Vec<_> =
+            words.iter().map(|word| lock(word, gone).expect("it is free")).collect();
+        for word in words.iter().chain(&words) {
+            assert!(lock(word, gone).expect("it is this thread's").is_nested());
+        }
+        drop(guards);
+        assert!(
+            !is_inside() && THREAD.with(|thread| thread.words.iter().all(|own| own.get() == 0))
+        );
     }
 
     #[test]
