@@ -16,7 +16,7 @@ use crate::{Error, HighFd, Socket};
 pub struct Reactor {
     /// None until it is locked first: an empty vector is no zeroed memory, and would make one of a static of megabytes
     /// a part of the file that is loaded.
-    pub(crate) hub: Lock<Option<Box<Hub>>>,
+    hub: Lock<Option<Box<Hub>>>,
     /// One more than the index of a slot's first watch; only changed under the lock.
     pub(crate) heads: [AtomicU32; SLOTS_MAX as usize],
     /// Changes of [`Set::refs`], by the number of the set, that signal handlers could not make because the thread
@@ -132,12 +132,13 @@ impl Reactor {
     /// locked.
     ///
     /// # Errors
-    /// As for [`Process::lock_reactor`](crate::Process::lock_reactor).
+    /// `Refused` with EDEADLK where this thread has the lock.
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         self.lock().map(drop)
     }
 
-    /// What the lock protects, which is there from now on.
+    /// What the lock protects, which is there from now on. What signal handlers had to put off is not done by this: see
+    /// [`Process::lock_reactor`](crate::Process::lock_reactor).
     pub(crate) fn lock(&self) -> Result<LockGuard<'_, Option<Box<Hub>>>, Error> {
         let mut hub = self.hub.lock_unless_mine().ok_or(Errno::DEADLK)?;
         hub.get_or_insert_with(Box::default);

@@ -48,7 +48,7 @@ impl Process {
     /// program that forbids itself system calls later (seccomp) does not expect these.
     ///
     /// # Errors
-    /// As for [`Reactor::prepare`].
+    /// `Refused` with EDEADLK in a signal handler on top of a call that has the reactor's lock.
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         now_ns();
         if is_filtered() {

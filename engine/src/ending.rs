@@ -78,7 +78,7 @@ impl Engine {
         }
         let before = self.host.counters.work;
         while self.host.counters.work - before < WORK_A_TURN
-            && let Some(&end) = self.ends.queue.front()
+            && let Some(end) = self.ends.first()
         {
             self.host.counters.work(1);
             match end {
@@ -91,7 +91,7 @@ impl Engine {
                     }
                 }
             }
-            self.ends.queue.pop_front();
+            self.ends.end_first();
         }
         self.ends.is_busy = false;
     }

@@ -16,7 +16,7 @@ pub(crate) enum End {
 /// In the order in which it came.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
-    pub queue: VecDeque<End>,
+    queue: VecDeque<End>,
     /// How many were ever put into the queue.
     begun: u64,
     /// [Going on](crate::engine::Engine::go_on_ending) runs: a command among those that it takes may end something, too.
@@ -36,6 +36,16 @@ impl Ends {
     /// How many of them are done: they are dealt with in their order.
     pub fn done(&self) -> u64 {
         self.begun - self.queue.len() as u64
+    }
+
+    /// What is dealt with first.
+    pub fn first(&self) -> Option<End> {
+        self.queue.front().copied()
+    }
+
+    /// That is done.
+    pub fn end_first(&mut self) {
+        self.queue.pop_front();
     }
 
     pub fn push(&mut self, end: End) {

@@ -1,5 +1,8 @@
-//! Circles of files: each imports another, and the last one the first, so that none can be read or taken out
-//! without the others.
+//! Circles of files: each names another, and the last one the first, so that none can be read or taken out without
+//! the others.
+//!
+//! What counts is paths, in `use` and elsewhere. Not seen are paths in the arguments of macros, and calls of methods:
+//! files with methods of one type (`Stack`, `Net`, `Engine`) count as one with it, which their folders' pages put in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +13,8 @@ use syn::visit::{self, Visit};
 /// As many files may need each other. A folder's `mod.rs`, or `x.rs` beside a folder `x`, is a file like any other.
 const FILES_MAX: usize = 3;
 
-/// The files of a crate, each by the path of its module; the root's is empty.
+/// The files of a crate, each by the path of its module; the root's is empty. The root only counts where it has items
+/// of its own: to name it is its work otherwise.
 #[derive(Debug, Default)]
 struct Modules {
     files: BTreeMap<Vec<String>, File>,
@@ -20,8 +24,10 @@ struct Modules {
 struct File {
     /// Paths that it names, from the root of the crate on.
     uses: BTreeSet<Vec<String>>,
-    /// What it gives on by `pub use`, by name.
+    /// What it gives on by `use`, by name.
     gives: BTreeMap<String, Vec<String>>,
+    /// Its own items.
+    has: BTreeSet<String>,
 }
 
 /// Adds a fault for each circle of a crate that is too large. `package` is its folder, from `root` on.
@@ -99,25 +105,25 @@ impl Reader {
         self.file.uses.extend(self.absolute(path));
     }
 
-    fn note_use(&mut self, before: &[String], tree: &syn::UseTree, gives: bool) {
+    fn note_use(&mut self, before: &[String], tree: &syn::UseTree) {
         let named = |name: &syn::Ident| [before, &[name.to_string()]].concat();
         match tree {
-            syn::UseTree::Path(path) => self.note_use(&named(&path.ident), &path.tree, gives),
+            syn::UseTree::Path(path) => self.note_use(&named(&path.ident), &path.tree),
             syn::UseTree::Group(group) => {
-                group.items.iter().for_each(|tree| self.note_use(before, tree, gives));
+                group.items.iter().for_each(|tree| self.note_use(before, tree));
             }
             syn::UseTree::Glob(_) => self.note(before),
             syn::UseTree::Name(name) if name.ident == "self" => self.note(before),
-            syn::UseTree::Name(name) => self.note_name(&named(&name.ident), &name.ident, gives),
+            syn::UseTree::Name(name) => self.note_name(&named(&name.ident), &name.ident),
             syn::UseTree::Rename(name) => {
-                self.note_name(&named(&name.ident), &name.rename, gives);
+                self.note_name(&named(&name.ident), &name.rename);
             }
         }
     }
 
-    fn note_name(&mut self, path: &[String], name: &syn::Ident, gives: bool) {
+    fn note_name(&mut self, path: &[String], name: &syn::Ident) {
         self.note(path);
-        if gives && let Some(path) = self.absolute(path) {
+        if let Some(path) = self.absolute(path) {
             self.file.gives.insert(name.to_string(), path);
         }
     }
@@ -126,6 +132,7 @@ impl Reader {
 impl<'ast> Visit<'ast> for Reader {
     fn visit_item(&mut self, item: &'ast syn::Item) {
         if !is_for_tests(attributes(item)) {
+            self.file.has.extend(name(item));
             visit::visit_item(self, item);
         }
     }
@@ -143,7 +150,7 @@ impl<'ast> Visit<'ast> for Reader {
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         if item.leading_colon.is_none() {
-            self.note_use(&[], &item.tree, !matches!(item.vis, syn::Visibility::Inherited));
+            self.note_use(&[], &item.tree);
         }
     }
 
@@ -178,8 +185,23 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
+/// What a file has that others may name.
+fn name(item: &syn::Item) -> Option<String> {
+    let name = match item {
+        syn::Item::Const(item) => &item.ident,
+        syn::Item::Enum(item) => &item.ident,
+        syn::Item::Fn(item) => &item.sig.ident,
+        syn::Item::Static(item) => &item.ident,
+        syn::Item::Struct(item) => &item.ident,
+        syn::Item::Trait(item) => &item.ident,
+        syn::Item::Type(item) => &item.ident,
+        _ => return None,
+    };
+    Some(name.to_string())
+}
+
 impl Modules {
-    /// The module of the file that a path leads into; None: none, or the root, which only gives names on.
+    /// The module of the file that a path leads into; None: none.
     fn file_of(&self, path: &[String]) -> Option<&Vec<String>> {
         let mut path = path.to_vec();
         // As many steps as there are files that can give a name on.
@@ -190,7 +212,11 @@ impl Modules {
             let next = rest.first().and_then(|name| found.gives.get(name));
             match next {
                 Some(next) if *next != path => path.clone_from(&[&next[..], &rest[1..]].concat()),
-                _ => return (!module.is_empty()).then_some(module),
+                _ => {
+                    let is_its = |name: &String| found.has.contains(name);
+                    let leads = !module.is_empty() || rest.first().is_some_and(is_its);
+                    return leads.then_some(module);
+                }
             }
         }
         None
@@ -198,7 +224,7 @@ impl Modules {
 
     /// Files that lead to each other, sorted; those of two files and more.
     fn circles(&self) -> Vec<Vec<String>> {
-        let names: Vec<_> = self.files.keys().filter(|module| !module.is_empty()).collect();
+        let names: Vec<_> = self.files.keys().collect();
         let number = |module| names.binary_search(&module).ok();
         let edges: Vec<BTreeSet<usize>> = names
             .iter()
@@ -216,7 +242,11 @@ impl Modules {
             let circle: Vec<_> =
                 reached[n].iter().filter(|&&other| reached[other].contains(&n)).collect();
             if circle.len() > 1 && done.insert(circle[0]) {
-                circles.push(circle.iter().map(|&&n| names[n].join("/")).collect());
+                let shown = |module: &[String]| match module {
+                    [] => "the root".to_owned(),
+                    path => path.join("/"),
+                };
+                circles.push(circle.iter().map(|&&n| shown(names[n])).collect());
             }
         }
         circles
@@ -259,6 +289,9 @@ mod tests {
         assert_eq!(circles(&[root, a, b, ("c", ""), d]), [[""; 0]; 0]);
         let c = ("c", "use crate::{D, other};");
         assert_eq!(circles(&[root, a, b, c, d]), [["a", "c", "d"]]);
+        let root = ("", "mod a; use a::A; fn f() { a::g() }");
+        assert_eq!(circles(&[root, ("a", "use crate::f;")]), [["the root", "a"]]);
+        assert_eq!(circles(&[root, ("a", "use crate::A;")]), [[""; 0]; 0]);
     }
 
     #[test]

@@ -85,7 +85,7 @@ fn is_named((path, test): &(Vec<String>, String), name: &str) -> bool {
 }
 
 fn tests(root: &Path) -> Result<Tests> {
-    let metadata = crate::metadata(root)?;
+    let metadata = crate::workspace::metadata(root)?;
     let mut crates = Vec::new();
     for package in metadata["packages"].as_array().context("packages")? {
         let folder = crate::tidy::folder_of(root, package["manifest_path"].as_str());

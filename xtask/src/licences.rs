@@ -21,7 +21,7 @@ const ACCEPTED: &[&str] = &[
 
 /// Looks at the licence of every dependency, those of tests and builds included.
 pub fn run(root: &Path) -> Result<()> {
-    let metadata = crate::metadata(root)?;
+    let metadata = crate::workspace::metadata(root)?;
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
     let mut refused = Vec::new();
     for package in packages {

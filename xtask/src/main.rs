@@ -11,10 +11,9 @@ mod licences;
 mod requirements;
 mod test;
 mod tidy;
+mod workspace;
 
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
 
 /// Chores of the Towpath project.
@@ -35,7 +34,7 @@ enum Chore {
 }
 
 fn main() -> Result<()> {
-    let root = root();
+    let root = workspace::root();
     match Chore::parse() {
         Chore::Test(options) => test::run(&root, &options),
         Chore::Bench(options) => bench::run(&root, &options),
@@ -44,25 +43,4 @@ fn main() -> Result<()> {
         Chore::Licences => licences::run(&root),
         Chore::Requirements => requirements::run(&root),
     }
-}
-
-/// The workspace folder.
-fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().expect("xtask lies in the workspace").to_path_buf()
-}
-
-/// What `cargo metadata` says about the workspace and its dependencies, the optional ones included.
-fn metadata(root: &Path) -> Result<serde_json::Value> {
-    let output = std::process::Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
-        .current_dir(root)
-        .output()
-        .context("cargo metadata")?;
-    anyhow::ensure!(
-        output.status.success(),
-        "cargo metadata failed: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(serde_json::from_slice(&output.stdout)?)
 }

@@ -52,7 +52,7 @@ pub fn run(root: &Path) -> Result<()> {
 }
 
 fn edges(root: &Path, faults: &mut Vec<String>) -> Result<()> {
-    let metadata = crate::metadata(root)?;
+    let metadata = crate::workspace::metadata(root)?;
     let packages = metadata["packages"].as_array().context("packages")?;
     for package in packages {
         let Some(folder) = folder(root, package["manifest_path"].as_str()) else { continue };

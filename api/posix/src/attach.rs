@@ -33,7 +33,7 @@ pub fn from_environment() -> Result<()> {
 /// # Errors
 /// ENETDOWN when nobody answers, EPROTO when the engine is of another build, ENOMEM when this process may not have
 /// the address space (RLIMIT_AS), EMFILE when it has no descriptors left.
-pub fn over(control: Fd) -> Result<()> {
+fn over(control: Fd) -> Result<()> {
     let claims = rights::inherited();
     let mut born_with = Vec::new();
     let held = |region: &Region, run: Run| {

@@ -28,7 +28,8 @@ pub(crate) struct Listener {
     pub(crate) protocol: ForwardProtocol,
     /// Where the host listens.
     pub(crate) host: SocketAddr,
-    /// Has connections or datagrams that nobody has taken yet.
+    /// Has connections or datagrams that nobody has taken yet, and is among those that [`crate::forward`] has due or
+    /// paused.
     pub(crate) ready: bool,
     /// Has reports about datagrams that were sent, and that nobody has read yet.
     pub(crate) failed: bool,

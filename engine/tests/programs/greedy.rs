@@ -127,7 +127,7 @@ fn those_that_wait_for_memory_are_tried_in_turns() {
     program.call(&Request { call: call::INTERFACES, ..Request::default() }).unwrap();
     let after = figures();
     let (turns, tries) = (after.0 - before.0, after.1 - before.1);
-    // Eight refusals a turn, as in starved.rs; who has got memory and asks again is answered at once.
+    // Eight refusals a turn, as in feeding.rs; who has got memory and asks again is answered at once.
     assert!(tries > 0 && tries <= 8 * (turns + 2) + 5 * 16, "{tries} tries in {turns} turns");
 
     works_slowly(&program, &mut waiting);
@@ -146,7 +146,7 @@ fn a_thread_that_stands_still_in_send_costs_the_engine_little() {
     std::thread::sleep(Duration::from_millis(500));
     let before = engine.counter("turns");
     std::thread::sleep(Duration::from_millis(300));
-    // It is tried every 100 ms by now, as in starved.rs; to ask is a turn.
+    // It is tried every 100 ms by now, as in feeding.rs; to ask is a turn.
     assert!(engine.counter("turns") - before < 10, "the engine does not sleep");
     slot.tx_lock.store(0, Ordering::Relaxed);
     eventually("the memory", || (slot.tx_cap.load(Ordering::Acquire) != 0).then_some(()));

@@ -22,7 +22,7 @@ pub(crate) struct ResolvConf {
     pub(crate) rotate: bool,
 }
 
-/// The port of DNS (RFC 1035 §4.2): the file names addresses alone.
+/// The port of DNS (RFC 1035 §4.2), on both sides of the forwarder; the file names addresses alone.
 pub(crate) const PORT: u16 = 53;
 
 impl ResolvConf {
