@@ -46,7 +46,7 @@ fn over(control: Fd) -> Result<()> {
     for (fd, socket) in born_with {
         PROCESS.descriptors.set_socket(fd, socket);
     }
-    process::prepare()?;
+    process::make_page()?;
     process::activate();
     process::install(client);
     Ok(())

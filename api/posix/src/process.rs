@@ -61,8 +61,8 @@ pub(crate) fn activate() {
     ACTIVE.store(true, Ordering::Relaxed);
 }
 
-/// Makes the place of the attachment's pointer.
-pub(crate) fn prepare() -> Result<()> {
+/// Makes the place of the attachment's pointer. Once, before [`install`].
+pub(crate) fn make_page() -> Result<()> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
     // SAFETY: a fresh page, zeroed, which is a null AtomicPtr, and never unmapped. A kernel without
     // the advice (before 4.14) keeps the page in such children.
@@ -76,9 +76,9 @@ pub(crate) fn prepare() -> Result<()> {
     Ok(())
 }
 
-/// From now on it is this one.
+/// From now on the process's attachment is this one.
 pub(crate) fn install(client: Client) {
-    // SAFETY: set by `prepare`, never unmapped.
+    // SAFETY: set by `make_page`, never unmapped.
     if let Some(page) = unsafe { PAGE.load(Ordering::Acquire).as_ref() } {
         page.store(Box::into_raw(Box::new(client)), Ordering::Release);
     }
