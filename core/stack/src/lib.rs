@@ -18,7 +18,8 @@
 //! what is done when; `rx` is the way in and `tx` the way out, a page each; they stand on [`net`], the IP layer;
 //! `delivery`, `errors`, `late_segments` and `outcome` are their continuations. `passive` and `active` open
 //! connections, `port` gives out local ports, `lifecycle` is the rest of a socket's life, `datagram` is UDP and
-//! ping. Tables: `flow` (4-tuples), `peers` (datagram sockets by their peer), `binds` (listeners and ports),
+//! ping. `incoming` is what they all get, `lengths` how long packets may be, `unreached` what ICMP errors mean.
+//! Tables: `flow` (4-tuples), `peers` (datagram sockets by their peer), `binds` (listeners and ports),
 //! `handshake` (SYN cache), `time_wait`; they live in a `slab` and their deadlines in the `timer` wheel. Every limit
 //! is in [`limits`] and [`net::limits`], and every loss has a [`DropReason`].
 //!

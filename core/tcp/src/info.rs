@@ -142,7 +142,7 @@ impl Connection {
         seq.is_within(self.snd_una, self.snd_nxt - self.snd_una)
     }
 
-    /// A snapshot of the connection's figures. It costs some hundred instructions: not for each segment.
+    /// A snapshot of the connection's figures. Not for each segment: who needs one of them asks for that.
     pub fn info(&self, now: Instant, buffers: Buffers) -> Info {
         let mss = self.mss();
         let segments = |bytes: u32| bytes.div_ceil(mss);
