@@ -128,8 +128,9 @@ pub struct EngineChannel {
     command_head: u32,
     event_tail: u32,
     lost: u64,
-    /// See [`EngineChannel::mark`].
-    mark: u32,
+    /// Commands that are left of those that there were at the last [`EngineChannel::mark`]. A number of them, and not a
+    /// position, which would come again after 2^32 commands.
+    before_mark: u32,
     /// Requests that were received.
     received: u32,
     /// What the program had said of its requests when none was found; at first what it says of none.
@@ -140,7 +141,7 @@ impl EngineChannel {
     /// The ends of a channel just created: of one that was used, positions would not be where the rings begin.
     pub fn new(channel: Channel) -> Self {
         let (received, in_vain) = (0, 0);
-        Self { channel, command_head: 0, event_tail: 0, lost: 0, mark: 0, received, in_vain }
+        Self { channel, command_head: 0, event_tail: 0, lost: 0, before_mark: 0, received, in_vain }
     }
 
     /// The memory behind.
@@ -183,14 +184,15 @@ impl EngineChannel {
 
     /// Notes where the commands end now: what the program has said so far, which an answer may have to wait for.
     pub fn mark(&mut self) {
-        self.mark = self.channel.header().command_tail.load(Ordering::Acquire);
+        let end = self.channel.header().command_tail.load(Ordering::Acquire);
+        let left = end.wrapping_sub(self.command_head);
+        self.before_mark = if left <= COMMANDS_MAX { left } else { 0 };
     }
 
     /// Whether some of the commands are left that were there at the last [`EngineChannel::mark`]. Of a ring
     /// whose end makes no sense, [`EngineChannel::pop_command`] tells.
     pub fn is_behind_mark(&self) -> bool {
-        let left = self.mark.wrapping_sub(self.command_head);
-        left != 0 && left <= COMMANDS_MAX
+        self.before_mark != 0
     }
 
     /// Takes the next command, a copy of it; None when there is none. Nothing in it is to be believed: the program
@@ -205,7 +207,10 @@ impl EngineChannel {
         let read = |index| self.channel.read_command(index);
         let command = protocol::consume(head, tail, self.command_head, COMMANDS_MAX, read)?;
         match command {
-            Some(_) => self.command_head = self.command_head.wrapping_add(1),
+            Some(_) => {
+                self.command_head = self.command_head.wrapping_add(1);
+                self.before_mark = self.before_mark.saturating_sub(1);
+            }
             None if self.is_behind_mark() => return Err(ChannelError),
             None => {}
         }
@@ -309,6 +314,20 @@ mod tests {
         assert_eq!(engine.pop_command().map(|command| command.map(|it| it.slot)), Ok(Some(0)));
         assert!(engine.is_behind_mark());
         assert_eq!(engine.pop_command(), Err(ChannelError));
+    }
+
+    #[test]
+    fn a_mark_that_was_passed_is_no_mark_when_positions_come_again() {
+        let channel = Channel::create().unwrap();
+        let mut engine = EngineChannel::new(channel.clone());
+        push_command(&channel, &command(0)).unwrap();
+        engine.mark();
+        assert!(engine.pop_command().unwrap().is_some());
+        // Nearly 2^32 commands later, without a mark in between.
+        engine.command_head = 0u32.wrapping_sub(500);
+        channel.header().command_tail.store(engine.command_head, Ordering::Relaxed);
+        assert!(!engine.is_behind_mark());
+        assert_eq!(engine.pop_command(), Ok(None));
     }
 
     #[test]
