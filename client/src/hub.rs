@@ -35,12 +35,24 @@ pub struct Hub {
     pub(crate) sets: Vec<Option<Set>>,
     /// Threads asleep, or about to be.
     pub(crate) sleepers: u32,
-    /// What wakes threads that wait for a list of sockets, and whether one sleeps on it.
-    pub(crate) list_kicks: Vec<(HighFd, bool)>,
+    /// Rings that may be in the doorbell: so often the engine was asked for one since it was cleared.
+    pub(crate) rings: usize,
+    /// What wakes threads that wait for a list of sockets.
+    pub(crate) list_kicks: Vec<ListKick>,
     /// Death was told to all sets.
     pub(crate) dead: bool,
     /// Sets that were made.
     pub(crate) made: u64,
+}
+
+/// An eventfd for a thread that waits for a list of sockets.
+#[derive(Debug)]
+pub(crate) struct ListKick {
+    pub(crate) fd: HighFd,
+    /// A thread sleeps on it.
+    pub(crate) is_taken: bool,
+    /// It has to be cleared before it is taken again.
+    pub(crate) is_rung: bool,
 }
 
 /// One socket in one epoll set.

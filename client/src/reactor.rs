@@ -24,12 +24,12 @@ use rustix::io::Errno;
 use towpath_ring::LockGuard;
 use towpath_shm::layout::event;
 
-use crate::hub::Watch;
+use crate::hub::{ListKick, Watch};
 use crate::{Client, Error, Process, Socket, ready};
 
 pub use crate::hub::{Hub, Nested, Reactor};
+use bed::{RINGS, kick, new_kick};
 pub use bed::{clear, cookie};
-use bed::{kick, new_kick};
 pub use stay::{Found, KernelChange, Stay, Turn};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -141,6 +141,14 @@ impl Locked<'_> {
                 towpath_ring::cancel_sleep(channel);
                 break;
             }
+            // Each promise to sleep is rung for once at most. A full bell could not be rung, and to clear it after each
+            // ring would cost every wake-up a system call. What is cleared here was rung for events that are in the
+            // ring, or were taken by a thread that has kicked whom they concern.
+            if self.rings == RINGS {
+                clear(client.bell().get());
+                self.rings = 0;
+            }
+            self.rings += 1;
             if towpath_ring::prepare_sleep(channel) {
                 break;
             }
@@ -168,28 +176,26 @@ impl Locked<'_> {
     /// # Errors
     /// `Refused` when the kernel has no eventfd to give.
     pub fn join_list(&mut self, client: &Client) -> Result<usize> {
-        let free = self.list_kicks.iter().position(|(_, is_taken)| !is_taken);
-        let at = match free {
-            Some(at) => at,
-            None => {
-                self.list_kicks.push((new_kick(client)?, false));
-                self.list_kicks.len() - 1
-            }
-        };
-        self.list_kicks[at].1 = true;
-        Ok(at)
+        if let Some(at) = self.list_kicks.iter().position(|kick| !kick.is_taken) {
+            self.list_kicks[at].is_taken = true;
+            return Ok(at);
+        }
+        self.list_kicks.push(ListKick { fd: new_kick(client)?, is_taken: true, is_rung: false });
+        Ok(self.list_kicks.len() - 1)
     }
 
     /// The descriptor to sleep on, which becomes readable when there is something to look at.
     pub fn kick_of(&self, at: usize) -> i32 {
-        self.list_kicks.get(at).map_or(-1, |(kick, _)| kick.get())
+        self.list_kicks.get(at).map_or(-1, |kick| kick.fd.get())
     }
 
     /// Gives it back.
     pub fn leave_list(&mut self, at: usize) {
-        if let Some((kick, is_taken)) = self.list_kicks.get_mut(at) {
-            clear(kick.get());
-            *is_taken = false;
+        if let Some(kick) = self.list_kicks.get_mut(at) {
+            if std::mem::take(&mut kick.is_rung) {
+                clear(kick.fd.get());
+            }
+            kick.is_taken = false;
         }
     }
 
@@ -250,8 +256,9 @@ impl Locked<'_> {
                 }
             }
         }
-        for (list_kick, _) in self.list_kicks.iter().filter(|(_, is_taken)| *is_taken) {
-            kick(list_kick.get());
+        for list_kick in self.list_kicks.iter_mut().filter(|kick| kick.is_taken && !kick.is_rung) {
+            list_kick.is_rung = true;
+            kick(list_kick.fd.get());
         }
     }
 

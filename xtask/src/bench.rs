@@ -5,19 +5,21 @@
 //! cores in every case, so ratios mean something and absolute figures little. CPU is what the
 //! whole machine spent, in cores, while the client ran.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Seconds per measurement.
-    #[arg(long, default_value_t = 5)]
+    /// Seconds of each run of a client.
+    #[arg(long, default_value_t = 1)]
     seconds: u32,
-    /// Repetitions; the median is reported.
-    #[arg(long, default_value_t = 3)]
+    /// Rounds; medians are reported.
+    #[arg(long, default_value_t = 15)]
     repeat: usize,
     /// Only measurements whose name contains this.
     #[arg(long, default_value = "")]
@@ -37,8 +39,6 @@ enum Side {
     /// Under `towpath run -p`.
     Rootless,
 }
-
-const SIDES: [Side; 3] = [Side::Kernel, Side::Tap, Side::Rootless];
 
 /// One row of the table.
 struct Case {
@@ -112,27 +112,21 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         "| measurement | unit | kernel (cores) | TAP (cores) | ratio | rootless (cores) | ratio |"
     );
     println!("|---|---|---|---|---|---|---|");
-    for case in CASES.iter().filter(|c| c.name.contains(&options.only)) {
-        let mut samples = [const { Vec::new() }; 3];
-        // Interleaved, so that a change of the machine's mood hits all sides alike.
-        for _ in 0..options.repeat {
-            for (side, samples) in SIDES.iter().zip(&mut samples) {
-                samples.push(measure(case, *side, &towpath, options.seconds)?);
-            }
-        }
-        let [kernel, tap, rootless] = samples.map(median);
+    for case in cases(options) {
+        let servers = [Side::Kernel, Side::Tap, Side::Rootless]
+            .into_iter()
+            .map(|side| Server::start(case, side, &towpath))
+            .collect::<Result<Vec<_>>>()?;
+        let samples = rounds(case, &servers, options)?;
         println!(
-            "| {} | {} | {:.4} ({:.2}) | {:.4} ({:.2}) | {:.2} | {:.4} ({:.2}) | {:.2} |",
+            "| {} | {} | {} | {} | {} | {} | {} |",
             case.name,
             case.unit,
-            Figure(kernel.0),
-            kernel.1,
-            Figure(tap.0),
-            tap.1,
-            tap.0 / kernel.0,
-            Figure(rootless.0),
-            rootless.1,
-            rootless.0 / kernel.0,
+            Median(&samples[0]),
+            Median(&samples[1]),
+            Ratio::of(&samples[1], &samples[0]),
+            Median(&samples[2]),
+            Ratio::of(&samples[2], &samples[0]),
         );
     }
     idle(&towpath)
@@ -142,29 +136,100 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
 fn beside(other: &Path, towpath: &Path, options: &Options) -> Result<()> {
     println!("| measurement | unit | side | other (cores) | this (cores) | ratio |");
     println!("|---|---|---|---|---|---|");
-    for case in CASES.iter().filter(|c| c.name.contains(&options.only)) {
+    for case in cases(options) {
         for side in [Side::Tap, Side::Rootless] {
-            let mut samples = [const { Vec::new() }; 2];
-            for _ in 0..options.repeat {
-                for (binary, samples) in [other, towpath].into_iter().zip(&mut samples) {
-                    samples.push(measure(case, side, binary, options.seconds)?);
-                }
-            }
-            let [other, this] = samples.map(median);
+            let servers = [other, towpath]
+                .into_iter()
+                .map(|binary| Server::start(case, side, binary))
+                .collect::<Result<Vec<_>>>()?;
+            let samples = rounds(case, &servers, options)?;
             println!(
-                "| {} | {} | {side:?} | {:.4} ({:.2}) | {:.4} ({:.2}) | {:.2} |",
+                "| {} | {} | {side:?} | {} | {} | {} |",
                 case.name,
                 case.unit,
-                Figure(other.0),
-                other.1,
-                Figure(this.0),
-                this.1,
-                this.0 / other.0,
+                Median(&samples[0]),
+                Median(&samples[1]),
+                Ratio::of(&samples[1], &samples[0]),
             );
         }
     }
     idle(other)?;
     idle(towpath)
+}
+
+fn cases(options: &Options) -> impl Iterator<Item = &'static Case> {
+    CASES.iter().filter(|case| case.name.contains(&options.only))
+}
+
+/// What one run of the client gave.
+#[derive(Clone, Copy)]
+struct Sample {
+    value: f64,
+    /// Processors that were busy, all processes together.
+    cores: f64,
+}
+
+/// For each server, a sample from each round. All servers run all the time, and the client goes from one to the next:
+/// what another tenant of the machine takes changes within seconds, and hits neighbours alike. Every second round
+/// goes back the same way, so that none is always behind the same one.
+fn rounds(case: &Case, servers: &[Server], options: &Options) -> Result<Vec<Vec<Sample>>> {
+    let mut samples = vec![Vec::new(); servers.len()];
+    for round in 0..options.repeat.max(1) {
+        if std::io::stderr().is_terminal() {
+            eprint!("\r{}: round {} of {} ", case.name, round + 1, options.repeat.max(1));
+        }
+        let mut order: Vec<usize> = (0..servers.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for at in order {
+            samples[at].push(servers[at].measure(case, options.seconds)?);
+        }
+    }
+    if std::io::stderr().is_terminal() {
+        eprint!("\r{:70}\r", "");
+    }
+    Ok(samples)
+}
+
+/// The sample in the middle, with its cores.
+struct Median<'a>(&'a [Sample]);
+
+impl std::fmt::Display for Median<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut sorted = self.0.to_vec();
+        sorted.sort_by(|a, b| a.value.total_cmp(&b.value));
+        let Sample { value, cores } = sorted[sorted.len() / 2];
+        write!(f, "{} ({cores:.2})", Figure(value))
+    }
+}
+
+/// The median of the ratios within rounds, and the interval in which the true one lies with a probability of 95 %.
+struct Ratio {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Ratio {
+    /// The interval is that of order statistics, which assumes nothing about how figures spread: so many ratios of
+    /// `n` are below their true median as heads come up in `n` throws. Fewer than six never make 95 %; then it is
+    /// the least and the largest.
+    fn of(ours: &[Sample], theirs: &[Sample]) -> Self {
+        let mut ratios: Vec<f64> =
+            ours.iter().zip(theirs).map(|(a, b)| a.value / b.value).collect();
+        ratios.sort_by(f64::total_cmp);
+        let n = ratios.len();
+        let outside = ((n as f64 - 1.96 * (n as f64).sqrt()) / 2.).max(0.) as usize;
+        let (low, high) = (ratios[outside], ratios[n - 1 - outside]);
+        Self { median: (ratios[(n - 1) / 2] + ratios[n / 2]) / 2., low, high }
+    }
+}
+
+impl std::fmt::Display for Ratio {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.2} ({:.2} to {:.2})", self.median, self.low, self.high)
+    }
 }
 
 struct Figure(f64);
@@ -175,47 +240,65 @@ impl std::fmt::Display for Figure {
     }
 }
 
-fn median(mut samples: Vec<(f64, f64)>) -> (f64, f64) {
-    samples.sort_by(|a, b| a.0.total_cmp(&b.0));
-    samples[samples.len() / 2]
+/// A server that runs on one of the sides, ready for its client. Gone with it.
+struct Server {
+    // Ends first, its namespaces next.
+    _run: Running,
+    world: World,
+    _scratch: Scratch,
 }
 
-fn measure(case: &Case, side: Side, towpath: &Path, seconds: u32) -> Result<(f64, f64)> {
-    let world = World::new(side)?;
-    let scratch = std::env::temp_dir().join(format!("towpath-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&scratch)?;
-    let server = (case.server)(&scratch);
-    let mut line: Vec<String> = Vec::new();
-    if side != Side::Kernel {
-        line.extend([towpath.to_str().context("path")?.to_owned(), "run".into(), "-q".into()]);
-        match side {
-            Side::Tap => line.push("--tap".into()),
-            _ => line.extend(["-p".to_owned(), format!("127.0.0.1:{PORT}:{PORT}")]),
+impl Server {
+    fn start(case: &Case, side: Side, towpath: &Path) -> Result<Self> {
+        let world = World::new(side)?;
+        let scratch = Scratch::new(&world.names[0])?;
+        let server = (case.server)(&scratch.0);
+        let mut line: Vec<String> = Vec::new();
+        if side != Side::Kernel {
+            line.extend([towpath.to_str().context("path")?.to_owned(), "run".into(), "-q".into()]);
+            match side {
+                Side::Tap => line.push("--tap".into()),
+                _ => line.extend(["-p".to_owned(), format!("127.0.0.1:{PORT}:{PORT}")]),
+            }
+            line.push("--".into());
         }
-        line.push("--".into());
+        line.extend(server);
+        let run = Running(world.command(world.server(), &line).spawn().context("server")?);
+        let server = Self { _run: run, world, _scratch: scratch };
+        wait_for(&server.world, server.world.host())?;
+        Ok(server)
     }
-    line.extend(server);
-    let mut server = Running(world.command(world.server(), &line).spawn().context("server")?);
-    let host = world.host();
-    wait_for(&world, host)?;
-    let before = busy()?;
-    let start = Instant::now();
-    let client = world
-        .command(world.client(), &(case.client)(host, seconds))
-        .stdout(Stdio::piped())
-        .output()?;
-    let cores = (busy()? - before) / start.elapsed().as_secs_f64();
-    let text = String::from_utf8_lossy(&client.stdout);
-    server.stop();
-    std::fs::remove_dir_all(&scratch)?;
-    let Some(value) = (case.read)(&text) else {
-        bail!(
-            "{} ({side:?}): no figure in\n{text}{}",
-            case.name,
-            String::from_utf8_lossy(&client.stderr)
-        );
-    };
-    Ok((value, cores))
+
+    /// Tried again for a while where there is no figure: iperf3's server does not listen for a moment after each test.
+    fn measure(&self, case: &Case, seconds: u32) -> Result<Sample> {
+        let end = Instant::now() + Duration::from_secs(5);
+        loop {
+            let result = self.try_to_measure(case, seconds);
+            if result.is_ok() || Instant::now() > end {
+                return result;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn try_to_measure(&self, case: &Case, seconds: u32) -> Result<Sample> {
+        let before = busy()?;
+        let start = Instant::now();
+        let line = (case.client)(self.world.host(), seconds);
+        let client =
+            self.world.command(self.world.client(), &line).stdout(Stdio::piped()).output()?;
+        let cores = (busy()? - before) / start.elapsed().as_secs_f64();
+        let text = String::from_utf8_lossy(&client.stdout);
+        match (case.read)(&text) {
+            Some(value) => Ok(Sample { value, cores }),
+            None => bail!(
+                "{} ({:?}): no figure in\n{text}{}",
+                case.name,
+                self.world.side,
+                String::from_utf8_lossy(&client.stderr)
+            ),
+        }
+    }
 }
 
 /// What `towpath run` costs while its program sleeps.
@@ -234,6 +317,25 @@ fn idle(towpath: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A folder for what a server writes.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("towpath-bench-{name}"));
+        std::fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("{}: {error}", self.0.display());
+        }
+    }
+}
+
 /// The namespaces of one measurement; gone with it.
 struct World {
     side: Side,
@@ -242,7 +344,8 @@ struct World {
 
 impl World {
     fn new(side: Side) -> Result<Self> {
-        let id = std::process::id();
+        static WORLDS: AtomicU32 = AtomicU32::new(0);
+        let id = format!("{}-{}", std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
         let names = match side {
             Side::Kernel => vec![format!("tpb-{id}-a"), format!("tpb-{id}-b")],
             _ => vec![format!("tpb-{id}-a")],
@@ -416,7 +519,7 @@ fn redis(_: &Path) -> Vec<String> {
 }
 
 fn redis_get(host: &str, seconds: u32, pipeline: u32) -> Vec<String> {
-    let n = seconds * 40_000 * pipeline.min(8);
+    let n = seconds * 100_000 * pipeline.min(8);
     words(&format!("redis-benchmark -h {host} -p {PORT} -n {n} -c 50 -P {pipeline} -t get --csv"))
 }
 

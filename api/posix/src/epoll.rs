@@ -303,13 +303,7 @@ unsafe fn sleep(
                     client.check_alive();
                 }
             }
-            cookie::BELL => {
-                if let Ok(client) = process::client() {
-                    reactor::clear(client.bell().get());
-                }
-                woken |= 1 << cookie::BELL;
-            }
-            cookie @ (cookie::PROGRAM | cookie::KICK) => woken |= 1 << cookie,
+            cookie @ (cookie::PROGRAM | cookie::BELL | cookie::KICK) => woken |= 1 << cookie,
             // After the engine's death this is the program's own set.
             _ => woken |= 1 << cookie::PROGRAM,
         }

@@ -194,8 +194,9 @@ unsafe fn sleep(
             // SAFETY: the caller's promise.
             return unsafe { nap(&mut kernel[..count], deadline, since, sigmask) };
         };
-        let at = hub.join_list(client)?;
+        // In this order it does not kick itself.
         hub.begin_sleep(client);
+        let at = hub.join_list(client).inspect_err(|_| hub.end_sleep(client))?;
         (at, hub.kick_of(at))
     };
     let mut result = Ok(0);

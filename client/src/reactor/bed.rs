@@ -14,7 +14,7 @@ use crate::{Client, Error, HighFd};
 pub mod cookie {
     /// The kernel's epoll set of the program.
     pub const PROGRAM: u64 = 1;
-    /// The doorbell: to be [cleared](super::clear).
+    /// The doorbell. It stays readable: only the next ring counts.
     pub const BELL: u64 = 2;
     /// The control socket: the engine has gone.
     pub const CONTROL: u64 = 3;
@@ -34,10 +34,13 @@ pub(super) fn kick(fd: i32) {
     let _ = unsafe { syscall(nr::WRITE, [fd as usize, &raw const one as usize, 8, 0, 0, 0]) };
 }
 
+/// Rings that one [`clear`] takes out of the doorbell: far fewer than make it full.
+pub(super) const RINGS: usize = 64;
+
 /// Takes the count out of a kick, or the rings out of the doorbell, so that it is not readable any more.
 pub fn clear(fd: i32) {
-    // An eventfd gives eight bytes, the doorbell one byte per ring, and there is seldom more than one.
-    let mut bytes = [0u8; 64];
+    // An eventfd gives eight bytes, the doorbell one byte per ring.
+    let mut bytes = [0u8; RINGS];
     let at = bytes.as_mut_ptr() as usize;
     // SAFETY: as many bytes as there is room for.
     let _ = unsafe { syscall(nr::READ, [fd as usize, at, bytes.len(), 0, 0, 0]) };

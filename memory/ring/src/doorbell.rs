@@ -27,8 +27,7 @@ use rustix::net::{
     AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair,
 };
 
-/// Bytes taken by one [`clear`], of which [`toll`] writes one each. As a rule there is one: the engine rings only a
-/// program that has said that it sleeps, and once for each sleep.
+/// Bytes taken by one [`clear`], of which [`toll`] writes one each.
 const RINGS: usize = 64;
 
 /// An eventfd that nobody rang, for [`ring`]: close-on-exec and non-blocking.

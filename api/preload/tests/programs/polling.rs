@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("kernel_descriptors_do_not_starve", kernel_descriptors_do_not_starve),
     ("nested_sets", nested_sets),
     ("two_threads_one_set", two_threads_one_set),
+    ("many_sleeps", many_sleeps),
     ("added_while_waiting", added_while_waiting),
     ("sets_after_fork", sets_after_fork),
     ("closed_sockets_leave", closed_sockets_leave),
@@ -273,6 +274,42 @@ fn two_threads_one_set() {
         }
     });
     assert_eq!(total.load(std::sync::atomic::Ordering::SeqCst), ROUNDS * pairs.len());
+}
+
+/// Each answer is waited for, in sets and in lists, by threads that wake each other: whatever wakes them holds only so
+/// many of the times at which they were woken.
+fn many_sleeps() {
+    const ROUNDS: usize = 1000;
+    let play = |mut stream: TcpStream, begins: bool, in_a_set: bool| {
+        let epoll = Epoll::new();
+        epoll.add(&stream, IN);
+        let fds = [&stream.as_raw_fd(), &epoll.as_raw_fd()];
+        let mut list = fds.map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        let mut byte = [1];
+        for round in 0..ROUNDS {
+            if begins || round > 0 {
+                stream.write_all(&byte).unwrap();
+            }
+            let is_ready = match in_a_set {
+                true => !epoll.wait(5000).is_empty(),
+                // SAFETY: two entries.
+                false => unsafe { libc::poll(list.as_mut_ptr(), 2, 5000) > 0 },
+            };
+            assert!(is_ready, "nothing in round {round}");
+            stream.read_exact(&mut byte).unwrap();
+        }
+        stream.write_all(&byte).unwrap();
+    };
+    let all = [(true, true), (true, false), (false, false)];
+    for players in [&all[..1], &all] {
+        std::thread::scope(|scope| {
+            for &in_sets in players {
+                let (a, b) = pair();
+                scope.spawn(move || play(a, true, in_sets.0));
+                scope.spawn(move || play(b, false, in_sets.1));
+            }
+        });
+    }
 }
 
 fn added_while_waiting() {
