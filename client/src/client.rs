@@ -352,8 +352,9 @@ impl Client {
         &self.control
     }
 
-    /// The socket to which the engine writes when this process sleeps and there is an event. A thread that finds
-    /// it readable empties it: full of rings that nobody took, it could not tell of a further one.
+    /// The socket to which the engine writes when this process sleeps and there is an event. The
+    /// [reactor](crate::reactor) empties it now and then: full of rings that nobody took, it could not tell of a
+    /// further one. Who waits for it to be readable, and not for a further ring, has to empty it.
     pub fn bell(&self) -> &HighFd {
         &self.bell
     }

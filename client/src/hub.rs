@@ -35,7 +35,7 @@ pub struct Hub {
     pub(crate) sets: Vec<Option<Set>>,
     /// Threads asleep, or about to be.
     pub(crate) sleepers: u32,
-    /// Rings that may be in the doorbell: so often the engine was asked for one since it was cleared.
+    /// Rings that may be in the doorbell, at most: so often the engine was asked for one since it was cleared here.
     pub(crate) rings: usize,
     /// What wakes threads that wait for a list of sockets.
     pub(crate) list_kicks: Vec<ListKick>,
