@@ -48,6 +48,8 @@ pub struct Client {
     commands: Lock<()>,
     calls: Lock<()>,
     dead: AtomicBool,
+    /// It is the parent's: see [`Self::abandon`].
+    abandoned: AtomicBool,
 }
 
 /// What a process needs that is about to be forked, executed or spawned: a channel of its own.
@@ -119,6 +121,7 @@ impl Client {
             commands: Lock::new(()),
             calls: Lock::new(()),
             dead: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
         })
     }
 
@@ -184,6 +187,7 @@ impl Client {
             commands: Lock::new(()),
             calls: Lock::new(()),
             dead: AtomicBool::new(self.is_dead()),
+            abandoned: AtomicBool::new(false),
         })
     }
 
@@ -200,6 +204,9 @@ impl Client {
             return Err(Error::Dead);
         }
         let _signals = SignalsBlocked::new();
+        if self.is_abandoned() {
+            return Err(Error::Forked);
+        }
         let _calls = self.calls.lock();
         let mut fds = Vec::new();
         let result = send_request(&self.control, request).and_then(|()| {
@@ -264,6 +271,10 @@ impl Client {
                 let Some(_commands) = self.commands.lock_unless_mine() else {
                     return self.command_by_call(command);
                 };
+                // The ring is the parent's, who says it, too. No handler on top of the lock forks.
+                if self.is_abandoned() {
+                    return;
+                }
                 towpath_ring::push_command(&self.channel, command).is_err()
             };
             self.ring_engine();
@@ -309,6 +320,9 @@ impl Client {
     /// Wakes the engine if it sleeps and this process has not rung for that sleep yet: at most one system call a
     /// sleep.
     pub fn ring_engine(&self) {
+        if self.is_abandoned() {
+            return;
+        }
         towpath_ring::ring_engine(&self.status, &self.rung, self.engine_bell.borrow());
     }
 
@@ -380,7 +394,7 @@ impl Client {
     /// The same by a system call, for where [`Self::is_dead`] says nothing of an engine that was killed: on
     /// kernels without robust lists.
     pub fn check_alive(&self) -> bool {
-        if self.is_dead() {
+        if self.is_dead() || self.is_abandoned() {
             return false;
         }
         let mut byte = [MaybeUninit::uninit(); 1];
@@ -404,12 +418,19 @@ impl Client {
 
     /// In the child after fork: gives up the parent's control socket and doorbells. Otherwise the
     /// engine would not notice the parent's end. The memory stays mapped: references to it may live
-    /// on the stack of the thread that forked.
+    /// on the stack of the thread that forked. When that goes on with a call, on top of which a handler forked, it
+    /// must not write into the parent's rings nor take its events, and requests fail with [`Error::Forked`].
     pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
         let fds = [&self.control, &self.engine_bell, &self.bell, &self.blank, &self.spare];
         for fd in fds.into_iter().chain(&self.lifeline) {
             fd.close();
         }
+    }
+
+    /// Whether it was the parent's, and this is the child. See [`Self::abandon`].
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
     }
 
     /// Notes that the engine is gone. Of the threads that sleep the kernel has woken one at most, so the first one

@@ -118,6 +118,10 @@ impl Locked<'_> {
 
     /// Takes all events out of the ring.
     pub fn drain(&mut self, client: &Client) {
+        if client.is_abandoned() {
+            // A handler has forked, and this is the child: they are its parent's.
+            return;
+        }
         if client.is_dead() {
             if !self.dead {
                 self.dead = true;

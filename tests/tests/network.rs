@@ -191,46 +191,6 @@ fn netlink_shows_the_stack() {
     }
 }
 
-/// The capture shows a handshake and data that tshark finds no fault with.
-#[test]
-fn captures_are_sound() {
-    for &mode in Mode::all() {
-        let (ns, folder) = (Namespace::new(), Scratch::new());
-        folder.write("index.html", "captured\n".repeat(5000));
-        let _host = ns.spawn(&[
-            "python3",
-            "-m",
-            "http.server",
-            "-d",
-            folder.path().to_str().expect("plain"),
-            "7605",
-        ]);
-        wait_for_port(&ns, "127.0.0.1", 7605);
-        let (towpath, file) = (towpath(), folder.file("run.pcapng"));
-        let url = format!("http://{}:7605/", mode.peer());
-        let mut line = vec![towpath.as_str(), "run", "--pcap", &file];
-        if mode == Mode::Tap {
-            line.push("--tap");
-        }
-        line.extend(["--", "curl", "-sS", "-o", "/dev/null", &url]);
-        ns.run(&line).ok();
-        let count = |filter: &str| {
-            let out = ns
-                .run(&["tshark", "-r", &file, "-Y", filter, "-T", "fields", "-e", "frame.number"])
-                .ok();
-            out.stdout.lines().count()
-        };
-        assert_eq!(count("tcp.flags.syn == 1 && tcp.flags.ack == 0"), 1, "{mode:?}");
-        assert!(count("http.response.code == 200 || tcp.len > 1000") > 0, "{mode:?}");
-        assert_eq!(
-            count("tcp.analysis.retransmission || tcp.analysis.lost_segment"),
-            0,
-            "{mode:?}"
-        );
-        assert_eq!(count("_ws.malformed || ip.checksum.status == 0"), 0, "{mode:?}");
-    }
-}
-
 /// Three hosts in a row: the one that runs Towpath, a router, and another one behind a link of 1400
 /// bytes.
 struct Row {

@@ -137,6 +137,9 @@ impl Handle {
     pub(crate) fn call(&self, call: u32, fill: impl FnOnce(&mut Request)) -> Result<Reply> {
         let mut request = self.request(call);
         fill(&mut request);
-        Ok(self.client.call(&request)?)
+        match self.client.call(&request) {
+            Err(Error::Forked) => process::call(&request),
+            result => Ok(result?),
+        }
     }
 }

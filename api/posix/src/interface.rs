@@ -19,7 +19,7 @@ pub fn list() -> Result<Vec<Interface>> {
 /// The engine's answer, for those who must not allocate.
 pub(crate) fn ask() -> Result<Reply> {
     let request = Request { call: call::INTERFACES, ..Request::default() };
-    Ok(process::client()?.call(&request)?)
+    process::call(&request)
 }
 
 /// The interfaces in an answer.

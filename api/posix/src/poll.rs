@@ -194,6 +194,9 @@ unsafe fn sleep(
             // SAFETY: the caller's promise.
             return unsafe { nap(&mut kernel[..count], deadline, since, sigmask) };
         };
+        if client.is_abandoned() {
+            return fail(libc::ERESTART);
+        }
         // In this order it does not kick itself.
         hub.begin_sleep(client);
         let at = hub.join_list(client).inspect_err(|_| hub.end_sleep(client))?;

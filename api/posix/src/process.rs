@@ -1,8 +1,10 @@
 //! The process's one attachment.
 
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use towpath_client::{Client, Process};
+use towpath_client::{Client, Error, Process};
+use towpath_shm::control::{Reply, Request};
 
 use crate::errno::fail;
 use crate::{Errno, Result};
@@ -30,6 +32,19 @@ pub fn client() -> Result<&'static Client> {
     match client {
         Some(client) => Ok(client),
         None => fail(libc::ENETDOWN),
+    }
+}
+
+/// Asks the engine.
+pub(crate) fn call(request: &Request) -> Result<Reply> {
+    let client = client()?;
+    match client.call(request) {
+        // A handler forked before it was asked, and this is the child.
+        Err(Error::Forked) => match self::client()? {
+            own if !ptr::eq(own, client) => call(request),
+            _ => fail(libc::ENETDOWN),
+        },
+        result => Ok(result?),
     }
 }
 

@@ -44,10 +44,10 @@ pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<i32> {
         (libc::SOCK_RAW, _) => return fail(libc::EPERM),
         _ => return fail(libc::ESOCKTNOSUPPORT),
     };
-    let client = process::client()?;
     let request =
         Request { call: call::SOCKET, a: domain as u32, b: protocol as u32, ..Request::default() };
-    let reply = client.call(&request)?;
+    let reply = process::call(&request)?;
+    let client = process::client()?;
     let socket = Socket { slot: reply.slot, generation: reply.generation };
     match descriptor::open(client, socket, file_flags) {
         Ok(fd) => Ok(fd),
@@ -263,7 +263,7 @@ fn connect_stream(handle: &Handle, addr: RawAddr) -> Result<()> {
     };
     match handle.blocking(patience, attempt) {
         Err(Errno(libc::EAGAIN)) => fail(libc::EINPROGRESS),
-        Err(Errno(libc::EINTR)) => fail(libc::EINTR),
+        Err(Errno(errno @ (libc::EINTR | libc::ERESTART))) => fail(errno),
         // This call tells how it ended; the next one is another connect. As __inet_stream_connect, which calls
         // tcp_disconnect after one that failed: the socket is as new, and what was shut is open. What can go
         // wrong is that it was closed meanwhile, or the engine has ended.

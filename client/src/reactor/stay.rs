@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use super::{Locked, Result};
 use crate::hub::{Bed, Nested};
-use crate::{Client, Process};
+use crate::{Client, Error, Process};
 
 /// Calls that may go by without a look at the kernel's descriptors while our sockets keep a thread
 /// busy: the look is a system call, and most kernel descriptors of event loops are seldom ready.
@@ -153,6 +153,9 @@ impl<'a> Stay<'a> {
     pub fn go_to_bed(&mut self, client: &Client, epfd: i32) -> Result<Option<i32>> {
         let number = self.number;
         let mut hub = self.process.lock_reactor()?;
+        if client.is_abandoned() {
+            return Err(Error::Forked);
+        }
         hub.known(number, self.id.unwrap_or_default())?;
         hub.begin_sleep(client);
         if client.is_dead() || hub.is_ready(client, number) {

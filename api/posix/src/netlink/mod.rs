@@ -29,7 +29,7 @@ use towpath_client::descriptors::DESCRIPTORS_MAX;
 use towpath_client::syscall::{self, SignalsBlocked};
 use towpath_client::{Buffer, Lock, LockGuard};
 use towpath_shm::Fd;
-use towpath_shm::control::{Interface, Reply, Request, Route, call};
+use towpath_shm::control::{Interface, Request, Route, call};
 use towpath_shm::layout::Plain;
 
 use crate::errno::fail;
@@ -196,7 +196,7 @@ fn ask_routes(to: &mut [Route]) -> Result<usize> {
     let (mut count, mut next) = (0, 0);
     loop {
         let request = Request { call: call::ROUTES, a: next, ..Request::default() };
-        let reply: Reply = process::client()?.call(&request)?;
+        let reply = process::call(&request)?;
         for bytes in reply.payload().chunks_exact(size_of::<Route>()) {
             let Some(to) = to.get_mut(count) else { return Ok(count) };
             *to = Route::from_bytes(bytes);

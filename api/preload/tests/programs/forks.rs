@@ -1,8 +1,8 @@
 //! fork with handlers, and functions of libc that fork.
 
 use std::io::{Read, Write};
-use std::net::{TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -20,6 +20,7 @@ pub const CASES: &[Case] = &[
     ("a_child_on_a_terminal", a_child_on_a_terminal),
     ("a_terminal_in_the_place_of_sockets", a_terminal_in_the_place_of_sockets),
     ("forked_in_a_handler_of_a_waiting_call", forked_in_a_handler_of_a_waiting_call),
+    ("forked_in_a_handler_of_a_connect", forked_in_a_handler_of_a_connect),
     ("forked_where_malloc_is_locked_in_handlers", forked_where_malloc_is_locked_in_handlers),
 ];
 
@@ -180,6 +181,60 @@ fn forked_in_a_handler_of_a_waiting_call() {
         assert_eq!(sleeper.join().unwrap(), 1);
     }
     assert!(begin.elapsed() < std::time::Duration::from_millis(1500), "{:?}", begin.elapsed());
+}
+
+/// In the child the connect goes on, too, or finds that its parent's is done.
+fn forked_in_a_handler_of_a_connect() {
+    static CHILD: AtomicI32 = AtomicI32::new(-1);
+    extern "C" fn fork_once(_: i32) {
+        // SAFETY: fork may be called in a handler.
+        CHILD.store(unsafe { libc::fork() }, Ordering::SeqCst);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    // SAFETY: an integer; a handler that restarts the call; only asks.
+    let me = unsafe {
+        assert_eq!(libc::listen(listener.as_raw_fd(), 0), 0);
+        libc::signal(libc::SIGUSR1, fork_once as extern "C" fn(i32) as usize);
+        libc::pthread_self()
+    };
+    // There is room for no other one.
+    let first = TcpStream::connect(addr).unwrap();
+    let accepts = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        // SAFETY: the main thread lives.
+        unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        (0..2).map(|_| listener.accept().unwrap().0).collect::<Vec<_>>()
+    });
+    // Not that of std, which makes another socket.
+    let (socket, result) = connect(addr);
+    let result = (result, errno());
+    if CHILD.load(Ordering::SeqCst) == 0 {
+        let is_well = result.0 == 0 || result.1 == libc::EISCONN;
+        // SAFETY: the child has no other thread.
+        unsafe { libc::_exit(i32::from(!is_well)) };
+    }
+    assert_eq!(result.0, 0, "{result:?}");
+    assert_eq!(wait(CHILD.load(Ordering::SeqCst)), 0);
+    drop((socket, first, accepts.join().unwrap()));
+}
+
+/// A socket, and what a connect that waits returns.
+fn connect(addr: SocketAddr) -> (OwnedFd, i32) {
+    let addr = libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: addr.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: integers; an address of its length; the descriptor is new.
+    unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
+        let len = size_of_val(&addr) as u32;
+        let result = libc::connect(socket, (&raw const addr).cast(), len);
+        (OwnedFd::from_raw_fd(socket), result)
+    }
 }
 
 /// A handler may leave something to a thread that starts a program, and wait for it.
