@@ -422,6 +422,10 @@ impl Engine {
                 self.host.slots.fail(slot, crate::errno::ECONNRESET);
                 continue;
             }
+            if entry.kind == Kind::Listener && !entry.closing {
+                // It was reset while it lay in a message, so that nobody has closed it.
+                self.close_queue(self.host.now, slot);
+            }
             self.forget_unclaimed(slot);
             self.unpark(slot);
             self.host.slots.release(slot);
@@ -528,15 +532,7 @@ mod tests {
         let now = engine.host.now;
         let channels = [(); 2].map(|()| engine.open_channel(None).expect("descriptors"));
         let [stays, goes] = [channels[0].0, channels[1].0];
-        let slots = &mut engine.host.slots;
-        let listener = slots.allocate(Kind::Listener, AF_INET, 6).expect("room");
-        let slot = slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
-        let of = |slots: &Slots, slot| slots.get(slot).expect("it is there").generation;
-        let (parent, generation) = (of(slots, listener), of(slots, slot));
-        slots.get_mut(slot).expect("it is there").unclaimed = Some((listener, parent));
-        let owned = slots.get_mut(listener).expect("it is there").owned();
-        owned.rx = Some(EngineRecv::new(&engine.host.windows, listener, 4096, 4096));
-        owned.children.push_back(Child { slot, generation, end: 0, orphaned: false });
+        let [listener, slot] = with_queue(&mut engine);
         engine.hold(stays, listener);
         for _ in 0..100 {
             engine.hold(goes, listener);
@@ -549,5 +545,38 @@ mod tests {
         assert!(engine.to_reset_unclaimed.is_empty());
         assert!(engine.host.slots.get(slot).expect("not buried").closing);
         assert_eq!(engine.host.counters.unclaimed, 1);
+    }
+
+    /// Its connections are in nobody's queue then.
+    #[test]
+    fn a_listener_that_is_reset_in_a_message_takes_its_queue_along() {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let now = engine.host.now;
+        let (id, _control) = engine.open_channel(None).expect("descriptors");
+        let _bell = engine.link(id, false).expect("descriptors");
+        let [listener, slot] = with_queue(&mut engine);
+        engine.hold(id, listener);
+        engine.host.slots.shared(listener).in_flight.store(1, Relaxed);
+        engine.let_go(now, id, listener);
+        assert_eq!(engine.to_close_parked.len(), 1);
+        // As when the stack says that it is closed.
+        engine.host.to_bury.push(listener);
+        engine.bury();
+        engine.reset_unclaimed(now + CLAIM_WITHIN);
+        assert!(engine.host.slots.get(slot).expect("not buried").closing);
+    }
+
+    /// A listener and a connection in its queue.
+    fn with_queue(engine: &mut Engine) -> [u32; 2] {
+        let slots = &mut engine.host.slots;
+        let listener = slots.allocate(Kind::Listener, AF_INET, 6).expect("room");
+        let slot = slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        let of = |slots: &Slots, slot| slots.get(slot).expect("it is there").generation;
+        let (parent, generation) = (of(slots, listener), of(slots, slot));
+        slots.get_mut(slot).expect("it is there").unclaimed = Some((listener, parent));
+        let owned = slots.get_mut(listener).expect("it is there").owned();
+        owned.rx = Some(EngineRecv::new(&engine.host.windows, listener, 4096, 4096));
+        owned.children.push_back(Child { slot, generation, end: 0, orphaned: false });
+        [listener, slot]
     }
 }
