@@ -342,11 +342,13 @@ fn a_reset_that_is_met_in_sending_is_not_waited_for_without_end() {
     world.write(sock, &[0; 1000]);
     world.turn_without_receiving();
     assert_eq!(world.error(sock), None);
-    // What the program took before counts once.
-    for _ in 0..3 {
-        world.skip(Duration::from_nanos(towpath_gateway::limits::FAILED_WAIT_NS + 1_000_000_000));
-    }
-    assert_eq!(world.error(sock), Some(SocketError::Reset));
+    // What the program took before counts once, and the host may tell late what became of its socket.
+    let wait = Duration::from_nanos(towpath_gateway::limits::FAILED_WAIT_NS + 1_000_000_000);
+    let error = (0..10).find_map(|_| {
+        world.skip(wait);
+        world.error(sock)
+    });
+    assert_eq!(error, Some(SocketError::Reset));
     assert_eq!(world.gateway.borrow().tcp_flows(), 0);
 }
 
