@@ -1,9 +1,10 @@
-//! Sleeping until a socket can go on.
+//! Sleeping until a socket, or one of a few, can go on.
 //!
-//! A thread that waits for one socket sleeps on two words at once (futex_waitv(2), Linux 5.16): that of its slot,
+//! A thread that waits sleeps on several words at once (futex_waitv(2), Linux 5.16): those of its sockets' slots,
 //! and one that tells of the engine's end ([`towpath_ring::Life`]). It costs nothing while nothing happens. Where
-//! the kernel cannot do that, and where the program filters its system calls, the thread sleeps on the slot's word
-//! and looks every [`LIVENESS_SLICE`] whether the engine is still there, so that nothing ever hangs.
+//! the kernel cannot do that, and where the program filters its system calls, a thread that waits for one socket
+//! sleeps on that slot's word and looks every [`LIVENESS_SLICE`] whether the engine is still there, so that nothing
+//! ever hangs.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
@@ -20,39 +21,58 @@ pub const LIVENESS_SLICE: Duration = Duration::from_millis(500);
 /// Looks before the first sleep where that has been worth it: about 10 µs.
 const SPINS: u32 = 200;
 
-/// Calls `attempt` until it gives something other than [`Error::WouldBlock`].
+/// Most sockets of one wait. Each costs a write to its slot and a place in a table of the kernel's at every sleep;
+/// those who wait for more are told of all in one place ([`crate::reactor`]).
+pub const SOCKETS_MAX: usize = 16;
+
+/// Calls `attempt` until it gives something other than [`Error::WouldBlock`], each time that something happened
+/// to `socket`.
 ///
 /// # Errors
 /// What `attempt` gives; `TimedOut` when the deadline passed, `Interrupted` when a signal handler
 /// ran after `since` (one that was installed with SA_RESTART does not interrupt a wait without deadline,
 /// as on Linux), `Forked` when one has forked and this is the child, whose attachment is another one, `Dead`
-/// when the engine died.
+/// when the engine died or the socket was closed.
 pub fn until<T>(
     client: &Client,
     socket: Socket,
     deadline: Option<Deadline>,
     since: Handled,
+    attempt: impl FnMut() -> Result<T, Error>,
+) -> Result<T, Error> {
+    until_any(client, &[socket], deadline, since, attempt)
+}
+
+/// As [`until`], each time that something happened to one of `sockets`, at most [`SOCKETS_MAX`].
+///
+/// # Errors
+/// As for [`until`]; `Dead` when one of them was closed, and where the kernel cannot wait for more than one.
+pub fn until_any<T>(
+    client: &Client,
+    sockets: &[Socket],
+    deadline: Option<Deadline>,
+    since: Handled,
     mut attempt: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
-    if let Some(done) = look_for_a_moment(client, &mut attempt) {
+    debug_assert!((1..=SOCKETS_MAX).contains(&sockets.len()), "{}", sockets.len());
+    if let Some(done) = look_for_a_moment(client, SPINS / sockets.len() as u32, &mut attempt) {
         return done;
     }
-    let Some(slot) = client.slot(socket) else {
-        return attempt()
-            .map_err(|error| if error == Error::WouldBlock { Error::Dead } else { error });
-    };
     // In a child that a handler forks, what follows would be on its parent's attachment.
     let began = client.process().forks();
     loop {
-        let waiter = Waiter::new(slot);
+        let mut waiters = [const { None }; SOCKETS_MAX];
+        for (waiter, &socket) in waiters.iter_mut().zip(sockets) {
+            *waiter = client.slot(socket).map(Waiter::new);
+        }
         match attempt() {
             Err(Error::WouldBlock) => {}
             done => return done,
         }
-        if client.is_dead() || client.slot(socket).is_none() {
+        if client.is_dead() || sockets.iter().any(|&socket| client.slot(socket).is_none()) {
             return Err(Error::Dead);
         }
-        let slept = sleep(client, &waiter, deadline, since);
+        let slept = sleep(client, &waiters[..sockets.len()], deadline, since);
         // What has a time limit is interrupted by every handler.
         if client.process().forks() != began {
             return Err(if deadline.is_some() { Error::Interrupted } else { Error::Forked });
@@ -71,30 +91,36 @@ pub fn until<T>(
     }
 }
 
-/// Sleeps once. `TimedOut`: at the deadline, or when it is time to look whether the engine lives.
+/// Sleeps once. `TimedOut`: at the deadline, or when it is time to look whether the engine lives; `Dead`: not at
+/// all, and those of several never can.
 fn sleep(
     client: &Client,
-    waiter: &Waiter<'_>,
+    waiters: &[Option<Waiter<'_>>],
     deadline: Option<Deadline>,
     since: Handled,
 ) -> Result<(), Error> {
-    let (word, expected) = waiter.word();
     let limited = deadline.is_some();
     if !client.process().is_without_waitv()
-        && let Some((life, alive)) = client.life()
+        && let Some(life) = client.life()
     {
-        let words = [Wait::new(word, expected), Wait::new(life, alive)];
+        let mut words = [Wait::NOTHING; SOCKETS_MAX + 1];
+        let wanted = waiters.iter().flatten().map(Waiter::word).chain([life]);
+        let count =
+            words.iter_mut().zip(wanted).map(|(wait, word)| *wait = Wait::new(word)).count();
         let limit = deadline.map_or(Limit::NEVER, Limit::until);
-        let slept = since.sleep(limited, limit, |limit| wait_for_either(&words, limit));
+        let slept = since.sleep(limited, limit, |limit| wait_for_any(&words[..count], limit));
         // ENOSYS of a kernel that is older, EPERM of a filter that does not know the call.
         if !matches!(slept, Some(Err(ENOSYS | EPERM))) {
             return outcome(slept);
         }
         client.process().calls_are_filtered();
     }
+    let [Some(waiter)] = waiters else {
+        return Err(Error::Dead);
+    };
     let slice = Deadline::after(LIVENESS_SLICE);
     let limit = Limit::until(deadline.map_or(slice, |deadline| deadline.min(slice)));
-    match since.sleep(limited, limit, |limit| wait_for_one(word, expected, limit)) {
+    match since.sleep(limited, limit, |limit| wait_for_one(waiter.word(), limit)) {
         // Handlers with SA_RESTART ran, and nothing else.
         Some(Err(EINTR)) if since.is_restarted(limited) => Ok(()),
         slept => outcome(slept),
@@ -118,6 +144,7 @@ const ETIMEDOUT: i32 = 110;
 
 /// struct futex_waitv.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Wait {
     expected: u64,
     word: u64,
@@ -126,7 +153,9 @@ struct Wait {
 }
 
 impl Wait {
-    fn new(word: &AtomicU32, expected: u32) -> Self {
+    const NOTHING: Self = Self { expected: 0, word: 0, flags: 0, reserved: 0 };
+
+    fn new((word, expected): (&AtomicU32, u32)) -> Self {
         const FUTEX2_SIZE_U32: u32 = 2;
         let word = word.as_ptr().addr() as u64;
         Self { expected: expected.into(), word, flags: FUTEX2_SIZE_U32, reserved: 0 }
@@ -135,7 +164,7 @@ impl Wait {
 
 /// The kernel begins it again after a handler with SA_RESTART, with the time limit that is in the place then:
 /// none is left where the API layer knows of the handler, so that the caller decides.
-fn wait_for_either(words: &[Wait; 2], until: usize) -> Result<usize, i32> {
+fn wait_for_any(words: &[Wait], until: usize) -> Result<usize, i32> {
     const CLOCK_MONOTONIC: usize = 1;
     let args = [words.as_ptr().addr(), words.len(), 0, until, CLOCK_MONOTONIC, 0];
     // SAFETY: as many structures as said, each of a word that is mapped, and a time limit: all outlive the call.
@@ -143,7 +172,7 @@ fn wait_for_either(words: &[Wait; 2], until: usize) -> Result<usize, i32> {
 }
 
 /// After a handler, with SA_RESTART or not, it is EINTR: it has a time limit.
-fn wait_for_one(word: &AtomicU32, expected: u32, until: usize) -> Result<usize, i32> {
+fn wait_for_one((word, expected): (&AtomicU32, u32), until: usize) -> Result<usize, i32> {
     // Unlike FUTEX_WAIT it takes a point in time, of CLOCK_MONOTONIC.
     const FUTEX_WAIT_BITSET: usize = 9;
     const ANY: usize = u32::MAX as usize;
@@ -160,6 +189,7 @@ std::thread_local! {
 /// Tries again for about as long as a sleep and its wake-up cost, if that has paid. None: still nothing.
 fn look_for_a_moment<T>(
     client: &Client,
+    looks: u32,
     attempt: &mut impl FnMut() -> Result<T, Error>,
 ) -> Option<Result<T, Error>> {
     let mut spin = SPIN.get();
@@ -168,7 +198,7 @@ fn look_for_a_moment<T>(
     if !is_worthwhile {
         return None;
     }
-    let done = (0..SPINS).find_map(|_| match attempt() {
+    let done = (0..looks).find_map(|_| match attempt() {
         Err(Error::WouldBlock) => {
             std::hint::spin_loop();
             None

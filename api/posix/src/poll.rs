@@ -56,12 +56,12 @@ pub unsafe fn poll(
         &mut large[..]
     };
     let any_kernel = split(fds, kernel);
-    let mut alone = lone_socket(fds).filter(|_| sigmask.is_null());
+    let mut few = Few::of(fds).filter(|_| sigmask.is_null());
     loop {
         let ours = look(client, fds, false);
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
         if ours > 0 || expired {
-            if any_kernel {
+            if take_back(fds, kernel) || any_kernel {
                 let list = &mut kernel[..fds.len()];
                 let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
                 // SAFETY: a null mask.
@@ -72,9 +72,9 @@ pub unsafe fn poll(
         if since.is_interrupted(true) {
             return fail(libc::EINTR);
         }
-        if let Some(socket) = alone {
-            if !sleep_alone(client, socket, fds, deadline, since)? {
-                alone = None;
+        if let Some(sockets) = &few {
+            if !sleep_on_few(client, sockets.list(), fds, deadline, since)? {
+                few = None;
             }
             continue;
         }
@@ -98,6 +98,19 @@ fn split(fds: &mut [libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
             copy.fd = -1;
         }
         any |= copy.fd >= 0;
+    }
+    any
+}
+
+/// What was ours when the call began, and is the kernel's now: closed, as a rule, which Linux tells when it looks again
+/// because of something else. Whether there is any.
+fn take_back(fds: &[libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
+    let mut any = false;
+    for (entry, copy) in fds.iter().zip(kernel).filter(|(entry, _)| entry.fd >= 0) {
+        if copy.fd < 0 && PROCESS.descriptors.lookup(entry.fd) == Entry::Kernel {
+            copy.fd = entry.fd;
+            any = true;
+        }
     }
     any
 }
@@ -128,24 +141,41 @@ fn look(client: &Client, fds: &mut [libc::pollfd], arm: bool) -> usize {
     count
 }
 
-/// The socket of ours that a list of one names. A thread that waits for one socket, as a runtime
-/// with time limits does before each recv, sleeps on the socket's own word: in the hub, every event
-/// of the process would wake it.
-fn lone_socket(fds: &[libc::pollfd]) -> Option<Socket> {
-    match fds {
-        [entry] if entry.fd >= 0 => match PROCESS.descriptors.lookup(entry.fd) {
-            Entry::Socket(socket) => Some(socket),
-            _ => None,
-        },
-        _ => None,
+/// The sockets of ours in a list that names nothing else, and not many. A thread that waits for a few sockets, as a
+/// runtime with time limits does before each recv and a server with select(2), sleeps on the sockets' own words: in
+/// the hub, every event of the process would wake it, and to wake it there costs the engine more.
+struct Few {
+    sockets: [Socket; wait::SOCKETS_MAX],
+    count: usize,
+}
+
+impl Few {
+    fn of(fds: &[libc::pollfd]) -> Option<Self> {
+        let mut named = fds.iter().filter(|entry| entry.fd >= 0).map(|entry| {
+            match PROCESS.descriptors.lookup(entry.fd) {
+                Entry::Socket(socket) => Some(socket),
+                _ => None,
+            }
+        });
+        let first = named.next()??;
+        let mut few = Self { sockets: [first; wait::SOCKETS_MAX], count: 1 };
+        for socket in named {
+            *few.sockets.get_mut(few.count)? = socket?;
+            few.count += 1;
+        }
+        Some(few)
+    }
+
+    fn list(&self) -> &[Socket] {
+        &self.sockets[..self.count]
     }
 }
 
-/// Sleeps until the one socket is ready or the time is up. False: it was closed meanwhile, which
-/// does not end a poll.
-fn sleep_alone(
+/// Sleeps until one of a few sockets is ready or the time is up. False: one of them was closed meanwhile, which
+/// does not end a poll, or nobody can sleep on several.
+fn sleep_on_few(
     client: &Client,
-    socket: Socket,
+    sockets: &[Socket],
     fds: &mut [libc::pollfd],
     deadline: Option<Deadline>,
     since: Handled,
@@ -156,7 +186,7 @@ fn sleep_alone(
         0 => Err(Error::WouldBlock),
         _ => Ok(()),
     };
-    match wait::until(client, socket, Some(deadline), since, attempt) {
+    match wait::until_any(client, sockets, Some(deadline), since, attempt) {
         Ok(()) | Err(Error::TimedOut) => Ok(true),
         Err(Error::Dead) => Ok(false),
         Err(error) => Err(error.into()),

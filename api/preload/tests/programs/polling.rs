@@ -25,6 +25,8 @@ pub const CASES: &[Case] = &[
     ("low_water", low_water),
     ("select_and_poll", select_and_poll),
     ("threads_in_poll", threads_in_poll),
+    ("lists_of_sockets_alone", lists_of_sockets_alone),
+    ("a_socket_that_is_closed_under_a_poll", a_socket_that_is_closed_under_a_poll),
     ("a_number_that_a_poll_slept_on", a_number_that_a_poll_slept_on),
 ];
 
@@ -443,6 +445,98 @@ fn threads_in_poll() {
     });
 }
 
+/// Waits for what is asked for of descriptors; what there is of each.
+fn poll<const N: usize>(wanted: [(RawFd, i16); N], ms: i32) -> [i16; N] {
+    let mut list = wanted.map(|(fd, events)| libc::pollfd { fd, events, revents: 0 });
+    // SAFETY: so many entries.
+    let count = unsafe { libc::poll(list.as_mut_ptr(), N as libc::nfds_t, ms) };
+    let found = list.map(|entry| entry.revents);
+    assert_eq!(count as usize, found.iter().filter(|it| **it != 0).count());
+    found
+}
+
+/// Each of them wakes the thread, however many there are, and none that is not asked for.
+fn lists_of_sockets_alone() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (mut full, mut drain) = pair();
+    full.set_nonblocking(true).unwrap();
+    let mut held = 0;
+    while {
+        while let Ok(n) = full.write(&[0; 1 << 16]) {
+            held += n;
+        }
+        poll([(full.as_raw_fd(), libc::POLLOUT)], 100) != [0]
+    } {}
+    let pairs: Vec<_> = (0..20).map(|_| pair()).collect();
+    let fd = |n: usize| pairs[n].0.as_raw_fd();
+    let wanted = [
+        (fd(0), libc::POLLIN),
+        (listener.as_raw_fd(), libc::POLLIN),
+        (full.as_raw_fd(), libc::POLLOUT),
+        (-1, libc::POLLIN),
+        (fd(1), libc::POLLIN),
+        (fd(1), libc::POLLRDHUP),
+    ];
+    (&pairs[2].1).write_all(b"to nobody").unwrap();
+    assert_eq!(poll(wanted, 50), [0; 6]);
+    let later = |act: &mut (dyn FnMut() + Send), expected: [i16; 6]| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                act();
+            });
+            assert_eq!(poll(wanted, 20_000), expected);
+        });
+    };
+    later(&mut || (&pairs[0].1).write_all(b"x").unwrap(), [libc::POLLIN, 0, 0, 0, 0, 0]);
+    (&pairs[0].0).read_exact(&mut [0]).unwrap();
+    let mut client = None;
+    let mut connect = || client = Some(TcpStream::connect(address).unwrap());
+    later(&mut connect, [0, libc::POLLIN, 0, 0, 0, 0]);
+    drop(listener.accept().unwrap());
+    let mut read = || drain.read_exact(&mut vec![0; held]).unwrap();
+    later(&mut read, [0, 0, libc::POLLOUT, 0, 0, 0]);
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            pairs[1].1.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        poll([(fd(0), libc::POLLIN), (fd(1), libc::POLLIN), (fd(1), libc::POLLRDHUP)], 20_000)
+    });
+    assert_eq!(ended, [0, libc::POLLIN, libc::POLLRDHUP]);
+    // More than are waited for one by one.
+    let many: [(RawFd, i16); 18] = std::array::from_fn(|n| (fd(n + 2), libc::POLLIN));
+    let mut expected = [0; 18];
+    expected[0] = libc::POLLIN;
+    assert_eq!(poll(many, 5000), expected);
+    (&pairs[2].0).read_exact(&mut [0; 9]).unwrap();
+    expected.rotate_right(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            (&pairs[3].1).write_all(b"x").unwrap();
+        });
+        assert_eq!(poll(many, 20_000), expected);
+    });
+}
+
+/// As in the kernel, where the call has the socket: it goes on, waits for the others, and tells of it with them.
+fn a_socket_that_is_closed_under_a_poll() {
+    let (one, _to_one) = pair();
+    let (other, mut to_other) = pair();
+    let (at, closed) = (other.as_raw_fd(), one.as_raw_fd());
+    std::thread::scope(|scope| {
+        let poller = scope.spawn(|| poll([(closed, libc::POLLIN), (at, libc::POLLIN)], 20_000));
+        std::thread::sleep(Duration::from_millis(50));
+        drop(one);
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!poller.is_finished());
+        to_other.write_all(b"x").unwrap();
+        assert_eq!(poller.join().unwrap(), [libc::POLLNVAL, libc::POLLIN]);
+    });
+}
+
 /// As in the kernel, where the call has the set: it goes on in it, and does not come into the next one, which
 /// gets the same numbers.
 fn a_set_that_is_closed_under_a_call() {
@@ -494,7 +588,7 @@ fn a_set_that_is_closed_under_a_call() {
 /// thread then does not go to the program's file.
 fn a_number_that_a_poll_slept_on() {
     let (mut server, client) = pair();
-    let (_other, another) = pair();
+    let (idle, _writer) = std::io::pipe().unwrap();
     let mut pipe = [0; 2];
     // SAFETY: room for two.
     assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) }, 0);
@@ -502,7 +596,7 @@ fn a_number_that_a_poll_slept_on() {
     std::thread::scope(|scope| {
         let poller = scope.spawn(|| {
             let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            let mut list = [entry(client.as_raw_fd()), entry(another.as_raw_fd())];
+            let mut list = [entry(client.as_raw_fd()), entry(idle.as_raw_fd())];
             // SAFETY: a list of two.
             assert_eq!(unsafe { libc::poll(list.as_mut_ptr(), 2, 20_000) }, 1);
             list.map(|entry| entry.revents)
