@@ -113,11 +113,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     );
     println!("|---|---|---|---|---|---|---|");
     for case in cases(options) {
-        let servers = [Side::Kernel, Side::Tap, Side::Rootless]
-            .into_iter()
-            .map(|side| Server::start(case, side, &towpath))
-            .collect::<Result<Vec<_>>>()?;
-        let samples = rounds(case, &servers, options)?;
+        let sides = [Side::Kernel, Side::Tap, Side::Rootless].map(|side| (side, &*towpath));
+        let samples = rounds(case, &sides, options)?;
         println!(
             "| {} | {} | {} | {} | {} | {} | {} |",
             case.name,
@@ -138,11 +135,7 @@ fn beside(other: &Path, towpath: &Path, options: &Options) -> Result<()> {
     println!("|---|---|---|---|---|---|");
     for case in cases(options) {
         for side in [Side::Tap, Side::Rootless] {
-            let servers = [other, towpath]
-                .into_iter()
-                .map(|binary| Server::start(case, side, binary))
-                .collect::<Result<Vec<_>>>()?;
-            let samples = rounds(case, &servers, options)?;
+            let samples = rounds(case, &[(side, other), (side, towpath)], options)?;
             println!(
                 "| {} | {} | {side:?} | {} | {} | {} |",
                 case.name,
@@ -169,15 +162,20 @@ struct Sample {
     cores: f64,
 }
 
-/// For each server, a sample from each round. All servers run all the time, and the client goes from one to the next:
+/// For each server, a sample from each round. In a round all servers run, and the client goes from one to the next:
 /// what another tenant of the machine takes changes within seconds, and hits neighbours alike. Every second round
-/// goes back the same way, so that none is always behind the same one.
-fn rounds(case: &Case, servers: &[Server], options: &Options) -> Result<Vec<Vec<Sample>>> {
-    let mut samples = vec![Vec::new(); servers.len()];
+/// goes back the same way, so that none is always behind the same one. Each round has servers of its own: one and the
+/// same program differs by a tenth from start to start, by where its memory lies.
+fn rounds(case: &Case, sides: &[(Side, &Path)], options: &Options) -> Result<Vec<Vec<Sample>>> {
+    let mut samples = vec![Vec::new(); sides.len()];
     for round in 0..options.repeat.max(1) {
         if std::io::stderr().is_terminal() {
             eprint!("\r{}: round {} of {} ", case.name, round + 1, options.repeat.max(1));
         }
+        let servers = sides
+            .iter()
+            .map(|&(side, towpath)| Server::start(case, side, towpath))
+            .collect::<Result<Vec<_>>>()?;
         let mut order: Vec<usize> = (0..servers.len()).collect();
         if round % 2 == 1 {
             order.reverse();
