@@ -17,7 +17,7 @@ use towpath_shm::layout::{Command, Plain, Slot, VERSION, op};
 use towpath_shm::token::Run;
 
 use crate::syscall::SignalsBlocked;
-use crate::{Error, HighFd, Process, Socket, lifeline};
+use crate::{Error, HighFd, Process, Socket, lifeline, wait};
 
 /// Between two tries to put a command into a full ring.
 const RING_FULL_PAUSE: Duration = Duration::from_micros(50);
@@ -191,15 +191,30 @@ impl Client {
         })
     }
 
-    /// Sends a request and waits for the answer.
+    /// Makes a request that no descriptors are needed for, and waits for the answer.
     ///
     /// # Errors
     /// `Refused` with the engine's errno, `Dead` when it is gone.
     pub fn call(&self, request: &Request) -> Result<Reply, Error> {
-        self.call_with_descriptors(request).map(|(reply, _)| reply)
+        self.exchange(|| {
+            let number = towpath_ring::ask(&self.channel, request);
+            self.ring_engine();
+            self.wait_for_answer(number)
+        })
     }
 
     fn call_with_descriptors(&self, request: &Request) -> Result<(Reply, Vec<Fd>), Error> {
+        let mut fds = Vec::new();
+        let reply = self.exchange(|| {
+            send_request(&self.control, request)?;
+            towpath_ring::announce(&self.channel);
+            recv_reply(&self.control, &mut fds).map(Box::new)
+        })?;
+        Ok((reply, fds))
+    }
+
+    /// Nothing interrupts a request, and there is one at a time.
+    fn exchange(&self, ask: impl FnOnce() -> Result<Box<Reply>, Error>) -> Result<Reply, Error> {
         if self.is_dead() {
             return Err(Error::Dead);
         }
@@ -208,19 +223,29 @@ impl Client {
             return Err(Error::Forked);
         }
         let _calls = self.calls.lock();
-        let mut fds = Vec::new();
-        let result = send_request(&self.control, request).and_then(|()| {
-            towpath_ring::note_request(&self.channel);
-            recv_reply(&self.control, &mut fds)
-        });
-        match result {
-            Ok(reply) if reply.errno == 0 => Ok((reply, fds)),
+        match ask() {
+            Ok(reply) if reply.errno == 0 => Ok(*reply),
             Ok(reply) => Err(Error::Refused(reply.errno)),
             Err(error) => {
                 if error == Error::Dead {
                     self.set_dead();
                 }
                 Err(error)
+            }
+        }
+    }
+
+    fn wait_for_answer(&self, number: u32) -> Result<Box<Reply>, Error> {
+        loop {
+            let word = towpath_ring::await_answer(&self.channel);
+            if let Some(reply) = towpath_ring::answer_to(&self.channel, number) {
+                return Ok(reply);
+            }
+            if self.is_dead() {
+                return Err(Error::Dead);
+            }
+            if wait::sleep_on(self, word) && !self.check_alive() {
+                return Err(Error::Dead);
             }
         }
     }

@@ -127,6 +127,23 @@ fn sleep(
     }
 }
 
+/// Sleeps until a word of the engine's is another than expected, or the engine ends: for a thread with its signals
+/// blocked. It may wake for nothing. True: nobody tells of the engine's end here, [`Client::check_alive`] does.
+pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32)) -> bool {
+    const NO_LIMIT: usize = 0;
+    if !client.process().is_without_waitv()
+        && let Some(life) = client.life()
+    {
+        match wait_for_any(&[Wait::new(word), Wait::new(life)], NO_LIMIT) {
+            Err(ENOSYS | EPERM) => client.process().calls_are_filtered(),
+            _ => return false,
+        }
+    }
+    let (seconds, ns) = Deadline::after(LIVENESS_SLICE).parts();
+    let _ = wait_for_one(word, [seconds, ns].as_ptr().addr());
+    true
+}
+
 fn outcome(slept: Option<Result<usize, i32>>) -> Result<(), Error> {
     match slept {
         Some(Ok(_) | Err(EAGAIN)) => Ok(()),

@@ -11,7 +11,7 @@ use towpath_tcp::Instant;
 
 use crate::holds::Holds;
 use crate::ids::{ChannelId, Family};
-use crate::requests::{Asking, Lengthy};
+use crate::requests::{Asking, By, Lengthy};
 use crate::sys;
 
 /// A family may have at most 1/FAMILY_SHARE of all channels, so that its programs cannot use them up and keep
@@ -65,9 +65,8 @@ pub(crate) struct Attached {
     pub touched: bool,
     /// It stands among those whose control sockets are read next.
     pub is_heard: bool,
-    /// A request that was read and has to wait for what others said; the control socket is not read before it is
-    /// answered.
-    pub request: Option<Box<Request>>,
+    /// A request that was read and has to wait for what others said; no other is read before it is answered.
+    pub request: Option<(By, Box<Request>)>,
     /// Slots of sockets that it holds no more but stands in the `holders` of: [`crate::ends`] takes it out of
     /// them in portions.
     pub former: Holds,
@@ -129,6 +128,18 @@ impl Link {
 }
 
 impl Attached {
+    /// Whether it asks something that may be taken now. (A process that has ended asks nothing, and of one whose
+    /// request is not answered the next is not taken.)
+    pub fn asks(&self) -> bool {
+        let is_idle = !self.has_ended && self.request.is_none() && !self.is_in_answer();
+        is_idle && self.link.as_ref().is_some_and(|link| link.ring.is_asked())
+    }
+
+    /// Whether it has a request that is not answered yet, though its time has come.
+    pub fn is_in_answer(&self) -> bool {
+        self.asking.is_some() || self.lengthy.is_some()
+    }
+
     /// What is to be closed when it is gone. Whoever waits at the other end learns of it now.
     pub fn into_descriptors(self) -> impl Iterator<Item = OwnedFd> {
         let _ = shutdown(&self.control, Shutdown::Both);
@@ -243,18 +254,12 @@ impl Channels {
         self.count
     }
 
-    /// Whether any has commands.
-    pub fn has_commands(&self) -> bool {
-        self.slab
-            .iter()
-            .flatten()
-            .any(|attached| attached.link.as_ref().is_some_and(|link| link.ring.has_commands()))
-    }
-
-    /// Whether any has commands, or says that it asks.
+    /// Whether any has commands, or asks something.
     pub fn have_something(&self) -> bool {
-        let mut links = self.slab.iter().flatten().filter_map(|attached| attached.link.as_ref());
-        links.any(|link| link.ring.has_commands() || link.ring.says_it_asks())
+        self.slab.iter().flatten().any(|attached| {
+            let has_commands = |link: &Link| link.ring.has_commands();
+            attached.link.as_ref().is_some_and(has_commands) || attached.asks()
+        })
     }
 
     /// Notes how far every process has said something. What those said that are gone is part of their end.

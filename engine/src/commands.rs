@@ -4,6 +4,7 @@ use towpath_ring::Attach;
 use towpath_shm::layout::{Command, Kind, event, flags, op, shut};
 use towpath_tcp::Instant;
 
+use crate::channels::Attached;
 use crate::engine::Engine;
 use crate::ids::ChannelId;
 
@@ -19,8 +20,7 @@ impl Engine {
     pub(crate) fn drain_commands(&mut self, now: Instant) -> bool {
         let mut more = false;
         for id in self.host.channels.ids() {
-            let link = self.host.channels.get(id).and_then(|attached| attached.link.as_ref());
-            if link.is_some_and(|link| link.ring.says_it_asks()) {
+            if self.host.channels.get(id).is_some_and(Attached::asks) {
                 self.note_request(id);
             }
             more |= self.drain_share(now, id);

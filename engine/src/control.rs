@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use towpath_ring::EngineRecv;
 use towpath_shm::control::{
-    DATA_MAX, IF_FAILED, Interface, Reply, Request, Route, TOKENS_MAX, call, route_origin,
+    DATA_MAX, IF_FAILED, Interface, Reply, Request, Route, TOKENS_MAX, call, goes_by_socket,
+    route_origin,
 };
 use towpath_shm::image::Outside;
 use towpath_shm::layout::{
@@ -27,6 +28,7 @@ use crate::ids::ChannelId;
 use crate::linux::state;
 use crate::option_bits::bind_options;
 use crate::report::{STACK_TURN, TOKEN};
+use crate::requests::By;
 use crate::slots::{AF_INET, AF_INET6, present_on};
 use crate::sys;
 use crate::wire::{self, Sent};
@@ -37,17 +39,32 @@ const BACKLOG_MAX: u32 = 4096;
 const SLOTS_A_REQUEST: u32 = 4096;
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 
+fn refused(Errno(errno): Errno) -> Reply {
+    Reply { errno, ..Reply::default() }
+}
+
 impl Engine {
-    /// Answers a request, or begins to deal with one that is answered later. False: the process does not take
-    /// the answer.
+    /// Answers a request on the control socket, or begins to deal with one that is answered later. False: the process
+    /// does not take the answer.
     pub(crate) fn answer(&mut self, now: Instant, id: ChannelId, request: &Request) -> bool {
-        self.handle(now, id, request).is_none_or(|answer| self.send_answer(id, answer))
+        let answer = self.handle(now, id, By::Socket, request);
+        answer.is_none_or(|answer| self.send_answer(id, By::Socket, answer))
     }
 
     /// False: the process does not take it.
-    pub(crate) fn send_answer(&mut self, id: ChannelId, answer: Answer) -> bool {
-        let refused = |errno| (Reply { errno, ..Reply::default() }, Vec::new());
-        let (answer, fds) = answer.unwrap_or_else(|Errno(errno)| refused(errno));
+    pub(crate) fn send_answer(&mut self, id: ChannelId, by: By, answer: Answer) -> bool {
+        let (reply, fds) = answer.unwrap_or_else(|errno| (refused(errno), Vec::new()));
+        if by == By::Socket {
+            return self.send(id, &reply, fds);
+        }
+        debug_assert!(fds.is_empty(), "they go by the socket");
+        if let Some(link) = self.host.channels.get_mut(id).and_then(|it| it.link.as_mut()) {
+            link.ring.answer(&reply);
+        }
+        true
+    }
+
+    fn send(&mut self, id: ChannelId, answer: &Reply, fds: Vec<Passed>) -> bool {
         let Some(attached) = self.host.channels.get(id) else { return true };
         let (control, whose) = (attached.control.as_fd(), attached.closes_as);
         // How many descriptors may be on their way is limited for all processes of the engine's user
@@ -56,10 +73,10 @@ impl Engine {
         let borrowed: Option<Vec<_>> = fds.iter().map(|passed| self.descriptor(passed)).collect();
         let reply = |reply: &Reply, fds: &[BorrowedFd<'_>]| wire::reply(control, reply, fds);
         let sent = match borrowed {
-            None => reply(&refused(EPROTO).0, &[]),
+            None => reply(&refused(Errno(EPROTO)), &[]),
             Some(_) if greedy => Sent::No,
-            Some(borrowed) => match reply(&answer, &borrowed) {
-                Sent::TooMany => reply(&refused(EAGAIN).0, &[]),
+            Some(borrowed) => match reply(answer, &borrowed) {
+                Sent::TooMany => reply(&refused(Errno(EAGAIN)), &[]),
                 sent => sent,
             },
         };
@@ -92,10 +109,12 @@ impl Engine {
         &mut self,
         now: Instant,
         id: ChannelId,
+        by: By,
         request: &Request,
     ) -> Option<Answer> {
         let has_link = self.host.channels.get(id).is_some_and(|attached| attached.link.is_some());
         match request.call {
+            number if by == By::Cell && goes_by_socket(number) => Some(Err(Errno(EPROTO))),
             call::HELLO => self.hello(now, id, request),
             call::REGION => Some(self.region()),
             _ if !has_link => Some(Err(Errno(EPROTO))),

@@ -20,7 +20,7 @@ use towpath_tcp::Instant;
 use crate::answer::{Answer, Passed};
 use crate::engine::Engine;
 use crate::ids::ChannelId;
-use crate::requests::{Cloning, Lengthy, Work};
+use crate::requests::{By, Cloning, Lengthy, Work};
 
 /// Steps of work for one request before the others have their turn, some 50 µs. The first portion is done when
 /// the request is taken, so that nobody waits for few sockets; then one request a turn gets one. (In tests of
@@ -128,7 +128,7 @@ impl Engine {
             Work::Clone(cloning) => self.end_cloning(cloning),
             Work::Hello(bell) => self.end_hello(now, id, bell),
         };
-        if !self.send_answer(id, answer) {
+        if !self.send_answer(id, By::Socket, answer) {
             self.to_cut_off.push(id);
         }
     }

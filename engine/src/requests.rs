@@ -8,6 +8,15 @@ use towpath_tcp::Instant;
 
 use crate::ids::ChannelId;
 
+/// How a request came, and its answer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The channel's cell.
+    Cell,
+    /// The control socket.
+    Socket,
+}
+
 /// The source of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {

@@ -11,6 +11,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use towpath_shm::control::{Request, call};
 use towpath_tcp::Instant;
 
+use crate::channels::Attached;
 use crate::engine::Engine;
 use crate::ids::ChannelId;
 use crate::requests::Asking;
@@ -40,15 +41,9 @@ impl Engine {
         self.has_room(CHANNEL)
     }
 
-    /// Whether a process has a request that is not answered yet, though its time has come.
-    pub(crate) fn is_in_answer(&self, id: ChannelId) -> bool {
-        let attached = self.host.channels.get(id);
-        attached.is_some_and(|it| it.asking.is_some() || it.lengthy.is_some())
-    }
-
-    /// The time for a request has come.
+    /// The time for a request on the control socket has come.
     pub(crate) fn asked(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
-        if self.is_in_answer(id) {
+        if self.host.channels.get(id).is_some_and(Attached::is_in_answer) {
             // It does not wait for its answer.
             self.to_cut_off.push(id);
         } else if !self.closer.is_busy() || self.has_room(needed(&request)) {

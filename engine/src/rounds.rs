@@ -17,15 +17,17 @@
 
 use std::os::fd::AsFd;
 
+use towpath_ring::Asked;
 use towpath_shm::control::{Request, call};
 use towpath_tcp::Instant;
 
+use crate::channels::Attached;
 use crate::engine::Engine;
 use crate::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, Errno};
 use crate::ids::ChannelId;
 use crate::option_bits::bind_options;
 use crate::report::{LOOK, REQUEST};
-use crate::requests::Asker;
+use crate::requests::{Asker, By};
 use crate::wire::{self, Received};
 
 /// Steps of work in one turn for answers that need no round, and for those of a round: some 50 µs each, or one
@@ -94,10 +96,15 @@ impl Engine {
                 // Ids are used again.
                 let attached = self.host.channels.get_mut(id);
                 let Some(attached) = attached.filter(|it| it.serial == serial) else { return };
-                if let Some(request) = attached.request.take()
-                    && !attached.has_ended
-                {
-                    self.asked(now, id, request);
+                let request = attached.request.take();
+                match request.filter(|_| !attached.has_ended) {
+                    Some((By::Cell, request)) => {
+                        if let Some(answer) = self.handle(now, id, By::Cell, &request) {
+                            self.send_answer(id, By::Cell, answer);
+                        }
+                    }
+                    Some((By::Socket, request)) => self.asked(now, id, request),
+                    None => {}
                 }
             }
         }
@@ -112,18 +119,29 @@ impl Engine {
         if attached.has_ended || attached.request.is_some() {
             return;
         }
-        let Some(request) = self.receive(now, id) else { return };
+        let asks = attached.asks();
+        let asked =
+            attached.link.as_mut().filter(|_| asks).and_then(|link| link.ring.take_request());
+        let (by, request) = match asked {
+            Some(Asked::Here(request)) => {
+                self.host.counters.requests += 1;
+                self.host.counters.work(REQUEST);
+                (By::Cell, request)
+            }
+            Some(Asked::OnSocket) | None => match self.receive(now, id) {
+                Some(request) => (By::Socket, request),
+                None => return,
+            },
+        };
         // What it said before it asked is in the ring by now.
-        if self.drain_share(now, id)
-            || self.depends_on_others(id, &request)
-            || self.is_in_answer(id)
-        {
-            return self.wait_for_others(id, request);
+        let is_in_answer = self.host.channels.get(id).is_some_and(Attached::is_in_answer);
+        if self.drain_share(now, id) || is_in_answer || self.depends_on_others(id, &request) {
+            return self.wait_for_others(id, by, request);
         }
-        let Some(answer) = self.handle(now, id, &request) else { return };
+        let Some(answer) = self.handle(now, id, by, &request) else { return };
         if wants(&request) && answer.as_ref().is_err_and(is_want) {
-            self.wait_for_others(id, request);
-        } else if !self.send_answer(id, answer) {
+            self.wait_for_others(id, by, request);
+        } else if !self.send_answer(id, by, answer) {
             self.to_cut_off.push(id);
         }
     }
@@ -160,22 +178,17 @@ impl Engine {
         }
     }
 
-    fn wait_for_others(&mut self, id: ChannelId, request: Box<Request>) {
+    fn wait_for_others(&mut self, id: ChannelId, by: By, request: Box<Request>) {
         if let Some(attached) = self.host.channels.get_mut(id) {
-            attached.request = Some(request);
+            attached.request = Some((by, request));
             self.rounds.next.push_back(Asker::Process(id, attached.serial));
         }
     }
 
-    /// The next request of a process, if there is one.
+    /// The next request on a process's control socket, if there is one.
     fn receive(&mut self, now: Instant, id: ChannelId) -> Option<Box<Request>> {
-        let attached = self.host.channels.get_mut(id)?;
-        let said = attached.link.as_ref().map(|link| link.ring.requests());
-        let received = wire::receive(attached.control.as_fd());
-        if let (Some(link), Some(said)) = (&mut attached.link, said) {
-            link.ring.note_look(said, !matches!(received, Received::Nothing));
-        }
-        match received {
+        let attached = self.host.channels.get(id)?;
+        match wire::receive(attached.control.as_fd()) {
             Received::Nothing => {
                 self.host.counters.work(LOOK);
                 None
@@ -213,6 +226,7 @@ fn wants(request: &Request) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::net::{Ipv4Addr, SocketAddr};
     use std::os::fd::OwnedFd;
     use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -245,6 +259,8 @@ mod tests {
         id: ChannelId,
         control: OwnedFd,
         channel: Channel,
+        /// The number of the request in its cell.
+        asked: Cell<Option<u32>>,
         _bell: OwnedFd,
     }
 
@@ -254,15 +270,26 @@ mod tests {
             let bell = engine.link(id, false).expect("descriptors");
             let attached = engine.host.channels.get(id).expect("it was opened");
             let link = attached.link.as_ref().expect("it was linked");
-            Self { id, control, channel: link.ring.channel().clone(), _bell: bell }
+            let (channel, asked) = (link.ring.channel().clone(), Cell::default());
+            Self { id, control, channel, asked, _bell: bell }
         }
 
         fn ask(&self, request: &Request) {
-            send(&self.control, request.wire(), SendFlags::empty()).expect("the engine lives");
-            towpath_ring::note_request(&self.channel);
+            self.asked.set(Some(towpath_ring::ask(&self.channel, request)));
         }
 
         fn answer(&self) -> Option<Reply> {
+            let reply = towpath_ring::answer_to(&self.channel, self.asked.get()?)?;
+            self.asked.take();
+            Some(*reply)
+        }
+
+        fn ask_on_socket(&self, request: &Request) {
+            send(&self.control, request.wire(), SendFlags::empty()).expect("the engine lives");
+            towpath_ring::announce(&self.channel);
+        }
+
+        fn answer_on_socket(&self) -> Option<Reply> {
             let mut bytes = [0; size_of::<Reply>()];
             let (len, _) = recv(&self.control, &mut bytes, RecvFlags::DONTWAIT).ok()?;
             Some(Reply::from_bytes(&bytes[..len]))
@@ -346,16 +373,65 @@ mod tests {
         let mut engine = engine();
         let program = Program::new(&mut engine);
         let request = Request { call: call::INTERFACES, ..Request::default() };
-        (0..20).for_each(|_| program.ask(&request));
+        (0..20).for_each(|_| program.ask_on_socket(&request));
         engine.note_request(program.id);
         engine.note_request(program.id);
         assert_eq!(engine.rounds.heard.len(), 1);
         engine.do_turn();
-        assert!(program.answer().is_some() && program.answer().is_none());
+        assert!(program.answer_on_socket().is_some() && program.answer_on_socket().is_none());
         let other = Program::new(&mut engine);
         other.ask(&request);
         engine.do_turn();
         assert!(other.answer().is_some(), "others' requests do not count");
+    }
+
+    /// Who asks again before the answer has one taken, and one more after it.
+    #[test]
+    fn a_request_in_the_cell_is_taken_when_the_one_before_is_answered() {
+        let mut engine = engine();
+        let program = Program::new(&mut engine);
+        let list = Request { call: call::SOCKETS, ..Request::default() };
+        program.ask(&list);
+        engine.do_turn();
+        assert!(program.answer().is_none(), "it waits for a round");
+        let interfaces = Request { call: call::INTERFACES, ..Request::default() };
+        program.ask(&interfaces);
+        engine.do_turn();
+        assert!(program.answer().is_none() && engine.host.counters.requests == 1);
+        (0..4).for_each(|_| turn(&mut engine));
+        let addresses_of_loopback = program.answer().map(|reply| reply.a);
+        assert_eq!((addresses_of_loopback, engine.host.counters.requests), (Some(2), 2));
+    }
+
+    /// While it has no answer on either, what it says on the other is not taken.
+    #[test]
+    fn a_process_has_one_request_at_a_time() {
+        let mut engine = engine();
+        let program = Program::new(&mut engine);
+        let list = Request { call: call::SOCKETS, ..Request::default() };
+        program.ask(&list);
+        engine.do_turn();
+        program.ask_on_socket(&Request { call: call::INTERFACES, ..Request::default() });
+        engine.note_request(program.id);
+        engine.do_turn();
+        assert!(program.answer_on_socket().is_none() && program.answer().is_none());
+        (0..4).for_each(|_| turn(&mut engine));
+        assert!(program.answer_on_socket().is_some() && program.answer().is_some());
+    }
+
+    /// A thread that waits for an answer is woken when there will be none.
+    #[test]
+    fn who_is_cut_off_waits_for_no_answer() {
+        let mut engine = engine();
+        let program = Program::new(&mut engine);
+        let (word, expected) = towpath_ring::await_answer(&program.channel);
+        program.ask(&Request { call: call::SOCKETS, ..Request::default() });
+        engine.do_turn();
+        engine.detach(engine.host.now, program.id);
+        assert_ne!(word.load(SeqCst), expected);
+        assert!(towpath_ring::has_ended(&program.channel));
+        (0..9).for_each(|_| turn(&mut engine));
+        assert!(program.answer().is_none());
     }
 
     /// That it has ended is known by its control socket only, at which a busy engine seldom looks.

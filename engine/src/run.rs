@@ -121,7 +121,7 @@ impl Engine {
     /// ```
     pub fn begin_sleep(&mut self) -> bool {
         let channels = &self.host.channels;
-        if !self.status.fall_asleep(|| !channels.has_commands()) {
+        if !self.status.fall_asleep(|| !channels.have_something()) {
             return false;
         }
         self.host.counters.sleeps += 1;

@@ -23,9 +23,9 @@ use towpath_engine::{EngineConfig, Hand};
 use towpath_ring::program_fifo;
 use towpath_shm::control::{Request, call};
 use towpath_shm::layout::{
-    CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, ChannelHeader, Command, DatagramHeader,
-    LOCK_CHANNEL_SHIFT, LOCK_CONTENDED, LOCK_ENGINE, Plain, RawAddr, SLOTS_MAX, SLOTS_OFFSET, Slot,
-    op, setting,
+    CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, Command, DatagramHeader, LOCK_CHANNEL_SHIFT,
+    LOCK_CONTENDED, LOCK_ENGINE, Plain, REQUEST_OFFSET, RawAddr, SLOTS_MAX, SLOTS_OFFSET, Slot, op,
+    setting,
 };
 
 use crate::honest::{Honest, Waited, ask_for_all};
@@ -50,8 +50,8 @@ const PROGRAMS_MAX: usize = 6;
 const REQUESTS_MAX: usize = 600;
 /// 32-bit words of a slot. They are written to by number, so that no field is left out.
 pub const SLOT_WORDS: usize = size_of::<Slot>() / 4;
-/// 32-bit words of the header of a channel.
-pub const CHANNEL_WORDS: usize = size_of::<ChannelHeader>() / 4;
+/// 32-bit words of the header of a channel, and of the cell for requests.
+pub const CHANNEL_WORDS: usize = REQUEST_OFFSET / 4;
 /// Long enough for everything to end that time ends: TIME-WAIT lasts a minute, a socket in a message waits
 /// for half of one, and a connection whose peer does not answer is given up after some minutes.
 const THE_END: Duration = Duration::from_secs(3600);
@@ -366,6 +366,14 @@ impl Case {
         };
         let mapping = link.region.mapping();
         (0..SLOTS_OFFSET).step_by(4).for_each(|at| mapping.u32(at).store(value, Relaxed));
+    }
+
+    /// Lets the last program ask something in its cell, where it may not belong. The errno; None: no answer.
+    pub fn request_in_cell(&mut self, request: &Request) -> Option<i32> {
+        let at = self.programs.len() - 1;
+        self.programs[at].say_in_cell(request);
+        (0..4).for_each(|_| self.turn(Duration::ZERO));
+        self.hear(at).last().copied()
     }
 
     /// Lets the last program ask the same thing as often as its control socket takes it, and hear nothing.

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use towpath_engine::{Engine, EngineConfig, Remote};
-use towpath_ring::{Waiter, doorbell, program_fifo};
+use towpath_ring::{Waiter, await_answer, doorbell, program_fifo};
 use towpath_shm::control::{Reply, Request, call};
+use towpath_shm::futex;
 use towpath_shm::layout::{AcceptRecord, Command, Plain, RawAddr, Slot, flags, op, setting};
 
 use crate::program::{Handle, Heard, Program};
@@ -220,7 +221,7 @@ fn ask(program: &mut Program, request: &Request) -> Option<Reply> {
 
 /// None: the engine has hung up.
 fn exchange(program: &mut Program, request: &Request) -> Option<(Reply, Vec<OwnedFd>)> {
-    while !program.say(request) {
+    while !say(program, request) {
         match program.hear() {
             Heard::Gone => return None,
             Heard::Nothing => thread::yield_now(),
@@ -230,12 +231,28 @@ fn exchange(program: &mut Program, request: &Request) -> Option<(Reply, Vec<Owne
     loop {
         match program.hear() {
             Heard::Answer(_, reply, descriptors) => return Some((*reply, descriptors)),
-            Heard::Nothing => {
-                let mut control = [PollFd::new(&program.control, PollFlags::IN)];
-                poll(&mut control, None).expect("a control socket can be waited for");
-            }
+            Heard::Nothing => wait(program),
             Heard::Gone => return None,
         }
+    }
+}
+
+fn say(program: &mut Program, request: &Request) -> bool {
+    let is_said = program.say(request);
+    ring(program);
+    is_said
+}
+
+/// Sleeps as a program does that waits for its answer.
+fn wait(program: &mut Program) {
+    let Some(channel) = program.awaits_cell() else {
+        let mut control = [PollFd::new(&program.control, PollFlags::IN)];
+        poll(&mut control, None).expect("a control socket can be waited for");
+        return;
+    };
+    let (word, expected) = await_answer(channel);
+    if !program.is_answered() {
+        futex::wait(word, expected, Some(Duration::from_millis(50)));
     }
 }
 

@@ -11,8 +11,8 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use towpath_ring::{Channel, Region, note_request, push_command};
-use towpath_shm::control::{Reply, Request, TOKENS_MAX, call};
+use towpath_ring::{Channel, Region, announce, answer_to, ask, push_command};
+use towpath_shm::control::{Reply, Request, TOKENS_MAX, call, goes_by_socket};
 use towpath_shm::layout::{Command, Plain, Slot};
 
 /// Descriptors of one answer, at most.
@@ -37,8 +37,10 @@ pub(crate) struct Program {
     pub link: Option<Link>,
     /// Of its channel, once it has said HELLO or was cloned.
     pub number: u32,
-    /// Calls that were not answered yet, oldest first.
+    /// Calls on the control socket that were not answered yet, oldest first.
     asked: VecDeque<u32>,
+    /// The number of the request in the cell that was not answered yet, and its call.
+    in_cell: Option<(u32, u32)>,
     /// Sockets that it has, or once had.
     pub handles: Vec<Handle>,
     /// The engine has cut it off.
@@ -54,10 +56,10 @@ pub(crate) struct Link {
     pub bell: OwnedFd,
 }
 
-/// What came on a control socket.
+/// What an engine says.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// The answer to the oldest call that had none.
+    /// The answer to the call in the cell, or to the oldest one on the socket that had none.
     Answer(u32, Box<Reply>, Vec<OwnedFd>),
     /// Nothing now.
     Nothing,
@@ -73,6 +75,7 @@ impl Program {
             link: None,
             number: 0,
             asked: VecDeque::new(),
+            in_cell: None,
             handles: Vec::new(),
             is_gone: false,
         }
@@ -89,6 +92,7 @@ impl Program {
             link: Some(link),
             number: reply.b,
             asked: VecDeque::new(),
+            in_cell: None,
             handles,
             is_gone: false,
         })
@@ -104,12 +108,30 @@ impl Program {
         let region = Region::map(region).expect("the engine's region");
         let channel = Channel::map(channel).expect("the engine's channel");
         self.link = Some(Link { region, channel, engine_bell, bell });
+        self.in_cell = None;
         self.number = reply.b;
     }
 
-    /// Sends a request, if the socket takes it.
+    /// Makes a request where it belongs; while the cell is not answered on the control socket, if that takes it.
     pub fn say(&mut self, request: &Request) -> bool {
-        self.say_with(request.wire(), request.call, &[])
+        if self.in_cell.is_some() || self.link.is_none() || goes_by_socket(request.call) {
+            self.say_with(request.wire(), request.call, &[])
+        } else {
+            self.say_in_cell(request);
+            true
+        }
+    }
+
+    /// Makes a request in the cell, though the one before it may not be answered.
+    pub fn say_in_cell(&mut self, request: &Request) {
+        if let Some(link) = &self.link {
+            self.in_cell = Some((ask(&link.channel, request), request.call));
+        }
+    }
+
+    /// The request in the cell is not answered, as far as is known.
+    pub fn awaits_cell(&self) -> Option<&Channel> {
+        self.link.as_ref().filter(|_| self.in_cell.is_some()).map(|link| &link.channel)
     }
 
     /// Sends any bytes with any descriptors, which stand for a call if the engine answers them.
@@ -124,14 +146,26 @@ impl Program {
         if sent {
             self.asked.push_back(call);
             if let Some(link) = &self.link {
-                note_request(&link.channel);
+                announce(&link.channel);
             }
         }
         sent
     }
 
+    /// Whether there is an answer in the cell.
+    pub fn is_answered(&self) -> bool {
+        let cell = self.link.as_ref().zip(self.in_cell);
+        cell.is_some_and(|(link, (number, _))| answer_to(&link.channel, number).is_some())
+    }
+
     /// Looks for an answer.
     pub fn hear(&mut self) -> Heard {
+        if let (Some(link), Some((number, call))) = (&self.link, self.in_cell)
+            && let Some(reply) = answer_to(&link.channel, number)
+        {
+            self.in_cell = None;
+            return Heard::Answer(call, reply, Vec::new());
+        }
         let mut bytes = [0; size_of::<Reply>()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ANSWER_FDS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use towpath_fuzz::engine::{CHANNEL_WORDS, Case, Reach, SLOT_WORDS, VALUES};
-use towpath_shm::control::{Request, call, purpose};
+use towpath_shm::control::{Request, call, goes_by_socket, purpose};
 use towpath_shm::layout::{Command, RawAddr, op, setting};
 
 const EBADF: i32 = 9;
@@ -86,6 +86,24 @@ fn every_call_before_hello() {
         let errno = case.request(&Request { call: number, ..Request::default() });
         let may_begin = [call::HELLO, call::REGION].contains(&number);
         assert_eq!(errno, Some(if may_begin { 0 } else { EPROTO }), "{name}");
+        case.honest_works();
+        case.end();
+    }
+}
+
+/// Those that descriptors go with are refused there; what is left of a request in the cell is no other request.
+#[test]
+fn every_call_in_the_cell() {
+    for &(name, number) in call::ALL {
+        let mut case = Case::new(Reach::Own);
+        case.open_all();
+        let &(slot, generation) = case.handles().first().expect("it was opened");
+        let mut request = Request { call: number, slot, generation, ..Request::default() };
+        for len in [0, 4, 1024, 1025, u32::MAX] {
+            request.len = len;
+            let errno = case.request_in_cell(&request).expect(name);
+            assert_eq!(errno == EPROTO, goes_by_socket(number), "{name}");
+        }
         case.honest_works();
         case.end();
     }

@@ -183,6 +183,9 @@ impl Case {
         let request = self.request_of(input, at);
         let bytes = request.wire();
         let len = if input.one_in(8) { usize::from(input.u8()) } else { bytes.len() };
+        if input.one_in(3) {
+            return self.programs[at].say_in_cell(&request);
+        }
         self.programs[at].say_with(&bytes[..len.min(bytes.len())], request.call, &[]);
     }
 

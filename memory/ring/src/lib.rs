@@ -61,6 +61,7 @@ mod tls;
 mod append;
 mod area;
 mod buffer;
+mod call;
 mod engine_recv;
 mod engine_send;
 mod fifo;
@@ -85,6 +86,7 @@ pub mod program_fifo;
 pub use append::{Appended, Wanted, append};
 pub use area::{WINDOW_MAX, WINDOW_MIN};
 pub use buffer::{Payload, RecvBuffer, SendBuffer};
+pub use call::{Asked, announce, answer_to, ask, await_answer};
 pub use engine_recv::EngineRecv;
 pub use engine_send::{Attach, EngineSend, take_tx_wanted};
 pub use heap::{HeapRecv, HeapSend};
@@ -97,8 +99,8 @@ pub use lock::{
 pub use process_lock::{Lock, LockGuard};
 pub use region::{Channel, Region};
 pub use ring::{
-    ChannelError, EngineChannel, Full, cancel_sleep, events_waiting, has_ended, note_request,
-    pop_event, prepare_sleep, push_command, take_events_lost,
+    ChannelError, EngineChannel, Full, cancel_sleep, events_waiting, has_ended, pop_event,
+    prepare_sleep, push_command, take_events_lost,
 };
 pub use spin::{Spin, has_processors_to_spare};
 pub use status::{EngineStatus, Rung, Status, ring_engine};

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use towpath_shm::Mapping;
+use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::{
-    CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, ChannelHeader, Command, EVENTS_MAX, EVENTS_OFFSET,
-    MAGIC, PENDING_OFFSET, Plain, REGION_LEN, SLOTS_MAX, Slot, VERSION,
+    CELL_OFFSET, CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, CallCell, ChannelHeader, Command,
+    EVENTS_MAX, EVENTS_OFFSET, MAGIC, PENDING_OFFSET, Plain, REGION_LEN, REPLY_OFFSET,
+    REQUEST_OFFSET, SLOTS_MAX, Slot, VERSION,
 };
 
 /// Slots and FIFOs of one run: the memory that all its processes share (decision 1,
@@ -151,6 +153,41 @@ impl Channel {
     /// so has no memfd.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.0
+    }
+
+    /// Where a program asks and the engine answers. The other side writes to it at any time.
+    #[inline]
+    pub fn cell(&self) -> &CallCell {
+        // SAFETY: CallCell is all atomics.
+        unsafe { self.0.view(CELL_OFFSET) }
+    }
+
+    /// `wire` is no longer than a request.
+    pub(crate) fn write_request(&self, wire: &[u8]) {
+        debug_assert!(wire.len() <= size_of::<Request>());
+        self.0.write(REQUEST_OFFSET, wire);
+    }
+
+    /// What is beyond its length is zero.
+    pub(crate) fn read_request(&self) -> Box<Request> {
+        let mut bytes = [0; size_of::<Request>()];
+        self.0.read(REQUEST_OFFSET, &mut bytes);
+        let request = Request::from_bytes(&bytes);
+        Box::new(Request::from_bytes(request.wire()))
+    }
+
+    /// `wire` is no longer than a reply.
+    pub(crate) fn write_reply(&self, wire: &[u8]) {
+        debug_assert!(wire.len() <= size_of::<Reply>());
+        self.0.write(REPLY_OFFSET, wire);
+    }
+
+    /// As [`Self::read_request`].
+    pub(crate) fn read_reply(&self) -> Box<Reply> {
+        let mut bytes = [0; size_of::<Reply>()];
+        self.0.read(REPLY_OFFSET, &mut bytes);
+        let reply = Reply::from_bytes(&bytes);
+        Box::new(Reply::from_bytes(reply.wire()))
     }
 
     #[inline]

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use towpath_shm::layout::{COMMANDS_MAX, Command, EVENTS_MAX, SLOTS_MAX};
 
+use crate::call::{self, Calls};
 use crate::doorbell;
 use crate::protocol::{self, BadPosition};
 use crate::region::Channel;
@@ -79,12 +80,6 @@ pub fn has_ended(channel: &Channel) -> bool {
     channel.header().ended.load(Ordering::Acquire) != 0
 }
 
-/// Program: says that it has sent a request on its control socket. The caller holds its process's lock for those.
-pub fn note_request(channel: &Channel) {
-    let sent = &channel.header().requests;
-    sent.store(sent.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
-}
-
 /// The program wrote a ring position that cannot be: nothing more is to be had from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelError;
@@ -131,17 +126,14 @@ pub struct EngineChannel {
     /// Commands that are left of those that there were at the last [`EngineChannel::mark`]. A number of them, and not a
     /// position, which would come again after 2^32 commands.
     before_mark: u32,
-    /// Requests that were received.
-    received: u32,
-    /// What the program had said of its requests when none was found; at first what it says of none.
-    in_vain: u32,
+    pub(crate) calls: Calls,
 }
 
 impl EngineChannel {
     /// The ends of a channel just created: of one that was used, positions would not be where the rings begin.
     pub fn new(channel: Channel) -> Self {
-        let (received, in_vain) = (0, 0);
-        Self { channel, command_head: 0, event_tail: 0, lost: 0, before_mark: 0, received, in_vain }
+        let calls = Calls::default();
+        Self { channel, command_head: 0, event_tail: 0, lost: 0, before_mark: 0, calls }
     }
 
     /// The memory behind.
@@ -154,32 +146,11 @@ impl EngineChannel {
         self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
     }
 
-    /// Whether the program says that a request waits on its control socket ([`note_request`]). What it says may be
-    /// wrong: a look at the socket tells, after which [`EngineChannel::note_look`] is due. What the program had told
-    /// before it asked is in the command ring now.
-    pub fn says_it_asks(&self) -> bool {
-        let sent = self.requests();
-        sent.wrapping_sub(self.received) as i32 > 0 && sent != self.in_vain
-    }
-
-    /// What the program says of its requests, for [`EngineChannel::note_look`].
-    pub fn requests(&self) -> u32 {
-        self.channel.header().requests.load(Ordering::Acquire)
-    }
-
-    /// After a look at the control socket: whether a request was there, and what the program said before the look.
-    pub fn note_look(&mut self, said: u32, request: bool) {
-        if request {
-            self.received = self.received.wrapping_add(1);
-        } else {
-            self.in_vain = said;
-        }
-    }
-
     /// Says that nothing is heard of the program from now on, or from [`EngineChannel::mark`] on. Dropping the channel
     /// says the same.
     pub fn end(&self) {
         self.channel.header().ended.store(1, Ordering::Release);
+        call::wake(self.channel.cell());
     }
 
     /// Notes where the commands end now: what the program has said so far, which an answer may have to wait for.
@@ -328,27 +299,6 @@ mod tests {
         channel.header().command_tail.store(engine.command_head, Ordering::Relaxed);
         assert!(!engine.is_behind_mark());
         assert_eq!(engine.pop_command(), Ok(None));
-    }
-
-    #[test]
-    fn the_engine_is_told_of_each_request_once() {
-        let channel = Channel::create().unwrap();
-        let mut engine = EngineChannel::new(channel.clone());
-        assert!(!engine.says_it_asks());
-        note_request(&channel);
-        assert!(engine.says_it_asks());
-        engine.note_look(engine.requests(), true);
-        assert!(!engine.says_it_asks());
-        // The engine was earlier at the socket than the program said so.
-        engine.note_look(engine.requests(), true);
-        note_request(&channel);
-        assert!(!engine.says_it_asks());
-        // What is not so is looked at once.
-        note_request(&channel);
-        engine.note_look(engine.requests(), false);
-        assert!(!engine.says_it_asks());
-        note_request(&channel);
-        assert!(engine.says_it_asks());
     }
 
     #[test]

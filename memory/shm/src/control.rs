@@ -1,6 +1,9 @@
-//! The messages on the Unix socket (SOCK_SEQPACKET) beside a channel: everything that needs an
-//! answer or carries a descriptor. One request, one reply, in order. The engine drains the
-//! channel's command ring before it handles a request, so the two keep their order.
+//! Requests and their answers: everything that needs an answer or carries a descriptor. One request, one reply, in
+//! order. The engine drains the channel's command ring before it handles a request, so the two keep their order.
+//!
+//! A request goes into the cell of the channel ([`crate::layout::CallCell`]), or over the Unix socket
+//! (SOCK_SEQPACKET) beside it: there what is said before there is a channel, and what is answered with descriptors
+//! ([`goes_by_socket`]).
 //!
 //! A process that loses this socket (end of file) has lost its engine: every call on a socket
 //! fails from then on. An engine that loses it has lost the process: what only that process held
@@ -130,6 +133,11 @@ pub mod call {
     /// file), `a` = 1 when it replaces only those on a loopback address.
     pub const RESOLVER: u32 = 22;
 }
+}
+
+/// Whether a [`call`] is taken on the control socket only, because descriptors go with the answer.
+pub fn goes_by_socket(number: u32) -> bool {
+    matches!(number, call::HELLO | call::CLONE | call::REGION | call::TOKENS)
 }
 
 /// `b` of the answer to [`call::ERROR_QUEUE`]: nobody told this host, it found out itself.

@@ -6,6 +6,7 @@ use std::time::Duration;
 #[cfg(not(loom))]
 use rustix::thread::futex::{self, Flags, Timespec};
 
+#[cfg(not(loom))]
 use crate::atomic::AtomicU32;
 
 /// Why [`wait`] returned.
@@ -21,14 +22,14 @@ pub enum Woken {
 
 /// In a model: others run, then the caller looks again.
 #[cfg(loom)]
-pub fn wait(_: &AtomicU32, _: u32, _: Option<Duration>) -> Woken {
+pub fn wait<W>(_: &W, _: u32, _: Option<Duration>) -> Woken {
     loom::thread::yield_now();
     Woken::Changed
 }
 
 /// In a model nobody sleeps.
 #[cfg(loom)]
-pub fn wake(_: &AtomicU32, _: u32) {}
+pub fn wake<W>(_: &W, _: u32) {}
 
 /// Sleeps while `word` is `expected`, for at most `timeout` on CLOCK_MONOTONIC (None: no limit). The kernel compares
 /// and goes to sleep in one step, so that a [`wake`] after a change is never missed. [`Woken::Changed`] may come

@@ -1,0 +1,247 @@
+//! A request and its answer, through the cell of a channel.
+//!
+//! ```text
+//!   program: writes the request │ asked = n ──► engine: copies it out ... writes the reply │ answered = n
+//!            sleeps on seq, unless answered = n ◄────────────────────────────────── wakes who sleeps
+//! ```
+//!
+//! A program has one request at a time. The number says to which one an answer belongs, so an answer that comes late
+//! is nobody's. A request that carries descriptors, or is answered with some, goes over the control socket, and is
+//! announced here ([`announce`]), since a busy engine looks at sockets rarely.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use towpath_shm::control::{Reply, Request};
+use towpath_shm::layout::CallCell;
+
+use crate::protocol;
+use crate::region::Channel;
+use crate::ring::EngineChannel;
+
+/// [`CallCell::place`]: the request is in the cell.
+const HERE: u32 = 0;
+/// It is on the control socket.
+const ON_SOCKET: u32 = 1;
+
+/// Program: makes a request, and gives its number for [`answer_to`]. The caller holds its process's lock for
+/// requests, until the answer is there, and calls [`crate::ring_engine`].
+pub fn ask(channel: &Channel, request: &Request) -> u32 {
+    channel.write_request(request.wire());
+    number_next(channel, HERE)
+}
+
+/// Program: says that it has sent a request on its control socket, where the answer will be. The caller holds its
+/// process's lock for requests.
+pub fn announce(channel: &Channel) {
+    number_next(channel, ON_SOCKET);
+}
+
+fn number_next(channel: &Channel, place: u32) -> u32 {
+    let (asked, cell) = (&channel.header().asked, channel.cell());
+    cell.place.store(place, Ordering::Relaxed);
+    let number = asked.load(Ordering::Relaxed).wrapping_add(1);
+    asked.store(number, Ordering::Release);
+    number
+}
+
+/// Program: the answer to the request with this number, if it is there.
+pub fn answer_to(channel: &Channel, number: u32) -> Option<Box<Reply>> {
+    (channel.cell().answered.load(Ordering::Acquire) == number).then(|| channel.read_reply())
+}
+
+/// Program: a word to sleep on, and what it has to be then. It changes when the request is answered, and when the
+/// engine hears the channel no more ([`crate::has_ended`]): both have to be looked at between this call and the sleep.
+pub fn await_answer(channel: &Channel) -> (&AtomicU32, u32) {
+    let cell = channel.cell();
+    (&cell.seq, protocol::enter(&cell.seq, &cell.asleep))
+}
+
+/// What a program asks.
+#[derive(Debug)]
+pub enum Asked {
+    /// This, and [`EngineChannel::answer`] is due.
+    Here(Box<Request>),
+    /// Something on its control socket, it says.
+    OnSocket,
+}
+
+/// The engine's part of requests.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    /// The number of the last request that was taken.
+    taken: u32,
+    /// It is not answered yet.
+    is_due: bool,
+}
+
+impl EngineChannel {
+    /// Whether the program asks something, its last request being answered. What it had told before it asked is in the
+    /// command ring now.
+    pub fn is_asked(&self) -> bool {
+        !self.calls.is_due
+            && self.channel().header().asked.load(Ordering::Acquire) != self.calls.taken
+    }
+
+    /// Takes the request, a copy of it: nothing in it is to be believed.
+    pub fn take_request(&mut self) -> Option<Asked> {
+        let asked = self.channel().header().asked.load(Ordering::Acquire);
+        if self.calls.is_due || asked == self.calls.taken {
+            return None;
+        }
+        self.calls.taken = asked;
+        if self.channel().cell().place.load(Ordering::Relaxed) == ON_SOCKET {
+            return Some(Asked::OnSocket);
+        }
+        self.calls.is_due = true;
+        Some(Asked::Here(self.channel().read_request()))
+    }
+
+    /// Answers the request that was taken last, if it was in the cell and is not answered yet.
+    pub fn answer(&mut self, reply: &Reply) {
+        if !std::mem::take(&mut self.calls.is_due) {
+            return;
+        }
+        self.channel().write_reply(reply.wire());
+        self.channel().cell().answered.store(self.calls.taken, Ordering::Release);
+        wake(self.channel().cell());
+    }
+}
+
+/// Engine: something happened that a thread may wait for at a cell.
+pub(crate) fn wake(cell: &CallCell) {
+    if protocol::signal(&cell.seq, &cell.asleep) {
+        towpath_shm::futex::wake(&cell.seq, u32::MAX >> 1);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::has_ended;
+
+    fn pair() -> (Channel, EngineChannel) {
+        let channel = Channel::create().unwrap();
+        (channel.clone(), EngineChannel::new(channel))
+    }
+
+    fn request(a: u32, data: &[u8]) -> Request {
+        let mut request = Request { call: 3, a, len: data.len() as u32, ..Request::default() };
+        request.data[..data.len()].copy_from_slice(data);
+        request
+    }
+
+    fn taken(engine: &mut EngineChannel) -> Box<Request> {
+        match engine.take_request() {
+            Some(Asked::Here(request)) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_request_is_taken_once_and_answered_once() {
+        let (channel, mut engine) = pair();
+        assert!(!engine.is_asked() && engine.take_request().is_none());
+        for n in 1..4 {
+            let number = ask(&channel, &request(n, b"what"));
+            assert!(engine.is_asked());
+            let request = taken(&mut engine);
+            assert_eq!((request.call, request.a, request.payload()), (3, n, &b"what"[..]));
+            assert!(!engine.is_asked() && engine.take_request().is_none());
+            assert!(answer_to(&channel, number).is_none());
+            engine.answer(&Reply { errno: 5, b: n, ..Reply::default() });
+            let reply = answer_to(&channel, number).expect("it is there");
+            assert_eq!((reply.errno, reply.b, reply.payload()), (5, n, &b""[..]));
+            engine.answer(&Reply::default());
+            assert_eq!(answer_to(&channel, number).expect("it is there").errno, 5);
+        }
+    }
+
+    /// Of a longer one before nothing is left.
+    #[test]
+    fn what_was_not_said_is_zero() {
+        let (channel, mut engine) = pair();
+        ask(&channel, &request(1, &[7; 100]));
+        taken(&mut engine);
+        engine.answer(&Reply {
+            len: 100,
+            data: [7; towpath_shm::control::DATA_MAX],
+            ..Reply::default()
+        });
+        let number = ask(&channel, &request(1, &[8; 3]));
+        assert_eq!(taken(&mut engine).data[..5], [8, 8, 8, 0, 0]);
+        engine.answer(&Reply::default());
+        assert_eq!(answer_to(&channel, number).expect("it is there").data[..2], [0, 0]);
+    }
+
+    /// Who asks again does not wait for its answer: there is one, to what was taken first.
+    #[test]
+    fn one_that_is_asked_before_the_answer_comes_after_it() {
+        let (channel, mut engine) = pair();
+        let first = ask(&channel, &request(1, b""));
+        taken(&mut engine);
+        let second = ask(&channel, &request(2, b""));
+        assert!(!engine.is_asked() && engine.take_request().is_none());
+        engine.answer(&Reply::default());
+        assert!(answer_to(&channel, first).is_some() && answer_to(&channel, second).is_none());
+        assert_eq!(taken(&mut engine).a, 2);
+    }
+
+    #[test]
+    fn those_on_the_socket_have_numbers_too() {
+        let (channel, mut engine) = pair();
+        announce(&channel);
+        assert!(engine.is_asked());
+        assert!(matches!(engine.take_request(), Some(Asked::OnSocket)));
+        assert!(!engine.is_asked());
+        engine.answer(&Reply::default());
+        assert_eq!(channel.cell().answered.load(Ordering::Relaxed), 0, "it is answered elsewhere");
+        assert_eq!(ask(&channel, &request(1, b"")), 2);
+        taken(&mut engine);
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_the_answer_and_by_the_end() {
+        let (channel, mut engine) = pair();
+        let number = ask(&channel, &request(1, b""));
+        let waits = |channel: Channel| {
+            std::thread::spawn(move || {
+                loop {
+                    let (word, expected) = await_answer(&channel);
+                    if answer_to(&channel, number).is_some() || has_ended(&channel) {
+                        return;
+                    }
+                    towpath_shm::futex::wait(word, expected, None);
+                }
+            })
+        };
+        let thread = waits(channel.clone());
+        taken(&mut engine);
+        engine.answer(&Reply::default());
+        thread.join().unwrap();
+        let number = ask(&channel, &request(1, b""));
+        assert!(answer_to(&channel, number).is_none());
+        let thread = std::thread::spawn(move || {
+            loop {
+                let (word, expected) = await_answer(&channel);
+                if has_ended(&channel) {
+                    return;
+                }
+                towpath_shm::futex::wait(word, expected, None);
+            }
+        });
+        drop(engine);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn numbers_go_round() {
+        let (channel, mut engine) = pair();
+        channel.header().asked.store(u32::MAX - 1, Ordering::Relaxed);
+        for _ in 0..4 {
+            let number = ask(&channel, &request(1, b""));
+            taken(&mut engine);
+            engine.answer(&Reply::default());
+            assert!(answer_to(&channel, number).is_some());
+        }
+    }
+}
