@@ -18,18 +18,19 @@ use towpath_stack::{ConnectError, Family, SocketKind, scope_of};
 use towpath_tcp::Instant;
 
 use crate::answer::{Answer, Passed};
-use crate::engine::{Engine, Outsider};
+use crate::engine::Engine;
 use crate::errno::{
     EACCES, EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, EINVAL, EISCONN, ENOBUFS, EOPNOTSUPP, EPROTO,
     EPROTONOSUPPORT, Errno,
 };
-use crate::host::fits;
 use crate::ids::ChannelId;
-use crate::linux::state;
-use crate::option_bits::bind_options;
+use crate::registry::Outsider;
 use crate::report::{STACK_TURN, TOKEN};
 use crate::requests::By;
-use crate::slots::{AF_INET, AF_INET6, present_on};
+use crate::shard::host::fits;
+use crate::shard::linux::state;
+use crate::shard::option_bits::bind_options;
+use crate::shard::slots::{AF_INET, AF_INET6, present_on};
 use crate::sys;
 use crate::wire::{self, Sent};
 
@@ -58,15 +59,15 @@ impl Engine {
             return self.send(id, &reply, fds);
         }
         debug_assert!(fds.is_empty(), "they go by the socket");
-        if let Some(link) = self.host.channels.get_mut(id).and_then(|it| it.link.as_mut()) {
+        if let Some(link) = self.shard.host.channels.get_mut(id).and_then(|it| it.link.as_mut()) {
             link.ring.answer(&reply);
         }
         true
     }
 
     fn send(&mut self, id: ChannelId, answer: &Reply, fds: Vec<Passed>) -> bool {
-        let Some(attached) = self.host.channels.get(id) else { return true };
-        let (control, whose) = (attached.control.as_fd(), attached.closes_as);
+        let Some(process) = self.registry.get(id) else { return true };
+        let (control, whose) = (process.control.as_fd(), process.closes_as);
         // How many descriptors may be on their way is limited for all processes of the engine's user
         // together. A program that asks for them takes them before it asks again.
         let greedy = !fds.is_empty() && sys::has_unreceived(control);
@@ -83,7 +84,7 @@ impl Engine {
         // The program may have received, used and closed them by now: then this is the last close.
         for passed in fds {
             if let Passed::Own(fd) = passed {
-                self.closer.close(whose, [fd]);
+                self.registry.closer.close(whose, [fd]);
             }
         }
         sent == Sent::Yes
@@ -91,12 +92,12 @@ impl Engine {
 
     /// None: there is no such thing (any more).
     fn descriptor<'a>(&'a self, passed: &'a Passed) -> Option<BorrowedFd<'a>> {
-        let link = |id: ChannelId| self.host.channels.get(id)?.link.as_ref();
+        let link = |id: ChannelId| self.shard.host.channels.get(id)?.link.as_ref();
         let descriptor = match passed {
-            Passed::Region => self.host.region.mapping().file()?,
-            Passed::Status => self.status.file()?,
-            Passed::Blank => &self.blank,
-            Passed::Lifeline => self.lifeline.as_ref()?,
+            Passed::Region => self.shard.host.region.mapping().file()?,
+            Passed::Status => self.shard.status.file()?,
+            Passed::Blank => &self.registry.blank,
+            Passed::Lifeline => self.registry.lifeline.as_ref()?,
             Passed::Memory(id) => link(*id)?.ring.channel().mapping().file()?,
             Passed::EngineBell(id) => &link(*id)?.engine_bell,
             Passed::Own(fd) => fd,
@@ -112,7 +113,8 @@ impl Engine {
         by: By,
         request: &Request,
     ) -> Option<Answer> {
-        let has_link = self.host.channels.get(id).is_some_and(|attached| attached.link.is_some());
+        let has_link =
+            self.shard.host.channels.get(id).is_some_and(|attached| attached.link.is_some());
         match request.call {
             number if by == By::Cell && goes_by_socket(number) => Some(Err(Errno(EPROTO))),
             call::HELLO => self.hello(now, id, request),
@@ -145,14 +147,14 @@ impl Engine {
             call::LISTEN => plain(self.listen(now, slot, request.a)?),
             call::CONNECT => plain(self.connect(now, slot, request)?),
             call::ADOPT => {
-                self.adopt(id, slot);
+                self.shard.adopt(id, slot);
                 plain(Reply::default())
             }
-            call::GET_OPTION => plain(self.get_option(now, slot, request)?),
-            call::ERROR_QUEUE => plain(self.take_report(slot)?),
-            call::CHECK_LENGTH => plain(self.check_length(now, slot, request)?),
+            call::GET_OPTION => plain(self.shard.get_option(now, slot, request)?),
+            call::ERROR_QUEUE => plain(self.shard.take_report(slot)?),
+            call::CHECK_LENGTH => plain(self.shard.check_length(now, slot, request)?),
             call::SET_OPTION => {
-                self.set_fallible(now, slot, request)?;
+                self.shard.set_fallible(now, slot, request)?;
                 plain(Reply::default())
             }
             _ => Err(Errno(EOPNOTSUPP)),
@@ -161,8 +163,8 @@ impl Engine {
 
     /// The slot that a request is about; the process must hold it, unless it is about to.
     fn named(&mut self, id: ChannelId, request: &Request) -> Result<u32, Errno> {
-        self.host.slots.find(request.slot, request.generation).ok_or(Errno(EBADF))?;
-        if request.call != call::ADOPT && !self.is_held(id, request.slot) {
+        self.shard.host.slots.find(request.slot, request.generation).ok_or(Errno(EBADF))?;
+        if request.call != call::ADOPT && !self.shard.is_held(id, request.slot) {
             return Err(Errno(EBADF));
         }
         Ok(request.slot)
@@ -170,8 +172,7 @@ impl Engine {
 
     /// None: it is answered when the locks of the image before are free.
     fn hello(&mut self, now: Instant, id: ChannelId, request: &Request) -> Option<Answer> {
-        let attached = self.host.channels.get_mut(id)?;
-        attached.pid = request.a;
+        self.registry.get_mut(id)?.pid = request.a;
         for (slot, generation) in handles(request) {
             self.list(id, slot, generation);
         }
@@ -189,10 +190,11 @@ impl Engine {
     fn tokens(&mut self, id: ChannelId, request: &Request) -> Answer {
         let (mut reply, mut tokens) = (Reply::default(), Vec::new());
         for (n, (slot, generation)) in (0..).zip(handles(request).take(TOKENS_MAX)) {
-            let is_its = self.host.slots.find(slot, generation).is_some() && self.is_held(id, slot);
+            let is_its = self.shard.host.slots.find(slot, generation).is_some()
+                && self.shard.is_held(id, slot);
             if is_its {
-                self.host.counters.work(TOKEN);
-                let run = self.run;
+                self.shard.host.counters.work(TOKEN);
+                let run = self.registry.run;
                 match token::named(token::Name { run, slot, generation }) {
                     Ok(token) => tokens.push(Passed::Own(token)),
                     Err(_) if n == 0 => return Err(Errno(ENOBUFS)),
@@ -209,15 +211,15 @@ impl Engine {
     /// A process says that it executes a program whose sockets will be the kernel's.
     fn outside(&mut self, id: ChannelId, request: &Request) -> Result<Reply, Errno> {
         let why = Outside::from_number(request.a).ok_or(Errno(EINVAL))?;
-        let pid = self.host.channels.get(id).map_or(0, |attached| attached.pid);
-        self.host.counters.outsiders += 1;
+        let pid = self.registry.get(id).map_or(0, |process| process.pid);
+        self.shard.host.counters.outsiders += 1;
         let outsider = Outsider { pid, path: request.payload(), why };
-        let allowed = self.gatekeeper.as_mut().is_none_or(|may_pass| may_pass(outsider));
+        let allowed = self.registry.gatekeeper.as_mut().is_none_or(|may_pass| may_pass(outsider));
         if allowed { Ok(Reply::default()) } else { Err(Errno(EACCES)) }
     }
 
     fn region(&self) -> Answer {
-        let run = self.run.to_bytes();
+        let run = self.registry.run.to_bytes();
         let mut reply = Reply { a: VERSION, len: run.len() as u32, ..Reply::default() };
         reply.data[..run.len()].copy_from_slice(&run);
         Ok((reply, vec![Passed::Region]))
@@ -235,17 +237,17 @@ impl Engine {
             (1, AF_INET) | (58, AF_INET6) => (Kind::Echo, SocketKind::Echo),
             _ => return Err(Errno(EPROTONOSUPPORT)),
         };
-        let slot = self.host.slots.allocate(kind, family, protocol).ok_or(Errno(ENOBUFS))?;
-        let socket = match self.stack.open(stack_kind, stack_family, slot) {
+        let slot = self.shard.host.slots.allocate(kind, family, protocol).ok_or(Errno(ENOBUFS))?;
+        let socket = match self.shard.stack.open(stack_kind, stack_family, slot) {
             Ok(socket) => socket,
             Err(error) => {
-                self.host.slots.release(slot);
+                self.shard.host.slots.release(slot);
                 return Err(error.into());
             }
         };
-        let size = self.host.buffers.datagram;
-        let windows = &self.host.windows;
-        let entry = self.host.slots.get_mut(slot).ok_or(Errno(ENOBUFS))?;
+        let size = self.shard.host.buffers.datagram;
+        let windows = &self.shard.host.windows;
+        let entry = self.shard.host.slots.get_mut(slot).ok_or(Errno(ENOBUFS))?;
         entry.id = Some(socket);
         if kind != Kind::Stream {
             let rx = EngineRecv::new(windows, slot, size, size);
@@ -256,54 +258,54 @@ impl Engine {
         let generation = entry.generation;
         if kind == Kind::Echo {
             // INET_PROTOSW_REUSE: Linux's ping sockets share idents unless they are told not to.
-            let bits = &self.host.slots.shared(slot).option_bits;
+            let bits = &self.shard.host.slots.shared(slot).option_bits;
             bits.fetch_or(option_bit::REUSEADDR, std::sync::atomic::Ordering::Relaxed);
         }
-        self.host.slots.publish(slot);
-        self.hold(id, slot);
+        self.shard.host.slots.publish(slot);
+        self.shard.hold(id, slot);
         Ok(Reply { slot, generation, ..Reply::default() })
     }
 
     fn bind(&mut self, slot: u32, addr: &RawAddr) -> Result<Reply, Errno> {
-        let entry = self.host.slots.get(slot).ok_or(Errno(EBADF))?;
+        let entry = self.shard.host.slots.get(slot).ok_or(Errno(EBADF))?;
         let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
         let addr =
             addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
-        let options = bind_options(self.host.slots.shared(slot), entry.rare().free_bind);
-        let bound = self.stack.bind(id, addr, options)?;
-        if let Some(entry) = self.host.slots.get_mut(slot) {
+        let options = bind_options(self.shard.host.slots.shared(slot), entry.rare().free_bind);
+        let bound = self.shard.stack.bind(id, addr, options)?;
+        if let Some(entry) = self.shard.host.slots.get_mut(slot) {
             let named = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
             entry.set_rare(|rare| rare.bound = named);
         }
-        let local = self.present_own(family, bound);
-        self.host.slots.shared(slot).local.store(&local);
-        self.host.slots.set_flags(slot, flags::BOUND, 0);
+        let local = self.shard.present_own(family, bound);
+        self.shard.host.slots.shared(slot).local.store(&local);
+        self.shard.host.slots.set_flags(slot, flags::BOUND, 0);
         Ok(Reply { addr: local, ..Reply::default() })
     }
 
     fn listen(&mut self, now: Instant, slot: u32, backlog: u32) -> Result<Reply, Errno> {
-        let entry = self.host.slots.get(slot).ok_or(Errno(EBADF))?;
+        let entry = self.shard.host.slots.get(slot).ok_or(Errno(EBADF))?;
         if entry.is_datagram() {
             return Err(Errno(EOPNOTSUPP));
         }
         // A socket whose connect was refused may listen instead, as on Linux.
         let id = match entry.flags & flags::CONNECTED {
-            0 => self.renew(now, slot)?,
+            0 => self.shard.renew(now, slot)?,
             _ => entry.id.ok_or(Errno(EINVAL))?,
         };
         let backlog = backlog.min(BACKLOG_MAX);
-        self.stack.listen(id, backlog)?;
+        self.shard.stack.listen(id, backlog)?;
         // One more than the backlog wait, and one may be half read.
         let size = (backlog + 2) * RECORD;
-        let windows = &self.host.windows;
-        let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
+        let windows = &self.shard.host.windows;
+        let entry = self.shard.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
         entry.kind = Kind::Listener;
         match &mut entry.owned().rx {
             Some(rx) => rx.set_capacity(size),
             none => *none = Some(EngineRecv::new(windows, slot, size, size)),
         }
-        self.publish_local(now, slot, id);
-        let shared = self.host.slots.shared(slot);
+        self.shard.publish_local(now, slot, id);
+        let shared = self.shard.host.slots.shared(slot);
         shared.state.store(state::LISTEN, std::sync::atomic::Ordering::Release);
         shared.kind.store(Kind::Listener as u32, std::sync::atomic::Ordering::Release);
         Ok(Reply::default())
@@ -311,7 +313,7 @@ impl Engine {
 
     fn connect(&mut self, now: Instant, slot: u32, request: &Request) -> Result<Reply, Errno> {
         let addr = &request.addr;
-        let entry = self.host.slots.get(slot).ok_or(Errno(EBADF))?;
+        let entry = self.shard.host.slots.get(slot).ok_or(Errno(EBADF))?;
         let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
         let datagram = entry.is_datagram();
         if addr.family == 0 {
@@ -319,23 +321,23 @@ impl Engine {
             return match datagram {
                 true => self.dissolve(now, slot),
                 false if request.a == IF_FAILED && !failed => Ok(Reply::default()),
-                false => self.disconnect(now, slot),
+                false => self.shard.disconnect(now, slot),
             };
         }
         let remote =
             addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
         if datagram {
-            let connected = self.stack.connect_datagram(now, id, remote);
+            let connected = self.shard.stack.connect_datagram(now, id, remote);
             if connected.is_ok() {
-                self.bind_to_scope(slot, id, &remote);
+                self.shard.bind_to_scope(slot, id, &remote);
             }
-            self.publish_local(now, slot, id);
+            self.shard.publish_local(now, slot, id);
             connected.map_err(|error| match error {
                 // As Linux has it for those that are bound without asking.
                 ConnectError::NoPort => Errno(EAGAIN),
                 error => error.into(),
             })?;
-            self.host.slots.set_flags(slot, flags::CONNECTED, 0);
+            self.shard.host.slots.set_flags(slot, flags::CONNECTED, 0);
         } else {
             if entry.flags & flags::CONNECTING != 0 {
                 return Err(Errno(EALREADY));
@@ -346,23 +348,23 @@ impl Engine {
             self.connect_stream(now, slot, remote)?;
         }
         // After a connect that failed it is another socket of the stack.
-        let id = self.host.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
-        let info = self.stack.info(now, id);
+        let id = self.shard.host.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
+        let info = self.shard.stack.info(now, id);
         // Of an echo socket the port says nothing, and getpeername(2) gives it back.
         let port = remote.port();
-        let on = scope_of(&remote).or_else(|| self.device(slot));
+        let on = scope_of(&remote).or_else(|| self.shard.device(slot));
         let remote = info.and_then(|info| info.remote).unwrap_or(remote);
         let shown = std::net::SocketAddr::new(remote.ip(), port);
-        self.host.slots.shared(slot).remote.store(&present_on(family, shown, on));
-        self.publish_local(now, slot, id);
+        self.shard.host.slots.shared(slot).remote.store(&present_on(family, shown, on));
+        self.shard.publish_local(now, slot, id);
         if datagram {
-            self.host.slots.post(slot, event::TX);
+            self.shard.host.slots.post(slot, event::TX);
         } else {
-            self.host.slots.set_flags(slot, flags::CONNECTING, 0);
+            self.shard.host.slots.set_flags(slot, flags::CONNECTING, 0);
             // Over loopback Linux has shaken hands before connect(2) returns: programs that connect
             // several times count on a full accept queue being full for the next one.
-            if self.stack.is_near(remote.ip()) {
-                self.host.counters.work(STACK_TURN);
+            if self.shard.stack.is_near(remote.ip()) {
+                self.shard.host.counters.work(STACK_TURN);
                 self.turn_stack(now);
             }
         }
@@ -376,14 +378,14 @@ impl Engine {
         remote: std::net::SocketAddr,
     ) -> Result<(), Errno> {
         // New FIFOs would take the slot from its accept queue.
-        if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
+        if self.shard.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
             return Err(Errno(EISCONN));
         }
-        let id = self.renew(now, slot)?;
-        let near = self.stack.is_near(remote.ip());
-        let (recv, send) = self.host.stream_buffers(slot, near);
-        self.stack.connect(now, id, remote, recv, send)?;
-        let shared = self.host.slots.shared(slot);
+        let id = self.shard.renew(now, slot)?;
+        let near = self.shard.stack.is_near(remote.ip());
+        let (recv, send) = self.shard.host.stream_buffers(slot, near);
+        self.shard.stack.connect(now, id, remote, recv, send)?;
+        let shared = self.shard.host.slots.shared(slot);
         // What an earlier connection left behind.
         shared.error.store(0, std::sync::atomic::Ordering::Release);
         shared.state.store(state::SYN_SENT, std::sync::atomic::Ordering::Release);
@@ -392,14 +394,14 @@ impl Engine {
 
     /// Takes the peer of a datagram socket away.
     fn dissolve(&mut self, now: Instant, slot: u32) -> Result<Reply, Errno> {
-        let id = self.host.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
-        self.stack.disconnect(id);
-        if let Some(entry) = self.host.slots.get_mut(slot) {
+        let id = self.shard.host.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
+        self.shard.stack.disconnect(id);
+        if let Some(entry) = self.shard.host.slots.get_mut(slot) {
             entry.set_rare(|rare| rare.device = 0);
         }
-        self.host.slots.set_flags(slot, 0, flags::CONNECTED);
-        self.host.slots.shared(slot).remote.store(&RawAddr::default());
-        self.publish_local(now, slot, id);
+        self.shard.host.slots.set_flags(slot, 0, flags::CONNECTED);
+        self.shard.host.slots.shared(slot).remote.store(&RawAddr::default());
+        self.shard.publish_local(now, slot, id);
         Ok(Reply::default())
     }
 
@@ -409,7 +411,7 @@ impl Engine {
         const MAX: usize = DATA_MAX / size_of::<Interface>();
         let mut reply = Reply::default();
         let mut list: Vec<(usize, Interface)> = Vec::new();
-        for iface in self.stack.net.interfaces() {
+        for iface in self.shard.stack.net.interfaces() {
             let base = describe(iface);
             let usable = iface.addresses().iter().filter(|address| address.is_usable());
             let before = list.len();
@@ -434,7 +436,7 @@ impl Engine {
     }
 
     fn resolver(&self) -> Reply {
-        self.resolver.map_or_else(Reply::default, |resolver| Reply {
+        self.registry.resolver.map_or_else(Reply::default, |resolver| Reply {
             a: resolver.only_loopback.into(),
             addr: RawAddr::new(SocketAddr::new(resolver.address, 0)),
             ..Reply::default()
@@ -445,7 +447,7 @@ impl Engine {
     fn routes(&self, first: u32) -> Reply {
         const MAX: usize = DATA_MAX / size_of::<Route>();
         let mut reply = Reply::default();
-        let mut rest = self.stack.net.routes().skip(first as usize);
+        let mut rest = self.shard.stack.net.routes().skip(first as usize);
         let mut count = 0;
         for (to, entry) in
             reply.data.chunks_exact_mut(size_of::<Route>()).zip(rest.by_ref().take(MAX))
@@ -475,14 +477,14 @@ impl Engine {
     fn list_sockets(&mut self, first: u32) -> Reply {
         let mut reply = Reply::default();
         let mut lines = Vec::new();
-        let end = first.saturating_add(SLOTS_A_REQUEST).min(self.host.slots.end());
-        if end < self.host.slots.end() {
+        let end = first.saturating_add(SLOTS_A_REQUEST).min(self.shard.host.slots.end());
+        if end < self.shard.host.slots.end() {
             reply.a = end;
         }
         for slot in first..end {
-            self.host.counters.slots_listed += 1;
-            self.host.counters.work(1);
-            let Some(entry) = self.host.slots.get(slot) else { continue };
+            self.shard.host.counters.slots_listed += 1;
+            self.shard.host.counters.work(1);
+            let Some(entry) = self.shard.host.slots.get(slot) else { continue };
             let mut shown = self.show(slot, entry);
             // A message has room for a line with one.
             shown.pids.truncate(1);

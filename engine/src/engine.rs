@@ -1,35 +1,29 @@
 //! An engine and how it is made.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use towpath_pool::{Pool, Port};
-use towpath_ring::{EngineStatus, Region, Spin, Windows};
-use towpath_shm::image::Outside;
+use towpath_pool::Port;
+use towpath_ring::{Region, Spin, Windows};
 use towpath_shm::layout::{CHANNELS_MAX, SLOTS_MAX};
-use towpath_shm::token;
 use towpath_stack::Stack;
 use towpath_stack::net::limits::RESOLUTION_TIME;
 use towpath_stack::net::{IfaceId, InterfaceConfig};
 use towpath_tcp::Instant;
 
-use crate::channels::{Channels, Link};
 use crate::clock::Clock;
-use crate::closer::Closer;
-use crate::config::{EngineConfig, ResolverConfig, RouteConfig};
-use crate::ends::Ends;
-use crate::holds::Holds;
-use crate::host::Host;
+use crate::config::{EngineConfig, RouteConfig};
 use crate::ids::{ChannelId, Family};
 use crate::poller::{Poller, Source};
+use crate::registry::{Outsider, Registry};
 use crate::remote::Remote;
-use crate::report::EngineCounters;
 use crate::requests::{LengthyRequests, Rounds, Waiting};
+use crate::shard::channels::{Channels, Link};
+use crate::shard::host::Host;
 
-use crate::slots::Slots;
-use crate::starved::Starved;
+use crate::shard::slots::Slots;
+use crate::shard::{DroppedPacket, Shard};
 
 /// A stack, its ports, and the programs on it.
 ///
@@ -59,25 +53,12 @@ use crate::starved::Starved;
 /// # }
 /// ```
 pub struct Engine {
-    pub(crate) stack: Stack<Host>,
-    pub(crate) host: Host,
-    pub(crate) ports: Vec<Box<dyn Port>>,
-    pub(crate) pool: Pool,
+    pub(crate) shard: Shard,
+    pub(crate) registry: Registry,
     pub(crate) poller: Poller,
-    /// The status page: whether the engine sleeps, and how long a datagram may be without a question.
-    pub(crate) status: EngineStatus,
-    /// The blank token, of which the descriptors of all sockets of all programs are duplicates.
-    pub(crate) blank: OwnedFd,
-    /// See [`Self::set_lifeline`].
-    pub(crate) lifeline: Option<OwnedFd>,
-    /// The random number by which tokens of this run are known.
-    pub(crate) run: token::Run,
     pub(crate) rounds: Rounds,
     pub(crate) lengthy: LengthyRequests,
-    pub(crate) ends: Ends,
-    pub(crate) closer: Closer,
     pub(crate) waiting: Waiting,
-    pub(crate) clock: Clock,
     pub(crate) remote: Remote,
     pub(crate) spin: Spin,
     /// There are processors beside those of a program and this engine.
@@ -92,49 +73,6 @@ pub struct Engine {
     /// How far that is which the last program left to be sent; None while there are programs.
     pub(crate) leaving: Option<Leaving>,
     pub(crate) leave_stalled: Duration,
-    pub(crate) resolver: Option<ResolverConfig>,
-    /// Processes that broke the rules of the channel. A process may stand here twice.
-    pub(crate) to_cut_off: Vec<ChannelId>,
-    /// Connections taken off an accept queue and not claimed: the time at which they are reset, their slots and
-    /// generations.
-    pub(crate) to_reset_unclaimed: VecDeque<(Instant, u32, u32)>,
-    /// Sockets that lie in messages and are held by no process, by the time at which they are closed and their
-    /// slots; with the channel that held them last, None once that is gone, because its id is used again.
-    pub(crate) to_close_parked: BTreeMap<(Instant, u32), Option<ChannelId>>,
-    /// Clones by the time until which their processes have to begin: after that they are no longer given the
-    /// sockets that their parents open.
-    pub(crate) to_disinherit: VecDeque<(Instant, ChannelId)>,
-    /// Channels of programs that run and have not said HELLO, by the time until which they may: after that they
-    /// hold what they inherit.
-    pub(crate) to_restrict: VecDeque<(Instant, ChannelId)>,
-    /// Slots of sockets that are gone and that a thread is in still, and the channel of the thread's process.
-    pub(crate) to_reuse: BTreeMap<u32, ChannelId>,
-    /// Sockets whose programs wait for transmit memory.
-    pub(crate) starved: Starved,
-    /// Sockets of which not all holders have been told yet what happened.
-    pub(crate) to_tell: VecDeque<Telling>,
-    pub(crate) sweep_at: Instant,
-    /// Datagram sockets with more to send than one turn may.
-    pub(crate) to_send: VecDeque<u32>,
-    /// Datagram sockets whose FIFO lends bytes to packets of this turn.
-    pub(crate) to_return: Vec<u32>,
-    /// Closed sockets whose close(2) waits for the peer (SO_LINGER).
-    pub(crate) to_tell_lingering: VecDeque<u32>,
-    /// When the rest of `to_tell_lingering` is looked at, if there were too many for one turn.
-    pub(crate) lingering_at: Option<Instant>,
-    pub(crate) drop_trace: Option<DropTrace>,
-    pub(crate) gatekeeper: Option<Gatekeeper>,
-}
-
-/// A socket of which not all holders have been told yet what happened.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Telling {
-    pub slot: u32,
-    pub generation: u32,
-    pub bits: u8,
-    /// Holders that have not been told: the first ones. The last are told first, because those that come
-    /// are added there and look for themselves, and those that go move nobody out of the rest.
-    pub left: usize,
 }
 
 /// How far the sending is of what the last program left behind.
@@ -160,36 +98,6 @@ impl Leaving {
     }
 }
 
-pub(crate) type DropTrace = Box<dyn FnMut(DroppedPacket<'_>)>;
-
-/// A packet that the stack threw away, for a capture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DroppedPacket<'a> {
-    /// When, in ns on the engine's clock.
-    pub now_ns: u64,
-    /// 0: loopback; port `i` drives interface `i + 1`.
-    pub interface: u16,
-    /// It was to be sent; otherwise it was received.
-    pub outbound: bool,
-    /// The name of its counter, [`towpath_stack::DropReason::as_str`].
-    pub reason: &'static str,
-    /// From the link header on, or from the first header that it had.
-    pub bytes: &'a [u8],
-}
-
-pub(crate) type Gatekeeper = Box<dyn FnMut(Outsider<'_>) -> bool>;
-
-/// A program that a process is about to execute, whose sockets will be the kernel's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outsider<'a> {
-    /// The process, as it says.
-    pub pid: u32,
-    /// The program's file, as the process says: any bytes.
-    pub path: &'a [u8],
-    /// Why the program will not use the stack.
-    pub why: Outside,
-}
-
 /// Why an engine cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -207,7 +115,7 @@ pub enum EngineError {
     AnyAddress(String),
     /// No such interface, or a router of another family.
     #[error("route to {0:?} cannot be added")]
-    Route(crate::RouteConfig),
+    Route(RouteConfig),
     /// The system gave no memory, or no descriptor: the region, the poller and the status page take some.
     #[error(transparent)]
     System(#[from] io::Error),
@@ -225,8 +133,8 @@ impl From<EngineError> for io::Error {
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine")
-            .field("sockets", &self.host.slots.len())
-            .field("channels", &self.host.channels.len())
+            .field("sockets", &self.shard.host.slots.len())
+            .field("processes", &self.registry.len())
             .finish_non_exhaustive()
     }
 }
@@ -262,40 +170,17 @@ impl Engine {
         let windows = Windows::new(&region, config.memory_cap);
         let (remote, mut poller) = (Remote::new()?, Poller::new(&ports)?);
         poller.add(remote.bell(), Source::Remote)?;
-        let host = Host {
-            slots: Slots::new(&region, sockets_max),
-            channels: Channels::new(config.channels_max.min(CHANNELS_MAX)),
-            holds: 0,
-            buffers: config.buffers,
-            counters: EngineCounters::default(),
-            now,
-            unix_ns: clock.unix_ns(),
-            to_sweep: VecDeque::new(),
-            in_sweep: Holds::default(),
-            in_telling: Holds::default(),
-            to_publish: Vec::new(),
-            to_bury: Vec::new(),
-            to_accept: BTreeMap::new(),
-            to_reset_failed: Vec::new(),
-            region,
-            windows,
-        };
+        let channels_max = config.channels_max.min(CHANNELS_MAX);
+        let memory = (region, windows);
+        let slots = Slots::new(&memory.0, sockets_max);
+        let host = Host::new(memory, slots, Channels::default(), config.buffers, &clock);
         Ok(Self {
-            stack,
-            host,
-            ports,
-            pool: Pool::default(),
+            shard: Shard::new(stack, host, ports, clock)?,
+            registry: Registry::new(channels_max, config.resolver)?,
             poller,
-            status: EngineStatus::create()?,
-            blank: token::blank()?,
-            lifeline: None,
-            run: token::Run::random()?,
             rounds: Rounds::default(),
             lengthy: LengthyRequests::default(),
-            ends: Ends::default(),
-            closer: Closer::default(),
             waiting: Waiting::default(),
-            clock,
             remote,
             spin: Spin::new(),
             looked: Instant::ZERO,
@@ -306,22 +191,6 @@ impl Engine {
             stopped: false,
             leaving: None,
             leave_stalled: config.leave_stalled,
-            resolver: config.resolver,
-            to_cut_off: Vec::new(),
-            to_reset_unclaimed: VecDeque::new(),
-            to_close_parked: BTreeMap::new(),
-            to_disinherit: VecDeque::new(),
-            to_restrict: VecDeque::new(),
-            to_reuse: BTreeMap::new(),
-            starved: Starved::new(now),
-            to_tell: VecDeque::new(),
-            sweep_at: now,
-            to_send: VecDeque::new(),
-            to_return: Vec::new(),
-            to_tell_lingering: VecDeque::new(),
-            lingering_at: None,
-            drop_trace: None,
-            gatekeeper: None,
         })
     }
 
@@ -340,21 +209,21 @@ impl Engine {
     /// From now on every dropped packet is given to `trace`. Each is copied for it, so without a trace
     /// they cost less.
     pub fn trace_drops(&mut self, trace: impl FnMut(DroppedPacket<'_>) + 'static) {
-        self.stack.net.set_trace_drops(true);
-        self.drop_trace = Some(Box::new(trace));
+        self.shard.stack.net.set_trace_drops(true);
+        self.shard.drop_trace = Some(Box::new(trace));
     }
 
     /// From now on `gatekeeper` hears of every program that leaves the stack, and says whether it may be
     /// executed. It runs on the engine's thread, and must not wait.
     pub fn on_outsider(&mut self, gatekeeper: impl FnMut(Outsider<'_>) -> bool + 'static) {
-        self.gatekeeper = Some(Box::new(gatekeeper));
+        self.registry.gatekeeper = Some(Box::new(gatekeeper));
     }
 
     /// From now on every process that attaches gets the read end `pipe`, and has the kernel kill it when no write
     /// end is open any more. Only the processes that can end the run (towpath and its guardian) keep a write end.
     /// Processes that said HELLO before have no read end.
     pub fn set_lifeline(&mut self, pipe: OwnedFd) {
-        self.lifeline = Some(pipe);
+        self.registry.lifeline = Some(pipe);
     }
 
     /// The handle for other threads, which may be taken before [`Engine::run`] and outlives it.
@@ -367,20 +236,21 @@ impl Engine {
         family: Option<Family>,
     ) -> io::Result<(ChannelId, OwnedFd)> {
         let opened = if self.has_room_for_a_channel() {
-            self.host.channels.open(family)
+            self.registry.open(family)
         } else {
             Err(rustix::io::Errno::MFILE.into())
         };
-        self.host.counters.channels_refused += u64::from(opened.is_err());
+        self.shard.host.counters.channels_refused += u64::from(opened.is_err());
         let (id, theirs) = opened?;
-        if let Some(attached) = self.host.channels.get(id)
-            && let Err(error) = self.poller.add(attached.control.as_fd(), Source::Control(id))
+        self.shard.host.channels.open(id);
+        if let Some(process) = self.registry.get(id)
+            && let Err(error) = self.poller.add(process.control.as_fd(), Source::Control(id))
         {
             // Its end would never be noticed.
             self.forget_channel(id);
             return Err(error);
         }
-        self.host.counters.attached += 1;
+        self.shard.host.counters.attached += 1;
         self.leaving = None;
         Ok((id, theirs))
     }
@@ -388,38 +258,38 @@ impl Engine {
     /// Fresh rings and bells for a channel's new process image. Gives its end of the bell that we ring.
     pub(crate) fn link(&mut self, id: ChannelId, lost: bool) -> io::Result<OwnedFd> {
         let (link, bell) = Link::new(lost)?;
-        let attached = self.host.channels.get_mut(id).ok_or(io::ErrorKind::NotFound)?;
+        let attached = self.shard.host.channels.get_mut(id).ok_or(io::ErrorKind::NotFound)?;
         self.poller.add(link.engine_bell.as_fd(), Source::Doorbell)?;
         let old = attached.link.replace(link);
-        let whose = attached.closes_as;
-        self.end_link(whose, old);
+        self.end_link(id, old);
         Ok(bell)
     }
 
     /// A process image is gone, or was cut off: its rings are not looked at any more, and its bells are closed.
-    pub(crate) fn end_link(&mut self, whose: Family, link: Option<Link>) {
+    pub(crate) fn end_link(&mut self, id: ChannelId, link: Option<Link>) {
         let Some(link) = link else { return };
         self.poller.remove(link.engine_bell.as_fd());
-        self.closer.close(whose, [link.doorbell, link.engine_bell]);
+        self.registry.close(id, [link.doorbell, link.engine_bell]);
     }
 
     /// Nothing of a channel is left but its id, which is used again.
     pub(crate) fn forget_channel(&mut self, id: ChannelId) {
-        let Some(mut attached) = self.host.channels.remove(id) else { return };
-        self.end_link(attached.closes_as, attached.link.take());
-        self.closer.close(attached.closes_as, attached.into_descriptors());
+        if let Some(mut attached) = self.shard.host.channels.remove(id) {
+            self.end_link(id, attached.link.take());
+        }
+        let Some(process) = self.registry.remove(id) else { return };
+        let whose = process.closes_as;
+        self.registry.closer.close(whose, [process.into_control()]);
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
         self.remote.close();
-        let numbers: Vec<u32> = self.host.channels.ids().map(ChannelId::number).collect();
-        for (whose, descriptors) in self.host.channels.end() {
-            self.closer.close(whose, descriptors);
-        }
+        let ids: Vec<ChannelId> = self.shard.host.channels.ids().collect();
+        ids.iter().for_each(|id| self.forget_channel(*id));
         // Those who sleep on one socket look whether this thread lives, and it may.
-        numbers.into_iter().for_each(|number| self.status.wake(number));
+        ids.into_iter().for_each(|id| self.shard.status.wake(id.number()));
     }
 }
 

@@ -45,7 +45,7 @@ impl Hand {
     /// Lets time pass, which may be none, and does what [`Engine::run`] does between two sleeps. What programs say
     /// meanwhile is for the next turn.
     pub fn turn(&mut self, passed: Duration) {
-        self.engine.clock.pass(passed);
+        self.engine.shard.clock.pass(passed);
         self.engine.do_turn();
         self.engine.look();
         self.engine.end_of_turn();
@@ -64,7 +64,7 @@ impl Hand {
     /// Whether the process whose channel has this number, as the answer to
     /// [`HELLO`](towpath_shm::control::call::HELLO) says it, holds the socket in a slot.
     pub fn is_held(&self, number: u32, slot: u32) -> bool {
-        ChannelId::of_number(number).is_some_and(|id| self.engine.is_held(id, slot))
+        ChannelId::of_number(number).is_some_and(|id| self.engine.shard.is_held(id, slot))
     }
 }
 

@@ -20,28 +20,32 @@ use towpath_tcp::Instant;
 use crate::answer::{Answer, Passed};
 use crate::engine::Engine;
 use crate::ids::ChannelId;
-use crate::requests::{By, Cloning, Lengthy, Work};
-
-/// Steps of work for one request before the others have their turn, some 50 µs. The first portion is done when
-/// the request is taken, so that nobody waits for few sockets; then one request a turn gets one. (In tests of
-/// this crate a few sockets take several.)
-const PORTION: u64 = if cfg!(test) { 4 } else { 512 };
+use crate::requests::{By, Cloning, Lengthy};
+use crate::shard::channels::Whole;
 
 impl Engine {
-    /// Gives a clone what its parent holds, and then the parent its answer.
-    pub(crate) fn begin_cloning(&mut self, now: Instant, id: ChannelId, cloning: Cloning) {
+    /// Gives a clone what its parent holds, and then the parent its answer. `only_listed`: what the parent listed.
+    pub(crate) fn begin_cloning(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        cloning: Cloning,
+        only_listed: bool,
+    ) {
         self.lengthy.holds += cloning.holds;
-        self.begin_lengthy(now, id, Work::Clone(cloning));
+        let what = Whole::Give { clone: cloning.clone, only_listed };
+        self.begin_lengthy(now, id, Lengthy::Clone(cloning), what);
     }
 
     /// Frees the locks that threads had of the process image before, and then answers the new one's HELLO.
     pub(crate) fn begin_image(&mut self, now: Instant, id: ChannelId, bell: OwnedFd) {
-        self.begin_lengthy(now, id, Work::Hello(bell));
+        self.begin_lengthy(now, id, Lengthy::Hello(bell), Whole::Unlock);
     }
 
-    fn begin_lengthy(&mut self, now: Instant, id: ChannelId, work: Work) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        attached.lengthy = Some(Box::new(Lengthy { next: 0, work }));
+    fn begin_lengthy(&mut self, now: Instant, id: ChannelId, lengthy: Lengthy, what: Whole) {
+        let Some(process) = self.registry.get_mut(id) else { return };
+        process.lengthy = Some(Box::new(lengthy));
+        self.shard.begin_whole(id, what);
         if !self.do_portion(now, id) {
             self.lengthy.queue.push_back(id);
         }
@@ -58,78 +62,23 @@ impl Engine {
 
     /// True: it is done and answered, or nobody waits for it.
     fn do_portion(&mut self, now: Instant, id: ChannelId) -> bool {
-        self.host.counters.request_portions += 1;
-        let before = self.host.counters.work;
-        while self.host.counters.work - before < PORTION {
-            if !self.do_step(id) {
-                self.end_lengthy(now, id);
-                return true;
-            }
+        let is_done = self.shard.do_portion(id);
+        if is_done {
+            self.end_lengthy(now, id);
         }
-        false
-    }
-
-    /// False: there was nothing to do.
-    fn do_step(&mut self, id: ChannelId) -> bool {
-        let channels = &mut self.host.channels;
-        let Some(lengthy) = channels.get(id).and_then(|it| it.lengthy.as_deref()) else {
-            return false;
-        };
-        let (from, clone) = match &lengthy.work {
-            Work::Clone(Cloning { clone, only_listed, .. }) => {
-                (lengthy.next, Some((*clone, *only_listed)))
-            }
-            Work::Hello(_) => (lengthy.next, None),
-        };
-        let next = match clone {
-            Some((clone, true)) => {
-                let expected = channels.get(clone).and_then(|clone| clone.expected.as_ref());
-                expected.and_then(|expected| expected.inherits.first_from(from))
-            }
-            _ => channels.get(id).and_then(|attached| attached.holds.first_from(from)),
-        };
-        let Some(slot) = next else {
-            self.host.counters.work(1);
-            return clone.is_none() && self.free_closed(id);
-        };
-        if let Some(lengthy) = channels.get_mut(id).and_then(|it| it.lengthy.as_deref_mut()) {
-            lengthy.next = slot + 1;
-        }
-        match clone {
-            Some((clone, _)) => self.hold(clone, slot),
-            None => {
-                self.host.counters.work(1);
-                self.release_locks_of(id, slot);
-            }
-        }
-        true
-    }
-
-    /// Before a process lets go of a socket: a clone that is being made has held it since it was asked for.
-    pub(crate) fn give_to_clone(&mut self, id: ChannelId, slot: u32) {
-        let Some(attached) = self.host.channels.get(id) else { return };
-        let Some(Work::Clone(cloning)) = attached.lengthy.as_deref().map(|it| &it.work) else {
-            return;
-        };
-        let clone = cloning.clone;
-        let expected = self.host.channels.get(clone).and_then(|clone| clone.expected.as_ref());
-        let is_its = !cloning.only_listed
-            || expected.is_some_and(|expected| expected.inherits.contains(slot));
-        if is_its && attached.holds.contains(slot) {
-            self.hold(clone, slot);
-        }
+        is_done
     }
 
     fn end_lengthy(&mut self, now: Instant, id: ChannelId) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        let Some(lengthy) = attached.lengthy.take() else { return };
+        let Some(process) = self.registry.get_mut(id) else { return };
+        let Some(lengthy) = process.lengthy.take() else { return };
         self.lengthy.holds -= lengthy.holds();
-        let answer = match lengthy.work {
-            Work::Clone(cloning) => self.end_cloning(cloning),
-            Work::Hello(bell) => self.end_hello(now, id, bell),
+        let answer = match *lengthy {
+            Lengthy::Clone(cloning) => self.end_cloning(cloning),
+            Lengthy::Hello(bell) => self.end_hello(now, id, bell),
         };
         if !self.send_answer(id, By::Socket, answer) {
-            self.to_cut_off.push(id);
+            self.shard.to_cut_off.push(id);
         }
     }
 
@@ -147,7 +96,7 @@ impl Engine {
     }
 
     fn end_hello(&mut self, now: Instant, id: ChannelId, bell: OwnedFd) -> Answer {
-        let attached = self.host.channels.get_mut(id);
+        let attached = self.shard.host.channels.get_mut(id);
         let listed = attached.map(|it| std::mem::take(&mut it.listed)).unwrap_or_default();
         self.keep_only(now, id, &listed);
         let reply = Reply { a: VERSION, b: id.number(), ..Reply::default() };
@@ -159,17 +108,15 @@ impl Engine {
             Passed::Own(bell),
             Passed::Blank,
         ];
-        passed.extend(self.lifeline.is_some().then_some(Passed::Lifeline));
+        passed.extend(self.registry.lifeline.is_some().then_some(Passed::Lifeline));
         Ok((reply, passed))
     }
 
     /// The process that asked is gone: nobody will have the clone.
     pub(crate) fn abandon(&mut self, now: Instant, lengthy: Lengthy) {
         self.lengthy.holds -= lengthy.holds();
-        let Work::Clone(Cloning { clone, control, bell, .. }) = lengthy.work else { return };
-        if let Some(attached) = self.host.channels.get(clone) {
-            self.closer.close(attached.closes_as, [control, bell]);
-        }
+        let Lengthy::Clone(Cloning { clone, control, bell, .. }) = lengthy else { return };
+        self.registry.close(clone, [control, bell]);
         self.detach(now, clone);
     }
 }
@@ -180,7 +127,8 @@ mod tests {
 
     use super::*;
     use crate::EngineConfig;
-    use crate::slots::AF_INET;
+    use crate::shard::portions::PORTION;
+    use crate::shard::slots::AF_INET;
     use towpath_shm::control::purpose;
     use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, op};
 
@@ -197,31 +145,31 @@ mod tests {
     }
 
     fn open(engine: &mut Engine, id: ChannelId) -> u32 {
-        let slots = &mut engine.host.slots;
+        let slots = &mut engine.shard.host.slots;
         let slot = slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
-        engine.host.slots.publish(slot);
-        engine.hold(id, slot);
+        engine.shard.host.slots.publish(slot);
+        engine.shard.hold(id, slot);
         slot
     }
 
     fn command(engine: &mut Engine, id: ChannelId, op: u32, slot: u32) {
-        let generation = engine.host.slots.get(slot).expect("it is there").generation;
+        let generation = engine.shard.host.slots.get(slot).expect("it is there").generation;
         let command = Command { op, slot, generation, ..Command::default() };
-        engine.command(engine.host.now, id, &command);
+        engine.command(engine.shard.host.now, id, &command);
     }
 
     /// The clone, which is being made.
     fn begin_clone(engine: &mut Engine, id: ChannelId, wanted: u32) -> ChannelId {
-        engine.clone_channel(engine.host.now, id, wanted).expect("room");
-        let clone = engine.host.channels.get(id).expect("it is there").clones.last().copied();
+        engine.clone_channel(engine.shard.host.now, id, wanted).expect("room");
+        let clone = engine.shard.host.channels.get(id).expect("it is there").clones.last().copied();
         assert!(!engine.lengthy.is_empty(), "one portion does not do");
         clone.expect("it was begun")
     }
 
     fn go_on(engine: &mut Engine) {
-        let before = engine.host.counters.work;
-        engine.go_on_with_lengthy(engine.host.now);
-        assert!(engine.host.counters.work - before <= PORTION + 1);
+        let before = engine.shard.host.counters.work;
+        engine.go_on_with_lengthy(engine.shard.host.now);
+        assert!(engine.shard.host.counters.work - before <= PORTION + 1);
     }
 
     fn end(engine: &mut Engine) {
@@ -229,7 +177,7 @@ mod tests {
             go_on(engine);
         }
         assert_eq!(engine.lengthy.holds(), 0);
-        assert!(engine.to_cut_off.is_empty(), "the answer was sent");
+        assert!(engine.shard.to_cut_off.is_empty(), "the answer was sent");
     }
 
     #[test]
@@ -237,14 +185,14 @@ mod tests {
         let (mut engine, id, _control, slots) = engine();
         let clone = begin_clone(&mut engine, id, purpose::FORK);
         let (first, last) = (slots[0], slots[MANY as usize - 1]);
-        assert!(engine.is_held(clone, first) && !engine.is_held(clone, last));
+        assert!(engine.shard.is_held(clone, first) && !engine.shard.is_held(clone, last));
         command(&mut engine, id, op::CLOSE, first);
         command(&mut engine, id, op::CLOSE, last);
         go_on(&mut engine);
         let new = open(&mut engine, id);
         end(&mut engine);
-        assert!(slots.iter().chain([&new]).all(|&slot| engine.is_held(clone, slot)));
-        assert!(!engine.is_held(id, first) && !engine.is_held(id, last));
+        assert!(slots.iter().chain([&new]).all(|&slot| engine.shard.is_held(clone, slot)));
+        assert!(!engine.shard.is_held(id, first) && !engine.shard.is_held(id, last));
     }
 
     /// The program that the process becomes may never say HELLO: then it has what was listed, and nothing that
@@ -258,14 +206,14 @@ mod tests {
             let clone = begin_clone(&mut engine, id, wanted);
             let last = slots[MANY as usize - 1];
             command(&mut engine, id, op::CLOSE, last);
-            engine.turn_stack(engine.host.now);
+            engine.turn_stack(engine.shard.host.now);
             assert_ne!(open(&mut engine, id), last, "its slot is not free");
             end(&mut engine);
-            let expected = engine.host.channels.get(clone).and_then(|it| it.expected.as_ref());
-            let inherits = &expected.expect("it has said nothing").inherits;
+            let clones = engine.shard.host.channels.get(clone).expect("it is there");
+            let inherits = clones.inherits.as_ref().expect("it has said nothing");
             assert_eq!(inherits.iter().collect::<Vec<_>>(), listed);
-            assert!(listed.iter().all(|&slot| engine.is_held(clone, slot)));
-            assert_eq!(engine.is_held(clone, *apart), wanted == purpose::SPAWN);
+            assert!(listed.iter().all(|&slot| engine.shard.is_held(clone, slot)));
+            assert_eq!(engine.shard.is_held(clone, *apart), wanted == purpose::SPAWN);
         }
     }
 
@@ -274,15 +222,15 @@ mod tests {
         let (mut engine, id, control, _) = engine();
         let clone = begin_clone(&mut engine, id, purpose::FORK);
         drop(control);
-        engine.detach(engine.host.now, id);
+        engine.detach(engine.shard.host.now, id);
         assert_eq!(engine.lengthy.holds(), 0);
         for _ in 0..MANY {
-            engine.turn_stack(engine.host.now);
+            engine.turn_stack(engine.shard.host.now);
         }
         go_on(&mut engine);
         assert!(engine.lengthy.is_empty());
-        assert!([id, clone].iter().all(|id| engine.host.channels.get(*id).is_none()));
-        assert_eq!((engine.host.holds, engine.host.slots.len()), (0, 0));
+        assert!([id, clone].iter().all(|id| engine.shard.host.channels.get(*id).is_none()));
+        assert_eq!((engine.shard.host.holds, engine.shard.host.slots.len()), (0, 0));
     }
 
     /// Threads of the image before stood still at sockets that it had, and at one that it had closed.
@@ -293,14 +241,14 @@ mod tests {
         let other = (id.number() + 1) << LOCK_CHANNEL_SHIFT | 5;
         let closed = slots[1];
         let (second, _second_control) = engine.open_channel(None).expect("descriptors");
-        engine.hold(second, closed);
+        engine.shard.hold(second, closed);
         command(&mut engine, id, op::CLOSE, closed);
         let locks = |engine: &Engine, slot| {
-            let shared = engine.host.slots.shared(slot);
+            let shared = engine.shard.host.slots.shared(slot);
             (shared.rx_lock.load(Relaxed), shared.tx_lock.load(Relaxed))
         };
         for &slot in &slots {
-            let shared = engine.host.slots.shared(slot);
+            let shared = engine.shard.host.slots.shared(slot);
             shared.rx_lock.store(owner, Relaxed);
             shared.tx_lock.store(other, Relaxed);
         }
@@ -308,7 +256,7 @@ mod tests {
             command(&mut engine, id, op::LIST, slot);
         });
         let bell = engine.link(id, false).expect("descriptors");
-        engine.begin_image(engine.host.now, id, bell);
+        engine.begin_image(engine.shard.host.now, id, bell);
         assert_eq!(locks(&engine, slots[MANY as usize - 1]), (owner, other), "not at once");
         end(&mut engine);
         assert!(slots.iter().all(|&slot| locks(&engine, slot) == (0, other)));
@@ -319,11 +267,11 @@ mod tests {
         let (mut engine, one, _control, slots) = engine();
         let (other, _other_control) = engine.open_channel(None).expect("descriptors");
         engine.link(other, false).expect("descriptors");
-        slots.iter().for_each(|&slot| engine.hold(other, slot));
+        slots.iter().for_each(|&slot| engine.shard.hold(other, slot));
         begin_clone(&mut engine, one, purpose::FORK);
         begin_clone(&mut engine, other, purpose::FORK);
         let goes_on = |engine: &Engine| {
-            [one, other].map(|id| engine.host.channels.get(id).expect("it lives").lengthy.is_some())
+            [one, other].map(|id| engine.registry.get(id).expect("it lives").lengthy.is_some())
         };
         // The first one needs two more and a step, which comes after the other's second portion.
         for _ in 0..4 {

@@ -5,12 +5,17 @@
 //! until it is stopped; everything that others want of it meanwhile goes through a [`Remote`]. A thread that waits for
 //! other things, too, turns it by [`Engine::turn`]; harnesses do by [`Hand`].
 //!
+//! Two things are in it. The `shard` is the data path: a stack with its ports, the sockets, and the rings of the
+//! programs that hold them. The `registry` is who there is: processes, their control sockets, and the descriptors that
+//! are given out and closed. Neither knows the other; the engine's own files lead from one to the other.
+//!
 //! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) → `rounds` and
-//! `lengthy` (when a request is answered) → `host` (what the stack tells) → `slots`, `channels` (the sockets and
-//! the processes that hold them) → `lifecycle` and `ending` (how sockets and processes end) → `processes` (how
-//! processes make others) → `tell` (events) → `feeding`, `sweep` (memory that programs wait for, and memory that
-//! is taken back). What these change, and no more than that, is in `requests`, `ends` and `starved`, so that the
-//! engine, which has it, need not know what is done with it. Apart from these stands [`caller`]: how a program is started.
+//! `lengthy` (when a request is answered) → `processes` and `ending` (how processes make others, and end); in the
+//! shard `host` (what the stack tells) → `slots`, `channels` (the sockets, and which process holds them) → `told`
+//! (commands about sockets) → `lifecycle` (how sockets end) → `tell` (events) → `feeding`, `sweep` (memory that
+//! programs wait for, and memory that is taken back). What these change, and no more than that, is in `requests`,
+//! `ends` and `starved`, so that the engine and the shard, which have it, need not know what is done with it. Apart
+//! from these stands [`caller`]: how a program is started.
 //!
 //! What is to be done later stands in lists, which are named by what is done with their entries:
 //!
@@ -30,54 +35,40 @@
 //! | `to_publish` | sockets whose TCP state programs do not know yet | `tell`, in the same turn |
 //! | `to_tell` | sockets of whose news some holders do not know | `tell`, some in each turn |
 //! | `to_sweep` | sockets with memory, or that may have some | `sweep`, some at a time |
-//! | `to_cut_off` | processes that broke the rules | `lifecycle`, in the same turn |
+//! | `to_cut_off` | processes that broke the rules | `ending`, in the same turn |
 #![warn(missing_docs)]
 
 mod answer;
 pub mod caller;
-mod channels;
 mod clock;
-mod closer;
 mod commands;
 mod config;
 mod control;
-mod datagrams;
-mod disconnect;
 mod ending;
-mod ends;
 mod engine;
 mod errno;
-mod feeding;
 mod hand;
-mod holds;
-mod host;
 mod ids;
 mod lengthy;
-mod lifecycle;
-mod linux;
-mod option_bits;
-mod options;
 mod poller;
 mod processes;
+mod registry;
 mod remote;
 mod report;
 mod requests;
-mod reuse;
 mod room;
 mod rounds;
 mod run;
+mod shard;
 mod show;
-mod slots;
-mod starved;
-mod sweep;
 mod sys;
-mod tcp_info;
-mod tell;
 mod wire;
 
 pub use config::{Buffers, EngineConfig, ResolverConfig, RouteConfig};
-pub use engine::{DroppedPacket, Engine, EngineError, Outsider};
+pub use engine::{Engine, EngineError};
 pub use hand::Hand;
+pub use registry::Outsider;
 pub use remote::{Gone, Remote};
 pub use report::{Counters, HOLDERS_SHOWN, Left, Report, SocketEntry, TcpFigures};
 pub use run::Next;
+pub use shard::DroppedPacket;

@@ -22,10 +22,10 @@ use towpath_shm::control::purpose;
 use towpath_shm::layout::SLOTS_MAX;
 use towpath_tcp::Instant;
 
-use crate::channels::Expected;
 use crate::engine::Engine;
 use crate::errno::{EAGAIN, EINVAL, EPROTO, Errno};
 use crate::ids::{ChannelId, Family};
+use crate::registry::Expected;
 use crate::requests::Cloning;
 
 /// How long a program that was spawned has to say HELLO: the dynamic loader runs before that. Later
@@ -46,41 +46,42 @@ const HOLDS_MAX: usize = 4 * SLOTS_MAX as usize;
 impl Engine {
     /// A process lists a socket, which it says that it has: for its next CLONE, for SETTLED or HELLO.
     pub(crate) fn list(&mut self, id: ChannelId, slot: u32, generation: u32) {
-        let Some(entry) = self.host.slots.find(slot, generation) else {
-            self.host.counters.commands_stale += 1;
+        let Some(entry) = self.shard.host.slots.find(slot, generation) else {
+            self.shard.host.counters.commands_stale += 1;
             return;
         };
         let unclaimed = entry.unclaimed.is_some();
-        let Some(attached) = self.host.channels.get(id) else { return };
-        if let Some(parent) = attached.parent.filter(|_| unclaimed) {
+        let Some(process) = self.registry.get(id) else { return };
+        if let Some(parent) = process.parent.filter(|_| unclaimed) {
             // Its parent took the connection off an accept queue, and will say so any moment. The child
             // must not be the only one to hold it meanwhile.
-            self.claim(parent, slot);
+            self.shard.claim(parent, slot);
         }
         // What is held does not go, so that the list needs no generations.
-        if !self.is_held(id, slot) {
-            self.adopt(id, slot);
+        if !self.shard.is_held(id, slot) {
+            self.shard.adopt(id, slot);
         }
-        if let Some(attached) = self.host.channels.get_mut(id) {
+        if let Some(attached) = self.shard.host.channels.get_mut(id) {
             attached.listed.insert(slot);
         }
     }
 
     /// Refuses what one process could take from all others by cloning. Gives the new one's family.
     fn may_clone(&mut self, id: ChannelId, wanted: u32) -> Result<Option<Family>, Errno> {
-        let held = self.host.holds + self.lengthy.holds();
-        let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
+        let held = self.shard.host.holds + self.lengthy.holds();
+        let attached = self.shard.host.channels.get(id).ok_or(Errno(EPROTO))?;
         // A process that has not begun cannot fork: it says HELLO or SETTLED first.
-        let unborn = attached.parent.is_some() || attached.expected.is_some();
+        let process = self.registry.get(id).ok_or(Errno(EPROTO))?;
+        let unborn = process.parent.is_some() || process.expected.is_some();
         let is_full = attached.clones.len() >= CLONES_MAX || held + attached.held > HOLDS_MAX;
-        if unborn || is_full || self.closer.is_clogged(attached.closes_as) {
-            self.host.counters.channels_refused += 1;
+        if unborn || is_full || self.registry.closer.is_clogged(process.closes_as) {
+            self.shard.host.counters.channels_refused += 1;
             return Err(Errno(EAGAIN));
         }
-        Ok(match (wanted, attached.family) {
+        Ok(match (wanted, process.family) {
             // exec(2): the same process goes on, with another program.
             (purpose::EXEC, family) => family,
-            (_, family) => Some(self.host.channels.family_of_clones(family)),
+            (_, family) => Some(self.registry.family_of_clones(family)),
         })
     }
 
@@ -92,52 +93,56 @@ impl Engine {
         wanted: u32,
     ) -> Result<(), Errno> {
         let family = self.may_clone(id, wanted)?;
-        let parent = self.host.channels.get_mut(id).ok_or(Errno(EPROTO))?;
-        let inherits = std::mem::take(&mut parent.listed);
+        let parent = self.shard.host.channels.get_mut(id).ok_or(Errno(EPROTO))?;
+        let listed = std::mem::take(&mut parent.listed);
         let holds = parent.held;
-        // exec(2): the same process goes on. Which one fork(2) or posix_spawn(3) makes it says itself.
-        let pid = if wanted == purpose::EXEC { parent.pid } else { 0 };
-        let expected = match wanted {
+        let inherits = match wanted {
             purpose::FORK => None,
-            purpose::SPAWN | purpose::EXEC => Some(Expected { inherits, until: None }),
+            purpose::SPAWN | purpose::EXEC => Some(listed),
             _ => return Err(Errno(EINVAL)),
         };
         // fork(2) says it of too many processes.
         let (clone, control) = self.open_channel(family).map_err(|_| Errno(EAGAIN))?;
         // The child inherits epoll sets whose events went to its parent: it looks at everything.
         let Ok(bell) = self.link(clone, true) else {
-            let whose = self.host.channels.get(clone).map_or(Family(0), |it| it.closes_as);
-            self.closer.close(whose, [control]);
-            self.host.counters.channels_refused += 1;
+            self.registry.close(clone, [control]);
+            self.shard.host.counters.channels_refused += 1;
             self.detach(now, clone);
             return Err(Errno(EAGAIN));
         };
-        if let Some(attached) = self.host.channels.get_mut(clone) {
-            attached.pid = pid;
-            attached.expected = expected;
-            attached.parent = Some(id);
+        // exec(2): the same process goes on. Which one fork(2) or posix_spawn(3) makes it says itself.
+        let goes_on = self.registry.get(id).filter(|_| wanted == purpose::EXEC);
+        let pid = goes_on.map_or(0, |process| process.pid);
+        if let Some(process) = self.registry.get_mut(clone) {
+            process.pid = pid;
+            process.expected = inherits.is_some().then_some(Expected { until: None });
+            process.parent = Some(id);
         }
-        if let Some(parent) = self.host.channels.get_mut(id) {
+        if let Some(attached) = self.shard.host.channels.get_mut(clone) {
+            attached.inherits = inherits;
+        }
+        if let Some(parent) = self.shard.host.channels.get_mut(id) {
             parent.clones.push(clone);
         }
-        let only_listed = wanted == purpose::EXEC;
-        self.begin_cloning(now, id, Cloning { clone, only_listed, control, bell, holds });
+        let cloning = Cloning { clone, control, bell, holds };
+        self.begin_cloning(now, id, cloning, wanted == purpose::EXEC);
         Ok(())
     }
 
     /// A clone is about to be told of: its process begins soon, or never.
     pub(crate) fn expect_birth(&mut self, clone: ChannelId) {
-        let until = self.host.now + BORN_WITHIN;
-        if let Some(attached) = self.host.channels.get_mut(clone) {
-            attached.unborn_until = Some(until);
-            self.to_disinherit.push_back((until, clone));
+        let until = self.shard.host.now + BORN_WITHIN;
+        if let Some(process) = self.registry.get_mut(clone) {
+            process.unborn_until = Some(until);
+            self.registry.to_disinherit.push_back((until, clone));
         }
     }
 
     /// A child of fork has listed what it has, and says which process it is.
     pub(crate) fn settled(&mut self, now: Instant, id: ChannelId, pid: u32) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        attached.pid = pid;
+        let Some(process) = self.registry.get_mut(id) else { return };
+        process.pid = pid;
+        let Some(attached) = self.shard.host.channels.get_mut(id) else { return };
         let listed = std::mem::take(&mut attached.listed);
         self.no_more_a_clone(id);
         self.keep_only(now, id, &listed);
@@ -145,15 +150,15 @@ impl Engine {
 
     /// The programs that a process has spawned, or has become, run, or never will.
     pub(crate) fn spawned(&mut self, now: Instant, id: ChannelId) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        let Some(attached) = self.shard.host.channels.get_mut(id) else { return };
         for clone in std::mem::take(&mut attached.clones) {
-            let Some(attached) = self.host.channels.get_mut(clone) else { continue };
-            if let Some(expected) = &mut attached.expected {
+            let Some(process) = self.registry.get_mut(clone) else { continue };
+            if let Some(expected) = &mut process.expected {
                 let until = now + HELLO_WITHIN;
                 expected.until = Some(until);
-                attached.parent = None;
-                self.to_restrict.push_back((until, clone));
-            } else if let Some(parent) = self.host.channels.get_mut(id) {
+                process.parent = None;
+                self.registry.to_restrict.push_back((until, clone));
+            } else if let Some(parent) = self.shard.host.channels.get_mut(id) {
                 // A child of fork speaks for itself.
                 parent.clones.push(clone);
             }
@@ -162,9 +167,9 @@ impl Engine {
 
     /// A process is gone: it comes by nothing more that its clones might have.
     pub(crate) fn orphan_clones(&mut self, id: ChannelId) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        let Some(attached) = self.shard.host.channels.get_mut(id) else { return };
         for clone in std::mem::take(&mut attached.clones) {
-            if let Some(clone) = self.host.channels.get_mut(clone) {
+            if let Some(clone) = self.registry.get_mut(clone) {
                 clone.parent = None;
             }
         }
@@ -172,11 +177,14 @@ impl Engine {
 
     /// A channel is what it is from here on: it has said HELLO, or is gone.
     pub(crate) fn no_more_a_clone(&mut self, id: ChannelId) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
-        attached.expected = None;
-        attached.unborn_until = None;
-        if let Some(parent) = attached.parent.take()
-            && let Some(parent) = self.host.channels.get_mut(parent)
+        if let Some(attached) = self.shard.host.channels.get_mut(id) {
+            attached.inherits = None;
+        }
+        let Some(process) = self.registry.get_mut(id) else { return };
+        process.expected = None;
+        process.unborn_until = None;
+        if let Some(parent) = process.parent.take()
+            && let Some(parent) = self.shard.host.channels.get_mut(parent)
         {
             parent.clones.retain(|clone| *clone != id);
         }
@@ -184,25 +192,26 @@ impl Engine {
 
     /// Processes that did not begin in time are given nothing more of what their parents come by.
     pub(crate) fn disinherit_unborn(&mut self, now: Instant) {
-        while let Some(&(until, id)) = self.to_disinherit.front() {
+        while let Some(&(until, id)) = self.registry.to_disinherit.front() {
             if until > now {
                 return;
             }
-            self.to_disinherit.pop_front();
-            let Some(attached) = self.host.channels.get_mut(id) else { continue };
+            self.registry.to_disinherit.pop_front();
+            let Some(process) = self.registry.get_mut(id) else { continue };
             // Ids are used again.
-            if attached.unborn_until.take_if(|it| *it == until).is_none() {
+            if process.unborn_until.take_if(|it| *it == until).is_none() {
                 continue;
             }
-            let parent = attached.parent.take();
-            if let Some(expected) = &mut attached.expected
+            let parent = process.parent.take();
+            if let Some(expected) = &mut process.expected
                 && expected.until.is_none()
             {
                 let until = now + HELLO_WITHIN;
                 expected.until = Some(until);
-                self.to_restrict.push_back((until, id));
+                self.registry.to_restrict.push_back((until, id));
             }
-            if let Some(parent) = parent.and_then(|parent| self.host.channels.get_mut(parent)) {
+            if let Some(parent) = parent.and_then(|parent| self.shard.host.channels.get_mut(parent))
+            {
                 parent.clones.retain(|clone| *clone != id);
             }
         }
@@ -210,18 +219,20 @@ impl Engine {
 
     /// Programs that did not say HELLO in time hold what they inherit, and no more.
     pub(crate) fn restrict_strangers(&mut self, now: Instant) {
-        while let Some(&(until, id)) = self.to_restrict.front() {
+        while let Some(&(until, id)) = self.registry.to_restrict.front() {
             if until > now {
                 return;
             }
-            self.to_restrict.pop_front();
-            let Some(attached) = self.host.channels.get_mut(id) else { continue };
+            self.registry.to_restrict.pop_front();
+            let Some(process) = self.registry.get_mut(id) else { continue };
             // Ids are used again.
-            let Some(expected) = attached.expected.take_if(|it| it.until == Some(until)) else {
+            if process.expected.take_if(|it| it.until == Some(until)).is_none() {
                 continue;
-            };
-            self.host.counters.strangers += 1;
-            self.keep_only(now, id, &expected.inherits);
+            }
+            self.shard.host.counters.strangers += 1;
+            let attached = self.shard.host.channels.get_mut(id);
+            let inherits = attached.and_then(|it| it.inherits.take()).unwrap_or_default();
+            self.keep_only(now, id, &inherits);
         }
     }
 }

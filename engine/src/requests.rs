@@ -20,8 +20,8 @@ pub(crate) enum By {
 /// The source of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// A process that has a [request](crate::channels::Attached::request), by its channel and that one's
-    /// [serial number](crate::channels::Attached::serial).
+    /// A process that has a [request](crate::shard::channels::Attached::request), by its channel and that one's
+    /// [serial number](crate::shard::channels::Attached::serial).
     Process(ChannelId, u64),
     /// Another thread of this process: `towpath ss`, for one.
     Remote,
@@ -38,7 +38,7 @@ pub(crate) struct Rounds {
     pub has_begun: bool,
     /// Those that came later.
     pub next: VecDeque<Asker>,
-    /// What [`Ends::begun`](crate::ends::Ends::begun) was when this round began: the number of ends that have to be
+    /// What [`Ends::begun`](crate::shard::ends::Ends::begun) was when this round began: the number of ends that have to be
     /// done before it is answered.
     pub ends: u64,
     /// [`Asker::Remote`] is in `now` or `next`.
@@ -88,16 +88,9 @@ impl Waiting {
     }
 }
 
-/// A request that is not answered yet, at its process's channel.
+/// A request that is not answered before all sockets of its process were dealt with.
 #[derive(Debug)]
-pub(crate) struct Lengthy {
-    /// The first slot that has not been looked at.
-    pub next: u32,
-    pub work: Work,
-}
-
-#[derive(Debug)]
-pub(crate) enum Work {
+pub(crate) enum Lengthy {
     Clone(Cloning),
     /// The process's end of the bell that we ring.
     Hello(OwnedFd),
@@ -107,8 +100,6 @@ pub(crate) enum Work {
 #[derive(Debug)]
 pub(crate) struct Cloning {
     pub clone: ChannelId,
-    /// It is for the program that the process becomes: it is given what the parent listed.
-    pub only_listed: bool,
     /// The clone's end of its control socket.
     pub control: OwnedFd,
     /// Its end of the bell that we ring.
@@ -140,9 +131,9 @@ impl LengthyRequests {
 impl Lengthy {
     /// Holds that it may bring about.
     pub fn holds(&self) -> usize {
-        match &self.work {
-            Work::Clone(cloning) => cloning.holds,
-            Work::Hello(_) => 0,
+        match self {
+            Self::Clone(cloning) => cloning.holds,
+            Self::Hello(_) => 0,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A process that the engine has let in can become another program at any time, and that one is not to be
 //! left without sockets: so no process is let in that would take the last descriptors. Descriptors that were
-//! given up are closed by another thread (see [`crate::closer`]), and count as room: a request that needs them
+//! given up are closed by another thread (see [`crate::registry::closer`]), and count as room: a request that needs them
 //! is answered when they are closed.
 
 use std::time::Duration;
@@ -11,9 +11,9 @@ use rustix::io::fcntl_dupfd_cloexec;
 use towpath_shm::control::{Request, call};
 use towpath_tcp::Instant;
 
-use crate::channels::Attached;
 use crate::engine::Engine;
 use crate::ids::ChannelId;
+use crate::registry::Process;
 use crate::requests::Asking;
 
 /// Descriptors of a process image: its memory, both ends of the bell that we ring, the one that it rings.
@@ -32,7 +32,7 @@ impl Engine {
     /// Whether this process can open `descriptors` more. Found by opening them: the limit alone does not tell how
     /// many are open already, by the devices for instance.
     fn has_room(&self, descriptors: usize) -> bool {
-        let take = |_| fcntl_dupfd_cloexec(&self.blank, 0);
+        let take = |_| fcntl_dupfd_cloexec(&self.registry.blank, 0);
         (0..descriptors).map(take).collect::<Result<Vec<_>, _>>().is_ok()
     }
 
@@ -43,23 +43,23 @@ impl Engine {
 
     /// The time for a request on the control socket has come.
     pub(crate) fn asked(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
-        if self.host.channels.get(id).is_some_and(Attached::is_in_answer) {
+        if self.registry.get(id).is_some_and(Process::is_in_answer) {
             // It does not wait for its answer.
-            self.to_cut_off.push(id);
-        } else if !self.closer.is_busy() || self.has_room(needed(&request)) {
+            self.shard.to_cut_off.push(id);
+        } else if !self.registry.closer.is_busy() || self.has_room(needed(&request)) {
             self.answered(now, id, &request);
-        } else if let Some(attached) = self.host.channels.get_mut(id) {
+        } else if let Some(process) = self.registry.get_mut(id) {
             let until = now + CLOSED_WITHIN;
-            attached.asking = Some(Asking { request, until });
+            process.asking = Some(Asking { request, until });
             self.waiting.channels.push((until, id));
             self.waiting.look_at = Some(now + LOOK_AGAIN);
-            self.host.counters.requests_waited += 1;
+            self.shard.host.counters.requests_waited += 1;
         }
     }
 
     fn answered(&mut self, now: Instant, id: ChannelId, request: &Request) {
         if !self.answer(now, id, request) {
-            self.to_cut_off.push(id);
+            self.shard.to_cut_off.push(id);
         }
     }
 
@@ -70,13 +70,13 @@ impl Engine {
         }
         self.waiting.look_at = None;
         for (until, id) in std::mem::take(&mut self.waiting.channels) {
-            let Some(attached) = self.host.channels.get_mut(id) else { continue };
-            let Some(asking) = attached.asking.take_if(|it| it.until == until) else { continue };
-            let done = !self.closer.is_busy() || now >= until;
+            let Some(process) = self.registry.get_mut(id) else { continue };
+            let Some(asking) = process.asking.take_if(|it| it.until == until) else { continue };
+            let done = !self.registry.closer.is_busy() || now >= until;
             if done || self.has_room(needed(&asking.request)) {
                 self.answered(now, id, &asking.request);
-            } else if let Some(attached) = self.host.channels.get_mut(id) {
-                attached.asking = Some(asking);
+            } else if let Some(process) = self.registry.get_mut(id) {
+                process.asking = Some(asking);
                 self.waiting.channels.push((until, id));
                 self.waiting.look_at = Some(now + LOOK_AGAIN);
             }

@@ -21,13 +21,13 @@ use towpath_ring::Asked;
 use towpath_shm::control::{Request, call};
 use towpath_tcp::Instant;
 
-use crate::channels::Attached;
 use crate::engine::Engine;
 use crate::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, Errno};
 use crate::ids::ChannelId;
-use crate::option_bits::bind_options;
+use crate::registry::Process;
 use crate::report::{LOOK, REQUEST};
 use crate::requests::{Asker, By};
+use crate::shard::option_bits::bind_options;
 use crate::wire::{self, Received};
 
 /// Steps of work in one turn for answers that need no round, and for those of a round: some 50 µs each, or one
@@ -44,7 +44,7 @@ impl Engine {
 
     /// A process may have asked.
     pub(crate) fn note_request(&mut self, id: ChannelId) {
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        let Some(attached) = self.shard.host.channels.get_mut(id) else { return };
         if !std::mem::replace(&mut attached.is_heard, true) {
             self.rounds.heard.push_back(id);
         }
@@ -56,27 +56,27 @@ impl Engine {
         if self.rounds.is_empty() {
             return;
         }
-        let before = self.host.counters.work;
-        while self.host.counters.work - before < WORK_A_TURN
+        let before = self.shard.host.counters.work;
+        while self.shard.host.counters.work - before < WORK_A_TURN
             && let Some(id) = self.rounds.heard.pop_front()
         {
             self.hear(now, id);
         }
         if looked && self.rounds.is_due() && !self.rounds.now.is_empty() {
             self.rounds.has_begun = true;
-            self.host.channels.mark();
-            self.rounds.ends = self.ends.begun();
+            self.shard.host.channels.mark();
+            self.rounds.ends = self.shard.ends.begun();
             self.drain_marked(now);
         }
         if !self.rounds.has_begun
-            || self.ends.done() < self.rounds.ends
-            || self.host.channels.are_behind_marks()
+            || self.shard.ends.done() < self.rounds.ends
+            || self.shard.host.channels.are_behind_marks()
         {
             return;
         }
         // A share of its own: many who are heard do not keep a round from its end.
-        let before = self.host.counters.work;
-        while self.host.counters.work - before < WORK_A_TURN
+        let before = self.shard.host.counters.work;
+        while self.shard.host.counters.work - before < WORK_A_TURN
             && let Some(asker) = self.rounds.now.pop_front()
         {
             self.answer_asker(now, asker);
@@ -94,7 +94,7 @@ impl Engine {
             }
             Asker::Process(id, serial) => {
                 // Ids are used again.
-                let attached = self.host.channels.get_mut(id);
+                let attached = self.shard.host.channels.get_mut(id);
                 let Some(attached) = attached.filter(|it| it.serial == serial) else { return };
                 let request = attached.request.take();
                 match request.filter(|_| !attached.has_ended) {
@@ -113,8 +113,8 @@ impl Engine {
     /// Reads a request and answers it, unless it has to wait for a round. One request: the next may have been made
     /// since we looked at what else had happened before it.
     fn hear(&mut self, now: Instant, id: ChannelId) {
-        self.host.counters.work(1);
-        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        self.shard.host.counters.work(1);
+        let Some(attached) = self.shard.host.channels.get_mut(id) else { return };
         attached.is_heard = false;
         if attached.has_ended || attached.request.is_some() {
             return;
@@ -124,8 +124,8 @@ impl Engine {
             attached.link.as_mut().filter(|_| asks).and_then(|link| link.ring.take_request());
         let (by, request) = match asked {
             Some(Asked::Here(request)) => {
-                self.host.counters.requests += 1;
-                self.host.counters.work(REQUEST);
+                self.shard.host.counters.requests += 1;
+                self.shard.host.counters.work(REQUEST);
                 (By::Cell, request)
             }
             Some(Asked::OnSocket) | None => match self.receive(now, id) {
@@ -134,7 +134,7 @@ impl Engine {
             },
         };
         // What it said before it asked is in the ring by now.
-        let is_in_answer = self.host.channels.get(id).is_some_and(Attached::is_in_answer);
+        let is_in_answer = self.registry.get(id).is_some_and(Process::is_in_answer);
         if self.drain_share(now, id) || is_in_answer || self.depends_on_others(id, &request) {
             return self.wait_for_others(id, by, request);
         }
@@ -142,7 +142,7 @@ impl Engine {
         if wants(&request) && answer.as_ref().is_err_and(is_want) {
             self.wait_for_others(id, by, request);
         } else if !self.send_answer(id, by, answer) {
-            self.to_cut_off.push(id);
+            self.shard.to_cut_off.push(id);
         }
     }
 
@@ -156,7 +156,7 @@ impl Engine {
             call::ERROR_QUEUE | call::CHECK_LENGTH => {}
             _ => return true,
         }
-        let entry = self.host.slots.get(request.slot);
+        let entry = self.shard.host.slots.get(request.slot);
         let Some(entry) = entry.filter(|entry| entry.generation == request.generation) else {
             return true;
         };
@@ -164,22 +164,22 @@ impl Engine {
             return true;
         }
         let addr = request.addr.to_socket_addr();
-        let is_taken = |port| entry.id.is_some_and(|id| self.stack.is_port_taken(id, port));
-        let options = bind_options(self.host.slots.shared(request.slot), false);
+        let is_taken = |port| entry.id.is_some_and(|id| self.shard.stack.is_port_taken(id, port));
+        let options = bind_options(self.shard.host.slots.shared(request.slot), false);
         let shares = options.reuse_addr || options.reuse_port;
         match request.call {
             call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
             call::LISTEN | call::SET_OPTION => shares,
             // A listener that somebody has closed takes no more connections.
             call::CONNECT if !entry.is_datagram() => {
-                addr.is_some_and(|addr| self.stack.is_near(addr.ip()))
+                addr.is_some_and(|addr| self.shard.stack.is_near(addr.ip()))
             }
             _ => false,
         }
     }
 
     fn wait_for_others(&mut self, id: ChannelId, by: By, request: Box<Request>) {
-        if let Some(attached) = self.host.channels.get_mut(id) {
+        if let Some(attached) = self.shard.host.channels.get_mut(id) {
             attached.request = Some((by, request));
             self.rounds.next.push_back(Asker::Process(id, attached.serial));
         }
@@ -187,10 +187,10 @@ impl Engine {
 
     /// The next request on a process's control socket, if there is one.
     fn receive(&mut self, now: Instant, id: ChannelId) -> Option<Box<Request>> {
-        let attached = self.host.channels.get(id)?;
-        match wire::receive(attached.control.as_fd()) {
+        let process = self.registry.get(id)?;
+        match wire::receive(process.control.as_fd()) {
             Received::Nothing => {
-                self.host.counters.work(LOOK);
+                self.shard.host.counters.work(LOOK);
                 None
             }
             Received::End => {
@@ -198,13 +198,13 @@ impl Engine {
                 None
             }
             Received::Descriptors(descriptors) => {
-                self.closer.close(attached.closes_as, descriptors);
-                self.to_cut_off.push(id);
+                self.registry.close(id, descriptors);
+                self.shard.to_cut_off.push(id);
                 None
             }
             Received::Request(request) => {
-                self.host.counters.requests += 1;
-                self.host.counters.work(REQUEST);
+                self.shard.host.counters.requests += 1;
+                self.shard.host.counters.work(REQUEST);
                 Some(request)
             }
         }
@@ -268,7 +268,7 @@ mod tests {
         fn new(engine: &mut Engine) -> Self {
             let (id, control) = engine.open_channel(None).expect("descriptors");
             let bell = engine.link(id, false).expect("descriptors");
-            let attached = engine.host.channels.get(id).expect("it was opened");
+            let attached = engine.shard.host.channels.get(id).expect("it was opened");
             let link = attached.link.as_ref().expect("it was linked");
             let (channel, asked) = (link.ring.channel().clone(), Cell::default());
             Self { id, control, channel, asked, _bell: bell }
@@ -354,7 +354,8 @@ mod tests {
         let socket = program.socket(&mut engine, TCP);
         let id = program.id;
         let has_commands = |engine: &Engine| {
-            let link = engine.host.channels.get(id).and_then(|attached| attached.link.as_ref());
+            let link =
+                engine.shard.host.channels.get(id).and_then(|attached| attached.link.as_ref());
             link.expect("it lives").ring.has_commands()
         };
         for _ in 0..3 {
@@ -397,10 +398,10 @@ mod tests {
         let interfaces = Request { call: call::INTERFACES, ..Request::default() };
         program.ask(&interfaces);
         engine.do_turn();
-        assert!(program.answer().is_none() && engine.host.counters.requests == 1);
+        assert!(program.answer().is_none() && engine.shard.host.counters.requests == 1);
         (0..4).for_each(|_| turn(&mut engine));
         let addresses_of_loopback = program.answer().map(|reply| reply.a);
-        assert_eq!((addresses_of_loopback, engine.host.counters.requests), (Some(2), 2));
+        assert_eq!((addresses_of_loopback, engine.shard.host.counters.requests), (Some(2), 2));
     }
 
     /// While it has no answer on either, what it says on the other is not taken.
@@ -427,7 +428,7 @@ mod tests {
         let (word, expected) = towpath_ring::await_answer(&program.channel);
         program.ask(&Request { call: call::SOCKETS, ..Request::default() });
         engine.do_turn();
-        engine.detach(engine.host.now, program.id);
+        engine.detach(engine.shard.host.now, program.id);
         assert_ne!(word.load(SeqCst), expected);
         assert!(towpath_ring::has_ended(&program.channel));
         (0..9).for_each(|_| turn(&mut engine));
@@ -482,7 +483,7 @@ mod tests {
             let connect = Request { addr, ..about(call::CONNECT, &socket) };
             assert_eq!(client.answered(&mut engine, &connect).errno, 0);
             turn(&mut engine);
-            let error = engine.host.slots.shared(socket.slot).error.load(SeqCst);
+            let error = engine.shard.host.slots.shared(socket.slot).error.load(SeqCst);
             assert_eq!(error as u32, ECONNREFUSED, "{near:?}");
         }
     }
@@ -492,7 +493,7 @@ mod tests {
         let mut engine = engine();
         let (one, other) = (Program::new(&mut engine), Program::new(&mut engine));
         let share = |engine: &Engine, socket: &Reply, yes: bool| {
-            let bits = &engine.host.slots.shared(socket.slot).option_bits;
+            let bits = &engine.shard.host.slots.shared(socket.slot).option_bits;
             bits.store(if yes { option_bit::REUSEADDR } else { 0 }, Relaxed);
         };
         let first = one.socket(&mut engine, UDP);

@@ -7,10 +7,11 @@ use towpath_ring::Life;
 use towpath_stack::{Budget, SocketInfo, SocketState, Turn};
 use towpath_tcp::{Instant, State};
 
-use crate::engine::{DroppedPacket, Engine, Leaving};
+use crate::engine::{Engine, Leaving};
 use crate::poller::Source;
 use crate::remote::Wish;
 use crate::report::{Left, Report};
+use crate::shard::DroppedPacket;
 
 /// While it never sleeps, the engine looks at its descriptors this often: a system call per turn would
 /// cost a busy engine a tenth of its time.
@@ -52,14 +53,14 @@ impl Engine {
     /// Makes this thread the one whose end, however it comes, is the engine's for its programs, until the result is
     /// dropped.
     pub fn live(&self) -> Life {
-        self.status.live()
+        self.shard.status.live()
     }
 
     /// Does what there is to do now, some of it at least. For threads that wait for other things, too; see
     /// [`Self::begin_sleep`].
     pub fn turn(&mut self) -> Next {
         let more = self.do_turn();
-        let now = self.host.now;
+        let now = self.shard.host.now;
         let timeout = if more { Some(Duration::ZERO) } else { self.time_left(now) };
         let next = if self.stopped {
             Next::End
@@ -120,13 +121,13 @@ impl Engine {
     /// # }
     /// ```
     pub fn begin_sleep(&mut self) -> bool {
-        let channels = &self.host.channels;
-        if !self.status.fall_asleep(|| !channels.have_something()) {
+        let channels = &self.shard.host.channels;
+        if !self.shard.status.fall_asleep(|| !channels.have_something()) {
             return false;
         }
-        self.host.counters.sleeps += 1;
+        self.shard.host.counters.sleeps += 1;
         // epoll can only fail for want of a valid descriptor: nothing would ever wake us again.
-        self.poller.watch_ports(&self.ports).expect("the engine's own epoll works");
+        self.poller.watch_ports(&self.shard.ports).expect("the engine's own epoll works");
         true
     }
 
@@ -145,7 +146,7 @@ impl Engine {
 
     /// Awake again, and the descriptors were looked at.
     fn wake(&mut self) {
-        self.status.wake_up();
+        self.shard.status.wake_up();
         // What is served now happens now, not when we fell asleep.
         self.looked = self.read_clocks();
         self.serve();
@@ -153,20 +154,25 @@ impl Engine {
 
     /// What programs have said, what the stack has to do, and what follows. True: there is more to do.
     pub(crate) fn do_turn(&mut self) -> bool {
-        self.host.counters.turns += 1;
+        self.shard.host.counters.turns += 1;
         let now = self.read_clocks();
         let commands = self.drain_commands(now);
         let turn = self.turn_stack(now);
         self.answer_askers(now, false);
         self.go_on_with_lengthy(now);
-        let asked = !self.ends.is_empty() || !self.rounds.is_empty() || !self.lengthy.is_empty();
-        let asked = asked || !self.to_cut_off.is_empty();
-        turn.more || commands || asked || self.host.slots.has_news() || !self.to_tell.is_empty()
+        let asked =
+            !self.shard.ends.is_empty() || !self.rounds.is_empty() || !self.lengthy.is_empty();
+        let asked = asked || !self.shard.to_cut_off.is_empty();
+        turn.more
+            || commands
+            || asked
+            || self.shard.host.slots.has_news()
+            || !self.shard.to_tell.is_empty()
     }
 
     /// Notes what the turn has cost, requests included.
     pub(crate) fn end_of_turn(&mut self) {
-        let counters = &mut self.host.counters;
+        let counters = &mut self.shard.host.counters;
         let work = counters.work - std::mem::replace(&mut self.worked, counters.work);
         counters.work_turn_max = counters.work_turn_max.max(work);
     }
@@ -174,19 +180,25 @@ impl Engine {
     /// What is not delivered now never will be, and no peer shall take the part that it has for the whole.
     fn hang_up(&mut self) {
         let now = self.read_clocks();
-        self.stack.reset_connections();
+        self.shard.stack.reset_connections();
         let budget = Budget { rx_packets: 0, tx_packets: usize::MAX };
-        self.stack.turn(now, &mut self.host, &mut self.ports, &mut self.pool, budget);
+        self.shard.stack.turn(
+            now,
+            &mut self.shard.host,
+            &mut self.shard.ports,
+            &mut self.shard.pool,
+            budget,
+        );
     }
 
     /// A turn of the stack, and what follows from it for programs. What answers a request may depend
     /// on it, so requests may ask for one of their own.
     pub(crate) fn turn_stack(&mut self, now: Instant) -> Turn {
-        let turn = self.stack.turn(
+        let turn = self.shard.stack.turn(
             now,
-            &mut self.host,
-            &mut self.ports,
-            &mut self.pool,
+            &mut self.shard.host,
+            &mut self.shard.ports,
+            &mut self.shard.pool,
             Budget::default(),
         );
         self.finish_turn(now);
@@ -194,39 +206,39 @@ impl Engine {
     }
 
     fn read_clocks(&mut self) -> Instant {
-        self.host.now = self.clock.now();
-        self.host.unix_ns = self.clock.unix_ns();
-        self.host.windows.set_time(self.host.unix_ns);
-        self.host.now
+        self.shard.host.now = self.shard.clock.now();
+        self.shard.host.unix_ns = self.shard.clock.unix_ns();
+        self.shard.host.windows.set_time(self.shard.host.unix_ns);
+        self.shard.host.now
     }
 
     /// What comes after the stack's turn: memory that packets lent is free again, sockets that are
     /// gone go, those who wait for memory get it, and programs are told what happened.
     fn finish_turn(&mut self, now: Instant) {
-        self.status.set_datagram_mtu(self.stack.net.path_mtu_least());
-        self.return_lent();
+        self.shard.status.set_datagram_mtu(self.shard.stack.net.path_mtu_least());
+        self.shard.return_lent();
         self.show_dropped(now);
-        self.reset_hostile_sockets(now);
-        self.host.accept_long_deferred();
-        self.reset_failed(now);
+        self.shard.reset_hostile_sockets(now);
+        self.shard.host.accept_long_deferred();
+        self.shard.reset_failed(now);
         self.go_on_ending(now);
-        self.bury();
-        self.feed_starved(now);
-        self.reset_unclaimed(now);
-        self.close_parked(now);
+        self.shard.bury();
+        self.shard.feed_starved(now);
+        self.shard.reset_unclaimed(now);
+        self.shard.close_parked(now);
         self.disinherit_unborn(now);
         self.restrict_strangers(now);
-        self.sweep(now);
-        self.tell(now);
+        self.shard.sweep(now);
+        self.shard.tell(now);
         self.cut_off_hostile(now);
-        self.await_threads();
+        self.shard.await_threads();
         self.answer_waiting(now);
         self.leave(now);
     }
 
     fn show_dropped(&mut self, now: Instant) {
-        let Some(trace) = &mut self.drop_trace else { return };
-        while let Some(dropped) = self.stack.net.take_dropped() {
+        let Some(trace) = &mut self.shard.drop_trace else { return };
+        while let Some(dropped) = self.shard.stack.net.take_dropped() {
             trace(DroppedPacket {
                 now_ns: now.0,
                 interface: dropped.iface.0,
@@ -239,8 +251,8 @@ impl Engine {
 
     /// Looks at the descriptors without sleeping.
     pub(crate) fn look(&mut self) {
-        self.looked = self.host.now;
-        self.poller.watch_ports(&self.ports).expect("the engine's own epoll works");
+        self.looked = self.shard.host.now;
+        self.poller.watch_ports(&self.shard.ports).expect("the engine's own epoll works");
         self.poll(Some(Duration::ZERO));
         self.serve();
     }
@@ -252,7 +264,7 @@ impl Engine {
 
     /// Detaches processes that are gone, and notes requests. In this order, so that the answers reflect those ends.
     fn serve(&mut self) {
-        let now = self.host.now;
+        let now = self.shard.host.now;
         let woken = std::mem::take(&mut self.woken);
         for &source in &woken {
             match source {
@@ -276,8 +288,9 @@ impl Engine {
                 Wish::Sockets(answer) => drop(answer.send(self.sockets())),
                 Wish::Counters(answer) => drop(answer.send(self.counters())),
                 Wish::Left(answer) => {
-                    let processes = self.host.channels.len();
-                    let unsent = self.unsent(self.host.now) + self.stack.net.waiting() as u64;
+                    let processes = self.registry.len();
+                    let unsent =
+                        self.unsent(self.shard.host.now) + self.shard.stack.net.waiting() as u64;
                     let _ = answer.send(Left { processes, unsent });
                 }
             }
@@ -286,21 +299,21 @@ impl Engine {
 
     /// Time to the earliest deadline; None: nothing has a deadline.
     fn time_left(&self, now: Instant) -> Option<Duration> {
-        let ports = self.ports.iter().filter_map(|port| port.next_timeout_ns()).map(Instant);
+        let ports = self.shard.ports.iter().filter_map(|port| port.next_timeout_ns()).map(Instant);
         let own = [
-            self.stack.next_timeout(),
-            self.starved.next(),
-            self.lingering_at,
+            self.shard.stack.next_timeout(),
+            self.shard.starved.next(),
+            self.shard.lingering_at,
             self.waiting.next(),
-            self.to_disinherit.front().map(|(until, _)| *until),
-            (!self.host.to_sweep.is_empty()).then_some(self.sweep_at),
-            self.to_reset_unclaimed.front().map(|orphan| orphan.0),
-            self.to_close_parked.first_key_value().map(|(&(until, _), _)| until),
-            self.to_restrict.front().map(|(until, _)| *until),
-            self.host.to_accept.first_key_value().map(|(&(until, _), _)| until),
+            self.registry.to_disinherit.front().map(|(until, _)| *until),
+            (!self.shard.host.to_sweep.is_empty()).then_some(self.shard.sweep_at),
+            self.shard.to_reset_unclaimed.front().map(|orphan| orphan.0),
+            self.shard.to_close_parked.first_key_value().map(|(&(until, _), _)| until),
+            self.registry.to_restrict.front().map(|(until, _)| *until),
+            self.shard.host.to_accept.first_key_value().map(|(&(until, _), _)| until),
             self.leaving.map(|leaving| leaving.until(self.leave_stalled).max(leaving.count_at)),
             self.leaving.filter(|leaving| leaving.is_due).map(|leaving| leaving.count_at),
-            (!self.to_send.is_empty()).then_some(now),
+            (!self.shard.to_send.is_empty()).then_some(now),
         ];
         own.into_iter().flatten().chain(ports).min().map(|at| at.since(now))
     }
@@ -309,8 +322,8 @@ impl Engine {
     /// While some of it moves it may take as long as it does: the kernel too sends for processes that ended.
     fn leave(&mut self, now: Instant) {
         if !self.exit_when_unused
-            || self.host.channels.len() > 0
-            || self.host.counters.attached == 0
+            || self.registry.len() > 0
+            || self.shard.host.counters.attached == 0
         {
             return;
         }
@@ -319,29 +332,30 @@ impl Engine {
             return;
         }
         let unsent = self.unsent(now);
-        self.host.counters.work(self.host.slots.len());
-        let count_at = now + COUNT_AGAIN * self.host.slots.len() as u32;
+        self.shard.host.counters.work(self.shard.host.slots.len());
+        let count_at = now + COUNT_AGAIN * self.shard.host.slots.len() as u32;
         let first = Leaving { unsent, moved: now, count_at, is_due: false };
         let leaving = self.leaving.get_or_insert(first);
         (leaving.count_at, leaving.is_due) = (count_at, false);
         if unsent < leaving.unsent {
             (leaving.unsent, leaving.moved) = (unsent, now);
         }
-        let delivered = unsent == 0 && self.stack.net.waiting() == 0 && self.to_send.is_empty();
+        let delivered =
+            unsent == 0 && self.shard.stack.net.waiting() == 0 && self.shard.to_send.is_empty();
         self.stopped |= delivered || now >= leaving.until(self.leave_stalled);
     }
 
     /// What would be lost now: bytes and ends of streams that no peer or port has acknowledged, and those
     /// that ports hold.
     pub(crate) fn unsent(&self, now: Instant) -> u64 {
-        let ids = self.host.slots.iter().filter_map(|(_, entry)| entry.id);
+        let ids = self.shard.host.slots.iter().filter_map(|(_, entry)| entry.id);
         let of_socket = |info: SocketInfo| match info.state {
             SocketState::Tcp(State::FinWait2 | State::TimeWait) => 0,
             SocketState::Tcp(state) if state.is_synchronized() => u64::from(info.send_queue) + 1,
             _ => 0,
         };
-        let sockets = ids.filter_map(|id| self.stack.info(now, id)).map(of_socket);
-        let ports = self.ports.iter().map(|port| port.undelivered());
+        let sockets = ids.filter_map(|id| self.shard.stack.info(now, id)).map(of_socket);
+        let ports = self.shard.ports.iter().map(|port| port.undelivered());
         sockets.chain(ports).sum()
     }
 
@@ -352,7 +366,7 @@ impl Engine {
         }
         let found = (0..SPINS).any(|_| {
             std::hint::spin_loop();
-            self.host.channels.have_something()
+            self.shard.host.channels.have_something()
         });
         self.spin.learn(found);
         found
@@ -374,7 +388,7 @@ mod tests {
     use super::*;
     use crate::EngineConfig;
     use crate::clock::Clock;
-    use crate::slots::AF_INET;
+    use crate::shard::slots::AF_INET;
     use towpath_shm::layout::Kind;
 
     #[test]
@@ -384,27 +398,27 @@ mod tests {
         let clock = Clock::ByHand(Instant(1_000_000_000));
         let mut engine = Engine::with_clock(config, Vec::new(), [7; 32], clock).expect("memory");
         for _ in 0..SOCKETS {
-            engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+            engine.shard.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
         }
-        engine.host.counters.attached = 1;
+        engine.shard.host.counters.attached = 1;
         // Something has not been sent yet.
-        engine.to_send.push_back(0);
+        engine.shard.to_send.push_back(0);
         let count = |engine: &mut Engine, passed: Duration| {
-            engine.clock.pass(passed);
+            engine.shard.clock.pass(passed);
             let now = engine.read_clocks();
-            let before = engine.host.counters.work;
+            let before = engine.shard.host.counters.work;
             (0..100).for_each(|_| engine.leave(now));
-            engine.host.counters.work - before
+            engine.shard.host.counters.work - before
         };
         assert_eq!(count(&mut engine, Duration::ZERO), SOCKETS);
         assert_eq!(count(&mut engine, Duration::from_micros(100)), 0);
         let again = COUNT_AGAIN * SOCKETS as u32;
         // The sleep before the next count is not longer, and there is none without a reason.
-        engine.to_send.clear();
+        engine.shard.to_send.clear();
         let due = engine.leaving.map(|leaving| (leaving.is_due, leaving.count_at));
-        assert_eq!(due, Some((true, engine.host.now + (again - Duration::from_micros(100)))));
-        assert!(engine.time_left(engine.host.now).is_some_and(|left| left <= again));
-        engine.leave(engine.host.now + again);
+        assert_eq!(due, Some((true, engine.shard.host.now + (again - Duration::from_micros(100)))));
+        assert!(engine.time_left(engine.shard.host.now).is_some_and(|left| left <= again));
+        engine.leave(engine.shard.host.now + again);
         assert!(engine.leaving.is_some_and(|leaving| !leaving.is_due));
     }
 }

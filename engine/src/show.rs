@@ -10,10 +10,10 @@ use towpath_stack::{SocketInfo, SocketState};
 use towpath_tcp::{Info, TimerKind};
 
 use crate::engine::Engine;
-use crate::linux::{congestion_name, state, state_number};
-use crate::option_bits::has_bit;
 use crate::report::{Counters, HOLDERS_SHOWN, SocketEntry, TcpFigures};
-use crate::slots::Entry;
+use crate::shard::linux::{congestion_name, state, state_number};
+use crate::shard::option_bits::has_bit;
+use crate::shard::slots::Entry;
 
 /// What Linux and [`Info`] say when there is no threshold.
 const SSTHRESH_NONE: u32 = 0x7fff_ffff;
@@ -35,22 +35,25 @@ const STATES: [&str; 12] = [
 
 impl Engine {
     pub(crate) fn sockets(&self) -> Vec<SocketEntry> {
-        let sockets = self.host.slots.iter().map(|(slot, entry)| self.show(slot, entry));
-        let without = self.stack.embryos();
+        let sockets = self.shard.host.slots.iter().map(|(slot, entry)| self.show(slot, entry));
+        let without = self.shard.stack.embryos();
         sockets.chain(without.map(|(local, remote, at)| no_socket(local, remote, at))).collect()
     }
 
     pub(crate) fn show(&self, slot: u32, entry: &Entry) -> SocketEntry {
-        let info = entry.id.and_then(|id| self.stack.info(self.clock.now(), id));
+        let info = entry.id.and_then(|id| self.shard.stack.info(self.shard.clock.now(), id));
         let state = info.map_or(state::CLOSE, |info| state_number(info.state));
         let tcp = info.and_then(|info| info.tcp);
         let (recv_q, send_q) = queues(entry, info.as_ref());
-        let holders = entry.holders.iter().filter_map(|id| self.host.channels.get(*id));
+        let holders = entry.holders.iter().filter_map(|id| self.registry.get(*id));
         // 0: a process that has not begun, or a program that says nothing.
         let pids = holders.map(|holder| holder.pid).filter(|pid| *pid != 0);
-        let shared = self.host.slots.shared(slot);
+        let shared = self.shard.host.slots.shared(slot);
         let (recv_buffer, send_buffer) = self.buffers_of(slot, entry);
-        let device = self.device(slot).and_then(|id| self.stack.net.interfaces().get(id.index()));
+        let device = self
+            .shard
+            .device(slot)
+            .and_then(|id| self.shard.stack.net.interfaces().get(id.index()));
         SocketEntry {
             proto: match entry.kind {
                 Kind::Datagram => "udp",
@@ -76,38 +79,38 @@ impl Engine {
     }
 
     fn buffers_of(&self, slot: u32, entry: &Entry) -> (u32, u32) {
-        let (rare, sizes) = (entry.rare(), &self.host.buffers);
+        let (rare, sizes) = (entry.rare(), &self.shard.host.buffers);
         let (recv, send) = match entry.is_datagram() {
             true => (sizes.datagram, sizes.datagram),
             false => (sizes.recv, sizes.send),
         };
-        let shared = self.host.slots.shared(slot);
+        let shared = self.shard.host.slots.shared(slot);
         let or = |fixed: u32, now: u32, first: u32| if fixed != 0 { fixed } else { now.max(first) };
         let in_use = (shared.rx_cap.load(Relaxed), shared.tx_limit.load(Relaxed));
         (or(rare.recv_fixed(), in_use.0, recv), or(rare.sndbuf, in_use.1, send))
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        let net = &self.stack.net.counters;
-        let mut engine = self.host.counters.list();
-        let memory = self.host.windows.usage();
+        let net = &self.shard.stack.net.counters;
+        let mut engine = self.shard.host.counters.list();
+        let memory = self.shard.host.windows.usage();
         engine.extend([
-            ("sockets", self.host.slots.len() as u64),
-            ("channels", self.host.channels.len() as u64),
-            ("descriptors_to_close", self.closer.waiting() as u64),
-            ("events_lost", self.host.channels.events_lost()),
+            ("sockets", self.shard.host.slots.len() as u64),
+            ("channels", self.registry.len() as u64),
+            ("descriptors_to_close", self.registry.closer.waiting() as u64),
+            ("events_lost", self.shard.host.channels.events_lost()),
             ("memory_touched", memory.touched),
             ("memory_kept", memory.kept),
             ("memory_returning", memory.returning),
             ("memory_limit", memory.limit),
             ("memory_refused", memory.refused),
             ("windows_assigned", u64::from(memory.assigned)),
-            ("slots_awaited", self.to_reuse.len() as u64),
-            ("packets_allocated", self.pool.allocated()),
+            ("slots_awaited", self.shard.to_reuse.len() as u64),
+            ("packets_allocated", self.shard.pool.allocated()),
         ]);
         Counters {
             engine,
-            sockets: self.stack.counters().iter().collect(),
+            sockets: self.shard.stack.counters().iter().collect(),
             net: net.iter().collect(),
             drops: net.drops.iter().collect(),
         }

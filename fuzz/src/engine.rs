@@ -21,11 +21,10 @@ use std::time::Duration;
 
 use towpath_engine::{EngineConfig, Hand};
 use towpath_ring::program_fifo;
-use towpath_shm::control::{Request, call};
+use towpath_shm::control::{REQUEST_OFFSET, Request, call};
 use towpath_shm::layout::{
     CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, Command, DatagramHeader, LOCK_CHANNEL_SHIFT,
-    LOCK_CONTENDED, LOCK_ENGINE, Plain, REQUEST_OFFSET, RawAddr, SLOTS_MAX, SLOTS_OFFSET, Slot, op,
-    setting,
+    LOCK_CONTENDED, LOCK_ENGINE, Plain, RawAddr, SLOTS_MAX, SLOTS_OFFSET, Slot, op, setting,
 };
 
 use crate::honest::{Honest, Waited, ask_for_all};
@@ -591,5 +590,5 @@ pub const VALUES: &[u32] = &[
 
 /// As in `engine/src/commands.rs`: commands of one ring in one turn.
 const COMMANDS_A_PORTION: u32 = 128;
-/// As in `engine/src/ends.rs`: sockets that end in one turn, at some eight steps of work each.
+/// As in `engine/src/shard/ends.rs`: sockets that end in one turn, at some eight steps of work each.
 const SOCKETS_A_PORTION: u32 = 64;

@@ -33,6 +33,16 @@ const NO_UNSAFE: &[&str] = &["core/", "control/", "fuzz", "xtask", "memory/pool"
 const NO_STATICS: &[&str] = &["client/src", "memory"];
 const THREADS: &str = "memory/ring/src/tls.rs";
 
+/// Files, by the beginning of their paths, and modules of their crate that they do not use: two parts that are to be
+/// hosted apart know nothing of each other, and neither of what leads from one to the other.
+const WALLS: &[(&str, &[&str])] = &[
+    (
+        "engine/src/shard",
+        &["registry", "engine", "poller", "remote", "wire", "rounds", "processes"],
+    ),
+    ("engine/src/registry", &["shard", "engine", "poller", "remote", "rounds", "processes"]),
+];
+
 /// Checks all tracked files and all crates.
 pub fn run(root: &Path) -> Result<()> {
     let mut faults = Vec::new();
@@ -46,7 +56,7 @@ pub fn run(root: &Path) -> Result<()> {
         bail!("tidy:\n  {}", faults.join("\n  "));
     }
     println!(
-        "tidy: layer edges, circles, unsafe bans, the tests that are named, and files are in order"
+        "tidy: edges, walls, circles, unsafe bans, the tests that are named, and files are in order"
     );
     Ok(())
 }
@@ -122,6 +132,12 @@ fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
             let found = statics(code).map(|line| format!("{name}: {line}: not here"));
             faults.extend(found);
         }
+        for (files, barred) in WALLS {
+            if name.to_string().starts_with(files) {
+                let used = barred.iter().filter(|module| uses(code, module));
+                faults.extend(used.map(|module| format!("{name} must not use {module}")));
+            }
+        }
         let marks = [concat!("FIX", "ME"), concat!("XX", "X:"), concat!("#[ign", "ore]")];
         for mark in marks {
             if text.contains(mark) {
@@ -132,6 +148,13 @@ fn hygiene(file: &Path, text: &str, faults: &mut Vec<String>) {
     if text.lines().any(|line| line.ends_with([' ', '\t'])) {
         faults.push(format!("{name}: trailing white space"));
     }
+}
+
+/// Whether code, not its comments, names something of a module of its crate.
+fn uses(code: &str, module: &str) -> bool {
+    let lines = code.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+    let path = format!("crate::{module}::");
+    lines.into_iter().any(|line| line.contains(&path))
 }
 
 /// Lines that make a variable of the process.
@@ -161,6 +184,13 @@ mod tests {
             found,
             ["static A: u8 = 0;", "pub(crate) static B: u8 = 0;", "static E: u8 = 0;"]
         );
+    }
+
+    #[test]
+    fn a_wall_is_for_code_and_not_for_comments() {
+        let code = "use crate::engine::Engine;\n/// See [`crate::poller::Poller`].\nlet a = crate::wire::len();";
+        assert!(uses(code, "engine") && uses(code, "wire"));
+        assert!(!uses(code, "poller") && !uses(code, "gine"));
     }
 
     #[test]

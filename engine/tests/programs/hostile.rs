@@ -208,7 +208,7 @@ fn scribble(bad: &Program, random: &mut Random) {
     towpath_ring::doorbell::ring(std::os::fd::AsFd::as_fd(&bad.engine_bell));
 }
 
-/// `INSIDE_MAX` of engine/src/reuse.rs.
+/// `INSIDE_MAX` of engine/src/shard/reuse.rs.
 const INSIDE_MAX: u64 = 1024;
 /// A thread of the first program that says hello.
 const FIRST: u32 = 1 << LOCK_CHANNEL_SHIFT | 5;

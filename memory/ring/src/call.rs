@@ -11,12 +11,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use towpath_shm::control::{Reply, Request};
-use towpath_shm::layout::CallCell;
+use towpath_shm::control::{CallCell, Reply, Request};
 
 use crate::protocol;
 use crate::region::Channel;
-use crate::ring::EngineChannel;
 
 /// [`CallCell::place`]: the request is in the cell.
 const HERE: u32 = 0;
@@ -59,13 +57,13 @@ pub fn await_answer(channel: &Channel) -> (&AtomicU32, u32) {
 /// What a program asks.
 #[derive(Debug)]
 pub enum Asked {
-    /// This, and [`EngineChannel::answer`] is due.
+    /// This, and [`EngineChannel::answer`](crate::EngineChannel::answer) is due.
     Here(Box<Request>),
     /// Something on its control socket, it says.
     OnSocket,
 }
 
-/// The engine's part of requests.
+/// The engine's part of requests, at its end of a channel.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     /// The number of the last request that was taken.
@@ -74,36 +72,33 @@ pub(crate) struct Calls {
     is_due: bool,
 }
 
-impl EngineChannel {
-    /// Whether the program asks something, its last request being answered. What it had told before it asked is in the
-    /// command ring now.
-    pub fn is_asked(&self) -> bool {
-        !self.calls.is_due
-            && self.channel().header().asked.load(Ordering::Acquire) != self.calls.taken
+impl Calls {
+    /// See [`EngineChannel::is_asked`](crate::EngineChannel::is_asked).
+    pub fn is_asked(&self, channel: &Channel) -> bool {
+        !self.is_due && channel.header().asked.load(Ordering::Acquire) != self.taken
     }
 
-    /// Takes the request, a copy of it: nothing in it is to be believed.
-    pub fn take_request(&mut self) -> Option<Asked> {
-        let asked = self.channel().header().asked.load(Ordering::Acquire);
-        if self.calls.is_due || asked == self.calls.taken {
+    /// See [`EngineChannel::take_request`](crate::EngineChannel::take_request).
+    pub fn take(&mut self, channel: &Channel) -> Option<Asked> {
+        if !self.is_asked(channel) {
             return None;
         }
-        self.calls.taken = asked;
-        if self.channel().cell().place.load(Ordering::Relaxed) == ON_SOCKET {
+        self.taken = channel.header().asked.load(Ordering::Acquire);
+        if channel.cell().place.load(Ordering::Relaxed) == ON_SOCKET {
             return Some(Asked::OnSocket);
         }
-        self.calls.is_due = true;
-        Some(Asked::Here(self.channel().read_request()))
+        self.is_due = true;
+        Some(Asked::Here(channel.read_request()))
     }
 
-    /// Answers the request that was taken last, if it was in the cell and is not answered yet.
-    pub fn answer(&mut self, reply: &Reply) {
-        if !std::mem::take(&mut self.calls.is_due) {
+    /// See [`EngineChannel::answer`](crate::EngineChannel::answer).
+    pub fn answer(&mut self, channel: &Channel, reply: &Reply) {
+        if !std::mem::take(&mut self.is_due) {
             return;
         }
-        self.channel().write_reply(reply.wire());
-        self.channel().cell().answered.store(self.calls.taken, Ordering::Release);
-        wake(self.channel().cell());
+        channel.write_reply(reply.wire());
+        channel.cell().answered.store(self.taken, Ordering::Release);
+        wake(channel.cell());
     }
 }
 
@@ -117,7 +112,7 @@ pub(crate) fn wake(cell: &CallCell) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::has_ended;
+    use crate::{EngineChannel, has_ended};
 
     fn pair() -> (Channel, EngineChannel) {
         let channel = Channel::create().unwrap();

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use towpath_shm::Mapping;
-use towpath_shm::control::{Reply, Request};
+use towpath_shm::control::{CELL_OFFSET, CallCell, REPLY_OFFSET, REQUEST_OFFSET, Reply, Request};
 use towpath_shm::layout::{
-    CELL_OFFSET, CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, CallCell, ChannelHeader, Command,
-    EVENTS_MAX, EVENTS_OFFSET, MAGIC, PENDING_OFFSET, Plain, REGION_LEN, REPLY_OFFSET,
-    REQUEST_OFFSET, SLOTS_MAX, Slot, VERSION,
+    CHANNEL_LEN, COMMANDS_MAX, COMMANDS_OFFSET, ChannelHeader, Command, EVENTS_MAX, EVENTS_OFFSET,
+    MAGIC, PENDING_OFFSET, Plain, REGION_LEN, SLOTS_MAX, Slot, VERSION,
 };
 
 /// Slots and FIFOs of one run: the memory that all its processes share (decision 1,

@@ -3,9 +3,10 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
+use towpath_shm::control::Reply;
 use towpath_shm::layout::{COMMANDS_MAX, Command, EVENTS_MAX, SLOTS_MAX};
 
-use crate::call::{self, Calls};
+use crate::call::{self, Asked, Calls};
 use crate::doorbell;
 use crate::protocol::{self, BadPosition};
 use crate::region::Channel;
@@ -126,7 +127,7 @@ pub struct EngineChannel {
     /// Commands that are left of those that there were at the last [`EngineChannel::mark`]. A number of them, and not a
     /// position, which would come again after 2^32 commands.
     before_mark: u32,
-    pub(crate) calls: Calls,
+    calls: Calls,
 }
 
 impl EngineChannel {
@@ -144,6 +145,22 @@ impl EngineChannel {
     /// Whether there are commands (or nonsense, which [`EngineChannel::pop_command`] tells).
     pub fn has_commands(&self) -> bool {
         self.channel.header().command_tail.load(Ordering::Acquire) != self.command_head
+    }
+
+    /// Whether the program asks something, its last request being answered. What it had told before it asked is in the
+    /// command ring now.
+    pub fn is_asked(&self) -> bool {
+        self.calls.is_asked(&self.channel)
+    }
+
+    /// Takes the request, a copy of it: nothing in it is to be believed.
+    pub fn take_request(&mut self) -> Option<Asked> {
+        self.calls.take(&self.channel)
+    }
+
+    /// Answers the request that was taken last, if it was in the cell and is not answered yet.
+    pub fn answer(&mut self, reply: &Reply) {
+        self.calls.answer(&self.channel, reply);
     }
 
     /// Says that nothing is heard of the program from now on, or from [`EngineChannel::mark`] on. Dropping the channel

@@ -1,7 +1,7 @@
 //! Requests and their answers: everything that needs an answer or carries a descriptor. One request, one reply, in
 //! order. The engine drains the channel's command ring before it handles a request, so the two keep their order.
 //!
-//! A request goes into the cell of the channel ([`crate::layout::CallCell`]), or over the Unix socket
+//! A request goes into the cell of the channel ([`CallCell`]), or over the Unix socket
 //! (SOCK_SEQPACKET) beside it: there what is said before there is a channel, and what is answered with descriptors
 //! ([`goes_by_socket`]).
 //!
@@ -9,7 +9,9 @@
 //! fails from then on. An engine that loses it has lost the process: what only that process held
 //! is reset, as the kernel does with a process that is killed.
 
-use crate::layout::{Plain, RawAddr};
+use std::sync::atomic;
+
+use crate::layout::{COMMANDS_OFFSET, ChannelHeader, Plain, RawAddr};
 
 /// Environment variable that carries the descriptor number of the control socket over exec.
 pub const ENV_CONTROL: &str = "TOWPATH_CONTROL";
@@ -19,6 +21,31 @@ pub const DATA_MAX: usize = 1024;
 
 /// Most tokens of one [`call::TOKENS`]: the engine needs some 5 µs for each, and serves nobody else meanwhile.
 pub const TOKENS_MAX: usize = 16;
+
+/// Where the cell of a channel is.
+pub const CELL_OFFSET: usize = size_of::<ChannelHeader>();
+
+/// A request that takes and gives no descriptor, and its answer. The program has one at a time.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct CallCell {
+    /// Number of the last request from here that was answered; written when the answer is there. Engine.
+    pub answered: atomic::AtomicU32,
+    /// Changes when that changes, and when [`ChannelHeader::ended`] does: the thread that waits sleeps on it. Engine.
+    pub seq: atomic::AtomicU32,
+    // The words of the other side's: not in a cache line with those above.
+    _pad0: [atomic::AtomicU32; 14],
+    /// Not 0: a thread sleeps on `seq`, or is about to. Swap.
+    pub asleep: atomic::AtomicU32,
+    /// Of the request with the number in [`ChannelHeader::asked`]: 0: it is here; 1: on the control socket. Program.
+    pub place: atomic::AtomicU32,
+    _pad1: [atomic::AtomicU32; 14],
+}
+
+/// Where the bytes of a request are, as [`Request::wire`] has them: program.
+pub const REQUEST_OFFSET: usize = CELL_OFFSET + size_of::<CallCell>();
+/// Where those of the answer are: engine.
+pub const REPLY_OFFSET: usize = REQUEST_OFFSET + size_of::<Request>();
 
 /// What a program asks.
 #[repr(C)]
@@ -270,6 +297,8 @@ impl Reply {
 const _: () = {
     assert!(size_of::<Request>() == 24 + 24 + DATA_MAX);
     assert!(size_of::<Reply>() == 24 + 24 + DATA_MAX);
+    assert!(size_of::<CallCell>() == 128);
+    assert!(REPLY_OFFSET + size_of::<Reply>() <= COMMANDS_OFFSET);
     assert!(size_of::<Interface>() == 64);
     assert!(size_of::<Route>() == 64);
 };

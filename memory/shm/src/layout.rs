@@ -13,7 +13,7 @@
 //!
 //! channel (one per process, mapped by the engine and that process)
 //!   0                ChannelHeader            ring positions and sleep flags
-//!   CELL_OFFSET      CallCell                 a request and its answer
+//!   CELL_OFFSET      CallCell                 a request and its answer (control.rs)
 //!   COMMANDS_OFFSET  Command[COMMANDS_MAX]    program -> engine
 //!   EVENTS_OFFSET    u64[EVENTS_MAX]          engine -> program: slot indexes
 //!   PENDING_OFFSET   u8[slots_max]            which event bits of a slot are in the ring
@@ -50,8 +50,6 @@ pub const FIFO_LEN: usize = 64 << 30;
 /// Length of a region.
 pub const REGION_LEN: usize = FIFO_OFFSET + FIFO_LEN;
 
-/// Where the cell for requests is.
-pub const CELL_OFFSET: usize = size_of::<ChannelHeader>();
 /// Commands a program can have in flight: some 100 µs of the engine's time, which another program's request
 /// waits for. A full ring makes the program wait for the engine.
 pub const COMMANDS_MAX: u32 = 1024;
@@ -590,7 +588,7 @@ pub struct ChannelHeader {
     /// 1 when the program sleeps (or is about to) and wants its doorbell rung; the engine swaps it
     /// to 0 when it rings. Swap.
     pub sleeping: atomic::AtomicU32,
-    /// Number of the program's last request, in the [`CallCell`] or on the control socket, HELLO not counted: written
+    /// Number of the program's last request, in the [`CallCell`](crate::control::CallCell) or on the control socket, HELLO not counted: written
     /// when the request is there. A busy engine looks here, and rarely at the socket. Program.
     pub asked: atomic::AtomicU32,
     _pad1: [atomic::AtomicU32; 12],
@@ -602,28 +600,6 @@ pub struct ChannelHeader {
     pub events_lost: atomic::AtomicU32,
     _pad2: [atomic::AtomicU32; 13],
 }
-
-/// A request that takes and gives no descriptor, and its answer. The program has one at a time.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct CallCell {
-    /// Number of the last request from here that was answered; written when the answer is there. Engine.
-    pub answered: atomic::AtomicU32,
-    /// Changes when that changes, and when [`ChannelHeader::ended`] does: the thread that waits sleeps on it. Engine.
-    pub seq: atomic::AtomicU32,
-    // The words of the other side's: not in a cache line with those above.
-    _pad0: [atomic::AtomicU32; 14],
-    /// Not 0: a thread sleeps on `seq`, or is about to. Swap.
-    pub asleep: atomic::AtomicU32,
-    /// Of the request with the number in [`ChannelHeader::asked`]: 0: it is here; 1: on the control socket. Program.
-    pub place: atomic::AtomicU32,
-    _pad1: [atomic::AtomicU32; 14],
-}
-
-/// Where the bytes of a request are, as [`crate::control::Request::wire`] has them: program.
-pub const REQUEST_OFFSET: usize = CELL_OFFSET + size_of::<CallCell>();
-/// Where those of the answer are: engine.
-pub const REPLY_OFFSET: usize = REQUEST_OFFSET + size_of::<crate::control::Request>();
 
 // Loom's atomics are larger; a model's slots lie in no shared memory.
 #[cfg(not(loom))]
@@ -637,8 +613,6 @@ const _: () = {
     assert!(size_of::<AcceptRecord>() == 64);
     assert!(size_of::<DatagramHeader>() == 72);
     assert!(size_of::<ChannelHeader>() == 192);
-    assert!(size_of::<CallCell>() == 128);
-    assert!(REPLY_OFFSET + size_of::<crate::control::Reply>() <= COMMANDS_OFFSET);
     assert!(size_of::<Status>() == STATUS_LEN && std::mem::offset_of!(Status, sleep_epoch) == 16);
     assert!(std::mem::offset_of!(Status, lives) == 64 && size_of::<Life>() == size_of::<usize>());
     assert!(LIVES < 2048);

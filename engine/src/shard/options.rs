@@ -11,13 +11,13 @@ use towpath_stack::net::{IfaceId, Interface};
 use towpath_stack::{MtuDiscovery, OptionError, SocketId, SocketInfo, SocketOption, scope_of};
 use towpath_tcp::{CongestionKind, Instant, KeepAlive};
 
-use crate::engine::Engine;
 use crate::errno::{EADDRNOTAVAIL, EINVAL, ENODEV, ENOPROTOOPT, ENOTCONN, Errno};
-use crate::host::fixed_or;
-use crate::linux::{congestion_name, state, state_number};
-use crate::option_bits::{bind_options, has_bit};
-use crate::slots::{AF_INET, AF_INET6};
-use crate::tcp_info::{Beside, tcp_info};
+use crate::shard::Shard;
+use crate::shard::host::fixed_or;
+use crate::shard::linux::{congestion_name, state, state_number};
+use crate::shard::option_bits::{bind_options, has_bit};
+use crate::shard::slots::{AF_INET, AF_INET6};
+use crate::shard::tcp_info::{Beside, tcp_info};
 
 /// Levels and options as Linux numbers them.
 mod number {
@@ -64,7 +64,7 @@ const DEFER_ACCEPT_MAX_S: u32 = 8 * 3600;
 /// Bytes of a `struct sockaddr_storage`.
 const STORAGE: usize = 128;
 
-impl Engine {
+impl Shard {
     /// An option that cannot fail any more for the program; the stack may still find it meaningless
     /// for this kind of socket.
     pub(crate) fn set(&mut self, now: Instant, slot: u32, what: u32, value: u64) {
@@ -318,7 +318,7 @@ impl Engine {
         &self,
         slot: u32,
         info: Option<&SocketInfo>,
-    ) -> [u8; crate::tcp_info::TCP_INFO_LEN] {
+    ) -> [u8; crate::shard::tcp_info::TCP_INFO_LEN] {
         let fixed = self.host.slots.get(slot).map_or(0, |entry| entry.rare().recv_fixed());
         let (recv_capacity, _) =
             fixed_or(fixed, self.host.buffers.recv, self.host.buffers.recv_max);

@@ -4,8 +4,8 @@
 //! It tells then, because the engine has marked the lock; or its process dies, and the engine gives the
 //! lock back. Nothing is tried again before either happens.
 
-use crate::engine::Engine;
 use crate::ids::ChannelId;
+use crate::shard::Shard;
 
 /// Slots that one process may keep from being used again. A thread keeps one, for the time of a copy, if
 /// another one closes its socket meanwhile; a process that is stopped keeps as many as it had threads at
@@ -16,7 +16,7 @@ const INSIDE_MAX: u32 = 1024;
 /// Attempts at a slot in a row. One is enough unless locks go from one dead process to another.
 const ATTEMPTS: u32 = 4;
 
-impl Engine {
+impl Shard {
     /// Sees to it that what could not be used again in this turn will be.
     pub(crate) fn await_threads(&mut self) {
         let mut awaited = self.host.slots.take_awaited();
@@ -101,8 +101,9 @@ mod tests {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
     use super::*;
-    use crate::EngineConfig;
-    use crate::slots::AF_INET;
+    use crate::requests::Lengthy;
+    use crate::shard::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
     use towpath_ring::{Attach, EngineSend};
     use towpath_shm::control::{Reply, purpose};
     use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, Plain, op};
@@ -131,7 +132,7 @@ mod tests {
     impl World {
         fn new(seed: u64) -> Self {
             let engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
-            let now = engine.host.now;
+            let now = engine.shard.host.now;
             Self { engine, now, random: Random(seed), controls: BTreeMap::new() }
         }
 
@@ -141,7 +142,7 @@ mod tests {
         }
 
         fn channels(&self) -> Vec<ChannelId> {
-            let channels = &self.engine.host.channels;
+            let channels = &self.engine.shard.host.channels;
             channels.ids().filter(|id| channels.get(*id).is_some()).collect()
         }
 
@@ -161,21 +162,23 @@ mod tests {
         }
 
         fn open(&mut self, id: ChannelId) {
-            let Some(slot) = self.engine.host.slots.allocate(Kind::Datagram, AF_INET, 17) else {
+            let Some(slot) = self.engine.shard.host.slots.allocate(Kind::Datagram, AF_INET, 17)
+            else {
                 return;
             };
-            let mut tx = EngineSend::new(&self.engine.host.windows, slot, 4096, 4096);
+            let mut tx = EngineSend::new(&self.engine.shard.host.windows, slot, 4096, 4096);
             let attached = tx.attach();
             assert_ne!(attached, Attach::NoMemory);
-            self.engine.host.slots.get_mut(slot).expect("it is there").owned().tx = Some(tx);
-            self.engine.host.slots.publish(slot);
-            self.engine.hold(id, slot);
+            self.engine.shard.host.slots.get_mut(slot).expect("it is there").owned().tx = Some(tx);
+            self.engine.shard.host.slots.publish(slot);
+            self.engine.shard.hold(id, slot);
         }
 
         fn command(&mut self, id: ChannelId, slot: u32) {
             let ops = [op::CLOSE, op::LIST, op::SPAWNED, op::SETTLED, op::UNLOCKED, op::ACCEPTED];
             let op = ops[self.random.below(ops.len() as u32) as usize];
-            let generation = self.engine.host.slots.get(slot).map_or(0, |entry| entry.generation);
+            let generation =
+                self.engine.shard.host.slots.get(slot).map_or(0, |entry| entry.generation);
             let command = Command { op, slot, generation, ..Command::default() };
             self.engine.command(self.now, id, &command);
         }
@@ -184,7 +187,7 @@ mod tests {
             let number = self.random.below(12);
             let owner = if number < 4 { 0 } else { (number - 4) << LOCK_CHANNEL_SHIFT | 5 };
             let ends = self.random.below(3);
-            let shared = self.engine.host.slots.shared(slot);
+            let shared = self.engine.shard.host.slots.shared(slot);
             if ends != 0 {
                 shared.rx_lock.store(owner, Relaxed);
             }
@@ -196,7 +199,7 @@ mod tests {
 
         fn turn(&mut self, seconds: u32) {
             self.now += Duration::from_secs(seconds.into());
-            self.engine.host.now = self.now;
+            self.engine.shard.host.now = self.now;
             self.engine.turn_stack(self.now);
             self.engine.go_on_with_lengthy(self.now);
         }
@@ -205,7 +208,7 @@ mod tests {
             let wanted = [purpose::FORK, purpose::SPAWN, purpose::EXEC];
             let wanted = wanted[self.random.below(3) as usize];
             // Whoever asks waits for the answer.
-            if self.engine.host.channels.get(id).is_some_and(|it| it.lengthy.is_none()) {
+            if self.engine.registry.get(id).is_some_and(|it| it.lengthy.is_none()) {
                 // Refused when it has not begun itself.
                 let _ = self.engine.clone_channel(self.now, id, wanted);
             }
@@ -221,7 +224,9 @@ mod tests {
                 (6..=9, Some(id)) => self.command(id, slot),
                 (10 | 11, _) => self.scribble(slot),
                 (12, Some(id)) => self.engine.detach(self.now, id),
-                (13, Some(id)) if self.random.below(4) == 0 => self.engine.to_cut_off.push(id),
+                (13, Some(id)) if self.random.below(4) == 0 => {
+                    self.engine.shard.to_cut_off.push(id)
+                }
                 _ => {
                     let seconds = self.random.below(8);
                     self.turn(seconds);
@@ -231,7 +236,7 @@ mod tests {
 
         /// What is counted is what there is, and who is named is there.
         fn check(&self) {
-            let Engine { host, to_reuse: awaited, to_close_parked: parked, .. } = &self.engine;
+            let Shard { host, to_reuse: awaited, to_close_parked: parked, .. } = &self.engine.shard;
             let mut held = 0;
             for id in self.channels() {
                 let attached = host.channels.get(id).expect("it is there");
@@ -242,7 +247,7 @@ mod tests {
                 assert!(inside.clone().all(|(slot, _)| attached.closed.contains(*slot)));
             }
             let promised = self.channels().into_iter().filter_map(|id| {
-                host.channels.get(id)?.lengthy.as_deref().map(|lengthy| lengthy.holds())
+                self.engine.registry.get(id)?.lengthy.as_deref().map(Lengthy::holds)
             });
             assert_eq!(self.engine.lengthy.holds(), promised.sum::<usize>());
             assert!(awaited.values().all(|id| host.channels.get(*id).is_some()));
@@ -292,11 +297,17 @@ mod tests {
                 world.check();
             }
             (0..4).for_each(|_| world.turn(60));
-            let Engine { host, lengthy, .. } = &world.engine;
+            let (host, lengthy) = (&world.engine.shard.host, &world.engine.lengthy);
             assert!(lengthy.is_empty() && lengthy.holds() == 0);
             assert_eq!((host.holds, host.slots.len()), (0, 0), "seed {seed}");
-            assert!(world.engine.to_reuse.is_empty() && world.engine.to_close_parked.is_empty());
-            assert!(world.engine.to_disinherit.is_empty() && world.engine.to_restrict.is_empty());
+            assert!(
+                world.engine.shard.to_reuse.is_empty()
+                    && world.engine.shard.to_close_parked.is_empty()
+            );
+            assert!(
+                world.engine.registry.to_disinherit.is_empty()
+                    && world.engine.registry.to_restrict.is_empty()
+            );
             assert_eq!(host.windows.usage().assigned, 0);
         }
     }

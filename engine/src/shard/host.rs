@@ -12,13 +12,14 @@ use towpath_stack::{
 };
 use towpath_tcp::Instant;
 
-use crate::channels::Channels;
+use crate::clock::Clock;
 use crate::config::Buffers;
 use crate::errno::{ECONNRESET, EPIPE, Errno};
-use crate::holds::Holds;
-use crate::linux::state;
 use crate::report::EngineCounters;
-use crate::slots::{AF_INET6, Child, Rare, Slots, inherit, present, present_on};
+use crate::shard::channels::Channels;
+use crate::shard::holds::Holds;
+use crate::shard::linux::state;
+use crate::shard::slots::{AF_INET6, Child, Rare, Slots, inherit, present, present_on};
 
 /// Reports in one socket's error queue: each has up to 1232 bytes of a datagram.
 pub(crate) const ERRORS_MAX: usize = 64;
@@ -75,6 +76,34 @@ pub(crate) struct Host {
 const _: () = assert!(Stack::<Host>::STREAM_BYTES <= 536 && Stack::<Host>::SOCKET_BYTES <= 40);
 
 impl Host {
+    /// One without sockets, at what the clock says.
+    pub fn new(
+        (region, windows): (Region, Windows),
+        slots: Slots,
+        channels: Channels,
+        buffers: Buffers,
+        clock: &Clock,
+    ) -> Self {
+        Self {
+            region,
+            windows,
+            slots,
+            channels,
+            holds: 0,
+            buffers,
+            counters: EngineCounters::default(),
+            now: clock.now(),
+            unix_ns: clock.unix_ns(),
+            to_sweep: VecDeque::new(),
+            in_sweep: Holds::default(),
+            in_telling: Holds::default(),
+            to_publish: Vec::new(),
+            to_bury: Vec::new(),
+            to_accept: BTreeMap::new(),
+            to_reset_failed: Vec::new(),
+        }
+    }
+
     /// Both ends of a stream's FIFOs. Transmit memory is given at once when there is plenty, which
     /// spares the program a round trip with its first write. `near`: the peer is this host itself (loopback).
     pub fn stream_buffers(&mut self, slot: u32, near: bool) -> (EngineRecv, EngineSend) {
@@ -117,7 +146,7 @@ impl Host {
     }
 
     fn on_error(&mut self, slot: u32, error: SocketError) {
-        let datagram = self.slots.get(slot).is_some_and(crate::slots::Entry::is_datagram);
+        let datagram = self.slots.get(slot).is_some_and(crate::shard::slots::Entry::is_datagram);
         if datagram {
             self.set_error(slot, error.into());
         } else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use towpath_tcp::Instant;
 
-use crate::holds::Holds;
+use crate::shard::holds::Holds;
 
 /// Before the first try when a program has the FIFO's lock: it is held for a copy.
 pub(crate) const LOCK_AGAIN: Duration = Duration::from_micros(50);

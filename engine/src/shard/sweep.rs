@@ -6,8 +6,8 @@ use std::time::Duration;
 use towpath_ring::{EngineRecv, EngineSend, SendBuffer};
 use towpath_tcp::Instant;
 
-use crate::engine::Engine;
-use crate::host::Swept;
+use crate::shard::Shard;
+use crate::shard::host::Swept;
 
 /// Between two looks at the same socket.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const TX_IDLE_TIGHT: Duration = Duration::from_millis(100);
 /// Sockets looked at in one turn; each costs some 50 ns.
 const SOCKETS_A_TURN: usize = 1024;
 
-impl Engine {
+impl Shard {
     /// Looks at some of the sockets that have memory. Each is in the queue once; a socket without memory
     /// leaves it.
     pub(crate) fn sweep(&mut self, now: Instant) {
@@ -82,9 +82,8 @@ fn collect_send(now: Instant, tx: &mut EngineSend, seen: &mut Swept, idle: Durat
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::EngineConfig;
-    use crate::slots::AF_INET;
+    use crate::shard::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
     use towpath_shm::layout::Kind;
 
     /// Connections that come and go faster than the sweep looks.
@@ -92,15 +91,15 @@ mod tests {
     fn a_slot_stands_in_the_queue_once_however_often_it_is_used() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         for _ in 0..100 {
-            let slot = engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
-            engine.host.watch_memory(slot);
-            engine.host.slots.release(slot);
+            let slot = engine.shard.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+            engine.shard.host.watch_memory(slot);
+            engine.shard.host.slots.release(slot);
         }
-        assert_eq!(engine.host.to_sweep.len(), 1);
-        engine.sweep(engine.host.now);
-        assert!(engine.host.to_sweep.is_empty());
-        let slot = engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
-        engine.host.watch_memory(slot);
-        assert_eq!(engine.host.to_sweep.len(), 1);
+        assert_eq!(engine.shard.host.to_sweep.len(), 1);
+        engine.shard.sweep(engine.shard.host.now);
+        assert!(engine.shard.host.to_sweep.is_empty());
+        let slot = engine.shard.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        engine.shard.host.watch_memory(slot);
+        assert_eq!(engine.shard.host.to_sweep.len(), 1);
     }
 }

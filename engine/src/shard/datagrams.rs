@@ -10,10 +10,10 @@ use towpath_stack::net::{IfaceId, Interface};
 use towpath_stack::{DatagramOut, Linger, Message, SendError, SocketError, SocketId};
 use towpath_tcp::Instant;
 
-use crate::engine::Engine;
 use crate::errno::{EAGAIN, EINVAL, Errno};
-use crate::host::{ERRORS_MAX, fits};
-use crate::slots::{SentAt, present, present_on};
+use crate::shard::Shard;
+use crate::shard::host::{ERRORS_MAX, fits};
+use crate::shard::slots::{SentAt, present, present_on};
 
 const HEADER: u32 = size_of::<DatagramHeader>() as u32;
 /// Datagrams of one socket before the others have their turn.
@@ -24,7 +24,7 @@ const BACKLOG_A_TURN: usize = 4;
 /// Bytes of the address and its scope id at the front of a report.
 const REPORTER: usize = 16 + 4;
 
-impl Engine {
+impl Shard {
     /// The program queued datagrams.
     pub(crate) fn send_datagrams(&mut self, now: Instant, slot: u32) {
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
@@ -341,28 +341,27 @@ fn out(family: u32, header: &DatagramHeader) -> Option<DatagramOut> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::EngineConfig;
-    use crate::slots::AF_INET;
+    use crate::shard::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
     use towpath_shm::layout::Kind;
 
     #[test]
     fn a_socket_is_put_off_once() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
-        let now = engine.host.now;
-        let slot = engine.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
-        (0..3).for_each(|_| engine.put_off(slot));
-        assert_eq!(engine.to_send, [slot]);
-        engine.send_put_off(now);
-        assert!(engine.to_send.is_empty() && engine.is_put_off(slot).is_none());
-        assert!(engine.flush_datagrams(now, slot));
+        let now = engine.shard.host.now;
+        let slot = engine.shard.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+        (0..3).for_each(|_| engine.shard.put_off(slot));
+        assert_eq!(engine.shard.to_send, [slot]);
+        engine.shard.send_put_off(now);
+        assert!(engine.shard.to_send.is_empty() && engine.shard.is_put_off(slot).is_none());
+        assert!(engine.shard.flush_datagrams(now, slot));
         // A socket that is closed while it is put off ends when its last datagram is sent.
-        engine.put_off(slot);
-        assert!(!engine.flush_datagrams(now, slot));
-        engine.host.slots.get_mut(slot).expect("it is there").closing = true;
-        assert!(engine.host.to_bury.is_empty());
-        engine.send_put_off(now);
-        assert!(engine.to_send.is_empty() && engine.is_put_off(slot).is_none());
-        assert_eq!(engine.host.to_bury, [slot]);
+        engine.shard.put_off(slot);
+        assert!(!engine.shard.flush_datagrams(now, slot));
+        engine.shard.host.slots.get_mut(slot).expect("it is there").closing = true;
+        assert!(engine.shard.host.to_bury.is_empty());
+        engine.shard.send_put_off(now);
+        assert!(engine.shard.to_send.is_empty() && engine.shard.is_put_off(slot).is_none());
+        assert_eq!(engine.shard.host.to_bury, [slot]);
     }
 }

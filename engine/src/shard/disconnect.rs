@@ -8,13 +8,13 @@ use towpath_shm::layout::{Kind, RawAddr, event, flags};
 use towpath_stack::{Budget, Family, Linger, SocketId, SocketKind, SocketState};
 use towpath_tcp::{Instant, State};
 
-use crate::engine::Engine;
 use crate::errno::{EBADF, ECONNRESET, EINVAL, Errno};
-use crate::linux::state;
 use crate::report::STACK_TURN;
-use crate::slots::{AF_INET6, present};
+use crate::shard::Shard;
+use crate::shard::linux::state;
+use crate::shard::slots::{AF_INET6, present};
 
-impl Engine {
+impl Shard {
     /// The peer gets a reset, connections that nobody took do too, and the socket is as after bind.
     pub(crate) fn disconnect(&mut self, now: Instant, slot: u32) -> Result<Reply, Errno> {
         let entry = self.host.slots.get(slot).ok_or(Errno(EBADF))?;
@@ -113,8 +113,8 @@ fn is_cut_off(at: SocketState) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::EngineConfig;
-    use crate::slots::AF_INET;
+    use crate::shard::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
     use std::sync::atomic::Ordering::Relaxed;
     use towpath_ring::RecvBuffer;
     use towpath_shm::layout::LOCK_ENGINE;
@@ -122,17 +122,17 @@ mod tests {
     /// An engine and a socket of it that has begun to connect.
     fn connecting() -> (Engine, u32) {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
-        let slot = engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
-        let id = engine.stack.open(SocketKind::Stream, Family::V4, slot).expect("room");
-        engine.host.slots.get_mut(slot).expect("it is there").id = Some(id);
-        engine.host.slots.publish(slot);
+        let slot = engine.shard.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+        let id = engine.shard.stack.open(SocketKind::Stream, Family::V4, slot).expect("room");
+        engine.shard.host.slots.get_mut(slot).expect("it is there").id = Some(id);
+        engine.shard.host.slots.publish(slot);
         connect(&mut engine, slot);
         (engine, slot)
     }
 
     fn connect(engine: &mut Engine, slot: u32) {
         let remote = "127.0.0.1:9".parse().expect("an address");
-        engine.connect_stream(engine.host.now, slot, remote).expect("a fresh socket");
+        engine.connect_stream(engine.shard.host.now, slot, remote).expect("a fresh socket");
     }
 
     /// The stack goes through what it has to send under a budget, so that the old connection may end when
@@ -140,36 +140,37 @@ mod tests {
     #[test]
     fn an_old_connection_leaves_the_new_one_its_memory() {
         let (mut engine, slot) = connecting();
-        let now = engine.host.now;
-        let old = engine.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
-        engine.replace(now, slot, old).expect("room for one more");
+        let now = engine.shard.host.now;
+        let old = engine.shard.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        engine.shard.replace(now, slot, old).expect("room for one more");
         connect(&mut engine, slot);
-        let cap = engine.host.slots.shared(slot).tx_cap.load(Relaxed);
+        let cap = engine.shard.host.slots.shared(slot).tx_cap.load(Relaxed);
         assert_ne!(cap, 0, "there is plenty");
         engine.turn_stack(now);
-        assert!(engine.stack.info(now, old).is_none(), "the old one is gone");
-        assert_eq!(engine.host.slots.shared(slot).tx_cap.load(Relaxed), cap);
-        assert_eq!(engine.host.windows.usage().assigned, 1);
+        assert!(engine.shard.stack.info(now, old).is_none(), "the old one is gone");
+        assert_eq!(engine.shard.host.slots.shared(slot).tx_cap.load(Relaxed), cap);
+        assert_eq!(engine.shard.host.windows.usage().assigned, 1);
     }
 
     /// More of them have something to send than one turn of the stack lets send.
     #[test]
     fn a_disconnected_socket_connects_again_while_others_wait_for_their_turn() {
         let (mut engine, slot) = connecting();
-        let now = engine.host.now;
-        let id = engine.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
-        let local = engine.stack.info(now, id).and_then(|info| info.local).expect("it connects");
-        engine.disconnect(now, slot).expect("it is open");
-        let id = engine.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
-        engine.stack.bind(id, local, Default::default()).expect("it was let go");
+        let now = engine.shard.host.now;
+        let id = engine.shard.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        let local =
+            engine.shard.stack.info(now, id).and_then(|info| info.local).expect("it connects");
+        engine.shard.disconnect(now, slot).expect("it is open");
+        let id = engine.shard.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        engine.shard.stack.bind(id, local, Default::default()).expect("it was let go");
         for _ in 0..2 * Budget::default().tx_packets {
-            let other = engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
-            let id = engine.stack.open(SocketKind::Stream, Family::V4, other).expect("room");
-            engine.host.slots.get_mut(other).expect("it is there").id = Some(id);
+            let other = engine.shard.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+            let id = engine.shard.stack.open(SocketKind::Stream, Family::V4, other).expect("room");
+            engine.shard.host.slots.get_mut(other).expect("it is there").id = Some(id);
             connect(&mut engine, other);
         }
         connect(&mut engine, slot);
-        engine.disconnect(now, slot).expect("it is open");
+        engine.shard.disconnect(now, slot).expect("it is open");
         connect(&mut engine, slot);
     }
 
@@ -177,35 +178,36 @@ mod tests {
     #[test]
     fn who_is_inside_while_it_is_disconnected_does_no_harm_to_the_next_connection() {
         let (mut engine, slot) = connecting();
-        let now = engine.host.now;
-        let old = engine.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        let now = engine.shard.host.now;
+        let old = engine.shard.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
         let owner = 1 << towpath_shm::layout::LOCK_CHANNEL_SHIFT | 5;
-        let shared = engine.host.slots.shared(slot);
+        let shared = engine.shard.host.slots.shared(slot);
         let window = shared.tx_base.load(Relaxed);
         shared.rx_lock.store(owner, Relaxed);
         shared.tx_lock.store(owner, Relaxed);
-        engine.host.channels.open(None).expect("descriptors");
-        engine.replace(now, slot, old).expect("room for one more");
+        let _owner = engine.open_channel(None).expect("descriptors");
+        engine.shard.replace(now, slot, old).expect("room for one more");
         connect(&mut engine, slot);
-        let shared = engine.host.slots.shared(slot);
+        let shared = engine.shard.host.slots.shared(slot);
         assert_eq!(shared.tx_cap.load(Relaxed), 0, "memory comes when nobody is inside");
         assert_eq!(shared.tx_lock.load(Relaxed), owner | LOCK_ENGINE);
         // What the thread does last: it publishes, for the old connection.
         shared.tx_tail.store(5, Relaxed);
-        let fresh = engine.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
-        assert!(engine.stack.send_buffer(fresh).expect("it is connecting").pull());
-        engine.host.slots.shared(slot).tx_lock.store(0, Relaxed);
+        let fresh =
+            engine.shard.host.slots.get(slot).and_then(|entry| entry.id).expect("it is open");
+        assert!(engine.shard.stack.send_buffer(fresh).expect("it is connecting").pull());
+        engine.shard.host.slots.shared(slot).tx_lock.store(0, Relaxed);
         let byte = towpath_ring::Payload::new(b"n", towpath_shm::Fragments::empty());
-        let recv = engine.stack.recv_buffer(fresh).expect("it is connecting");
+        let recv = engine.shard.stack.recv_buffer(fresh).expect("it is connecting");
         assert!(!recv.write_at(0, &byte), "its reader may be at the old positions");
-        engine.host.slots.shared(slot).rx_lock.store(0, Relaxed);
-        let recv = engine.stack.recv_buffer(fresh).expect("it is connecting");
+        engine.shard.host.slots.shared(slot).rx_lock.store(0, Relaxed);
+        let recv = engine.shard.stack.recv_buffer(fresh).expect("it is connecting");
         assert!(recv.write_at(0, &byte));
-        let send = engine.stack.send_buffer(fresh).expect("it is connecting");
+        let send = engine.shard.stack.send_buffer(fresh).expect("it is connecting");
         assert_eq!(send.attach(), towpath_ring::Attach::Done);
         assert!(send.pull());
         assert_eq!(towpath_ring::SendBuffer::len(send), 0);
-        let shared = engine.host.slots.shared(slot);
+        let shared = engine.shard.host.slots.shared(slot);
         assert_ne!(shared.tx_base.load(Relaxed), window, "the old memory is not free yet");
         assert_eq!(towpath_ring::program_fifo::queued(shared), 0);
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use towpath_ring::Attach;
 use towpath_tcp::Instant;
 
-use crate::engine::Engine;
-use crate::starved::LOCK_AGAIN;
+use crate::shard::Shard;
+use crate::shard::starved::LOCK_AGAIN;
 
 /// When somebody waits for memory, the sweep comes so soon.
 const SWEEP_WITHIN: Duration = Duration::from_millis(20);
@@ -22,7 +22,7 @@ const TRIES_A_TURN: usize = 64;
 /// may want more than those behind it.
 const REFUSALS_A_TURN: usize = 8;
 
-impl Engine {
+impl Shard {
     /// Attaches transmit memory to a slot; if there is none now, it is tried again later.
     pub(crate) fn give_memory(&mut self, slot: u32) {
         if self.starved.queued.contains(slot) {

@@ -13,9 +13,9 @@ use towpath_stack::net::IfaceId;
 use towpath_stack::{DatagramError, SocketId, is_on_link};
 use towpath_tcp::{CongestionKind, Instant};
 
-use crate::holds::Holds;
 use crate::ids::ChannelId;
-use crate::linux::state;
+use crate::shard::holds::Holds;
+use crate::shard::linux::state;
 
 /// AF_INET.
 pub(crate) const AF_INET: u32 = 2;
@@ -45,7 +45,7 @@ pub(crate) struct Entry {
     pub hostile: bool,
     /// Nobody has it any more; it waits for the stack to finish.
     pub closing: bool,
-    /// The slot stands in [`Host::to_sweep`](crate::host::Host::to_sweep) for this socket.
+    /// The slot stands in [`Host::to_sweep`](crate::shard::host::Host::to_sweep) for this socket.
     pub swept: bool,
     /// A connection that no program has claimed: the listener's slot and generation.
     pub unclaimed: Option<(u32, u32)>,

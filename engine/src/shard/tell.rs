@@ -5,14 +5,14 @@
 
 use towpath_tcp::Instant;
 
-use crate::engine::{Engine, Telling};
+use crate::shard::{Shard, Telling};
 
 /// Events of one socket before the others have their turn. Most sockets have one holder.
 const EVENTS_A_PORTION: usize = 16;
 /// Events of sockets with more holders than that, in one turn; each costs some 50 ns.
 const EVENTS_A_TURN: usize = 4096;
 
-impl Engine {
+impl Shard {
     /// Tells programs what happened in this turn.
     pub(crate) fn tell(&mut self, now: Instant) {
         self.tell_lingering(now);
@@ -93,9 +93,9 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::EngineConfig;
     use crate::ids::ChannelId;
-    use crate::slots::AF_INET;
+    use crate::shard::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
     use towpath_shm::layout::{Kind, event};
 
     #[test]
@@ -103,36 +103,36 @@ mod tests {
         const SOCKETS: u64 = 300;
         const HOLDERS: u64 = 40;
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
-        let now = engine.host.now;
+        let now = engine.shard.host.now;
         let open = |engine: &mut Engine| engine.open_channel(None).expect("descriptors");
         let holders: Vec<_> = (0..HOLDERS).map(|_| open(&mut engine)).collect();
         let ids: Vec<ChannelId> = holders.iter().map(|(id, _)| *id).collect();
         let mut slots = Vec::new();
         for _ in 0..SOCKETS {
-            let slot = engine.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
-            ids.iter().for_each(|&id| engine.hold(id, slot));
-            engine.host.slots.post(slot, event::RX);
+            let slot = engine.shard.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+            ids.iter().for_each(|&id| engine.shard.hold(id, slot));
+            engine.shard.host.slots.post(slot, event::RX);
             slots.push(slot);
         }
         let portion = EVENTS_A_PORTION as u64;
         let most = SOCKETS * portion + EVENTS_A_TURN as u64 + portion;
-        engine.tell(now);
-        let first = engine.host.counters.events;
+        engine.shard.tell(now);
+        let first = engine.shard.host.counters.events;
         assert!(first <= most && first >= SOCKETS * portion, "{first}");
-        assert!(!engine.to_tell.is_empty());
+        assert!(!engine.shard.to_tell.is_empty());
         // A socket with one holder is told of at once; what happens to the others meanwhile is told afterwards.
-        let alone = engine.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
-        engine.hold(ids[0], alone);
-        engine.host.slots.post(alone, event::RX);
+        let alone = engine.shard.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+        engine.shard.hold(ids[0], alone);
+        engine.shard.host.slots.post(alone, event::RX);
         let last = slots[SOCKETS as usize - 1];
-        assert!(engine.host.in_telling.contains(last));
-        engine.host.slots.post(last, event::RX);
-        engine.tell(now);
-        assert!(!engine.host.in_telling.contains(alone));
-        while engine.host.slots.has_news() || !engine.to_tell.is_empty() {
-            engine.tell(now);
+        assert!(engine.shard.host.in_telling.contains(last));
+        engine.shard.host.slots.post(last, event::RX);
+        engine.shard.tell(now);
+        assert!(!engine.shard.host.in_telling.contains(alone));
+        while engine.shard.host.slots.has_news() || !engine.shard.to_tell.is_empty() {
+            engine.shard.tell(now);
         }
-        assert_eq!(engine.host.counters.events, (SOCKETS + 1) * HOLDERS + 1);
-        assert!(engine.host.counters.events_turn_max <= most);
+        assert_eq!(engine.shard.host.counters.events, (SOCKETS + 1) * HOLDERS + 1);
+        assert!(engine.shard.host.counters.events_turn_max <= most);
     }
 }

@@ -8,11 +8,12 @@ use towpath_shm::layout::{Kind, event, option_bit};
 use towpath_stack::{Budget, Linger, SocketOption};
 use towpath_tcp::Instant;
 
-use crate::engine::Engine;
 use crate::ids::ChannelId;
-use crate::linux::{state, state_number};
 use crate::report::STACK_TURN;
-use crate::slots::Child;
+use crate::shard::Shard;
+use crate::shard::ends::End;
+use crate::shard::linux::{state, state_number};
+use crate::shard::slots::Child;
 
 /// How long after a process died, or a listener closed, a connection may be claimed that was
 /// taken off the accept queue: the word may be in another process's ring.
@@ -36,7 +37,12 @@ const LINGERING_A_TURN: usize = 256;
 /// When there are more the next are looked at so soon, also if nothing happens: a program waits.
 const LINGERING_AGAIN: Duration = Duration::from_millis(1);
 
-impl Engine {
+impl Shard {
+    /// Resets a connection that nobody accepted.
+    pub(crate) fn end_unaccepted(&mut self, slot: u32, generation: u32) {
+        self.ends.push(End::Connection(slot, generation));
+    }
+
     /// Whether the process on channel `id` holds the socket in `slot`.
     pub(crate) fn is_held(&self, id: ChannelId, slot: u32) -> bool {
         self.host.channels.get(id).is_some_and(|attached| attached.holds.contains(slot))
@@ -116,8 +122,8 @@ impl Engine {
             attached.closed.insert(slot);
             // Another socket may have the slot next.
             attached.listed.remove(slot);
-            if let Some(expected) = &mut attached.expected {
-                expected.inherits.remove(slot);
+            if let Some(inherits) = &mut attached.inherits {
+                inherits.remove(slot);
             }
         }
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
@@ -177,7 +183,7 @@ impl Engine {
         for _ in 0..PARKED_A_TURN {
             let Some(first) = self.to_close_parked.first_entry() else { return };
             let (until, slot) = *first.key();
-            if until > now && self.host.channels.len() > 0 {
+            if until > now && !self.host.channels.is_empty() {
                 return;
             }
             first.remove();
@@ -186,7 +192,7 @@ impl Engine {
     }
 
     /// Closes what a process left in messages that broke the rules.
-    fn close_parked_by(&mut self, now: Instant, id: ChannelId) {
+    pub(crate) fn close_parked_by(&mut self, now: Instant, id: ChannelId) {
         self.host.counters.work(self.to_close_parked.len() / 64);
         let its = self.to_close_parked.iter().filter(|(_, by)| **by == Some(id));
         let its: Vec<u32> = its.map(|(&(_, slot), _)| slot).collect();
@@ -353,19 +359,6 @@ impl Engine {
         }
     }
 
-    /// Detaches the processes that broke the rules of the channel, and looks at nothing more that they wrote.
-    pub(crate) fn cut_off_hostile(&mut self, now: Instant) {
-        while let Some(id) = self.to_cut_off.pop() {
-            if let Some(attached) = self.host.channels.get_mut(id) {
-                self.host.counters.hostile_channels += u64::from(!attached.has_ended);
-                let (whose, link) = (attached.closes_as, attached.link.take());
-                self.end_link(whose, link);
-                self.close_parked_by(now, id);
-                self.detach(now, id);
-            }
-        }
-    }
-
     /// Resets the sockets whose programs wrote impossible positions.
     pub(crate) fn reset_hostile_sockets(&mut self, now: Instant) {
         for slot in self.host.windows.take_hostile() {
@@ -461,32 +454,32 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::EngineConfig;
-    use crate::slots::{AF_INET, Slots};
+    use crate::shard::slots::{AF_INET, Slots};
+    use crate::{Engine, EngineConfig};
 
     #[test]
     fn a_turn_looks_at_some_of_those_that_linger() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
-        let now = engine.host.now;
+        let now = engine.shard.host.now;
         for _ in 0..3 * LINGERING_A_TURN {
-            let slot = engine.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
-            engine.host.slots.get_mut(slot).expect("it is there").closing = true;
-            engine.host.slots.shared(slot).state.store(state::FIN_WAIT1, Relaxed);
-            engine.to_tell_lingering.push_back(slot);
+            let slot = engine.shard.host.slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
+            engine.shard.host.slots.get_mut(slot).expect("it is there").closing = true;
+            engine.shard.host.slots.shared(slot).state.store(state::FIN_WAIT1, Relaxed);
+            engine.shard.to_tell_lingering.push_back(slot);
         }
         // Half of them come to an end; the others stay, and all are looked at in three turns.
         for slot in (0..3 * LINGERING_A_TURN as u32).step_by(2) {
-            engine.host.slots.shared(slot).state.store(state::FIN_WAIT2, Relaxed);
+            engine.shard.host.slots.shared(slot).state.store(state::FIN_WAIT2, Relaxed);
         }
         let gone = LINGERING_A_TURN / 2;
         for turn in 1..=3 {
-            engine.tell_lingering(now);
-            assert_eq!(engine.to_tell_lingering.len(), 3 * LINGERING_A_TURN - turn * gone);
-            assert_eq!(engine.lingering_at, Some(now + LINGERING_AGAIN));
+            engine.shard.tell_lingering(now);
+            assert_eq!(engine.shard.to_tell_lingering.len(), 3 * LINGERING_A_TURN - turn * gone);
+            assert_eq!(engine.shard.lingering_at, Some(now + LINGERING_AGAIN));
         }
-        engine.to_tell_lingering.truncate(LINGERING_A_TURN);
-        engine.tell_lingering(now);
-        assert_eq!(engine.lingering_at, None);
+        engine.shard.to_tell_lingering.truncate(LINGERING_A_TURN);
+        engine.shard.tell_lingering(now);
+        assert_eq!(engine.shard.lingering_at, None);
     }
 
     /// A server that hands its connections to other processes closes each at once, as a rule before the
@@ -494,34 +487,34 @@ mod tests {
     #[test]
     fn sockets_in_messages_count_until_they_arrive_or_end() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
-        let now = engine.host.now;
+        let now = engine.shard.host.now;
         let (id, _control) = engine.open_channel(None).expect("descriptors");
         let _descriptors = engine.link(id, false).expect("descriptors");
         let open = |engine: &mut Engine| {
-            let slot = engine.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
-            engine.host.slots.shared(slot).in_flight.store(1, Relaxed);
-            engine.hold(id, slot);
+            let slot = engine.shard.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+            engine.shard.host.slots.shared(slot).in_flight.store(1, Relaxed);
+            engine.shard.hold(id, slot);
             slot
         };
         let arrives = open(&mut engine);
         for _ in 0..2 * PARKED_MAX {
-            engine.let_go(now, id, arrives);
-            assert!(!engine.host.slots.get(arrives).expect("it is kept").closing);
-            engine.adopt(id, arrives);
+            engine.shard.let_go(now, id, arrives);
+            assert!(!engine.shard.host.slots.get(arrives).expect("it is kept").closing);
+            engine.shard.adopt(id, arrives);
         }
-        assert_eq!(engine.to_close_parked.len(), 0);
+        assert_eq!(engine.shard.to_close_parked.len(), 0);
         for _ in 0..PARKED_MAX {
             let ends = open(&mut engine);
-            engine.let_go(now, id, ends);
-            engine.host.to_bury.push(ends);
-            engine.bury();
+            engine.shard.let_go(now, id, ends);
+            engine.shard.host.to_bury.push(ends);
+            engine.shard.bury();
         }
-        engine.let_go(now, id, arrives);
-        assert_eq!(engine.to_close_parked.len(), 1);
-        engine.close_parked(now + ADOPT_WITHIN);
+        engine.shard.let_go(now, id, arrives);
+        assert_eq!(engine.shard.to_close_parked.len(), 1);
+        engine.shard.close_parked(now + ADOPT_WITHIN);
         assert!(
-            engine.to_close_parked.is_empty()
-                && engine.host.slots.get(arrives).expect("not yet").closing
+            engine.shard.to_close_parked.is_empty()
+                && engine.shard.host.slots.get(arrives).expect("not yet").closing
         );
     }
 
@@ -529,53 +522,53 @@ mod tests {
     #[test]
     fn a_connection_that_nobody_claims_is_noted_once() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
-        let now = engine.host.now;
+        let now = engine.shard.host.now;
         let channels = [(); 2].map(|()| engine.open_channel(None).expect("descriptors"));
         let [stays, goes] = [channels[0].0, channels[1].0];
         let [listener, slot] = with_queue(&mut engine);
-        engine.hold(stays, listener);
+        engine.shard.hold(stays, listener);
         for _ in 0..100 {
-            engine.hold(goes, listener);
-            engine.let_go(now, goes, listener);
+            engine.shard.hold(goes, listener);
+            engine.shard.let_go(now, goes, listener);
         }
-        assert_eq!(engine.to_reset_unclaimed.len(), 1);
-        engine.let_go(now, stays, listener);
-        assert_eq!(engine.to_reset_unclaimed.len(), 1);
-        engine.reset_unclaimed(now + CLAIM_WITHIN);
-        assert!(engine.to_reset_unclaimed.is_empty());
-        assert!(engine.host.slots.get(slot).expect("not buried").closing);
-        assert_eq!(engine.host.counters.unclaimed, 1);
+        assert_eq!(engine.shard.to_reset_unclaimed.len(), 1);
+        engine.shard.let_go(now, stays, listener);
+        assert_eq!(engine.shard.to_reset_unclaimed.len(), 1);
+        engine.shard.reset_unclaimed(now + CLAIM_WITHIN);
+        assert!(engine.shard.to_reset_unclaimed.is_empty());
+        assert!(engine.shard.host.slots.get(slot).expect("not buried").closing);
+        assert_eq!(engine.shard.host.counters.unclaimed, 1);
     }
 
     /// Its connections are in nobody's queue then.
     #[test]
     fn a_listener_that_is_reset_in_a_message_takes_its_queue_along() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
-        let now = engine.host.now;
+        let now = engine.shard.host.now;
         let (id, _control) = engine.open_channel(None).expect("descriptors");
         let _bell = engine.link(id, false).expect("descriptors");
         let [listener, slot] = with_queue(&mut engine);
-        engine.hold(id, listener);
-        engine.host.slots.shared(listener).in_flight.store(1, Relaxed);
-        engine.let_go(now, id, listener);
-        assert_eq!(engine.to_close_parked.len(), 1);
+        engine.shard.hold(id, listener);
+        engine.shard.host.slots.shared(listener).in_flight.store(1, Relaxed);
+        engine.shard.let_go(now, id, listener);
+        assert_eq!(engine.shard.to_close_parked.len(), 1);
         // As when the stack says that it is closed.
-        engine.host.to_bury.push(listener);
-        engine.bury();
-        engine.reset_unclaimed(now + CLAIM_WITHIN);
-        assert!(engine.host.slots.get(slot).expect("not buried").closing);
+        engine.shard.host.to_bury.push(listener);
+        engine.shard.bury();
+        engine.shard.reset_unclaimed(now + CLAIM_WITHIN);
+        assert!(engine.shard.host.slots.get(slot).expect("not buried").closing);
     }
 
     /// A listener and a connection in its queue.
     fn with_queue(engine: &mut Engine) -> [u32; 2] {
-        let slots = &mut engine.host.slots;
+        let slots = &mut engine.shard.host.slots;
         let listener = slots.allocate(Kind::Listener, AF_INET, 6).expect("room");
         let slot = slots.allocate(Kind::Stream, AF_INET, 6).expect("room");
         let of = |slots: &Slots, slot| slots.get(slot).expect("it is there").generation;
         let (parent, generation) = (of(slots, listener), of(slots, slot));
         slots.get_mut(slot).expect("it is there").unclaimed = Some((listener, parent));
         let owned = slots.get_mut(listener).expect("it is there").owned();
-        owned.rx = Some(EngineRecv::new(&engine.host.windows, listener, 4096, 4096));
+        owned.rx = Some(EngineRecv::new(&engine.shard.host.windows, listener, 4096, 4096));
         owned.children.push_back(Child { slot, generation, end: 0, orphaned: false });
         [listener, slot]
     }

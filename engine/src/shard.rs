@@ -1,0 +1,135 @@
+//! The data path: a stack, its ports, its sockets and the rings of the programs that have them.
+//!
+//! It answers no request and knows no process but by its channel: who may attach, fork or be told what is the
+//! [registry](crate::registry)'s, and [`Engine`](crate::engine::Engine) leads from one to the other.
+
+pub(crate) mod channels;
+pub(crate) mod datagrams;
+mod disconnect;
+pub(crate) mod ends;
+mod feeding;
+pub(crate) mod holds;
+pub(crate) mod host;
+pub(crate) mod lifecycle;
+pub(crate) mod linux;
+pub(crate) mod option_bits;
+pub(crate) mod options;
+pub(crate) mod portions;
+mod reuse;
+pub(crate) mod slots;
+pub(crate) mod starved;
+mod sweep;
+pub(crate) mod tcp_info;
+mod tell;
+mod told;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use towpath_pool::{Pool, Port};
+use towpath_ring::EngineStatus;
+use towpath_stack::Stack;
+use towpath_tcp::Instant;
+
+use crate::clock::Clock;
+use crate::ids::ChannelId;
+use crate::shard::ends::Ends;
+use crate::shard::host::Host;
+use crate::shard::starved::Starved;
+
+pub(crate) type DropTrace = Box<dyn FnMut(DroppedPacket<'_>)>;
+
+/// A packet that the stack threw away, for a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DroppedPacket<'a> {
+    /// When, in ns on the engine's clock.
+    pub now_ns: u64,
+    /// 0: loopback; port `i` drives interface `i + 1`.
+    pub interface: u16,
+    /// It was to be sent; otherwise it was received.
+    pub outbound: bool,
+    /// The name of its counter, [`towpath_stack::DropReason::as_str`].
+    pub reason: &'static str,
+    /// From the link header on, or from the first header that it had.
+    pub bytes: &'a [u8],
+}
+
+/// What one thread turns.
+pub(crate) struct Shard {
+    pub stack: Stack<Host>,
+    pub host: Host,
+    pub ports: Vec<Box<dyn Port>>,
+    pub pool: Pool,
+    pub clock: Clock,
+    /// The status page: whether the engine sleeps, and how long a datagram may be without a question.
+    pub status: EngineStatus,
+    pub ends: Ends,
+    /// Processes that broke the rules of the channel. A process may stand here twice.
+    pub to_cut_off: Vec<ChannelId>,
+    /// Connections taken off an accept queue and not claimed: the time at which they are reset, their slots and
+    /// generations.
+    pub to_reset_unclaimed: VecDeque<(Instant, u32, u32)>,
+    /// Sockets that lie in messages and are held by no process, by the time at which they are closed and their
+    /// slots; with the channel that held them last, None once that is gone, because its id is used again.
+    pub to_close_parked: BTreeMap<(Instant, u32), Option<ChannelId>>,
+    /// Slots of sockets that are gone and that a thread is in still, and the channel of the thread's process.
+    pub to_reuse: BTreeMap<u32, ChannelId>,
+    /// Sockets whose programs wait for transmit memory.
+    pub starved: Starved,
+    /// Sockets of which not all holders have been told yet what happened.
+    pub to_tell: VecDeque<Telling>,
+    pub sweep_at: Instant,
+    /// Datagram sockets with more to send than one turn may.
+    pub to_send: VecDeque<u32>,
+    /// Datagram sockets whose FIFO lends bytes to packets of this turn.
+    pub to_return: Vec<u32>,
+    /// Closed sockets whose close(2) waits for the peer (SO_LINGER).
+    pub to_tell_lingering: VecDeque<u32>,
+    /// When the rest of `to_tell_lingering` is looked at, if there were too many for one turn.
+    pub lingering_at: Option<Instant>,
+    pub drop_trace: Option<DropTrace>,
+}
+
+/// A socket of which not all holders have been told yet what happened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Telling {
+    pub slot: u32,
+    pub generation: u32,
+    pub bits: u8,
+    /// Holders that have not been told: the first ones. The last are told first, because those that come
+    /// are added there and look for themselves, and those that go move nobody out of the rest.
+    pub left: usize,
+}
+
+impl Shard {
+    /// One without sockets, whose clock is the host's.
+    pub fn new(
+        stack: Stack<Host>,
+        host: Host,
+        ports: Vec<Box<dyn Port>>,
+        clock: Clock,
+    ) -> io::Result<Self> {
+        let now = host.now;
+        Ok(Self {
+            stack,
+            host,
+            ports,
+            pool: Pool::default(),
+            clock,
+            status: EngineStatus::create()?,
+            ends: Ends::default(),
+            to_cut_off: Vec::new(),
+            to_reset_unclaimed: VecDeque::new(),
+            to_close_parked: BTreeMap::new(),
+            to_reuse: BTreeMap::new(),
+            starved: Starved::new(now),
+            to_tell: VecDeque::new(),
+            sweep_at: now,
+            to_send: VecDeque::new(),
+            to_return: Vec::new(),
+            to_tell_lingering: VecDeque::new(),
+            lingering_at: None,
+            drop_trace: None,
+        })
+    }
+}
