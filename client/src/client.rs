@@ -208,13 +208,13 @@ impl Client {
         let reply = self.exchange(|| {
             send_request(&self.control, request)?;
             towpath_ring::announce(&self.channel);
-            recv_reply(&self.control, &mut fds).map(Box::new)
+            recv_reply(&self.control, &mut fds)
         })?;
         Ok((reply, fds))
     }
 
     /// Nothing interrupts a request, and there is one at a time.
-    fn exchange(&self, ask: impl FnOnce() -> Result<Box<Reply>, Error>) -> Result<Reply, Error> {
+    fn exchange(&self, ask: impl FnOnce() -> Result<Reply, Error>) -> Result<Reply, Error> {
         if self.is_dead() {
             return Err(Error::Dead);
         }
@@ -224,7 +224,7 @@ impl Client {
         }
         let _calls = self.calls.lock();
         match ask() {
-            Ok(reply) if reply.errno == 0 => Ok(*reply),
+            Ok(reply) if reply.errno == 0 => Ok(reply),
             Ok(reply) => Err(Error::Refused(reply.errno)),
             Err(error) => {
                 if error == Error::Dead {
@@ -235,10 +235,12 @@ impl Client {
         }
     }
 
-    fn wait_for_answer(&self, number: u32) -> Result<Box<Reply>, Error> {
+    fn wait_for_answer(&self, number: u32) -> Result<Reply, Error> {
         loop {
             let word = towpath_ring::await_answer(&self.channel);
             if let Some(reply) = towpath_ring::answer_to(&self.channel, number) {
+                // It may have been woken by the engine's end, of which no other thread is told then.
+                self.is_dead();
                 return Ok(reply);
             }
             if self.is_dead() {

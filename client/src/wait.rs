@@ -60,6 +60,7 @@ pub fn until_any<T>(
     }
     // In a child that a handler forks, what follows would be on its parent's attachment.
     let began = client.process().forks();
+    let mut has_slept = false;
     loop {
         let mut waiters = [const { None }; SOCKETS_MAX];
         for (waiter, &socket) in waiters.iter_mut().zip(sockets) {
@@ -67,12 +68,17 @@ pub fn until_any<T>(
         }
         match attempt() {
             Err(Error::WouldBlock) => {}
-            done => return done,
+            done => {
+                // It may have been woken by the engine's end, of which no other thread is told then.
+                let _ = has_slept && client.is_dead();
+                return done;
+            }
         }
         if client.is_dead() || sockets.iter().any(|&socket| client.slot(socket).is_none()) {
             return Err(Error::Dead);
         }
         let slept = sleep(client, &waiters[..sockets.len()], deadline, since);
+        has_slept = true;
         // What has a time limit is interrupted by every handler.
         if client.process().forks() != began {
             return Err(if deadline.is_some() { Error::Interrupted } else { Error::Forked });

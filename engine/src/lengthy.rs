@@ -129,7 +129,7 @@ mod tests {
     use crate::EngineConfig;
     use crate::shard::portions::PORTION;
     use crate::shard::slots::AF_INET;
-    use towpath_shm::control::purpose;
+    use towpath_shm::control::{Request, call, purpose};
     use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, op};
 
     /// More than one portion has.
@@ -260,6 +260,20 @@ mod tests {
         assert_eq!(locks(&engine, slots[MANY as usize - 1]), (owner, other), "not at once");
         end(&mut engine);
         assert!(slots.iter().all(|&slot| locks(&engine, slot) == (0, other)));
+    }
+
+    /// The answer to the next one might be taken for that to the first, or be given in its midst.
+    #[test]
+    fn who_asks_again_before_such_an_answer_is_cut_off() {
+        let (mut engine, id, _control, _) = engine();
+        let link = engine.shard.host.channels.get(id).and_then(|attached| attached.link.as_ref());
+        let channel = link.expect("it was linked").ring.channel().clone();
+        begin_clone(&mut engine, id, purpose::FORK);
+        towpath_ring::ask(&channel, &Request { call: call::INTERFACES, ..Request::default() });
+        engine.do_turn();
+        engine.do_turn();
+        assert_eq!(engine.shard.host.counters.hostile_channels, 1);
+        assert!(towpath_ring::has_ended(&channel));
     }
 
     #[test]

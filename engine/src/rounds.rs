@@ -122,7 +122,10 @@ impl Engine {
         let asks = attached.asks();
         let asked =
             attached.link.as_mut().filter(|_| asks).and_then(|link| link.ring.take_request());
+        let is_in_answer = self.registry.get(id).is_some_and(Process::is_in_answer);
         let (by, request) = match asked {
+            // It does not wait for its answer.
+            Some(Asked::Here(_)) if is_in_answer => return self.shard.to_cut_off.push(id),
             Some(Asked::Here(request)) => {
                 self.shard.host.counters.requests += 1;
                 self.shard.host.counters.work(REQUEST);
@@ -134,7 +137,6 @@ impl Engine {
             },
         };
         // What it said before it asked is in the ring by now.
-        let is_in_answer = self.registry.get(id).is_some_and(Process::is_in_answer);
         if self.drain_share(now, id) || is_in_answer || self.depends_on_others(id, &request) {
             return self.wait_for_others(id, by, request);
         }
@@ -281,7 +283,7 @@ mod tests {
         fn answer(&self) -> Option<Reply> {
             let reply = towpath_ring::answer_to(&self.channel, self.asked.get()?)?;
             self.asked.take();
-            Some(*reply)
+            Some(reply)
         }
 
         fn ask_on_socket(&self, request: &Request) {

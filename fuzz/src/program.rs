@@ -164,7 +164,7 @@ impl Program {
             && let Some(reply) = answer_to(&link.channel, number)
         {
             self.in_cell = None;
-            return Heard::Answer(call, reply, Vec::new());
+            return Heard::Answer(call, Box::new(reply), Vec::new());
         }
         let mut bytes = [0; size_of::<Reply>()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ANSWER_FDS))];

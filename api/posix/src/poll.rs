@@ -62,10 +62,7 @@ pub unsafe fn poll(
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
         if ours > 0 || expired {
             if take_back(fds, kernel) || any_kernel {
-                let list = &mut kernel[..fds.len()];
-                let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-                // SAFETY: a null mask.
-                unsafe { kernel_poll(list, (&raw const now).addr(), std::ptr::null()) }?;
+                kernel_look(&mut kernel[..fds.len()])?;
             }
             return Ok(merge(fds, kernel));
         }
@@ -81,6 +78,9 @@ pub unsafe fn poll(
         // SAFETY: the caller's promise.
         if unsafe { sleep(client, fds, kernel, deadline, since, sigmask) }? {
             look(client, fds, false);
+            if take_back(fds, kernel) {
+                kernel_look(&mut kernel[..fds.len()])?;
+            }
             return Ok(merge(fds, kernel));
         }
     }
@@ -122,7 +122,11 @@ fn look(client: &Client, fds: &mut [libc::pollfd], arm: bool) -> usize {
     for entry in fds.iter_mut().filter(|entry| entry.fd >= 0) {
         let wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
         let mask = match PROCESS.descriptors.lookup(entry.fd) {
-            Entry::Kernel => continue,
+            Entry::Kernel => {
+                // It may have been ours in an earlier look.
+                entry.revents = 0;
+                continue;
+            }
             Entry::Internal => libc::POLLNVAL as u32,
             Entry::Epoll(number) if epoll::is_ready(client, number) => epoll::READY & wanted,
             Entry::Epoll(_) => 0,
@@ -294,6 +298,13 @@ unsafe fn kernel_sleep(
     since.sleep(true, Limit::within(deadline), sleep).unwrap_or(fail(libc::EINTR))
 }
 
+/// What the kernel finds now.
+fn kernel_look(list: &mut [libc::pollfd]) -> Result<usize> {
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a time limit, and no mask.
+    unsafe { kernel_poll(list, (&raw const now).addr(), std::ptr::null()) }
+}
+
 /// # Safety
 /// `limit` must be the address of a timespec, and `sigmask` point to a kernel signal mask or be null.
 unsafe fn kernel_poll(
@@ -304,6 +315,31 @@ unsafe fn kernel_poll(
     let args = [list.as_mut_ptr() as usize, list.len(), limit, sigmask as usize, 8, 0];
     // SAFETY: the list outlives the call; the caller's promise about the rest.
     unsafe { syscall(libc::SYS_ppoll as usize, args) }.map_err(Errno)
+}
+
+/// Whether all descriptors of a list are open; the library's own are not, to the program.
+fn are_open(list: &[libc::pollfd]) -> Result<bool> {
+    let (mut small, mut large) = ([EMPTY; SMALL], Vec::new());
+    let kernel = if list.len() <= SMALL {
+        &mut small[..list.len()]
+    } else {
+        large.resize(list.len(), EMPTY);
+        &mut large[..]
+    };
+    let mut count = 0;
+    for entry in list {
+        match PROCESS.descriptors.lookup(entry.fd) {
+            Entry::Internal => return Ok(false),
+            Entry::Socket(_) | Entry::Epoll(_) => {}
+            Entry::Kernel => {
+                kernel[count] = libc::pollfd { fd: entry.fd, events: 0, revents: 0 };
+                count += 1;
+            }
+        }
+    }
+    let kernel = &mut kernel[..count];
+    let found = if count > 0 { kernel_look(kernel)? } else { 0 };
+    Ok(found == 0 || kernel.iter().all(|entry| entry.revents & libc::POLLNVAL == 0))
 }
 
 /// The three sets of select(2), as words; null where the program passed null.
@@ -371,10 +407,14 @@ impl Sets {
             large.extend(entries());
             &mut large[..]
         };
+        if !are_open(list)? {
+            return fail(libc::EBADF);
+        }
         // SAFETY: as above.
         unsafe { poll(list, deadline, sigmask) }?;
-        if list.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
-            return fail(libc::EBADF);
+        for entry in list.iter_mut().filter(|entry| entry.revents & libc::POLLNVAL != 0) {
+            // Closed under the call: as Linux (since 5.17), whatever is tried with it does not block.
+            entry.revents = GIVEN[0] | GIVEN[1] | GIVEN[2];
         }
         let mut count = 0;
         for entry in list {

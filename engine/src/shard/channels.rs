@@ -104,8 +104,8 @@ impl Link {
 }
 
 impl Attached {
-    /// Whether it asks something that may be taken now. (A process that has ended asks nothing, and of one whose
-    /// request is not answered the next is not taken.)
+    /// Whether it asks something that may be taken now. (A process that has ended asks nothing, and of one with a request
+    /// here that is not answered the next is not taken.)
     pub fn asks(&self) -> bool {
         let is_idle = !self.has_ended && self.request.is_none();
         is_idle && self.link.as_ref().is_some_and(|link| link.ring.is_asked())

@@ -1,5 +1,7 @@
 //! What programs tell of their sockets.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use towpath_ring::Attach;
 use towpath_shm::layout::{Command, Kind, event, flags, op, shut};
 use towpath_tcp::Instant;
@@ -72,7 +74,9 @@ impl Shard {
             // The other threads and processes at this socket see the program's own word for it.
             self.host.slots.post(slot, event::RX | event::RDHUP);
         }
-        if how & (shut::READ | shut::WRITE) == shut::READ | shut::WRITE {
+        // One after the other they are both. (It is the program's word, and wakes those of the socket alone.)
+        let both = shut::READ | shut::WRITE;
+        if (how | self.host.slots.shared(slot).shut.load(Relaxed)) & both == both {
             self.host.slots.post(slot, event::HUP);
         }
     }

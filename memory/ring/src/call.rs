@@ -16,16 +16,16 @@ use towpath_shm::control::{CallCell, Reply, Request};
 use crate::protocol;
 use crate::region::Channel;
 
-/// [`CallCell::place`]: the request is in the cell.
-const HERE: u32 = 0;
-/// It is on the control socket.
+/// The lowest bit of a number: the request is on the control socket. (It is no word of its own: of two words that
+/// are read one after the other one may be of the next request.)
 const ON_SOCKET: u32 = 1;
+const STEP: u32 = 2;
 
 /// Program: makes a request, and gives its number for [`answer_to`]. The caller holds its process's lock for
 /// requests, until the answer is there, and calls [`crate::ring_engine`].
 pub fn ask(channel: &Channel, request: &Request) -> u32 {
     channel.write_request(request.wire());
-    number_next(channel, HERE)
+    number_next(channel, 0)
 }
 
 /// Program: says that it has sent a request on its control socket, where the answer will be. The caller holds its
@@ -35,15 +35,16 @@ pub fn announce(channel: &Channel) {
 }
 
 fn number_next(channel: &Channel, place: u32) -> u32 {
-    let (asked, cell) = (&channel.header().asked, channel.cell());
-    cell.place.store(place, Ordering::Relaxed);
-    let number = asked.load(Ordering::Relaxed).wrapping_add(1);
+    let asked = &channel.header().asked;
+    let number = (asked.load(Ordering::Relaxed) & !ON_SOCKET).wrapping_add(STEP) | place;
     asked.store(number, Ordering::Release);
     number
 }
 
 /// Program: the answer to the request with this number, if it is there.
-pub fn answer_to(channel: &Channel, number: u32) -> Option<Box<Reply>> {
+///
+/// It allocates nothing: a signal handler may ask on top of the program's allocator.
+pub fn answer_to(channel: &Channel, number: u32) -> Option<Reply> {
     (channel.cell().answered.load(Ordering::Acquire) == number).then(|| channel.read_reply())
 }
 
@@ -80,11 +81,12 @@ impl Calls {
 
     /// See [`EngineChannel::take_request`](crate::EngineChannel::take_request).
     pub fn take(&mut self, channel: &Channel) -> Option<Asked> {
-        if !self.is_asked(channel) {
+        let asked = channel.header().asked.load(Ordering::Acquire);
+        if self.is_due || asked == self.taken {
             return None;
         }
-        self.taken = channel.header().asked.load(Ordering::Acquire);
-        if channel.cell().place.load(Ordering::Relaxed) == ON_SOCKET {
+        self.taken = asked;
+        if asked & ON_SOCKET != 0 {
             return Some(Asked::OnSocket);
         }
         self.is_due = true;
@@ -104,8 +106,10 @@ impl Calls {
 
 /// Engine: something happened that a thread may wait for at a cell.
 pub(crate) fn wake(cell: &CallCell) {
+    // One thread waits at a cell. Whatever else sleeps there costs no more than this.
+    const SLEEPERS_MAX: u32 = 8;
     if protocol::signal(&cell.seq, &cell.asleep) {
-        towpath_shm::futex::wake(&cell.seq, u32::MAX >> 1);
+        towpath_shm::futex::wake(&cell.seq, SLEEPERS_MAX);
     }
 }
 
@@ -190,8 +194,56 @@ mod tests {
         assert!(!engine.is_asked());
         engine.answer(&Reply::default());
         assert_eq!(channel.cell().answered.load(Ordering::Relaxed), 0, "it is answered elsewhere");
-        assert_eq!(ask(&channel, &request(1, b"")), 2);
+        assert_eq!(ask(&channel, &request(1, b"")), 2 * STEP);
         taken(&mut engine);
+    }
+
+    /// The engine may have found it on the socket before it was announced, and looks at the announcement when the next
+    /// one is being written.
+    #[test]
+    fn one_that_is_being_written_is_not_taken_for_one_on_the_socket() {
+        let (channel, mut engine) = pair();
+        announce(&channel);
+        channel.write_request(request(7, b"").wire());
+        assert!(matches!(engine.take_request(), Some(Asked::OnSocket)));
+        let number = ask(&channel, &request(7, b""));
+        assert_eq!(taken(&mut engine).a, 7);
+        engine.answer(&Reply::default());
+        assert!(answer_to(&channel, number).is_some() && engine.take_request().is_none());
+    }
+
+    /// As many are taken as are made, whatever the engine sees of one while the next is made.
+    #[test]
+    fn each_is_taken_once_beside_announcements() {
+        const ROUNDS: u32 = 20_000;
+        let (channel, mut engine) = pair();
+        let program = std::thread::spawn(move || {
+            for n in 0..ROUNDS {
+                announce(&channel);
+                let number = ask(&channel, &request(n, b""));
+                let reply = loop {
+                    if let Some(reply) = answer_to(&channel, number) {
+                        break reply;
+                    }
+                    std::thread::yield_now();
+                };
+                assert_eq!(reply.b, n);
+            }
+        });
+        let mut next = 0;
+        while next < ROUNDS {
+            match engine.take_request() {
+                Some(Asked::Here(request)) => {
+                    assert_eq!(request.a, next);
+                    engine.answer(&Reply { b: next, ..Reply::default() });
+                    next += 1;
+                }
+                Some(Asked::OnSocket) => {}
+                None => std::thread::yield_now(),
+            }
+        }
+        program.join().unwrap();
+        assert!(engine.take_request().is_none());
     }
 
     #[test]
@@ -231,7 +283,7 @@ mod tests {
     #[test]
     fn numbers_go_round() {
         let (channel, mut engine) = pair();
-        channel.header().asked.store(u32::MAX - 1, Ordering::Relaxed);
+        channel.header().asked.store(u32::MAX - STEP, Ordering::Relaxed);
         for _ in 0..4 {
             let number = ask(&channel, &request(1, b""));
             taken(&mut engine);

@@ -182,11 +182,11 @@ impl Channel {
     }
 
     /// As [`Self::read_request`].
-    pub(crate) fn read_reply(&self) -> Box<Reply> {
+    pub(crate) fn read_reply(&self) -> Reply {
         let mut bytes = [0; size_of::<Reply>()];
         self.0.read(REPLY_OFFSET, &mut bytes);
         let reply = Reply::from_bytes(&bytes);
-        Box::new(Reply::from_bytes(reply.wire()))
+        Reply::from_bytes(reply.wire())
     }
 
     #[inline]

@@ -37,9 +37,7 @@ pub struct CallCell {
     _pad0: [atomic::AtomicU32; 14],
     /// Not 0: a thread sleeps on `seq`, or is about to. Swap.
     pub asleep: atomic::AtomicU32,
-    /// Of the request with the number in [`ChannelHeader::asked`]: 0: it is here; 1: on the control socket. Program.
-    pub place: atomic::AtomicU32,
-    _pad1: [atomic::AtomicU32; 14],
+    _pad1: [atomic::AtomicU32; 15],
 }
 
 /// Where the bytes of a request are, as [`Request::wire`] has them: program.

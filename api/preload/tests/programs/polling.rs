@@ -27,6 +27,7 @@ pub const CASES: &[Case] = &[
     ("threads_in_poll", threads_in_poll),
     ("lists_of_sockets_alone", lists_of_sockets_alone),
     ("a_socket_that_is_closed_under_a_poll", a_socket_that_is_closed_under_a_poll),
+    ("halves_that_are_shut_one_by_one", halves_that_are_shut_one_by_one),
     ("a_number_that_a_poll_slept_on", a_number_that_a_poll_slept_on),
 ];
 
@@ -534,6 +535,67 @@ fn a_socket_that_is_closed_under_a_poll() {
         assert!(!poller.is_finished());
         to_other.write_all(b"x").unwrap();
         assert_eq!(poller.join().unwrap(), [libc::POLLNVAL, libc::POLLIN]);
+    });
+    // Also when it is one of the kernel's that ends the call.
+    let (idle, mut to_idle) = std::io::pipe().unwrap();
+    let (one, _to_one) = pair();
+    (&other).read_exact(&mut [0]).unwrap();
+    let (closed, piped) = (one.as_raw_fd(), idle.as_raw_fd());
+    std::thread::scope(|scope| {
+        let poller = scope.spawn(|| poll([(closed, libc::POLLIN), (piped, libc::POLLIN)], 20_000));
+        std::thread::sleep(Duration::from_millis(50));
+        drop(one);
+        std::thread::sleep(Duration::from_millis(50));
+        to_idle.write_all(b"x").unwrap();
+        assert_eq!(poller.join().unwrap(), [libc::POLLNVAL, libc::POLLIN]);
+    });
+    // select has no such word: what is tried with the descriptor does not block.
+    let (one, _to_one) = pair();
+    let (pipe, _to_pipe) = std::io::pipe().unwrap();
+    let numbers = [one.as_raw_fd(), pipe.as_raw_fd()];
+    let select = |number: RawFd, seconds| {
+        // SAFETY: a set that lives here; the descriptors are below FD_SETSIZE.
+        unsafe {
+            let mut set: libc::fd_set = std::mem::zeroed();
+            [number, at].iter().for_each(|fd| libc::FD_SET(*fd, &raw mut set));
+            let mut limit = libc::timeval { tv_sec: seconds, tv_usec: 0 };
+            let none = std::ptr::null_mut();
+            let count = libc::select(64, &raw mut set, none, none, &raw mut limit);
+            (count, [number, at].map(|fd| libc::FD_ISSET(fd, &raw const set)))
+        }
+    };
+    let closed: [Box<dyn FnOnce()>; 2] = [Box::new(|| drop(one)), Box::new(|| drop(pipe))];
+    for (number, close) in numbers.into_iter().zip(closed) {
+        std::thread::scope(|scope| {
+            let selecter = scope.spawn(|| select(number, 20));
+            std::thread::sleep(Duration::from_millis(50));
+            close();
+            std::thread::sleep(Duration::from_millis(50));
+            to_other.write_all(b"x").unwrap();
+            assert_eq!(selecter.join().unwrap(), (2, [true, true]));
+        });
+        // What is not open when the call begins is an error.
+        assert_eq!((select(number, 0).0, errno()), (-1, libc::EBADF));
+        (&other).read_exact(&mut [0]).unwrap();
+    }
+}
+
+/// Both halves of a UDP socket, one after the other: a thread that waits for no event in particular hears of it.
+fn halves_that_are_shut_one_by_one() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect("127.0.0.1:9").unwrap();
+    let fd = socket.as_raw_fd();
+    std::thread::scope(|scope| {
+        let poller = scope.spawn(move || poll([(fd, 0)], 20_000));
+        for how in [libc::SHUT_RD, libc::SHUT_WR] {
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!poller.is_finished());
+            // SAFETY: integers.
+            assert_eq!(unsafe { libc::shutdown(fd, how) }, 0);
+        }
+        let shut = std::time::Instant::now();
+        assert_eq!(poller.join().unwrap(), [libc::POLLHUP]);
+        assert!(shut.elapsed() < Duration::from_secs(10), "it has slept until its time was up");
     });
 }
 

@@ -22,6 +22,7 @@ pub const CASES: &[Case] = &[
     ("no_signal_is_lost_in_epoll", no_signal_is_lost_in_epoll),
     ("handlers_are_told_as_they_were_set", handlers_are_told_as_they_were_set),
     ("a_handler_gets_what_the_kernel_gives", a_handler_gets_what_the_kernel_gives),
+    ("requests_on_top_of_the_allocator", requests_on_top_of_the_allocator),
 ];
 
 static SEEN: AtomicU32 = AtomicU32::new(0);
@@ -326,4 +327,66 @@ fn a_handler_gets_what_the_kernel_gives() {
         libc::kill(libc::getpid(), libc::SIGUSR1);
     }
     assert_eq!(SENDER.load(Ordering::SeqCst), std::process::id());
+}
+
+/// A listener of its own, which asks the engine for each call: socket, bind and listen are async-signal-safe
+/// (signal-safety(7)).
+extern "C" fn listen_and_close(_: i32) {
+    // SAFETY: calls that a handler may make, with a structure of its own.
+    unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
+        let mut address: libc::sockaddr_in = std::mem::zeroed();
+        address.sin_family = libc::AF_INET as libc::sa_family_t;
+        address.sin_addr.s_addr = u32::from(std::net::Ipv4Addr::LOCALHOST).to_be();
+        let len = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+        let is_bound = libc::bind(fd, (&raw const address).cast(), len) == 0;
+        if is_bound && libc::listen(fd, 1) == 0 && libc::close(fd) == 0 {
+            SEEN.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A handler interrupts malloc and free, and asks the engine: what answers it may allocate nothing.
+fn requests_on_top_of_the_allocator() {
+    const HANDLERS: u32 = 2000;
+    // With a second thread the allocator has locks.
+    let over = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::clone(&over);
+    let other = std::thread::spawn(move || {
+        // SAFETY: a set of signals.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+        }
+        while !is_over.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    std::thread::sleep(Duration::from_millis(20));
+    listen_and_close(0);
+    // SAFETY: a handler that makes such calls only, and a timer.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = listen_and_close as extern "C" fn(i32) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        assert_eq!(libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()), 0);
+        let every = libc::timeval { tv_sec: 0, tv_usec: 300 };
+        let timer = libc::itimerval { it_interval: every, it_value: every };
+        assert_eq!(libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()), 0);
+    }
+    let mut pieces: Vec<Vec<u8>> = vec![Vec::new(); 64];
+    let mut n = 1usize;
+    while SEEN.load(Ordering::SeqCst) < HANDLERS {
+        n = n.wrapping_mul(1_103_515_245).wrapping_add(12_345);
+        // Beyond what a thread keeps for itself.
+        pieces[n >> 16 & 63] = Vec::with_capacity(1100 + (n >> 8) % 6000);
+    }
+    // SAFETY: no timer.
+    unsafe {
+        let none: libc::itimerval = std::mem::zeroed();
+        libc::setitimer(libc::ITIMER_REAL, &raw const none, std::ptr::null_mut());
+    }
+    over.store(true, Ordering::SeqCst);
+    other.join().unwrap();
 }
