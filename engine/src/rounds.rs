@@ -11,7 +11,7 @@
 //! done. Both go on in portions, so that a request waits for what others said before, and no connection waits for
 //! it. Commands that arrive later belong to the next round, so that a request waits for a bounded amount of work.
 //!
-//! Most answers need no round ([`Engine::depends_on_others`]). Of what a request wants, others who have said something
+//! Most answers need no round ([`Shard::depends_on_others`](crate::shard::Shard::depends_on_others)). Of what a request wants, others who have said something
 //! that was not read can only have given something up: so the request is tried, and waits for a round when it is
 //! refused for want. A port that is shared is no such thing: somebody on it may have left it, or have ceased to share.
 
@@ -27,7 +27,6 @@ use crate::ids::ChannelId;
 use crate::registry::Process;
 use crate::report::{LOOK, REQUEST};
 use crate::requests::{Asker, By};
-use crate::shard::option_bits::bind_options;
 use crate::wire::{self, Received};
 
 /// Steps of work in one turn for answers that need no round, and for those of a round: some 50 µs each, or one
@@ -137,7 +136,7 @@ impl Engine {
             },
         };
         // What it said before it asked is in the ring by now.
-        if self.drain_share(now, id) || is_in_answer || self.depends_on_others(id, &request) {
+        if self.drain_share(now, id) || is_in_answer || self.shard.depends_on_others(id, &request) {
             return self.wait_for_others(id, by, request);
         }
         let Some(answer) = self.handle(now, id, by, &request) else { return };
@@ -145,38 +144,6 @@ impl Engine {
             self.wait_for_others(id, by, request);
         } else if !self.send_answer(id, by, answer) {
             self.shard.to_cut_off.push(id);
-        }
-    }
-
-    /// Whether the answer to a request may be another one when all is dealt with that others have said before.
-    fn depends_on_others(&self, id: ChannelId, request: &Request) -> bool {
-        match request.call {
-            call::SOCKET | call::INTERFACES | call::ROUTES | call::RESOLVER | call::OUTSIDE => {
-                return false;
-            }
-            call::BIND | call::LISTEN | call::CONNECT | call::GET_OPTION | call::SET_OPTION => {}
-            call::ERROR_QUEUE | call::CHECK_LENGTH => {}
-            _ => return true,
-        }
-        let entry = self.shard.host.slots.get(request.slot);
-        let Some(entry) = entry.filter(|entry| entry.generation == request.generation) else {
-            return true;
-        };
-        if !matches!(entry.holders[..], [only] if only == id) {
-            return true;
-        }
-        let addr = request.addr.to_socket_addr();
-        let is_taken = |port| entry.id.is_some_and(|id| self.shard.stack.is_port_taken(id, port));
-        let options = bind_options(self.shard.host.slots.shared(request.slot), false);
-        let shares = options.reuse_addr || options.reuse_port;
-        match request.call {
-            call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
-            call::LISTEN | call::SET_OPTION => shares,
-            // A listener that somebody has closed takes no more connections.
-            call::CONNECT if !entry.is_datagram() => {
-                addr.is_some_and(|addr| self.shard.stack.is_near(addr.ip()))
-            }
-            _ => false,
         }
     }
 

@@ -11,7 +11,6 @@ use crate::engine::{Engine, Leaving};
 use crate::poller::Source;
 use crate::remote::Wish;
 use crate::report::{Left, Report};
-use crate::shard::DroppedPacket;
 
 /// While it never sleeps, the engine looks at its descriptors this often: a system call per turn would
 /// cost a busy engine a tenth of its time.
@@ -194,14 +193,15 @@ impl Engine {
     /// A turn of the stack, and what follows from it for programs. What answers a request may depend
     /// on it, so requests may ask for one of their own.
     pub(crate) fn turn_stack(&mut self, now: Instant) -> Turn {
-        let turn = self.shard.stack.turn(
-            now,
-            &mut self.shard.host,
-            &mut self.shard.ports,
-            &mut self.shard.pool,
-            Budget::default(),
-        );
-        self.finish_turn(now);
+        let turn = self.shard.turn_stack(now);
+        self.go_on_ending(now);
+        self.shard.follow_up(now);
+        self.disinherit_unborn(now);
+        self.restrict_strangers(now);
+        self.cut_off_hostile(now);
+        self.shard.await_threads();
+        self.answer_waiting(now);
+        self.leave(now);
         turn
     }
 
@@ -210,43 +210,6 @@ impl Engine {
         self.shard.host.unix_ns = self.shard.clock.unix_ns();
         self.shard.host.windows.set_time(self.shard.host.unix_ns);
         self.shard.host.now
-    }
-
-    /// What comes after the stack's turn: memory that packets lent is free again, sockets that are
-    /// gone go, those who wait for memory get it, and programs are told what happened.
-    fn finish_turn(&mut self, now: Instant) {
-        self.shard.status.set_datagram_mtu(self.shard.stack.net.path_mtu_least());
-        self.shard.return_lent();
-        self.show_dropped(now);
-        self.shard.reset_hostile_sockets(now);
-        self.shard.host.accept_long_deferred();
-        self.shard.reset_failed(now);
-        self.go_on_ending(now);
-        self.shard.bury();
-        self.shard.feed_starved(now);
-        self.shard.reset_unclaimed(now);
-        self.shard.close_parked(now);
-        self.disinherit_unborn(now);
-        self.restrict_strangers(now);
-        self.shard.sweep(now);
-        self.shard.tell(now);
-        self.cut_off_hostile(now);
-        self.shard.await_threads();
-        self.answer_waiting(now);
-        self.leave(now);
-    }
-
-    fn show_dropped(&mut self, now: Instant) {
-        let Some(trace) = &mut self.shard.drop_trace else { return };
-        while let Some(dropped) = self.shard.stack.net.take_dropped() {
-            trace(DroppedPacket {
-                now_ns: now.0,
-                interface: dropped.iface.0,
-                outbound: dropped.reason.is_outbound(),
-                reason: dropped.reason.as_str(),
-                bytes: &dropped.bytes,
-            });
-        }
     }
 
     /// Looks at the descriptors without sleeping.

@@ -1,8 +1,9 @@
 //! The data path: a stack, its ports, its sockets and the rings of the programs that have them.
 //!
-//! It answers no request and knows no process but by its channel: who may attach, fork or be told what is the
+//! It knows no process but by its channel: who may attach, fork or be told what is the
 //! [registry](crate::registry)'s, and [`Engine`](crate::engine::Engine) leads from one to the other.
 
+mod asked;
 pub(crate) mod channels;
 pub(crate) mod datagrams;
 mod disconnect;
@@ -22,6 +23,7 @@ mod sweep;
 pub(crate) mod tcp_info;
 mod tell;
 mod told;
+mod turn;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

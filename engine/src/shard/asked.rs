@@ -1,0 +1,369 @@
+//! What programs ask about sockets, and about the network: requests that a shard answers.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use towpath_ring::{EngineRecv, EngineSend};
+use towpath_shm::control::{
+    DATA_MAX, IF_FAILED, Interface, Reply, Request, Route, call, route_origin,
+};
+use towpath_shm::layout::{AcceptRecord, Kind, Plain, RawAddr, event, flags, option_bit};
+use towpath_stack::net::Origin;
+use towpath_stack::{ConnectError, Family, SocketKind, scope_of};
+use towpath_tcp::Instant;
+
+use crate::errno::{
+    EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, EINVAL, EISCONN, ENOBUFS, EOPNOTSUPP, EPROTONOSUPPORT,
+    Errno,
+};
+use crate::ids::ChannelId;
+use crate::report::STACK_TURN;
+use crate::shard::Shard;
+use crate::shard::host::fits;
+use crate::shard::linux::state;
+use crate::shard::option_bits::bind_options;
+use crate::shard::slots::{AF_INET, AF_INET6, present_on};
+
+/// Linux's `somaxconn`.
+const BACKLOG_MAX: u32 = 4096;
+const RECORD: u32 = size_of::<AcceptRecord>() as u32;
+
+impl Shard {
+    /// Answers a request of a process; EOPNOTSUPP: it is none of those that are answered here.
+    pub(crate) fn handle(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        request: &Request,
+    ) -> Result<Reply, Errno> {
+        match request.call {
+            call::SOCKET => return self.socket(id, request.a, request.b),
+            call::INTERFACES => return Ok(self.interfaces()),
+            call::ROUTES => return Ok(self.routes(request.a)),
+            _ => {}
+        }
+        let slot = self.named(id, request)?;
+        match request.call {
+            call::BIND => self.bind(slot, &request.addr),
+            call::LISTEN => self.listen(now, slot, request.a),
+            call::CONNECT => self.connect(now, slot, request),
+            call::ADOPT => {
+                self.adopt(id, slot);
+                Ok(Reply::default())
+            }
+            call::GET_OPTION => self.get_option(now, slot, request),
+            call::ERROR_QUEUE => self.take_report(slot),
+            call::CHECK_LENGTH => self.check_length(now, slot, request),
+            call::SET_OPTION => {
+                self.set_fallible(now, slot, request)?;
+                Ok(Reply::default())
+            }
+            _ => Err(Errno(EOPNOTSUPP)),
+        }
+    }
+
+    /// Whether the answer to a request may be another one when all is dealt with that others have said before.
+    pub(crate) fn depends_on_others(&self, id: ChannelId, request: &Request) -> bool {
+        match request.call {
+            call::SOCKET | call::INTERFACES | call::ROUTES | call::RESOLVER | call::OUTSIDE => {
+                return false;
+            }
+            call::BIND | call::LISTEN | call::CONNECT | call::GET_OPTION | call::SET_OPTION => {}
+            call::ERROR_QUEUE | call::CHECK_LENGTH => {}
+            _ => return true,
+        }
+        let entry = self.host.slots.get(request.slot);
+        let Some(entry) = entry.filter(|entry| entry.generation == request.generation) else {
+            return true;
+        };
+        if !matches!(entry.holders[..], [only] if only == id) {
+            return true;
+        }
+        let addr = request.addr.to_socket_addr();
+        let is_taken = |port| entry.id.is_some_and(|id| self.stack.is_port_taken(id, port));
+        let options = bind_options(self.host.slots.shared(request.slot), false);
+        let shares = options.reuse_addr || options.reuse_port;
+        match request.call {
+            call::BIND => shares && addr.is_some_and(|addr| is_taken(addr.port())),
+            call::LISTEN | call::SET_OPTION => shares,
+            // A listener that somebody has closed takes no more connections.
+            call::CONNECT if !entry.is_datagram() => {
+                addr.is_some_and(|addr| self.stack.is_near(addr.ip()))
+            }
+            _ => false,
+        }
+    }
+
+    /// The slot that a request is about; the process must hold it, unless it is about to.
+    fn named(&mut self, id: ChannelId, request: &Request) -> Result<u32, Errno> {
+        self.host.slots.find(request.slot, request.generation).ok_or(Errno(EBADF))?;
+        if request.call != call::ADOPT && !self.is_held(id, request.slot) {
+            return Err(Errno(EBADF));
+        }
+        Ok(request.slot)
+    }
+
+    fn socket(&mut self, id: ChannelId, family: u32, protocol: u32) -> Result<Reply, Errno> {
+        let stack_family = match family {
+            AF_INET => Family::V4,
+            AF_INET6 => Family::V6,
+            _ => return Err(Errno(EAFNOSUPPORT)),
+        };
+        let (kind, stack_kind) = match (protocol, family) {
+            (6, _) => (Kind::Stream, SocketKind::Stream),
+            (17, _) => (Kind::Datagram, SocketKind::Datagram),
+            (1, AF_INET) | (58, AF_INET6) => (Kind::Echo, SocketKind::Echo),
+            _ => return Err(Errno(EPROTONOSUPPORT)),
+        };
+        let slot = self.host.slots.allocate(kind, family, protocol).ok_or(Errno(ENOBUFS))?;
+        let socket = match self.stack.open(stack_kind, stack_family, slot) {
+            Ok(socket) => socket,
+            Err(error) => {
+                self.host.slots.release(slot);
+                return Err(error.into());
+            }
+        };
+        let size = self.host.buffers.datagram;
+        let windows = &self.host.windows;
+        let entry = self.host.slots.get_mut(slot).ok_or(Errno(ENOBUFS))?;
+        entry.id = Some(socket);
+        if kind != Kind::Stream {
+            let rx = EngineRecv::new(windows, slot, size, size);
+            let tx = EngineSend::new(windows, slot, size, size).for_records();
+            let owned = entry.owned();
+            (owned.rx, owned.tx) = (Some(rx), Some(tx));
+        }
+        let generation = entry.generation;
+        if kind == Kind::Echo {
+            // INET_PROTOSW_REUSE: Linux's ping sockets share idents unless they are told not to.
+            let bits = &self.host.slots.shared(slot).option_bits;
+            bits.fetch_or(option_bit::REUSEADDR, Relaxed);
+        }
+        self.host.slots.publish(slot);
+        self.hold(id, slot);
+        Ok(Reply { slot, generation, ..Reply::default() })
+    }
+
+    fn bind(&mut self, slot: u32, addr: &RawAddr) -> Result<Reply, Errno> {
+        let entry = self.host.slots.get(slot).ok_or(Errno(EBADF))?;
+        let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
+        let addr =
+            addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
+        let options = bind_options(self.host.slots.shared(slot), entry.rare().free_bind);
+        let bound = self.stack.bind(id, addr, options)?;
+        if let Some(entry) = self.host.slots.get_mut(slot) {
+            let named = Some(bound.ip()).filter(|ip| !ip.is_unspecified());
+            entry.set_rare(|rare| rare.bound = named);
+        }
+        let local = self.present_own(family, bound);
+        self.host.slots.shared(slot).local.store(&local);
+        self.host.slots.set_flags(slot, flags::BOUND, 0);
+        Ok(Reply { addr: local, ..Reply::default() })
+    }
+
+    fn listen(&mut self, now: Instant, slot: u32, backlog: u32) -> Result<Reply, Errno> {
+        let entry = self.host.slots.get(slot).ok_or(Errno(EBADF))?;
+        if entry.is_datagram() {
+            return Err(Errno(EOPNOTSUPP));
+        }
+        // A socket whose connect was refused may listen instead, as on Linux.
+        let id = match entry.flags & flags::CONNECTED {
+            0 => self.renew(now, slot)?,
+            _ => entry.id.ok_or(Errno(EINVAL))?,
+        };
+        let backlog = backlog.min(BACKLOG_MAX);
+        self.stack.listen(id, backlog)?;
+        // One more than the backlog wait, and one may be half read.
+        let size = (backlog + 2) * RECORD;
+        let windows = &self.host.windows;
+        let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
+        entry.kind = Kind::Listener;
+        match &mut entry.owned().rx {
+            Some(rx) => rx.set_capacity(size),
+            none => *none = Some(EngineRecv::new(windows, slot, size, size)),
+        }
+        self.publish_local(now, slot, id);
+        let shared = self.host.slots.shared(slot);
+        shared.state.store(state::LISTEN, Release);
+        shared.kind.store(Kind::Listener as u32, Release);
+        Ok(Reply::default())
+    }
+
+    fn connect(&mut self, now: Instant, slot: u32, request: &Request) -> Result<Reply, Errno> {
+        let addr = &request.addr;
+        let entry = self.host.slots.get(slot).ok_or(Errno(EBADF))?;
+        let (family, id) = (entry.family, entry.id.ok_or(Errno(EINVAL))?);
+        let datagram = entry.is_datagram();
+        if addr.family == 0 {
+            let failed = entry.flags & (flags::DEAD | flags::CONNECTED) == flags::DEAD;
+            return match datagram {
+                true => self.dissolve(now, slot),
+                false if request.a == IF_FAILED && !failed => Ok(Reply::default()),
+                false => self.disconnect(now, slot),
+            };
+        }
+        let remote =
+            addr.to_socket_addr().filter(|addr| fits(family, addr)).ok_or(Errno(EAFNOSUPPORT))?;
+        if datagram {
+            let connected = self.stack.connect_datagram(now, id, remote);
+            if connected.is_ok() {
+                self.bind_to_scope(slot, id, &remote);
+            }
+            self.publish_local(now, slot, id);
+            connected.map_err(|error| match error {
+                // As Linux has it for those that are bound without asking.
+                ConnectError::NoPort => Errno(EAGAIN),
+                error => error.into(),
+            })?;
+            self.host.slots.set_flags(slot, flags::CONNECTED, 0);
+        } else {
+            if entry.flags & flags::CONNECTING != 0 {
+                return Err(Errno(EALREADY));
+            }
+            if entry.flags & flags::CONNECTED != 0 {
+                return Err(Errno(EISCONN));
+            }
+            self.connect_stream(now, slot, remote)?;
+        }
+        // After a connect that failed it is another socket of the stack.
+        let id = self.host.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
+        let info = self.stack.info(now, id);
+        // Of an echo socket the port says nothing, and getpeername(2) gives it back.
+        let port = remote.port();
+        let on = scope_of(&remote).or_else(|| self.device(slot));
+        let remote = info.and_then(|info| info.remote).unwrap_or(remote);
+        let shown = SocketAddr::new(remote.ip(), port);
+        self.host.slots.shared(slot).remote.store(&present_on(family, shown, on));
+        self.publish_local(now, slot, id);
+        if datagram {
+            self.host.slots.post(slot, event::TX);
+        } else {
+            self.host.slots.set_flags(slot, flags::CONNECTING, 0);
+            // Over loopback Linux has shaken hands before connect(2) returns: programs that connect
+            // several times count on a full accept queue being full for the next one.
+            if self.stack.is_near(remote.ip()) {
+                self.host.counters.work(STACK_TURN);
+                self.turn_stack(now);
+                self.follow_up(now);
+            }
+        }
+        Ok(Reply::default())
+    }
+
+    pub(crate) fn connect_stream(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        remote: SocketAddr,
+    ) -> Result<(), Errno> {
+        // New FIFOs would take the slot from its accept queue.
+        if self.host.slots.get(slot).is_some_and(|entry| entry.kind == Kind::Listener) {
+            return Err(Errno(EISCONN));
+        }
+        let id = self.renew(now, slot)?;
+        let near = self.stack.is_near(remote.ip());
+        let (recv, send) = self.host.stream_buffers(slot, near);
+        self.stack.connect(now, id, remote, recv, send)?;
+        let shared = self.host.slots.shared(slot);
+        // What an earlier connection left behind.
+        shared.error.store(0, Release);
+        shared.state.store(state::SYN_SENT, Release);
+        Ok(())
+    }
+
+    /// Takes the peer of a datagram socket away.
+    fn dissolve(&mut self, now: Instant, slot: u32) -> Result<Reply, Errno> {
+        let id = self.host.slots.get(slot).and_then(|entry| entry.id).ok_or(Errno(EINVAL))?;
+        self.stack.disconnect(id);
+        if let Some(entry) = self.host.slots.get_mut(slot) {
+            entry.set_rare(|rare| rare.device = 0);
+        }
+        self.host.slots.set_flags(slot, 0, flags::CONNECTED);
+        self.host.slots.shared(slot).remote.store(&RawAddr::default());
+        self.publish_local(now, slot, id);
+        Ok(Reply::default())
+    }
+
+    /// As many as fit one message; the first address of every interface comes before the second of
+    /// any.
+    fn interfaces(&self) -> Reply {
+        const MAX: usize = DATA_MAX / size_of::<Interface>();
+        let mut reply = Reply::default();
+        let mut list: Vec<(usize, Interface)> = Vec::new();
+        for iface in self.stack.net.interfaces() {
+            let base = describe(iface);
+            let usable = iface.addresses().iter().filter(|address| address.is_usable());
+            let before = list.len();
+            for (rank, address) in usable.enumerate() {
+                let prefix = address.prefix;
+                let addr = RawAddr::new(SocketAddr::new(prefix.addr(), 0));
+                list.push((rank, Interface { addr, prefix_len: u32::from(prefix.len()), ..base }));
+            }
+            if list.len() == before {
+                list.push((0, base));
+            }
+        }
+        list.sort_by_key(|(rank, _)| *rank);
+        list.truncate(MAX);
+        list.sort_by_key(|(_, interface)| interface.index);
+        for (to, (_, interface)) in reply.data.chunks_exact_mut(size_of::<Interface>()).zip(&list) {
+            to.copy_from_slice(interface.as_bytes());
+        }
+        reply.a = list.len() as u32;
+        reply.len = (list.len() * size_of::<Interface>()) as u32;
+        reply
+    }
+
+    /// As many routes as fit, from `first` on.
+    fn routes(&self, first: u32) -> Reply {
+        const MAX: usize = DATA_MAX / size_of::<Route>();
+        let mut reply = Reply::default();
+        let mut rest = self.stack.net.routes().skip(first as usize);
+        let mut count = 0;
+        for (to, entry) in
+            reply.data.chunks_exact_mut(size_of::<Route>()).zip(rest.by_ref().take(MAX))
+        {
+            let addr = |ip| RawAddr::new(SocketAddr::new(ip, 0));
+            let route = Route {
+                dst: addr(entry.prefix.network()),
+                gateway: entry.next_hop.map_or_else(RawAddr::default, addr),
+                prefix_len: entry.prefix.len().into(),
+                index: u32::from(entry.iface.0) + 1,
+                metric: entry.metric,
+                origin: match entry.origin {
+                    Origin::Static => route_origin::STATIC,
+                    Origin::Link => route_origin::LINK,
+                    Origin::Router => route_origin::ROUTER,
+                },
+            };
+            to.copy_from_slice(route.as_bytes());
+            count += 1;
+        }
+        reply.len = count * size_of::<Route>() as u32;
+        reply.a = if rest.next().is_some() { first + count } else { 0 };
+        reply
+    }
+}
+
+fn describe(iface: &towpath_stack::net::Interface) -> Interface {
+    // IFF_UP | IFF_RUNNING, with IFF_LOOPBACK, IFF_BROADCAST | IFF_MULTICAST as Ethernet, or
+    // IFF_POINTOPOINT | IFF_NOARP | IFF_MULTICAST as a TUN device has them (tun_net_init in drivers/net/tun.c).
+    const UP: u32 = 0x41;
+    let is_loopback = iface.id() == towpath_stack::IfaceId::LOOPBACK;
+    let kind = match iface.link() {
+        _ if is_loopback => 0x8,
+        towpath_pool::LinkType::Ethernet => 0x1002,
+        towpath_pool::LinkType::Ip => 0x1090,
+    };
+    let mut name = [0; 16];
+    let n = iface.name().len().min(15);
+    name[..n].copy_from_slice(&iface.name().as_bytes()[..n]);
+    Interface {
+        name,
+        index: u32::from(iface.id().0) + 1,
+        mtu: iface.mtu(),
+        flags: UP | kind,
+        mac: iface.mac().0,
+        ..Interface::default()
+    }
+}
