@@ -8,7 +8,7 @@
 //!
 //! To programs both look as if they were done at once, when the request was taken. A socket that a process opens
 //! or is sent while its CLONE goes on is given to its clone too, as after it; one that it closes meanwhile is given
-//! to the clone first ([`Engine::give_to_clone`]). The new image locks no socket before the answer to HELLO, so
+//! to the clone first (`shard/portions.rs`). The new image locks no socket before the answer to HELLO, so
 //! that a lock with the channel's number is one of the image before.
 
 use std::os::fd::OwnedFd;

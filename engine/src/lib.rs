@@ -12,10 +12,10 @@
 //! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) → `rounds` and
 //! `lengthy` (when a request is answered) → `processes` and `ending` (how processes make others, and end); in the
 //! shard `host` (what the stack tells) → `slots`, `channels` (the sockets, and which process holds them) → `told`
-//! and `asked` (commands and requests about sockets) → `turn` → `lifecycle` (how sockets end) → `tell` (events) → `feeding`, `sweep` (memory that
-//! programs wait for, and memory that is taken back). What these change, and no more than that, is in `requests`,
-//! `ends` and `starved`, so that the engine and the shard, which have it, need not know what is done with it. Apart
-//! from these stands [`caller`]: how a program is started.
+//! and `asked` (commands and requests about sockets) → `turn` → `lifecycle` (how sockets end) → `tell` (events) →
+//! `feeding`, `sweep` (memory that programs wait for, and memory that is taken back). What these change, and no more
+//! than that, is in `requests`, `ends` and `starved`, so that the engine and the shard, which have it, need not know
+//! what is done with it. Apart from these stands [`caller`]: how a program is started.
 //!
 //! What is to be done later stands in lists, which are named by what is done with their entries:
 //!

@@ -11,7 +11,7 @@
 //! done. Both go on in portions, so that a request waits for what others said before, and no connection waits for
 //! it. Commands that arrive later belong to the next round, so that a request waits for a bounded amount of work.
 //!
-//! Most answers need no round ([`Shard::depends_on_others`](crate::shard::Shard::depends_on_others)). Of what a request wants, others who have said something
+//! Most answers need no round ([`Engine::depends_on_others`]). Of what a request wants, others who have said something
 //! that was not read can only have given something up: so the request is tried, and waits for a round when it is
 //! refused for want. A port that is shared is no such thing: somebody on it may have left it, or have ceased to share.
 
@@ -136,7 +136,7 @@ impl Engine {
             },
         };
         // What it said before it asked is in the ring by now.
-        if self.drain_share(now, id) || is_in_answer || self.shard.depends_on_others(id, &request) {
+        if self.drain_share(now, id) || is_in_answer || self.depends_on_others(id, &request) {
             return self.wait_for_others(id, by, request);
         }
         let Some(answer) = self.handle(now, id, by, &request) else { return };
@@ -144,6 +144,14 @@ impl Engine {
             self.wait_for_others(id, by, request);
         } else if !self.send_answer(id, by, answer) {
             self.shard.to_cut_off.push(id);
+        }
+    }
+
+    /// Whether the answer to a request may be another one when all is dealt with that others have said before.
+    fn depends_on_others(&self, id: ChannelId, request: &Request) -> bool {
+        match request.call {
+            call::RESOLVER | call::OUTSIDE => false,
+            _ => self.shard.depends_on_others(id, request),
         }
     }
 

@@ -190,8 +190,9 @@ impl Engine {
         );
     }
 
-    /// A turn of the stack, and what follows from it for programs. What answers a request may depend
-    /// on it, so requests may ask for one of their own.
+    /// A turn of the stack, and what follows from it for sockets, programs and processes. A listing that another thread
+    /// asks for has one of its own. What ends sockets after the shard's part is told of in the next turn, for which
+    /// there is no sleep.
     pub(crate) fn turn_stack(&mut self, now: Instant) -> Turn {
         let turn = self.shard.turn_stack(now);
         self.go_on_ending(now);

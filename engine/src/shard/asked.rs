@@ -29,7 +29,8 @@ const BACKLOG_MAX: u32 = 4096;
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 
 impl Shard {
-    /// Answers a request of a process; EOPNOTSUPP: it is none of those that are answered here.
+    /// Answers a request of a process. EOPNOTSUPP: it is none of those that are answered here; but if it is not about a
+    /// socket that the process holds, either, it is EBADF.
     pub(crate) fn handle(
         &mut self,
         now: Instant,
@@ -65,9 +66,7 @@ impl Shard {
     /// Whether the answer to a request may be another one when all is dealt with that others have said before.
     pub(crate) fn depends_on_others(&self, id: ChannelId, request: &Request) -> bool {
         match request.call {
-            call::SOCKET | call::INTERFACES | call::ROUTES | call::RESOLVER | call::OUTSIDE => {
-                return false;
-            }
+            call::SOCKET | call::INTERFACES | call::ROUTES => return false,
             call::BIND | call::LISTEN | call::CONNECT | call::GET_OPTION | call::SET_OPTION => {}
             call::ERROR_QUEUE | call::CHECK_LENGTH => {}
             _ => return true,
@@ -245,6 +244,7 @@ impl Shard {
                 self.host.counters.work(STACK_TURN);
                 self.turn_stack(now);
                 self.follow_up(now);
+                self.await_threads();
             }
         }
         Ok(Reply::default())

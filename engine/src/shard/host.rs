@@ -57,7 +57,7 @@ pub(crate) struct Host {
     pub to_sweep: VecDeque<Swept>,
     /// The slots in `to_sweep`, so that each stands there once, also when it is used again before its turn.
     pub in_sweep: Holds,
-    /// The slots in [`Engine::to_tell`](crate::engine::Engine::to_tell).
+    /// The slots in [`Shard::to_tell`](crate::shard::Shard::to_tell).
     pub in_telling: Holds,
     /// Slots whose TCP state is to be published at the end of the turn.
     pub to_publish: Vec<u32>,

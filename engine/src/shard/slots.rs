@@ -172,7 +172,7 @@ pub(crate) struct Owned {
     pub sent: VecDeque<SentAt>,
     /// SO_TIMESTAMPING, as far as sending is concerned.
     pub stamping: Stamping,
-    /// It stands in [`Engine::to_send`](crate::engine::Engine::to_send).
+    /// It stands in [`Shard::to_send`](crate::shard::Shard::to_send).
     pub backlogged: bool,
     /// Bytes of `tx` that are in packets and not to be overwritten before these are out.
     pub tx_lent: u32,

@@ -7,7 +7,7 @@ use crate::shard::{DroppedPacket, Shard};
 
 impl Shard {
     /// A turn of the stack; then memory that packets lent is free again, and what failed ends. [`Self::follow_up`] is
-    /// due after what else ends sockets.
+    /// due afterwards.
     pub(crate) fn turn_stack(&mut self, now: Instant) -> Turn {
         let turn = self.stack.turn(
             now,
