@@ -207,7 +207,6 @@ impl Client {
         let mut fds = Vec::new();
         let reply = self.exchange(|| {
             send_request(&self.control, request)?;
-            towpath_ring::announce(&self.channel);
             recv_reply(&self.control, &mut fds)
         })?;
         Ok((reply, fds))

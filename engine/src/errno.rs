@@ -1,5 +1,6 @@
 //! Errno numbers of Linux, and which of them the stack's refusals are.
 
+use towpath_shm::control::Reply;
 use towpath_stack::{
     BindError, ConnectError, ListenError, OpenError, OptionError, SendError, SocketError,
 };
@@ -35,6 +36,13 @@ pub(crate) const EALREADY: i32 = 114;
 /// An errno to be given to a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Errno(pub i32);
+
+impl Errno {
+    /// The answer to a request that is refused.
+    pub fn refusal(self) -> Reply {
+        Reply { errno: self.0, ..Reply::default() }
+    }
+}
 
 impl From<OpenError> for Errno {
     fn from(_: OpenError) -> Self {

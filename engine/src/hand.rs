@@ -45,10 +45,11 @@ impl Hand {
     /// Lets time pass, which may be none, and does what [`Engine::run`] does between two sleeps. What programs say
     /// meanwhile is for the next turn.
     pub fn turn(&mut self, passed: Duration) {
-        self.engine.shard.clock.pass(passed);
-        self.engine.do_turn();
-        self.engine.look();
-        self.engine.end_of_turn();
+        self.engine.pass(passed);
+        self.engine.shard.do_turn();
+        self.engine.shard.look();
+        self.engine.control.exchange(&mut self.engine.shard);
+        self.engine.shard.end_of_turn();
     }
 
     /// Counters of all layers since the engine was made, as [`crate::Remote::counters`] tells them.
@@ -58,7 +59,7 @@ impl Hand {
 
     /// All sockets of all programs, as [`crate::Remote::sockets`] tells them.
     pub fn sockets(&self) -> Vec<SocketEntry> {
-        self.engine.sockets()
+        self.engine.shard.sockets()
     }
 
     /// Whether the process whose channel has this number, as the answer to

@@ -1,4 +1,4 @@
-//! The engine: one thread that turns a stack for programs in other processes.
+//! The engine: a thread that turns a stack for programs in other processes, and one that knows these processes.
 //!
 //! It owns the ports, the stack and the region; programs attach through channels (see
 //! [`towpath_shm::layout`]). An [`Engine`] is made, then [`Engine::run`] works on the calling thread
@@ -7,15 +7,17 @@
 //!
 //! Two things are in it. The `shard` is the data path: a stack with its ports, the sockets, and the rings of the
 //! programs that hold them. The `registry` is who there is: processes, their control sockets, and the descriptors that
-//! are given out and closed. Neither knows the other; the engine's own files lead from one to the other.
+//! are given out and closed. Neither knows the other: each tells what the other is to know by `mail`, and `control`
+//! carries that to and fro, between two threads in [`Engine::run`], on one where a host turns the engine.
 //!
-//! Reading order: `run` (the loop, one page) → `commands` and `control` (what programs want) → `rounds` and
-//! `lengthy` (when a request is answered) → `processes` and `ending` (how processes make others, and end); in the
-//! shard `host` (what the stack tells) → `slots`, `channels` (the sockets, and which process holds them) → `told`
-//! and `asked` (commands and requests about sockets) → `turn` → `lifecycle` (how sockets end) → `tell` (events) →
-//! `feeding`, `sweep` (memory that programs wait for, and memory that is taken back). What these change, and no more
-//! than that, is in `requests`, `ends` and `starved`, so that the engine and the shard, which have it, need not know
-//! what is done with it. Apart from these stands [`caller`]: how a program is started.
+//! Reading order: `run` (the loop, one page) → `control` and `mail` → in the registry `requests` (what processes ask
+//! that descriptors go with) → in the shard `turn`, `sleeping` → `orders` (what the registry says), `commands` and
+//! `rounds` (what programs say, and when a request is answered) → `host` (what the stack tells) → `slots`, `channels`
+//! (the sockets, and which process holds them) → `told` and `asked` (commands and requests about sockets) → `births`,
+//! `portions` and `ending` (how processes come from processes, and end) → `lifecycle` (how sockets end) → `tell`
+//! (events) → `feeding`, `sweep` (memory that programs wait for, and memory that is taken back). What these change, and
+//! no more than that, is in `askers`, `ends` and `starved`, so that the shard, which has it, need not know what is done
+//! with it. Apart from these stands [`caller`]: how a program is started.
 //!
 //! What is to be done later stands in lists, which are named by what is done with their entries:
 //!
@@ -30,39 +32,32 @@
 //! | `to_tell_lingering` | closed sockets whose close(2) waits for the peer | `lifecycle`, some in each turn |
 //! | `to_bury` | sockets that the stack and all processes let go of | `lifecycle`, in the same turn |
 //! | `to_reuse` | slots of buried sockets that a thread is inside still | `reuse`, when it tells or its process dies |
-//! | `to_disinherit` | clones whose process has not begun | `processes`, half a minute later |
-//! | `to_restrict` | channels of programs that run and have not said HELLO | `processes`, seconds later |
+//! | `to_disinherit` | clones whose process has not begun | `births`, half a minute later |
+//! | `to_restrict` | channels of programs that run and have not said HELLO | `births`, seconds later |
 //! | `to_publish` | sockets whose TCP state programs do not know yet | `tell`, in the same turn |
 //! | `to_tell` | sockets of whose news some holders do not know | `tell`, some in each turn |
 //! | `to_sweep` | sockets with memory, or that may have some | `sweep`, some at a time |
+//! | `to_go_on` | processes whose CLONE or HELLO has more sockets than a portion | `portions`, one in each turn |
 //! | `to_cut_off` | processes that broke the rules | `ending`, in the same turn |
 #![warn(missing_docs)]
 
-mod answer;
 pub mod caller;
 mod clock;
-mod commands;
 mod config;
 mod control;
-mod ending;
+mod domain;
 mod engine;
 mod errno;
 mod hand;
 mod ids;
-mod lengthy;
+mod link;
+mod mail;
 mod poller;
-mod processes;
 mod registry;
 mod remote;
 mod report;
-mod requests;
-mod room;
-mod rounds;
 mod run;
 mod shard;
-mod show;
-mod sys;
-mod wire;
 
 pub use config::{Buffers, EngineConfig, ResolverConfig, RouteConfig};
 pub use engine::{Engine, EngineError};

@@ -1,28 +1,49 @@
-//! The processes of a run, apart from the sockets that they hold: who there is, what each was given beside its rings,
-//! and who has to begin in time.
+//! The processes of a run, apart from the sockets that they hold: who there is, and which descriptors each is given.
+//!
+//! ```text
+//!   control socket ─► hear ─► room? ─► begin ─► order ─► shard ─► notice ─► heed ─► the answer, with descriptors
+//! ```
+//!
+//! It is turned by a thread of its own, which may be slow, or by the shard's between two turns. Whichever it is, what it
+//! wants of the shard stands in [`Registry::orders`], and what the shard says comes by [`Registry::heed`].
 
+mod answer;
 pub(crate) mod closer;
+mod pending;
+mod queries;
+mod requests;
+mod room;
+mod sources;
+mod sys;
+mod wire;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use towpath_shm::image::Outside;
 use towpath_shm::token;
 use towpath_tcp::Instant;
 
-use crate::config::ResolverConfig;
+use crate::clock::Clock;
+use crate::domain::Domain;
 use crate::ids::{ChannelId, Family};
+use crate::mail::{Newcomer, Order};
+use crate::poller::Poller;
 use crate::registry::closer::Closer;
-use crate::requests::{Asking, Lengthy};
-use crate::sys;
+use crate::registry::pending::{Pending, Queries, Waiting};
+use crate::registry::sources::Source;
+use crate::remote::Remote;
+use crate::report::EngineCounters;
 
 /// A family may have at most 1/FAMILY_SHARE of all processes, so that its programs cannot use them up and keep
 /// unrelated programs from forking.
 const FAMILY_SHARE: u32 = 2;
 
-pub(crate) type Gatekeeper = Box<dyn FnMut(Outsider<'_>) -> bool>;
+pub(crate) type Gatekeeper = Box<dyn FnMut(Outsider<'_>) -> bool + Send>;
 
 /// A program that a process is about to execute, whose sockets will be the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,72 +67,59 @@ pub(crate) struct Registry {
     families: HashMap<Family, u32>,
     /// Families that there ever were: the next one's number.
     founded: u64,
+    domain: Domain,
+    pub clock: Clock,
+    /// The shard's status page.
+    status: OwnedFd,
     /// The blank token, of which the descriptors of all sockets of all programs are duplicates.
-    pub blank: OwnedFd,
-    /// See [`Engine::set_lifeline`](crate::engine::Engine::set_lifeline).
+    blank: OwnedFd,
+    /// See [`Engine::set_lifeline`](crate::Engine::set_lifeline).
     pub lifeline: Option<OwnedFd>,
-    /// The random number by which tokens of this run are known.
-    pub run: token::Run,
     pub closer: Closer,
-    pub resolver: Option<ResolverConfig>,
-    /// Clones by the time until which their processes have to begin: after that they are no longer given the
-    /// sockets that their parents open.
-    pub to_disinherit: VecDeque<(Instant, ChannelId)>,
-    /// Channels of programs that run and have not said HELLO, by the time until which they may: after that they
-    /// hold what they inherit.
-    pub to_restrict: VecDeque<(Instant, ChannelId)>,
     pub gatekeeper: Option<Gatekeeper>,
+    pub remote: Remote,
+    poller: Poller<Source>,
+    woken: Vec<Source>,
+    waiting: Waiting,
+    queries: Queries,
+    /// What the shard is told next.
+    pub orders: Vec<Order>,
+    pub counters: EngineCounters,
+    /// Its part is over when there is no process any more, and was one.
+    exit_when_unused: bool,
+    /// There was no process any more, and the shard was told.
+    is_leaving: bool,
+    /// The shard was told to stop.
+    pub stopped: bool,
 }
 
 /// One process. It has the id of its channel.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Our end of the control socket.
-    pub control: OwnedFd,
-    /// The process id, as the process says in HELLO, or as a child of fork in SETTLED; 0 before. One that
-    /// executes a program stays the same. The process may say any number: it is shown, and used for nothing else.
-    pub pid: u32,
-    /// What is known of the program that the channel is for, until that has said HELLO; None also for a child
-    /// of fork, which never says it.
-    pub expected: Option<Expected>,
-    /// After this it is taken out of its parent's clones, whether it has begun or not.
-    pub unborn_until: Option<Instant>,
-    /// The process that cloned this channel, while the channel stands among its clones.
-    pub parent: Option<ChannelId>,
+    /// Our end of the control socket. In the poller until it has hung up.
+    control: Arc<OwnedFd>,
     /// What the process descends from; None for one whose channel was attached and not cloned.
-    pub family: Option<Family>,
+    family: Option<Family>,
     /// For whom [`Closer`] closes its descriptors: the family, or one made for this process alone.
-    pub closes_as: Family,
-    /// A request that waits for descriptors ([`crate::room`]).
-    pub asking: Option<Asking>,
-    /// A request that is being dealt with in portions ([`crate::lengthy`]).
-    pub lengthy: Option<Box<Lengthy>>,
-}
-
-/// A program that has not said HELLO.
-#[derive(Debug)]
-pub(crate) struct Expected {
-    /// Until when it may; then it keeps what it inherits, and no more. None: the program is not known to
-    /// run yet, or that time is over.
-    pub until: Option<Instant>,
-}
-
-impl Process {
-    /// Whether it has a request that is not answered yet, though its time has come.
-    pub fn is_in_answer(&self) -> bool {
-        self.asking.is_some() || self.lengthy.is_some()
-    }
-
-    /// What is to be closed when it is gone. Whoever waits at the other end learns of it now.
-    pub fn into_control(self) -> OwnedFd {
-        let _ = shutdown(&self.control, Shutdown::Both);
-        self.control
-    }
+    closes_as: Family,
+    /// A request that is not answered yet.
+    pending: Option<Pending>,
+    /// Nothing that it says is heard any more: it is gone, or broke the rules.
+    has_hung_up: bool,
+    /// Nothing of it is left in the shard, which has to answer a request of it still.
+    has_ended: bool,
 }
 
 impl Registry {
-    /// None yet, and never more than `max`.
-    pub fn new(max: u32, resolver: Option<ResolverConfig>) -> io::Result<Self> {
+    /// None yet, and never more than `max`. `status`: the page that programs of the shard are given.
+    pub fn new(
+        domain: Domain,
+        status: OwnedFd,
+        clock: Clock,
+        (max, exit_when_unused): (u32, bool),
+    ) -> io::Result<Self> {
+        let (remote, mut poller) = (Remote::new()?, Poller::new()?);
+        poller.add(remote.bell(), Source::Remote)?;
         Ok(Self {
             processes: Vec::new(),
             free: Vec::new(),
@@ -119,27 +127,49 @@ impl Registry {
             max,
             families: HashMap::new(),
             founded: 0,
+            domain,
+            clock,
+            status,
             blank: token::blank()?,
             lifeline: None,
-            run: token::Run::random()?,
             closer: Closer::default(),
-            resolver,
-            to_disinherit: VecDeque::new(),
-            to_restrict: VecDeque::new(),
             gatekeeper: None,
+            remote,
+            poller,
+            woken: Vec::new(),
+            waiting: Waiting::default(),
+            queries: Queries::default(),
+            orders: Vec::new(),
+            counters: EngineCounters::default(),
+            exit_when_unused,
+            is_leaving: false,
+            stopped: false,
         })
     }
 
+    /// See [`Engine::attach`](crate::Engine::attach).
+    pub fn attach(&mut self) -> io::Result<OwnedFd> {
+        let opened = if self.has_room_for_a_channel() {
+            self.open(None)
+        } else {
+            Err(rustix::io::Errno::MFILE.into())
+        };
+        self.counters.channels_refused += u64::from(opened.is_err());
+        let (newcomer, theirs) = opened?;
+        self.orders.push(Order::Open(newcomer));
+        Ok(theirs)
+    }
+
     /// The family of those that a member of `family` makes; of one that is of none: a new one.
-    pub fn family_of_clones(&mut self, family: Option<Family>) -> Family {
+    fn family_of_clones(&mut self, family: Option<Family>) -> Family {
         family.unwrap_or_else(|| {
             self.founded += 1;
             Family(self.founded)
         })
     }
 
-    /// A new process: returns its end of the control socket.
-    pub fn open(&mut self, family: Option<Family>) -> io::Result<(ChannelId, OwnedFd)> {
+    /// A new process, of which the shard is to be told, and its end of the control socket.
+    pub fn open(&mut self, family: Option<Family>) -> io::Result<(Newcomer, OwnedFd)> {
         if self.count >= self.max as usize {
             return Err(io::Error::other("as many processes as there may be"));
         }
@@ -151,18 +181,21 @@ impl Registry {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         // Older kernels have no such option: there what comes is closed elsewhere.
         let _ = sys::refuse_descriptors(ours.as_fd());
+        let index = self.free.last().copied().unwrap_or(self.processes.len() as u32);
+        let id = ChannelId(index);
+        self.poller.add(ours.as_fd(), Source::Control(id))?;
+        let control = Arc::new(ours);
+        let life = Arc::clone(&control);
+        let closes_as = self.family_of_clones(family);
         let process = Process {
-            control: ours,
-            pid: 0,
-            expected: None,
-            unborn_until: None,
-            parent: None,
+            control,
             family,
-            closes_as: self.family_of_clones(family),
-            asking: None,
-            lengthy: None,
+            closes_as,
+            pending: None,
+            has_hung_up: false,
+            has_ended: false,
         };
-        let index = self.free.pop().unwrap_or(self.processes.len() as u32);
+        self.free.pop();
         if index as usize == self.processes.len() {
             self.processes.push(None);
         }
@@ -171,12 +204,18 @@ impl Registry {
         if let Some(family) = family {
             *self.families.entry(family).or_default() += 1;
         }
-        Ok((ChannelId(index), theirs))
+        if std::mem::take(&mut self.is_leaving) {
+            self.orders.push(Order::Stay);
+        }
+        Ok((Newcomer { id, family, life }, theirs))
     }
 
-    /// It is gone, and its id is used again.
-    pub fn remove(&mut self, id: ChannelId) -> Option<Box<Process>> {
-        let process = self.processes.get_mut(id.0 as usize)?.take()?;
+    /// It is gone, also for the shard, and its id is used again.
+    fn remove(&mut self, id: ChannelId) {
+        self.hang_up(id);
+        let Some(process) = self.processes.get_mut(id.0 as usize).and_then(Option::take) else {
+            return;
+        };
         self.free.push(id.0);
         self.count -= 1;
         if let Some(family) = process.family
@@ -187,14 +226,38 @@ impl Registry {
                 self.families.remove(&family);
             }
         }
-        Some(process)
+        // Whoever waits at the other end learns of it now.
+        let _ = shutdown(&process.control, Shutdown::Both);
+        self.closer.close(process.closes_as, Arc::into_inner(process.control));
+        if self.count == 0 && self.exit_when_unused {
+            self.is_leaving = true;
+            self.orders.push(Order::Leave);
+        }
     }
 
-    pub fn get(&self, id: ChannelId) -> Option<&Process> {
+    /// Nothing that a process says is heard any more.
+    fn hang_up(&mut self, id: ChannelId) {
+        let Some(process) = self.processes.get_mut(id.0 as usize).and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
+        if !std::mem::replace(&mut process.has_hung_up, true) {
+            self.poller.remove(process.control.as_fd());
+            process.pending.take_if(|pending| matches!(pending, Pending::Room(_)));
+        }
+    }
+
+    /// It broke the rules.
+    fn cut_off(&mut self, id: ChannelId) {
+        self.hang_up(id);
+        self.orders.push(Order::CutOff(id));
+    }
+
+    fn get(&self, id: ChannelId) -> Option<&Process> {
         self.processes.get(id.0 as usize)?.as_deref()
     }
 
-    pub fn get_mut(&mut self, id: ChannelId) -> Option<&mut Process> {
+    fn get_mut(&mut self, id: ChannelId) -> Option<&mut Process> {
         self.processes.get_mut(id.0 as usize)?.as_deref_mut()
     }
 
@@ -202,15 +265,61 @@ impl Registry {
         self.count
     }
 
-    /// Processes of the family of one, itself included.
-    pub fn kin(&self, id: ChannelId) -> usize {
-        let family = self.get(id).and_then(|process| process.family);
-        family.and_then(|family| self.families.get(&family)).map_or(1, |kin| *kin as usize)
-    }
-
     /// Closes descriptors that a process may have, too, where that holds up nobody else.
-    pub fn close<D: IntoIterator<Item = OwnedFd>>(&mut self, id: ChannelId, descriptors: D) {
+    fn close<D: IntoIterator<Item = OwnedFd>>(&self, id: ChannelId, descriptors: D) {
         let whose = self.get(id).map_or(Family(0), |process| process.closes_as);
         self.closer.close(whose, descriptors);
+    }
+
+    /// Looks at the descriptors, sleeping for at most `timeout` (None: for ever), and does what they ask for, and what
+    /// its time has come for.
+    pub fn look(&mut self, timeout: Option<Duration>) {
+        // epoll can only fail for want of a valid descriptor: nothing would ever wake us again.
+        self.poller.wait(timeout, &mut self.woken).expect("the registry's own epoll works");
+        let now = self.clock.now();
+        let woken = std::mem::take(&mut self.woken);
+        for &source in &woken {
+            match source {
+                Source::Control(id) => self.hear(now, id),
+                Source::Remote => self.grant_wishes(),
+                // It is looked at in any case.
+                Source::Shard => {}
+            }
+        }
+        self.woken = woken;
+        self.answer_waiting(now);
+    }
+
+    /// How long it may sleep; None: nothing has a deadline.
+    pub fn time_left(&self, now: Instant) -> Option<Duration> {
+        self.waiting.next().map(|at| at.since(now))
+    }
+
+    /// A look is due as well when this is readable.
+    pub fn watch_shard(&mut self, bell: BorrowedFd<'_>) -> io::Result<()> {
+        self.poller.add(bell, Source::Shard)
+    }
+
+    /// That is over.
+    pub fn watch_shard_no_more(&mut self, bell: BorrowedFd<'_>) {
+        self.poller.remove(bell);
+    }
+}
+
+/// Readable when a [look](Registry::look) is due.
+impl AsFd for Registry {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}
+
+/// Nobody is told of an engine that is gone, and those who wait for an answer get none.
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.remote.close();
+        for process in self.processes.drain(..).flatten() {
+            let _ = shutdown(&process.control, Shutdown::Both);
+            self.closer.close(process.closes_as, Arc::into_inner(process.control));
+        }
     }
 }

@@ -73,8 +73,9 @@ impl Remote {
         self.ask(Wish::Attach)?
     }
 
-    /// All sockets of all programs, and connections without a socket: half-open ones and those in TIME-WAIT. The
-    /// engine writes the list in one piece, so programs wait for as long as that takes.
+    /// All sockets of all programs, and connections without a socket: half-open ones and those in TIME-WAIT. The list is
+    /// made in portions, with the engine's other work between them: it is no picture of one moment. A socket that is
+    /// there all the time stands in it once; a connection without one may be missed, or stand there twice.
     ///
     /// # Errors
     /// The engine does not run any more.

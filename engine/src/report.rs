@@ -168,8 +168,7 @@ pub(crate) struct EngineCounters {
     /// Times it slept.
     pub sleeps: u64,
     /// Steps of some 100 ns that programs have caused: commands, holds, events, datagrams, looks at
-    /// slots. A request counts as [`REQUEST`], each token that it is for as [`TOKEN`], a turn of the stack
-    /// within another as [`STACK_TURN`].
+    /// slots. A request counts as [`REQUEST`], a turn of the stack within another as [`STACK_TURN`].
     pub work: u64,
     /// Most of them in one turn.
     pub work_turn_max: u64,
@@ -177,7 +176,7 @@ pub(crate) struct EngineCounters {
     pub commands: u64,
     /// Commands that made no sense, or were about sockets that are gone.
     pub commands_stale: u64,
-    /// Requests on control sockets.
+    /// Requests of programs.
     pub requests: u64,
     /// Of them, those that waited until descriptors were closed.
     pub requests_waited: u64,
@@ -221,12 +220,8 @@ pub(crate) struct EngineCounters {
     pub unexpected: u64,
 }
 
-/// A request in steps: to receive and to answer it are two system calls.
+/// A request in steps: it is copied, dealt with and answered, and its thread is woken.
 pub(crate) const REQUEST: usize = 16;
-/// A look in vain for a request, in steps.
-pub(crate) const LOOK: usize = 4;
-/// A token in steps: four system calls, the last close of the socket that it is made from among them.
-pub(crate) const TOKEN: usize = 50;
 /// A turn of the stack in steps: its budget, in packets.
 pub(crate) const STACK_TURN: usize = 256;
 

@@ -1,23 +1,33 @@
 //! The data path: a stack, its ports, its sockets and the rings of the programs that have them.
 //!
-//! It knows no process but by its channel: who may attach, fork or be told what is the
-//! [registry](crate::registry)'s, and [`Engine`](crate::engine::Engine) leads from one to the other.
+//! It knows no process but by its channel: who may attach or fork, and which descriptors a process is given, is the
+//! registry's, and the two tell each other by [`mail`](crate::mail).
 
 mod asked;
+pub(crate) mod askers;
+mod births;
 pub(crate) mod channels;
+mod commands;
 pub(crate) mod datagrams;
 mod disconnect;
+mod ending;
 pub(crate) mod ends;
 mod feeding;
 pub(crate) mod holds;
 pub(crate) mod host;
+mod leaving;
 pub(crate) mod lifecycle;
 pub(crate) mod linux;
 pub(crate) mod option_bits;
 pub(crate) mod options;
+mod orders;
 pub(crate) mod portions;
 mod reuse;
+mod rounds;
+mod show;
+mod sleeping;
 pub(crate) mod slots;
+mod sources;
 pub(crate) mod starved;
 mod sweep;
 pub(crate) mod tcp_info;
@@ -27,16 +37,24 @@ mod turn;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::time::Duration;
 
 use towpath_pool::{Pool, Port};
-use towpath_ring::EngineStatus;
+use towpath_ring::{EngineStatus, Spin};
 use towpath_stack::Stack;
 use towpath_tcp::Instant;
 
 use crate::clock::Clock;
+use crate::config::ResolverConfig;
 use crate::ids::ChannelId;
+use crate::mail::Notice;
+use crate::poller::Poller;
+use crate::shard::askers::Rounds;
 use crate::shard::ends::Ends;
 use crate::shard::host::Host;
+use crate::shard::leaving::Leaving;
+use crate::shard::show::Listing;
+use crate::shard::sources::{Source, Watch, watch_new};
 use crate::shard::starved::Starved;
 
 pub(crate) type DropTrace = Box<dyn FnMut(DroppedPacket<'_>)>;
@@ -65,6 +83,40 @@ pub(crate) struct Shard {
     pub clock: Clock,
     /// The status page: whether the engine sleeps, and how long a datagram may be without a question.
     pub status: EngineStatus,
+    pub poller: Poller<Source>,
+    /// How each port is watched.
+    watched: Vec<Watch>,
+    woken: Vec<Source>,
+    /// When the descriptors were looked at last, and what was found.
+    looked: Instant,
+    /// The registry has something to say or to do.
+    pub registry_calls: bool,
+    spin: Spin,
+    /// There are processors beside those of a program and this shard.
+    to_spare: bool,
+    /// What the counter `work` was at the end of the last turn.
+    worked: u64,
+    /// What the registry is told next.
+    pub notices: Vec<Notice>,
+    pub rounds: Rounds,
+    /// Processes with something that is done in portions. Ids are used again: one without it is passed over.
+    pub to_go_on: VecDeque<ChannelId>,
+    /// Holds that all of it may bring about.
+    pub promised: usize,
+    /// Clones by the time until which their processes have to begin: after that they are no longer given the
+    /// sockets that their parents open.
+    pub to_disinherit: VecDeque<(Instant, ChannelId)>,
+    /// Channels of programs that run and have not said HELLO, by the time until which they may: after that they
+    /// hold what they inherit.
+    pub to_restrict: VecDeque<(Instant, ChannelId)>,
+    pub listings: VecDeque<Listing>,
+    pub resolver: Option<ResolverConfig>,
+    /// There are no processes, and it shall be told when nothing of them is left.
+    is_unused: bool,
+    /// How far that is which the last program left to be sent; None while there are programs.
+    leaving: Option<Leaving>,
+    pub leave_stalled: Duration,
+    pub stopped: bool,
     pub ends: Ends,
     /// Processes that broke the rules of the channel. A process may stand here twice.
     pub to_cut_off: Vec<ChannelId>,
@@ -112,6 +164,8 @@ impl Shard {
         clock: Clock,
     ) -> io::Result<Self> {
         let now = host.now;
+        let (mut poller, mut watched) = (Poller::new()?, Vec::new());
+        watch_new(&mut poller, &ports, &mut watched)?;
         Ok(Self {
             stack,
             host,
@@ -119,6 +173,26 @@ impl Shard {
             pool: Pool::default(),
             clock,
             status: EngineStatus::create()?,
+            poller,
+            watched,
+            woken: Vec::new(),
+            looked: Instant::ZERO,
+            registry_calls: false,
+            spin: Spin::new(),
+            to_spare: towpath_ring::has_processors_to_spare(),
+            worked: 0,
+            notices: Vec::new(),
+            rounds: Rounds::default(),
+            to_go_on: VecDeque::new(),
+            promised: 0,
+            to_disinherit: VecDeque::new(),
+            to_restrict: VecDeque::new(),
+            listings: VecDeque::new(),
+            resolver: None,
+            is_unused: false,
+            leaving: None,
+            leave_stalled: Duration::ZERO,
+            stopped: false,
             ends: Ends::default(),
             to_cut_off: Vec::new(),
             to_reset_unclaimed: VecDeque::new(),

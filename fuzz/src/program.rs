@@ -11,7 +11,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use towpath_ring::{Channel, Region, announce, answer_to, ask, push_command};
+use towpath_ring::{Channel, Region, answer_to, ask, push_command};
 use towpath_shm::control::{Reply, Request, TOKENS_MAX, call, goes_by_socket};
 use towpath_shm::layout::{Command, Plain, Slot};
 
@@ -145,9 +145,6 @@ impl Program {
         let sent = sendmsg(&self.control, &[IoSlice::new(bytes)], &mut ancillary, flags).is_ok();
         if sent {
             self.asked.push_back(call);
-            if let Some(link) = &self.link {
-                announce(&link.channel);
-            }
         }
         sent
     }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::ids::Family;
-use crate::wire::SENT_MAX;
+use crate::registry::wire::SENT_MAX;
 
 /// Threads that close, at most: one as a rule, for closes that do not sleep, and one more for each family
 /// that makes them sleep. When all of them sleep, descriptors of other families wait too; each thread costs

@@ -7,7 +7,7 @@ use towpath_ring::{EngineRecv, EngineSend};
 use towpath_shm::control::{
     DATA_MAX, IF_FAILED, Interface, Reply, Request, Route, call, route_origin,
 };
-use towpath_shm::layout::{AcceptRecord, Kind, Plain, RawAddr, event, flags, option_bit};
+use towpath_shm::layout::{AcceptRecord, Command, Kind, Plain, RawAddr, event, flags, option_bit};
 use towpath_stack::net::Origin;
 use towpath_stack::{ConnectError, Family, SocketKind, scope_of};
 use towpath_tcp::Instant;
@@ -28,16 +28,20 @@ use crate::shard::slots::{AF_INET, AF_INET6, present_on};
 const BACKLOG_MAX: u32 = 4096;
 const RECORD: u32 = size_of::<AcceptRecord>() as u32;
 
+/// The answer to a request.
+pub(crate) type Answer = Result<Reply, Errno>;
+
 impl Shard {
     /// Answers a request of a process. EOPNOTSUPP: it is none of those that are answered here; but if it is not about a
     /// socket that the process holds, either, it is EBADF.
-    pub(crate) fn handle(
-        &mut self,
-        now: Instant,
-        id: ChannelId,
-        request: &Request,
-    ) -> Result<Reply, Errno> {
+    pub(crate) fn handle(&mut self, now: Instant, id: ChannelId, request: &Request) -> Answer {
         match request.call {
+            call::RESOLVER => return Ok(self.resolver()),
+            call::SOCKETS => return Ok(self.list_sockets(request.a)),
+            call::COMMAND => {
+                self.command(now, id, &Command::from_bytes(request.payload()));
+                return Ok(Reply::default());
+            }
             call::SOCKET => return self.socket(id, request.a, request.b),
             call::INTERFACES => return Ok(self.interfaces()),
             call::ROUTES => return Ok(self.routes(request.a)),
@@ -66,7 +70,7 @@ impl Shard {
     /// Whether the answer to a request may be another one when all is dealt with that others have said before.
     pub(crate) fn depends_on_others(&self, id: ChannelId, request: &Request) -> bool {
         match request.call {
-            call::SOCKET | call::INTERFACES | call::ROUTES => return false,
+            call::SOCKET | call::INTERFACES | call::ROUTES | call::RESOLVER => return false,
             call::BIND | call::LISTEN | call::CONNECT | call::GET_OPTION | call::SET_OPTION => {}
             call::ERROR_QUEUE | call::CHECK_LENGTH => {}
             _ => return true,
@@ -123,7 +127,7 @@ impl Shard {
             }
         };
         let size = self.host.buffers.datagram;
-        let windows = &self.host.windows;
+        let windows = &self.host.domain.windows;
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(ENOBUFS))?;
         entry.id = Some(socket);
         if kind != Kind::Stream {
@@ -174,7 +178,7 @@ impl Shard {
         self.stack.listen(id, backlog)?;
         // One more than the backlog wait, and one may be half read.
         let size = (backlog + 2) * RECORD;
-        let windows = &self.host.windows;
+        let windows = &self.host.domain.windows;
         let entry = self.host.slots.get_mut(slot).ok_or(Errno(EBADF))?;
         entry.kind = Kind::Listener;
         match &mut entry.owned().rx {
@@ -242,7 +246,7 @@ impl Shard {
             // several times count on a full accept queue being full for the next one.
             if self.stack.is_near(remote.ip()) {
                 self.host.counters.work(STACK_TURN);
-                self.turn_stack(now);
+                self.turn_packets(now);
                 self.follow_up(now);
                 self.await_threads();
             }
@@ -282,6 +286,14 @@ impl Shard {
         self.host.slots.shared(slot).remote.store(&RawAddr::default());
         self.publish_local(now, slot, id);
         Ok(Reply::default())
+    }
+
+    fn resolver(&self) -> Reply {
+        self.resolver.map_or_else(Reply::default, |resolver| Reply {
+            a: resolver.only_loopback.into(),
+            addr: RawAddr::new(SocketAddr::new(resolver.address, 0)),
+            ..Reply::default()
+        })
     }
 
     /// As many as fit one message; the first address of every interface comes before the second of

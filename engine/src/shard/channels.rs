@@ -1,13 +1,15 @@
 //! The channels of the processes that are attached: their rings, and what they hold.
 
-use std::io;
+use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
-use towpath_ring::{Channel, EngineChannel, doorbell};
 use towpath_shm::control::Request;
+use towpath_tcp::Instant;
 
-use crate::ids::ChannelId;
-use crate::requests::By;
+use crate::ids::{ChannelId, Family};
+use crate::link::Link;
+use crate::mail::{Newcomer, Want};
 use crate::shard::holds::Holds;
 
 /// The channel of a process: what it holds here, and what it says and is told.
@@ -15,6 +17,13 @@ use crate::shard::holds::Holds;
 pub(crate) struct Attached {
     /// Which of all channels that there ever were.
     pub serial: u64,
+    /// Hangs up when the process is gone. In the poller until then.
+    pub life: Arc<OwnedFd>,
+    /// What the process descends from; None for one that was not cloned.
+    pub family: Option<Family>,
+    /// The process id, as the process says when it begins; 0 before. One that executes a program stays the same. The
+    /// process may say any number: it is shown, and used for nothing else.
+    pub pid: u32,
     /// None before HELLO.
     pub link: Option<Link>,
     /// Slots of sockets that the process has a descriptor for.
@@ -29,9 +38,13 @@ pub(crate) struct Attached {
     pub inside: u32,
     /// Of `holds`, those listed in a HELLO that is not complete, or for a CLONE.
     pub listed: Holds,
-    /// What the program that the channel is for has without file actions. None: it has said HELLO, or the time for
-    /// that is over, or this is a child of fork, which never says it.
-    pub inherits: Option<Holds>,
+    /// What is known of the program that the channel is for. None: it has said HELLO, or the time for that is over, or
+    /// this is a child of fork, which never says it.
+    pub expected: Option<Expected>,
+    /// After this it is taken out of its parent's clones, whether its process has begun or not.
+    pub unborn_until: Option<Instant>,
+    /// The channel that this one was cloned from, while it stands among that one's clones.
+    pub parent: Option<ChannelId>,
     /// Channels that were cloned from this one, and whose processes may not have begun: what this one
     /// comes by meanwhile they may inherit.
     pub clones: Vec<ChannelId>,
@@ -41,8 +54,11 @@ pub(crate) struct Attached {
     pub touched: bool,
     /// It stands among those whose requests are read next.
     pub is_heard: bool,
-    /// A request that was read and has to wait for what others said; no other is read before it is answered.
-    pub request: Option<(By, Box<Request>)>,
+    /// A request that was read and has to wait for what others said, or for the registry; no other is read before it
+    /// is answered.
+    pub request: Option<Box<Request>>,
+    /// What the process wants that came by the registry: it waits for what others said.
+    pub want: Option<Box<Want>>,
     /// Slots of sockets that it holds no more but stands in the `holders` of: [`crate::shard::ends`] takes it out of
     /// them in portions.
     pub former: Holds,
@@ -52,12 +68,24 @@ pub(crate) struct Attached {
     pub has_ended: bool,
 }
 
+/// A program that has not said HELLO.
+#[derive(Debug)]
+pub(crate) struct Expected {
+    /// What it has without file actions.
+    pub inherits: Holds,
+    /// Until when it may say it; then it keeps what it inherits, and no more. None: it is not known to run yet, or that
+    /// time is over.
+    pub until: Option<Instant>,
+}
+
 /// How far that is which is done with each socket of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Portion {
     /// The first slot that has not been looked at.
     pub next: u32,
     pub what: Whole,
+    /// Holds that it may bring about.
+    pub holds: usize,
 }
 
 /// What is done with all of them.
@@ -69,16 +97,6 @@ pub(crate) enum Whole {
     Unlock,
 }
 
-/// What a process image and the engine tell each other by.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub ring: EngineChannel,
-    /// Our end of the bell that is rung when the process sleeps and has events.
-    pub doorbell: OwnedFd,
-    /// What the process rings, in the poller.
-    pub engine_bell: OwnedFd,
-}
-
 /// All of them, by the ids of their processes, which are used again.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
@@ -86,21 +104,9 @@ pub(crate) struct Channels {
     count: usize,
     /// Channels that there ever were.
     opened: u64,
+    /// Processes of each family that has any.
+    families: HashMap<Family, usize>,
     touched: Vec<ChannelId>,
-}
-
-impl Link {
-    /// Fresh memory with empty rings and fresh bells, for a new process image; and its end of the bell
-    /// that we ring. `lost`: the program shall look at everything first.
-    pub fn new(lost: bool) -> io::Result<(Self, OwnedFd)> {
-        let channel = Channel::create()?;
-        if lost {
-            channel.header().events_lost.store(1, std::sync::atomic::Ordering::Relaxed);
-        }
-        let (doorbell, theirs) = doorbell::pair()?;
-        let engine_bell = doorbell::create()?;
-        Ok((Self { ring: EngineChannel::new(channel), doorbell, engine_bell }, theirs))
-    }
 }
 
 impl Attached {
@@ -114,22 +120,28 @@ impl Attached {
 
 impl Channels {
     /// The channel of a new process.
-    pub fn open(&mut self, id: ChannelId) {
+    pub fn open(&mut self, Newcomer { id, family, life }: Newcomer) {
         self.opened += 1;
         let attached = Attached {
             serial: self.opened,
+            life,
+            family,
+            pid: 0,
             link: None,
             holds: Holds::default(),
             held: 0,
             closed: Holds::default(),
             inside: 0,
             listed: Holds::default(),
-            inherits: None,
+            expected: None,
+            unborn_until: None,
+            parent: None,
             clones: Vec::new(),
             portion: None,
             touched: false,
             is_heard: false,
             request: None,
+            want: None,
             former: Holds::default(),
             is_ending: false,
             has_ended: false,
@@ -140,12 +152,29 @@ impl Channels {
         }
         self.slab[index] = Some(Box::new(attached));
         self.count += 1;
+        if let Some(family) = family {
+            *self.families.entry(family).or_default() += 1;
+        }
     }
 
     pub fn remove(&mut self, id: ChannelId) -> Option<Box<Attached>> {
         let attached = self.slab.get_mut(id.0 as usize)?.take()?;
         self.count -= 1;
+        if let Some(family) = attached.family
+            && let Some(count) = self.families.get_mut(&family)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.families.remove(&family);
+            }
+        }
         Some(attached)
+    }
+
+    /// Processes of the family of one, itself included.
+    pub fn kin(&self, id: ChannelId) -> usize {
+        let family = self.get(id).and_then(|attached| attached.family);
+        family.and_then(|family| self.families.get(&family)).map_or(1, |kin| *kin)
     }
 
     pub fn get(&self, id: ChannelId) -> Option<&Attached> {

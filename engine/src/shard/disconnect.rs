@@ -146,10 +146,10 @@ mod tests {
         connect(&mut engine, slot);
         let cap = engine.shard.host.slots.shared(slot).tx_cap.load(Relaxed);
         assert_ne!(cap, 0, "there is plenty");
-        engine.turn_stack(now);
+        engine.shard.turn_stack(now);
         assert!(engine.shard.stack.info(now, old).is_none(), "the old one is gone");
         assert_eq!(engine.shard.host.slots.shared(slot).tx_cap.load(Relaxed), cap);
-        assert_eq!(engine.shard.host.windows.usage().assigned, 1);
+        assert_eq!(engine.shard.host.domain.windows.usage().assigned, 1);
     }
 
     /// More of them have something to send than one turn of the stack lets send.
@@ -185,7 +185,7 @@ mod tests {
         let window = shared.tx_base.load(Relaxed);
         shared.rx_lock.store(owner, Relaxed);
         shared.tx_lock.store(owner, Relaxed);
-        let _owner = engine.open_channel(None).expect("descriptors");
+        let _owner = engine.open_channel();
         engine.shard.replace(now, slot, old).expect("room for one more");
         connect(&mut engine, slot);
         let shared = engine.shard.host.slots.shared(slot);

@@ -122,8 +122,8 @@ impl Shard {
             attached.closed.insert(slot);
             // Another socket may have the slot next.
             attached.listed.remove(slot);
-            if let Some(inherits) = &mut attached.inherits {
-                inherits.remove(slot);
+            if let Some(expected) = &mut attached.expected {
+                expected.inherits.remove(slot);
             }
         }
         let Some(entry) = self.host.slots.get_mut(slot) else { return };
@@ -361,7 +361,7 @@ impl Shard {
 
     /// Resets the sockets whose programs wrote impossible positions.
     pub(crate) fn reset_hostile_sockets(&mut self, now: Instant) {
-        for slot in self.host.windows.take_hostile() {
+        for slot in self.host.domain.windows.take_hostile() {
             self.host.counters.work(1);
             self.reset_socket(now, slot);
         }
@@ -488,8 +488,8 @@ mod tests {
     fn sockets_in_messages_count_until_they_arrive_or_end() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         let now = engine.shard.host.now;
-        let (id, _control) = engine.open_channel(None).expect("descriptors");
-        let _descriptors = engine.link(id, false).expect("descriptors");
+        let (id, _control) = engine.open_channel();
+        let _descriptors = engine.link(id);
         let open = |engine: &mut Engine| {
             let slot = engine.shard.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
             engine.shard.host.slots.shared(slot).in_flight.store(1, Relaxed);
@@ -523,7 +523,7 @@ mod tests {
     fn a_connection_that_nobody_claims_is_noted_once() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         let now = engine.shard.host.now;
-        let channels = [(); 2].map(|()| engine.open_channel(None).expect("descriptors"));
+        let channels = [(); 2].map(|()| engine.open_channel());
         let [stays, goes] = [channels[0].0, channels[1].0];
         let [listener, slot] = with_queue(&mut engine);
         engine.shard.hold(stays, listener);
@@ -545,8 +545,8 @@ mod tests {
     fn a_listener_that_is_reset_in_a_message_takes_its_queue_along() {
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         let now = engine.shard.host.now;
-        let (id, _control) = engine.open_channel(None).expect("descriptors");
-        let _bell = engine.link(id, false).expect("descriptors");
+        let (id, _control) = engine.open_channel();
+        let _bell = engine.link(id);
         let [listener, slot] = with_queue(&mut engine);
         engine.shard.hold(id, listener);
         engine.shard.host.slots.shared(listener).in_flight.store(1, Relaxed);
@@ -568,7 +568,7 @@ mod tests {
         let (parent, generation) = (of(slots, listener), of(slots, slot));
         slots.get_mut(slot).expect("it is there").unclaimed = Some((listener, parent));
         let owned = slots.get_mut(listener).expect("it is there").owned();
-        owned.rx = Some(EngineRecv::new(&engine.shard.host.windows, listener, 4096, 4096));
+        owned.rx = Some(EngineRecv::new(&engine.shard.host.domain.windows, listener, 4096, 4096));
         owned.children.push_back(Child { slot, generation, end: 0, orphaned: false });
         [listener, slot]
     }

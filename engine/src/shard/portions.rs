@@ -1,7 +1,21 @@
-//! What is done with all sockets of a process at once, as its program sees it, and in portions here: the others have
-//! their turns between them.
+//! Requests whose work grows with the number of a process's sockets: CLONE, and the HELLO of a new process image.
+//! They are dealt with in portions, with work for others between them, and are done after the last one.
+//!
+//! ```text
+//!   CLONE   a channel without sockets ─► its hold on each socket ─► done
+//!   HELLO   fresh rings ─► the locks of each socket freed ─► what was not listed let go of, done
+//! ```
+//!
+//! To programs both look as if they were done at once, when the request was taken. A socket that a process opens
+//! or is sent while its CLONE goes on is given to its clone too, as after it; one that it closes meanwhile is given
+//! to the clone first. The new image locks no socket before the answer to HELLO, so that a lock with the channel's
+//! number is one of the image before.
 
+use towpath_tcp::Instant;
+
+use crate::errno::{EPROTO, Errno};
 use crate::ids::ChannelId;
+use crate::mail::Notice;
 use crate::shard::Shard;
 use crate::shard::channels::{Portion, Whole};
 
@@ -11,22 +25,31 @@ use crate::shard::channels::{Portion, Whole};
 pub(crate) const PORTION: u64 = if cfg!(test) { 4 } else { 512 };
 
 impl Shard {
-    /// The first portion is due.
-    pub(crate) fn begin_whole(&mut self, id: ChannelId, what: Whole) {
-        if let Some(attached) = self.host.channels.get_mut(id) {
-            attached.portion = Some(Portion { next: 0, what });
+    /// Begins with something that may bring about so many holds, and does the first portion.
+    pub(crate) fn begin_whole(&mut self, id: ChannelId, what: Whole, holds: usize) {
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        attached.portion = Some(Portion { next: 0, what, holds });
+        if !self.do_portion(id) {
+            self.to_go_on.push_back(id);
         }
     }
 
-    /// One portion. True: it was the last, or there is none.
-    pub(crate) fn do_portion(&mut self, id: ChannelId) -> bool {
+    /// Goes on with one of them, each in its turn.
+    pub(crate) fn go_on_with_wholes(&mut self) {
+        if let Some(id) = self.to_go_on.pop_front()
+            && !self.do_portion(id)
+        {
+            self.to_go_on.push_back(id);
+        }
+    }
+
+    /// True: it is done, or nobody waits for it.
+    fn do_portion(&mut self, id: ChannelId) -> bool {
         self.host.counters.request_portions += 1;
         let before = self.host.counters.work;
         while self.host.counters.work - before < PORTION {
             if !self.do_step(id) {
-                if let Some(attached) = self.host.channels.get_mut(id) {
-                    attached.portion = None;
-                }
+                self.end_whole(id);
                 return true;
             }
         }
@@ -36,12 +59,12 @@ impl Shard {
     /// False: there was nothing to do.
     fn do_step(&mut self, id: ChannelId) -> bool {
         let channels = &mut self.host.channels;
-        let Some(attached) = channels.get(id) else { return false };
-        let Some(Portion { next: from, what }) = attached.portion else { return false };
+        let Some(attached) = channels.get_mut(id) else { return false };
+        let Some(Portion { next: from, what, .. }) = attached.portion else { return false };
         let next = match what {
             Whole::Give { clone, only_listed: true } => {
-                let inherits = channels.get(clone).and_then(|clone| clone.inherits.as_ref());
-                inherits.and_then(|inherits| inherits.first_from(from))
+                let expected = channels.get(clone).and_then(|clone| clone.expected.as_ref());
+                expected.and_then(|expected| expected.inherits.first_from(from))
             }
             _ => attached.holds.first_from(from),
         };
@@ -49,8 +72,8 @@ impl Shard {
             self.host.counters.work(1);
             return what == Whole::Unlock && self.free_closed(id);
         };
-        if let Some(attached) = channels.get_mut(id) {
-            attached.portion = Some(Portion { next: slot + 1, what });
+        if let Some(portion) = channels.get_mut(id).and_then(|it| it.portion.as_mut()) {
+            portion.next = slot + 1;
         }
         match what {
             Whole::Give { clone, .. } => self.hold(clone, slot),
@@ -62,6 +85,29 @@ impl Shard {
         true
     }
 
+    fn end_whole(&mut self, id: ChannelId) {
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
+        let Some(portion) = attached.portion.take() else { return };
+        self.promised -= portion.holds;
+        match portion.what {
+            Whole::Give { clone, .. } => self.expect_birth(clone),
+            Whole::Unlock => {
+                let listed = std::mem::take(&mut attached.listed);
+                self.keep_only(self.host.now, id, &listed);
+            }
+        }
+        self.notices.push(Notice::Done(id, 0));
+    }
+
+    /// The process that asked is gone: nobody will have the clone.
+    pub(crate) fn abandon(&mut self, now: Instant, id: ChannelId, portion: Portion) {
+        self.promised -= portion.holds;
+        if let Whole::Give { clone, .. } = portion.what {
+            self.detach(now, clone);
+        }
+        self.notices.push(Notice::Refused(id, Errno(EPROTO), None));
+    }
+
     /// Before a process lets go of a socket: a clone that is being made has held it since it was asked for.
     pub(crate) fn give_to_clone(&mut self, id: ChannelId, slot: u32) {
         let Some(attached) = self.host.channels.get(id) else { return };
@@ -69,10 +115,189 @@ impl Shard {
         else {
             return;
         };
-        let inherits = || self.host.channels.get(clone)?.inherits.as_ref();
-        let is_its = !only_listed || inherits().is_some_and(|inherits| inherits.contains(slot));
+        let expected = || self.host.channels.get(clone)?.expected.as_ref();
+        let is_its =
+            !only_listed || expected().is_some_and(|expected| expected.inherits.contains(slot));
         if is_its && attached.holds.contains(slot) {
             self.hold(clone, slot);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+    use crate::shard::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
+    use towpath_shm::control::{Request, call, purpose};
+    use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, op};
+
+    /// More than one portion has.
+    const MANY: u32 = 3 * PORTION as u32 + 2;
+
+    /// An engine with a process, the process's end of its control socket, and sockets of it.
+    fn engine() -> (Engine, ChannelId, OwnedFd, Vec<u32>) {
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let (id, control) = engine.open_channel();
+        engine.link(id);
+        let slots = (0..MANY).map(|_| open(&mut engine, id)).collect();
+        (engine, id, control, slots)
+    }
+
+    fn open(engine: &mut Engine, id: ChannelId) -> u32 {
+        let slots = &mut engine.shard.host.slots;
+        let slot = slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+        engine.shard.host.slots.publish(slot);
+        engine.shard.hold(id, slot);
+        slot
+    }
+
+    fn command(engine: &mut Engine, id: ChannelId, op: u32, slot: u32) {
+        let generation = engine.shard.host.slots.get(slot).expect("it is there").generation;
+        let command = Command { op, slot, generation, ..Command::default() };
+        engine.shard.command(engine.shard.host.now, id, &command);
+    }
+
+    /// The clone, which is being made.
+    fn begin_clone(engine: &mut Engine, id: ChannelId, wanted: u32) -> ChannelId {
+        engine.grant(id, &Request { call: call::CLONE, a: wanted, ..Request::default() });
+        let clone = engine.shard.host.channels.get(id).expect("it is there").clones.last().copied();
+        assert!(!engine.shard.to_go_on.is_empty(), "one portion does not do");
+        clone.expect("it was begun")
+    }
+
+    fn go_on(engine: &mut Engine) {
+        let before = engine.shard.host.counters.work;
+        engine.shard.go_on_with_wholes();
+        assert!(engine.shard.host.counters.work - before <= PORTION + 1);
+    }
+
+    fn end(engine: &mut Engine) {
+        while !engine.shard.to_go_on.is_empty() {
+            go_on(engine);
+        }
+        assert_eq!(engine.shard.promised, 0);
+        engine.control.exchange(&mut engine.shard);
+        assert!(engine.shard.to_cut_off.is_empty(), "the answer was sent");
+    }
+
+    #[test]
+    fn a_clone_has_what_its_parent_had_when_it_asked_and_came_by_since() {
+        let (mut engine, id, _control, slots) = engine();
+        let clone = begin_clone(&mut engine, id, purpose::FORK);
+        let (first, last) = (slots[0], slots[MANY as usize - 1]);
+        assert!(engine.shard.is_held(clone, first) && !engine.shard.is_held(clone, last));
+        command(&mut engine, id, op::CLOSE, first);
+        command(&mut engine, id, op::CLOSE, last);
+        go_on(&mut engine);
+        let new = open(&mut engine, id);
+        end(&mut engine);
+        assert!(slots.iter().chain([&new]).all(|&slot| engine.shard.is_held(clone, slot)));
+        assert!(!engine.shard.is_held(id, first) && !engine.shard.is_held(id, last));
+    }
+
+    /// The program that the process becomes may never say HELLO: then it has what was listed, and nothing that
+    /// got a slot of that meanwhile.
+    #[test]
+    fn what_is_listed_for_a_program_is_held_by_it() {
+        for wanted in [purpose::EXEC, purpose::SPAWN] {
+            let (mut engine, id, _control, slots) = engine();
+            let (apart, listed) = slots.split_first().expect("there are some");
+            listed.iter().for_each(|&slot| command(&mut engine, id, op::LIST, slot));
+            let clone = begin_clone(&mut engine, id, wanted);
+            let last = slots[MANY as usize - 1];
+            command(&mut engine, id, op::CLOSE, last);
+            engine.shard.turn_stack(engine.shard.host.now);
+            assert_ne!(open(&mut engine, id), last, "its slot is not free");
+            end(&mut engine);
+            let clones = engine.shard.host.channels.get(clone).expect("it is there");
+            let inherits = &clones.expected.as_ref().expect("it has said nothing").inherits;
+            assert_eq!(inherits.iter().collect::<Vec<_>>(), listed);
+            assert!(listed.iter().all(|&slot| engine.shard.is_held(clone, slot)));
+            assert_eq!(engine.shard.is_held(clone, *apart), wanted == purpose::SPAWN);
+        }
+    }
+
+    #[test]
+    fn of_a_process_that_dies_while_it_clones_nothing_is_left() {
+        let (mut engine, id, control, _) = engine();
+        let clone = begin_clone(&mut engine, id, purpose::FORK);
+        drop(control);
+        engine.shard.detach(engine.shard.host.now, id);
+        assert_eq!(engine.shard.promised, 0);
+        for _ in 0..MANY {
+            engine.shard.turn_stack(engine.shard.host.now);
+        }
+        go_on(&mut engine);
+        assert!(engine.shard.to_go_on.is_empty());
+        assert!([id, clone].iter().all(|id| engine.shard.host.channels.get(*id).is_none()));
+        assert_eq!((engine.shard.host.holds, engine.shard.host.slots.len()), (0, 0));
+    }
+
+    /// Threads of the image before stood still at sockets that it had, and at one that it had closed.
+    #[test]
+    fn locks_of_the_image_before_are_free_when_hello_is_answered() {
+        let (mut engine, id, _control, slots) = engine();
+        let owner = id.number() << LOCK_CHANNEL_SHIFT | 5;
+        let other = (id.number() + 1) << LOCK_CHANNEL_SHIFT | 5;
+        let closed = slots[1];
+        let (second, _second_control) = engine.open_channel();
+        engine.shard.hold(second, closed);
+        command(&mut engine, id, op::CLOSE, closed);
+        let locks = |engine: &Engine, slot| {
+            let shared = engine.shard.host.slots.shared(slot);
+            (shared.rx_lock.load(Relaxed), shared.tx_lock.load(Relaxed))
+        };
+        for &slot in &slots {
+            let shared = engine.shard.host.slots.shared(slot);
+            shared.rx_lock.store(owner, Relaxed);
+            shared.tx_lock.store(other, Relaxed);
+        }
+        slots.iter().filter(|slot| **slot != closed).for_each(|&slot| {
+            command(&mut engine, id, op::LIST, slot);
+        });
+        engine.grant(id, &Request { call: call::HELLO, ..Request::default() });
+        assert_eq!(locks(&engine, slots[MANY as usize - 1]), (owner, other), "not at once");
+        end(&mut engine);
+        assert!(slots.iter().all(|&slot| locks(&engine, slot) == (0, other)));
+    }
+
+    /// Whoever asks waits for the answer: work that nobody bounds would be waiting there.
+    #[test]
+    fn who_asks_again_before_such_an_answer_is_cut_off() {
+        let (mut engine, id, control, _) = engine();
+        begin_clone(&mut engine, id, purpose::FORK);
+        let again = Request { call: call::CLONE, ..Request::default() };
+        rustix::net::send(&control, again.wire(), rustix::net::SendFlags::empty()).expect("room");
+        (0..4).for_each(|_| engine.turn_and_look());
+        assert_eq!(engine.shard.host.counters.hostile_channels, 1);
+        let attached = engine.shard.host.channels.get(id);
+        assert!(attached.is_none_or(|attached| attached.has_ended));
+    }
+
+    #[test]
+    fn requests_go_on_in_turn() {
+        let (mut engine, one, _control, slots) = engine();
+        let (other, _other_control) = engine.open_channel();
+        engine.link(other);
+        slots.iter().for_each(|&slot| engine.shard.hold(other, slot));
+        begin_clone(&mut engine, one, purpose::FORK);
+        begin_clone(&mut engine, other, purpose::FORK);
+        let goes_on = |engine: &Engine| {
+            [one, other]
+                .map(|id| engine.shard.host.channels.get(id).expect("it lives").portion.is_some())
+        };
+        // The first one needs two more and a step, which comes after the other's second portion.
+        for _ in 0..4 {
+            go_on(&mut engine);
+            assert_eq!(goes_on(&engine), [true, true]);
+        }
+        go_on(&mut engine);
+        assert_eq!(goes_on(&engine), [false, true]);
+        end(&mut engine);
     }
 }

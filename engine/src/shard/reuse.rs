@@ -20,7 +20,7 @@ impl Shard {
     /// Sees to it that what could not be used again in this turn will be.
     pub(crate) fn await_threads(&mut self) {
         let mut awaited = self.host.slots.take_awaited();
-        awaited.extend(self.host.windows.take_awaited());
+        awaited.extend(self.host.domain.windows.take_awaited());
         for slot in awaited {
             self.reuse(slot);
         }
@@ -30,7 +30,8 @@ impl Shard {
     pub(crate) fn reuse(&mut self, slot: u32) {
         for _ in 0..ATTEMPTS {
             self.host.counters.work(1);
-            let (windows, place) = (self.host.windows.collect(slot), self.host.slots.collect(slot));
+            let (windows, place) =
+                (self.host.domain.windows.collect(slot), self.host.slots.collect(slot));
             let Err(number) = windows.and(place) else { return self.awaits(slot, None) };
             let owner = ChannelId::of_number(number);
             let attached = owner.and_then(|id| Some((id, self.host.channels.get(id)?)));
@@ -101,11 +102,10 @@ mod tests {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
     use super::*;
-    use crate::requests::Lengthy;
     use crate::shard::slots::AF_INET;
     use crate::{Engine, EngineConfig};
     use towpath_ring::{Attach, EngineSend};
-    use towpath_shm::control::{Reply, purpose};
+    use towpath_shm::control::{Reply, Request, call, purpose};
     use towpath_shm::layout::{Command, Kind, LOCK_CHANNEL_SHIFT, Plain, op};
     use towpath_tcp::Instant;
 
@@ -147,8 +147,8 @@ mod tests {
         }
 
         fn begin(&mut self) {
-            let (id, control) = self.engine.open_channel(None).expect("descriptors");
-            self.engine.link(id, false).expect("descriptors");
+            let (id, control) = self.engine.open_channel();
+            self.engine.link(id);
             self.controls.insert(id, control);
         }
 
@@ -166,7 +166,7 @@ mod tests {
             else {
                 return;
             };
-            let mut tx = EngineSend::new(&self.engine.shard.host.windows, slot, 4096, 4096);
+            let mut tx = EngineSend::new(&self.engine.shard.host.domain.windows, slot, 4096, 4096);
             let attached = tx.attach();
             assert_ne!(attached, Attach::NoMemory);
             self.engine.shard.host.slots.get_mut(slot).expect("it is there").owned().tx = Some(tx);
@@ -180,7 +180,7 @@ mod tests {
             let generation =
                 self.engine.shard.host.slots.get(slot).map_or(0, |entry| entry.generation);
             let command = Command { op, slot, generation, ..Command::default() };
-            self.engine.command(self.now, id, &command);
+            self.engine.shard.command(self.now, id, &command);
         }
 
         fn scribble(&mut self, slot: u32) {
@@ -200,17 +200,21 @@ mod tests {
         fn turn(&mut self, seconds: u32) {
             self.now += Duration::from_secs(seconds.into());
             self.engine.shard.host.now = self.now;
-            self.engine.turn_stack(self.now);
-            self.engine.go_on_with_lengthy(self.now);
+            self.engine.shard.turn_stack(self.now);
+            self.engine.shard.go_on_with_wholes();
+            self.engine.shard.look();
+            self.engine.control.exchange(&mut self.engine.shard);
         }
 
         fn ask_for_clone(&mut self, id: ChannelId) {
             let wanted = [purpose::FORK, purpose::SPAWN, purpose::EXEC];
             let wanted = wanted[self.random.below(3) as usize];
             // Whoever asks waits for the answer.
-            if self.engine.registry.get(id).is_some_and(|it| it.lengthy.is_none()) {
+            let attached = self.engine.shard.host.channels.get(id);
+            if attached.is_some_and(|it| it.portion.is_none() && !it.has_ended) {
                 // Refused when it has not begun itself.
-                let _ = self.engine.clone_channel(self.now, id, wanted);
+                let request = Request { call: call::CLONE, a: wanted, ..Request::default() };
+                self.engine.grant(id, &request);
             }
         }
 
@@ -223,7 +227,7 @@ mod tests {
                 (5, Some(id)) => self.ask_for_clone(id),
                 (6..=9, Some(id)) => self.command(id, slot),
                 (10 | 11, _) => self.scribble(slot),
-                (12, Some(id)) => self.engine.detach(self.now, id),
+                (12, Some(id)) => self.engine.shard.detach(self.now, id),
                 (13, Some(id)) if self.random.below(4) == 0 => {
                     self.engine.shard.to_cut_off.push(id)
                 }
@@ -246,10 +250,11 @@ mod tests {
                 assert_eq!(attached.inside as usize, inside.clone().count());
                 assert!(inside.clone().all(|(slot, _)| attached.closed.contains(*slot)));
             }
-            let promised = self.channels().into_iter().filter_map(|id| {
-                self.engine.registry.get(id)?.lengthy.as_deref().map(Lengthy::holds)
-            });
-            assert_eq!(self.engine.lengthy.holds(), promised.sum::<usize>());
+            let promised = self
+                .channels()
+                .into_iter()
+                .filter_map(|id| host.channels.get(id)?.portion.map(|portion| portion.holds));
+            assert_eq!(self.engine.shard.promised, promised.sum::<usize>());
             assert!(awaited.values().all(|id| host.channels.get(*id).is_some()));
             assert_eq!(host.holds, held);
             for (slot, entry) in host.slots.iter() {
@@ -293,22 +298,23 @@ mod tests {
                 world.check();
             }
             for id in world.channels() {
-                world.engine.detach(world.now, id);
+                world.engine.shard.detach(world.now, id);
                 world.check();
             }
             (0..4).for_each(|_| world.turn(60));
-            let (host, lengthy) = (&world.engine.shard.host, &world.engine.lengthy);
-            assert!(lengthy.is_empty() && lengthy.holds() == 0);
+            let shard = &world.engine.shard;
+            let host = &shard.host;
+            assert!(shard.to_go_on.is_empty() && shard.promised == 0);
             assert_eq!((host.holds, host.slots.len()), (0, 0), "seed {seed}");
             assert!(
                 world.engine.shard.to_reuse.is_empty()
                     && world.engine.shard.to_close_parked.is_empty()
             );
             assert!(
-                world.engine.registry.to_disinherit.is_empty()
-                    && world.engine.registry.to_restrict.is_empty()
+                world.engine.shard.to_disinherit.is_empty()
+                    && world.engine.shard.to_restrict.is_empty()
             );
-            assert_eq!(host.windows.usage().assigned, 0);
+            assert_eq!(host.domain.windows.usage().assigned, 0);
         }
     }
 }

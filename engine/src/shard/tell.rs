@@ -104,7 +104,7 @@ mod tests {
         const HOLDERS: u64 = 40;
         let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
         let now = engine.shard.host.now;
-        let open = |engine: &mut Engine| engine.open_channel(None).expect("descriptors");
+        let open = |engine: &mut Engine| engine.open_channel();
         let holders: Vec<_> = (0..HOLDERS).map(|_| open(&mut engine)).collect();
         let ids: Vec<ChannelId> = holders.iter().map(|(id, _)| *id).collect();
         let mut slots = Vec::new();

@@ -12,7 +12,7 @@ use crate::shard::Shard;
 impl Shard {
     /// A command about a socket. One about a socket that the process does not hold has come too late, or from a program
     /// that keeps to no rules: nothing happens.
-    pub(crate) fn command(&mut self, now: Instant, id: ChannelId, command: &Command) {
+    pub(crate) fn about_socket(&mut self, now: Instant, id: ChannelId, command: &Command) {
         let &Command { slot, generation, .. } = command;
         if command.op == op::UNLOCKED {
             return self.unlocked(slot);
@@ -84,7 +84,7 @@ impl Shard {
     /// Attaches transmit memory, or more of it.
     pub(crate) fn attach_send(&mut self, slot: u32) -> Attach {
         let default = self.host.buffers.datagram;
-        let windows = self.host.windows.clone();
+        let windows = self.host.domain.windows.clone();
         let Some(entry) = self.host.slots.get_mut(slot) else {
             return Attach::Done;
         };

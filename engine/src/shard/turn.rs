@@ -6,9 +6,37 @@ use towpath_tcp::Instant;
 use crate::shard::{DroppedPacket, Shard};
 
 impl Shard {
+    /// What programs have said, what the stack has to do, and what follows. True: there is more to do.
+    pub(crate) fn do_turn(&mut self) -> bool {
+        self.host.counters.turns += 1;
+        let now = self.read_clocks();
+        let commands = self.drain_commands(now);
+        let turn = self.turn_stack(now);
+        self.answer_askers(now, false);
+        self.go_on_with_wholes();
+        self.go_on_listing();
+        let asked = !self.ends.is_empty() || !self.rounds.is_empty() || !self.to_go_on.is_empty();
+        let asked = asked || !self.to_cut_off.is_empty() || !self.listings.is_empty();
+        turn.more || commands || asked || self.host.slots.has_news() || !self.to_tell.is_empty()
+    }
+
+    /// A turn of the stack, and what follows from it for sockets, programs and processes. A query has one of its own.
+    /// What ends sockets after the packets' part is told of in the next turn, for which there is no sleep.
+    pub(crate) fn turn_stack(&mut self, now: Instant) -> Turn {
+        let turn = self.turn_packets(now);
+        self.go_on_ending(now);
+        self.follow_up(now);
+        self.disinherit_unborn(now);
+        self.restrict_strangers(now);
+        self.cut_off_hostile(now);
+        self.await_threads();
+        self.leave(now);
+        turn
+    }
+
     /// A turn of the stack; then memory that packets lent is free again, and what failed ends. [`Self::follow_up`] is
     /// due afterwards.
-    pub(crate) fn turn_stack(&mut self, now: Instant) -> Turn {
+    pub(crate) fn turn_packets(&mut self, now: Instant) -> Turn {
         let turn = self.stack.turn(
             now,
             &mut self.host,
@@ -33,6 +61,20 @@ impl Shard {
         self.close_parked(now);
         self.sweep(now);
         self.tell(now);
+    }
+
+    /// Notes what the turn has cost, requests included.
+    pub(crate) fn end_of_turn(&mut self) {
+        let counters = &mut self.host.counters;
+        let work = counters.work - std::mem::replace(&mut self.worked, counters.work);
+        counters.work_turn_max = counters.work_turn_max.max(work);
+    }
+
+    pub(crate) fn read_clocks(&mut self) -> Instant {
+        self.host.now = self.clock.now();
+        self.host.unix_ns = self.clock.unix_ns();
+        self.host.domain.windows.set_time(self.host.unix_ns);
+        self.host.now
     }
 
     fn show_dropped(&mut self, now: Instant) {

@@ -300,7 +300,7 @@ fn a_full_accept_queue_is_full_for_the_next_connect() {
             program.begin_call(&Request { addr: RawAddr::new(addr), ..connect });
         }
         for (program, _) in &clients {
-            assert_eq!(program.end_call(), Ok(()));
+            assert!(program.end_call().is_ok());
         }
         let connected = |&&(program, client): &&(&Program, program::Handle)| {
             program.slot(client).flags.load(Ordering::Acquire) & flags::CONNECTED != 0

@@ -52,6 +52,22 @@ fn an_impossible_ring_position_cuts_the_process_off() {
     works(&good);
 }
 
+/// It could ask for nothing any more, and its end would be noticed late.
+#[test]
+fn a_process_that_shuts_its_control_socket_has_ended() {
+    let engine = Running::start(EngineConfig::default());
+    let (good, bad) = (engine.program(), engine.program());
+    for how in [rustix::net::Shutdown::Write, rustix::net::Shutdown::Both] {
+        let other = bad.fork();
+        other.socket(6);
+        rustix::net::shutdown(&other.control, how).unwrap();
+        engine.wait_for("channels", 2);
+        engine.wait_for("sockets", 0);
+    }
+    assert_eq!(engine.counter("hostile_channels"), 0);
+    works(&good);
+}
+
 #[test]
 fn impossible_fifo_positions_reset_the_socket() {
     let engine = Running::start(EngineConfig::default());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use towpath_engine::EngineConfig;
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_shm::control::{Request, call};
-use towpath_shm::layout::RawAddr;
+use towpath_shm::layout::{RawAddr, op};
 
 use crate::options::{Void, interface};
 use crate::program::{Handle, Program, Running, eventually};
@@ -58,10 +58,9 @@ impl Port for Gate {
 fn hold_up(program: &Program, then: impl FnOnce(MutexGuard<'_, ()>)) {
     let gate = GATE.lock().unwrap();
     // It may sleep beyond the gate: this wakes it. And from now on it has something of `program`'s.
-    program.begin_call(&Request { call: call::INTERFACES, ..Request::default() });
+    program.command(op::RX_SPACE, Handle { slot: u32::MAX, generation: 0 }, 0);
     eventually("the engine at the gate", || WAITS.load(Ordering::SeqCst).then_some(()));
     then(gate);
-    program.end_call().unwrap();
 }
 
 /// What a request is answered that was made after `before` was over.
@@ -70,7 +69,7 @@ fn ask_after(program: &Program, before: impl FnOnce(), request: &Request) -> Res
         before();
         program.begin_call(request);
     });
-    program.end_call()
+    program.end_call().map(drop)
 }
 
 /// Bytes that wait at a socket, as `towpath ss` would tell that asks after `before` was over.

@@ -16,7 +16,7 @@ use towpath_ring::{
     Channel, Region, Rung, Status, Waiter, lock_rx, lock_tx, program_fifo, push_command,
     ring_engine,
 };
-use towpath_shm::control::{Reply, Request, TOKENS_MAX, call};
+use towpath_shm::control::{Reply, Request, TOKENS_MAX, call, goes_by_socket};
 use towpath_shm::layout::{
     AcceptRecord, Command, DatagramHeader, Plain, RawAddr, Slot, VERSION, flags, op,
 };
@@ -123,6 +123,8 @@ pub struct Program {
     pub bell: OwnedFd,
     /// One thread at a time pushes commands.
     commands: Mutex<()>,
+    /// The number of the last request in the cell.
+    asked: Mutex<u32>,
 }
 
 /// A socket of a program.
@@ -148,6 +150,7 @@ impl Program {
             rung: Rung::default(),
             bell,
             commands: Mutex::default(),
+            asked: Mutex::default(),
         }
     }
 
@@ -171,6 +174,7 @@ impl Program {
             rung: Rung::default(),
             bell,
             commands: Mutex::default(),
+            asked: Mutex::default(),
         })
     }
 
@@ -179,8 +183,12 @@ impl Program {
     }
 
     pub fn call(&self, request: &Request) -> Result<Reply, i32> {
-        let (reply, _) = ask(&self.control, request);
-        if reply.errno == 0 { Ok(reply) } else { Err(reply.errno) }
+        if goes_by_socket(request.call) {
+            let (reply, _) = ask(&self.control, request);
+            return if reply.errno == 0 { Ok(reply) } else { Err(reply.errno) };
+        }
+        self.begin_call(request);
+        self.end_call()
     }
 
     /// The first descriptor of the answer, if it is not refused.
@@ -196,14 +204,27 @@ impl Program {
 
     /// The first half of a call, so that others can ask before it is answered.
     pub fn begin_call(&self, request: &Request) {
-        tell(&self.control, request);
+        if goes_by_socket(request.call) {
+            return tell(&self.control, request);
+        }
+        *self.asked.lock().unwrap() = towpath_ring::ask(&self.channel, request);
+        self.ring_engine();
     }
 
-    /// The answer to the first call that has none yet.
-    pub fn end_call(&self) -> Result<(), i32> {
-        match answer(&self.control).0.errno {
-            0 => Ok(()),
-            errno => Err(errno),
+    /// The answer to the last call.
+    pub fn end_call(&self) -> Result<Reply, i32> {
+        let number = *self.asked.lock().unwrap();
+        let start = Instant::now();
+        loop {
+            let (word, expected) = towpath_ring::await_answer(&self.channel);
+            match towpath_ring::answer_to(&self.channel, number) {
+                Some(reply) if reply.errno == 0 => return Ok(reply),
+                Some(reply) => return Err(reply.errno),
+                None => {}
+            }
+            assert!(!towpath_ring::has_ended(&self.channel), "the engine hung up");
+            assert!(start.elapsed() < PATIENCE, "there is no answer");
+            towpath_shm::futex::wait(word, expected, Some(PATIENCE));
         }
     }
 

@@ -6,8 +6,7 @@
 //! ```
 //!
 //! A program has one request at a time. The number says to which one an answer belongs, so an answer that comes late
-//! is nobody's. A request that carries descriptors, or is answered with some, goes over the control socket, and is
-//! announced here ([`announce`]), since a busy engine looks at sockets rarely.
+//! is nobody's. A request that is answered with descriptors goes over the control socket.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,27 +15,12 @@ use towpath_shm::control::{CallCell, Reply, Request};
 use crate::protocol;
 use crate::region::Channel;
 
-/// The lowest bit of a number: the request is on the control socket. (It is no word of its own: of two words that
-/// are read one after the other one may be of the next request.)
-const ON_SOCKET: u32 = 1;
-const STEP: u32 = 2;
-
 /// Program: makes a request, and gives its number for [`answer_to`]. The caller holds its process's lock for
 /// requests, until the answer is there, and calls [`crate::ring_engine`].
 pub fn ask(channel: &Channel, request: &Request) -> u32 {
     channel.write_request(request.wire());
-    number_next(channel, 0)
-}
-
-/// Program: says that it has sent a request on its control socket, where the answer will be. The caller holds its
-/// process's lock for requests.
-pub fn announce(channel: &Channel) {
-    number_next(channel, ON_SOCKET);
-}
-
-fn number_next(channel: &Channel, place: u32) -> u32 {
     let asked = &channel.header().asked;
-    let number = (asked.load(Ordering::Relaxed) & !ON_SOCKET).wrapping_add(STEP) | place;
+    let number = asked.load(Ordering::Relaxed).wrapping_add(1);
     asked.store(number, Ordering::Release);
     number
 }
@@ -55,15 +39,6 @@ pub fn await_answer(channel: &Channel) -> (&AtomicU32, u32) {
     (&cell.seq, protocol::enter(&cell.seq, &cell.asleep))
 }
 
-/// What a program asks.
-#[derive(Debug)]
-pub enum Asked {
-    /// This, and [`EngineChannel::answer`](crate::EngineChannel::answer) is due.
-    Here(Box<Request>),
-    /// Something on its control socket, it says.
-    OnSocket,
-}
-
 /// The engine's part of requests, at its end of a channel.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
@@ -80,17 +55,14 @@ impl Calls {
     }
 
     /// See [`EngineChannel::take_request`](crate::EngineChannel::take_request).
-    pub fn take(&mut self, channel: &Channel) -> Option<Asked> {
+    pub fn take(&mut self, channel: &Channel) -> Option<Box<Request>> {
         let asked = channel.header().asked.load(Ordering::Acquire);
         if self.is_due || asked == self.taken {
             return None;
         }
         self.taken = asked;
-        if asked & ON_SOCKET != 0 {
-            return Some(Asked::OnSocket);
-        }
         self.is_due = true;
-        Some(Asked::Here(channel.read_request()))
+        Some(channel.read_request())
     }
 
     /// See [`EngineChannel::answer`](crate::EngineChannel::answer).
@@ -130,10 +102,7 @@ mod tests {
     }
 
     fn taken(engine: &mut EngineChannel) -> Box<Request> {
-        match engine.take_request() {
-            Some(Asked::Here(request)) => request,
-            other => panic!("{other:?}"),
-        }
+        engine.take_request().expect("it was made")
     }
 
     #[test]
@@ -185,41 +154,13 @@ mod tests {
         assert_eq!(taken(&mut engine).a, 2);
     }
 
-    #[test]
-    fn those_on_the_socket_have_numbers_too() {
-        let (channel, mut engine) = pair();
-        announce(&channel);
-        assert!(engine.is_asked());
-        assert!(matches!(engine.take_request(), Some(Asked::OnSocket)));
-        assert!(!engine.is_asked());
-        engine.answer(&Reply::default());
-        assert_eq!(channel.cell().answered.load(Ordering::Relaxed), 0, "it is answered elsewhere");
-        assert_eq!(ask(&channel, &request(1, b"")), 2 * STEP);
-        taken(&mut engine);
-    }
-
-    /// The engine may have found it on the socket before it was announced, and looks at the announcement when the next
-    /// one is being written.
-    #[test]
-    fn one_that_is_being_written_is_not_taken_for_one_on_the_socket() {
-        let (channel, mut engine) = pair();
-        announce(&channel);
-        channel.write_request(request(7, b"").wire());
-        assert!(matches!(engine.take_request(), Some(Asked::OnSocket)));
-        let number = ask(&channel, &request(7, b""));
-        assert_eq!(taken(&mut engine).a, 7);
-        engine.answer(&Reply::default());
-        assert!(answer_to(&channel, number).is_some() && engine.take_request().is_none());
-    }
-
     /// As many are taken as are made, whatever the engine sees of one while the next is made.
     #[test]
-    fn each_is_taken_once_beside_announcements() {
+    fn each_is_taken_once() {
         const ROUNDS: u32 = 20_000;
         let (channel, mut engine) = pair();
         let program = std::thread::spawn(move || {
             for n in 0..ROUNDS {
-                announce(&channel);
                 let number = ask(&channel, &request(n, b""));
                 let reply = loop {
                     if let Some(reply) = answer_to(&channel, number) {
@@ -233,12 +174,11 @@ mod tests {
         let mut next = 0;
         while next < ROUNDS {
             match engine.take_request() {
-                Some(Asked::Here(request)) => {
+                Some(request) => {
                     assert_eq!(request.a, next);
                     engine.answer(&Reply { b: next, ..Reply::default() });
                     next += 1;
                 }
-                Some(Asked::OnSocket) => {}
                 None => std::thread::yield_now(),
             }
         }
@@ -283,7 +223,7 @@ mod tests {
     #[test]
     fn numbers_go_round() {
         let (channel, mut engine) = pair();
-        channel.header().asked.store(u32::MAX - STEP, Ordering::Relaxed);
+        channel.header().asked.store(u32::MAX - 1, Ordering::Relaxed);
         for _ in 0..4 {
             let number = ask(&channel, &request(1, b""));
             taken(&mut engine);

@@ -3,10 +3,10 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
-use towpath_shm::control::Reply;
+use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::{COMMANDS_MAX, Command, EVENTS_MAX, SLOTS_MAX};
 
-use crate::call::{self, Asked, Calls};
+use crate::call::{self, Calls};
 use crate::doorbell;
 use crate::protocol::{self, BadPosition};
 use crate::region::Channel;
@@ -154,11 +154,11 @@ impl EngineChannel {
     }
 
     /// Takes the request, a copy of it: nothing in it is to be believed.
-    pub fn take_request(&mut self) -> Option<Asked> {
+    pub fn take_request(&mut self) -> Option<Box<Request>> {
         self.calls.take(&self.channel)
     }
 
-    /// Answers the request that was taken last, if it was in the cell and is not answered yet.
+    /// Answers the request that was taken last, if it is not answered yet.
     pub fn answer(&mut self, reply: &Reply) {
         self.calls.answer(&self.channel, reply);
     }

@@ -35,7 +35,7 @@ use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// First word of the status page and of a channel.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"towpath\x01");
 /// Changes whenever anything in this file or in `control.rs` does. Both sides come from one build: they must agree.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Most sockets a run can have; the table is sparse, an unused slot costs no memory.
 pub const SLOTS_MAX: u32 = 1 << 20;
@@ -588,9 +588,8 @@ pub struct ChannelHeader {
     /// 1 when the program sleeps (or is about to) and wants its doorbell rung; the engine swaps it
     /// to 0 when it rings. Swap.
     pub sleeping: atomic::AtomicU32,
-    /// Number of the program's last request, in the [`CallCell`](crate::control::CallCell), or on the control socket:
-    /// then its lowest bit is set. HELLO is not counted. It is written
-    /// when the request is there. A busy engine looks here, and rarely at the socket. Program.
+    /// Number of the program's last request in the [`CallCell`](crate::control::CallCell). It is written when the
+    /// request is there. Program.
     pub asked: atomic::AtomicU32,
     _pad1: [atomic::AtomicU32; 12],
     /// Start of the unread commands: engine.

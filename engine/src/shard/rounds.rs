@@ -1,4 +1,4 @@
-//! Requests to the engine, and what has to be dealt with before they are answered.
+//! Requests, and what has to be dealt with before they are answered.
 //!
 //! What the process itself said before it asked comes first: when its request is read, its command ring is empty, or
 //! the request waits until it is.
@@ -6,44 +6,34 @@
 //! It may know what other processes did before, too: one of them has ended and was waited for, or it closed a socket
 //! and said so. Where the answer has to reflect that, as on Linux, where it is done when the call returns, requests
 //! are taken in rounds. A round begins when all descriptors have just been looked at, since a process that has ended
-//! may be known by its control socket alone: the end of each command ring is marked, and the sockets that are ending
+//! may be known by the hang-up of its control socket alone: the end of each command ring is marked, and the sockets that are ending
 //! are counted. The round is answered when all rings have been read up to their marks and all of those ends are
 //! done. Both go on in portions, so that a request waits for what others said before, and no connection waits for
 //! it. Commands that arrive later belong to the next round, so that a request waits for a bounded amount of work.
 //!
-//! Most answers need no round ([`Engine::depends_on_others`]). Of what a request wants, others who have said something
+//! Most answers need no round ([`Shard::depends_on_others`]). Of what a request wants, others who have said something
 //! that was not read can only have given something up: so the request is tried, and waits for a round when it is
 //! refused for want. A port that is shared is no such thing: somebody on it may have left it, or have ceased to share.
 
-use std::os::fd::AsFd;
-
-use towpath_ring::Asked;
-use towpath_shm::control::{Request, call};
+use towpath_shm::control::{Request, call, goes_by_socket};
 use towpath_tcp::Instant;
 
-use crate::engine::Engine;
-use crate::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, Errno};
+use crate::errno::{EADDRINUSE, EADDRNOTAVAIL, EAGAIN, ENOBUFS, EPROTO, Errno};
 use crate::ids::ChannelId;
-use crate::registry::Process;
-use crate::report::{LOOK, REQUEST};
-use crate::requests::{Asker, By};
-use crate::wire::{self, Received};
+use crate::mail::Notice;
+use crate::report::REQUEST;
+use crate::shard::Shard;
+use crate::shard::asked::Answer;
+use crate::shard::askers::Asker;
 
 /// Steps of work in one turn for answers that need no round, and for those of a round: some 50 µs each, or one
 /// request that takes longer.
 const WORK_A_TURN: u64 = 512;
 
-impl Engine {
-    /// Another thread asks.
-    pub(crate) fn note_remote(&mut self) {
-        if !std::mem::replace(&mut self.rounds.remote, true) {
-            self.rounds.next.push_back(Asker::Remote);
-        }
-    }
-
+impl Shard {
     /// A process may have asked.
     pub(crate) fn note_request(&mut self, id: ChannelId) {
-        let Some(attached) = self.shard.host.channels.get_mut(id) else { return };
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
         if !std::mem::replace(&mut attached.is_heard, true) {
             self.rounds.heard.push_back(id);
         }
@@ -55,27 +45,27 @@ impl Engine {
         if self.rounds.is_empty() {
             return;
         }
-        let before = self.shard.host.counters.work;
-        while self.shard.host.counters.work - before < WORK_A_TURN
+        let before = self.host.counters.work;
+        while self.host.counters.work - before < WORK_A_TURN
             && let Some(id) = self.rounds.heard.pop_front()
         {
             self.hear(now, id);
         }
         if looked && self.rounds.is_due() && !self.rounds.now.is_empty() {
             self.rounds.has_begun = true;
-            self.shard.host.channels.mark();
-            self.rounds.ends = self.shard.ends.begun();
+            self.host.channels.mark();
+            self.rounds.ends = self.ends.begun();
             self.drain_marked(now);
         }
         if !self.rounds.has_begun
-            || self.shard.ends.done() < self.rounds.ends
-            || self.shard.host.channels.are_behind_marks()
+            || self.ends.done() < self.rounds.ends
+            || self.host.channels.are_behind_marks()
         {
             return;
         }
         // A share of its own: many who are heard do not keep a round from its end.
-        let before = self.shard.host.counters.work;
-        while self.shard.host.counters.work - before < WORK_A_TURN
+        let before = self.host.counters.work;
+        while self.host.counters.work - before < WORK_A_TURN
             && let Some(asker) = self.rounds.now.pop_front()
         {
             self.answer_asker(now, asker);
@@ -85,105 +75,72 @@ impl Engine {
 
     fn answer_asker(&mut self, now: Instant, asker: Asker) {
         match asker {
-            // A turn of the stack first, so that a listing of sockets shows bytes that programs wrote before it.
-            Asker::Remote => {
-                self.rounds.remote = false;
-                self.turn_stack(now);
-                self.grant_wishes();
-            }
+            Asker::Query(number, query) => self.answer_query(now, number, query),
             Asker::Process(id, serial) => {
                 // Ids are used again.
-                let attached = self.shard.host.channels.get_mut(id);
+                let attached = self.host.channels.get_mut(id);
                 let Some(attached) = attached.filter(|it| it.serial == serial) else { return };
                 let request = attached.request.take();
-                match request.filter(|_| !attached.has_ended) {
-                    Some((By::Cell, request)) => {
-                        if let Some(answer) = self.handle(now, id, By::Cell, &request) {
-                            self.send_answer(id, By::Cell, answer);
-                        }
-                    }
-                    Some((By::Socket, request)) => self.asked(now, id, request),
-                    None => {}
+                if let Some(request) = request.filter(|_| !attached.has_ended) {
+                    self.host.counters.work(1);
+                    let answer = self.handle(now, id, &request);
+                    self.answer(id, answer);
+                }
+            }
+            Asker::Want(id, serial) => {
+                let attached = self.host.channels.get_mut(id);
+                let Some(attached) = attached.filter(|it| it.serial == serial) else { return };
+                if let Some(want) = attached.want.take() {
+                    self.grant(id, *want);
                 }
             }
         }
     }
 
-    /// Reads a request and answers it, unless it has to wait for a round. One request: the next may have been made
-    /// since we looked at what else had happened before it.
+    /// Reads a request and answers it, unless it has to wait for a round, or is for the registry. One request: the next
+    /// may have been made since we looked at what else had happened before it.
     fn hear(&mut self, now: Instant, id: ChannelId) {
-        self.shard.host.counters.work(1);
-        let Some(attached) = self.shard.host.channels.get_mut(id) else { return };
+        self.host.counters.work(1);
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
         attached.is_heard = false;
-        if attached.has_ended || attached.request.is_some() {
+        if !attached.asks() {
             return;
         }
-        let asks = attached.asks();
-        let asked =
-            attached.link.as_mut().filter(|_| asks).and_then(|link| link.ring.take_request());
-        let is_in_answer = self.registry.get(id).is_some_and(Process::is_in_answer);
-        let (by, request) = match asked {
-            // It does not wait for its answer.
-            Some(Asked::Here(_)) if is_in_answer => return self.shard.to_cut_off.push(id),
-            Some(Asked::Here(request)) => {
-                self.shard.host.counters.requests += 1;
-                self.shard.host.counters.work(REQUEST);
-                (By::Cell, request)
-            }
-            Some(Asked::OnSocket) | None => match self.receive(now, id) {
-                Some(request) => (By::Socket, request),
-                None => return,
-            },
-        };
+        let asked = attached.link.as_mut().and_then(|link| link.ring.take_request());
+        let Some(request) = asked else { return };
+        let pid = attached.pid;
+        self.host.counters.requests += 1;
+        self.host.counters.work(REQUEST);
         // What it said before it asked is in the ring by now.
-        if self.drain_share(now, id) || is_in_answer || self.depends_on_others(id, &request) {
-            return self.wait_for_others(id, by, request);
-        }
-        let Some(answer) = self.handle(now, id, by, &request) else { return };
-        if wants(&request) && answer.as_ref().is_err_and(is_want) {
-            self.wait_for_others(id, by, request);
-        } else if !self.send_answer(id, by, answer) {
-            self.shard.to_cut_off.push(id);
-        }
-    }
-
-    /// Whether the answer to a request may be another one when all is dealt with that others have said before.
-    fn depends_on_others(&self, id: ChannelId, request: &Request) -> bool {
+        let has_more = self.drain_share(now, id);
         match request.call {
-            call::RESOLVER | call::OUTSIDE => false,
-            _ => self.shard.depends_on_others(id, request),
+            call::OUTSIDE => return self.notices.push(Notice::Asks(id, pid, request)),
+            number if goes_by_socket(number) => return self.answer(id, Err(Errno(EPROTO))),
+            _ if has_more || self.depends_on_others(id, &request) => {
+                return self.wait_for_others(id, request);
+            }
+            _ => {}
+        }
+        let answer = self.handle(now, id, &request);
+        if wants(&request) && answer.as_ref().is_err_and(is_want) {
+            self.wait_for_others(id, request);
+        } else {
+            self.answer(id, answer);
         }
     }
 
-    fn wait_for_others(&mut self, id: ChannelId, by: By, request: Box<Request>) {
-        if let Some(attached) = self.shard.host.channels.get_mut(id) {
-            attached.request = Some((by, request));
+    fn wait_for_others(&mut self, id: ChannelId, request: Box<Request>) {
+        if let Some(attached) = self.host.channels.get_mut(id) {
+            attached.request = Some(request);
             self.rounds.next.push_back(Asker::Process(id, attached.serial));
         }
     }
 
-    /// The next request on a process's control socket, if there is one.
-    fn receive(&mut self, now: Instant, id: ChannelId) -> Option<Box<Request>> {
-        let process = self.registry.get(id)?;
-        match wire::receive(process.control.as_fd()) {
-            Received::Nothing => {
-                self.shard.host.counters.work(LOOK);
-                None
-            }
-            Received::End => {
-                self.detach(now, id);
-                None
-            }
-            Received::Descriptors(descriptors) => {
-                self.registry.close(id, descriptors);
-                self.shard.to_cut_off.push(id);
-                None
-            }
-            Received::Request(request) => {
-                self.shard.host.counters.requests += 1;
-                self.shard.host.counters.work(REQUEST);
-                Some(request)
-            }
+    /// Puts an answer into the cell.
+    pub(crate) fn answer(&mut self, id: ChannelId, answer: Answer) {
+        let reply = answer.unwrap_or_else(Errno::refusal);
+        if let Some(link) = self.host.channels.get_mut(id).and_then(|it| it.link.as_mut()) {
+            link.ring.answer(&reply);
         }
     }
 }
@@ -214,8 +171,8 @@ mod tests {
     use towpath_shm::layout::{Command, Plain, RawAddr, op, option_bit, setting};
 
     use super::*;
-    use crate::EngineConfig;
-    use crate::commands::COMMANDS_A_TURN;
+    use crate::shard::commands::COMMANDS_A_TURN;
+    use crate::{Engine, EngineConfig};
 
     const TCP: u32 = 6;
     const UDP: u32 = 17;
@@ -227,8 +184,7 @@ mod tests {
 
     /// What the loop does between two sleeps.
     fn turn(engine: &mut Engine) {
-        engine.do_turn();
-        engine.look();
+        engine.turn_and_look();
     }
 
     /// The program's end.
@@ -243,12 +199,10 @@ mod tests {
 
     impl Program {
         fn new(engine: &mut Engine) -> Self {
-            let (id, control) = engine.open_channel(None).expect("descriptors");
-            let bell = engine.link(id, false).expect("descriptors");
-            let attached = engine.shard.host.channels.get(id).expect("it was opened");
-            let link = attached.link.as_ref().expect("it was linked");
-            let (channel, asked) = (link.ring.channel().clone(), Cell::default());
-            Self { id, control, channel, asked, _bell: bell }
+            let (id, control) = engine.open_channel();
+            let given = engine.link(id);
+            let (channel, asked) = (given.channel, Cell::default());
+            Self { id, control, channel, asked, _bell: given.doorbell }
         }
 
         fn ask(&self, request: &Request) {
@@ -263,7 +217,6 @@ mod tests {
 
         fn ask_on_socket(&self, request: &Request) {
             send(&self.control, request.wire(), SendFlags::empty()).expect("the engine lives");
-            towpath_ring::announce(&self.channel);
         }
 
         fn answer_on_socket(&self) -> Option<Reply> {
@@ -345,22 +298,19 @@ mod tests {
         }
     }
 
-    /// Who floods the engine with requests waits for his own.
+    /// What is not answered with descriptors goes through the cell, and the rest does not.
     #[test]
-    fn a_process_is_heard_once_a_turn() {
+    fn each_request_has_one_way() {
         let mut engine = engine();
         let program = Program::new(&mut engine);
-        let request = Request { call: call::INTERFACES, ..Request::default() };
-        (0..20).for_each(|_| program.ask_on_socket(&request));
-        engine.note_request(program.id);
-        engine.note_request(program.id);
-        assert_eq!(engine.rounds.heard.len(), 1);
-        engine.do_turn();
-        assert!(program.answer_on_socket().is_some() && program.answer_on_socket().is_none());
-        let other = Program::new(&mut engine);
-        other.ask(&request);
-        engine.do_turn();
-        assert!(other.answer().is_some(), "others' requests do not count");
+        program.ask_on_socket(&Request { call: call::INTERFACES, ..Request::default() });
+        (0..4).for_each(|_| turn(&mut engine));
+        assert_eq!(program.answer_on_socket().map(|reply| reply.errno), Some(EPROTO));
+        for number in [call::HELLO, call::REGION, call::CLONE, call::TOKENS] {
+            let request = Request { call: number, ..Request::default() };
+            assert_eq!(program.answered(&mut engine, &request).errno, EPROTO);
+        }
+        assert!(program.answer_on_socket().is_none());
     }
 
     /// Who asks again before the answer has one taken, and one more after it.
@@ -370,29 +320,26 @@ mod tests {
         let program = Program::new(&mut engine);
         let list = Request { call: call::SOCKETS, ..Request::default() };
         program.ask(&list);
-        engine.do_turn();
+        engine.shard.do_turn();
         assert!(program.answer().is_none(), "it waits for a round");
         let interfaces = Request { call: call::INTERFACES, ..Request::default() };
         program.ask(&interfaces);
-        engine.do_turn();
+        engine.shard.do_turn();
         assert!(program.answer().is_none() && engine.shard.host.counters.requests == 1);
         (0..4).for_each(|_| turn(&mut engine));
         let addresses_of_loopback = program.answer().map(|reply| reply.a);
         assert_eq!((addresses_of_loopback, engine.shard.host.counters.requests), (Some(2), 2));
     }
 
-    /// While it has no answer on either, what it says on the other is not taken.
+    /// One that waits in the cell does not hold up another on the socket.
     #[test]
-    fn a_process_has_one_request_at_a_time() {
+    fn each_way_has_a_request_at_a_time() {
         let mut engine = engine();
         let program = Program::new(&mut engine);
         let list = Request { call: call::SOCKETS, ..Request::default() };
         program.ask(&list);
-        engine.do_turn();
-        program.ask_on_socket(&Request { call: call::INTERFACES, ..Request::default() });
-        engine.note_request(program.id);
-        engine.do_turn();
-        assert!(program.answer_on_socket().is_none() && program.answer().is_none());
+        engine.shard.do_turn();
+        program.ask_on_socket(&Request { call: call::CLONE, ..Request::default() });
         (0..4).for_each(|_| turn(&mut engine));
         assert!(program.answer_on_socket().is_some() && program.answer().is_some());
     }
@@ -404,8 +351,8 @@ mod tests {
         let program = Program::new(&mut engine);
         let (word, expected) = towpath_ring::await_answer(&program.channel);
         program.ask(&Request { call: call::SOCKETS, ..Request::default() });
-        engine.do_turn();
-        engine.detach(engine.shard.host.now, program.id);
+        engine.shard.do_turn();
+        engine.shard.detach(engine.shard.host.now, program.id);
         assert_ne!(word.load(SeqCst), expected);
         assert!(towpath_ring::has_ended(&program.channel));
         (0..9).for_each(|_| turn(&mut engine));
@@ -421,7 +368,7 @@ mod tests {
         let socket = asks.socket(&mut engine, TCP);
         drop(ends);
         asks.ask(&bind(&socket, port));
-        engine.do_turn();
+        engine.shard.do_turn();
         assert_eq!(asks.answer().map(|reply| reply.errno), None, "it has not looked");
         for _ in 0..9 {
             turn(&mut engine);

@@ -3,8 +3,8 @@
 use towpath_shm::layout::{Command, op};
 use towpath_tcp::Instant;
 
-use crate::engine::Engine;
 use crate::ids::ChannelId;
+use crate::shard::Shard;
 use crate::shard::channels::Attached;
 
 /// Commands taken from the rings of one family of processes before the others have their turn: some 12 µs, about
@@ -14,24 +14,24 @@ pub(crate) const COMMANDS_A_TURN: usize = 128;
 /// opens.
 const WORK_A_TURN: u64 = 256;
 
-impl Engine {
+impl Shard {
     /// Takes commands from all rings. True: there are more.
     pub(crate) fn drain_commands(&mut self, now: Instant) -> bool {
         let mut more = false;
-        for id in self.shard.host.channels.ids() {
-            if self.shard.host.channels.get(id).is_some_and(Attached::asks) {
+        for id in self.host.channels.ids() {
+            if self.host.channels.get(id).is_some_and(Attached::asks) {
                 self.note_request(id);
             }
             more |= self.drain_share(now, id);
         }
-        self.shard.send_put_off(now);
+        self.send_put_off(now);
         more
     }
 
     /// Takes some of what was said before [`crate::shard::channels::Channels::mark`], which is all as a rule.
     pub(crate) fn drain_marked(&mut self, now: Instant) {
-        for id in self.shard.host.channels.ids() {
-            let link = self.shard.host.channels.get(id).and_then(|attached| attached.link.as_ref());
+        for id in self.host.channels.ids() {
+            let link = self.host.channels.get(id).and_then(|attached| attached.link.as_ref());
             if link.is_some_and(|link| link.ring.is_behind_mark()) {
                 self.drain_share(now, id);
             }
@@ -41,7 +41,7 @@ impl Engine {
     /// Takes a process's share. A program does not get more of the engine by making more processes: each process of a
     /// family of a hundred has a hundredth of the family's share, and at least one command.
     pub(crate) fn drain_share(&mut self, now: Instant, id: ChannelId) -> bool {
-        let kin = self.registry.kin(id);
+        let kin = self.host.channels.kin(id);
         let commands = (COMMANDS_A_TURN / kin).max(1);
         self.drain_ring(now, id, commands, (WORK_A_TURN / kin as u64).max(1))
     }
@@ -55,13 +55,13 @@ impl Engine {
         max: usize,
         work: u64,
     ) -> bool {
-        let before = self.shard.host.counters.work;
+        let before = self.host.counters.work;
         for _ in 0..max {
-            if self.shard.host.counters.work - before >= work {
+            if self.host.counters.work - before >= work {
                 break;
             }
             let Some(link) =
-                self.shard.host.channels.get_mut(id).and_then(|attached| attached.link.as_mut())
+                self.host.channels.get_mut(id).and_then(|attached| attached.link.as_mut())
             else {
                 return false;
             };
@@ -69,24 +69,24 @@ impl Engine {
                 Ok(Some(command)) => self.command(now, id, &command),
                 Ok(None) => return false,
                 Err(_) => {
-                    self.shard.to_cut_off.push(id);
+                    self.to_cut_off.push(id);
                     return false;
                 }
             }
         }
-        let link = self.shard.host.channels.get(id).and_then(|attached| attached.link.as_ref());
+        let link = self.host.channels.get(id).and_then(|attached| attached.link.as_ref());
         link.is_some_and(|link| link.ring.has_commands())
     }
 
     pub(crate) fn command(&mut self, now: Instant, id: ChannelId, command: &Command) {
         let &Command { op, slot, generation, a, .. } = command;
-        self.shard.host.counters.commands += 1;
-        self.shard.host.counters.work(1);
+        self.host.counters.commands += 1;
+        self.host.counters.work(1);
         match op {
             op::LIST => self.list(id, slot, generation),
             op::SPAWNED => self.spawned(now, id),
             op::SETTLED => self.settled(now, id, a),
-            _ => self.shard.command(now, id, command),
+            _ => self.about_socket(now, id, command),
         }
     }
 }

@@ -15,37 +15,39 @@ use std::os::fd::AsFd;
 use towpath_stack::Linger;
 use towpath_tcp::Instant;
 
-use crate::commands::COMMANDS_A_TURN;
-use crate::engine::Engine;
+use crate::errno::{EPROTO, Errno};
 use crate::ids::ChannelId;
+use crate::mail::Notice;
+use crate::shard::Shard;
+use crate::shard::commands::COMMANDS_A_TURN;
 use crate::shard::ends::End;
 use crate::shard::holds::Holds;
 
 /// Steps of work for what ends in one turn, some 50 µs.
 const WORK_A_TURN: u64 = 512;
 
-impl Engine {
+impl Shard {
     /// A process is gone, or has to go: what only it held is closed, as the kernel does with a
     /// process that is killed.
     pub(crate) fn detach(&mut self, now: Instant, id: ChannelId) {
-        let Some(attached) = self.shard.host.channels.get_mut(id) else { return };
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
         if std::mem::replace(&mut attached.has_ended, true) {
             return;
         }
-        attached.portion = None;
+        let (portion, want) = (attached.portion.take(), attached.want.take());
         // What it said before it died counts, except in a ring that makes no sense. What others write there
         // that have the memory too, as its children may, does not.
         if let Some(link) = &mut attached.link {
             link.ring.mark();
             link.ring.end();
         }
-        self.shard.status.wake(id.number());
-        if let Some(process) = self.registry.get_mut(id) {
-            self.poller.remove(process.control.as_fd());
-            process.asking = None;
-            if let Some(lengthy) = process.lengthy.take() {
-                self.abandon(now, *lengthy);
-            }
+        self.poller.remove(attached.life.as_fd());
+        self.status.wake(id.number());
+        if let Some(portion) = portion {
+            self.abandon(now, id, portion);
+        }
+        if want.is_some() {
+            self.notices.push(Notice::Refused(id, Errno(EPROTO), want));
         }
         self.no_more_a_clone(id);
         self.begin_end_of_holds(id);
@@ -54,7 +56,7 @@ impl Engine {
 
     /// A process holds what is listed and nothing else.
     pub(crate) fn keep_only(&mut self, now: Instant, id: ChannelId, listed: &Holds) {
-        let Some(attached) = self.shard.host.channels.get_mut(id) else { return };
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
         attached.holds.move_others(listed, &mut attached.former);
         self.begin_end_of_holds(id);
         self.go_on_ending(now);
@@ -62,89 +64,90 @@ impl Engine {
 
     /// Detaches the processes that broke the rules of the channel, and looks at nothing more that they wrote.
     pub(crate) fn cut_off_hostile(&mut self, now: Instant) {
-        while let Some(id) = self.shard.to_cut_off.pop() {
-            if let Some(attached) = self.shard.host.channels.get_mut(id) {
-                self.shard.host.counters.hostile_channels += u64::from(!attached.has_ended);
-                let link = attached.link.take();
-                self.end_link(id, link);
-                self.shard.close_parked_by(now, id);
+        while let Some(id) = self.to_cut_off.pop() {
+            if let Some(attached) = self.host.channels.get_mut(id) {
+                self.host.counters.hostile_channels += u64::from(!attached.has_ended);
+                if let Some(link) = attached.link.take() {
+                    self.unlink(id, link);
+                }
+                self.close_parked_by(now, id);
                 self.detach(now, id);
             }
         }
     }
 
     fn begin_end_of_holds(&mut self, id: ChannelId) {
-        let Some(attached) = self.shard.host.channels.get_mut(id) else { return };
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
         if !std::mem::replace(&mut attached.is_ending, true) {
-            self.shard.ends.push(End::Holds(id));
+            self.ends.push(End::Holds(id));
         }
     }
 
     /// Goes on with what ends, until the turn's share is used up.
     pub(crate) fn go_on_ending(&mut self, now: Instant) {
         // Among the commands of a process that ends there may be one that ends something.
-        if std::mem::replace(&mut self.shard.ends.is_busy, true) {
+        if std::mem::replace(&mut self.ends.is_busy, true) {
             return;
         }
-        let before = self.shard.host.counters.work;
-        while self.shard.host.counters.work - before < WORK_A_TURN
-            && let Some(end) = self.shard.ends.first()
+        let before = self.host.counters.work;
+        while self.host.counters.work - before < WORK_A_TURN
+            && let Some(end) = self.ends.first()
         {
-            self.shard.host.counters.work(1);
+            self.host.counters.work(1);
             match end {
                 End::Holds(id) if self.let_go_of_next(now, id) => continue,
                 End::Holds(id) => self.end_of_holds(now, id),
                 End::Connection(slot, generation) => {
-                    let entry = self.shard.host.slots.find(slot, generation);
+                    let entry = self.host.slots.find(slot, generation);
                     if entry.is_some_and(|entry| entry.unclaimed.is_some()) {
-                        self.shard.end(now, slot, Linger::Abort);
+                        self.end(now, slot, Linger::Abort);
                     }
                 }
             }
-            self.shard.ends.end_first();
+            self.ends.end_first();
         }
-        self.shard.ends.is_busy = false;
+        self.ends.is_busy = false;
     }
 
     /// One step of the end of a process, or of its hold on some sockets. False: it was the last.
     fn let_go_of_next(&mut self, now: Instant, id: ChannelId) -> bool {
-        let Some(attached) = self.shard.host.channels.get_mut(id) else { return false };
+        let Some(attached) = self.host.channels.get_mut(id) else { return false };
         if !attached.has_ended {
             let next = attached.former.first();
-            next.inspect(|&slot| self.shard.let_go(now, id, slot));
+            next.inspect(|&slot| self.let_go(now, id, slot));
             return next.is_some();
         }
         if attached.link.as_ref().is_some_and(|link| link.ring.is_behind_mark()) {
             // Without progress its ring makes no sense, and it is cut off at the end of the turn.
-            let before = self.shard.host.counters.commands;
+            let before = self.host.counters.commands;
             self.drain_ring(now, id, COMMANDS_A_TURN, WORK_A_TURN);
-            if self.shard.host.counters.commands > before {
+            if self.host.counters.commands > before {
                 return true;
             }
         }
-        let Some(attached) = self.shard.host.channels.get_mut(id) else { return false };
+        let Some(attached) = self.host.channels.get_mut(id) else { return false };
         if let Some(slot) = attached.holds.first().or_else(|| attached.former.first()) {
-            self.shard.release_locks_of(id, slot);
-            self.shard.let_go(now, id, slot);
+            self.release_locks_of(id, slot);
+            self.let_go(now, id, slot);
             return true;
         }
-        self.shard.free_closed(id)
+        self.free_closed(id)
     }
 
     /// Nothing is left of what a process held no more, or of a process.
     fn end_of_holds(&mut self, now: Instant, id: ChannelId) {
-        let Some(attached) = self.shard.host.channels.get_mut(id) else { return };
+        let Some(attached) = self.host.channels.get_mut(id) else { return };
         attached.is_ending = false;
         if !attached.has_ended {
             return;
         }
         self.spawned(now, id);
         self.orphan_clones(id);
-        self.forget_channel(id);
-        self.shard.host.counters.work(self.shard.to_close_parked.len() / 64);
-        for by in self.shard.to_close_parked.values_mut().filter(|by| **by == Some(id)) {
+        self.forget(id);
+        self.host.counters.work(self.to_close_parked.len() / 64);
+        for by in self.to_close_parked.values_mut().filter(|by| **by == Some(id)) {
             *by = None;
         }
-        self.shard.to_cut_off.retain(|hostile| *hostile != id);
+        self.to_cut_off.retain(|hostile| *hostile != id);
     }
 }

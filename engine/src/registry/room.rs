@@ -11,10 +11,9 @@ use rustix::io::fcntl_dupfd_cloexec;
 use towpath_shm::control::{Request, call};
 use towpath_tcp::Instant;
 
-use crate::engine::Engine;
 use crate::ids::ChannelId;
-use crate::registry::Process;
-use crate::requests::Asking;
+use crate::registry::Registry;
+use crate::registry::pending::{Asking, Pending};
 
 /// Descriptors of a process image: its memory, both ends of the bell that we ring, the one that it rings.
 const IMAGE: usize = 4;
@@ -28,11 +27,11 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 /// When it is looked whether they are.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-impl Engine {
+impl Registry {
     /// Whether this process can open `descriptors` more. Found by opening them: the limit alone does not tell how
     /// many are open already, by the devices for instance.
     fn has_room(&self, descriptors: usize) -> bool {
-        let take = |_| fcntl_dupfd_cloexec(&self.registry.blank, 0);
+        let take = |_| fcntl_dupfd_cloexec(&self.blank, 0);
         (0..descriptors).map(take).collect::<Result<Vec<_>, _>>().is_ok()
     }
 
@@ -41,42 +40,34 @@ impl Engine {
         self.has_room(CHANNEL)
     }
 
-    /// The time for a request on the control socket has come.
+    /// A process asks.
     pub(crate) fn asked(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
-        if self.registry.get(id).is_some_and(Process::is_in_answer) {
-            // It does not wait for its answer.
-            self.shard.to_cut_off.push(id);
-        } else if !self.registry.closer.is_busy() || self.has_room(needed(&request)) {
-            self.answered(now, id, &request);
-        } else if let Some(process) = self.registry.get_mut(id) {
+        if !self.closer.is_busy() || self.has_room(needed(&request)) {
+            self.begin(id, &request);
+        } else if let Some(process) = self.get_mut(id) {
             let until = now + CLOSED_WITHIN;
-            process.asking = Some(Asking { request, until });
+            process.pending = Some(Pending::Room(Asking { request, until }));
             self.waiting.channels.push((until, id));
             self.waiting.look_at = Some(now + LOOK_AGAIN);
-            self.shard.host.counters.requests_waited += 1;
+            self.counters.requests_waited += 1;
         }
     }
 
-    fn answered(&mut self, now: Instant, id: ChannelId, request: &Request) {
-        if !self.answer(now, id, request) {
-            self.shard.to_cut_off.push(id);
-        }
-    }
-
-    /// Answers those who waited for descriptors, when there are some, or will be none.
+    /// Goes on with those who waited for descriptors, when there are some, or will be none.
     pub(crate) fn answer_waiting(&mut self, now: Instant) {
         if self.waiting.look_at.is_none_or(|at| now < at) {
             return;
         }
         self.waiting.look_at = None;
         for (until, id) in std::mem::take(&mut self.waiting.channels) {
-            let Some(process) = self.registry.get_mut(id) else { continue };
-            let Some(asking) = process.asking.take_if(|it| it.until == until) else { continue };
-            let done = !self.registry.closer.is_busy() || now >= until;
+            let Some(process) = self.get_mut(id) else { continue };
+            let is_its = |it: &mut Pending| matches!(it, Pending::Room(it) if it.until == until);
+            let Some(Pending::Room(asking)) = process.pending.take_if(is_its) else { continue };
+            let done = !self.closer.is_busy() || now >= until;
             if done || self.has_room(needed(&asking.request)) {
-                self.answered(now, id, &asking.request);
-            } else if let Some(process) = self.registry.get_mut(id) {
-                process.asking = Some(asking);
+                self.begin(id, &asking.request);
+            } else if let Some(process) = self.get_mut(id) {
+                process.pending = Some(Pending::Room(asking));
                 self.waiting.channels.push((until, id));
                 self.waiting.look_at = Some(now + LOOK_AGAIN);
             }

@@ -1,11 +1,12 @@
 //! What a request is answered with.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
+use towpath_ring::Channel;
 use towpath_shm::control::Reply;
 
 use crate::errno::Errno;
-use crate::ids::ChannelId;
 
 /// An answer and the descriptors that go with it.
 pub(crate) type Answer = Result<(Reply, Vec<Passed>), Errno>;
@@ -22,9 +23,9 @@ pub(crate) enum Passed {
     /// The pipe that outlives nobody who could end the run.
     Lifeline,
     /// That of a channel's memory.
-    Memory(ChannelId),
-    /// What a channel's process rings.
-    EngineBell(ChannelId),
+    Memory(Channel),
+    /// What a process rings; the shard has it, too.
+    Shared(Arc<OwnedFd>),
     /// For the program alone.
     Own(OwnedFd),
 }

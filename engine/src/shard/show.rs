@@ -1,20 +1,28 @@
-//! What `towpath ss` and `--stats` show of sockets and counters.
+//! What `towpath ss` and `--stats` show of sockets and counters. Listings are made in portions.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use towpath_shm::control::{DATA_MAX, Reply};
 use towpath_shm::layout::{Kind, option_bit};
 use towpath_stack::{SocketInfo, SocketState};
 use towpath_tcp::{Info, TimerKind};
 
-use crate::engine::Engine;
+use crate::mail::{Notice, Told};
 use crate::report::{Counters, HOLDERS_SHOWN, SocketEntry, TcpFigures};
+use crate::shard::Shard;
 use crate::shard::linux::{congestion_name, state, state_number};
 use crate::shard::option_bits::has_bit;
 use crate::shard::slots::Entry;
 
+/// Slots that one SOCKETS looks at: a look costs some ns.
+const SLOTS_A_REQUEST: u32 = 4096;
+/// Steps of work for listings in one turn, some 50 µs.
+const WORK_A_TURN: u64 = 512;
+/// An entry of a listing in steps of work.
+const ENTRY: usize = 8;
 /// What Linux and [`Info`] say when there is no threshold.
 const SSTHRESH_NONE: u32 = 0x7fff_ffff;
 /// As `ss` names them, by Linux's number.
@@ -33,27 +41,97 @@ const STATES: [&str; 12] = [
     "CLOSING",
 ];
 
-impl Engine {
+/// A listing that is being made.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    /// Of the query.
+    pub number: u64,
+    /// The first slot that was not looked at.
+    pub slot: u32,
+    /// Connections without one that were listed.
+    pub without: usize,
+}
+
+impl Shard {
+    /// Goes on with the first listing, until the turn's share is used up.
+    pub(crate) fn go_on_listing(&mut self) {
+        let Some(mut listing) = self.listings.pop_front() else { return };
+        let mut entries = Vec::new();
+        let before = self.host.counters.work;
+        let end = self.host.slots.end();
+        while self.host.counters.work - before < WORK_A_TURN && listing.slot < end {
+            self.host.counters.work(1);
+            if let Some(entry) = self.host.slots.get(listing.slot) {
+                self.host.counters.work(ENTRY);
+                entries.push(self.show(listing.slot, entry));
+            }
+            listing.slot += 1;
+        }
+        let left = WORK_A_TURN.saturating_sub(self.host.counters.work - before) / ENTRY as u64;
+        // They have no numbers. Where some come or go meanwhile, one may be listed twice, or not.
+        let mut without = self.stack.embryos().skip(listing.without);
+        for (local, remote, at) in without.by_ref().take(left as usize) {
+            entries.push(no_socket(local, remote, at));
+            self.host.counters.work(ENTRY);
+            listing.without += 1;
+        }
+        let is_last = listing.slot >= end && without.next().is_none();
+        let (number, told) = match is_last {
+            true => (listing.number, Told::Last(entries)),
+            false => (listing.number, Told::Some(entries)),
+        };
+        self.notices.push(Notice::Told(number, told));
+        if !is_last {
+            self.listings.push_back(listing);
+        }
+    }
+
+    /// All of them at once.
     pub(crate) fn sockets(&self) -> Vec<SocketEntry> {
-        let sockets = self.shard.host.slots.iter().map(|(slot, entry)| self.show(slot, entry));
-        let without = self.shard.stack.embryos();
+        let sockets = self.host.slots.iter().map(|(slot, entry)| self.show(slot, entry));
+        let without = self.stack.embryos();
         sockets.chain(without.map(|(local, remote, at)| no_socket(local, remote, at))).collect()
     }
 
+    /// As many sockets as fit into an answer, from `first` on. Where there are few it may be none, with more beyond.
+    pub(crate) fn list_sockets(&mut self, first: u32) -> Reply {
+        let mut reply = Reply::default();
+        let mut lines = Vec::new();
+        let end = first.saturating_add(SLOTS_A_REQUEST).min(self.host.slots.end());
+        if end < self.host.slots.end() {
+            reply.a = end;
+        }
+        for slot in first..end {
+            self.host.counters.slots_listed += 1;
+            self.host.counters.work(1);
+            let Some(entry) = self.host.slots.get(slot) else { continue };
+            let mut shown = self.show(slot, entry);
+            // A message has room for a line with one.
+            shown.pids.truncate(1);
+            let line = serde_json::to_vec(&shown).unwrap_or_default();
+            if lines.len() + line.len() + 1 > DATA_MAX {
+                reply.a = slot;
+                break;
+            }
+            lines.extend_from_slice(&line);
+            lines.push(b'\n');
+        }
+        reply.len = lines.len() as u32;
+        reply.data[..lines.len()].copy_from_slice(&lines);
+        reply
+    }
+
     pub(crate) fn show(&self, slot: u32, entry: &Entry) -> SocketEntry {
-        let info = entry.id.and_then(|id| self.shard.stack.info(self.shard.clock.now(), id));
+        let info = entry.id.and_then(|id| self.stack.info(self.clock.now(), id));
         let state = info.map_or(state::CLOSE, |info| state_number(info.state));
         let tcp = info.and_then(|info| info.tcp);
         let (recv_q, send_q) = queues(entry, info.as_ref());
-        let holders = entry.holders.iter().filter_map(|id| self.registry.get(*id));
+        let holders = entry.holders.iter().filter_map(|id| self.host.channels.get(*id));
         // 0: a process that has not begun, or a program that says nothing.
         let pids = holders.map(|holder| holder.pid).filter(|pid| *pid != 0);
-        let shared = self.shard.host.slots.shared(slot);
+        let shared = self.host.slots.shared(slot);
         let (recv_buffer, send_buffer) = self.buffers_of(slot, entry);
-        let device = self
-            .shard
-            .device(slot)
-            .and_then(|id| self.shard.stack.net.interfaces().get(id.index()));
+        let device = self.device(slot).and_then(|id| self.stack.net.interfaces().get(id.index()));
         SocketEntry {
             proto: match entry.kind {
                 Kind::Datagram => "udp",
@@ -79,38 +157,39 @@ impl Engine {
     }
 
     fn buffers_of(&self, slot: u32, entry: &Entry) -> (u32, u32) {
-        let (rare, sizes) = (entry.rare(), &self.shard.host.buffers);
+        let (rare, sizes) = (entry.rare(), &self.host.buffers);
         let (recv, send) = match entry.is_datagram() {
             true => (sizes.datagram, sizes.datagram),
             false => (sizes.recv, sizes.send),
         };
-        let shared = self.shard.host.slots.shared(slot);
+        let shared = self.host.slots.shared(slot);
         let or = |fixed: u32, now: u32, first: u32| if fixed != 0 { fixed } else { now.max(first) };
         let in_use = (shared.rx_cap.load(Relaxed), shared.tx_limit.load(Relaxed));
         (or(rare.recv_fixed(), in_use.0, recv), or(rare.sndbuf, in_use.1, send))
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        let net = &self.shard.stack.net.counters;
-        let mut engine = self.shard.host.counters.list();
-        let memory = self.shard.host.windows.usage();
+        let net = &self.stack.net.counters;
+        let mut engine = self.host.counters.list();
+        let memory = self.host.domain.windows.usage();
         engine.extend([
-            ("sockets", self.shard.host.slots.len() as u64),
-            ("channels", self.registry.len() as u64),
-            ("descriptors_to_close", self.registry.closer.waiting() as u64),
-            ("events_lost", self.shard.host.channels.events_lost()),
+            ("sockets", self.host.slots.len() as u64),
+            // The registry's to add.
+            ("channels", 0),
+            ("descriptors_to_close", 0),
+            ("events_lost", self.host.channels.events_lost()),
             ("memory_touched", memory.touched),
             ("memory_kept", memory.kept),
             ("memory_returning", memory.returning),
             ("memory_limit", memory.limit),
             ("memory_refused", memory.refused),
             ("windows_assigned", u64::from(memory.assigned)),
-            ("slots_awaited", self.shard.to_reuse.len() as u64),
-            ("packets_allocated", self.shard.pool.allocated()),
+            ("slots_awaited", self.to_reuse.len() as u64),
+            ("packets_allocated", self.pool.allocated()),
         ]);
         Counters {
             engine,
-            sockets: self.shard.stack.counters().iter().collect(),
+            sockets: self.stack.counters().iter().collect(),
             net: net.iter().collect(),
             drops: net.drops.iter().collect(),
         }
@@ -206,5 +285,46 @@ fn queues(entry: &Entry, info: Option<&SocketInfo>) -> (u32, u32) {
             (unread, owned.tx.as_ref().map_or(0, SendBuffer::len))
         }
         _ => info.map_or((0, 0), |info| (info.recv_queue, info.send_queue)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mail::{Order, Query};
+    use crate::shard::slots::AF_INET;
+    use crate::{Engine, EngineConfig};
+
+    #[test]
+    fn a_long_listing_is_made_in_portions() {
+        const SOCKETS: u32 = 3000;
+        let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("memory");
+        let shard = &mut engine.shard;
+        for _ in 0..SOCKETS {
+            let slot = shard.host.slots.allocate(Kind::Datagram, AF_INET, 17).expect("room");
+            shard.host.slots.publish(slot);
+        }
+        shard.obey(Order::Query(7, Query::Sockets));
+        let mut listed = Vec::new();
+        let ends = (0..SOCKETS).any(|_| {
+            let before = shard.host.counters.work;
+            shard.go_on_listing();
+            assert!(shard.host.counters.work - before <= WORK_A_TURN + 2 * ENTRY as u64);
+            shard.do_turn();
+            shard.look();
+            shard.notices.drain(..).fold(false, |_, notice| match notice {
+                Notice::Told(7, Told::Some(some)) => {
+                    listed.extend(some.into_iter().map(|entry| entry.slot));
+                    false
+                }
+                Notice::Told(7, Told::Last(rest)) => {
+                    listed.extend(rest.into_iter().map(|entry| entry.slot));
+                    true
+                }
+                other => panic!("{other:?}"),
+            })
+        });
+        assert!(ends);
+        assert_eq!(listed, (0..SOCKETS).collect::<Vec<_>>());
     }
 }

@@ -1,0 +1,204 @@
+//! What the registry and a shard tell each other, and how it gets from one thread to the other.
+//!
+//! ```text
+//!   registry ── orders ──► shard      what processes want of it that came on their control sockets; queries
+//!            ◄── notices ──           what became of it; descriptors to be closed; who has ended
+//! ```
+//!
+//! Neither waits for the other. Both ways are in order: what the registry says of a process after it was told of that
+//! one's end reaches a shard before the process's number is used again. What is in a box is bounded: a process has one
+//! request at a time with the registry, and one life.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use towpath_ring::doorbell;
+use towpath_shm::control::{Reply, Request};
+
+use crate::errno::Errno;
+use crate::ids::{ChannelId, Family};
+use crate::link::Link;
+use crate::report::{Counters, SocketEntry};
+
+/// What the registry tells a shard.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// A process was let in.
+    Open(Newcomer),
+    /// A process wants something of which the shard does a part. It has one want at a time, and answers each by
+    /// [`Notice::Done`] or [`Notice::Refused`].
+    For(ChannelId, Box<Want>),
+    /// The answer to what [`Notice::Asks`] said.
+    Answer(ChannelId, Box<Reply>),
+    /// A process says nothing on its control socket any more: it is gone, as a rule, which the shard may know.
+    Gone(ChannelId),
+    /// A process broke the rules of the control socket.
+    CutOff(ChannelId),
+    /// [`Notice::Told`] is wanted, under the same number.
+    Query(u64, Query),
+    /// There is no process any more: the shard says [`Notice::Left`] when nothing of them is left to be sent.
+    Leave,
+    /// There is one again.
+    Stay,
+    /// The end.
+    Stop,
+}
+
+/// A process that has no sockets.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    pub id: ChannelId,
+    pub family: Option<Family>,
+    /// Hangs up when the process is gone: the registry's end of the control socket.
+    pub life: Arc<OwnedFd>,
+}
+
+/// What a process wants that came on its control socket.
+#[derive(Debug)]
+pub(crate) enum Want {
+    /// To be known to have sockets, by (slot, generation), before its HELLO is complete.
+    List(Vec<(u32, u32)>),
+    /// To begin, with the sockets that it has beside those that it listed, and with these rings.
+    Hello { pid: u32, listed: Vec<(u32, u32)>, link: Link },
+    /// A channel that holds what it holds, for this [`purpose`](towpath_shm::control::purpose).
+    Clone { purpose: u32, clone: Newcomer, link: Link },
+    /// To know which of these, by (slot, generation), it holds.
+    Tokens(Vec<(u32, u32)>),
+    /// A channel that cannot be, and why: what it listed for that is forgotten.
+    NoClone(Errno),
+}
+
+/// What another thread wants to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Query {
+    Sockets,
+    Counters,
+    Unsent,
+}
+
+/// What a shard tells the registry.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// What a process wanted is done; of [`Want::Tokens`]: one bit for each, set if the process holds it.
+    Done(ChannelId, u64),
+    /// It is not. What came with it comes back, if it was not made use of.
+    Refused(ChannelId, Errno, Option<Box<Want>>),
+    /// A process asks in its cell what the registry knows, and how it calls itself.
+    Asks(ChannelId, u32, Box<Request>),
+    /// A process's image is gone, or was cut off: what programs may have, too.
+    Unlinked(ChannelId, [Arc<OwnedFd>; 2]),
+    /// Nothing of a process is left. What came with it comes back.
+    Ended(ChannelId, Arc<OwnedFd>),
+    /// See [`Order::Query`].
+    Told(u64, Told),
+    /// See [`Order::Leave`].
+    Left,
+    /// The shard obeys no more, and says nothing more.
+    Finished,
+}
+
+/// What a shard answers to a query.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// Some of its sockets: there are more.
+    Some(Vec<SocketEntry>),
+    /// The last of its sockets.
+    Last(Vec<SocketEntry>),
+    Counters(Box<Counters>),
+    /// Bytes and packets that nobody has taken yet.
+    Unsent(u64),
+}
+
+/// A box between two threads, for one direction.
+#[derive(Debug)]
+pub(crate) struct Mailbox<T>(Arc<Shared<T>>);
+
+#[derive(Debug)]
+struct Shared<T> {
+    queue: Mutex<VecDeque<T>>,
+    /// There is something in it: a look that takes no lock.
+    has_some: AtomicBool,
+    bell: OwnedFd,
+}
+
+impl<T> Clone for Mailbox<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Mailbox<T> {
+    pub fn new() -> io::Result<Self> {
+        let (queue, has_some) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self(Arc::new(Shared { queue, has_some, bell: doorbell::create()? })))
+    }
+
+    /// Puts all of it in, and wakes who takes it if the box was empty.
+    pub fn send(&self, all: &mut Vec<T>) {
+        if all.is_empty() {
+            return;
+        }
+        let mut queue = self.lock();
+        queue.extend(all.drain(..));
+        // Under the lock, so that the bell is rung as long as there is something, and no longer.
+        if !self.0.has_some.swap(true, Ordering::Release) {
+            doorbell::ring(self.bell());
+        }
+    }
+
+    /// Whether a look into it is worthwhile.
+    pub fn has_some(&self) -> bool {
+        self.0.has_some.load(Ordering::Relaxed)
+    }
+
+    /// All that is in it.
+    pub fn take(&self) -> VecDeque<T> {
+        if !self.has_some() {
+            return VecDeque::new();
+        }
+        let mut queue = self.lock();
+        doorbell::clear(self.bell());
+        self.0.has_some.store(false, Ordering::Release);
+        std::mem::take(&mut *queue)
+    }
+
+    /// Readable when there is something in it.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.0.bell.as_fd()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_sent_is_taken_in_order_by_who_sleeps_on_the_bell() {
+        const ALL: u32 = 20_000;
+        let boxed = Mailbox::new().expect("a descriptor");
+        let sender = boxed.clone();
+        let thread = std::thread::spawn(move || {
+            for n in 0..ALL {
+                sender.send(&mut vec![n]);
+            }
+        });
+        let mut next = 0;
+        while next < ALL {
+            let mut fds = [rustix::event::PollFd::new(&boxed.0.bell, rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut fds, None).expect("it is open");
+            for n in boxed.take() {
+                assert_eq!(n, next);
+                next += 1;
+            }
+        }
+        thread.join().expect("it does not panic");
+        assert!(!boxed.has_some() && boxed.take().is_empty());
+    }
+}

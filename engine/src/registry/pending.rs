@@ -1,0 +1,69 @@
+//! What has not been answered yet, to processes and to other threads.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Sender;
+
+use towpath_shm::control::Request;
+use towpath_tcp::Instant;
+
+use crate::ids::ChannelId;
+use crate::link::Given;
+use crate::report::{Counters, Left, SocketEntry};
+
+/// A request that is not answered yet.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// It waits for descriptors.
+    Room(Asking),
+    /// A part of a HELLO.
+    List,
+    /// What the new process image is given.
+    Hello(Given),
+    /// What the new process is given.
+    Clone { control: OwnedFd, given: Given, clone: ChannelId },
+    /// A CLONE that cannot be.
+    NoClone,
+    /// For which sockets, by (slot, generation).
+    Tokens(Vec<(u32, u32)>),
+}
+
+/// Processes whose requests wait for descriptors.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// With the time at which it is looked no longer whether there are some. Numbers of channels are used
+    /// again: see [`Asking::until`].
+    pub channels: Vec<(Instant, ChannelId)>,
+    pub look_at: Option<Instant>,
+}
+
+/// A request that waits for descriptors.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    pub request: Box<Request>,
+    pub until: Instant,
+}
+
+impl Waiting {
+    /// When it is looked again whether there are descriptors.
+    pub fn next(&self) -> Option<Instant> {
+        self.look_at
+    }
+}
+
+/// Those that are not answered yet, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Queries {
+    pub asked: HashMap<u64, Asked>,
+    /// How many there ever were.
+    pub count: u64,
+}
+
+/// What has been told so far, and to whom it goes. The thread that asked may have gone meanwhile: then nobody receives
+/// the answer.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    Sockets(Vec<SocketEntry>, Sender<Vec<SocketEntry>>),
+    Counters(Sender<Counters>),
+    Left(Sender<Left>),
+}

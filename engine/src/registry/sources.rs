@@ -1,0 +1,42 @@
+//! What wakes the registry.
+
+use rustix::event::epoll::EventFlags;
+
+use crate::ids::ChannelId;
+use crate::poller;
+
+/// What woke us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A process asks something, or is gone.
+    Control(ChannelId),
+    /// A [`crate::Remote`] rang.
+    Remote,
+    /// The shard has something to say.
+    Shard,
+}
+
+const KIND: u64 = 1 << 32;
+
+impl poller::Source for Source {
+    fn token(self) -> u64 {
+        match self {
+            Self::Remote => KIND,
+            Self::Shard => 2 * KIND,
+            Self::Control(id) => 3 * KIND + u64::from(id.0),
+        }
+    }
+
+    fn of(token: u64, _: bool) -> Self {
+        match token / KIND {
+            1 => Self::Remote,
+            2 => Self::Shard,
+            _ => Self::Control(ChannelId(token as u32)),
+        }
+    }
+
+    /// Level-triggered: what is not dealt with comes again.
+    fn wanted(self) -> EventFlags {
+        EventFlags::IN
+    }
+}

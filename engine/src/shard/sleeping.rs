@@ -1,0 +1,138 @@
+//! When a shard looks at its descriptors, and when it sleeps.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use towpath_tcp::Instant;
+
+use crate::shard::Shard;
+use crate::shard::sources::{Source, watch};
+
+/// While it never sleeps, a shard looks at its descriptors this often: a system call per turn would
+/// cost a busy one a tenth of its time.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+/// Looks before a sleep: some 20 µs, about what a sleep and its wake-up cost.
+const SPINS: u32 = 400;
+
+impl Shard {
+    /// Does what there is to do now, some of it at least. Gives how long it may sleep then; zero: there is more to do.
+    /// None: nothing has a deadline.
+    pub(crate) fn turn(&mut self) -> Option<Duration> {
+        let more = self.do_turn();
+        let now = self.host.now;
+        let timeout = if more { Some(Duration::ZERO) } else { self.time_left(now) };
+        if timeout == Some(Duration::ZERO) {
+            if now.since(self.looked) >= LOOK_EVERY || self.rounds.is_due() {
+                self.look();
+            }
+            return timeout;
+        }
+        if self.spin() { Some(Duration::ZERO) } else { timeout }
+    }
+
+    /// False: do not sleep, there is something to do. No program's command is overlooked: see
+    /// [`towpath_ring::EngineStatus::fall_asleep`].
+    pub(crate) fn begin_sleep(&mut self) -> bool {
+        let channels = &self.host.channels;
+        if !self.status.fall_asleep(|| !channels.have_something()) {
+            return false;
+        }
+        self.host.counters.sleeps += 1;
+        self.watch_ports();
+        true
+    }
+
+    /// Sleeps after that, at most so long; zero after a sleep of the host's own.
+    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) {
+        self.poll(timeout);
+        self.status.wake_up();
+        // What is served now happens now, not when we fell asleep.
+        self.looked = self.read_clocks();
+        self.serve();
+    }
+
+    /// Looks at the descriptors without sleeping.
+    pub(crate) fn look(&mut self) {
+        self.looked = self.host.now;
+        self.watch_ports();
+        self.poll(Some(Duration::ZERO));
+        self.serve();
+    }
+
+    /// [`Shard::registry_calls`] is set when this is readable.
+    pub(crate) fn watch_registry(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.poller.add(fd, Source::Registry)
+    }
+
+    /// That is over.
+    pub(crate) fn watch_registry_no_more(&mut self, fd: BorrowedFd<'_>) {
+        self.poller.remove(fd);
+    }
+
+    fn watch_ports(&mut self) {
+        // epoll can only fail for want of a valid descriptor: nothing would ever wake us again.
+        let watched = watch(&mut self.poller, &self.ports, &mut self.watched);
+        watched.expect("the engine's own epoll works");
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) {
+        self.rounds.gather();
+        self.poller.wait(timeout, &mut self.woken).expect("the engine's own epoll works");
+    }
+
+    /// Detaches processes that are gone. Requests are answered after that, so that the answers reflect those ends.
+    fn serve(&mut self) {
+        let now = self.host.now;
+        let woken = std::mem::take(&mut self.woken);
+        for &source in &woken {
+            match source {
+                Source::Gone(id) => self.detach(now, id),
+                Source::Registry => self.registry_calls = true,
+                // Rings and ports are looked at in every turn.
+                Source::Doorbell | Source::Port => {}
+            }
+        }
+        self.woken = woken;
+        self.answer_askers(now, true);
+    }
+
+    /// Time to the earliest deadline; None: nothing has a deadline.
+    pub(crate) fn time_left(&self, now: Instant) -> Option<Duration> {
+        let ports = self.ports.iter().filter_map(|port| port.next_timeout_ns()).map(Instant);
+        let own = [
+            self.stack.next_timeout(),
+            self.starved.next(),
+            self.lingering_at,
+            self.to_disinherit.front().map(|(until, _)| *until),
+            (!self.host.to_sweep.is_empty()).then_some(self.sweep_at),
+            self.to_reset_unclaimed.front().map(|orphan| orphan.0),
+            self.to_close_parked.first_key_value().map(|(&(until, _), _)| until),
+            self.to_restrict.front().map(|(until, _)| *until),
+            self.host.to_accept.first_key_value().map(|(&(until, _), _)| until),
+            self.leaving.filter(|_| self.is_unused).map(|it| it.next(self.leave_stalled)),
+            (!self.to_send.is_empty()).then_some(now),
+        ];
+        own.into_iter().flatten().chain(ports).min().map(|at| at.since(now))
+    }
+
+    /// Looks at the rings for a moment before sleeping, if that has been worth it.
+    fn spin(&mut self) -> bool {
+        if !self.spin.is_worthwhile(self.to_spare) {
+            return false;
+        }
+        let found = (0..SPINS).any(|_| {
+            std::hint::spin_loop();
+            self.host.channels.have_something()
+        });
+        self.spin.learn(found);
+        found
+    }
+}
+
+/// What is readable when there is something to do, while the shard [sleeps](Shard::begin_sleep).
+impl AsFd for Shard {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}

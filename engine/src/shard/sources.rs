@@ -1,0 +1,171 @@
+//! What wakes a shard.
+
+use std::io;
+
+use rustix::event::epoll::EventFlags;
+use towpath_pool::Port;
+
+use crate::ids::ChannelId;
+use crate::poller::{self, Poller};
+
+/// What woke us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A program rang.
+    Doorbell,
+    /// The registry has something to say, or something to do where both are on one thread.
+    Registry,
+    /// A port has packets, or room again.
+    Port,
+    /// A process is gone.
+    Gone(ChannelId),
+}
+
+const KIND: u64 = 1 << 32;
+
+impl poller::Source for Source {
+    fn token(self) -> u64 {
+        match self {
+            Self::Doorbell => KIND,
+            Self::Registry => 2 * KIND,
+            Self::Port => 3 * KIND,
+            Self::Gone(id) => 4 * KIND + u64::from(id.0),
+        }
+    }
+
+    fn of(token: u64, _: bool) -> Self {
+        match token / KIND {
+            1 => Self::Doorbell,
+            2 => Self::Registry,
+            3 => Self::Port,
+            _ => Self::Gone(ChannelId(token as u32)),
+        }
+    }
+
+    /// Level-triggered, so that what is not dealt with comes again, but for the programs' bells: those are never
+    /// read, and each ring comes once.
+    fn wanted(self) -> EventFlags {
+        match self {
+            Self::Doorbell => EventFlags::IN | EventFlags::ET,
+            Self::Registry | Self::Port => EventFlags::IN,
+            // What is there to be read is the registry's.
+            Self::Gone(_) => EventFlags::empty(),
+        }
+    }
+}
+
+/// What of a port is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// Packets.
+    Packets,
+    /// Packets, and room for those that it refused.
+    Room,
+    /// Nothing: its device has gone, or it has no descriptor.
+    Nothing,
+}
+
+/// Watches ports for packets from now on.
+pub(crate) fn watch_new(
+    poller: &mut Poller<Source>,
+    ports: &[Box<dyn Port>],
+    watched: &mut Vec<Watch>,
+) -> io::Result<()> {
+    for port in ports {
+        let fd = port.wake_fd();
+        watched.push(if fd.is_some() { Watch::Packets } else { Watch::Nothing });
+        if let Some(fd) = fd {
+            poller.add(fd, Source::Port)?;
+        }
+    }
+    Ok(())
+}
+
+/// Watches ports for room as long as they refuse packets, and for nothing when their device has gone: it
+/// would be reported for ever.
+pub(crate) fn watch(
+    poller: &mut Poller<Source>,
+    ports: &[Box<dyn Port>],
+    watched: &mut [Watch],
+) -> io::Result<()> {
+    for (port, watch) in ports.iter().zip(watched) {
+        let wanted = match () {
+            () if *watch == Watch::Nothing || port.is_gone() => Watch::Nothing,
+            () if port.blocked() => Watch::Room,
+            () => Watch::Packets,
+        };
+        if wanted == *watch {
+            continue;
+        }
+        let Some(fd) = port.wake_fd() else { continue };
+        *watch = wanted;
+        match wanted {
+            Watch::Packets => poller.change(fd, Source::Port, EventFlags::IN)?,
+            Watch::Room => {
+                poller.change(fd, Source::Port, EventFlags::IN | EventFlags::OUT)?;
+            }
+            Watch::Nothing => poller.remove(fd),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use rustix::fd::BorrowedFd;
+    use towpath_pool::{Batch, LinkType, Offloads, Pool};
+
+    use super::*;
+
+    /// What a deleted device leaves: a file that has something for ever.
+    struct Deleted {
+        fd: OwnedFd,
+        known: Rc<Cell<bool>>,
+    }
+
+    impl Port for Deleted {
+        fn poll(&mut self, _: u64, _: &mut Pool, _: &mut Batch, _: usize) -> usize {
+            0
+        }
+        fn submit(&mut self, _: u64, _: &mut Pool, _: &mut Batch) -> usize {
+            0
+        }
+        fn offloads(&self) -> Offloads {
+            Offloads::default()
+        }
+        fn link_type(&self) -> LinkType {
+            LinkType::Ip
+        }
+        fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.fd.as_fd())
+        }
+        fn is_gone(&self) -> bool {
+            self.known.get()
+        }
+    }
+
+    #[test]
+    fn a_device_that_has_gone_does_not_wake_the_engine_for_ever() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        drop(write);
+        let known = Rc::new(Cell::new(false));
+        let ports: [Box<dyn Port>; 1] = [Box::new(Deleted { fd: read, known: known.clone() })];
+        let (mut poller, mut watched) = (Poller::new().unwrap(), Vec::new());
+        watch_new(&mut poller, &ports, &mut watched).unwrap();
+        let mut look = |poller: &mut Poller<Source>| {
+            let mut woken = Vec::new();
+            watch(poller, &ports, &mut watched).unwrap();
+            poller.wait(Some(Duration::ZERO), &mut woken).unwrap();
+            woken
+        };
+        assert_eq!(look(&mut poller), [Source::Port]);
+        known.set(true);
+        assert_eq!(look(&mut poller), []);
+        assert_eq!(look(&mut poller), []);
+    }
+}
