@@ -4,8 +4,9 @@ use towpath_client::{Client, Region};
 use towpath_shm::Fd;
 use towpath_shm::token::Run;
 
+use crate::exec::LIBRARY;
 use crate::process::{self, PROCESS};
-use crate::{Result, exec, outside, rights};
+use crate::{Result, environment, rights};
 
 /// Attaches as the environment says; without TOWPATH_CONTROL, or in a set-user-id program, nothing.
 ///
@@ -17,9 +18,8 @@ pub fn from_environment() -> Result<()> {
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return Ok(());
     }
-    exec::remember_preload();
-    outside::remember_unwinder();
-    let Some(number) = exec::control_number() else {
+    LIBRARY.remember(environment::preload());
+    let Some(number) = environment::control_number() else {
         return Ok(());
     };
     // SAFETY: the number was made for us by whoever started this program.

@@ -19,7 +19,7 @@ use towpath_shm::layout::{Command, op};
 
 use crate::option::remembered;
 use crate::process::{self, PROCESS, client};
-use crate::{cork, exec, interface, netlink, signal, table};
+use crate::{cork, exec, interface, netlink, signal, spawns, table};
 
 thread_local! {
     /// The fork that this thread has begun, from before the first handler to the last; leaked, or null.
@@ -43,7 +43,7 @@ struct Held {
     _corked: LockGuard<'static, cork::Map>,
     hub: Locked<'static>,
     /// No other thread is about to start a program, whose control socket the child would inherit.
-    _spawns: LockGuard<'static, exec::Spawns>,
+    _spawns: LockGuard<'static, spawns::Started>,
     _signals: SignalsBlocked,
 }
 

@@ -17,7 +17,8 @@
 //!   The caller begins the call again.
 //!
 //! # Reading order
-//! - [`process`], [`attach`]; [`mod@fork`]; [`exec`]: what a new process image needs; [`limit`]: its address space;
+//! - [`process`], [`attach`]; [`mod@fork`]; [`exec`], [`environment`]: what a new process image needs; [`outside`]:
+//!   who cannot have it; [`limit`]: its address space;
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`handle`]: what a call acts on; [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and
 //!   recvmsg; [`control`]: what their control messages say; [`copy`]: sendfile and splice;
@@ -34,17 +35,21 @@ pub mod control;
 pub mod copy;
 mod cork;
 pub mod descriptor;
+pub mod environment;
 pub mod epoll;
 mod errno;
 pub mod exec;
 pub mod fork;
 pub mod handle;
+mod handlers;
 pub mod identity;
 pub mod interface;
 pub mod ioctl;
+mod library;
 pub mod limit;
 pub mod message;
 pub mod netlink;
+mod numbers;
 pub mod option;
 pub mod outside;
 pub mod poll;
@@ -54,6 +59,7 @@ pub mod resolver;
 pub mod rights;
 pub mod signal;
 pub mod socket;
+mod spawns;
 mod table;
 pub mod transfer;
 

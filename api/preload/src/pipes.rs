@@ -3,7 +3,7 @@
 
 use libc::{FILE, c_char, c_int};
 use towpath_posix::exec::{self, Pipe};
-use towpath_posix::{Errno, Result, process};
+use towpath_posix::{Errno, Result, environment, process};
 
 use crate::{answer, processes, real};
 
@@ -83,7 +83,7 @@ unsafe fn spawn(command: *const c_char, end: c_int, at: c_int) -> Result<c_int> 
         real::posix_spawn_file_actions_adddup2(&raw mut actions, end, at);
         let (mut pid, none) = (0, std::ptr::null());
         let shell = c"/bin/sh".as_ptr();
-        let environment = exec::current();
+        let environment = environment::current();
         let failed = processes::posix_spawn(
             &raw mut pid,
             shell,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use towpath_posix::outside::{self, Program};
-use towpath_posix::{exec, fork, process};
+use towpath_posix::{environment, exec, fork, process};
 
 use crate::{answer, real};
 
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: String
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: *const c_char, argv: Strings) -> c_int {
     // SAFETY: see `fork`.
-    unsafe { execve(path, argv, exec::current()) }
+    unsafe { execve(path, argv, environment::current()) }
 }
 
 #[unsafe(no_mangle)]
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strin
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
     // SAFETY: see `fork`.
-    unsafe { execvpe(file, argv, exec::current()) }
+    unsafe { execvpe(file, argv, environment::current()) }
 }
 
 #[unsafe(no_mangle)]
@@ -355,7 +355,7 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
             std::ptr::null(),
             &raw const attributes,
             argv.as_ptr(),
-            exec::current(),
+            environment::current(),
         );
         if failed != 0 {
             answer::set_errno(failed);

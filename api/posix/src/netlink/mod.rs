@@ -21,11 +21,9 @@ mod codec;
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
-use towpath_client::descriptors::DESCRIPTORS_MAX;
 use towpath_client::syscall::{self, SignalsBlocked};
 use towpath_client::{Buffer, Lock, LockGuard};
 use towpath_shm::Fd;
@@ -33,12 +31,12 @@ use towpath_shm::control::{Interface, Request, Route, call};
 use towpath_shm::layout::Plain;
 
 use crate::errno::fail;
+use crate::numbers::Numbers;
 use crate::{Errno, Result, interface, process};
 use answer::Stack;
 
 /// Numbers that were given to sockets of this kind. The kernel says whether they still are.
-static MARKS: [AtomicU64; DESCRIPTORS_MAX / 64] =
-    [const { AtomicU64::new(0) }; DESCRIPTORS_MAX / 64];
+static MARKS: Numbers = Numbers::new();
 
 /// One answer at a time: a socket has one peer.
 static ANSWERING: Lock<()> = Lock::new(());
@@ -73,32 +71,28 @@ pub fn socket(kind: i32) -> Result<Option<i32>> {
         syscall::close(fd);
         return Ok(None);
     }
-    let Some(word) = MARKS.get(fd as usize / 64) else {
+    if !MARKS.add(fd) {
         syscall::close(fd);
         return fail(libc::EMFILE);
-    };
-    word.fetch_or(1 << (fd % 64), Ordering::Relaxed);
+    }
     Ok(Some(fd))
 }
 
 /// Whether `fd` is such a socket. A duplicate of one is not known.
 #[inline]
 pub fn is_ours(fd: i32) -> bool {
-    match MARKS.get(fd as usize / 64) {
-        Some(word) => word.load(Ordering::Relaxed) & 1 << (fd % 64) != 0 && is_still_ours(fd, word),
-        None => false,
-    }
+    MARKS.has(fd) && is_still_ours(fd)
 }
 
 /// The number may be another file's by now: its close is not looked at.
 #[cold]
-fn is_still_ours(fd: i32, word: &AtomicU64) -> bool {
+fn is_still_ours(fd: i32) -> bool {
     // SAFETY: the number is used in this call only; whatever it names, it is just asked what it is.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let ours = sockopt::socket_domain(socket) == Ok(AddressFamily::NETLINK)
         && sockopt::socket_protocol(socket) == Ok(Some(netlink::USERSOCK));
     if !ours {
-        word.fetch_and(!(1 << (fd % 64)), Ordering::Relaxed);
+        MARKS.remove(fd);
     }
     ours
 }
