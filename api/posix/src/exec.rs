@@ -10,44 +10,35 @@ use towpath_shm::layout::{Command, op};
 
 use crate::environment::Environment;
 use crate::errno::fail;
-use crate::library::Library;
-use crate::process::PROCESS;
-use crate::spawns::{Spawns, Started};
-use crate::{Result, process, rights};
+use crate::spawns::Started;
+use crate::{Posix, Result, rights};
 
 pub use crate::spawns::Pipe;
-
-pub(crate) static LIBRARY: Library = Library::new();
-static SPAWNS: Spawns = Spawns::new();
 
 /// Where the seat is put: an action that closes all from a number on becomes one for each number up to the seat,
 /// so it is not as high as the library's other descriptors (16384). Small programs use no numbers up there.
 const SEAT_LOWEST: i32 = 900;
-
-/// See [`Spawns::lock`].
-pub(crate) fn lock() -> Option<LockGuard<'static, Started>> {
-    SPAWNS.lock()
-}
 
 /// execve and its kin: `real` gets the environment to use, and returns only when it fails.
 ///
 /// # Safety
 /// `envp` must be a null-terminated array of C strings, or null.
 pub unsafe fn exec<T>(
+    posix: &'static Posix,
     envp: *const *const c_char,
     real: impl FnOnce(*const *const c_char) -> T,
 ) -> T {
-    let Ok(client) = process::client() else {
+    let Ok(client) = posix.client() else {
         return real(envp);
     };
-    let _lock = lock();
-    list_inheritable(client, false);
+    let _lock = posix.spawns.lock();
+    list_inheritable(posix, client, false);
     // With a channel of its own the new image holds what it inherits; ours ends with this image. If the engine has
     // no further channel, the new image takes over ours.
     let own = client.clone_channel(purpose::EXEC).map(Cloned::into_control);
     let control = own.as_ref().unwrap_or_else(|_| client.control());
     // SAFETY: the caller's promise.
-    let environment = unsafe { Environment::new(envp, control.get(), &LIBRARY) };
+    let environment = unsafe { Environment::new(envp, control.get(), &posix.library) };
     control.set_inheritable(true);
     let result = real(environment.as_ptr());
     control.set_inheritable(false);
@@ -56,33 +47,34 @@ pub unsafe fn exec<T>(
 
 /// Tells the engine what a program would have that is executed now, for the next clone, and gives those
 /// descriptors names. With `actions` also those that file actions may pass on.
-fn list_inheritable(client: &Client, actions: bool) {
-    let may_go = PROCESS.descriptors.ours(0).filter_map(|(fd, entry)| {
+fn list_inheritable(posix: &'static Posix, client: &Client, actions: bool) {
+    let may_go = posix.process.descriptors.ours(0).filter_map(|(fd, entry)| {
         let Entry::Socket(socket) = entry else { return None };
         let inherited = syscall::fcntl(fd, libc::F_GETFD, 0)
             .is_ok_and(|flags| flags & libc::FD_CLOEXEC as usize == 0);
         if inherited {
             client.socket_command(socket, op::LIST, 0, 0);
         }
-        (inherited || actions && SPAWNS.in_actions.has(fd)).then_some((fd, socket))
+        (inherited || actions && posix.spawns.in_actions.has(fd)).then_some((fd, socket))
     });
-    rights::name(client, may_go);
+    rights::name(posix, client, may_go);
 }
 
 /// posix_spawn_file_actions_adddup2(3) was told to duplicate this number.
-pub fn note_in_actions(fd: i32) {
+pub fn note_in_actions(posix: &'static Posix, fd: i32) {
     // A number beyond all that can be a socket's is nothing to note.
-    SPAWNS.in_actions.add(fd);
+    posix.spawns.in_actions.add(fd);
 }
 
 /// posix_spawn_file_actions_addclosefrom_np(3): `close` and `close_from` make libc's actions that close one
 /// number, and all from one on. The number where the program finds its control socket stays open.
 pub fn close_from(
+    posix: &'static Posix,
     from: i32,
     mut close: impl FnMut(i32) -> i32,
     close_from: impl FnOnce(i32) -> i32,
 ) -> i32 {
-    let Some(seat) = seat().filter(|&seat| (0..=seat).contains(&from)) else {
+    let Some(seat) = seat(posix).filter(|&seat| (0..=seat).contains(&from)) else {
         return close_from(from);
     };
     if let Some(failed) = (from..seat).map(&mut close).find(|&failed| failed != 0) {
@@ -95,9 +87,9 @@ pub fn close_from(
     }
 }
 
-fn seat() -> Option<i32> {
-    let client = process::client().ok()?;
-    let mut spawns = lock()?;
+fn seat(posix: &'static Posix) -> Option<i32> {
+    let client = posix.client().ok()?;
+    let mut spawns = posix.spawns.lock()?;
     if spawns.seat.is_none() {
         let blank = client.blank();
         spawns.seat = blank.duplicate_above(SEAT_LOWEST).or_else(|_| blank.duplicate()).ok();
@@ -116,12 +108,12 @@ struct Spawning {
 
 impl Spawning {
     /// None without an engine, or descriptors left in this process: the program finds out for itself.
-    fn new() -> Result<Option<Self>> {
-        let Ok(client) = process::client() else {
+    fn new(posix: &'static Posix) -> Result<Option<Self>> {
+        let Ok(client) = posix.client() else {
             return Ok(None);
         };
-        let lock = lock();
-        list_inheritable(client, true);
+        let lock = posix.spawns.lock();
+        list_inheritable(posix, client, true);
         let control = match client.clone_channel(purpose::SPAWN) {
             Ok(cloned) => cloned.into_control(),
             Err(Error::Refused(libc::EAGAIN)) => return fail(libc::EAGAIN),
@@ -159,28 +151,29 @@ impl Drop for Spawning {
 /// # Safety
 /// `envp` must be a null-terminated array of C strings, or null.
 pub unsafe fn spawn<T>(
+    posix: &'static Posix,
     envp: *const *const c_char,
     real: impl FnOnce(*const *const c_char) -> T,
 ) -> Result<T> {
-    let Some(spawning) = Spawning::new()? else {
+    let Some(spawning) = Spawning::new(posix)? else {
         return Ok(real(envp));
     };
     // SAFETY: the caller's promise.
-    let environment = unsafe { Environment::new(envp, spawning.number, &LIBRARY) };
+    let environment = unsafe { Environment::new(envp, spawning.number, &posix.library) };
     Ok(real(environment.as_ptr()))
 }
 
 /// popen(3) has made a stream, whose command is a process.
-pub fn note_pipe(pipe: Pipe) {
-    SPAWNS.note_pipe(pipe);
+pub fn note_pipe(posix: &'static Posix, pipe: Pipe) {
+    posix.spawns.note_pipe(pipe);
 }
 
 /// The descriptors that commands of popen(3) do not inherit: those of the streams before.
-pub fn pipe_descriptors() -> Vec<i32> {
-    SPAWNS.pipe_descriptors()
+pub fn pipe_descriptors(posix: &'static Posix) -> Vec<i32> {
+    posix.spawns.pipe_descriptors()
 }
 
 /// A stream is closed: its command, if popen(3) has made it.
-pub fn take_pipe(stream: usize) -> Option<i32> {
-    SPAWNS.take_pipe(stream)
+pub fn take_pipe(posix: &'static Posix, stream: usize) -> Option<i32> {
+    posix.spawns.take_pipe(stream)
 }

@@ -15,8 +15,7 @@ use towpath_shm::control::{DATA_MAX, Request, call};
 use towpath_shm::image::{self, Content, Outside};
 
 use crate::errno::fail;
-use crate::exec::LIBRARY;
-use crate::{Result, environment, process};
+use crate::{Posix, Result, environment};
 
 /// What is about to be executed.
 #[derive(Debug, Clone, Copy)]
@@ -40,10 +39,10 @@ const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 ///
 /// # Errors
 /// EACCES when the user does not allow such programs.
-pub fn tell(program: Program<'_>) -> Result<()> {
-    let Ok(client) = process::client() else { return Ok(()) };
+pub fn tell(posix: &'static Posix, program: Program<'_>) -> Result<()> {
+    let Ok(client) = posix.client() else { return Ok(()) };
     let Some((path, file)) = find(program) else { return Ok(()) };
-    match reason(&*file, SCRIPT_DEPTH_MAX) {
+    match reason(posix, &*file, SCRIPT_DEPTH_MAX) {
         Some(why) => tell_engine(client, &path, why),
         None => Ok(()),
     }
@@ -122,25 +121,25 @@ fn in_search_path(name: &CStr) -> Option<PathBuf> {
     })
 }
 
-fn reason(file: &impl AsFd, depth: u32) -> Option<Outside> {
+fn reason(posix: &'static Posix, file: &impl AsFd, depth: u32) -> Option<Outside> {
     match image::content(file) {
         Content::Program(elf) => {
             // This process has the library: what can be preloaded is like it.
             let outside = elf.outside(image::own().as_ref()).or_else(|| image::raises(file));
-            outside.or_else(where_it_runs)
+            outside.or_else(|| where_it_runs(posix))
         }
         Content::Script(line) if depth > 0 => {
             let interpreter = image::interpreter(&line)?;
             let interpreter = image::open(Path::new(OsStr::from_bytes(interpreter))).ok()?;
-            reason(&*interpreter, depth - 1)
+            reason(posix, &*interpreter, depth - 1)
         }
         Content::Script(_) | Content::Other => None,
     }
 }
 
 /// Why the loader of another program cannot load the library where this process would execute it.
-fn where_it_runs() -> Option<Outside> {
-    match (LIBRARY.is_there(), LIBRARY.unwinder_is_there()) {
+fn where_it_runs(posix: &'static Posix) -> Option<Outside> {
+    match (posix.library.is_there(), posix.library.unwinder_is_there()) {
         (false, _) => Some(Outside::NoLibrary),
         (true, false) => Some(Outside::NoUnwinder),
         (true, true) => None,

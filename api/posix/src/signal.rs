@@ -9,18 +9,16 @@ use libc::c_int;
 use towpath_client::syscall::{SignalsBlocked, syscall};
 use towpath_client::{LockGuard, interrupt};
 
-use crate::handlers::{Handler, Handlers, Place};
-use crate::process;
+use crate::Posix;
+use crate::handlers::{Handler, Place};
 
 /// The first real-time signal, by which libcs tell a thread that it is cancelled. sigaction(3) refuses it.
 const SIGCANCEL: c_int = 32;
 
-static HANDLERS: Handlers = Handlers::new();
-
 /// With signals blocked. None in a child that was made without us (by a raw clone, say): the thread that held the
 /// lock may not exist in it.
-pub(crate) fn lock() -> Option<LockGuard<'static, ()>> {
-    process::client().ok().map(|_| HANDLERS.changes.lock())
+pub(crate) fn lock(posix: &'static Posix) -> Option<LockGuard<'static, ()>> {
+    posix.client().ok().map(|_| posix.handlers.changes.lock())
 }
 
 /// sigaction(2). `entry` is what the kernel is to call, and `real` libc's.
@@ -28,17 +26,18 @@ pub(crate) fn lock() -> Option<LockGuard<'static, ()>> {
 /// # Safety
 /// `new` and `old` must each be null or point to a structure.
 pub unsafe fn sigaction(
+    posix: &'static Posix,
     signal: c_int,
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
     entry: usize,
     real: impl Fn(*const libc::sigaction, *mut libc::sigaction) -> c_int,
 ) -> c_int {
-    let Some(handler) = HANDLERS.of(signal) else {
+    let Some(handler) = posix.handlers.of(signal) else {
         return real(new, old);
     };
     let _blocked = SignalsBlocked::new();
-    let _lock = lock();
+    let _lock = lock(posix);
     // SAFETY: zeroes are a valid structure.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
     let failed = real(std::ptr::null(), &raw mut before);
@@ -74,11 +73,11 @@ pub unsafe fn sigaction(
 }
 
 /// What the entry does: says that a handler runs, and gives its address.
-pub extern "C" fn begin(signal: c_int) -> usize {
+pub fn begin(posix: &'static Posix, signal: c_int) -> usize {
     extern "C" fn nothing() {}
     let nothing = nothing as *const () as usize;
     // The kernel gives only numbers of signals.
-    let Some(handler) = HANDLERS.of(signal).map(Place::load) else { return nothing };
+    let Some(handler) = posix.handlers.of(signal).map(Place::load) else { return nothing };
     if signal == SIGCANCEL {
         // libc's handler may end the thread at once, with the locks that it has.
         if interrupt::cancellation_comes() {
@@ -91,7 +90,7 @@ pub extern "C" fn begin(signal: c_int) -> usize {
 }
 
 /// Puts the entry before libc's handler of cancellation, once there is one.
-pub fn hear_cancellation(entry: usize) {
+pub fn hear_cancellation(posix: &'static Posix, entry: usize) {
     /// The kernel's structure, whose fields stand otherwise than those of libc's.
     #[repr(C)]
     struct Action {
@@ -107,9 +106,9 @@ pub fn hear_cancellation(entry: usize) {
         unsafe { syscall(libc::SYS_rt_sigaction as usize, args) }.is_ok()
     };
     let _blocked = SignalsBlocked::new();
-    let _lock = lock();
+    let _lock = lock(posix);
     let is_there = change(0, (&raw mut action).addr()) && action.handler > libc::SIG_IGN;
-    let place = HANDLERS.of(SIGCANCEL).filter(|_| is_there && action.handler != entry);
+    let place = posix.handlers.of(SIGCANCEL).filter(|_| is_there && action.handler != entry);
     if let Some(place) = place {
         place.store(Handler::at(action.handler));
         action.handler = entry;
