@@ -7,9 +7,10 @@
 //! defines and this crate names would be shorter, but still be one for everything that is linked together.) To the calls
 //! that move bytes it is an address in a register.
 //!
-//! A part that is no plain lock or number has its type in a file that knows of no other part. What one part alone is
-//! needed for is its method; all else is a function that takes the whole.
+//! A part that is no plain lock or number has its type in a file that knows neither of this one nor of the calls: what
+//! needs one part alone is a method of it, and a call is a function that takes the whole.
 
+use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 
@@ -36,11 +37,12 @@ use crate::spawns::Spawns;
 /// assert_eq!(closed, Err(towpath_posix::Errno(libc::EBADF)), "it is not a socket of ours");
 /// ```
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Posix {
     /// Which descriptors are ours, and what threads wait with.
     pub process: Process,
     pub(crate) attachment: Attachment,
-    /// Of descriptors of ours; see [`crate::table`].
+    /// Taken for each change of our descriptors; see [`crate::table`].
     pub(crate) changes: Lock<()>,
     /// The device of all sockets, 0 before it was asked for.
     pub(crate) device: AtomicU64,
@@ -55,6 +57,9 @@ pub struct Posix {
     /// One answer at a time: a netlink socket has one peer.
     pub(crate) answering: Lock<()>,
 }
+
+/// Every call reads where the attachment is: not in the line of cache that threads write which accept and close.
+const _: () = assert!(offset_of!(Posix, attachment) / 64 != offset_of!(Posix, changes) / 64);
 
 impl Posix {
     /// That of a process without an attachment. All of it is zeroed memory, as [`Process::new`] has it: one byte that
