@@ -91,18 +91,8 @@ pub unsafe fn setsockopt(
         refuse_to_stream(level, name)?;
     }
     let option = find(&handle, level, name)?;
-    if len as usize > DATA_MAX {
-        return fail(libc::EINVAL);
-    }
-    let bytes: &[u8] = if value.is_null() {
-        if len > 0 {
-            return fail(libc::EFAULT);
-        }
-        &[]
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts(value.cast(), len as usize) }
-    };
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { value_at(value, len) }?;
     if bytes.is_empty() && wants_a_byte(level, name) {
         return fail(libc::EINVAL);
     }
@@ -148,6 +138,20 @@ pub unsafe fn setsockopt(
                 fail(otherwise)
             }
         }
+    }
+}
+
+/// The value that a program passed.
+///
+/// # Safety
+/// `value` must point to `len` readable bytes, which outlive the result, or be null.
+unsafe fn value_at<'a>(value: *const libc::c_void, len: libc::socklen_t) -> Result<&'a [u8]> {
+    match len as usize {
+        len if len > DATA_MAX => fail(libc::EINVAL),
+        0 if value.is_null() => Ok(&[]),
+        _ if value.is_null() => fail(libc::EFAULT),
+        // SAFETY: the caller's promise.
+        len => Ok(unsafe { std::slice::from_raw_parts(value.cast(), len) }),
     }
 }
 
