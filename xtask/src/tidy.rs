@@ -29,8 +29,9 @@ const EDGES: &[(&str, &[&str])] = &[
 const NO_UNSAFE: &[&str] = &["core/", "control/", "fuzz", "xtask", "memory/pool"];
 
 /// Folders without variables that are global to a process: what is hosted twice in one, or in two processes, is to
-/// be an object. A thread's own ones are no such thing; [`THREADS`] makes those of the ring.
-const NO_STATICS: &[&str] = &["client/src", "memory"];
+/// be an object. A thread's own ones are no such thing; [`THREADS`] makes those of the ring. Nor are those of libc,
+/// which a block `extern` names.
+const NO_STATICS: &[&str] = &["client/src", "memory", "api/posix/src"];
 const THREADS: &str = "memory/ring/src/tls.rs";
 
 /// Files, by the beginning of their paths, and modules of their crate that they do not use: two parts that are to be
@@ -156,13 +157,20 @@ fn uses(code: &str, module: &str) -> bool {
 
 /// Lines that make a variable of the process.
 fn statics(code: &str) -> impl Iterator<Item = &str> {
-    let mut is_threads = false;
+    let mut is_others = false;
     code.lines().map(str::trim).filter(move |line| {
-        is_threads = (is_threads || line.contains("thread_local!")) && *line != "}";
-        let item =
-            line.strip_prefix("pub").map_or(*line, |rest| rest.trim_start_matches("(crate)"));
-        !is_threads && item.trim_start().starts_with("static ")
+        let begins = line.contains("thread_local!")
+            || matches!(*line, "extern \"C\" {" | "unsafe extern \"C\" {");
+        is_others = (is_others || begins) && *line != "}";
+        !is_others && without_visibility(line).starts_with("static ")
     })
+}
+
+/// An item without `pub`, and without what is in brackets behind it.
+fn without_visibility(item: &str) -> &str {
+    let Some(rest) = item.strip_prefix("pub") else { return item };
+    let within = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+    within.map_or(rest, |(_, rest)| rest).trim_start()
 }
 
 /// A file longer than this hides something that wants a name of its own.
@@ -181,6 +189,27 @@ mod tests {
             found,
             ["static A: u8 = 0;", "pub(crate) static B: u8 = 0;", "static E: u8 = 0;"]
         );
+    }
+
+    #[test]
+    fn statics_are_found_wherever_they_can_be_seen_from() {
+        for visibility in ["", "pub ", "pub(super) ", "pub(in crate::a) "] {
+            let code = format!("{visibility}static A: u8 = 0;");
+            assert_eq!(statics(&code).collect::<Vec<_>>(), [&*code]);
+        }
+        assert_eq!(statics("public static\npub(static A").count(), 0);
+    }
+
+    #[test]
+    fn statics_of_libc_are_not_ours() {
+        for block in ["unsafe extern \"C\" {", "extern \"C\" {"] {
+            let code = format!("{block}\n    static mut environ: *mut u8;\n}}\nstatic A: u8 = 0;");
+            assert_eq!(statics(&code).collect::<Vec<_>>(), ["static A: u8 = 0;"]);
+        }
+        for code in ["pub unsafe extern \"C\" fn f() {", "unsafe extern \"Rust\" {"] {
+            let code = format!("{code}\n    static A: u8;\n}}");
+            assert_eq!(statics(&code).collect::<Vec<_>>(), ["static A: u8;"], "{code}");
+        }
     }
 
     #[test]

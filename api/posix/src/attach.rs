@@ -4,28 +4,26 @@ use towpath_client::{Client, Region};
 use towpath_shm::Fd;
 use towpath_shm::token::Run;
 
-use crate::process::{self, PROCESS};
-use crate::{Result, exec, outside, rights};
+use crate::{Posix, Result, environment, rights};
 
 /// Attaches as the environment says; without TOWPATH_CONTROL, or in a set-user-id program, nothing.
 ///
 /// # Errors
 /// ENOMEM when this process has a limit of address space (RLIMIT_AS) that leaves no room for the shared memory.
 /// When it fails there is no attachment, which every call says.
-pub fn from_environment() -> Result<()> {
+pub fn from_environment(posix: &'static Posix) -> Result<()> {
     // SAFETY: getauxval only looks.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return Ok(());
     }
-    exec::remember_preload();
-    outside::remember_unwinder();
-    let Some(number) = exec::control_number() else {
+    posix.library.remember(environment::preload());
+    let Some(number) = environment::control_number() else {
         return Ok(());
     };
     // SAFETY: the number was made for us by whoever started this program.
     let control = unsafe { towpath_client::control_from_number(number) };
-    process::activate();
-    control.map_or(Ok(()), over)
+    posix.attachment.activate();
+    control.map_or(Ok(()), |control| over(posix, control))
 }
 
 /// Attaches over a control socket, with the sockets that this process image was born with.
@@ -33,7 +31,7 @@ pub fn from_environment() -> Result<()> {
 /// # Errors
 /// ENETDOWN when nobody answers, EPROTO when the engine is of another build, ENOMEM when this process may not have
 /// the address space (RLIMIT_AS), EMFILE when it has no descriptors left.
-fn over(control: Fd) -> Result<()> {
+fn over(posix: &'static Posix, control: Fd) -> Result<()> {
     let claims = rights::inherited();
     let mut born_with = Vec::new();
     let held = |region: &Region, run: Run| {
@@ -42,12 +40,12 @@ fn over(control: Fd) -> Result<()> {
         );
         born_with.iter().map(|&(_, socket)| socket).collect()
     };
-    let client = Client::attach(&PROCESS, control, (!claims.is_empty()).then_some(held))?;
+    let client = Client::attach(&posix.process, control, (!claims.is_empty()).then_some(held))?;
     for (fd, socket) in born_with {
-        PROCESS.descriptors.set_socket(fd, socket);
+        posix.process.descriptors.set_socket(fd, socket);
     }
-    process::make_page()?;
-    process::activate();
-    process::install(client);
+    posix.attachment.make_page()?;
+    posix.attachment.activate();
+    posix.attachment.install(client);
     Ok(())
 }

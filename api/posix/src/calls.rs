@@ -40,7 +40,7 @@ const fn missing(names: &'static str, note: &'static str) -> Call {
 }
 
 /// The list.
-pub static CALLS: &[Call] = &[
+pub const CALLS: &[Call] = &[
     works(
         "socket",
         "AF_INET and AF_INET6 with SOCK_STREAM (TCP), SOCK_DGRAM (UDP, and ICMP echo as \"ping\" sockets). SOCK_RAW: not there yet: EPERM, as for a user without privileges, also as root; other protocols (SCTP, UDP-Lite, ...): EPROTONOSUPPORT. Other families are the kernel's",

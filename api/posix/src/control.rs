@@ -6,7 +6,6 @@ use towpath_shm::layout::{DatagramHeader, Kind, RawAddr, option_bit};
 
 use crate::errno::fail;
 use crate::handle::Handle;
-use crate::option::remembered;
 use crate::{Errno, Result, address, interface};
 
 const UDP_SEGMENT: i32 = 103;
@@ -185,7 +184,7 @@ pub(crate) fn write_about_stream(handle: &Handle, len: usize, out: &mut Writer<'
     if len != 0 && time_ns != 0 {
         write_times(handle, time_ns, out);
     }
-    if handle.is_tcp() && remembered::wants_inq(handle.socket) {
+    if handle.is_tcp() && handle.posix.remembered.wants_inq(handle.socket) {
         let left = towpath_client::stream::unread(handle.client, handle.socket) as i32;
         out.put(libc::IPPROTO_TCP, TCP_CM_INQ, &left.to_ne_bytes());
     }
@@ -222,7 +221,7 @@ pub(crate) fn write_about_datagram(handle: &Handle, header: &DatagramHeader, out
     if bits & option_bit::PKTINFO != 0 && is_v4 {
         let ip = if v6_socket { &shown.ip[12..] } else { &shown.ip[..4] };
         // The address to answer from: of a group or a broadcast, the interface's.
-        let own = interface::answering(ip, header.ifindex);
+        let own = interface::answering(handle.posix, ip, header.ifindex);
         let own = match handle.kind() {
             // Linux does not look it up for echo sockets.
             Kind::Echo => &[0; 4],

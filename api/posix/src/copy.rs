@@ -9,8 +9,7 @@ use towpath_shm::layout::Kind;
 use crate::control::Control;
 use crate::errno::fail;
 use crate::handle::{Handle, Patience};
-use crate::process::PROCESS;
-use crate::{Errno, Result, transfer};
+use crate::{Errno, Posix, Result, descriptor, transfer};
 
 /// Bytes under way at a time: below malloc's threshold for a mapping of its own.
 const CHUNK: usize = 64 << 10;
@@ -25,11 +24,17 @@ const SPLICE_F_ALL: u32 = 15;
 /// # Errors
 /// EINVAL when `from` is a socket of ours or a folder; others of lseek(2), pread(2) and send(2), if nothing was sent
 /// before.
-pub fn sendfile(to: i32, from: i32, offset: Option<&mut i64>, count: usize) -> Result<usize> {
-    if PROCESS.descriptors.socket(from).is_some() {
+pub fn sendfile(
+    posix: &'static Posix,
+    to: i32,
+    from: i32,
+    offset: Option<&mut i64>,
+    count: usize,
+) -> Result<usize> {
+    if posix.process.descriptors.socket(from).is_some() {
         return fail(libc::EINVAL);
     }
-    let handle = Handle::new(to)?;
+    let handle = Handle::new(posix, to)?;
     if handle.kind() == Kind::Listener {
         return fail(libc::EPIPE);
     }
@@ -55,7 +60,7 @@ pub fn sendfile(to: i32, from: i32, offset: Option<&mut i64>, count: usize) -> R
         };
         let buffer = Buffer { at: chunk.as_mut_ptr(), len: read };
         // SAFETY: the chunk is ours. More follows unless this is the last.
-        match unsafe { transfer::send(to, &[buffer], 0, None, &Control::default()) } {
+        match unsafe { transfer::send(posix, to, &[buffer], 0, None, &Control::default()) } {
             Ok(sent) => {
                 done += sent;
                 if sent < read {
@@ -81,6 +86,7 @@ pub fn sendfile(to: i32, from: i32, offset: Option<&mut i64>, count: usize) -> R
 /// EINVAL when the other end is no pipe, for unknown flags, and for an offset of the socket; ESPIPE for one of the
 /// pipe.
 pub fn splice(
+    posix: &'static Posix,
     from: i32,
     to: i32,
     offsets: (bool, bool),
@@ -90,40 +96,56 @@ pub fn splice(
     if count == 0 {
         return Ok(0);
     }
-    let inward = PROCESS.descriptors.socket(from).is_some();
+    let inward = posix.process.descriptors.socket(from).is_some();
     let (pipe, pipe_offset, offset) =
         if inward { (to, offsets.1, offsets.0) } else { (from, offsets.0, offsets.1) };
-    if flags & !SPLICE_F_ALL != 0 || !is_pipe(pipe) {
+    if flags & !SPLICE_F_ALL != 0 || !is_pipe(posix, pipe) {
         return fail(libc::EINVAL);
     }
     if pipe_offset || offset {
         return fail(if pipe_offset { libc::ESPIPE } else { libc::EINVAL });
     }
-    if inward { from_socket(from, to, count, flags) } else { to_socket(from, to, count, flags) }
+    if inward {
+        from_socket(posix, from, to, count, flags)
+    } else {
+        to_socket(posix, from, to, count, flags)
+    }
 }
 
-fn is_pipe(fd: i32) -> bool {
-    !crate::descriptor::is_ours(fd)
+fn is_pipe(posix: &'static Posix, fd: i32) -> bool {
+    !descriptor::is_ours(posix, fd)
         && towpath_client::syscall::fcntl(fd, libc::F_GETPIPE_SZ, 0).is_ok()
 }
 
 /// A datagram, of which the pipe gets as much as was asked for.
-fn from_datagrams(from: i32, to: i32, chunk: &mut [u8], flags: u32) -> Result<usize> {
+fn from_datagrams(
+    posix: &'static Posix,
+    from: i32,
+    to: i32,
+    chunk: &mut [u8],
+    flags: u32,
+) -> Result<usize> {
     // What is taken cannot be put back.
     wait_for_pipe(to, libc::POLLOUT, flags)?;
     let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
     // SAFETY: the chunk is ours.
-    let len = unsafe { transfer::recv(from, &[buffer], 0) }?.len;
+    let len = unsafe { transfer::recv(posix, from, &[buffer], 0) }?.len;
     pipe_write(to, &chunk[..len], flags)
 }
 
-fn from_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
-    let handle = Handle::new(from)?;
+fn from_socket(
+    posix: &'static Posix,
+    from: i32,
+    to: i32,
+    count: usize,
+    flags: u32,
+) -> Result<usize> {
+    let handle = Handle::new(posix, from)?;
     let mut chunk = vec![0u8; CHUNK.min(count)];
     match handle.kind() {
         Kind::Stream => {}
         Kind::Listener => return fail(libc::ENOTCONN),
-        _ => return from_datagrams(from, to, &mut chunk, flags),
+        _ => return from_datagrams(posix, from, to, &mut chunk, flags),
     }
     let buffer = Buffer { at: chunk.as_mut_ptr(), len: chunk.len() };
     // SPLICE_F_NONBLOCK is about the pipe: whether a socket blocks is the socket's own matter.
@@ -140,8 +162,8 @@ fn from_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
     Ok(stream::discard(handle.client, handle.socket, written, OnError::Tell)?)
 }
 
-fn to_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
-    let handle = Handle::new(to)?;
+fn to_socket(posix: &'static Posix, from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
+    let handle = Handle::new(posix, to)?;
     let patience = handle.send_patience(false);
     // Bytes taken from a pipe cannot be put back: wait for room first, and take no more than that.
     let has_room = || handle.socket.readiness(handle.client) & towpath_client::ready::OUT != 0;
@@ -163,7 +185,7 @@ fn to_socket(from: i32, to: i32, count: usize, flags: u32) -> Result<usize> {
     while done < len {
         let rest = Buffer { at: buffer.at.wrapping_add(done), len: len - done };
         // SAFETY: the chunk is ours. Blocking in effect only when another thread filled the socket.
-        match unsafe { transfer::send(to, &[rest], more, None, &Control::default()) } {
+        match unsafe { transfer::send(posix, to, &[rest], more, None, &Control::default()) } {
             Ok(sent) => done += sent,
             Err(Errno(libc::EAGAIN)) => handle.blocking(
                 Patience { nonblocking: false, deadline: None, since: Handled::so_far() },

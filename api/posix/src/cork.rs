@@ -24,65 +24,79 @@ pub struct Corked {
 }
 
 pub(crate) type Map = BTreeMap<u32, Corked>;
-static CORKED: Lock<Map> = Lock::new(BTreeMap::new());
-/// So that those who never cork take no lock.
-static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Whether a datagram of this socket is begun.
-pub fn is_begun(socket: Socket) -> bool {
-    let is_its = |corked: &Corked| corked.generation == socket.generation;
-    if !ANY.load(Relaxed) {
-        return false;
-    }
-    let _signals = SignalsBlocked::new();
-    CORKED.lock().get(&socket.slot).is_some_and(is_its)
+/// The datagrams of a process that are begun.
+#[derive(Debug)]
+pub(crate) struct Cork {
+    corked: Lock<Map>,
+    /// So that those who never cork take no lock.
+    any: AtomicBool,
 }
 
-/// Appends a part; `begin` makes the header if it is the first. With `more` there is nothing to send
-/// yet. What gets longer than `most` says of the header is lost altogether, as on Linux.
-///
-/// # Safety
-/// The buffers must be valid for reads.
-pub unsafe fn append(
-    socket: Socket,
-    begin: impl FnOnce() -> Result<DatagramHeader>,
-    buffers: &[Buffer],
-    more: bool,
-    most: impl FnOnce(&DatagramHeader) -> usize,
-) -> Result<Option<Corked>> {
-    let _signals = SignalsBlocked::new();
-    let mut map = CORKED.lock();
-    if map.get(&socket.slot).is_none_or(|corked| corked.generation != socket.generation) {
-        let corked = Corked { generation: socket.generation, header: begin()?, bytes: Vec::new() };
-        map.insert(socket.slot, corked);
-        ANY.store(true, Relaxed);
+impl Cork {
+    /// None is begun.
+    pub const fn new() -> Self {
+        Self { corked: Lock::new(BTreeMap::new()), any: AtomicBool::new(false) }
     }
-    let Some(corked) = map.get_mut(&socket.slot) else { return Ok(None) };
-    if corked.bytes.len() + Buffer::total(buffers) > most(&corked.header) {
-        map.remove(&socket.slot);
-        return fail(libc::EMSGSIZE);
-    }
-    for buffer in buffers {
-        // SAFETY: the caller's promise.
-        corked.bytes.extend_from_slice(unsafe { buffer.bytes(0) });
-    }
-    if more {
-        return Ok(None);
-    }
-    let whole = map.remove(&socket.slot);
-    ANY.store(!map.is_empty(), Relaxed);
-    Ok(whole)
-}
 
-/// The socket is closed: what was begun is lost.
-pub(crate) fn forget(socket: Socket) {
-    if ANY.load(Relaxed) {
+    /// Whether a datagram of this socket is begun.
+    pub fn is_begun(&self, socket: Socket) -> bool {
+        let is_its = |corked: &Corked| corked.generation == socket.generation;
+        if !self.any.load(Relaxed) {
+            return false;
+        }
         let _signals = SignalsBlocked::new();
-        CORKED.lock().remove(&socket.slot);
+        self.corked.lock().get(&socket.slot).is_some_and(is_its)
     }
-}
 
-/// For fork. Signals must be blocked, as they are whenever this lock is held.
-pub(crate) fn lock() -> LockGuard<'static, Map> {
-    CORKED.lock()
+    /// Appends a part; `begin` makes the header if it is the first. With `more` there is nothing to send
+    /// yet. What gets longer than `most` says of the header is lost altogether, as on Linux.
+    ///
+    /// # Safety
+    /// The buffers must be valid for reads.
+    pub unsafe fn append(
+        &self,
+        socket: Socket,
+        begin: impl FnOnce() -> Result<DatagramHeader>,
+        buffers: &[Buffer],
+        more: bool,
+        most: impl FnOnce(&DatagramHeader) -> usize,
+    ) -> Result<Option<Corked>> {
+        let _signals = SignalsBlocked::new();
+        let mut map = self.corked.lock();
+        if map.get(&socket.slot).is_none_or(|corked| corked.generation != socket.generation) {
+            let corked =
+                Corked { generation: socket.generation, header: begin()?, bytes: Vec::new() };
+            map.insert(socket.slot, corked);
+            self.any.store(true, Relaxed);
+        }
+        let Some(corked) = map.get_mut(&socket.slot) else { return Ok(None) };
+        if corked.bytes.len() + Buffer::total(buffers) > most(&corked.header) {
+            map.remove(&socket.slot);
+            return fail(libc::EMSGSIZE);
+        }
+        for buffer in buffers {
+            // SAFETY: the caller's promise.
+            corked.bytes.extend_from_slice(unsafe { buffer.bytes(0) });
+        }
+        if more {
+            return Ok(None);
+        }
+        let whole = map.remove(&socket.slot);
+        self.any.store(!map.is_empty(), Relaxed);
+        Ok(whole)
+    }
+
+    /// The socket is closed: what was begun is lost.
+    pub fn forget(&self, socket: Socket) {
+        if self.any.load(Relaxed) {
+            let _signals = SignalsBlocked::new();
+            self.corked.lock().remove(&socket.slot);
+        }
+    }
+
+    /// For fork. Signals must be blocked, as they are whenever this lock is held.
+    pub fn lock(&self) -> LockGuard<'_, Map> {
+        self.corked.lock()
+    }
 }

@@ -8,28 +8,27 @@ use towpath_client::{Client, Socket};
 
 use crate::errno::fail;
 use crate::handle::Handle;
-use crate::process::PROCESS;
-use crate::{Errno, Result, epoll, socket, table};
+use crate::{Errno, Posix, Result, epoll, socket, table};
 
 const CLOSE_RANGE_CLOEXEC: u32 = 4;
 const CLOSE_RANGE_UNSHARE: u32 = 2;
 
 /// Whether `fd` is a socket or epoll set of ours, or a number that the program must not touch.
 #[inline]
-pub fn is_ours(fd: i32) -> bool {
-    PROCESS.descriptors.lookup(fd) != Entry::Kernel
+pub fn is_ours(posix: &'static Posix, fd: i32) -> bool {
+    posix.process.descriptors.lookup(fd) != Entry::Kernel
 }
 
 /// Whether `fd` is a socket of ours.
 #[inline]
-pub fn is_socket(fd: i32) -> bool {
-    PROCESS.descriptors.socket(fd).is_some()
+pub fn is_socket(posix: &'static Posix, fd: i32) -> bool {
+    posix.process.descriptors.socket(fd).is_some()
 }
 
 /// Whether `fd` is a descriptor of this library: to the program it is not open.
 #[inline]
-pub fn is_hidden(fd: i32) -> bool {
-    PROCESS.descriptors.lookup(fd) == Entry::Internal
+pub fn is_hidden(posix: &'static Posix, fd: i32) -> bool {
+    posix.process.descriptors.lookup(fd) == Entry::Internal
 }
 
 /// Closes a socket, but leaves its number taken: by a socket of the kernel's that is for nothing. For functions
@@ -37,28 +36,33 @@ pub fn is_hidden(fd: i32) -> bool {
 ///
 /// # Errors
 /// EBADF when it was not open any more.
-pub fn give_up(fd: i32) -> Result<()> {
+pub fn give_up(posix: &'static Posix, fd: i32) -> Result<()> {
     let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as usize;
     let args = [libc::AF_UNIX as usize, kind, 0, 0, 0, 0];
     // SAFETY: socket(2) takes numbers.
     match unsafe { syscall(libc::SYS_socket as usize, args) } {
         Ok(other) => {
-            let done = dup2(other as i32, fd, Some(libc::O_CLOEXEC));
+            let done = dup2(posix, other as i32, fd, Some(libc::O_CLOEXEC));
             syscall::close(other as i32);
             done.map(drop)
         }
         // There are no descriptors left for anybody: the function of libc will find none either.
-        Err(_) => close(fd),
+        Err(_) => close(posix, fd),
     }
 }
 
 /// A descriptor for a socket that this channel holds. `file_flags` are SOCK_NONBLOCK and
 /// SOCK_CLOEXEC.
-pub(crate) fn open(client: &Client, new: Socket, file_flags: i32) -> Result<i32> {
+pub(crate) fn open(
+    posix: &'static Posix,
+    client: &Client,
+    new: Socket,
+    file_flags: i32,
+) -> Result<i32> {
     if let Some(slot) = client.slot(new) {
         slot.file_flags.store((file_flags & libc::SOCK_NONBLOCK) as u32, Relaxed);
     }
-    table::lock().open(client, new, file_flags & libc::SOCK_CLOEXEC != 0)
+    table::lock(posix).open(client, new, file_flags & libc::SOCK_CLOEXEC != 0)
 }
 
 /// close(2) of a socket or epoll set of ours. The last descriptor of the last process ends the socket; SO_LINGER makes
@@ -66,19 +70,19 @@ pub(crate) fn open(client: &Client, new: Socket, file_flags: i32) -> Result<i32>
 ///
 /// # Errors
 /// EBADF for a number that is not ours, also when another thread was faster.
-pub fn close(fd: i32) -> Result<()> {
-    let taken = table::lock().close(fd);
+pub fn close(posix: &'static Posix, fd: i32) -> Result<()> {
+    let taken = table::lock(posix).close(fd);
     match taken.entry {
         Entry::Kernel | Entry::Internal => return fail(libc::EBADF),
-        _ => release(taken),
+        _ => release(posix, taken),
     }
     Ok(())
 }
 
-fn release(taken: descriptors::Taken) {
+fn release(posix: &'static Posix, taken: descriptors::Taken) {
     match taken.entry {
-        Entry::Socket(socket) if taken.last => socket::close_last(socket),
-        Entry::Epoll(index) => epoll::release(index),
+        Entry::Socket(socket) if taken.last => socket::close_last(posix, socket),
+        Entry::Epoll(index) => epoll::release(posix, index),
         _ => {}
     }
 }
@@ -88,19 +92,19 @@ fn release(taken: descriptors::Taken) {
 struct Retained(Entry);
 
 impl Retained {
-    fn new(fd: i32) -> Result<Self> {
-        let entry = PROCESS.descriptors.lookup(fd);
+    fn new(posix: &'static Posix, fd: i32) -> Result<Self> {
+        let entry = posix.process.descriptors.lookup(fd);
         match entry {
             Entry::Internal => return fail(libc::EBADF),
-            Entry::Epoll(index) => epoll::retain(index),
+            Entry::Epoll(index) => epoll::retain(posix, index),
             Entry::Kernel | Entry::Socket(_) => {}
         }
         Ok(Self(entry))
     }
 
     /// There is none after all.
-    fn release(self) {
-        release(descriptors::Taken { entry: self.0, last: false });
+    fn release(self, posix: &'static Posix) {
+        release(posix, descriptors::Taken { entry: self.0, last: false });
     }
 }
 
@@ -108,24 +112,24 @@ impl Retained {
 ///
 /// # Errors
 /// EMFILE when no number is left, EINVAL when `lowest` is above the limit (RLIMIT_NOFILE).
-pub fn dup(fd: i32, command: i32, lowest: usize) -> Result<i32> {
+pub fn dup(posix: &'static Posix, fd: i32, command: i32, lowest: usize) -> Result<i32> {
     loop {
-        let retained = Retained::new(fd)?;
-        let table = table::lock();
+        let retained = Retained::new(posix, fd)?;
+        let table = table::lock(posix);
         // Another thread may have put something else there.
-        let result = (PROCESS.descriptors.lookup(fd) == retained.0).then(|| {
+        let result = (posix.process.descriptors.lookup(fd) == retained.0).then(|| {
             let new = table.duplicate(fd, command, lowest)?;
-            PROCESS.descriptors.replace(new, retained.0);
+            posix.process.descriptors.replace(new, retained.0);
             Ok(new)
         });
         drop(table);
         match result {
             Some(Ok(new)) => return Ok(new),
             Some(Err(errno)) => {
-                retained.release();
+                retained.release(posix);
                 return Err(errno);
             }
-            None => retained.release(),
+            None => retained.release(posix),
         }
     }
 }
@@ -135,11 +139,11 @@ pub fn dup(fd: i32, command: i32, lowest: usize) -> Result<i32> {
 ///
 /// # Errors
 /// EBADF when `old` is not open or `new` is beyond the limit; EINVAL of dup3 when they are one number.
-pub fn dup2(old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
+pub fn dup2(posix: &'static Posix, old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
     loop {
-        let retained = Retained::new(old)?;
-        let table = table::lock();
-        let result = (PROCESS.descriptors.lookup(old) == retained.0).then(|| {
+        let retained = Retained::new(posix, old)?;
+        let table = table::lock(posix);
+        let result = (posix.process.descriptors.lookup(old) == retained.0).then(|| {
             syscall::fcntl(old, libc::F_GETFD, 0).map_err(Errno)?;
             if old == new {
                 return if flags.is_none() { Ok(None) } else { fail(libc::EINVAL) };
@@ -152,18 +156,18 @@ pub fn dup2(old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
         drop(table);
         match result {
             Some(Ok(Some(replaced))) => {
-                release(replaced);
+                release(posix, replaced);
                 return Ok(new);
             }
             Some(Ok(None)) => {
-                retained.release();
+                retained.release(posix);
                 return Ok(new);
             }
             Some(Err(errno)) => {
-                retained.release();
+                retained.release(posix);
                 return Err(errno);
             }
-            None => retained.release(),
+            None => retained.release(posix),
         }
     }
 }
@@ -172,12 +176,12 @@ pub fn dup2(old: i32, new: i32, flags: Option<i32>) -> Result<i32> {
 ///
 /// # Errors
 /// EINVAL for unknown flags and when `first` is above `last`; ENOSYS before Linux 5.9.
-pub fn close_range(first: u32, last: u32, flags: u32) -> Result<()> {
+pub fn close_range(posix: &'static Posix, first: u32, last: u32, flags: u32) -> Result<()> {
     if flags & !(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE) != 0 || first > last {
         return fail(libc::EINVAL);
     }
     if flags & CLOSE_RANGE_CLOEXEC != 0 {
-        let _table = table::lock();
+        let _table = table::lock(posix);
         return real_close_range(first, last, flags);
     }
     if flags & CLOSE_RANGE_UNSHARE != 0 {
@@ -185,7 +189,7 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<()> {
         real_close_range(u32::MAX, u32::MAX, flags)?;
     }
     let mut from = first;
-    for (fd, entry) in PROCESS.descriptors.ours(first) {
+    for (fd, entry) in posix.process.descriptors.ours(first) {
         let number = fd as u32;
         if number > last {
             break;
@@ -196,8 +200,8 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<()> {
             }
             from = number + 1;
         } else {
-            let taken = table::lock().close(fd);
-            release(taken);
+            let taken = table::lock(posix).close(fd);
+            release(posix, taken);
         }
     }
     if from <= last { real_close_range(from, last, 0) } else { Ok(()) }
@@ -213,21 +217,21 @@ fn real_close_range(first: u32, last: u32, flags: u32) -> Result<()> {
 ///
 /// # Safety
 /// As for fcntl: with commands that take a pointer, `arg` must be one.
-pub unsafe fn fcntl(fd: i32, command: i32, arg: usize) -> Result<i32> {
+pub unsafe fn fcntl(posix: &'static Posix, fd: i32, command: i32, arg: usize) -> Result<i32> {
     let kernel = || syscall::fcntl(fd, command, arg).map(|value| value as i32).map_err(Errno);
     match command {
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return dup(fd, command, arg),
-        _ if PROCESS.descriptors.lookup(fd) == Entry::Internal => return fail(libc::EBADF),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => return dup(posix, fd, command, arg),
+        _ if posix.process.descriptors.lookup(fd) == Entry::Internal => return fail(libc::EBADF),
         libc::F_GETFD => return kernel(),
         libc::F_SETFD => {
             // An exchange of the token restores the flag that it found: without the lock it could undo this change.
-            let _table = table::lock();
+            let _table = table::lock(posix);
             return kernel();
         }
-        _ if !is_socket(fd) => return kernel(),
+        _ if !is_socket(posix, fd) => return kernel(),
         _ => {}
     }
-    let handle = Handle::new(fd)?;
+    let handle = Handle::new(posix, fd)?;
     const SETTABLE: i32 = libc::O_NONBLOCK;
     match command {
         libc::F_GETFL => Ok(libc::O_RDWR | handle.slot.file_flags.load(Relaxed) as i32),

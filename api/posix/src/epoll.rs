@@ -9,8 +9,7 @@ use towpath_client::syscall::{self, syscall};
 use towpath_client::{Client, Socket, ready};
 
 use crate::errno::fail;
-use crate::process::{self, PROCESS};
-use crate::{Errno, Result, table};
+use crate::{Errno, Posix, Result, table};
 
 /// epoll_create1(2). The set is one of the kernel's, which has the kernel's descriptors in it; those of ours are kept
 /// beside it, and [`wait`] brings both together.
@@ -18,9 +17,9 @@ use crate::{Errno, Result, table};
 /// # Errors
 /// Those of epoll_create1(2): EINVAL for unknown flags, EMFILE and ENFILE. EDEADLK in a signal handler that interrupts
 /// a call which has the lock of all sets.
-pub fn create(flags: i32) -> Result<i32> {
-    let mut hub = PROCESS.lock_reactor()?;
-    let _table = table::lock();
+pub fn create(posix: &'static Posix, flags: i32) -> Result<i32> {
+    let mut hub = posix.process.lock_reactor()?;
+    let _table = table::lock(posix);
     // SAFETY: an integer.
     let fd = unsafe { syscall(libc::SYS_epoll_create1 as usize, [flags as usize, 0, 0, 0, 0, 0]) };
     let fd = fd.map_err(Errno)? as i32;
@@ -28,27 +27,27 @@ pub fn create(flags: i32) -> Result<i32> {
         syscall::close(fd);
         return fail(libc::EMFILE);
     }
-    PROCESS.descriptors.set_epoll(fd, hub.make_set());
+    posix.process.descriptors.set_epoll(fd, hub.make_set());
     Ok(fd)
 }
 
-pub(crate) fn retain(number: u32) {
-    count(number, 1);
+pub(crate) fn retain(posix: &'static Posix, number: u32) {
+    count(posix, number, 1);
 }
 
-pub(crate) fn release(number: u32) {
-    count(number, -1);
+pub(crate) fn release(posix: &'static Posix, number: u32) {
+    count(posix, number, -1);
 }
 
-fn count(number: u32, descriptors: i32) {
-    match PROCESS.lock_reactor() {
+fn count(posix: &'static Posix, number: u32, descriptors: i32) {
+    match posix.process.lock_reactor() {
         Ok(mut hub) => hub.count(number, descriptors),
-        Err(_) => PROCESS.reactor.owe(number, descriptors),
+        Err(_) => posix.process.reactor.owe(number, descriptors),
     }
 }
 
-fn number_of(epfd: i32) -> Result<u32> {
-    match PROCESS.descriptors.lookup(epfd) {
+fn number_of(posix: &'static Posix, epfd: i32) -> Result<u32> {
+    match posix.process.descriptors.lookup(epfd) {
         Entry::Epoll(number) => Ok(number),
         Entry::Socket(_) => fail(libc::EINVAL),
         _ => fail(libc::EBADF),
@@ -59,8 +58,14 @@ fn number_of(epfd: i32) -> Result<u32> {
 ///
 /// # Safety
 /// `event` must point to an epoll_event (or be null for EPOLL_CTL_DEL).
-pub unsafe fn ctl(epfd: i32, op: i32, fd: i32, event: *mut libc::epoll_event) -> Result<()> {
-    let number = number_of(epfd)?;
+pub unsafe fn ctl(
+    posix: &'static Posix,
+    epfd: i32,
+    op: i32,
+    fd: i32,
+    event: *mut libc::epoll_event,
+) -> Result<()> {
+    let number = number_of(posix, epfd)?;
     if fd == epfd {
         return fail(libc::EINVAL);
     }
@@ -73,11 +78,11 @@ pub unsafe fn ctl(epfd: i32, op: i32, fd: i32, event: *mut libc::epoll_event) ->
         let event = unsafe { event.read_unaligned() };
         (event.events, event.u64)
     };
-    match PROCESS.descriptors.lookup(fd) {
+    match posix.process.descriptors.lookup(fd) {
         Entry::Internal => fail(libc::EBADF),
-        Entry::Socket(socket) => ctl_socket(number, op, fd, socket, events, data),
+        Entry::Socket(socket) => ctl_socket(posix, number, op, fd, socket, events, data),
         entry => {
-            let mut hub = PROCESS.lock_reactor()?;
+            let mut hub = posix.process.lock_reactor()?;
             let args = [epfd as usize, op as usize, fd as usize, event as usize, 0, 0];
             // SAFETY: as the caller promised.
             unsafe { syscall(libc::SYS_epoll_ctl as usize, args) }.map_err(Errno)?;
@@ -87,12 +92,20 @@ pub unsafe fn ctl(epfd: i32, op: i32, fd: i32, event: *mut libc::epoll_event) ->
     }
 }
 
-fn ctl_socket(number: u32, op: i32, fd: i32, socket: Socket, events: u32, data: u64) -> Result<()> {
+fn ctl_socket(
+    posix: &'static Posix,
+    number: u32,
+    op: i32,
+    fd: i32,
+    socket: Socket,
+    events: u32,
+    data: u64,
+) -> Result<()> {
     const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
     const EXCLUSIVE_OK: u32 =
         EXCLUSIVE | 0x1 | 0x4 | 0x8 | 0x10 | libc::EPOLLWAKEUP as u32 | libc::EPOLLET as u32;
-    let client = process::client()?;
-    let mut hub = PROCESS.lock_reactor()?;
+    let client = posix.client()?;
+    let mut hub = posix.process.lock_reactor()?;
     let wanted = events | reactor::ALWAYS;
     match op {
         libc::EPOLL_CTL_ADD if events & EXCLUSIVE != 0 && events & !EXCLUSIVE_OK != 0 => {
@@ -208,6 +221,7 @@ impl Output {
 /// # Safety
 /// `events` must have room for `most` events, `sigmask` must point to a kernel signal mask or be null.
 pub unsafe fn wait(
+    posix: &'static Posix,
     epfd: i32,
     events: *mut libc::epoll_event,
     most: i32,
@@ -215,16 +229,16 @@ pub unsafe fn wait(
     sigmask: *const libc::c_void,
 ) -> Result<i32> {
     let since = Handled::so_far();
-    let number = number_of(epfd)?;
+    let number = number_of(posix, epfd)?;
     if most <= 0 || most as usize > i32::MAX as usize / size_of::<libc::epoll_event>() {
         return fail(libc::EINVAL);
     }
     if events.is_null() {
         return fail(libc::EFAULT);
     }
-    let client = process::client()?;
+    let client = posix.client()?;
     let mut out = Output { at: events, most: most as usize, len: 0, nested: Vec::new() };
-    let mut stay = Stay::new(&PROCESS, number);
+    let mut stay = Stay::new(&posix.process, number);
     loop {
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
         match stay.turn(out.len > 0)? {
@@ -251,7 +265,7 @@ pub unsafe fn wait(
             continue;
         };
         // SAFETY: the caller's promise about the mask.
-        let woken = unsafe { sleep(bed, deadline, since, sigmask) };
+        let woken = unsafe { sleep(posix, bed, deadline, since, sigmask) };
         stay.get_up(client);
         if woken? & 1 << cookie::PROGRAM != 0 {
             out.add_kernel(epfd, &stay, out.most);
@@ -268,6 +282,7 @@ fn collect(stay: &Stay<'_>, client: &Client, out: &mut Output) -> Result<()> {
 /// # Safety
 /// `sigmask` must point to a kernel signal mask or be null.
 unsafe fn sleep(
+    posix: &'static Posix,
     bed: i32,
     deadline: Option<Deadline>,
     since: Handled,
@@ -299,7 +314,7 @@ unsafe fn sleep(
     for event in &events[..count] {
         match event.u64 {
             cookie::CONTROL => {
-                if let Ok(client) = process::client() {
+                if let Ok(client) = posix.client() {
                     client.check_alive();
                 }
             }
@@ -312,9 +327,9 @@ unsafe fn sleep(
 }
 
 /// For poll: whether a set has something of ours to report.
-pub(crate) fn is_ready(client: &Client, number: u32) -> bool {
+pub(crate) fn is_ready(posix: &'static Posix, client: &Client, number: u32) -> bool {
     // In a signal handler on top of a call that has the hub: it looks again and again.
-    let Ok(mut hub) = PROCESS.lock_reactor() else { return false };
+    let Ok(mut hub) = posix.process.lock_reactor() else { return false };
     hub.drain(client);
     hub.is_ready(client, number)
 }

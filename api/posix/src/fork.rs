@@ -17,9 +17,9 @@ use towpath_client::{Client, Cloned, Error, LockGuard};
 use towpath_shm::control::purpose;
 use towpath_shm::layout::{Command, op};
 
+use crate::interface::known;
 use crate::option::remembered;
-use crate::process::{self, PROCESS, client};
-use crate::{cork, exec, interface, netlink, signal, table};
+use crate::{Posix, cork, signal, spawns, table};
 
 thread_local! {
     /// The fork that this thread has begun, from before the first handler to the last; leaked, or null.
@@ -38,12 +38,12 @@ struct Held {
     _table: table::Guard,
     _handlers: Option<LockGuard<'static, ()>>,
     _netlink: LockGuard<'static, ()>,
-    _interfaces: LockGuard<'static, interface::Known>,
-    _options: LockGuard<'static, remembered::Remembered>,
+    _interfaces: LockGuard<'static, known::Sources>,
+    _options: LockGuard<'static, remembered::Values>,
     _corked: LockGuard<'static, cork::Map>,
     hub: Locked<'static>,
     /// No other thread is about to start a program, whose control socket the child would inherit.
-    _spawns: LockGuard<'static, exec::Spawns>,
+    _spawns: LockGuard<'static, spawns::Started>,
     _signals: SignalsBlocked,
 }
 
@@ -51,13 +51,13 @@ impl Fork {
     /// The clone. None: there can be no child, as the run has as many processes as it can have, or as this is
     /// a signal handler on top of another fork, or of a call that has a lock or is at a FIFO: parent and child
     /// would both go on with it.
-    fn begin(client: &'static Client) -> Option<Self> {
+    fn begin(posix: &'static Posix, client: &'static Client) -> Option<Self> {
         // What others have told the engine for their own clone is not for this one.
-        let _spawns = exec::lock()?;
+        let _spawns = posix.spawns.lock()?;
         let _signals = SignalsBlocked::new();
         let nested = !UNDER_WAY.get().is_null()
-            || PROCESS.reactor.is_mine()
-            || table::is_mine()
+            || posix.process.reactor.is_mine()
+            || table::is_mine(posix)
             || client.is_in_midst()
             || towpath_client::is_inside();
         if nested {
@@ -88,17 +88,17 @@ impl Fork {
 impl Held {
     /// In the order in which other calls take them: one that begins a datagram in parts (MSG_MORE) holds the lock of
     /// these, looks into options and interfaces, and may ask the engine.
-    fn new() -> Option<Self> {
+    fn new(posix: &'static Posix) -> Option<Self> {
         let signals = SignalsBlocked::new();
-        let spawns = exec::lock()?;
-        let hub = PROCESS.lock_reactor().ok()?;
-        let corked = cork::lock();
-        let options = remembered::lock();
-        let interfaces = interface::lock();
-        let netlink = netlink::lock();
-        let handlers = signal::lock();
+        let spawns = posix.spawns.lock()?;
+        let hub = posix.process.lock_reactor().ok()?;
+        let corked = posix.cork.lock();
+        let options = posix.remembered.lock();
+        let interfaces = posix.known.sources.lock();
+        let netlink = posix.answering.lock();
+        let handlers = signal::lock(posix);
         Some(Self {
-            _table: table::lock(),
+            _table: table::lock(posix),
             _handlers: handlers,
             _netlink: netlink,
             _interfaces: interfaces,
@@ -112,11 +112,11 @@ impl Held {
 }
 
 /// fork(2). `real` is libc's, and runs the handlers.
-pub fn fork(real: impl FnOnce() -> i32) -> i32 {
-    let Ok(client) = client() else {
+pub fn fork(posix: &'static Posix, real: impl FnOnce() -> i32) -> i32 {
+    let Ok(client) = posix.client() else {
         return real();
     };
-    let Some(fork) = Fork::begin(client) else {
+    let Some(fork) = Fork::begin(posix, client) else {
         // SAFETY: errno's own place in this thread.
         unsafe { *libc::__errno_location() = libc::EAGAIN };
         return -1;
@@ -126,12 +126,12 @@ pub fn fork(real: impl FnOnce() -> i32) -> i32 {
 }
 
 /// The same where `real` runs no handlers.
-pub fn fork_without_handlers(real: impl FnOnce() -> i32) -> i32 {
-    fork(|| {
-        prepare();
+pub fn fork_without_handlers(posix: &'static Posix, real: impl FnOnce() -> i32) -> i32 {
+    fork(posix, || {
+        prepare(posix);
         let pid = real();
         if pid == 0 {
-            child()
+            child(posix)
         } else {
             parent()
         }
@@ -140,41 +140,41 @@ pub fn fork_without_handlers(real: impl FnOnce() -> i32) -> i32 {
 }
 
 /// Before the process is copied, after all other handlers.
-pub extern "C" fn prepare() {
-    let Ok(client) = client() else { return };
+pub fn prepare(posix: &'static Posix) {
+    let Ok(client) = posix.client() else { return };
     if UNDER_WAY.get().is_null() {
         // libc forks by itself.
-        match Fork::begin(client) {
+        match Fork::begin(posix, client) {
             Some(fork) => fork.announce(),
             None => return,
         }
     }
     // SAFETY: announced by this thread, which alone takes it.
     if let Some(fork) = unsafe { UNDER_WAY.get().as_mut() } {
-        fork.held = Held::new();
+        fork.held = Held::new(posix);
     }
 }
 
 /// In the parent, before all other handlers.
-pub extern "C" fn parent() {
+pub fn parent() {
     // The clone is what the child has now.
     drop(Fork::take());
 }
 
 /// In the child, before all other handlers.
-pub extern "C" fn child() {
-    if !process::is_active() {
+pub fn child(posix: &'static Posix) {
+    if !posix.is_active() {
         return;
     }
     let mut fork = Fork::take();
     // This thread has another number now.
-    PROCESS.forked();
+    posix.process.forked();
     let Some(fork) = fork.as_mut() else { return };
     let Some(held) = fork.held.as_mut() else { return };
     // Otherwise there is no attachment, and every call fails with ENETDOWN.
     if let Some(Ok(own)) = fork.cloned.take().map(|cloned| fork.client.forked(cloned)) {
-        settle(&own);
-        process::install(own);
+        settle(posix, &own);
+        posix.attachment.install(own);
     }
     fork.client.abandon();
     held.hub.forked();
@@ -182,8 +182,8 @@ pub extern "C" fn child() {
 
 /// In the child after fork: says which process it is and what it has. Other threads of the parent may have opened and closed
 /// sockets since the channel was cloned.
-fn settle(client: &Client) {
-    for (_, entry) in PROCESS.descriptors.ours(0) {
+fn settle(posix: &'static Posix, client: &Client) {
+    for (_, entry) in posix.process.descriptors.ours(0) {
         if let Entry::Socket(socket) = entry {
             client.socket_command(socket, op::LIST, 0, 0);
         }

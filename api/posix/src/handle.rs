@@ -10,14 +10,15 @@ use towpath_shm::control::{Reply, Request};
 use towpath_shm::layout::{Kind, Slot, flags};
 
 use crate::errno::fail;
-use crate::process::PROCESS;
-use crate::{Errno, Result, process};
+use crate::{Errno, Posix, Result};
 
 const TCP_CLOSE: u32 = 7;
 
-/// A socket call's two ends: the attachment and the socket behind the descriptor.
+/// A socket call's two ends: the process with its attachment, and the socket behind the descriptor.
 #[derive(Debug, Clone, Copy)]
 pub struct Handle {
+    /// The process.
+    pub posix: &'static Posix,
     /// The attachment.
     pub client: &'static Client,
     /// Which socket.
@@ -43,16 +44,16 @@ impl Handle {
     /// # Errors
     /// ENOTSOCK for an epoll set, EBADF for a number that is not ours, ENETDOWN when the engine is
     /// gone or has given the socket up.
-    pub fn new(fd: i32) -> Result<Self> {
-        let Some(socket) = PROCESS.descriptors.socket(fd) else {
-            return match PROCESS.descriptors.lookup(fd) {
+    pub fn new(posix: &'static Posix, fd: i32) -> Result<Self> {
+        let Some(socket) = posix.process.descriptors.socket(fd) else {
+            return match posix.process.descriptors.lookup(fd) {
                 descriptors::Entry::Epoll(_) => fail(libc::ENOTSOCK),
                 _ => fail(libc::EBADF),
             };
         };
-        let client = process::client()?;
+        let client = posix.client()?;
         let slot = client.slot(socket).ok_or(Errno(libc::ENETDOWN))?;
-        Ok(Self { client, socket, slot })
+        Ok(Self { posix, client, socket, slot })
     }
 
     /// Changes what belongs to the program in the slot, unless that has become another socket's.
@@ -124,6 +125,16 @@ impl Handle {
         }
     }
 
+    /// What an option was set to last, by this process; None: it never was.
+    pub(crate) fn remembered(&self, level: i32, name: i32) -> Option<i32> {
+        self.posix.remembered.value(self.socket, level, name)
+    }
+
+    /// An option was set.
+    pub(crate) fn remember(&self, level: i32, name: i32, value: i32) {
+        self.posix.remembered.set(self.socket, level, name, value);
+    }
+
     fn request(&self, call: u32) -> Request {
         Request {
             call,
@@ -138,7 +149,7 @@ impl Handle {
         let mut request = self.request(call);
         fill(&mut request);
         match self.client.call(&request) {
-            Err(Error::Forked) => process::call(&request),
+            Err(Error::Forked) => self.posix.call(&request),
             result => Ok(result?),
         }
     }

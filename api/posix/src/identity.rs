@@ -4,12 +4,11 @@
 use std::ffi::CStr;
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use towpath_client::syscall::syscall;
 
-use crate::process::PROCESS;
-use crate::{descriptor, process};
+use crate::{Posix, descriptor};
 
 /// Above the inode numbers that the kernel gives its own sockets (they are 32 bits long).
 const FIRST_INODE: u64 = 1 << 32;
@@ -24,10 +23,10 @@ pub struct Identity {
 }
 
 /// The socket of ours behind a descriptor.
-pub fn of(fd: i32) -> Option<Identity> {
-    let socket = PROCESS.descriptors.socket(fd)?;
+pub fn of(posix: &'static Posix, fd: i32) -> Option<Identity> {
+    let socket = posix.process.descriptors.socket(fd)?;
     let inode = FIRST_INODE | u64::from(socket.generation) << 20 | u64::from(socket.slot);
-    Some(Identity { device: device()?, inode })
+    Some(Identity { device: device(posix)?, inode })
 }
 
 /// The descriptor that a path of this process's /proc directory names.
@@ -48,8 +47,8 @@ pub fn descriptor(path: &CStr) -> Option<i32> {
 
 /// Whether the name of a folder's entry is the number of a descriptor of this library, which the program does
 /// not know of.
-pub fn is_hidden(name: &[u8]) -> bool {
-    decimal(name).is_some_and(|number| descriptor::is_hidden(number as i32))
+pub fn is_hidden(posix: &'static Posix, name: &[u8]) -> bool {
+    decimal(name).is_some_and(|number| descriptor::is_hidden(posix, number as i32))
 }
 
 /// Whether a folder is the list of this process's descriptors, by the name that the kernel has for it.
@@ -85,8 +84,8 @@ fn names_list(folder: &[u8]) -> bool {
 }
 
 /// What readlink(2) says about it: `socket:[inode]`. Bytes written to `to`, which may cut it.
-pub fn link(fd: i32, to: &mut [u8]) -> Option<usize> {
-    let identity = of(fd)?;
+pub fn link(posix: &'static Posix, fd: i32, to: &mut [u8]) -> Option<usize> {
+    let identity = of(posix, fd)?;
     let mut text = [0u8; 32];
     let mut rest = &mut text[..];
     write!(rest, "socket:[{}]", identity.inode).ok()?;
@@ -102,13 +101,12 @@ fn decimal(digits: &[u8]) -> Option<u32> {
 }
 
 /// The device of the kernel's sockets, of which the control socket is one.
-fn device() -> Option<u64> {
-    static DEVICE: AtomicU64 = AtomicU64::new(0);
-    let known = DEVICE.load(Ordering::Relaxed);
+fn device(posix: &'static Posix) -> Option<u64> {
+    let known = posix.device.load(Ordering::Relaxed);
     if known != 0 {
         return Some(known);
     }
-    let control = process::client().ok()?.control().borrow().as_raw_fd();
+    let control = posix.client().ok()?.control().borrow().as_raw_fd();
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     let empty = c"";
     let args = [
@@ -123,7 +121,7 @@ fn device() -> Option<u64> {
     unsafe { syscall(libc::SYS_newfstatat as usize, args) }.ok()?;
     // SAFETY: zeroed, and filled in.
     let device = unsafe { stat.assume_init() }.st_dev;
-    DEVICE.store(device, Ordering::Relaxed);
+    posix.device.store(device, Ordering::Relaxed);
     Some(device)
 }
 

@@ -1,25 +1,27 @@
 //! The stack's interfaces, where programs ask for them: ioctl, getifaddrs, if_nametoindex.
 
+pub(crate) mod known;
+
 use std::ffi::{CStr, c_char};
-use std::sync::OnceLock;
 
 use towpath_client::syscall::SignalsBlocked;
-use towpath_client::{Lock, LockGuard};
 use towpath_shm::control::{Interface, Reply, Request, call};
 use towpath_shm::layout::{Plain, RawAddr};
 
 use crate::errno::fail;
-use crate::{Result, address, process};
+use crate::{Posix, Result, address};
+
+use known::Sources;
 
 /// All of them; one with several addresses appears several times.
-pub fn list() -> Result<Vec<Interface>> {
-    Ok(entries(&ask()?).collect())
+pub fn list(posix: &'static Posix) -> Result<Vec<Interface>> {
+    Ok(entries(&ask(posix)?).collect())
 }
 
 /// The engine's answer, for those who must not allocate.
-pub(crate) fn ask() -> Result<Reply> {
+pub(crate) fn ask(posix: &'static Posix) -> Result<Reply> {
     let request = Request { call: call::INTERFACES, ..Request::default() };
-    process::call(&request)
+    posix.call(&request)
 }
 
 /// The interfaces in an answer.
@@ -38,8 +40,8 @@ pub fn name(interface: &Interface) -> &[u8] {
 ///
 /// # Errors
 /// ENODEV when the stack has none of that name.
-pub fn index_of(wanted: &CStr) -> Result<u32> {
-    match list()?.iter().find(|interface| name(interface) == wanted.to_bytes()) {
+pub fn index_of(posix: &'static Posix, wanted: &CStr) -> Result<u32> {
+    match list(posix)?.iter().find(|interface| name(interface) == wanted.to_bytes()) {
         Some(interface) => Ok(interface.index),
         None => fail(libc::ENODEV),
     }
@@ -49,8 +51,8 @@ pub fn index_of(wanted: &CStr) -> Result<u32> {
 ///
 /// # Errors
 /// ENXIO when the stack has none of that number.
-pub fn name_of(index: u32) -> Result<[u8; 16]> {
-    match list()?.iter().find(|interface| interface.index == index) {
+pub fn name_of(posix: &'static Posix, index: u32) -> Result<[u8; 16]> {
+    match list(posix)?.iter().find(|interface| interface.index == index) {
         Some(interface) => Ok(interface.name),
         None => fail(libc::ENXIO),
     }
@@ -58,8 +60,8 @@ pub fn name_of(index: u32) -> Result<[u8; 16]> {
 
 /// if_nameindex(3): an array that ends with an entry of zeros; it and each name are from malloc, as
 /// if_freenameindex frees them.
-pub fn nameindex() -> Result<*mut libc::if_nameindex> {
-    let mut interfaces = list()?;
+pub fn nameindex(posix: &'static Posix) -> Result<*mut libc::if_nameindex> {
+    let mut interfaces = list(posix)?;
     interfaces.dedup_by_key(|interface| interface.index);
     // SAFETY: calloc; checked below.
     let array =
@@ -102,9 +104,7 @@ pub fn netmask(interface: &Interface) -> towpath_shm::layout::RawAddr {
 }
 
 /// Whether this is an IPv4 broadcast address, for which SO_BROADCAST is needed.
-pub(crate) fn is_broadcast(addr: &RawAddr) -> bool {
-    // Interfaces keep their IPv4 addresses as long as the engine runs.
-    static BROADCASTS: OnceLock<Vec<[u8; 4]>> = OnceLock::new();
+pub(crate) fn is_broadcast(posix: &'static Posix, addr: &RawAddr) -> bool {
     let [a, b, c, d, ..] = addr.ip;
     // Of a prefix up to /30 the last two bits are ones, which spares most destinations the look.
     if i32::from(addr.family) != libc::AF_INET || d & 3 != 3 {
@@ -114,21 +114,12 @@ pub(crate) fn is_broadcast(addr: &RawAddr) -> bool {
     if ip == [255; 4] {
         return true;
     }
-    let known = BROADCASTS.get().unwrap_or_else(|| {
-        // A handler that asks meanwhile would wait for itself.
+    let known = posix.known.broadcasts().unwrap_or_else(|| {
+        // A handler that asks meanwhile would be on top of malloc.
         let _signals = SignalsBlocked::new();
-        BROADCASTS.get_or_init(broadcasts)
+        posix.known.keep_broadcasts(broadcasts(posix))
     });
     known.contains(&ip)
-}
-
-/// What datagrams were sent from and over before, which need not be asked again.
-pub(crate) type Known = Vec<(u32, [u8; 16])>;
-static KNOWN: Lock<Known> = Lock::new(Vec::new());
-
-/// For fork. Signals must be blocked, as they are whenever this lock is held.
-pub(crate) fn lock() -> LockGuard<'static, Known> {
-    KNOWN.lock()
 }
 
 /// Whether a datagram can be sent from an address (family 0: any) and over an interface (0: any), which
@@ -136,10 +127,10 @@ pub(crate) fn lock() -> LockGuard<'static, Known> {
 ///
 /// # Errors
 /// ENODEV when there is no such interface, ENETUNREACH or EINVAL when there is no such address.
-pub(crate) fn check_source(local: &RawAddr, index: u32) -> Result<()> {
+pub(crate) fn check_source(posix: &'static Posix, local: &RawAddr, index: u32) -> Result<()> {
     let v4 = i32::from(local.family) == libc::AF_INET;
     let no_address = local.family == 0 || v4 && local.ip[0] == 127;
-    let knows = |list: &[(u32, [u8; 16])]| {
+    let knows = |list: &Sources| {
         (index == 0 || list.iter().any(|entry| entry.0 == index))
             && (no_address || list.iter().any(|entry| entry.1 == local.ip))
     };
@@ -147,13 +138,13 @@ pub(crate) fn check_source(local: &RawAddr, index: u32) -> Result<()> {
         return Ok(());
     }
     let _signals = SignalsBlocked::new();
-    if knows(&KNOWN.lock()) {
+    if knows(&posix.known.sources.lock()) {
         return Ok(());
     }
-    let fresh: Vec<_> = list()?.iter().map(|entry| (entry.index, entry.addr.ip)).collect();
+    let fresh: Sources = list(posix)?.iter().map(|entry| (entry.index, entry.addr.ip)).collect();
     let found = knows(&fresh);
     let device = index == 0 || fresh.iter().any(|entry| entry.0 == index);
-    *KNOWN.lock() = fresh;
+    *posix.known.sources.lock() = fresh;
     match (found, device) {
         (true, _) => Ok(()),
         (false, false) => fail(libc::ENODEV),
@@ -163,17 +154,17 @@ pub(crate) fn check_source(local: &RawAddr, index: u32) -> Result<()> {
 }
 
 /// The first IPv4 address of an interface, when `addr` is a group or a broadcast address.
-pub(crate) fn answering(ip: &[u8], index: u32) -> Option<[u8; 16]> {
+pub(crate) fn answering(posix: &'static Posix, ip: &[u8], index: u32) -> Option<[u8; 16]> {
     let mut addr = RawAddr { family: libc::AF_INET as u16, ..RawAddr::default() };
     addr.ip[..4].copy_from_slice(ip.get(..4)?);
-    let group = (224..240).contains(&addr.ip[0]) || is_broadcast(&addr);
-    let interfaces = if group { list().ok()? } else { return None };
+    let group = (224..240).contains(&addr.ip[0]) || is_broadcast(posix, &addr);
+    let interfaces = if group { list(posix).ok()? } else { return None };
     let v4 =
         |entry: &&Interface| entry.index == index && i32::from(entry.addr.family) == libc::AF_INET;
     interfaces.iter().find(v4).map(|entry| entry.addr.ip)
 }
 
-fn broadcasts() -> Vec<[u8; 4]> {
+fn broadcasts(posix: &'static Posix) -> Vec<[u8; 4]> {
     let v4 = |interface: &Interface| {
         i32::from(interface.addr.family) == libc::AF_INET
             && interface.prefix_len < 31
@@ -183,7 +174,7 @@ fn broadcasts() -> Vec<[u8; 4]> {
         let mask = netmask(&interface).ip;
         std::array::from_fn(|n| interface.addr.ip[n] | !mask[n])
     };
-    list().unwrap_or_default().into_iter().filter(v4).map(address).collect()
+    list(posix).unwrap_or_default().into_iter().filter(v4).map(address).collect()
 }
 
 /// One entry of getifaddrs(3), and what it points to.
@@ -197,8 +188,8 @@ struct Entry {
 }
 
 /// getifaddrs(3): one block from malloc, as glibc does it, so that freeifaddrs is free.
-pub fn getifaddrs() -> Result<*mut libc::ifaddrs> {
-    let interfaces = list()?;
+pub fn getifaddrs(posix: &'static Posix) -> Result<*mut libc::ifaddrs> {
+    let interfaces = list(posix)?;
     let mut rows = Vec::new();
     for (n, interface) in interfaces.iter().enumerate() {
         if !interfaces[..n].iter().any(|earlier| earlier.index == interface.index) {

@@ -8,7 +8,7 @@ use towpath_shm::layout::{Kind, RawAddr};
 
 use crate::errno::fail;
 use crate::handle::Handle;
-use crate::{Errno, Result, address, descriptor, interface};
+use crate::{Errno, Posix, Result, address, descriptor, interface};
 
 const SIOCOUTQNSD: u64 = 0x894b;
 const SIOCGIFNAME: u64 = 0x8910;
@@ -46,8 +46,8 @@ const NAME: usize = 16;
 ///
 /// # Safety
 /// `arg` must be what the request wants.
-pub unsafe fn ioctl(fd: i32, request: u64, arg: usize) -> Result<i32> {
-    let handle = Handle::new(fd)?;
+pub unsafe fn ioctl(posix: &'static Posix, fd: i32, request: u64, arg: usize) -> Result<i32> {
+    let handle = Handle::new(posix, fd)?;
     // The request is an int for the kernel; libc passes an unsigned long.
     let request = request & 0xffff_ffff;
     // SAFETY: the caller's promise, for each of these requests.
@@ -63,11 +63,12 @@ pub unsafe fn ioctl(fd: i32, request: u64, arg: usize) -> Result<i32> {
         libc::TIOCOUTQ => put(queued(&handle)?.0),
         SIOCOUTQNSD if handle.is_tcp() => put(queued(&handle)?.1),
         // SAFETY: F_GETOWN and F_SETOWN take integers.
-        FIOGETOWN | SIOCGPGRP => put(unsafe { descriptor::fcntl(fd, libc::F_GETOWN, 0) }?),
+        FIOGETOWN | SIOCGPGRP => put(unsafe { descriptor::fcntl(posix, fd, libc::F_GETOWN, 0) }?),
         FIOSETOWN | SIOCSPGRP => {
             // SAFETY: as above, and the caller's promise.
             unsafe {
-                descriptor::fcntl(fd, libc::F_SETOWN, (arg as *const i32).read_unaligned() as usize)
+                let owner = (arg as *const i32).read_unaligned();
+                descriptor::fcntl(posix, fd, libc::F_SETOWN, owner as usize)
             }
         }
         SIOCATMARK if handle.is_tcp() => put(0),
@@ -83,10 +84,10 @@ pub unsafe fn ioctl(fd: i32, request: u64, arg: usize) -> Result<i32> {
         }
         // SAFETY: as above. Signal-driven I/O does not exist here.
         FIOASYNC if unsafe { (arg as *const i32).read_unaligned() } == 0 => Ok(0),
-        libc::FIOCLEX => set_cloexec(fd, true),
-        libc::FIONCLEX => set_cloexec(fd, false),
+        libc::FIOCLEX => set_cloexec(posix, fd, true),
+        libc::FIONCLEX => set_cloexec(posix, fd, false),
         // SAFETY: as above.
-        SIOCGIFCONF => unsafe { configuration(arg) },
+        SIOCGIFCONF => unsafe { configuration(posix, arg) },
         // SAFETY: as above.
         _ if (SIOCGIFNAME..=SIOCGIFINDEX).contains(&request) && !CHANGES.contains(&request) => unsafe {
             about_interface(&handle, request, arg)
@@ -100,9 +101,10 @@ pub unsafe fn ioctl(fd: i32, request: u64, arg: usize) -> Result<i32> {
     }
 }
 
-fn set_cloexec(fd: i32, on: bool) -> Result<i32> {
+fn set_cloexec(posix: &'static Posix, fd: i32, on: bool) -> Result<i32> {
+    let flag = if on { libc::FD_CLOEXEC as usize } else { 0 };
     // SAFETY: F_SETFD takes an integer.
-    unsafe { descriptor::fcntl(fd, libc::F_SETFD, if on { libc::FD_CLOEXEC as usize } else { 0 }) }
+    unsafe { descriptor::fcntl(posix, fd, libc::F_SETFD, flag) }
 }
 
 fn unread(handle: &Handle) -> Result<i32> {
@@ -123,9 +125,9 @@ fn queued(handle: &Handle) -> Result<(i32, i32)> {
 
 /// # Safety
 /// `arg` must point to a `struct ifconf`.
-unsafe fn configuration(arg: usize) -> Result<i32> {
+unsafe fn configuration(posix: &'static Posix, arg: usize) -> Result<i32> {
     let conf = arg as *mut libc::ifconf;
-    let interfaces = interface::list()?;
+    let interfaces = interface::list(posix)?;
     let rows = interfaces.iter().filter(|entry| entry.addr.family == libc::AF_INET as u16);
     // SAFETY: the caller's promise.
     unsafe {
@@ -161,7 +163,7 @@ unsafe fn about_interface(handle: &Handle, request: u64, arg: usize) -> Result<i
     }
     // SAFETY: the caller's promise.
     let row = unsafe { std::slice::from_raw_parts_mut(arg as *mut u8, IFREQ) };
-    let interfaces = interface::list()?;
+    let interfaces = interface::list(handle.posix)?;
     if request == SIOCGIFNAME {
         let index = u32::from_ne_bytes([row[NAME], row[NAME + 1], row[NAME + 2], row[NAME + 3]]);
         let found =

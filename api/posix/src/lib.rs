@@ -5,19 +5,23 @@
 //! [`Errno`]. Whether a descriptor is ours is for the caller to look up first
 //! ([`descriptor::is_ours`]); these functions answer EBADF (or ENOTSOCK) otherwise.
 //!
+//! What the calls of a process keep from one to the next is in a [`Posix`], which each function is given as its first
+//! argument, or in its [`handle::Handle`]. The crate has no variable of the process of its own.
+//!
 //! # Errors
 //! The errnos are those of the manual page of each call, in the cases that Linux has them for; a page here names
 //! what the manual leaves open, or what is ours. All calls have in common:
 //! - EBADF and ENOTSOCK, as said above;
 //! - ENETDOWN: the engine is gone, or there is no attachment to one. A caller in a loop is to be slowed down
-//!   ([`process::rest_when_engine_is_gone`]; decision 6, `docs/decisions/0006-how-a-run-ends.md`, says why);
+//!   ([`Posix::rest_when_engine_is_gone`]; decision 6, `docs/decisions/0006-how-a-run-ends.md`, says why);
 //! - EAGAIN: it would block, or SO_RCVTIMEO or SO_SNDTIMEO has passed;
 //! - EINTR: a signal handler ran, as signal(7) has it with and without SA_RESTART;
 //! - ERESTART, which no program may see: a signal handler forked while the call waited, and this is the child.
 //!   The caller begins the call again.
 //!
 //! # Reading order
-//! - [`process`], [`attach`]; [`mod@fork`]; [`exec`]: what a new process image needs; [`limit`]: its address space;
+//! - [`Posix`], [`attach`]; [`mod@fork`]; [`exec`], [`environment`]: what a new process image needs; [`outside`]:
+//!   who cannot have it; [`limit`]: its address space;
 //! - [`descriptor`]: close, dup, fcntl; [`rights`]: sockets received from elsewhere;
 //! - [`handle`]: what a call acts on; [`socket`]: socket to shutdown; [`transfer`]: bytes; [`message`]: sendmsg and
 //!   recvmsg; [`control`]: what their control messages say; [`copy`]: sendfile and splice;
@@ -29,32 +33,40 @@
 
 pub mod address;
 pub mod attach;
+mod attachment;
 pub mod calls;
 pub mod control;
 pub mod copy;
 mod cork;
 pub mod descriptor;
+pub mod environment;
 pub mod epoll;
 mod errno;
 pub mod exec;
 pub mod fork;
 pub mod handle;
+mod handlers;
 pub mod identity;
 pub mod interface;
 pub mod ioctl;
+mod library;
 pub mod limit;
 pub mod message;
 pub mod netlink;
+mod numbers;
 pub mod option;
 pub mod outside;
 pub mod poll;
-pub mod process;
+mod posix;
+mod privilege;
 mod report;
 pub mod resolver;
 pub mod rights;
 pub mod signal;
 pub mod socket;
+mod spawns;
 mod table;
 pub mod transfer;
 
 pub use errno::{Errno, Result};
+pub use posix::Posix;

@@ -6,15 +6,15 @@
 
 use towpath_shm::layout::{CHANNEL_LEN, REGION_LEN, STATUS_LEN};
 
-use crate::process;
+use crate::Posix;
 
 /// Address space of this library's that is no program's.
 const OURS: u64 = (REGION_LEN + CHANNEL_LEN + STATUS_LEN) as u64;
 
 /// Whether what is said of a resource is to be translated: of another process we do not know what it has.
-pub fn is_translated(pid: libc::pid_t, resource: u32) -> bool {
+pub fn is_translated(posix: &'static Posix, pid: libc::pid_t, resource: u32) -> bool {
     let own = std::process::id().cast_signed();
-    resource == libc::RLIMIT_AS && (pid == 0 || pid == own) && process::is_active()
+    resource == libc::RLIMIT_AS && (pid == 0 || pid == own) && posix.is_active()
 }
 
 /// What the kernel is told.

@@ -7,13 +7,18 @@ use crate::errno::fail;
 use crate::handle::Handle;
 use crate::socket::bind_any;
 use crate::transfer::{self, Arrival};
-use crate::{Result, address};
+use crate::{Posix, Result, address};
 
 /// sendmsg(2).
 ///
 /// # Safety
 /// `message` must point to a valid msghdr.
-pub unsafe fn sendmsg(fd: i32, message: *const libc::msghdr, flags: i32) -> Result<usize> {
+pub unsafe fn sendmsg(
+    posix: &'static Posix,
+    fd: i32,
+    message: *const libc::msghdr,
+    flags: i32,
+) -> Result<usize> {
     // SAFETY: the caller's promise.
     let Some(message) = (unsafe { message.as_ref() }) else {
         return fail(libc::EFAULT);
@@ -25,9 +30,9 @@ pub unsafe fn sendmsg(fd: i32, message: *const libc::msghdr, flags: i32) -> Resu
         None
     } else {
         // SAFETY: as above.
-        unsafe { transfer::destination(fd, message.msg_name.cast(), message.msg_namelen) }?
+        unsafe { transfer::destination(posix, fd, message.msg_name.cast(), message.msg_namelen) }?
     };
-    let handle = Handle::new(fd)?;
+    let handle = Handle::new(posix, fd)?;
     // Before the control messages are looked at, which may be wrong.
     bind_any(&handle)?;
     let said = if message.msg_control.is_null() {
@@ -40,14 +45,19 @@ pub unsafe fn sendmsg(fd: i32, message: *const libc::msghdr, flags: i32) -> Resu
         Control::parse(bytes, &handle)?
     };
     // SAFETY: as above.
-    unsafe { transfer::send(fd, buffers, flags, to, &said) }
+    unsafe { transfer::send(posix, fd, buffers, flags, to, &said) }
 }
 
 /// recvmsg(2).
 ///
 /// # Safety
 /// `message` must point to a valid msghdr.
-pub unsafe fn recvmsg(fd: i32, message: *mut libc::msghdr, flags: i32) -> Result<usize> {
+pub unsafe fn recvmsg(
+    posix: &'static Posix,
+    fd: i32,
+    message: *mut libc::msghdr,
+    flags: i32,
+) -> Result<usize> {
     // SAFETY: the caller's promise.
     let Some(message) = (unsafe { message.as_mut() }) else {
         return fail(libc::EFAULT);
@@ -56,8 +66,8 @@ pub unsafe fn recvmsg(fd: i32, message: *mut libc::msghdr, flags: i32) -> Result
         // SAFETY: as above.
         unsafe { transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE) }?;
     // SAFETY: as above.
-    let arrival = unsafe { transfer::recv(fd, buffers, flags) }?;
-    let handle = Handle::new(fd)?;
+    let arrival = unsafe { transfer::recv(posix, fd, buffers, flags) }?;
+    let handle = Handle::new(posix, fd)?;
     message.msg_flags = arrival.flags;
     // SAFETY: as above.
     unsafe {
@@ -128,6 +138,7 @@ pub unsafe fn tell_sender(
 /// # Safety
 /// `messages` must point to `count` valid entries.
 pub unsafe fn sendmmsg(
+    posix: &'static Posix,
     fd: i32,
     messages: *mut libc::mmsghdr,
     count: u32,
@@ -138,7 +149,7 @@ pub unsafe fn sendmmsg(
         // SAFETY: the caller's promise.
         let entry = unsafe { &mut *messages.add(n) };
         // SAFETY: as above.
-        match unsafe { sendmsg(fd, &raw const entry.msg_hdr, flags) } {
+        match unsafe { sendmsg(posix, fd, &raw const entry.msg_hdr, flags) } {
             Ok(len) => entry.msg_len = len as u32,
             Err(errno) if done == 0 => return Err(errno),
             Err(_) => break,
@@ -157,6 +168,7 @@ pub unsafe fn sendmmsg(
 /// # Safety
 /// `messages` must point to `count` valid entries, `timeout` to a timespec or be null.
 pub unsafe fn recvmmsg(
+    posix: &'static Posix,
     fd: i32,
     messages: *mut libc::mmsghdr,
     count: u32,
@@ -174,7 +186,7 @@ pub unsafe fn recvmmsg(
         // SAFETY: as above.
         let entry = unsafe { &mut *messages.add(n) };
         // SAFETY: as above.
-        match unsafe { recvmsg(fd, &raw mut entry.msg_hdr, flags & !libc::MSG_WAITFORONE) } {
+        match unsafe { recvmsg(posix, fd, &raw mut entry.msg_hdr, flags & !libc::MSG_WAITFORONE) } {
             Ok(len) => entry.msg_len = len as u32,
             Err(errno) if done == 0 => return Err(errno),
             Err(_) => break,

@@ -11,7 +11,7 @@ use towpath_shm::layout::Kind;
 
 use crate::errno::fail;
 use crate::handle::Handle;
-use crate::{Errno, Result, address};
+use crate::{Errno, Posix, Result, address};
 
 pub use table::{Effect, OPTIONS, SocketOption};
 use value::{get_special, set_special};
@@ -21,13 +21,14 @@ use value::{get_special, set_special};
 /// # Safety
 /// `value` must point to `*len` writable bytes.
 pub unsafe fn getsockopt(
+    posix: &'static Posix,
     fd: i32,
     level: i32,
     name: i32,
     value: *mut libc::c_void,
     len: *mut libc::socklen_t,
 ) -> Result<()> {
-    let handle = Handle::new(fd)?;
+    let handle = Handle::new(posix, fd)?;
     if len.is_null() || value.is_null() {
         return fail(libc::EFAULT);
     }
@@ -41,12 +42,12 @@ pub unsafe fn getsockopt(
     let bytes = match option.effect {
         Effect::Bit { bit, .. } => int(i32::from(handle.slot.option_bits.load(Relaxed) & bit != 0)),
         Effect::Told { default, .. } | Effect::Kept { default, .. } => {
-            int(remembered::value(handle.socket, level, name).unwrap_or(default))
+            int(handle.remembered(level, name).unwrap_or(default))
         }
         Effect::Asked { default, default_v6 } => {
             let is_v4 = handle.slot.family.load(Relaxed) == address::INET;
             let default = if is_v4 { default } else { default_v6 };
-            int(remembered::value(handle.socket, level, name).unwrap_or(default))
+            int(handle.remembered(level, name).unwrap_or(default))
         }
         Effect::Only { value, .. } => int(value),
         Effect::Engine => engine_get(&handle, level, name)?,
@@ -78,29 +79,20 @@ pub unsafe fn getsockopt(
 /// # Safety
 /// `value` must point to `len` readable bytes.
 pub unsafe fn setsockopt(
+    posix: &'static Posix,
     fd: i32,
     level: i32,
     name: i32,
     value: *const libc::c_void,
     len: libc::socklen_t,
 ) -> Result<()> {
-    let handle = Handle::new(fd)?;
+    let handle = Handle::new(posix, fd)?;
     if handle.is_tcp() {
         refuse_to_stream(level, name)?;
     }
     let option = find(&handle, level, name)?;
-    if len as usize > DATA_MAX {
-        return fail(libc::EINVAL);
-    }
-    let bytes: &[u8] = if value.is_null() {
-        if len > 0 {
-            return fail(libc::EFAULT);
-        }
-        &[]
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts(value.cast(), len as usize) }
-    };
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { value_at(value, len) }?;
     if bytes.is_empty() && wants_a_byte(level, name) {
         return fail(libc::EINVAL);
     }
@@ -109,7 +101,7 @@ pub unsafe fn setsockopt(
         Effect::Asked { .. } => {
             let value = int_of(level, bytes)?;
             engine_set(&handle, level, name, &value.to_ne_bytes())?;
-            remembered::set(handle.socket, level, name, value);
+            handle.remember(level, name, value);
             Ok(())
         }
         Effect::Special => {
@@ -129,14 +121,14 @@ pub unsafe fn setsockopt(
         Effect::Told { setting, range: (least, most), .. } => {
             let value = int_of(level, bytes)?;
             check_range(value, least, most)?;
-            remembered::set(handle.socket, level, name, value);
+            handle.remember(level, name, value);
             handle.client.setting(handle.socket, setting, value as u64);
             Ok(())
         }
         Effect::Kept { range: (least, most), .. } => {
             let value = int_of(level, bytes)?;
             check_range(value, least, most)?;
-            remembered::set(handle.socket, level, name, value);
+            handle.remember(level, name, value);
             Ok(())
         }
         Effect::Only { value, otherwise } => {
@@ -146,6 +138,20 @@ pub unsafe fn setsockopt(
                 fail(otherwise)
             }
         }
+    }
+}
+
+/// The value that a program passed.
+///
+/// # Safety
+/// `value` must point to `len` readable bytes, which outlive the result, or be null.
+unsafe fn value_at<'a>(value: *const libc::c_void, len: libc::socklen_t) -> Result<&'a [u8]> {
+    match len as usize {
+        len if len > DATA_MAX => fail(libc::EINVAL),
+        0 if value.is_null() => Ok(&[]),
+        _ if value.is_null() => fail(libc::EFAULT),
+        // SAFETY: the caller's promise.
+        len => Ok(unsafe { std::slice::from_raw_parts(value.cast(), len) }),
     }
 }
 

@@ -10,8 +10,7 @@ use towpath_client::{Client, Error, Socket, ready};
 use towpath_client::{Deadline, wait};
 
 use crate::errno::fail;
-use crate::process::{self, PROCESS};
-use crate::{Errno, Result, epoll};
+use crate::{Errno, Posix, Result, epoll};
 
 /// Lists up to here need no allocation.
 const SMALL: usize = 64;
@@ -31,8 +30,9 @@ pub fn duration(limit: &libc::timespec) -> Result<Duration> {
 }
 
 /// Whether any of them is a socket or epoll set of ours.
-pub fn any_ours(fds: &[libc::pollfd]) -> bool {
-    fds.iter().any(|entry| entry.fd >= 0 && PROCESS.descriptors.lookup(entry.fd) != Entry::Kernel)
+pub fn any_ours(posix: &'static Posix, fds: &[libc::pollfd]) -> bool {
+    fds.iter()
+        .any(|entry| entry.fd >= 0 && posix.process.descriptors.lookup(entry.fd) != Entry::Kernel)
 }
 
 /// poll(2) and ppoll(2), for lists in which some are ours; the others are the kernel's to answer. `deadline` None:
@@ -41,12 +41,13 @@ pub fn any_ours(fds: &[libc::pollfd]) -> bool {
 /// # Safety
 /// `sigmask` must point to a kernel signal mask or be null.
 pub unsafe fn poll(
+    posix: &'static Posix,
     fds: &mut [libc::pollfd],
     deadline: Option<Deadline>,
     sigmask: *const libc::c_void,
 ) -> Result<i32> {
     let since = Handled::so_far();
-    let client = process::client()?;
+    let client = posix.client()?;
     let mut small = [EMPTY; SMALL + OWN];
     let mut large = Vec::new();
     let kernel = if fds.len() <= SMALL {
@@ -55,13 +56,13 @@ pub unsafe fn poll(
         large.resize(fds.len() + OWN, EMPTY);
         &mut large[..]
     };
-    let any_kernel = split(fds, kernel);
-    let mut few = Few::of(fds).filter(|_| sigmask.is_null());
+    let any_kernel = split(posix, fds, kernel);
+    let mut few = Few::of(posix, fds).filter(|_| sigmask.is_null());
     loop {
-        let ours = look(client, fds, false);
+        let ours = look(posix, client, fds, false);
         let expired = deadline.is_some_and(|deadline| deadline.left().is_zero());
         if ours > 0 || expired {
-            if take_back(fds, kernel) || any_kernel {
+            if take_back(posix, fds, kernel) || any_kernel {
                 kernel_look(&mut kernel[..fds.len()])?;
             }
             return Ok(merge(fds, kernel));
@@ -70,15 +71,15 @@ pub unsafe fn poll(
             return fail(libc::EINTR);
         }
         if let Some(sockets) = &few {
-            if !sleep_on_few(client, sockets.list(), fds, deadline, since)? {
+            if !sleep_on_few(posix, client, sockets.list(), fds, deadline, since)? {
                 few = None;
             }
             continue;
         }
         // SAFETY: the caller's promise.
-        if unsafe { sleep(client, fds, kernel, deadline, since, sigmask) }? {
-            look(client, fds, false);
-            if take_back(fds, kernel) {
+        if unsafe { sleep(posix, client, fds, kernel, deadline, since, sigmask) }? {
+            look(posix, client, fds, false);
+            if take_back(posix, fds, kernel) {
                 kernel_look(&mut kernel[..fds.len()])?;
             }
             return Ok(merge(fds, kernel));
@@ -87,14 +88,13 @@ pub unsafe fn poll(
 }
 
 /// The kernel's part of the list; whether there is any.
-fn split(fds: &mut [libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
+fn split(posix: &'static Posix, fds: &mut [libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
     let mut any = false;
     for (entry, copy) in fds.iter_mut().zip(kernel.iter_mut()) {
         entry.revents = 0;
         *copy = *entry;
-        if entry.fd >= 0
-            && matches!(PROCESS.descriptors.lookup(entry.fd), Entry::Socket(_) | Entry::Internal)
-        {
+        let known = || posix.process.descriptors.lookup(entry.fd);
+        if entry.fd >= 0 && matches!(known(), Entry::Socket(_) | Entry::Internal) {
             copy.fd = -1;
         }
         any |= copy.fd >= 0;
@@ -104,10 +104,10 @@ fn split(fds: &mut [libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
 
 /// What was ours when the call began, and is the kernel's now: closed, as a rule, which Linux tells when it looks again
 /// because of something else. Whether there is any.
-fn take_back(fds: &[libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
+fn take_back(posix: &'static Posix, fds: &[libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
     let mut any = false;
     for (entry, copy) in fds.iter().zip(kernel).filter(|(entry, _)| entry.fd >= 0) {
-        if copy.fd < 0 && PROCESS.descriptors.lookup(entry.fd) == Entry::Kernel {
+        if copy.fd < 0 && posix.process.descriptors.lookup(entry.fd) == Entry::Kernel {
             copy.fd = entry.fd;
             any = true;
         }
@@ -117,18 +117,18 @@ fn take_back(fds: &[libc::pollfd], kernel: &mut [libc::pollfd]) -> bool {
 
 /// Fills in what our descriptors are ready for; how many are ready. With `arm`, an event is asked
 /// for where there is no room to send.
-fn look(client: &Client, fds: &mut [libc::pollfd], arm: bool) -> usize {
+fn look(posix: &'static Posix, client: &Client, fds: &mut [libc::pollfd], arm: bool) -> usize {
     let mut count = 0;
     for entry in fds.iter_mut().filter(|entry| entry.fd >= 0) {
         let wanted = u32::from(entry.events as u16) | reactor::ALWAYS;
-        let mask = match PROCESS.descriptors.lookup(entry.fd) {
+        let mask = match posix.process.descriptors.lookup(entry.fd) {
             Entry::Kernel => {
                 // It may have been ours in an earlier look.
                 entry.revents = 0;
                 continue;
             }
             Entry::Internal => libc::POLLNVAL as u32,
-            Entry::Epoll(number) if epoll::is_ready(client, number) => epoll::READY & wanted,
+            Entry::Epoll(number) if epoll::is_ready(posix, client, number) => epoll::READY & wanted,
             Entry::Epoll(_) => 0,
             Entry::Socket(socket) => {
                 let mut mask = socket.readiness(client);
@@ -154,9 +154,9 @@ struct Few {
 }
 
 impl Few {
-    fn of(fds: &[libc::pollfd]) -> Option<Self> {
+    fn of(posix: &'static Posix, fds: &[libc::pollfd]) -> Option<Self> {
         let mut named = fds.iter().filter(|entry| entry.fd >= 0).map(|entry| {
-            match PROCESS.descriptors.lookup(entry.fd) {
+            match posix.process.descriptors.lookup(entry.fd) {
                 Entry::Socket(socket) => Some(socket),
                 _ => None,
             }
@@ -178,6 +178,7 @@ impl Few {
 /// Sleeps until one of a few sockets is ready or the time is up. False: one of them was closed meanwhile, which
 /// does not end a poll, or nobody can sleep on several.
 fn sleep_on_few(
+    posix: &'static Posix,
     client: &Client,
     sockets: &[Socket],
     fds: &mut [libc::pollfd],
@@ -186,7 +187,7 @@ fn sleep_on_few(
 ) -> Result<bool> {
     // A handler with SA_RESTART interrupts only what has a deadline, but it interrupts every poll.
     let deadline = deadline.unwrap_or_else(|| Deadline::after(Duration::MAX));
-    let attempt = || match look(client, fds, true) {
+    let attempt = || match look(posix, client, fds, true) {
         0 => Err(Error::WouldBlock),
         _ => Ok(()),
     };
@@ -214,6 +215,7 @@ fn merge(fds: &mut [libc::pollfd], kernel: &[libc::pollfd]) -> i32 {
 /// # Safety
 /// `sigmask` must point to a kernel signal mask or be null.
 unsafe fn sleep(
+    posix: &'static Posix,
     client: &Client,
     fds: &mut [libc::pollfd],
     kernel: &mut [libc::pollfd],
@@ -222,9 +224,9 @@ unsafe fn sleep(
     sigmask: *const libc::c_void,
 ) -> Result<bool> {
     let count = fds.len();
-    let began = PROCESS.forks();
+    let began = posix.process.forks();
     let (at, kick) = {
-        let Ok(mut hub) = PROCESS.lock_reactor() else {
+        let Ok(mut hub) = posix.process.lock_reactor() else {
             // SAFETY: the caller's promise.
             return unsafe { nap(&mut kernel[..count], deadline, since, sigmask) };
         };
@@ -237,7 +239,7 @@ unsafe fn sleep(
         (at, hub.kick_of(at))
     };
     let mut result = Ok(0);
-    if look(client, fds, true) == 0 {
+    if look(posix, client, fds, true) == 0 {
         let own = |fd, events| libc::pollfd { fd, events, revents: 0 };
         kernel[count] = own(client.bell().get(), libc::POLLIN);
         kernel[count + 1] = own(client.control().get(), ready::RDHUP as i16);
@@ -251,12 +253,12 @@ unsafe fn sleep(
             client.check_alive();
         }
     }
-    if PROCESS.forks() != began {
+    if posix.process.forks() != began {
         // A handler has forked, and this is the child: what was counted is its parent's.
         return fail(libc::EINTR);
     }
     // Not on top of a call that has it: see above.
-    let mut hub = PROCESS.lock_reactor()?;
+    let mut hub = posix.process.lock_reactor()?;
     hub.leave_list(at);
     hub.end_sleep(client);
     drop(hub);
@@ -318,7 +320,7 @@ unsafe fn kernel_poll(
 }
 
 /// Whether all descriptors of a list are open; the library's own are not, to the program.
-fn are_open(list: &[libc::pollfd]) -> Result<bool> {
+fn are_open(posix: &'static Posix, list: &[libc::pollfd]) -> Result<bool> {
     let (mut small, mut large) = ([EMPTY; SMALL], Vec::new());
     let kernel = if list.len() <= SMALL {
         &mut small[..list.len()]
@@ -328,7 +330,7 @@ fn are_open(list: &[libc::pollfd]) -> Result<bool> {
     };
     let mut count = 0;
     for entry in list {
-        match PROCESS.descriptors.lookup(entry.fd) {
+        match posix.process.descriptors.lookup(entry.fd) {
             Entry::Internal => return Ok(false),
             Entry::Socket(_) | Entry::Epoll(_) => {}
             Entry::Kernel => {
@@ -372,11 +374,11 @@ impl Sets {
     ///
     /// # Safety
     /// The sets must hold `count` bits.
-    pub unsafe fn any_ours(&self) -> bool {
+    pub unsafe fn any_ours(&self, posix: &'static Posix) -> bool {
         // SAFETY: the caller's promise.
         (0..self.count).any(|fd| unsafe {
             (0..3).any(|which| self.has(which, fd))
-                && PROCESS.descriptors.lookup(fd as i32) != Entry::Kernel
+                && posix.process.descriptors.lookup(fd as i32) != Entry::Kernel
         })
     }
 
@@ -386,6 +388,7 @@ impl Sets {
     /// The sets must hold `count` bits, and `sigmask` must point to a kernel signal mask or be null.
     pub unsafe fn select(
         &self,
+        posix: &'static Posix,
         deadline: Option<Deadline>,
         sigmask: *const libc::c_void,
     ) -> Result<i32> {
@@ -407,11 +410,11 @@ impl Sets {
             large.extend(entries());
             &mut large[..]
         };
-        if !are_open(list)? {
+        if !are_open(posix, list)? {
             return fail(libc::EBADF);
         }
         // SAFETY: as above.
-        unsafe { poll(list, deadline, sigmask) }?;
+        unsafe { poll(posix, list, deadline, sigmask) }?;
         for entry in list.iter_mut().filter(|entry| entry.revents & libc::POLLNVAL != 0) {
             // Closed under the call: as Linux (since 5.17), whatever is tried with it does not block.
             entry.revents = GIVEN[0] | GIVEN[1] | GIVEN[2];

@@ -11,7 +11,7 @@ use towpath_client::syscall::{self, syscall};
 use towpath_shm::control::{Request, call};
 use towpath_shm::layout::RawAddr;
 
-use crate::{Errno, Result, process};
+use crate::{Errno, Posix, Result};
 
 /// What resolvers read.
 const PATH: &CStr = c"/etc/resolv.conf";
@@ -19,10 +19,10 @@ const PATH: &CStr = c"/etc/resolv.conf";
 const FILE_MAX: usize = 4096;
 
 /// Whether a call that opens `path` with `flags` reads the nameservers of the run instead of the file.
-pub fn is_wanted(path: &CStr, flags: i32) -> bool {
+pub fn is_wanted(posix: &'static Posix, path: &CStr, flags: i32) -> bool {
     let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
     let others = libc::O_PATH | libc::O_DIRECTORY | libc::O_CREAT;
-    path == PATH && process::is_active() && reads && flags & others == 0
+    path == PATH && posix.is_active() && reads && flags & others == 0
 }
 
 /// The program has just opened /etc/resolv.conf as `fd`: puts a file in memory there if the file names a
@@ -30,8 +30,8 @@ pub fn is_wanted(path: &CStr, flags: i32) -> bool {
 ///
 /// # Errors
 /// Those of memfd_create(2); `fd` is closed then.
-pub fn put_in_place(fd: i32) -> Result<()> {
-    match file() {
+pub fn put_in_place(posix: &'static Posix, fd: i32) -> Result<()> {
+    match file(posix) {
         None => Ok(()),
         Some(Ok(file)) => {
             let kept = syscall::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0);
@@ -48,10 +48,10 @@ pub fn put_in_place(fd: i32) -> Result<()> {
 }
 
 /// The file in memory; None: that of the host says nothing wrong.
-fn file() -> Option<Result<i32>> {
+fn file(posix: &'static Posix) -> Option<Result<i32>> {
     let request = Request { call: call::RESOLVER, ..Request::default() };
     // Without an engine nothing is reached by any nameserver.
-    let reply = process::call(&request).ok()?;
+    let reply = posix.call(&request).ok()?;
     let mut file = [0; FILE_MAX];
     let len = read(&mut file)?;
     let mut text = Text::new();

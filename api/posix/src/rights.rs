@@ -13,8 +13,7 @@ use towpath_client::{Client, Error, Region, Socket, Tokens, in_flight};
 use towpath_shm::control::TOKENS_MAX;
 use towpath_shm::token::{self, Name, Run};
 
-use crate::process::PROCESS;
-use crate::{process, table};
+use crate::{Posix, table};
 
 /// Which socket a descriptor says that it stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +63,11 @@ fn is_blank(client: &Client, fd: i32) -> bool {
 }
 
 /// Gives descriptors that may go to another program their sockets' names, many with one question to the engine.
-pub(crate) fn name(client: &Client, may_go: impl Iterator<Item = (i32, Socket)>) {
+pub(crate) fn name(
+    posix: &'static Posix,
+    client: &Client,
+    may_go: impl Iterator<Item = (i32, Socket)>,
+) {
     let mut blank = may_go.filter(|&(fd, _)| is_blank(client, fd));
     let mut wanted: Vec<(i32, Socket)> = Vec::new();
     loop {
@@ -72,13 +75,13 @@ pub(crate) fn name(client: &Client, may_go: impl Iterator<Item = (i32, Socket)>)
         if wanted.is_empty() {
             return;
         }
-        let named = name_some(client, &wanted);
+        let named = name_some(posix, client, &wanted);
         wanted.drain(..named);
     }
 }
 
 /// Names the first ones of at most [`TOKENS_MAX`]; how many, at least one.
-fn name_some(client: &Client, wanted: &[(i32, Socket)]) -> usize {
+fn name_some(posix: &'static Posix, client: &Client, wanted: &[(i32, Socket)]) -> usize {
     let sockets = || wanted.iter().map(|&(_, socket)| socket);
     let mut given = client.tokens(sockets());
     let in_need = matches!(given, Err(Error::Refused(libc::EMFILE)));
@@ -90,7 +93,7 @@ fn name_some(client: &Client, wanted: &[(i32, Socket)]) -> usize {
         given = client.tokens(sockets().take(1));
     }
     let _signals = SignalsBlocked::new();
-    let table = table::lock();
+    let table = table::lock(posix);
     // Otherwise the engine is gone, or has no descriptor left; or other threads took all numbers that came
     // free. Of a socket that it has ended there is no token, and nothing that the other program could do
     // with it.
@@ -112,33 +115,33 @@ fn name_some(client: &Client, wanted: &[(i32, Socket)]) -> usize {
 }
 
 /// A descriptor that arrived by SCM_RIGHTS: if it is a socket of ours, it becomes one here too.
-pub fn received(fd: i32) {
-    let Ok(client) = process::client() else {
+pub fn received(posix: &'static Posix, fd: i32) {
+    let Ok(client) = posix.client() else {
         return;
     };
     if let Some(socket) = claim(fd).and_then(|claim| claim.resolve(client.region(), client.run()))
         && client.adopt(socket).is_ok()
         && descriptors::fits(fd)
     {
-        PROCESS.descriptors.set_socket(fd, socket);
+        posix.process.descriptors.set_socket(fd, socket);
         let _signals = SignalsBlocked::new();
         // The object with the name has done its work, and is larger than a connection.
-        let _ = table::lock().exchange(fd, socket, client.blank().get());
+        let _ = table::lock(posix).exchange(fd, socket, client.blank().get());
         in_flight::landed(client, socket);
     }
 }
 
 /// A descriptor is about to be sent away by SCM_RIGHTS.
-pub fn sent(fd: i32) {
-    if let (Ok(client), Some(socket)) = (process::client(), PROCESS.descriptors.socket(fd)) {
-        name(client, std::iter::once((fd, socket)));
+pub fn sent(posix: &'static Posix, fd: i32) {
+    if let (Ok(client), Some(socket)) = (posix.client(), posix.process.descriptors.socket(fd)) {
+        name(posix, client, std::iter::once((fd, socket)));
         in_flight::sent(client, socket);
     }
 }
 
 /// After [`sent`]: the message was refused.
-pub fn not_sent(fd: i32) {
-    if let (Ok(client), Some(socket)) = (process::client(), PROCESS.descriptors.socket(fd)) {
+pub fn not_sent(posix: &'static Posix, fd: i32) {
+    if let (Ok(client), Some(socket)) = (posix.client(), posix.process.descriptors.socket(fd)) {
         in_flight::landed(client, socket);
     }
 }

@@ -5,37 +5,20 @@
 //! here. The program is told what it has set. What it sets without libc goes to the kernel: such handlers run,
 //! but a call that they interrupt between two sleeps goes on.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
-
 use libc::c_int;
 use towpath_client::syscall::{SignalsBlocked, syscall};
-use towpath_client::{Lock, LockGuard, interrupt};
+use towpath_client::{LockGuard, interrupt};
 
-use crate::process;
+use crate::Posix;
+use crate::handlers::{Handler, Place};
 
-/// Signals are 1 to 64.
-const SIGNALS: usize = 65;
 /// The first real-time signal, by which libcs tell a thread that it is cancelled. sigaction(3) refuses it.
 const SIGCANCEL: c_int = 32;
 
-// The program's handler of each signal: its address, and these. What was set last is left when the program
-// goes back to SIG_DFL: the kernel may have begun to deliver a signal to another thread.
-static HANDLERS: [AtomicU64; SIGNALS] = [const { AtomicU64::new(0) }; SIGNALS];
-/// SA_RESTART.
-const RESTART: u64 = 1 << 63;
-/// SA_SIGINFO. The kernel is always given this flag, so that a handler that wants the information finds it even
-/// if another thread is replacing the handler at that moment; handlers that did not ask for it ignore it.
-const INFORMED: u64 = 1 << 62;
-const ADDRESS: u64 = INFORMED - 1;
-
-// The table and the kernel change together.
-static LOCK: Lock<()> = Lock::new(());
-
 /// With signals blocked. None in a child that was made without us (by a raw clone, say): the thread that held the
 /// lock may not exist in it.
-pub(crate) fn lock() -> Option<LockGuard<'static, ()>> {
-    process::client().ok().map(|_| LOCK.lock())
+pub(crate) fn lock(posix: &'static Posix) -> Option<LockGuard<'static, ()>> {
+    posix.client().ok().map(|_| posix.handlers.changes.lock())
 }
 
 /// sigaction(2). `entry` is what the kernel is to call, and `real` libc's.
@@ -43,41 +26,42 @@ pub(crate) fn lock() -> Option<LockGuard<'static, ()>> {
 /// # Safety
 /// `new` and `old` must each be null or point to a structure.
 pub unsafe fn sigaction(
+    posix: &'static Posix,
     signal: c_int,
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
     entry: usize,
     real: impl Fn(*const libc::sigaction, *mut libc::sigaction) -> c_int,
 ) -> c_int {
-    let Some(handler) = usize::try_from(signal).ok().and_then(|signal| HANDLERS.get(signal)) else {
+    let Some(handler) = posix.handlers.of(signal) else {
         return real(new, old);
     };
     let _blocked = SignalsBlocked::new();
-    let _lock = lock();
+    let _lock = lock(posix);
     // SAFETY: zeroes are a valid structure.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
     let failed = real(std::ptr::null(), &raw mut before);
     if failed != 0 {
         return failed;
     }
-    let known = handler.load(Acquire);
+    let known = handler.load();
     // SAFETY: the caller's promise. Read before the answer is written, which may be at the same place.
     if let Some(mut new) = unsafe { new.as_ref() }.copied() {
         let is_handler = !matches!(new.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
         if is_handler {
-            handler.store(word(&new, known, entry), Release);
+            handler.store(Handler::of(&new, known, entry));
             new.sa_sigaction = entry;
             new.sa_flags |= libc::SA_SIGINFO;
         }
         let failed = real(&raw const new, std::ptr::null_mut());
         if failed != 0 {
-            handler.store(known, Release);
+            handler.store(known);
             return failed;
         }
     }
     if before.sa_sigaction == entry {
-        before.sa_sigaction = (known & ADDRESS) as usize;
-        if known & INFORMED == 0 {
+        before.sa_sigaction = known.address();
+        if !known.is_informed() {
             before.sa_flags &= !libc::SA_SIGINFO;
         }
     }
@@ -88,34 +72,25 @@ pub unsafe fn sigaction(
     0
 }
 
-fn word(new: &libc::sigaction, known: u64, entry: usize) -> u64 {
-    // A program that asked the kernel itself gives our entry back: it stands for what it stood for.
-    let address = match new.sa_sigaction {
-        at if at == entry => known & ADDRESS,
-        at => at as u64 & ADDRESS,
-    };
-    let bit = |flag, bit| if new.sa_flags & flag != 0 { bit } else { 0 };
-    address | bit(libc::SA_RESTART, RESTART) | bit(libc::SA_SIGINFO, INFORMED)
-}
-
 /// What the entry does: says that a handler runs, and gives its address.
-pub extern "C" fn begin(signal: c_int) -> usize {
+pub fn begin(posix: &'static Posix, signal: c_int) -> usize {
     extern "C" fn nothing() {}
-    // The kernel gives only such numbers.
-    let word = HANDLERS[signal as usize % SIGNALS].load(Acquire);
+    let nothing = nothing as *const () as usize;
+    // The kernel gives only numbers of signals.
+    let Some(handler) = posix.handlers.of(signal).map(Place::load) else { return nothing };
     if signal == SIGCANCEL {
         // libc's handler may end the thread at once, with the locks that it has.
         if interrupt::cancellation_comes() {
-            return nothing as *const () as usize;
+            return nothing;
         }
     } else {
-        interrupt::handler_runs(word & RESTART != 0);
+        interrupt::handler_runs(handler.restarts());
     }
-    (word & ADDRESS) as usize
+    handler.address()
 }
 
 /// Puts the entry before libc's handler of cancellation, once there is one.
-pub fn hear_cancellation(entry: usize) {
+pub fn hear_cancellation(posix: &'static Posix, entry: usize) {
     /// The kernel's structure, whose fields stand otherwise than those of libc's.
     #[repr(C)]
     struct Action {
@@ -131,10 +106,11 @@ pub fn hear_cancellation(entry: usize) {
         unsafe { syscall(libc::SYS_rt_sigaction as usize, args) }.is_ok()
     };
     let _blocked = SignalsBlocked::new();
-    let _lock = lock();
+    let _lock = lock(posix);
     let is_there = change(0, (&raw mut action).addr()) && action.handler > libc::SIG_IGN;
-    if is_there && action.handler != entry {
-        HANDLERS[SIGCANCEL as usize].store(action.handler as u64, Release);
+    let place = posix.handlers.of(SIGCANCEL).filter(|_| is_there && action.handler != entry);
+    if let Some(place) = place {
+        place.store(Handler::at(action.handler));
         action.handler = entry;
         change((&raw const action).addr(), 0);
     }

@@ -11,17 +11,15 @@ use towpath_shm::layout::{Kind, RawAddr, Slot, flags, op, option_bit, shut};
 
 use crate::errno::fail;
 use crate::handle::Handle;
-use crate::option::remembered;
-use crate::process::PROCESS;
-use crate::{Errno, Result, address, descriptor, process};
+use crate::{Errno, Posix, Result, address, descriptor};
 
 const TYPE_MASK: i32 = 0xf;
 /// ::ffff:127.0.0.1
 const V4_MAPPED_LOOPBACK: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1];
 
 /// Whether a socket of this domain is ours to make.
-pub fn is_ours(domain: i32) -> bool {
-    matches!(domain, libc::AF_INET | libc::AF_INET6) && process::is_active()
+pub fn is_ours(posix: &'static Posix, domain: i32) -> bool {
+    matches!(domain, libc::AF_INET | libc::AF_INET6) && posix.is_active()
 }
 
 /// socket(2) for AF_INET and AF_INET6: streams (TCP), datagrams (UDP) and echo sockets (ICMP, ICMPv6 as datagrams).
@@ -29,7 +27,7 @@ pub fn is_ours(domain: i32) -> bool {
 /// # Errors
 /// EPERM for SOCK_RAW, as Linux has it without CAP_NET_RAW; ESOCKTNOSUPPORT for other types, EPROTONOSUPPORT for
 /// other protocols of a type, EINVAL for unknown flags.
-pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<i32> {
+pub fn socket(posix: &'static Posix, domain: i32, kind: i32, protocol: i32) -> Result<i32> {
     let file_flags = kind & !TYPE_MASK;
     if file_flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return fail(libc::EINVAL);
@@ -46,10 +44,10 @@ pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<i32> {
     };
     let request =
         Request { call: call::SOCKET, a: domain as u32, b: protocol as u32, ..Request::default() };
-    let reply = process::call(&request)?;
-    let client = process::client()?;
+    let reply = posix.call(&request)?;
+    let client = posix.client()?;
     let socket = Socket { slot: reply.slot, generation: reply.generation };
-    match descriptor::open(client, socket, file_flags) {
+    match descriptor::open(posix, client, socket, file_flags) {
         Ok(fd) => Ok(fd),
         Err(errno) => {
             client.socket_command(socket, op::CLOSE, 0, 0);
@@ -62,8 +60,13 @@ pub fn socket(domain: i32, kind: i32, protocol: i32) -> Result<i32> {
 ///
 /// # Safety
 /// `addr` must point to `len` readable bytes.
-pub unsafe fn bind(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t) -> Result<()> {
-    let handle = Handle::new(fd)?;
+pub unsafe fn bind(
+    posix: &'static Posix,
+    fd: i32,
+    addr: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> Result<()> {
+    let handle = Handle::new(posix, fd)?;
     // SAFETY: the caller's promise.
     let mut addr = unsafe { address::read(addr, len) }?;
     let family = handle.slot.family.load(Relaxed);
@@ -108,8 +111,8 @@ pub(crate) fn bind_any(handle: &Handle) -> Result<()> {
 ///
 /// # Errors
 /// EOPNOTSUPP for what is no TCP socket, EINVAL for one that is connected or about to be.
-pub fn listen(fd: i32, backlog: i32) -> Result<()> {
-    let handle = Handle::new(fd)?;
+pub fn listen(posix: &'static Posix, fd: i32, backlog: i32) -> Result<()> {
+    let handle = Handle::new(posix, fd)?;
     if !handle.is_tcp() {
         return fail(libc::EOPNOTSUPP);
     }
@@ -130,6 +133,7 @@ pub fn listen(fd: i32, backlog: i32) -> Result<()> {
 /// # Safety
 /// `addr` must point to `*len` writable bytes; both may be null.
 pub unsafe fn accept4(
+    posix: &'static Posix,
     fd: i32,
     addr: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
@@ -138,7 +142,7 @@ pub unsafe fn accept4(
     if file_flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return fail(libc::EINVAL);
     }
-    let handle = Handle::new(fd)?;
+    let handle = Handle::new(posix, fd)?;
     match handle.kind() {
         Kind::Listener => {}
         Kind::Stream => return fail(libc::EINVAL),
@@ -146,13 +150,13 @@ pub unsafe fn accept4(
     }
     let client = handle.client;
     let open = |socket| {
-        remembered::inherit(handle.socket, socket);
+        posix.remembered.inherit(handle.socket, socket);
         inherit_shut(&handle, socket);
-        descriptor::open(client, socket, file_flags).map_err(|errno| Error::Refused(errno.0))
+        descriptor::open(posix, client, socket, file_flags).map_err(|errno| Error::Refused(errno.0))
     };
     // It was closed: whatever that gave, the descriptor is gone.
     let undo = |fd| {
-        let _ = descriptor::close(fd);
+        let _ = descriptor::close(posix, fd);
     };
     let attempt = || listener::accept(client, handle.socket, open, undo);
     let (new, record) = handle.blocking(handle.recv_patience(false), attempt)?;
@@ -182,8 +186,13 @@ fn inherit_shut(listener: &Handle, accepted: Socket) {
 ///
 /// # Safety
 /// `addr` must point to `len` readable bytes.
-pub unsafe fn connect(fd: i32, addr: *const libc::sockaddr, len: libc::socklen_t) -> Result<()> {
-    let handle = Handle::new(fd)?;
+pub unsafe fn connect(
+    posix: &'static Posix,
+    fd: i32,
+    addr: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> Result<()> {
+    let handle = Handle::new(posix, fd)?;
     // SAFETY: the caller's promise.
     let read = unsafe { address::read(addr, len) };
     if address::has_family(addr, len) && read != Ok(RawAddr::default()) {
@@ -294,8 +303,8 @@ fn disconnect(handle: &Handle, when: u32) -> Result<()> {
 ///
 /// # Errors
 /// ENOTCONN without a peer: it is shut down all the same, as on Linux. EINVAL for an unknown `how`.
-pub fn shutdown(fd: i32, how: i32) -> Result<()> {
-    let handle = Handle::new(fd)?;
+pub fn shutdown(posix: &'static Posix, fd: i32, how: i32) -> Result<()> {
+    let handle = Handle::new(posix, fd)?;
     let bits = match how {
         libc::SHUT_RD => shut::READ,
         libc::SHUT_WR => shut::WRITE,
@@ -326,11 +335,12 @@ pub fn shutdown(fd: i32, how: i32) -> Result<()> {
 /// # Safety
 /// `addr` must point to `*len` writable bytes.
 pub unsafe fn getsockname(
+    posix: &'static Posix,
     fd: i32,
     addr: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
 ) -> Result<()> {
-    let handle = Handle::new(fd)?;
+    let handle = Handle::new(posix, fd)?;
     if addr.is_null() || len.is_null() {
         return fail(libc::EFAULT);
     }
@@ -343,11 +353,12 @@ pub unsafe fn getsockname(
 /// # Safety
 /// `addr` must point to `*len` writable bytes.
 pub unsafe fn getpeername(
+    posix: &'static Posix,
     fd: i32,
     addr: *mut libc::sockaddr,
     len: *mut libc::socklen_t,
 ) -> Result<()> {
-    let handle = Handle::new(fd)?;
+    let handle = Handle::new(posix, fd)?;
     let connected = handle.slot.flags.load(Acquire) & flags::CONNECTED != 0;
     if !connected || handle.kind() == Kind::Stream && !handle.is_open_stream() {
         return fail(libc::ENOTCONN);
@@ -365,13 +376,13 @@ pub unsafe fn getpeername(
 }
 
 /// The last descriptor of this process for a socket is being closed.
-pub(crate) fn close_last(socket: Socket) {
-    let Ok(client) = process::client() else {
+pub(crate) fn close_last(posix: &'static Posix, socket: Socket) {
+    let Ok(client) = posix.client() else {
         return;
     };
-    PROCESS.forget(socket);
-    remembered::forget(socket);
-    crate::cork::forget(socket);
+    posix.process.forget(socket);
+    posix.remembered.forget(socket);
+    posix.cork.forget(socket);
     let linger = client.slot(socket).map_or(0, |slot| {
         let nonblocking = slot.file_flags.load(Relaxed) & libc::O_NONBLOCK as u32 != 0;
         if nonblocking { 0 } else { slot.linger.load(Relaxed) }

@@ -21,32 +21,31 @@
 //! - It is held while a process forks. The child's copy of the entries, which is memory, and that of the
 //!   descriptors, which is the kernel's, are then of one moment.
 
-use towpath_client::descriptors::{self, Entry};
+use towpath_client::descriptors::{self, Descriptors, Entry};
 use towpath_client::syscall;
-use towpath_client::{Client, Lock, LockGuard, Socket};
+use towpath_client::{Client, LockGuard, Socket};
 
 use crate::errno::fail;
-use crate::process::PROCESS;
-use crate::{Errno, Result, process};
-
-static LOCK: Lock<()> = Lock::new(());
+use crate::{Errno, Posix, Result};
 
 /// The right to change descriptors of ours, until dropped.
 #[derive(Debug)]
 pub(crate) struct Guard {
+    descriptors: &'static Descriptors,
     _lock: Option<LockGuard<'static, ()>>,
 }
 
 /// Waits for the lock.
-pub(crate) fn lock() -> Guard {
+pub(crate) fn lock(posix: &'static Posix) -> Guard {
     // In a child that was made without us, where there is no client, the thread that held the lock may not exist.
     // That child needs none: it has a single thread.
-    Guard { _lock: process::client().ok().and_then(|_| LOCK.lock_unless_mine()) }
+    let lock = posix.client().ok().and_then(|_| posix.changes.lock_unless_mine());
+    Guard { descriptors: &posix.process.descriptors, _lock: lock }
 }
 
 /// Whether this thread has the lock: this is a signal handler, on top of a change.
-pub(crate) fn is_mine() -> bool {
-    LOCK.is_mine()
+pub(crate) fn is_mine(posix: &'static Posix) -> bool {
+    posix.changes.is_mine()
 }
 
 impl Guard {
@@ -54,7 +53,7 @@ impl Guard {
     pub fn open(&self, client: &Client, socket: Socket, cloexec: bool) -> Result<i32> {
         let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         let fd = self.duplicate(client.blank().get(), command, 0)?;
-        PROCESS.descriptors.set_socket(fd, socket);
+        self.descriptors.set_socket(fd, socket);
         Ok(fd)
     }
 
@@ -75,7 +74,7 @@ impl Guard {
 
     /// Takes a number out and closes it. The caller then ends what it stood for, without the lock.
     pub fn close(&self, fd: i32) -> descriptors::Taken {
-        let taken = PROCESS.descriptors.take(fd);
+        let taken = self.descriptors.take(fd);
         if !matches!(taken.entry, Entry::Kernel | Entry::Internal) {
             syscall::close(fd);
         }
@@ -89,34 +88,34 @@ impl Guard {
     /// one only after. (Between a file and a socket, a call that has looked at the entry and not acted yet
     /// is told EBADF.)
     pub fn replace(&self, old: i32, new: i32, flags: i32) -> Result<descriptors::Taken> {
-        PROCESS.descriptors.evacuate(new);
-        if PROCESS.descriptors.lookup(new) == Entry::Internal {
+        self.descriptors.evacuate(new);
+        if self.descriptors.lookup(new) == Entry::Internal {
             // There is no other number for what the library has there.
             return fail(libc::EMFILE);
         }
-        let (entry, before) = (PROCESS.descriptors.lookup(old), PROCESS.descriptors.lookup(new));
+        let (entry, before) = (self.descriptors.lookup(old), self.descriptors.lookup(new));
         let hides_a_file = before == Entry::Kernel
             && entry != Entry::Kernel
             && syscall::fcntl(new, libc::F_GETFD, 0).is_ok();
         if hides_a_file {
-            let taken = PROCESS.descriptors.replace(new, entry);
+            let taken = self.descriptors.replace(new, entry);
             return match dup3(old, new, flags) {
                 Ok(()) => Ok(taken),
                 // The soft limit was lowered below `new`: nothing has changed.
                 Err(errno) => {
-                    PROCESS.descriptors.take(new);
+                    self.descriptors.take(new);
                     Err(errno)
                 }
             };
         }
         dup3(old, new, flags)?;
-        Ok(PROCESS.descriptors.replace(new, entry))
+        Ok(self.descriptors.replace(new, entry))
     }
 
     /// Puts another token behind the number of a socket, if it still is this one's. With signals blocked since
     /// before the lock was taken.
     pub fn exchange(&self, fd: i32, socket: Socket, token: i32) -> Result<()> {
-        if PROCESS.descriptors.socket(fd) != Some(socket) {
+        if self.descriptors.socket(fd) != Some(socket) {
             return Ok(());
         }
         let kept = syscall::fcntl(fd, libc::F_GETFD, 0).map_err(Errno)?;

@@ -11,10 +11,9 @@ use towpath_shm::layout::{DatagramHeader, Kind, Plain, RawAddr, option_bit};
 use crate::control::Control;
 use crate::errno::fail;
 use crate::handle::{Handle, Patience};
-use crate::option::remembered;
 use crate::report::Report;
 use crate::socket::{bind_any, peer};
-use crate::{Errno, Result, address, cork, interface};
+use crate::{Errno, Posix, Result, address, interface};
 
 /// How long a first write on a fresh connection waits for memory to write into, even with
 /// O_NONBLOCK: the engine provides it within a turn. Longer means that memory is short everywhere.
@@ -88,8 +87,13 @@ fn check_pointers(buffers: &[Buffer]) -> Result<()> {
 ///
 /// # Safety
 /// The buffers must be valid for writes.
-pub unsafe fn recv(fd: i32, buffers: &[Buffer], flags: i32) -> Result<Arrival> {
-    let handle = Handle::new(fd)?;
+pub unsafe fn recv(
+    posix: &'static Posix,
+    fd: i32,
+    buffers: &[Buffer],
+    flags: i32,
+) -> Result<Arrival> {
+    let handle = Handle::new(posix, fd)?;
     if flags & libc::MSG_ERRQUEUE != 0 {
         // SAFETY: the caller's promise.
         return unsafe { crate::report::recv(&handle, buffers) };
@@ -201,6 +205,7 @@ unsafe fn recv_datagram(
 /// # Safety
 /// `at` must point to `len` readable bytes (or be null: there is no address).
 pub unsafe fn destination(
+    posix: &'static Posix,
     fd: i32,
     at: *const libc::sockaddr,
     len: libc::socklen_t,
@@ -208,7 +213,7 @@ pub unsafe fn destination(
     if at.is_null() {
         return Ok(None);
     }
-    let handle = Handle::new(fd)?;
+    let handle = Handle::new(posix, fd)?;
     if len as usize > size_of::<libc::sockaddr_storage>() {
         return fail(libc::EINVAL);
     }
@@ -238,13 +243,14 @@ pub unsafe fn destination(
 /// # Safety
 /// The buffers must be valid for reads.
 pub unsafe fn send(
+    posix: &'static Posix,
     fd: i32,
     buffers: &[Buffer],
     flags: i32,
     to: Option<RawAddr>,
     control: &Control,
 ) -> Result<usize> {
-    let handle = Handle::new(fd)?;
+    let handle = Handle::new(posix, fd)?;
     bind_any(&handle)?;
     check_pointers(buffers)?;
     let patience = handle.send_patience(flags & libc::MSG_DONTWAIT != 0);
@@ -259,7 +265,7 @@ pub unsafe fn send(
         Kind::Free => fail(libc::ENETDOWN),
         Kind::Echo if flags & libc::MSG_MORE != 0 => fail(libc::EOPNOTSUPP),
         // SAFETY: as above.
-        _ if more || cork::is_begun(handle.socket) => unsafe {
+        _ if more || handle.posix.cork.is_begun(handle.socket) => unsafe {
             send_part(&handle, buffers, more, to, control, patience)
         },
         // SAFETY: as above.
@@ -380,7 +386,7 @@ unsafe fn send_part(
         _ => PAYLOAD_MAX_V4,
     };
     // SAFETY: the caller's promise.
-    let whole = unsafe { cork::append(handle.socket, begin, buffers, more, most) }?;
+    let whole = unsafe { handle.posix.cork.append(handle.socket, begin, buffers, more, most) }?;
     if let Some(whole) = whole {
         let header = with_len(whole.header, whole.bytes.len())?;
         let buffer = Buffer { at: whole.bytes.as_ptr().cast_mut(), len: whole.bytes.len() };
@@ -461,7 +467,7 @@ fn is_corked(handle: &Handle) -> bool {
 
 /// UDP_CORK is taken off: what was begun goes out. As on Linux, nobody hears whether it could.
 pub(crate) fn uncork(handle: &Handle) {
-    if cork::is_begun(handle.socket) {
+    if handle.posix.cork.is_begun(handle.socket) {
         let patience = handle.send_patience(false);
         // SAFETY: no buffers.
         let _ = unsafe { send_part(handle, &[], false, None, &Control::default(), patience) };
@@ -490,17 +496,20 @@ fn datagram_header(
         Some(RawAddr { port: 0, .. }) if handle.kind() == Kind::Datagram => {
             return fail(libc::EINVAL);
         }
-        Some(addr) if bits & option_bit::BROADCAST == 0 && interface::is_broadcast(&addr) => {
+        Some(addr)
+            if bits & option_bit::BROADCAST == 0
+                && interface::is_broadcast(handle.posix, &addr) =>
+        {
             return fail(libc::EACCES);
         }
         Some(addr) => peer(handle.slot, addr, true)?,
     };
     let named = control.local.family != 0 || control.ifindex != 0;
-    if named && !remembered::may_use_any_address(handle.socket) {
-        interface::check_source(&control.local, control.ifindex)?;
+    if named && !handle.posix.remembered.may_use_any_address(handle.socket) {
+        interface::check_source(handle.posix, &control.local, control.ifindex)?;
     }
     let segment_size =
-        control.segment_size.unwrap_or_else(|| remembered::segment_size(handle.socket));
+        control.segment_size.unwrap_or_else(|| handle.posix.remembered.segment_size(handle.socket));
     if segment_size != 0 && bits & option_bit::NO_CHECK != 0 {
         // As udp_send_skb: what cuts a datagram makes checksums.
         return fail(libc::EINVAL);

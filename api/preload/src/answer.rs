@@ -3,6 +3,8 @@
 use libc::{c_int, ssize_t};
 use towpath_posix::{Errno, Result};
 
+use crate::POSIX;
+
 pub fn set_errno(errno: i32) {
     // SAFETY: errno's own place in this thread.
     unsafe { *libc::__errno_location() = errno };
@@ -15,7 +17,7 @@ fn minus_one<T: From<i8>>(Errno(errno): Errno) -> T {
 
 fn fail(errno: c_int) {
     if errno == libc::ENETDOWN {
-        towpath_posix::process::rest_when_engine_is_gone();
+        POSIX.rest_when_engine_is_gone();
     }
     set_errno(errno);
 }

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
 use libc::{c_int, pthread_t};
 use towpath_client::interrupt::{Point, number_place, take_cancellation};
-use towpath_posix::{process, signal};
+use towpath_posix::signal;
 
-use crate::{real, signals};
+use crate::{POSIX, real, signals};
 
 // A thread was cancelled in this process.
 static IN_USE: AtomicBool = AtomicBool::new(false);
@@ -88,15 +88,15 @@ pub fn restarted<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
-    if process::is_active() {
+    if POSIX.is_active() {
         IN_USE.store(true, Relaxed);
     }
     // SAFETY: as called.
     let failed = unsafe { real::pthread_cancel(thread) };
     let distance = DISTANCE.load(Relaxed);
-    if failed == 0 && process::is_active() && distance != 0 {
+    if failed == 0 && POSIX.is_active() && distance != 0 {
         // libc's handler is there since its first call.
-        signal::hear_cancellation(signals::entry_address());
+        signal::hear_cancellation(&POSIX, signals::entry_address());
         let place = (thread as usize).wrapping_add(distance) as *const AtomicU32;
         // SAFETY: the thread was not joined, as called; see DISTANCE.
         let number = unsafe { (*place).load(Relaxed) };

@@ -1,14 +1,14 @@
 //! Descriptors: close, dup, fcntl, ioctl.
 
 use libc::{c_int, c_uint, c_ulong};
-use towpath_posix::{descriptor, ioctl as posix_ioctl, process};
+use towpath_posix::{descriptor, ioctl as posix_ioctl};
 
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    if descriptor::is_ours(fd) {
-        return answer::zero(descriptor::close(fd));
+    if descriptor::is_ours(&POSIX, fd) {
+        return answer::zero(descriptor::close(&POSIX, fd));
     }
     // SAFETY: as called, here and in every function of this file.
     unsafe { real::close(fd) }
@@ -16,8 +16,8 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    if process::is_active() {
-        return answer::zero(descriptor::close_range(first, last, flags as u32));
+    if POSIX.is_active() {
+        return answer::zero(descriptor::close_range(&POSIX, first, last, flags as u32));
     }
     // SAFETY: see `close`.
     unsafe { real::close_range(first, last, flags) }
@@ -25,9 +25,9 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
-    if process::is_active() {
+    if POSIX.is_active() {
         // It cannot fail (closefrom gives no result), and a negative number means all.
-        let _ = descriptor::close_range(first.max(0) as u32, u32::MAX, 0);
+        let _ = descriptor::close_range(&POSIX, first.max(0) as u32, u32::MAX, 0);
         return;
     }
     // SAFETY: see `close`.
@@ -36,8 +36,8 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    if descriptor::is_ours(fd) {
-        return answer::int(descriptor::dup(fd, libc::F_DUPFD, 0));
+    if descriptor::is_ours(&POSIX, fd) {
+        return answer::int(descriptor::dup(&POSIX, fd, libc::F_DUPFD, 0));
     }
     // SAFETY: see `close`.
     unsafe { real::dup(fd) }
@@ -45,8 +45,8 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
-    if descriptor::is_ours(old) || descriptor::is_ours(new) {
-        return answer::int(descriptor::dup2(old, new, None));
+    if descriptor::is_ours(&POSIX, old) || descriptor::is_ours(&POSIX, new) {
+        return answer::int(descriptor::dup2(&POSIX, old, new, None));
     }
     // SAFETY: see `close`.
     unsafe { real::dup2(old, new) }
@@ -54,8 +54,8 @@ pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if descriptor::is_ours(old) || descriptor::is_ours(new) {
-        return answer::int(descriptor::dup2(old, new, Some(flags)));
+    if descriptor::is_ours(&POSIX, old) || descriptor::is_ours(&POSIX, new) {
+        return answer::int(descriptor::dup2(&POSIX, old, new, Some(flags)));
     }
     // SAFETY: see `close`.
     unsafe { real::dup3(old, new, flags) }
@@ -66,8 +66,8 @@ pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, arg: usize) -> c_int {
     // SAFETY: see `close`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return answer::int(descriptor::fcntl(fd, command, arg));
+        if descriptor::is_ours(&POSIX, fd) {
+            return answer::int(descriptor::fcntl(&POSIX, fd, command, arg));
         }
         real::fcntl(fd, command, arg)
     }
@@ -85,8 +85,8 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, arg: usize) -> c_int
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int {
     // SAFETY: see `close`.
     unsafe {
-        if descriptor::is_socket(fd) {
-            return answer::int(posix_ioctl::ioctl(fd, request, arg));
+        if descriptor::is_socket(&POSIX, fd) {
+            return answer::int(posix_ioctl::ioctl(&POSIX, fd, request, arg));
         }
         real::ioctl(fd, request, arg)
     }

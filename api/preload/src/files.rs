@@ -6,7 +6,7 @@ use libc::{c_char, c_int, c_uint, size_t, ssize_t};
 use towpath_posix::descriptor;
 use towpath_posix::identity::{self, Identity};
 
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 /// Which descriptor a call was about that succeeded.
 #[derive(Clone, Copy)]
@@ -42,9 +42,9 @@ impl About {
     /// What the program is to be told of it; an errno of what it does not know of.
     fn identity(self) -> Result<Option<Identity>, c_int> {
         match self {
-            Self::Itself(fd) if descriptor::is_hidden(fd) => Err(libc::EBADF),
-            Self::Linked(fd) if descriptor::is_hidden(fd) => Err(libc::ENOENT),
-            Self::Itself(fd) | Self::Linked(fd) => Ok(identity::of(fd)),
+            Self::Itself(fd) if descriptor::is_hidden(&POSIX, fd) => Err(libc::EBADF),
+            Self::Linked(fd) if descriptor::is_hidden(&POSIX, fd) => Err(libc::ENOENT),
+            Self::Itself(fd) | Self::Linked(fd) => Ok(identity::of(&POSIX, fd)),
             Self::Other => Ok(None),
         }
     }
@@ -275,12 +275,12 @@ pub unsafe fn readlink_by(
     // SAFETY: see `fstat`; the call succeeded, so there is room as long as the caller says.
     unsafe {
         let About::Linked(fd) = About::path(path) else { return result };
-        if descriptor::is_hidden(fd) {
+        if descriptor::is_hidden(&POSIX, fd) {
             answer::set_errno(libc::ENOENT);
             return -1;
         }
         let room = std::slice::from_raw_parts_mut(to.cast::<u8>(), len);
-        identity::link(fd, room).map_or(result, |n| n as ssize_t)
+        identity::link(&POSIX, fd, room).map_or(result, |n| n as ssize_t)
     }
 }
 

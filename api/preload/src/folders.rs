@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use libc::{DIR, c_int, c_void, dirent, dirent64, size_t, ssize_t};
 use towpath_posix::identity;
 
-use crate::real;
+use crate::{POSIX, real};
 
 /// `struct linux_dirent64`: where the length of an entry stands, and its name.
 const LENGTH_AT: usize = 16;
@@ -106,7 +106,7 @@ unsafe fn is_hidden(folder: *mut DIR, name: &[libc::c_char]) -> bool {
     // SAFETY: libc ends names with a zero.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) };
     // SAFETY: a folder that libc has just read from.
-    identity::is_hidden(name.to_bytes())
+    identity::is_hidden(&POSIX, name.to_bytes())
         && identity::lists_descriptors(unsafe { libc::dirfd(folder) })
 }
 
@@ -118,7 +118,7 @@ fn without_hidden(entries: &mut [u8], mut in_list: impl FnMut() -> bool) -> usiz
         let len = usize::from(u16::from_ne_bytes([entry[LENGTH_AT], entry[LENGTH_AT + 1]]));
         let Some(name) = entry.get(NAME_AT..len) else { break };
         let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-        if !(identity::is_hidden(name) && in_list()) {
+        if !(identity::is_hidden(&POSIX, name) && in_list()) {
             entries.copy_within(at..at + len, left);
             left += len;
         }

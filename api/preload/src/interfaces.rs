@@ -3,19 +3,19 @@
 use std::ffi::CStr;
 
 use libc::{c_char, c_int, c_uint, ifaddrs};
-use towpath_posix::{interface, process};
+use towpath_posix::interface;
 
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 /// freeifaddrs needs no counterpart: the list is one block from malloc, as glibc's own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getifaddrs(to: *mut *mut ifaddrs) -> c_int {
-    if !process::is_active() {
+    if !POSIX.is_active() {
         // SAFETY: as called, here and in every function of this file.
         return unsafe { real::getifaddrs(to) };
     }
     // SAFETY: as above.
-    answer::zero(interface::getifaddrs().map(|first| unsafe { *to = first }))
+    answer::zero(interface::getifaddrs(&POSIX).map(|first| unsafe { *to = first }))
 }
 
 /// The list is our own or glibc's: one block from malloc in both cases.
@@ -29,10 +29,10 @@ pub unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
 pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
     // SAFETY: see `getifaddrs`.
     unsafe {
-        if !process::is_active() {
+        if !POSIX.is_active() {
             return real::if_nametoindex(name);
         }
-        interface::index_of(CStr::from_ptr(name)).unwrap_or_else(|errno| {
+        interface::index_of(&POSIX, CStr::from_ptr(name)).unwrap_or_else(|errno| {
             answer::set_errno(errno.0);
             0
         })
@@ -43,10 +43,10 @@ pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
 pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char {
     // SAFETY: see `getifaddrs`.
     unsafe {
-        if !process::is_active() {
+        if !POSIX.is_active() {
             return real::if_indextoname(index, name);
         }
-        match interface::name_of(index) {
+        match interface::name_of(&POSIX, index) {
             Ok(found) => {
                 std::ptr::copy_nonoverlapping(found.as_ptr(), name.cast(), found.len());
                 name
@@ -62,11 +62,11 @@ pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mu
 /// The array is freed by libc's if_freenameindex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn if_nameindex() -> *mut libc::if_nameindex {
-    if !process::is_active() {
+    if !POSIX.is_active() {
         // SAFETY: as called.
         return unsafe { real::if_nameindex() };
     }
-    interface::nameindex().unwrap_or_else(|errno| {
+    interface::nameindex(&POSIX).unwrap_or_else(|errno| {
         answer::set_errno(errno.0);
         std::ptr::null_mut()
     })

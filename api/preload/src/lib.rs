@@ -4,8 +4,8 @@
 //! descriptor is one of ours: if so [`towpath_posix`] does the work, if not libc's own function.
 //! Without TOWPATH_CONTROL in the environment, and in set-user-id programs, all goes to libc.
 //!
-//! - `real`: libc's functions, found once; `cancel`: which of them are cancellation points; `complaint`: what the
-//!   library itself says;
+//! - `state`: what the calls of the process keep; `real`: libc's functions, found once; `cancel`: which of them are
+//!   cancellation points; `complaint`: what the library itself says;
 //! - `sockets`, `transfer`, `positional`, `descriptors`, `polling`, `interfaces`, `limits`, `opening`, `files`,
 //!   `folders`, `processes`, `pipes`, `stdio`, `streams`, `refusals`, `sandbox`, `signals`: the functions, by kind;
 //! - `variadic`: those whose arguments have to be taken apart by hand; `syscall`: all of them, by number.
@@ -31,11 +31,16 @@ mod refusals;
 mod sandbox;
 mod signals;
 mod sockets;
+mod state;
 mod stdio;
 mod streams;
 mod syscall;
 mod transfer;
 mod variadic;
+
+use towpath_posix::{Errno, attach};
+
+use state::POSIX;
 
 /// Run by the dynamic loader before the program's own constructors.
 extern "C" fn start() {
@@ -43,12 +48,12 @@ extern "C" fn start() {
     std::panic::set_hook(Box::new(report_panic));
     processes::has_handlers();
     cancel::prepare();
-    if let Err(towpath_posix::Errno(libc::ENOMEM)) = towpath_posix::attach::from_environment() {
+    if let Err(Errno(libc::ENOMEM)) = attach::from_environment(&POSIX) {
         let text = b"towpath: the limit of address space (ulimit -v) leaves no room for the stack's shared memory: \
             this program's sockets fail\n";
         complaint::write(text);
     }
-    if towpath_posix::process::is_active() && !streams::take_part() {
+    if POSIX.is_active() && !streams::take_part() {
         stdio::wrap_standard_streams();
     }
 }

@@ -4,7 +4,7 @@ use libc::{c_int, pid_t, rlimit, rlimit64};
 use towpath_posix::limit::{is_translated, to_kernel, to_program};
 use towpath_posix::{Errno, Result};
 
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 type Resource = libc::__rlimit_resource_t;
 
@@ -32,7 +32,7 @@ unsafe fn translate(resource: Resource, new: *const rlimit, old: *mut rlimit) ->
 pub unsafe extern "C" fn getrlimit(resource: Resource, limit: *mut rlimit) -> c_int {
     // SAFETY: as called, here and in every function of this file.
     unsafe {
-        if limit.is_null() || !is_translated(0, resource) {
+        if limit.is_null() || !is_translated(&POSIX, 0, resource) {
             return real::getrlimit(resource, limit);
         }
         answer::zero(translate(resource, std::ptr::null(), limit))
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn getrlimit(resource: Resource, limit: *mut rlimit) -> c_
 pub unsafe extern "C" fn setrlimit(resource: Resource, limit: *const rlimit) -> c_int {
     // SAFETY: see `getrlimit`.
     unsafe {
-        if limit.is_null() || !is_translated(0, resource) {
+        if limit.is_null() || !is_translated(&POSIX, 0, resource) {
             return real::setrlimit(resource, limit);
         }
         answer::zero(translate(resource, limit, std::ptr::null_mut()))
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn prlimit(
 ) -> c_int {
     // SAFETY: see `getrlimit`.
     unsafe {
-        if !is_translated(pid, resource) {
+        if !is_translated(&POSIX, pid, resource) {
             return real::prlimit(pid, resource, new, old);
         }
         answer::zero(translate(resource, new, old))

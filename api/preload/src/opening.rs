@@ -5,17 +5,17 @@ use std::ffi::CStr;
 use libc::{FILE, c_char, c_int, mode_t};
 use towpath_posix::resolver;
 
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 /// The descriptor that the program gets of a file that it has opened.
 ///
 /// The kernel has read the path by then: if there were none at that address, opening would have failed (EFAULT).
 pub(crate) unsafe fn opened(fd: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: a path, see above.
-    if fd < 0 || !resolver::is_wanted(unsafe { CStr::from_ptr(path) }, flags) {
+    if fd < 0 || !resolver::is_wanted(&POSIX, unsafe { CStr::from_ptr(path) }, flags) {
         return fd;
     }
-    answer::int(resolver::put_in_place(fd).map(|()| fd))
+    answer::int(resolver::put_in_place(&POSIX, fd).map(|()| fd))
 }
 
 /// The mode is there when the flags ask for it; it is in a register or on the stack where a third parameter

@@ -3,9 +3,9 @@
 
 use libc::{FILE, c_char, c_int};
 use towpath_posix::exec::{self, Pipe};
-use towpath_posix::{Errno, Result, process};
+use towpath_posix::{Errno, Result, environment};
 
-use crate::{answer, processes, real};
+use crate::{POSIX, answer, processes, real};
 
 /// What a mode asks for.
 struct Mode {
@@ -30,7 +30,7 @@ impl Mode {
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: as called, here and in every function of this file.
     unsafe {
-        if !process::is_active() {
+        if !POSIX.is_active() {
             return real::popen(command, mode);
         }
         Mode::parse(mode).and_then(|mode| open(command, &mode)).unwrap_or_else(|errno| {
@@ -61,7 +61,7 @@ unsafe fn open(command: *const c_char, mode: &Mode) -> Result<*mut FILE> {
             real::close(ours);
             return stream.map(|(_, stream)| stream);
         };
-        exec::note_pipe(Pipe { stream: stream as usize, fd: ours, command });
+        exec::note_pipe(&POSIX, Pipe { stream: stream as usize, fd: ours, command });
         if !mode.cloexec {
             libc::fcntl(ours, libc::F_SETFD, 0);
         }
@@ -76,14 +76,14 @@ unsafe fn spawn(command: *const c_char, end: c_int, at: c_int) -> Result<c_int> 
     unsafe {
         let mut actions = std::mem::zeroed();
         libc::posix_spawn_file_actions_init(&raw mut actions);
-        for fd in exec::pipe_descriptors() {
+        for fd in exec::pipe_descriptors(&POSIX) {
             real::posix_spawn_file_actions_addclose(&raw mut actions, fd);
         }
         // Onto itself, where the program has closed its own, it makes that survive.
         real::posix_spawn_file_actions_adddup2(&raw mut actions, end, at);
         let (mut pid, none) = (0, std::ptr::null());
         let shell = c"/bin/sh".as_ptr();
-        let environment = exec::current();
+        let environment = environment::current();
         let failed = processes::posix_spawn(
             &raw mut pid,
             shell,
@@ -101,7 +101,7 @@ unsafe fn spawn(command: *const c_char, end: c_int, at: c_int) -> Result<c_int> 
 pub unsafe extern "C" fn pclose(stream: *mut FILE) -> c_int {
     // SAFETY: see `popen`.
     unsafe {
-        match exec::take_pipe(stream as usize) {
+        match exec::take_pipe(&POSIX, stream as usize) {
             Some(command) => {
                 libc::fclose(stream);
                 wait(command)

@@ -6,13 +6,12 @@ use libc::{
     c_int, c_void, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval,
 };
 use towpath_client::Deadline;
-use towpath_client::descriptors::{self, Entry};
+use towpath_client::descriptors::DESCRIPTORS_MAX;
 use towpath_posix::poll::{self as posix, Sets};
-use towpath_posix::process::PROCESS;
-use towpath_posix::{Errno, Result, epoll, process};
+use towpath_posix::{Errno, Result, descriptor, epoll};
 
 use crate::cancel::point;
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 /// Milliseconds, negative for ever.
 fn after_ms(timeout: c_int) -> Option<Deadline> {
@@ -42,7 +41,7 @@ fn too_many(count: nfds_t) -> bool {
 /// Whether poll is ours to do.
 pub unsafe fn any_ours(fds: *mut pollfd, count: nfds_t) -> bool {
     // SAFETY: as the program called.
-    process::is_active() && !too_many(count) && unsafe { posix::any_ours(list(fds, count)) }
+    POSIX.is_active() && !too_many(count) && unsafe { posix::any_ours(&POSIX, list(fds, count)) }
 }
 
 unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
@@ -59,7 +58,7 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
     unsafe {
         if any_ours(fds, count) {
             let deadline = after_ms(timeout);
-            let poll = || posix::poll(list(fds, count), deadline, std::ptr::null());
+            let poll = || posix::poll(&POSIX, list(fds, count), deadline, std::ptr::null());
             return point(|| answer::int(poll()));
         }
         real::poll(fds, count, timeout)
@@ -76,7 +75,7 @@ pub unsafe extern "C" fn ppoll(
     // SAFETY: see `poll`.
     unsafe {
         if any_ours(fds, count) {
-            let poll = |deadline| posix::poll(list(fds, count), deadline, mask.cast());
+            let poll = |deadline| posix::poll(&POSIX, list(fds, count), deadline, mask.cast());
             let deadline = after(timeout);
             return point(|| answer::int(deadline.and_then(poll)));
         }
@@ -118,7 +117,7 @@ pub unsafe extern "C" fn __ppoll_chk(
 }
 
 pub fn sets(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> Sets {
-    let count = usize::try_from(count).unwrap_or(0).min(descriptors::DESCRIPTORS_MAX);
+    let count = usize::try_from(count).unwrap_or(0).min(DESCRIPTORS_MAX);
     Sets { at: [read.cast(), write.cast(), except.cast()], count }
 }
 
@@ -133,7 +132,7 @@ pub unsafe extern "C" fn select(
     let sets = sets(count, read, write, except);
     // SAFETY: see `poll`.
     unsafe {
-        if !process::is_active() || !sets.any_ours() {
+        if !POSIX.is_active() || !sets.any_ours(&POSIX) {
             return real::select(count, read, write, except, timeout);
         }
         let deadline = match timeout.as_ref() {
@@ -147,7 +146,7 @@ pub unsafe extern "C" fn select(
             }
             None => None,
         };
-        let result = point(|| answer::int(sets.select(deadline, std::ptr::null())));
+        let result = point(|| answer::int(sets.select(&POSIX, deadline, std::ptr::null())));
         // Linux says how much of the time is left.
         if let (Some(deadline), Some(timeout)) = (deadline, timeout.as_mut()) {
             let left = deadline.left();
@@ -170,19 +169,19 @@ pub unsafe extern "C" fn pselect(
     let sets = sets(count, read, write, except);
     // SAFETY: see `poll`.
     unsafe {
-        if !process::is_active() || !sets.any_ours() {
+        if !POSIX.is_active() || !sets.any_ours(&POSIX) {
             return real::pselect(count, read, write, except, timeout, mask);
         }
         let deadline = after(timeout);
-        let select = |deadline| sets.select(deadline, mask.cast());
+        let select = |deadline| sets.select(&POSIX, deadline, mask.cast());
         point(|| answer::int(deadline.and_then(select)))
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
-    if process::is_active() && size > 0 {
-        return answer::int(epoll::create(0));
+    if POSIX.is_active() && size > 0 {
+        return answer::int(epoll::create(&POSIX, 0));
     }
     // SAFETY: see `poll`.
     unsafe { real::epoll_create(size) }
@@ -190,15 +189,11 @@ pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
-    if process::is_active() {
-        return answer::int(epoll::create(flags));
+    if POSIX.is_active() {
+        return answer::int(epoll::create(&POSIX, flags));
     }
     // SAFETY: see `poll`.
     unsafe { real::epoll_create1(flags) }
-}
-
-fn is_ours(epfd: c_int) -> bool {
-    PROCESS.descriptors.lookup(epfd) != Entry::Kernel
 }
 
 #[unsafe(no_mangle)]
@@ -210,8 +205,8 @@ pub unsafe extern "C" fn epoll_ctl(
 ) -> c_int {
     // SAFETY: see `poll`.
     unsafe {
-        if is_ours(epfd) {
-            return answer::zero(epoll::ctl(epfd, op, fd, event));
+        if descriptor::is_ours(&POSIX, epfd) {
+            return answer::zero(epoll::ctl(&POSIX, epfd, op, fd, event));
         }
         real::epoll_ctl(epfd, op, fd, event)
     }
@@ -226,9 +221,9 @@ pub unsafe extern "C" fn epoll_wait(
 ) -> c_int {
     // SAFETY: see `poll`.
     unsafe {
-        if is_ours(epfd) {
+        if descriptor::is_ours(&POSIX, epfd) {
             let deadline = after_ms(timeout);
-            let wait = || epoll::wait(epfd, events, most, deadline, std::ptr::null());
+            let wait = || epoll::wait(&POSIX, epfd, events, most, deadline, std::ptr::null());
             return point(|| answer::int(wait()));
         }
         real::epoll_wait(epfd, events, most, timeout)
@@ -245,9 +240,9 @@ pub unsafe extern "C" fn epoll_pwait(
 ) -> c_int {
     // SAFETY: see `poll`.
     unsafe {
-        if is_ours(epfd) {
+        if descriptor::is_ours(&POSIX, epfd) {
             let deadline = after_ms(timeout);
-            let wait = || epoll::wait(epfd, events, most, deadline, mask.cast::<c_void>());
+            let wait = || epoll::wait(&POSIX, epfd, events, most, deadline, mask.cast::<c_void>());
             return point(|| answer::int(wait()));
         }
         real::epoll_pwait(epfd, events, most, timeout, mask)
@@ -264,8 +259,8 @@ pub unsafe extern "C" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: see `poll`.
     unsafe {
-        if is_ours(epfd) {
-            let wait = |deadline| epoll::wait(epfd, events, most, deadline, mask.cast());
+        if descriptor::is_ours(&POSIX, epfd) {
+            let wait = |deadline| epoll::wait(&POSIX, epfd, events, most, deadline, mask.cast());
             let deadline = after(timeout);
             return point(|| answer::int(deadline.and_then(wait)));
         }

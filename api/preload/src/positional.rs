@@ -5,7 +5,7 @@ use towpath_posix::control::Control;
 use towpath_posix::{Errno, Result, descriptor, transfer};
 
 use crate::cancel::point;
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 /// What every position but -1 of preadv2 and pwritev2 gives.
 fn no_position<T>(offset: off_t) -> Result<T> {
@@ -37,7 +37,7 @@ unsafe fn read_vector(
     // SAFETY: as the program called preadv2.
     unsafe {
         let to = transfer::buffers(to, count, libc::EINVAL)?;
-        Ok(transfer::recv(fd, to, flags)?.len)
+        Ok(transfer::recv(&POSIX, fd, to, flags)?.len)
     }
 }
 
@@ -56,13 +56,13 @@ unsafe fn write_vector(
     // SAFETY: as the program called pwritev2.
     unsafe {
         let from = transfer::buffers(from, count, libc::EINVAL)?;
-        transfer::send(fd, from, flags, None, &Control::default())
+        transfer::send(&POSIX, fd, from, flags, None, &Control::default())
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-    if descriptor::is_socket(fd) {
+    if descriptor::is_socket(&POSIX, fd) {
         answer::set_errno(libc::ESPIPE);
         return -1;
     }
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pread(fd: c_int, to: *mut c_void, len: size_t, offset: off_t) -> ssize_t {
-    if descriptor::is_socket(fd) {
+    if descriptor::is_socket(&POSIX, fd) {
         return answer::size(no_position(offset));
     }
     // SAFETY: see `lseek`.
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn pwrite(
     len: size_t,
     offset: off_t,
 ) -> ssize_t {
-    if descriptor::is_socket(fd) {
+    if descriptor::is_socket(&POSIX, fd) {
         return answer::size(no_position(offset));
     }
     // SAFETY: see `lseek`.
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn preadv(
     count: c_int,
     offset: off_t,
 ) -> ssize_t {
-    if descriptor::is_socket(fd) {
+    if descriptor::is_socket(&POSIX, fd) {
         return answer::size(no_position(offset));
     }
     // SAFETY: see `lseek`.
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn pwritev(
     count: c_int,
     offset: off_t,
 ) -> ssize_t {
-    if descriptor::is_socket(fd) {
+    if descriptor::is_socket(&POSIX, fd) {
         return answer::size(no_position(offset));
     }
     // SAFETY: see `lseek`.
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn preadv2(
 ) -> ssize_t {
     // SAFETY: see `lseek`.
     unsafe {
-        if descriptor::is_socket(fd) {
+        if descriptor::is_socket(&POSIX, fd) {
             return point(|| answer::size(read_vector(fd, to, count, offset, flags)));
         }
         real::preadv2(fd, to, count, offset, flags)
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn pwritev2(
 ) -> ssize_t {
     // SAFETY: see `lseek`.
     unsafe {
-        if descriptor::is_socket(fd) {
+        if descriptor::is_socket(&POSIX, fd) {
             return point(|| answer::size(write_vector(fd, from, count, offset, flags)));
         }
         real::pwritev2(fd, from, count, offset, flags)

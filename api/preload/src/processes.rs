@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use towpath_posix::outside::{self, Program};
-use towpath_posix::{exec, fork, process};
+use towpath_posix::{environment, exec, fork};
 
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 type Strings = *const *const c_char;
 
@@ -23,7 +23,7 @@ pub fn has_handlers() -> bool {
         // Of musl there is no such function: fork is done without handlers there.
         let done = real::has_register_atfork() && malloc_is_libcs() && {
             let (prepare, parent, child) =
-                (Some(fork::prepare as Handler), Some(fork::parent as _), Some(fork::child as _));
+                (Some(prepare as Handler), Some(parent as _), Some(child as _));
             // SAFETY: functions that are there as long as this library, which is never unloaded.
             0 == unsafe { real::__register_atfork(prepare, parent, child, std::ptr::null_mut()) }
         };
@@ -33,6 +33,18 @@ pub fn has_handlers() -> bool {
 }
 
 type Handler = unsafe extern "C" fn();
+
+extern "C" fn prepare() {
+    fork::prepare(&POSIX);
+}
+
+extern "C" fn parent() {
+    fork::parent();
+}
+
+extern "C" fn child() {
+    fork::child(&POSIX);
+}
 
 /// jemalloc, tcmalloc and others take their locks in handlers of their own. Ours run inside of those, where
 /// nothing can be allocated or freed then: with such a malloc everything is done around all handlers, and
@@ -65,7 +77,11 @@ pub unsafe extern "C" fn __register_atfork(
 pub unsafe extern "C" fn fork() -> pid_t {
     // SAFETY: see `__register_atfork`.
     let real = || unsafe { real::fork() };
-    if has_handlers() { fork::fork(real) } else { fork::fork_without_handlers(real) }
+    if has_handlers() {
+        fork::fork(&POSIX, real)
+    } else {
+        fork::fork_without_handlers(&POSIX, real)
+    }
 }
 
 /// As fork: the child may then do more than it could after vfork, and nothing less.
@@ -78,7 +94,7 @@ pub unsafe extern "C" fn vfork() -> pid_t {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Fork() -> pid_t {
     // SAFETY: see `fork`.
-    fork::fork_without_handlers(|| unsafe { real::_Fork() })
+    fork::fork_without_handlers(&POSIX, || unsafe { real::_Fork() })
 }
 
 /// glibc's own would put the terminal into the place of sockets without us noticing.
@@ -86,7 +102,7 @@ pub unsafe extern "C" fn _Fork() -> pid_t {
 pub unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
     // SAFETY: see `fork`.
     unsafe {
-        if !process::is_active() {
+        if !POSIX.is_active() {
             return real::login_tty(fd);
         }
         // It fails where the process leads a session already.
@@ -114,7 +130,7 @@ pub unsafe extern "C" fn forkpty(
 ) -> pid_t {
     // SAFETY: see `fork`.
     unsafe {
-        if !process::is_active() {
+        if !POSIX.is_active() {
             return real::forkpty(terminal, name, settings, size);
         }
         let (mut ours, mut childs) = (-1, -1);
@@ -147,7 +163,7 @@ pub unsafe extern "C" fn forkpty(
 pub unsafe extern "C" fn daemon(nochdir: c_int, noclose: c_int) -> c_int {
     // SAFETY: see `fork`.
     unsafe {
-        if !process::is_active() {
+        if !POSIX.is_active() {
             return real::daemon(nochdir, noclose);
         }
         match fork() {
@@ -186,7 +202,7 @@ unsafe fn told<'a>(
         return Ok(());
     }
     // SAFETY: a C string, as whoever executes it must give.
-    outside::tell(program(unsafe { CStr::from_ptr(name) }))
+    outside::tell(&POSIX, program(unsafe { CStr::from_ptr(name) }))
 }
 
 /// The same, as the answer of exec.
@@ -206,14 +222,14 @@ pub unsafe extern "C" fn execve(path: *const c_char, argv: Strings, envp: String
         if let Some(refused) = refused(path, Program::Path) {
             return refused;
         }
-        exec::exec(envp, |envp| real::execve(path, argv, envp))
+        exec::exec(&POSIX, envp, |envp| real::execve(path, argv, envp))
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: *const c_char, argv: Strings) -> c_int {
     // SAFETY: see `fork`.
-    unsafe { execve(path, argv, exec::current()) }
+    unsafe { execve(path, argv, environment::current()) }
 }
 
 #[unsafe(no_mangle)]
@@ -223,23 +239,23 @@ pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Strings, envp: Strin
         if let Some(refused) = refused(file, Program::Name) {
             return refused;
         }
-        exec::exec(envp, |envp| real::execvpe(file, argv, envp))
+        exec::exec(&POSIX, envp, |envp| real::execvpe(file, argv, envp))
     }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, argv: Strings) -> c_int {
     // SAFETY: see `fork`.
-    unsafe { execvpe(file, argv, exec::current()) }
+    unsafe { execvpe(file, argv, environment::current()) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: c_int, argv: Strings, envp: Strings) -> c_int {
-    if let Err(errno) = outside::tell(Program::File(fd)) {
+    if let Err(errno) = outside::tell(&POSIX, Program::File(fd)) {
         return answer::zero(Err(errno));
     }
     // SAFETY: see `fork`.
-    unsafe { exec::exec(envp, |envp| real::fexecve(fd, argv, envp)) }
+    unsafe { exec::exec(&POSIX, envp, |envp| real::fexecve(fd, argv, envp)) }
 }
 
 #[unsafe(no_mangle)]
@@ -266,7 +282,7 @@ pub unsafe fn execveat_by(
         if let Some(refused) = refused(path, |path| Program::At(dir, path)) {
             return refused;
         }
-        exec::exec(envp, real)
+        exec::exec(&POSIX, envp, real)
     }
 }
 
@@ -284,8 +300,10 @@ pub unsafe extern "C" fn posix_spawn(
         if let Err(errno) = told(path, Program::Path) {
             return errno.0;
         }
-        exec::spawn(envp, |envp| real::posix_spawn(pid, path, actions, attributes, argv, envp))
-            .unwrap_or_else(|errno| errno.0)
+        exec::spawn(&POSIX, envp, |envp| {
+            real::posix_spawn(pid, path, actions, attributes, argv, envp)
+        })
+        .unwrap_or_else(|errno| errno.0)
     }
 }
 
@@ -303,8 +321,10 @@ pub unsafe extern "C" fn posix_spawnp(
         if let Err(errno) = told(file, Program::Name) {
             return errno.0;
         }
-        exec::spawn(envp, |envp| real::posix_spawnp(pid, file, actions, attributes, argv, envp))
-            .unwrap_or_else(|errno| errno.0)
+        exec::spawn(&POSIX, envp, |envp| {
+            real::posix_spawnp(pid, file, actions, attributes, argv, envp)
+        })
+        .unwrap_or_else(|errno| errno.0)
     }
 }
 
@@ -314,8 +334,8 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     fd: c_int,
     new: c_int,
 ) -> c_int {
-    if process::is_active() {
-        exec::note_in_actions(fd);
+    if POSIX.is_active() {
+        exec::note_in_actions(&POSIX, fd);
     }
     // SAFETY: see `fork`.
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, new) }
@@ -330,6 +350,7 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
     // SAFETY: see `fork`.
     unsafe {
         exec::close_from(
+            &POSIX,
             from,
             |fd| real::posix_spawn_file_actions_addclose(actions, fd),
             |from| real::posix_spawn_file_actions_addclosefrom_np(actions, from),
@@ -342,7 +363,7 @@ pub unsafe extern "C" fn posix_spawn_file_actions_addclosefrom_np(
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     // SAFETY: see `fork`.
     unsafe {
-        if !process::is_active() || command.is_null() {
+        if !POSIX.is_active() || command.is_null() {
             return real::system(command);
         }
         let quiet = Quiet::new();
@@ -355,7 +376,7 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
             std::ptr::null(),
             &raw const attributes,
             argv.as_ptr(),
-            exec::current(),
+            environment::current(),
         );
         if failed != 0 {
             answer::set_errno(failed);

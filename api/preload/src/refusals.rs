@@ -6,14 +6,14 @@
 use libc::{c_int, c_uint, off_t, size_t, ssize_t, termios};
 use towpath_posix::{Errno, descriptor};
 
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 /// Functions that fail with -1 and an errno if the descriptor is a socket.
 macro_rules! refused {
     ($($name:ident($fd:ident: c_int $(, $arg:ident: $kind:ty)*) -> $errno:ident;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($fd: c_int $(, $arg: $kind)*) -> c_int {
-            if descriptor::is_socket($fd) {
+            if descriptor::is_socket(&POSIX, $fd) {
                 return answer::int(Err(Errno(libc::$errno)));
             }
             // SAFETY: as called.
@@ -36,7 +36,7 @@ refused! {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isatty(fd: c_int) -> c_int {
-    if descriptor::is_socket(fd) {
+    if descriptor::is_socket(&POSIX, fd) {
         answer::set_errno(libc::ENOTTY);
         return 0;
     }
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn isatty(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fallocate(fd: c_int, offset: off_t, len: off_t) -> c_int {
-    if descriptor::is_socket(fd) {
+    if descriptor::is_socket(&POSIX, fd) {
         return if offset < 0 || len <= 0 { libc::EINVAL } else { libc::ENODEV };
     }
     // SAFETY: see `isatty`.
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, len: off_t)
 /// The kernel takes the advice and does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fadvise(fd: c_int, from: off_t, len: off_t, advice: c_int) -> c_int {
-    if descriptor::is_socket(fd) {
+    if descriptor::is_socket(&POSIX, fd) {
         let known = (libc::POSIX_FADV_NORMAL..=libc::POSIX_FADV_NOREUSE).contains(&advice);
         return if known && len >= 0 { 0 } else { libc::EINVAL };
     }
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn posix_fadvise64(
 /// Of pipes only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tee(from: c_int, to: c_int, len: size_t, flags: c_uint) -> ssize_t {
-    if descriptor::is_socket(from) || descriptor::is_socket(to) {
+    if descriptor::is_socket(&POSIX, from) || descriptor::is_socket(&POSIX, to) {
         return answer::size(Err(Errno(libc::EINVAL)));
     }
     // SAFETY: see `isatty`.
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn copy_file_range(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    if descriptor::is_socket(from) || descriptor::is_socket(to) {
+    if descriptor::is_socket(&POSIX, from) || descriptor::is_socket(&POSIX, to) {
         return answer::size(Err(Errno(libc::EINVAL)));
     }
     // SAFETY: see `isatty`.

@@ -1,9 +1,8 @@
 //! Programs that forbid themselves system calls: see [`towpath_client::Process::calls_are_filtered`].
 
 use libc::{c_int, c_ulong};
-use towpath_posix::process::PROCESS;
 
-use crate::real;
+use crate::{POSIX, real};
 
 /// Libc's has a variable number of arguments. All are passed in registers, so it does no harm to pass five always.
 #[unsafe(no_mangle)]
@@ -15,7 +14,7 @@ pub unsafe extern "C" fn prctl(
     d: c_ulong,
 ) -> c_int {
     if option == libc::PR_SET_SECCOMP {
-        PROCESS.calls_are_filtered();
+        POSIX.process.calls_are_filtered();
     }
     // SAFETY: as called.
     unsafe { real::prctl(option, a, b, c, d) }

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use libc::{c_int, sighandler_t, sigset_t};
-use towpath_posix::{Errno, process, signal as posix};
+use towpath_posix::{Errno, signal as posix};
 
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 /// What the kernel calls: `begin` says which handler is meant, and that gets what the kernel gave. It comes
 /// to its end as if the kernel had called it, also if an exception leaves it.
@@ -21,7 +21,7 @@ unsafe extern "C" fn entry() {
         "pop rsi",
         "pop rdi",
         "jmp rax",
-        begin = sym posix::begin,
+        begin = sym begin,
     );
     #[cfg(target_arch = "aarch64")]
     std::arch::naked_asm!(
@@ -32,8 +32,12 @@ unsafe extern "C" fn entry() {
         "ldp x2, x30, [sp, #16]",
         "ldp x0, x1, [sp], #32",
         "br x9",
-        begin = sym posix::begin,
+        begin = sym begin,
     );
+}
+
+extern "C" fn begin(signal: c_int) -> usize {
+    posix::begin(&POSIX, signal)
 }
 
 /// [`entry`], for libc's handler of cancellation.
@@ -49,11 +53,11 @@ pub unsafe extern "C" fn sigaction(
 ) -> c_int {
     // SAFETY: as called, here and in every function of this file.
     let real = |new, old| unsafe { real::sigaction(signal, new, old) };
-    if !process::is_active() {
+    if !POSIX.is_active() {
         return real(new, old);
     }
     // SAFETY: as above.
-    unsafe { posix::sigaction(signal, new, old, entry_address(), real) }
+    unsafe { posix::sigaction(&POSIX, signal, new, old, entry_address(), real) }
 }
 
 /// glibc's other name for it.

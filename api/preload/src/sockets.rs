@@ -4,15 +4,15 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 use towpath_posix::{descriptor, netlink, option, socket as posix};
 
 use crate::cancel::point;
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    if posix::is_ours(domain) {
-        return answer::int(posix::socket(domain, kind, protocol));
+    if posix::is_ours(&POSIX, domain) {
+        return answer::int(posix::socket(&POSIX, domain, kind, protocol));
     }
-    if netlink::is_wanted(domain, protocol)
-        && let Some(made) = netlink::socket(kind).transpose()
+    if netlink::is_wanted(&POSIX, domain, protocol)
+        && let Some(made) = netlink::socket(&POSIX, kind).transpose()
     {
         return answer::int(made);
     }
@@ -24,10 +24,10 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: see `socket`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return answer::zero(posix::bind(fd, addr, len));
+        if descriptor::is_ours(&POSIX, fd) {
+            return answer::zero(posix::bind(&POSIX, fd, addr, len));
         }
-        if netlink::is_ours(fd) {
+        if netlink::is_ours(&POSIX, fd) {
             return answer::zero(netlink::bind(fd, addr, len));
         }
         real::bind(fd, addr, len)
@@ -36,8 +36,8 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
-    if descriptor::is_ours(fd) {
-        return answer::zero(posix::listen(fd, backlog));
+    if descriptor::is_ours(&POSIX, fd) {
+        return answer::zero(posix::listen(&POSIX, fd, backlog));
     }
     // SAFETY: see `socket`.
     unsafe { real::listen(fd, backlog) }
@@ -47,8 +47,8 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: see `socket`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return point(|| answer::int(posix::accept4(fd, addr, len, 0)));
+        if descriptor::is_ours(&POSIX, fd) {
+            return point(|| answer::int(posix::accept4(&POSIX, fd, addr, len, 0)));
         }
         real::accept(fd, addr, len)
     }
@@ -63,8 +63,8 @@ pub unsafe extern "C" fn accept4(
 ) -> c_int {
     // SAFETY: see `socket`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return point(|| answer::int(posix::accept4(fd, addr, len, flags)));
+        if descriptor::is_ours(&POSIX, fd) {
+            return point(|| answer::int(posix::accept4(&POSIX, fd, addr, len, flags)));
         }
         real::accept4(fd, addr, len, flags)
     }
@@ -74,10 +74,10 @@ pub unsafe extern "C" fn accept4(
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: see `socket`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return point(|| answer::zero(posix::connect(fd, addr, len)));
+        if descriptor::is_ours(&POSIX, fd) {
+            return point(|| answer::zero(posix::connect(&POSIX, fd, addr, len)));
         }
-        if netlink::is_ours(fd) {
+        if netlink::is_ours(&POSIX, fd) {
             return answer::zero(netlink::connect(addr, len));
         }
         real::connect(fd, addr, len)
@@ -86,8 +86,8 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    if descriptor::is_ours(fd) {
-        return answer::zero(posix::shutdown(fd, how));
+    if descriptor::is_ours(&POSIX, fd) {
+        return answer::zero(posix::shutdown(&POSIX, fd, how));
     }
     // SAFETY: see `socket`.
     unsafe { real::shutdown(fd, how) }
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: see `socket`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return answer::zero(posix::getsockname(fd, addr, len));
+        if descriptor::is_ours(&POSIX, fd) {
+            return answer::zero(posix::getsockname(&POSIX, fd, addr, len));
         }
         real::getsockname(fd, addr, len)
     }
@@ -108,11 +108,11 @@ pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut s
 pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: see `socket`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return answer::zero(posix::getpeername(fd, addr, len));
+        if descriptor::is_ours(&POSIX, fd) {
+            return answer::zero(posix::getpeername(&POSIX, fd, addr, len));
         }
         let result = real::getpeername(fd, addr, len);
-        if result == 0 && netlink::is_ours(fd) {
+        if result == 0 && netlink::is_ours(&POSIX, fd) {
             netlink::show_kernel(addr.cast(), *len as usize);
         }
         result
@@ -129,12 +129,16 @@ pub unsafe extern "C" fn getsockopt(
 ) -> c_int {
     // SAFETY: see `socket`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return answer::zero(option::getsockopt(fd, level, name, value, len));
+        if descriptor::is_ours(&POSIX, fd) {
+            return answer::zero(option::getsockopt(&POSIX, fd, level, name, value, len));
         }
         let result = real::getsockopt(fd, level, name, value, len);
         let protocol = (level, name) == (libc::SOL_SOCKET, libc::SO_PROTOCOL);
-        if protocol && result == 0 && *len as usize == size_of::<c_int>() && netlink::is_ours(fd) {
+        if protocol
+            && result == 0
+            && *len as usize == size_of::<c_int>()
+            && netlink::is_ours(&POSIX, fd)
+        {
             value.cast::<c_int>().write_unaligned(netlink::PROTOCOL);
         }
         result
@@ -151,10 +155,10 @@ pub unsafe extern "C" fn setsockopt(
 ) -> c_int {
     // SAFETY: see `socket`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return answer::zero(option::setsockopt(fd, level, name, value, len));
+        if descriptor::is_ours(&POSIX, fd) {
+            return answer::zero(option::setsockopt(&POSIX, fd, level, name, value, len));
         }
-        if netlink::is_ours(fd)
+        if netlink::is_ours(&POSIX, fd)
             && let Some(done) = netlink::set_option(level, name)
         {
             return answer::zero(done);

@@ -4,7 +4,7 @@
 use libc::{FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use towpath_posix::descriptor;
 
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 /// `cookie_io_functions_t`.
 #[repr(C)]
@@ -54,7 +54,7 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: as called.
     unsafe {
-        if !descriptor::is_socket(fd) {
+        if !descriptor::is_socket(&POSIX, fd) {
             return real::fdopen(fd, mode);
         }
         if mode.is_null() || !matches!(*mode as u8, b'r' | b'w' | b'a') {
@@ -98,10 +98,10 @@ unsafe fn give_up_socket(stream: *mut FILE) {
     // SAFETY: a stream, as the caller of freopen must give.
     unsafe {
         let fd = libc::fileno(stream);
-        if descriptor::is_socket(fd) {
+        if descriptor::is_socket(&POSIX, fd) {
             // What was written goes to the socket still. As in freopen, whether it could is not asked.
             libc::fflush(stream);
-            let _ = descriptor::give_up(fd);
+            let _ = descriptor::give_up(&POSIX, fd);
         }
     }
 }
@@ -112,13 +112,13 @@ pub fn wrap_standard_streams() {
     // SAFETY: in the constructor nobody else uses them yet; programs read these variables when they
     // use a stream.
     unsafe {
-        if descriptor::is_socket(0) {
+        if descriptor::is_socket(&POSIX, 0) {
             stdin = open(0, c"r".as_ptr());
         }
-        if descriptor::is_socket(1) {
+        if descriptor::is_socket(&POSIX, 1) {
             stdout = open(1, c"w".as_ptr());
         }
-        if descriptor::is_socket(2) {
+        if descriptor::is_socket(&POSIX, 2) {
             stderr = open(2, c"w".as_ptr());
             libc::setvbuf(stderr, std::ptr::null_mut(), libc::_IONBF, 0);
         }
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn vdprintf(
 ) -> c_int {
     // SAFETY: as called.
     unsafe {
-        if descriptor::is_socket(fd) {
+        if descriptor::is_socket(&POSIX, fd) {
             return send_printed(fd, |text| vasprintf(text, format, arguments));
         }
         real::vdprintf(fd, format, arguments)
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn __vdprintf_chk(
 ) -> c_int {
     // SAFETY: as called.
     unsafe {
-        if descriptor::is_socket(fd) {
+        if descriptor::is_socket(&POSIX, fd) {
             return send_printed(fd, |text| __vasprintf_chk(text, flag, format, arguments));
         }
         real::__vdprintf_chk(fd, flag, format, arguments)

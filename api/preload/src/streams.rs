@@ -15,7 +15,7 @@ use libc::{FILE, c_int, c_void, off64_t, size_t, ssize_t};
 use towpath_client::syscall::syscall;
 use towpath_posix::{descriptor, exec};
 
-use crate::{answer, descriptors, transfer};
+use crate::{POSIX, answer, descriptors, transfer};
 
 type Read = unsafe extern "C" fn(*mut FILE, *mut c_void, ssize_t) -> ssize_t;
 type Write = unsafe extern "C" fn(*mut FILE, *const c_void, ssize_t) -> ssize_t;
@@ -156,7 +156,7 @@ unsafe extern "C" fn read(file: *mut FILE, to: *mut c_void, len: ssize_t) -> ssi
     // SAFETY: as glibc calls it, here and in the functions below; the function is of this type.
     unsafe {
         let fd = number(file);
-        if descriptor::is_socket(fd) {
+        if descriptor::is_socket(&POSIX, fd) {
             return transfer::read(fd, to, len as size_t);
         }
         std::mem::transmute::<usize, Read>(GLIBC[0].load(Relaxed))(file, to, len)
@@ -168,7 +168,7 @@ unsafe extern "C" fn write(file: *mut FILE, from: *const c_void, len: ssize_t) -
     // SAFETY: see `read`.
     unsafe {
         let fd = number(file);
-        if !descriptor::is_socket(fd) {
+        if !descriptor::is_socket(&POSIX, fd) {
             let glibc = std::mem::transmute::<usize, Write>(GLIBC[1].load(Relaxed));
             return glibc(file, from, len);
         }
@@ -188,7 +188,7 @@ unsafe extern "C" fn write(file: *mut FILE, from: *const c_void, len: ssize_t) -
 unsafe extern "C" fn seek(file: *mut FILE, offset: off64_t, whence: c_int) -> off64_t {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_socket(number(file)) {
+        if descriptor::is_socket(&POSIX, number(file)) {
             answer::set_errno(libc::ESPIPE);
             return -1;
         }
@@ -200,11 +200,11 @@ unsafe extern "C" fn close(file: *mut FILE) -> c_int {
     // SAFETY: see `read`.
     unsafe {
         let fd = number(file);
-        if descriptor::is_socket(fd) {
+        if descriptor::is_socket(&POSIX, fd) {
             return descriptors::close(fd);
         }
         // As glibc has it, fclose(3) of a stream of popen(3) is pclose(3).
-        let command = exec::take_pipe(file as usize);
+        let command = exec::take_pipe(&POSIX, file as usize);
         let closed = std::mem::transmute::<usize, Close>(GLIBC[3].load(Relaxed))(file);
         command.map_or(closed, crate::pipes::wait)
     }

@@ -7,11 +7,10 @@ use libc::{
     c_int, c_long, c_uint, c_void, iovec, mmsghdr, msghdr, pollfd, size_t, sockaddr, ssize_t,
 };
 use towpath_posix::fork::fork_without_handlers;
-use towpath_posix::process::PROCESS;
-use towpath_posix::{descriptor, netlink, process, socket as posix};
+use towpath_posix::{descriptor, netlink, socket as posix};
 
 use crate::{
-    answer, descriptors, files, folders, opening, polling, positional, processes, refusals,
+    POSIX, answer, descriptors, files, folders, opening, polling, positional, processes, refusals,
     sockets, transfer,
 };
 
@@ -219,7 +218,7 @@ unsafe extern "C" fn special(
     let args = [a, b, c, d, e, f];
     // SAFETY: as the program called, here and in every function of this file.
     unsafe {
-        let ours = if process::is_active() {
+        let ours = if POSIX.is_active() {
             of_processes(number, args)
                 .or_else(|| of_messages(number, args))
                 .or_else(|| of_polling(number, args))
@@ -236,10 +235,10 @@ unsafe extern "C" fn special(
 unsafe fn of_processes(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, b, c, d, e, _] = args;
     // SAFETY: see `special`.
-    let fork = || fork_without_handlers(|| unsafe { kernel(number, args) } as c_int);
+    let fork = || fork_without_handlers(&POSIX, || unsafe { kernel(number, args) } as c_int);
     let filters = number == libc::SYS_prctl && a as c_int == libc::PR_SET_SECCOMP;
     if filters || number == libc::SYS_seccomp {
-        PROCESS.calls_are_filtered();
+        POSIX.process.calls_are_filtered();
     }
     // SAFETY: see `special`.
     unsafe {
@@ -282,11 +281,11 @@ unsafe fn of_messages(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> Option<
 }
 
 unsafe fn of_polling(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long> {
-    let is_ours = || descriptor::is_ours(a as c_int);
+    let is_ours = || descriptor::is_ours(&POSIX, a as c_int);
     // SAFETY: see `special`.
     let polled = || unsafe { polling::any_ours(a as *mut pollfd, b as u64) };
     // SAFETY: see `special`.
-    let selected = || unsafe { polling::sets(a as c_int, b as _, c as _, d as _).any_ours() };
+    let selected = || unsafe { polling::sets(a as c_int, b as _, c as _, d as _).any_ours(&POSIX) };
     // SAFETY: see `special`.
     unsafe {
         Some(c_long::from(match number {
@@ -326,12 +325,14 @@ unsafe fn of_polling(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c
 unsafe fn of_descriptors(number: c_long, args: [usize; 6]) -> Option<c_long> {
     let [a, b, c, ..] = args;
     let fd = a as c_int;
-    let is_ours = || descriptor::is_ours(fd);
-    let either = || is_ours() || descriptor::is_ours(b as c_int);
+    let is_ours = || descriptor::is_ours(&POSIX, fd);
+    let either = || is_ours() || descriptor::is_ours(&POSIX, b as c_int);
     // SAFETY: see `special`.
     unsafe {
         Some(c_long::from(match number {
-            libc::SYS_socket if posix::is_ours(fd) || netlink::is_wanted(fd, c as c_int) => {
+            libc::SYS_socket
+                if posix::is_ours(&POSIX, fd) || netlink::is_wanted(&POSIX, fd, c as c_int) =>
+            {
                 sockets::socket(fd, b as c_int, c as c_int)
             }
             libc::SYS_close if is_ours() => descriptors::close(fd),
@@ -393,8 +394,8 @@ unsafe fn of_sockets(number: c_long, args: [usize; 6]) -> Option<c_long> {
         libc::SYS_splice | libc::SYS_copy_file_range => c,
         _ => a,
     };
-    let ours = [a, second].iter().any(|fd| descriptor::is_ours(*fd as c_int));
-    if !ours && !netlink::is_ours(a as c_int) {
+    let ours = [a, second].iter().any(|fd| descriptor::is_ours(&POSIX, *fd as c_int));
+    if !ours && !netlink::is_ours(&POSIX, a as c_int) {
         return None;
     }
     // SAFETY: see `special`.

@@ -8,10 +8,10 @@ use towpath_client::Buffer;
 use towpath_posix::control::Control;
 use towpath_posix::handle::Handle;
 use towpath_posix::message;
-use towpath_posix::{Result, copy, descriptor, netlink, process, rights, transfer};
+use towpath_posix::{Posix, Result, copy, descriptor, netlink, rights, transfer};
 
 use crate::cancel::{point, restarted};
-use crate::{answer, real};
+use crate::{POSIX, answer, real};
 
 fn buffer(at: *const c_void, len: size_t) -> [Buffer; 1] {
     [Buffer { at: at.cast_mut().cast(), len: len.min(isize::MAX as usize) }]
@@ -21,7 +21,7 @@ unsafe fn send_plain(fd: c_int, from: *const c_void, len: size_t, flags: c_int) 
     point(|| {
         // SAFETY: as the program called send.
         answer::size(unsafe {
-            transfer::send(fd, &buffer(from, len), flags, None, &Control::default())
+            transfer::send(&POSIX, fd, &buffer(from, len), flags, None, &Control::default())
         })
     })
 }
@@ -29,7 +29,7 @@ unsafe fn send_plain(fd: c_int, from: *const c_void, len: size_t, flags: c_int) 
 unsafe fn recv_plain(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     point(|| {
         // SAFETY: as the program called recv.
-        let arrival = unsafe { transfer::recv(fd, &buffer(to, len), flags) };
+        let arrival = unsafe { transfer::recv(&POSIX, fd, &buffer(to, len), flags) };
         answer::size(arrival.map(|arrival| arrival.len))
     })
 }
@@ -42,7 +42,7 @@ unsafe fn send_netlink(
     to_len: socklen_t,
 ) -> ssize_t {
     // SAFETY: as the program called sendto.
-    answer::size(unsafe { netlink::send(fd, from, to, to_len) })
+    answer::size(unsafe { netlink::send(&POSIX, fd, from, to, to_len) })
 }
 
 /// The same by sendmsg.
@@ -50,8 +50,9 @@ unsafe fn send_netlink_message(fd: c_int, message: *const msghdr) -> ssize_t {
     // SAFETY: as the program called sendmsg.
     unsafe {
         let message = &*message;
-        let sent = transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)
-            .and_then(|from| netlink::send(fd, from, message.msg_name.cast(), message.msg_namelen));
+        let sent = transfer::buffers(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE).and_then(
+            |from| netlink::send(&POSIX, fd, from, message.msg_name.cast(), message.msg_namelen),
+        );
         answer::size(sent)
     }
 }
@@ -60,7 +61,7 @@ unsafe fn send_netlink_message(fd: c_int, message: *const msghdr) -> ssize_t {
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: as called, here and in every function of this file.
     unsafe {
-        if descriptor::is_socket(fd) {
+        if descriptor::is_socket(&POSIX, fd) {
             return recv_plain(fd, to, len, 0);
         }
         real::read(fd, to, len)
@@ -71,10 +72,10 @@ pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_
 pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_socket(fd) {
+        if descriptor::is_socket(&POSIX, fd) {
             return send_plain(fd, from, len, 0);
         }
-        if netlink::is_ours(fd) {
+        if netlink::is_ours(&POSIX, fd) {
             return send_netlink(fd, &buffer(from, len), std::ptr::null(), 0);
         }
         real::write(fd, from, len)
@@ -85,7 +86,7 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, len: size_t) -> s
 pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_ours(fd) {
+        if descriptor::is_ours(&POSIX, fd) {
             return recv_plain(fd, to, len, flags);
         }
         real::recv(fd, to, len, flags)
@@ -101,10 +102,10 @@ pub unsafe extern "C" fn send(
 ) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_ours(fd) {
+        if descriptor::is_ours(&POSIX, fd) {
             return send_plain(fd, from, len, flags);
         }
-        if netlink::is_ours(fd) {
+        if netlink::is_ours(&POSIX, fd) {
             return send_netlink(fd, &buffer(from, len), std::ptr::null(), 0);
         }
         real::send(fd, from, len, flags)
@@ -115,9 +116,9 @@ pub unsafe extern "C" fn send(
 pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_socket(fd) {
+        if descriptor::is_socket(&POSIX, fd) {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
-            let recv = |to| Ok(transfer::recv(fd, to, 0)?.len);
+            let recv = |to| Ok(transfer::recv(&POSIX, fd, to, 0)?.len);
             return point(|| {
                 answer::size(transfer::buffers(to, count, libc::EINVAL).and_then(recv))
             });
@@ -130,17 +131,17 @@ pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssi
 pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_socket(fd) {
+        if descriptor::is_socket(&POSIX, fd) {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
-            let send = |from| transfer::send(fd, from, 0, None, &Control::default());
+            let send = |from| transfer::send(&POSIX, fd, from, 0, None, &Control::default());
             return point(|| {
                 answer::size(transfer::buffers(from, count, libc::EINVAL).and_then(send))
             });
         }
-        if netlink::is_ours(fd) {
+        if netlink::is_ours(&POSIX, fd) {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             let result = transfer::buffers(from, count, libc::EINVAL)
-                .and_then(|from| netlink::send(fd, from, std::ptr::null(), 0));
+                .and_then(|from| netlink::send(&POSIX, fd, from, std::ptr::null(), 0));
             return answer::size(result);
         }
         real::writev(fd, from, count)
@@ -158,11 +159,11 @@ pub unsafe extern "C" fn recvfrom(
 ) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_ours(fd) {
+        if descriptor::is_ours(&POSIX, fd) {
             return point(|| answer::size(recv_from(fd, &buffer(to, len), flags, addr, addr_len)));
         }
         let result = real::recvfrom(fd, to, len, flags, addr, addr_len);
-        if result >= 0 && !addr.is_null() && netlink::is_ours(fd) {
+        if result >= 0 && !addr.is_null() && netlink::is_ours(&POSIX, fd) {
             netlink::show_kernel(addr.cast(), *addr_len as usize);
         }
         result
@@ -178,9 +179,9 @@ unsafe fn recv_from(
 ) -> Result<usize> {
     // SAFETY: see `read`.
     unsafe {
-        let arrival = transfer::recv(fd, to, flags)?;
+        let arrival = transfer::recv(&POSIX, fd, to, flags)?;
         if !addr.is_null() {
-            message::tell_sender(&Handle::new(fd)?, &arrival, addr, addr_len)?;
+            message::tell_sender(&Handle::new(&POSIX, fd)?, &arrival, addr, addr_len)?;
         }
         Ok(arrival.len)
     }
@@ -197,12 +198,13 @@ pub unsafe extern "C" fn sendto(
 ) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            let to = transfer::destination(fd, addr, addr_len);
-            let send = |to| transfer::send(fd, &buffer(from, len), flags, to, &Control::default());
+        if descriptor::is_ours(&POSIX, fd) {
+            let to = transfer::destination(&POSIX, fd, addr, addr_len);
+            let send =
+                |to| transfer::send(&POSIX, fd, &buffer(from, len), flags, to, &Control::default());
             return point(|| answer::size(to.and_then(send)));
         }
-        if netlink::is_ours(fd) {
+        if netlink::is_ours(&POSIX, fd) {
             return send_netlink(fd, &buffer(from, len), addr, addr_len);
         }
         real::sendto(fd, from, len, flags, addr, addr_len)
@@ -213,12 +215,12 @@ pub unsafe extern "C" fn sendto(
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return point(|| answer::size(message::recvmsg(fd, message, flags)));
+        if descriptor::is_ours(&POSIX, fd) {
+            return point(|| answer::size(message::recvmsg(&POSIX, fd, message, flags)));
         }
         let result = real::recvmsg(fd, message, flags);
-        if result >= 0 && process::is_active() {
-            if netlink::is_ours(fd) {
+        if result >= 0 && POSIX.is_active() {
+            if netlink::is_ours(&POSIX, fd) {
                 netlink::show_kernel((*message).msg_name, (*message).msg_namelen as usize);
             }
             each_right(message, rights::received);
@@ -231,13 +233,13 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return point(|| answer::size(message::sendmsg(fd, message, flags)));
+        if descriptor::is_ours(&POSIX, fd) {
+            return point(|| answer::size(message::sendmsg(&POSIX, fd, message, flags)));
         }
-        if message.is_null() || !process::is_active() {
+        if message.is_null() || !POSIX.is_active() {
             return real::sendmsg(fd, message, flags);
         }
-        if netlink::is_ours(fd) {
+        if netlink::is_ours(&POSIX, fd) {
             return send_netlink_message(fd, message);
         }
         each_right(message, rights::sent);
@@ -250,7 +252,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 }
 
 /// The descriptors in a message of an AF_UNIX socket.
-unsafe fn each_right(message: *const msghdr, mut visit: impl FnMut(c_int)) {
+unsafe fn each_right(message: *const msghdr, visit: impl Fn(&'static Posix, c_int)) {
     // SAFETY: the kernel has just filled in, or reads, this header.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(message);
@@ -259,7 +261,7 @@ unsafe fn each_right(message: *const msghdr, mut visit: impl FnMut(c_int)) {
                 let bytes = ((*at).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
                 let fds = libc::CMSG_DATA(at).cast::<c_int>();
                 for n in 0..bytes / size_of::<c_int>() {
-                    visit(fds.add(n).read_unaligned());
+                    visit(&POSIX, fds.add(n).read_unaligned());
                 }
             }
             at = libc::CMSG_NXTHDR(message, at);
@@ -277,12 +279,14 @@ pub unsafe extern "C" fn recvmmsg(
 ) -> c_int {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return point(|| answer::int(message::recvmmsg(fd, messages, count, flags, timeout)));
+        if descriptor::is_ours(&POSIX, fd) {
+            return point(|| {
+                answer::int(message::recvmmsg(&POSIX, fd, messages, count, flags, timeout))
+            });
         }
         let result = real::recvmmsg(fd, messages, count, flags, timeout);
-        if result > 0 && process::is_active() {
-            let netlink = netlink::is_ours(fd);
+        if result > 0 && POSIX.is_active() {
+            let netlink = netlink::is_ours(&POSIX, fd);
             for n in 0..result as usize {
                 let message = &raw const (*messages.add(n)).msg_hdr;
                 if netlink {
@@ -304,13 +308,13 @@ pub unsafe extern "C" fn sendmmsg(
 ) -> c_int {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_ours(fd) {
-            return point(|| answer::int(message::sendmmsg(fd, messages, count, flags)));
+        if descriptor::is_ours(&POSIX, fd) {
+            return point(|| answer::int(message::sendmmsg(&POSIX, fd, messages, count, flags)));
         }
-        if messages.is_null() || !process::is_active() {
+        if messages.is_null() || !POSIX.is_active() {
             return real::sendmmsg(fd, messages, count, flags);
         }
-        if netlink::is_ours(fd) {
+        if netlink::is_ours(&POSIX, fd) {
             return send_netlink_messages(fd, messages, count);
         }
         // As many as the kernel looks at (UIO_MAXIOV).
@@ -351,8 +355,10 @@ pub unsafe extern "C" fn sendfile(
 ) -> ssize_t {
     // SAFETY: see `read`.
     unsafe {
-        if descriptor::is_socket(to) || descriptor::is_socket(from) {
-            return restarted(|| answer::size(copy::sendfile(to, from, offset.as_mut(), count)));
+        if descriptor::is_socket(&POSIX, to) || descriptor::is_socket(&POSIX, from) {
+            return restarted(|| {
+                answer::size(copy::sendfile(&POSIX, to, from, offset.as_mut(), count))
+            });
         }
         real::sendfile(to, from, offset, count)
     }
@@ -379,9 +385,9 @@ pub unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    if descriptor::is_socket(from) || descriptor::is_socket(to) {
+    if descriptor::is_socket(&POSIX, from) || descriptor::is_socket(&POSIX, to) {
         let offsets = (!from_offset.is_null(), !to_offset.is_null());
-        return point(|| answer::size(copy::splice(from, to, offsets, len, flags)));
+        return point(|| answer::size(copy::splice(&POSIX, from, to, offsets, len, flags)));
     }
     // SAFETY: see `read`.
     unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }

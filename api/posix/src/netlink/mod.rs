@@ -21,27 +21,18 @@ mod codec;
 
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
-use towpath_client::descriptors::DESCRIPTORS_MAX;
+use towpath_client::Buffer;
 use towpath_client::syscall::{self, SignalsBlocked};
-use towpath_client::{Buffer, Lock, LockGuard};
 use towpath_shm::Fd;
 use towpath_shm::control::{Interface, Request, Route, call};
 use towpath_shm::layout::Plain;
 
 use crate::errno::fail;
-use crate::{Errno, Result, interface, process};
+use crate::{Errno, Posix, Result, interface};
 use answer::Stack;
-
-/// Numbers that were given to sockets of this kind. The kernel says whether they still are.
-static MARKS: [AtomicU64; DESCRIPTORS_MAX / 64] =
-    [const { AtomicU64::new(0) }; DESCRIPTORS_MAX / 64];
-
-/// One answer at a time: a socket has one peer.
-static ANSWERING: Lock<()> = Lock::new(());
 
 /// Longest request that is looked at; those that have an answer are a tenth of it.
 const REQUEST_MAX: usize = codec::DATAGRAM_MAX;
@@ -51,20 +42,15 @@ const ROUTES_MAX: usize = 64;
 const SO_NETNS_COOKIE: i32 = 71;
 const SOL_NETLINK: i32 = 270;
 
-/// For fork. Signals must be blocked, as they are whenever this lock is held.
-pub(crate) fn lock() -> LockGuard<'static, ()> {
-    ANSWERING.lock()
-}
-
 /// Whether socket(2) is asked for one of these.
-pub fn is_wanted(domain: i32, protocol: i32) -> bool {
-    (domain, protocol) == (libc::AF_NETLINK, libc::NETLINK_ROUTE) && process::is_active()
+pub fn is_wanted(posix: &'static Posix, domain: i32, protocol: i32) -> bool {
+    (domain, protocol) == (libc::AF_NETLINK, libc::NETLINK_ROUTE) && posix.is_active()
 }
 
 /// socket(2); None: the kernel's own is wanted, because this process is in another network namespace than
 /// the run.
-pub fn socket(kind: i32) -> Result<Option<i32>> {
-    let client = process::client()?;
+pub fn socket(posix: &'static Posix, kind: i32) -> Result<Option<i32>> {
+    let client = posix.client()?;
     let args = [libc::AF_NETLINK as usize, kind as usize, libc::NETLINK_USERSOCK as usize, 0, 0, 0];
     // SAFETY: socket(2) takes numbers.
     let fd = unsafe { syscall::syscall(libc::SYS_socket as usize, args) }.map_err(Errno)? as i32;
@@ -73,32 +59,28 @@ pub fn socket(kind: i32) -> Result<Option<i32>> {
         syscall::close(fd);
         return Ok(None);
     }
-    let Some(word) = MARKS.get(fd as usize / 64) else {
+    if !posix.netlink.add(fd) {
         syscall::close(fd);
         return fail(libc::EMFILE);
-    };
-    word.fetch_or(1 << (fd % 64), Ordering::Relaxed);
+    }
     Ok(Some(fd))
 }
 
 /// Whether `fd` is such a socket. A duplicate of one is not known.
 #[inline]
-pub fn is_ours(fd: i32) -> bool {
-    match MARKS.get(fd as usize / 64) {
-        Some(word) => word.load(Ordering::Relaxed) & 1 << (fd % 64) != 0 && is_still_ours(fd, word),
-        None => false,
-    }
+pub fn is_ours(posix: &'static Posix, fd: i32) -> bool {
+    posix.netlink.has(fd) && is_still_ours(posix, fd)
 }
 
 /// The number may be another file's by now: its close is not looked at.
 #[cold]
-fn is_still_ours(fd: i32, word: &AtomicU64) -> bool {
+fn is_still_ours(posix: &'static Posix, fd: i32) -> bool {
     // SAFETY: the number is used in this call only; whatever it names, it is just asked what it is.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let ours = sockopt::socket_domain(socket) == Ok(AddressFamily::NETLINK)
         && sockopt::socket_protocol(socket) == Ok(Some(netlink::USERSOCK));
     if !ours {
-        word.fetch_and(!(1 << (fd % 64)), Ordering::Relaxed);
+        posix.netlink.remove(fd);
     }
     ours
 }
@@ -156,6 +138,7 @@ pub unsafe fn show_kernel(addr: *mut libc::c_void, len: usize) {
 /// # Safety
 /// The buffers, and the name, are the program's, as it passed them.
 pub unsafe fn send(
+    posix: &'static Posix,
     fd: i32,
     from: &[Buffer],
     to: *const libc::sockaddr,
@@ -175,7 +158,7 @@ pub unsafe fn send(
         unsafe { room.as_mut_ptr().copy_from(buffer.at, room.len()) };
         len += room.len();
     }
-    let interfaces = interface::ask()?;
+    let interfaces = interface::ask(posix)?;
     let mut listed = [Interface::default(); MAX_INTERFACES];
     let mut count = 0;
     for (to, from) in listed.iter_mut().zip(interface::entries(&interfaces)) {
@@ -183,20 +166,20 @@ pub unsafe fn send(
         count += 1;
     }
     let mut routes = [Route::default(); ROUTES_MAX];
-    let routed = ask_routes(&mut routes)?;
+    let routed = ask_routes(posix, &mut routes)?;
     let stack = Stack { interfaces: &listed[..count], routes: &routes[..routed] };
-    respond(fd, &bytes[..len], stack)?;
+    respond(posix, fd, &bytes[..len], stack)?;
     Ok(len)
 }
 
 /// As many as one answer of the engine has.
 const MAX_INTERFACES: usize = towpath_shm::control::DATA_MAX / size_of::<Interface>();
 
-fn ask_routes(to: &mut [Route]) -> Result<usize> {
+fn ask_routes(posix: &'static Posix, to: &mut [Route]) -> Result<usize> {
     let (mut count, mut next) = (0, 0);
     loop {
         let request = Request { call: call::ROUTES, a: next, ..Request::default() };
-        let reply = process::call(&request)?;
+        let reply = posix.call(&request)?;
         for bytes in reply.payload().chunks_exact(size_of::<Route>()) {
             let Some(to) = to.get_mut(count) else { return Ok(count) };
             *to = Route::from_bytes(bytes);
@@ -209,10 +192,10 @@ fn ask_routes(to: &mut [Route]) -> Result<usize> {
     }
 }
 
-fn respond(fd: i32, requests: &[u8], stack: Stack<'_>) -> Result<()> {
+fn respond(posix: &'static Posix, fd: i32, requests: &[u8], stack: Stack<'_>) -> Result<()> {
     let socket = borrow(fd);
     let _signals = SignalsBlocked::new();
-    let _one = ANSWERING.lock();
+    let _one = posix.answering.lock();
     let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
     let helper: Fd =
         rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::USERSOCK))?.into();

@@ -133,7 +133,7 @@ const UDP: i32 = libc::IPPROTO_UDP;
 use Effect::{Engine, EngineSet, Special};
 
 /// The table, by level.
-pub static OPTIONS: &[SocketOption] = &[
+pub const OPTIONS: &[SocketOption] = &[
     opt(
         SOCKET,
         libc::SO_DEBUG,

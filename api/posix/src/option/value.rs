@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use towpath_shm::layout::{Kind, option_bit, setting};
 
 use super::table::{SO_BINDTOIFINDEX, TCP_ULP};
-use super::{check_range, engine_get, engine_set, int_of, is_bound, remembered, set_bit};
+use super::{check_range, engine_get, engine_set, int_of, is_bound, set_bit};
 use crate::errno::fail;
 use crate::handle::Handle;
-use crate::process::{self, CAP_NET_ADMIN, CAP_NET_RAW};
+use crate::privilege::{CAP_NET_ADMIN, CAP_NET_RAW, may};
 use crate::{Errno, Result, interface, transfer};
 
 /// net.core.rmem_max and wmem_max, which SO_RCVBUF and SO_SNDBUF are cut to before they are doubled.
@@ -57,8 +57,7 @@ const AT_ONCE_US: u32 = 1;
 pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<u8>> {
     let slot = handle.slot;
     let bit = |bit: u32| int(i32::from(slot.option_bits.load(Relaxed) & bit != 0));
-    let set_before =
-        |default| int(remembered::value(handle.socket, level, name).unwrap_or(default));
+    let set_before = |default| int(handle.remembered(level, name).unwrap_or(default));
     Ok(match (level, name) {
         (libc::SOL_SOCKET, _) => return get_socket_level(handle, name),
         (libc::IPPROTO_UDP, libc::UDP_CORK) => bit(option_bit::UDP_CORK),
@@ -68,7 +67,7 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
         }
         (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => set_before(1),
         (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => {
-            match remembered::value(handle.socket, level, name) {
+            match handle.remembered(level, name) {
                 Some(asked @ 1..) => int(asked),
                 // Not bounded: what there is.
                 _ if handle.is_connected() => engine_get(handle, level, name)?,
@@ -76,7 +75,7 @@ pub(super) fn get_special(handle: &Handle, level: i32, name: i32) -> Result<Vec<
             }
         }
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {
-            match remembered::value(handle.socket, level, name) {
+            match handle.remembered(level, name) {
                 // Without a connection it is what was asked for.
                 Some(asked @ 1..) if !handle.is_connected() => int(asked),
                 _ => engine_get(handle, level, name)?,
@@ -127,7 +126,7 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
         libc::SO_LINGER => {
             let seconds = match slot.linger.load(Relaxed) {
                 // Switched off it keeps the time.
-                0 => remembered::value(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0),
+                0 => handle.remembered(libc::SOL_SOCKET, name).unwrap_or(0),
                 linger => (linger - 1) as i32,
             };
             [int(i32::from(slot.linger.load(Relaxed) != 0)), int(seconds)].concat()
@@ -140,15 +139,13 @@ fn get_socket_level(handle: &Handle, name: i32) -> Result<Vec<u8>> {
         libc::SO_TIMESTAMP => bit(option_bit::TIMESTAMP),
         libc::SO_TIMESTAMPNS => bit(option_bit::TIMESTAMPNS),
         libc::SO_TIMESTAMPING => {
-            let flags = remembered::value(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0);
+            let flags = handle.remembered(libc::SOL_SOCKET, name).unwrap_or(0);
             // A struct so_timestamping, whose second half binds a clock.
             [int(flags), int(0)].concat()
         }
         // No instructions.
         libc::SO_ATTACH_FILTER => Vec::new(),
-        libc::SO_PRIORITY => {
-            int(remembered::value(handle.socket, libc::SOL_SOCKET, name).unwrap_or(0))
-        }
+        libc::SO_PRIORITY => int(handle.remembered(libc::SOL_SOCKET, name).unwrap_or(0)),
         libc::SO_BINDTODEVICE => {
             let mut name = engine_get(handle, libc::SOL_SOCKET, name)?;
             if !name.is_empty() {
@@ -220,7 +217,7 @@ fn set_mtu_discovery(handle: &Handle, level: i32, name: i32, mode: i32) -> Resul
         _ => (option_bit::REFUSE_LONG_V6, setting::MTU_DISCOVER_V6),
     };
     set_bit(handle, bit, refuses);
-    remembered::set(handle.socket, level, name, mode);
+    handle.remember(level, name, mode);
     handle.client.setting(handle.socket, setting, mode as u64);
     Ok(())
 }
@@ -240,9 +237,7 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
     match name {
         libc::SO_SNDBUF => set_buffer(handle, Side::Send, BUFFER_MAX as u32, bytes),
         libc::SO_RCVBUF => set_buffer(handle, Side::Recv, BUFFER_MAX as u32, bytes),
-        libc::SO_SNDBUFFORCE | libc::SO_RCVBUFFORCE if !process::may(CAP_NET_ADMIN) => {
-            fail(libc::EPERM)
-        }
+        libc::SO_SNDBUFFORCE | libc::SO_RCVBUFFORCE if !may(CAP_NET_ADMIN) => fail(libc::EPERM),
         libc::SO_SNDBUFFORCE => set_buffer(handle, Side::Send, BUFFER_FORCED_MAX, bytes),
         libc::SO_RCVBUFFORCE => set_buffer(handle, Side::Recv, BUFFER_FORCED_MAX, bytes),
         libc::SO_DETACH_FILTER => fail(libc::ENOENT),
@@ -260,18 +255,20 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
         }
         libc::SO_PRIORITY => {
             let value = int_of(libc::SOL_SOCKET, bytes)?;
-            let may = || process::may(CAP_NET_RAW) || process::may(CAP_NET_ADMIN);
-            if !(0..=PRIORITY_MAX).contains(&value) && !may() {
+            let is_privileged = || may(CAP_NET_RAW) || may(CAP_NET_ADMIN);
+            if !(0..=PRIORITY_MAX).contains(&value) && !is_privileged() {
                 return fail(libc::EPERM);
             }
-            remembered::set(handle.socket, libc::SOL_SOCKET, name, value);
+            handle.remember(libc::SOL_SOCKET, name, value);
             Ok(())
         }
         libc::SO_BINDTODEVICE => {
             let most = &bytes[..bytes.len().min(libc::IFNAMSIZ - 1)];
             let name = most.split(|&byte| byte == 0).next().unwrap_or_default();
-            let is_there =
-                || interface::list().map(|list| list.iter().any(|i| interface::name(i) == name));
+            let is_there = || {
+                interface::list(handle.posix)
+                    .map(|list| list.iter().any(|i| interface::name(i) == name))
+            };
             if !name.is_empty() && !is_there()? {
                 return fail(libc::ENODEV);
             }
@@ -290,7 +287,7 @@ fn set_socket_level(handle: &Handle, name: i32, bytes: &[u8]) -> Result<()> {
 /// sock_bindtoindex: without CAP_NET_RAW a socket that is bound to a device stays so.
 fn check_device_change(handle: &Handle) -> Result<()> {
     let bound = || engine_get(handle, libc::SOL_SOCKET, SO_BINDTOIFINDEX);
-    if process::may(CAP_NET_RAW) || bound()?.iter().all(|&byte| byte == 0) {
+    if may(CAP_NET_RAW) || bound()?.iter().all(|&byte| byte == 0) {
         Ok(())
     } else {
         fail(libc::EPERM)
@@ -302,7 +299,7 @@ fn set_multicast_if(handle: &Handle, bytes: &[u8]) -> Result<()> {
     // A struct in_addr, or behind the group in a struct ip_mreq or ip_mreqn.
     let at = if bytes.len() >= 8 { 4 } else { 0 };
     let address = int_of(libc::IPPROTO_IP, bytes.get(at..).unwrap_or_default())?;
-    remembered::set(handle.socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, address);
+    handle.remember(libc::IPPROTO_IP, libc::IP_MULTICAST_IF, address);
     Ok(())
 }
 
@@ -360,7 +357,7 @@ fn set_linger(handle: &Handle, bytes: &[u8]) -> Result<()> {
     let seconds = i32::from_ne_bytes([e, f, g, h]).max(0) as u32;
     let value = if on { seconds.saturating_add(1) } else { 0 };
     if on {
-        remembered::set(handle.socket, libc::SOL_SOCKET, libc::SO_LINGER, seconds as i32);
+        handle.remember(libc::SOL_SOCKET, libc::SO_LINGER, seconds as i32);
     }
     handle.slot.linger.store(value, Relaxed);
     handle.client.setting(handle.socket, setting::LINGER, u64::from(value));
@@ -376,7 +373,7 @@ fn set_timestamping(handle: &Handle, bytes: &[u8]) -> Result<()> {
     }
     let has = |all: u32| flags & all == all;
     set_bit(handle, option_bit::TIMESTAMPING_RX, has(STAMP_RX | STAMP_SOFTWARE));
-    remembered::set(handle.socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as i32);
+    handle.remember(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags as i32);
     let sent = if has(STAMP_TX | STAMP_SOFTWARE) { flags & (STAMP_TX | STAMP_ID) } else { 0 };
     handle.client.setting(handle.socket, setting::TIMESTAMPING, u64::from(sent));
     Ok(())
@@ -424,12 +421,12 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
             if value != 0 {
                 check_range(value, MSS_MIN, MSS_MAX)?;
             }
-            remembered::set(handle.socket, libc::IPPROTO_TCP, name, value);
+            handle.remember(libc::IPPROTO_TCP, name, value);
             tell(setting::MAXSEG, value);
             Ok(())
         }
         libc::TCP_QUICKACK => {
-            remembered::set(handle.socket, libc::IPPROTO_TCP, name, i32::from(value != 0));
+            handle.remember(libc::IPPROTO_TCP, name, i32::from(value != 0));
             tell(setting::QUICKACK, i32::from(value != 0));
             Ok(())
         }
@@ -439,7 +436,7 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
                 return fail(libc::EINVAL);
             }
             let value = if value == 0 { 0 } else { value.max(CLAMP_MIN) };
-            remembered::set(handle.socket, libc::IPPROTO_TCP, name, value);
+            handle.remember(libc::IPPROTO_TCP, name, value);
             tell(setting::WINDOW_CLAMP, value);
             Ok(())
         }
@@ -456,14 +453,14 @@ fn set_tcp(handle: &Handle, name: i32, value: i32) -> Result<()> {
             // Linux: less than nothing does not linger, and 0 is the default.
             let value = value.clamp(-1, LINGER2_MAX);
             let shown = if value == 0 { LINGER2_DEFAULT } else { value };
-            remembered::set(handle.socket, libc::IPPROTO_TCP, name, shown);
+            handle.remember(libc::IPPROTO_TCP, name, shown);
             tell(setting::LINGER2, value);
             Ok(())
         }
         libc::TCP_DEFER_ACCEPT => {
             let value = whole_repetitions(value);
             set_bit(handle, option_bit::DEFER_ACCEPT, value != 0);
-            remembered::set(handle.socket, libc::IPPROTO_TCP, name, value);
+            handle.remember(libc::IPPROTO_TCP, name, value);
             tell(setting::DEFER_ACCEPT, value);
             Ok(())
         }
@@ -526,7 +523,7 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
             if on && handle.kind() != Kind::Echo {
                 return fail(libc::ENOPROTOOPT);
             }
-            remembered::set(handle.socket, level, name, i32::from(on));
+            handle.remember(level, name, i32::from(on));
         }
         (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
         | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) => {
@@ -534,14 +531,14 @@ fn set_ip(handle: &Handle, level: i32, name: i32, bytes: &[u8]) -> Result<()> {
             check_range(value, -1, 255)?;
             // -1 takes back what was set: groups are reached on the link (RFC 3493 §5.2).
             let value = if value == -1 { 1 } else { value };
-            remembered::set(handle.socket, level, name, value);
+            handle.remember(level, name, value);
             let is_v4 = level == libc::IPPROTO_IP;
             let what = if is_v4 { setting::MULTICAST_TTL } else { setting::MULTICAST_HOPS };
             tell(what, value as u32);
         }
         (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP) => {
             let on = int_of(level, bytes)? != 0;
-            remembered::set(handle.socket, level, name, i32::from(on));
+            handle.remember(level, name, i32::from(on));
             tell(setting::MULTICAST_LOOP, u32::from(on));
         }
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {

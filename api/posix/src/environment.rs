@@ -1,0 +1,130 @@
+//! The environment of this program, and of those that it starts.
+
+use std::ffi::{CStr, CString, c_char};
+
+use towpath_shm::control::ENV_CONTROL;
+
+use crate::library::Library;
+
+/// Entries of an environment that are looked at, should its end be missing: execve(2) takes far fewer (E2BIG).
+const ENTRIES_MAX: usize = 1 << 20;
+/// By which the loader is told of this library.
+const PRELOAD: &CStr = c"LD_PRELOAD";
+
+unsafe extern "C" {
+    static mut environ: *mut *mut c_char;
+}
+
+/// The program's environment as it is.
+pub fn current() -> *const *const c_char {
+    // SAFETY: a plain read of libc's variable, as execv does it.
+    unsafe { environ.cast() }
+}
+
+/// The control socket's number. Called from the constructor.
+pub(crate) fn control_number() -> Option<i32> {
+    let name = CString::new(ENV_CONTROL).ok()?;
+    let value = variable(&name)?;
+    value.to_str().ok()?.parse().ok().filter(|&number: &i32| number >= 0)
+}
+
+/// LD_PRELOAD. Called from the constructor.
+pub(crate) fn preload() -> Option<&'static CStr> {
+    variable(PRELOAD)
+}
+
+/// PATH as the program has it now.
+pub(crate) fn search_path() -> Option<&'static CStr> {
+    variable(c"PATH")
+}
+
+fn variable(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: getenv, before the program changes its environment, or as execvp calls it: a thread that changes the
+    // environment meanwhile would break execvp, too.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    // SAFETY: a string of the environment, as long as it does not change.
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+}
+
+/// A copy of an environment with our entries right.
+#[derive(Debug)]
+pub struct Environment {
+    entries: Vec<*const c_char>,
+    _own: Vec<CString>,
+}
+
+impl Environment {
+    /// For a program that finds its control socket at this number.
+    ///
+    /// # Safety
+    /// `from` must be a null-terminated array of C strings, or null.
+    pub(crate) unsafe fn new(from: *const *const c_char, control: i32, library: &Library) -> Self {
+        let mut entries = Vec::new();
+        let mut preload: Option<&CStr> = None;
+        let mut at = from;
+        // SAFETY: the caller's promise.
+        while !at.is_null() && unsafe { !(*at).is_null() } && entries.len() < ENTRIES_MAX {
+            // SAFETY: as above.
+            unsafe {
+                if names(*at, PRELOAD.to_bytes()) {
+                    preload = Some(CStr::from_ptr((*at).add(PRELOAD.count_bytes() + 1)));
+                } else if !names(*at, ENV_CONTROL.as_bytes()) {
+                    entries.push(*at);
+                }
+                at = at.add(1);
+            }
+        }
+        let mut own = vec![format!("{ENV_CONTROL}={control}").into_bytes()];
+        let preload = library.with_preload(preload);
+        own.extend(preload.map(|value| [PRELOAD.to_bytes(), b"=", &value].concat()));
+        let own: Vec<CString> =
+            own.into_iter().filter_map(|entry| CString::new(entry).ok()).collect();
+        entries.extend(own.iter().map(|entry| entry.as_ptr()));
+        entries.push(std::ptr::null());
+        Self { entries, _own: own }
+    }
+
+    /// For execve.
+    pub fn as_ptr(&self) -> *const *const c_char {
+        self.entries.as_ptr()
+    }
+}
+
+/// Whether an entry is `name=...`.
+///
+/// # Safety
+/// `entry` must be a C string.
+unsafe fn names(entry: *const c_char, name: &[u8]) -> bool {
+    // SAFETY: the caller's promise.
+    let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+    entry.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&b'='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_is_completed() {
+        let given: Vec<CString> =
+            ["A=1", "TOWPATH_CONTROL=77", "TOWPATH_CONTROLS=2", "LD_PRELOAD=/x.so"]
+                .into_iter()
+                .map(|entry| CString::new(entry).unwrap())
+                .collect();
+        let mut pointers: Vec<_> = given.iter().map(|entry| entry.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        let library = Library::new();
+        library.remember(Some(c"/ours.so"));
+        // SAFETY: built just now.
+        let made = unsafe { Environment::new(pointers.as_ptr(), 5, &library) };
+        let mut texts = Vec::new();
+        for &entry in &made.entries[..made.entries.len() - 1] {
+            // SAFETY: strings that live in `given` and `made`.
+            texts.push(unsafe { CStr::from_ptr(entry) }.to_str().unwrap());
+        }
+        assert_eq!(
+            texts,
+            ["A=1", "TOWPATH_CONTROLS=2", "TOWPATH_CONTROL=5", "LD_PRELOAD=/ours.so:/x.so"]
+        );
+    }
+}

@@ -1,0 +1,115 @@
+//! The table of the program's signal handlers.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use libc::c_int;
+use towpath_client::Lock;
+
+/// Signals are 1 to 64.
+const SIGNALS: usize = 65;
+
+/// The program's handler of each signal. What was set last is left when the program goes back to SIG_DFL: the kernel
+/// may have begun to deliver a signal to another thread.
+#[derive(Debug)]
+pub(crate) struct Handlers {
+    places: [Place; SIGNALS],
+    /// The table and the kernel change together.
+    pub changes: Lock<()>,
+}
+
+/// Where the handler of one signal stands.
+#[derive(Debug)]
+pub(crate) struct Place(AtomicU64);
+
+/// A handler: its address, and what its sigaction(2) said of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Handler(u64);
+
+/// SA_RESTART.
+const RESTART: u64 = 1 << 63;
+/// SA_SIGINFO. The kernel is always given this flag, so that a handler that wants the information finds it even
+/// if another thread is replacing the handler at that moment; handlers that did not ask for it ignore it.
+const INFORMED: u64 = 1 << 62;
+const ADDRESS: u64 = INFORMED - 1;
+
+impl Handlers {
+    /// No handler was set.
+    pub const fn new() -> Self {
+        Self { places: [const { Place(AtomicU64::new(0)) }; SIGNALS], changes: Lock::new(()) }
+    }
+
+    /// None: there is no such signal.
+    pub fn of(&self, signal: c_int) -> Option<&Place> {
+        self.places.get(usize::try_from(signal).ok()?)
+    }
+}
+
+impl Place {
+    pub fn load(&self) -> Handler {
+        Handler(self.0.load(Acquire))
+    }
+
+    /// Under the lock.
+    pub fn store(&self, handler: Handler) {
+        self.0.store(handler.0, Release);
+    }
+}
+
+impl Handler {
+    /// What `new` sets. `entry`, which the kernel has for every handler, stands for what it stood for: a program that
+    /// asked the kernel itself gives it back.
+    pub fn of(new: &libc::sigaction, known: Self, entry: usize) -> Self {
+        let address = match new.sa_sigaction {
+            at if at == entry => known.0 & ADDRESS,
+            at => at as u64 & ADDRESS,
+        };
+        let bit = |flag, bit| if new.sa_flags & flag != 0 { bit } else { 0 };
+        Self(address | bit(libc::SA_RESTART, RESTART) | bit(libc::SA_SIGINFO, INFORMED))
+    }
+
+    /// One at an address, of which the kernel alone knows the flags.
+    pub fn at(address: usize) -> Self {
+        Self(address as u64)
+    }
+
+    pub fn address(self) -> usize {
+        (self.0 & ADDRESS) as usize
+    }
+
+    /// It was set with SA_RESTART.
+    pub fn restarts(self) -> bool {
+        self.0 & RESTART != 0
+    }
+
+    /// It was set with SA_SIGINFO.
+    pub fn is_informed(self) -> bool {
+        self.0 & INFORMED != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn action(address: usize, flags: c_int) -> libc::sigaction {
+        // SAFETY: zeroes are a valid structure.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        (action.sa_sigaction, action.sa_flags) = (address, flags);
+        action
+    }
+
+    #[test]
+    fn the_entry_stands_for_the_handler_before() {
+        let handlers = Handlers::new();
+        let place = handlers.of(libc::SIGUSR1).unwrap();
+        let (entry, none) = (0x1000, place.load());
+        place.store(Handler::of(&action(0x2000, libc::SA_RESTART), none, entry));
+        let set = place.load();
+        assert_eq!((set.address(), set.restarts(), set.is_informed()), (0x2000, true, false));
+        let again = Handler::of(&action(entry, libc::SA_SIGINFO), set, entry);
+        assert_eq!((again.address(), again.restarts(), again.is_informed()), (0x2000, false, true));
+        assert_eq!(handlers.of(libc::SIGUSR2).map(Place::load), Some(none));
+        assert!([-1, 65, c_int::MIN].iter().all(|&signal| handlers.of(signal).is_none()));
+    }
+}

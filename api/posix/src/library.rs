@@ -1,0 +1,145 @@
+//! What the loader of another program needs so that this library is in it: the library's file, which LD_PRELOAD names,
+//! and that of the library that unwinds stacks.
+
+use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use rustix::fs::Access;
+use towpath_shm::image;
+
+/// The library that unwinds stacks, on which Rust's libraries depend.
+const UNWINDER: &str = "libgcc_s.so.1";
+/// Folders where the dynamic loader looks for libraries, whatever its configuration says; Debian's have one for each
+/// processor type in them.
+const LIBRARY_FOLDERS: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+
+unsafe extern "C" {
+    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+}
+
+/// Where the loader found this library and what it needs, when this image started.
+#[derive(Debug)]
+pub(crate) struct Library {
+    /// What LD_PRELOAD was; leaked, null when there was none.
+    preload: AtomicPtr<c_char>,
+    /// The path of the unwinder; null when it is not a file of its own.
+    unwinder: AtomicPtr<c_char>,
+}
+
+impl Library {
+    /// Nothing is known of it.
+    pub const fn new() -> Self {
+        Self { preload: AtomicPtr::new(null_mut()), unwinder: AtomicPtr::new(null_mut()) }
+    }
+
+    /// Notes LD_PRELOAD, and where the unwinder came from. Called from the constructor, before the program can change
+    /// the one or the other.
+    pub fn remember(&self, preload: Option<&CStr>) {
+        if let Some(value) = preload {
+            self.preload.store(value.to_owned().into_raw(), Ordering::Relaxed);
+        }
+        self.remember_unwinder();
+    }
+
+    fn remember_unwinder(&self) {
+        let at = _Unwind_GetIP as unsafe extern "C" fn(_) -> _ as *const c_void;
+        // SAFETY: zeros are a valid value.
+        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: an address, and room for the answer.
+        if unsafe { libc::dladdr(at, &raw mut info) } == 0 || info.dli_fname.is_null() {
+            return;
+        }
+        // SAFETY: the loader's string, which stays as long as the library, and so as long as ours.
+        let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
+        if path.ends_with(UNWINDER.as_bytes()) {
+            self.unwinder.store(info.dli_fname.cast_mut(), Ordering::Relaxed);
+        }
+    }
+
+    /// What LD_PRELOAD was.
+    fn preload(&self) -> Option<&[u8]> {
+        let ours = self.preload.load(Ordering::Relaxed);
+        // SAFETY: leaked by `remember`.
+        (!ours.is_null()).then(|| unsafe { CStr::from_ptr(ours) }.to_bytes())
+    }
+
+    /// Whether the loader of another program finds this library, which is the first that it is told of.
+    pub fn is_there(&self) -> bool {
+        let Some(ours) = self.preload() else { return true };
+        let first = ours.split(|byte| matches!(byte, b':' | b' ')).find(|path| !path.is_empty());
+        let readable = |path| rustix::fs::access(path, Access::READ_OK).is_ok();
+        first.is_none_or(readable)
+    }
+
+    /// Whether the loader of another program finds the library that this one needs. It may be elsewhere there than it
+    /// is here: where the loader's configuration (ld.so.conf(5)) names it, or in a usual folder.
+    pub fn unwinder_is_there(&self) -> bool {
+        let ours = self.unwinder.load(Ordering::Relaxed);
+        if ours.is_null() {
+            return true;
+        }
+        // SAFETY: see `remember_unwinder`.
+        let ours = unsafe { CStr::from_ptr(ours) };
+        let exists = |path: &Path| rustix::fs::access(path, Access::READ_OK).is_ok();
+        exists(Path::new(OsStr::from_bytes(ours.to_bytes())))
+            || LIBRARY_FOLDERS.iter().any(|folder| {
+                let arch = std::env::consts::ARCH;
+                let of_processor = format!("{folder}/{arch}-linux-gnu/{UNWINDER}");
+                exists(&Path::new(folder).join(UNWINDER)) || exists(Path::new(&of_processor))
+            })
+            || is_in_cache()
+    }
+
+    /// LD_PRELOAD with this library in it, whatever else is.
+    pub fn with_preload(&self, theirs: Option<&CStr>) -> Option<Vec<u8>> {
+        let theirs = theirs.map(CStr::to_bytes).filter(|theirs| !theirs.is_empty());
+        Some(match (self.preload(), theirs) {
+            (None, None) => return None,
+            (Some(only), None) | (None, Some(only)) => only.to_vec(),
+            (Some(ours), Some(theirs)) if theirs.windows(ours.len()).any(|part| part == ours) => {
+                theirs.to_vec()
+            }
+            (Some(ours), Some(theirs)) => [ours, b":", theirs].concat(),
+        })
+    }
+}
+
+/// Whether the loader's cache has the unwinder.
+fn is_in_cache() -> bool {
+    let Ok(file) = image::open(Path::new("/etc/ld.so.cache")) else { return false };
+    let mut cache = Vec::new();
+    let mut part = [0; 4096];
+    while let Ok(n @ 1..) = rustix::io::read(&*file, &mut part) {
+        cache.extend_from_slice(&part[..n]);
+    }
+    cache.windows(UNWINDER.len()).any(|name| name == UNWINDER.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_preloaded_once_and_with_others() {
+        let library = Library::new();
+        assert_eq!(library.with_preload(None), None);
+        assert_eq!(library.with_preload(Some(c"/x.so")).as_deref(), Some(&b"/x.so"[..]));
+        library.remember(Some(c"/ours.so"));
+        let value = |theirs| library.with_preload(theirs).unwrap();
+        assert_eq!(value(None), b"/ours.so");
+        assert_eq!(value(Some(c"")), b"/ours.so");
+        assert_eq!(value(Some(c"/x.so")), b"/ours.so:/x.so");
+        assert_eq!(value(Some(c"/x.so:/ours.so")), b"/x.so:/ours.so");
+    }
+
+    #[test]
+    fn a_library_that_was_not_preloaded_is_there() {
+        let library = Library::new();
+        assert!(library.is_there());
+        library.remember(Some(c"/nowhere/ours.so:/proc/self/exe"));
+        assert!(!library.is_there());
+    }
+}
