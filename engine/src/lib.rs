@@ -57,6 +57,8 @@ mod registry;
 mod remote;
 mod report;
 mod run;
+#[cfg(test)]
+mod several;
 mod shard;
 
 pub use config::{Buffers, EngineConfig, ResolverConfig, RouteConfig};

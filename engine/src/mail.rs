@@ -39,8 +39,9 @@ pub(crate) enum Order {
     CutOff(ChannelId),
     /// [`Notice::Told`] is wanted, under the same number.
     Query(u64, Query),
-    /// There is no process any more: the shard says [`Notice::Left`] when nothing of them is left to be sent.
-    Leave,
+    /// There is no process any more: the shard says [`Notice::Left`], with this number, when nothing of them is left to
+    /// be sent.
+    Leave(u64),
     /// There is one again.
     Stay,
     /// The end.
@@ -48,7 +49,7 @@ pub(crate) enum Order {
 }
 
 /// A process that has no sockets.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Newcomer {
     pub id: ChannelId,
     pub family: Option<Family>,
@@ -59,13 +60,14 @@ pub(crate) struct Newcomer {
 /// What a process wants that came on its control socket.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// To be known to have sockets, by (slot, generation), before its HELLO is complete.
+    /// To be known to have sockets, by (slot, generation), before its HELLO is complete. Those of other shards are among
+    /// them.
     List(Vec<(u32, u32)>),
     /// To begin, with the sockets that it has beside those that it listed, and with these rings.
     Hello { pid: u32, listed: Vec<(u32, u32)>, link: Link },
     /// A channel that holds what it holds, for this [`purpose`](towpath_shm::control::purpose).
     Clone { purpose: u32, clone: Newcomer, link: Link },
-    /// To know which of these, by (slot, generation), it holds.
+    /// To know which of these, by (slot, generation), it holds in this shard.
     Tokens(Vec<(u32, u32)>),
     /// A channel that cannot be, and why: what it listed for that is forgotten.
     NoClone(Errno),
@@ -90,12 +92,16 @@ pub(crate) enum Notice {
     Asks(ChannelId, u32, Box<Request>),
     /// A process's image is gone, or was cut off: what programs may have, too.
     Unlinked(ChannelId, [Arc<OwnedFd>; 2]),
+    /// A process broke the rules: no shard hears it any more.
+    CutOff(ChannelId),
     /// Nothing of a process is left. What came with it comes back.
     Ended(ChannelId, Arc<OwnedFd>),
     /// See [`Order::Query`].
     Told(u64, Told),
     /// See [`Order::Leave`].
-    Left,
+    Left(u64),
+    /// The shard cannot go on.
+    Failed,
     /// The shard obeys no more, and says nothing more.
     Finished,
 }

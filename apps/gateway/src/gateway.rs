@@ -1,6 +1,7 @@
 //! The gateway: an inner stack, host sockets, and a port towards the program's stack.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -40,13 +41,12 @@ use crate::udp::UdpFlows;
 pub struct Gateway {
     stack: Stack<GatewayHost>,
     host: GatewayHost,
-    ports: [Box<dyn Port>; 1],
+    ports: [Box<dyn Port + Send>; 1],
     link: Link,
     /// The inner stack was given something that a turn must act on.
     unsettled: bool,
     /// The host's sockets had more to say than was heard at once.
     unheard: bool,
-    events: Box<EventList>,
 }
 
 /// What the inner stack calls back: tables of flows by protocol.
@@ -97,12 +97,11 @@ impl Gateway {
             link,
             unsettled: false,
             unheard: false,
-            events: Box::new([const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX]),
         })
     }
 
     /// Gives `tell` what the user of the program should know; nobody hears it otherwise.
-    pub fn on_notice(&mut self, tell: impl Fn(Notice) + 'static) {
+    pub fn on_notice(&mut self, tell: impl Fn(Notice) + Send + 'static) {
         self.host.shared.tell = Box::new(tell);
     }
 
@@ -146,7 +145,8 @@ impl Gateway {
     fn listen_to_host(&mut self) {
         let GatewayHost { shared, tcp, udp, echo, dns, forwards } = &mut self.host;
         let mut taken = 0;
-        for (token, ready) in shared.events.take(&mut self.events) {
+        let mut events: EventList = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        for (token, ready) in shared.events.take(&mut events) {
             taken += 1;
             match token {
                 Token::Tcp(key) => tcp.on_ready(shared.now_ns, key, ready),

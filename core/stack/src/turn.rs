@@ -14,11 +14,11 @@ impl<H: Host> Stack<H> {
     ///
     /// Every port is submitted to in every turn, also when nothing new is queued for it: a device that was
     /// full may have room again, and a call without work is cheap.
-    pub fn turn(
+    pub fn turn<P: Port + ?Sized>(
         &mut self,
         now: Instant,
         host: &mut H,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<P>],
         pool: &mut Pool,
         budget: Budget,
     ) -> Turn {
@@ -70,11 +70,11 @@ impl<H: Host> Stack<H> {
             || self.loopback_due
     }
 
-    fn receive_ports(
+    fn receive_ports<P: Port + ?Sized>(
         &mut self,
         now: Instant,
         host: &mut H,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<P>],
         pool: &mut Pool,
         max: usize,
         turn: &mut Turn,

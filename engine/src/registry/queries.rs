@@ -15,48 +15,50 @@ impl Registry {
                 Wish::Sockets(answer) => {
                     self.query(Query::Sockets, Asked::Sockets(Vec::new(), answer));
                 }
-                Wish::Counters(answer) => self.query(Query::Counters, Asked::Counters(answer)),
-                Wish::Left(answer) => self.query(Query::Unsent, Asked::Left(answer)),
+                Wish::Counters(answer) => {
+                    self.query(Query::Counters, Asked::Counters(Counters::default(), answer));
+                }
+                Wish::Left(answer) => self.query(Query::Unsent, Asked::Left(0, answer)),
             }
         }
     }
 
-    /// The shard ends its loop.
+    /// The shards end their loops.
     pub(crate) fn stop(&mut self) {
-        self.stopped = true;
-        self.orders.push(Order::Stop);
+        self.tell_all(|| Order::Stop);
     }
 
     fn query(&mut self, query: Query, asked: Asked) {
         let number = self.queries.count;
         self.queries.count += 1;
-        self.queries.asked.insert(number, asked);
-        self.orders.push(Order::Query(number, query));
+        self.queries.asked.insert(number, (self.shards(), asked));
+        self.tell_all(|| Order::Query(number, query));
     }
 
     pub(crate) fn told(&mut self, number: u64, told: Told) {
-        let Some(asked) = self.queries.asked.remove(&number) else { return };
-        match (asked, told) {
-            (Asked::Sockets(mut all, to), Told::Some(some)) => {
-                all.extend(some);
-                self.queries.asked.insert(number, Asked::Sockets(all, to));
-            }
-            (Asked::Sockets(mut all, to), Told::Last(rest)) => {
-                all.extend(rest);
-                let _ = to.send(all);
-            }
-            (Asked::Counters(to), Told::Counters(mut counters)) => {
-                self.add_counters(&mut counters);
-                let _ = to.send(*counters);
-            }
-            (Asked::Left(to), Told::Unsent(unsent)) => {
-                let _ = to.send(Left { processes: self.len(), unsent });
-            }
+        let Some((mut due, mut asked)) = self.queries.asked.remove(&number) else { return };
+        due -= usize::from(!matches!(told, Told::Some(_)));
+        match (&mut asked, told) {
+            (Asked::Sockets(all, _), Told::Some(more) | Told::Last(more)) => all.extend(more),
+            (Asked::Counters(all, _), Told::Counters(counters)) => all.add(*counters),
+            (Asked::Left(all, _), Told::Unsent(unsent)) => *all += unsent,
             (asked, told) => debug_assert!(false, "{told:?} is no answer to {asked:?}"),
+        }
+        if due > 0 {
+            self.queries.asked.insert(number, (due, asked));
+            return;
+        }
+        match asked {
+            Asked::Sockets(all, to) => drop(to.send(all)),
+            Asked::Counters(mut counters, to) => {
+                self.add_counters(&mut counters);
+                drop(to.send(counters));
+            }
+            Asked::Left(unsent, to) => drop(to.send(Left { processes: self.len(), unsent })),
         }
     }
 
-    /// Adds the registry's to a shard's.
+    /// Adds the registry's to those of the shards.
     pub(crate) fn add_counters(&self, to: &mut Counters) {
         let (processes, closing) = (self.len() as u64, self.closer.waiting() as u64);
         let own = [("channels", processes), ("descriptors_to_close", closing)];

@@ -12,8 +12,8 @@ pub(crate) enum Source {
     Control(ChannelId),
     /// A [`crate::Remote`] rang.
     Remote,
-    /// The shard has something to say.
-    Shard,
+    /// A shard has something to say.
+    Shards,
 }
 
 const KIND: u64 = 1 << 32;
@@ -22,7 +22,7 @@ impl poller::Source for Source {
     fn token(self) -> u64 {
         match self {
             Self::Remote => KIND,
-            Self::Shard => 2 * KIND,
+            Self::Shards => 2 * KIND,
             Self::Control(id) => 3 * KIND + u64::from(id.0),
         }
     }
@@ -30,7 +30,7 @@ impl poller::Source for Source {
     fn of(token: u64, _: bool) -> Self {
         match token / KIND {
             1 => Self::Remote,
-            2 => Self::Shard,
+            2 => Self::Shards,
             _ => Self::Control(ChannelId(token as u32)),
         }
     }

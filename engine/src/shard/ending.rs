@@ -66,7 +66,10 @@ impl Shard {
     pub(crate) fn cut_off_hostile(&mut self, now: Instant) {
         while let Some(id) = self.to_cut_off.pop() {
             if let Some(attached) = self.host.channels.get_mut(id) {
-                self.host.counters.hostile_channels += u64::from(!attached.has_ended);
+                if !attached.has_ended {
+                    self.host.counters.hostile_channels += 1;
+                    self.notices.push(Notice::CutOff(id));
+                }
                 if let Some(link) = attached.link.take() {
                     self.unlink(id, link);
                 }

@@ -29,8 +29,8 @@ impl Shard {
             Order::Query(number, query) => {
                 self.rounds.next.push_back(Asker::Query(number, query));
             }
-            Order::Leave => self.is_unused = true,
-            Order::Stay => (self.is_unused, self.leaving) = (false, None),
+            Order::Leave(number) => (self.unused, self.leaving) = (Some(number), None),
+            Order::Stay => (self.unused, self.leaving) = (None, None),
             Order::Stop => self.stopped = true,
         }
     }
@@ -39,7 +39,6 @@ impl Shard {
     pub(crate) fn open(&mut self, newcomer: Newcomer) {
         let id = newcomer.id;
         self.host.channels.open(newcomer);
-        self.host.counters.attached += 1;
         let Some(attached) = self.host.channels.get(id) else { return };
         if self.poller.add(attached.life.as_fd(), Source::Gone(id)).is_err() {
             // Its end would never be noticed.
@@ -152,7 +151,11 @@ impl Shard {
         self.turn_stack(now);
         let told = match query {
             Query::Sockets => {
-                return self.listings.push_back(Listing { number, slot: 0, without: 0 });
+                return self.listings.push_back(Listing {
+                    number,
+                    slot: self.host.slots.first(),
+                    without: 0,
+                });
             }
             Query::Counters => Told::Counters(Box::new(self.counters())),
             Query::Unsent => Told::Unsent(self.unsent(now) + self.stack.net.waiting() as u64),

@@ -97,10 +97,9 @@ impl Shard {
     pub(crate) fn list_sockets(&mut self, first: u32) -> Reply {
         let mut reply = Reply::default();
         let mut lines = Vec::new();
+        let first = first.max(self.host.slots.first());
         let end = first.saturating_add(SLOTS_A_REQUEST).min(self.host.slots.end());
-        if end < self.host.slots.end() {
-            reply.a = end;
-        }
+        reply.a = if end < self.host.slots.end() { end } else { self.next_shard.unwrap_or(0) };
         for slot in first..end {
             self.host.counters.slots_listed += 1;
             self.host.counters.work(1);
@@ -171,7 +170,7 @@ impl Shard {
     pub(crate) fn counters(&self) -> Counters {
         let net = &self.stack.net.counters;
         let mut engine = self.host.counters.list();
-        let memory = self.host.domain.windows.usage();
+        let memory = self.host.windows.usage();
         engine.extend([
             ("sockets", self.host.slots.len() as u64),
             // The registry's to add.

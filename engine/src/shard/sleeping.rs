@@ -110,7 +110,7 @@ impl Shard {
             self.to_close_parked.first_key_value().map(|(&(until, _), _)| until),
             self.to_restrict.front().map(|(until, _)| *until),
             self.host.to_accept.first_key_value().map(|(&(until, _), _)| until),
-            self.leaving.filter(|_| self.is_unused).map(|it| it.next(self.leave_stalled)),
+            self.leaving.filter(|_| self.unused.is_some()).map(|it| it.next(self.leave_stalled)),
             (!self.to_send.is_empty()).then_some(now),
         ];
         own.into_iter().flatten().chain(ports).min().map(|at| at.since(now))

@@ -73,7 +73,7 @@ impl Shard {
     pub(crate) fn read_clocks(&mut self) -> Instant {
         self.host.now = self.clock.now();
         self.host.unix_ns = self.clock.unix_ns();
-        self.host.domain.windows.set_time(self.host.unix_ns);
+        self.host.windows.set_time(self.host.unix_ns);
         self.host.now
     }
 

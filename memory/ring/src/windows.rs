@@ -140,12 +140,18 @@ impl Windows {
     /// All of `region`'s FIFO area, of which at most `limit` bytes, rounded down to pages, are backed by memory. A
     /// region must have only one: two would hand out the same memory.
     pub fn new(region: &Region, limit: u64) -> Self {
+        Self::of_shard(region, 0, 1, limit)
+    }
+
+    /// A shard's part of the area, of `shards` parts alike (a power of two, at most
+    /// [`SHARDS_MAX`](towpath_shm::layout::SHARDS_MAX)). Each must have only one.
+    pub fn of_shard(region: &Region, shard: u32, shards: u32, limit: u64) -> Self {
         let mut start = FIFO_OFFSET as u64;
         let classes = CLASSES.map(|(_, share)| {
-            let end = start + share as u64;
-            let class = Class::new(start, end);
-            start = end;
-            class
+            let part = share as u64 / u64::from(shards);
+            let first = start + part * u64::from(shard);
+            start += share as u64;
+            Class::new(first, first + part)
         });
         let inner = Inner {
             classes,
