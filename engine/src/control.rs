@@ -117,7 +117,7 @@ fn exchange(registry: &mut Registry, first: &mut Shard, others: &mut [Shard]) ->
 }
 
 impl Desk {
-    /// Readable when there are orders.
+    /// Rung when there are orders.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.orders.bell()
     }
@@ -125,17 +125,16 @@ impl Desk {
     /// Says what the shard has to say, and tells it what there is. True: there was something.
     pub fn exchange(&self, shard: &mut Shard) -> bool {
         self.notices.send(&mut shard.notices);
-        shard.registry_calls = false;
         let orders = self.orders.take();
         let told = !orders.is_empty();
         orders.into_iter().for_each(|order| shard.obey(order));
         told
     }
 
-    /// The shard says nothing more. It is told what there was to be said.
+    /// The shard's loop is over.
     pub fn finish(&self, shard: &mut Shard) {
         shard.notices.push(Notice::Finished);
-        self.exchange(shard);
+        self.notices.send(&mut shard.notices);
     }
 
     /// Lets the shard end its loop.
@@ -152,20 +151,25 @@ impl Desk {
 impl Thread {
     /// The registry comes back when there can be no thread.
     fn begin(
-        registry: Box<Registry>,
+        mut registry: Box<Registry>,
         first: &mut Shard,
         shards: usize,
     ) -> Result<Self, Box<Registry>> {
         let Ok(desks) = desks(shards) else { return Err(registry) };
-        if first.watch_registry(desks[0].bell()).is_err() {
+        if first.watch_mail(desks[0].bell()).is_err() {
             return Err(registry);
         }
         // It goes to the thread when that is there.
         let (give, take) = mpsc::channel();
         let theirs = desks.clone();
         let work = move || serve(take.recv().expect("it is sent, or all ends"), &theirs);
+        if registry.watch_shards(desks[0].notices.bell()).is_err() {
+            first.watch_registry_no_more(desks[0].bell());
+            return Err(registry);
+        }
         let Ok(handle) = Builder::new().name("towpath-control".into()).spawn(work) else {
             first.watch_registry_no_more(desks[0].bell());
+            registry.watch_shards_no_more(desks[0].notices.bell());
             return Err(registry);
         };
         first.watch_registry_no_more(registry.as_fd());
@@ -203,14 +207,18 @@ impl Drop for Alarm<'_> {
 fn serve(mut registry: Box<Registry>, desks: &[Desk]) -> Box<Registry> {
     let _alarm = Alarm(desks);
     let notices = &desks[0].notices;
-    registry.watch_shards(notices.bell()).expect("the registry's own epoll works");
     let mut running = desks.len();
-    loop {
+    let tell = |registry: &mut Registry| {
         for (orders, desk) in registry.orders.iter_mut().zip(desks) {
             desk.orders.send(orders);
         }
+    };
+    loop {
+        tell(&mut registry);
         let timeout = registry.time_left(registry.clock.now());
         registry.look(timeout);
+        // What is heeded may take a while: a gatekeeper has its say there.
+        tell(&mut registry);
         for notice in notices.take() {
             match notice {
                 Notice::Finished => running -= 1,

@@ -45,6 +45,8 @@ pub mod caller;
 mod clock;
 mod config;
 mod control;
+#[cfg(test)]
+mod crossing;
 mod domain;
 mod engine;
 mod errno;

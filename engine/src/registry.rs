@@ -94,6 +94,8 @@ pub(crate) struct Registry {
     leaving: Option<Leaving>,
     /// How often they were.
     left: u64,
+    /// The shards were told to stop: nobody is let in.
+    stopped: bool,
 }
 
 /// The shards send what the last process left behind.
@@ -157,6 +159,7 @@ impl Registry {
             exit_when_unused,
             leaving: None,
             left: 0,
+            stopped: false,
         })
     }
 
@@ -167,7 +170,6 @@ impl Registry {
         } else {
             Err(rustix::io::Errno::MFILE.into())
         };
-        self.counters.channels_refused += u64::from(opened.is_err());
         let (newcomer, theirs) = opened?;
         self.counters.attached += 1;
         self.tell_all(|| Order::Open(newcomer.clone()));
@@ -292,7 +294,7 @@ impl Registry {
         self.orders[0].push(Order::CutOff(id));
     }
 
-    /// One shard hears it no more: none does.
+    /// It is gone, or one shard hears it no more: none does.
     fn end_elsewhere(&mut self, id: ChannelId) {
         self.hang_up(id);
         self.tell_all(|| Order::Gone(id));
@@ -325,7 +327,7 @@ impl Registry {
         let woken = std::mem::take(&mut self.woken);
         for &source in &woken {
             match source {
-                Source::Control(id) => self.hear(now, id),
+                Source::Control(id) => self.hear(id),
                 Source::Remote => self.grant_wishes(),
                 // It is looked at in any case.
                 Source::Shards => {}

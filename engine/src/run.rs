@@ -169,7 +169,7 @@ impl Engine {
 fn run_shard(mut shard: Shard, desk: &Desk) -> Shard {
     let _life = shard.status.live();
     let _alarm = Alarm(desk);
-    shard.watch_registry(desk.bell()).expect("the shard's own epoll works");
+    shard.watch_mail(desk.bell()).expect("the shard's own epoll works");
     loop {
         let timeout = shard.turn();
         let told = desk.exchange(&mut shard);

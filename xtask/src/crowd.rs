@@ -27,8 +27,8 @@ pub struct Options {
 const PORT: u16 = 7900;
 /// The program's address behind the TAP device, and its network.
 const HOST: &str = "10.77.0.2";
-/// Connections from one address: fewer than it has ports.
-const A_SOURCE: usize = 60_000;
+/// Connections from one address: fewer than it has ports for them.
+const A_SOURCE: usize = 30_000;
 /// The engine takes FIFO memory back ten seconds after the last byte, in looks a second apart.
 const SETTLED: Duration = Duration::from_secs(13);
 

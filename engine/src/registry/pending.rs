@@ -1,6 +1,7 @@
 //! What has not been answered yet, to processes and to other threads.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 
@@ -15,6 +16,8 @@ use crate::report::{Counters, Left, SocketEntry};
 /// A request that is not answered yet.
 #[derive(Debug)]
 pub(crate) enum Pending {
+    /// It waits until the shards have done what was before.
+    Settling(Box<Request>),
     /// It waits for descriptors.
     Room(Asking),
     /// A part of a HELLO.
@@ -79,4 +82,6 @@ pub(crate) enum Asked {
     Sockets(Vec<SocketEntry>, Sender<Vec<SocketEntry>>),
     Counters(Counters, Sender<Counters>),
     Left(u64, Sender<Left>),
+    /// A process, for which there was no room.
+    Attach(Sender<io::Result<OwnedFd>>),
 }

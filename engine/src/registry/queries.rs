@@ -10,8 +10,20 @@ impl Registry {
     pub(crate) fn grant_wishes(&mut self) {
         for wish in self.remote.take() {
             match wish {
-                Wish::Stop => self.stop(),
-                Wish::Attach(answer) => drop(answer.send(self.attach())),
+                Wish::Stop => {
+                    // What programs have sent before goes out.
+                    self.stopped = true;
+                    let number = self.queries.count;
+                    self.queries.count += 1;
+                    self.tell_all(|| Order::Query(number, Query::Stop));
+                }
+                // Whoever waits for the answer learns that there is none.
+                Wish::Attach(_) if self.stopped => {}
+                Wish::Attach(answer) => match self.attach() {
+                    Ok(theirs) => drop(answer.send(Ok(theirs))),
+                    // Who has ended has room for it, when all of that is done.
+                    Err(_) => self.query(Query::Nothing, Asked::Attach(answer)),
+                },
                 Wish::Sockets(answer) => {
                     self.query(Query::Sockets, Asked::Sockets(Vec::new(), answer));
                 }
@@ -25,6 +37,7 @@ impl Registry {
 
     /// The shards end their loops.
     pub(crate) fn stop(&mut self) {
+        self.stopped = true;
         self.tell_all(|| Order::Stop);
     }
 
@@ -42,6 +55,7 @@ impl Registry {
             (Asked::Sockets(all, _), Told::Some(more) | Told::Last(more)) => all.extend(more),
             (Asked::Counters(all, _), Told::Counters(counters)) => all.add(*counters),
             (Asked::Left(all, _), Told::Unsent(unsent)) => *all += unsent,
+            (Asked::Attach(_), Told::Nothing) => {}
             (asked, told) => debug_assert!(false, "{told:?} is no answer to {asked:?}"),
         }
         if due > 0 {
@@ -53,6 +67,12 @@ impl Registry {
             Asked::Counters(mut counters, to) => {
                 self.add_counters(&mut counters);
                 drop(to.send(counters));
+            }
+            Asked::Attach(_) if self.stopped => {}
+            Asked::Attach(to) => {
+                let attached = self.attach();
+                self.counters.channels_refused += u64::from(attached.is_err());
+                drop(to.send(attached));
             }
             Asked::Left(unsent, to) => drop(to.send(Left { processes: self.len(), unsent })),
         }

@@ -7,7 +7,6 @@ use towpath_shm::control::{Reply, Request, TOKENS_MAX, call, purpose};
 use towpath_shm::image::Outside;
 use towpath_shm::layout::VERSION;
 use towpath_shm::token;
-use towpath_tcp::Instant;
 
 use crate::errno::{EACCES, EAGAIN, EINVAL, ENOBUFS, EPROTO, Errno};
 use crate::ids::ChannelId;
@@ -20,7 +19,7 @@ use crate::registry::{Outsider, Registry, sys};
 
 impl Registry {
     /// Reads a request, if there is one.
-    pub(crate) fn hear(&mut self, now: Instant, id: ChannelId) {
+    pub(crate) fn hear(&mut self, id: ChannelId) {
         let Some(process) = self.get(id).filter(|process| !process.has_hung_up) else { return };
         match wire::receive(process.control.as_fd()) {
             Received::Nothing => {}
@@ -33,7 +32,7 @@ impl Registry {
             Received::Request(_) if process.pending.is_some() => self.cut_off(id),
             Received::Request(request) => {
                 self.counters.requests += 1;
-                self.asked(now, id, request);
+                self.asked(id, request);
             }
         }
     }
@@ -72,7 +71,7 @@ impl Registry {
     }
 
     /// Every shard has its part in what a process wants.
-    fn want(&mut self, id: ChannelId, pending: Pending, mut want: impl FnMut() -> Want) {
+    pub(crate) fn want(&mut self, id: ChannelId, pending: Pending, mut want: impl FnMut() -> Want) {
         let due = self.shards();
         let Some(process) = self.get_mut(id) else { return };
         process.pending = Some(pending);
@@ -133,9 +132,9 @@ impl Registry {
                 self.take_back(id, want);
                 self.settle(id, 0, Some(errno));
             }
-            Notice::Asks(id, pid, request) => {
+            Notice::Asks(id, number, pid, request) => {
                 let reply = self.outside(pid, &request).unwrap_or_else(Errno::refusal);
-                self.orders[0].push(Order::Answer(id, Box::new(reply)));
+                self.orders[0].push(Order::Answer(id, number, Box::new(reply)));
             }
             Notice::Unlinked(id, bells) => self.close_shared(id, bells),
             Notice::CutOff(id) => self.end_elsewhere(id),
@@ -171,9 +170,12 @@ impl Registry {
         }
         let verdict = std::mem::take(verdict);
         let Some(pending) = process.pending.take() else { return };
-        let answer = match verdict.refused {
-            None => self.done(id, pending, verdict.held),
-            Some(errno) => {
+        let answer = match (verdict.refused, pending) {
+            (None, Pending::Settling(request)) => {
+                return self.settled(self.clock.now(), id, request);
+            }
+            (None, pending) => self.done(id, pending, verdict.held),
+            (Some(errno), pending) => {
                 self.give_up(id, pending);
                 Err(errno)
             }
@@ -185,7 +187,7 @@ impl Registry {
     /// The answer to what a process wanted, which is done.
     fn done(&mut self, id: ChannelId, pending: Pending, held: u64) -> Answer {
         match pending {
-            Pending::Room(_) | Pending::NoClone => Err(Errno(EPROTO)),
+            Pending::Settling(_) | Pending::Room(_) | Pending::NoClone => Err(Errno(EPROTO)),
             Pending::List => Ok((Reply::default(), Vec::new())),
             Pending::Hello(given) => Ok(self.welcome(id, given)),
             Pending::Clone { control, given, clone } => {
@@ -208,9 +210,11 @@ impl Registry {
         match pending {
             Pending::Hello(given) => self.close_given(id, given),
             Pending::Clone { control, given, .. } => {
-                self.counters.channels_refused += 1;
                 self.close(id, [control]);
                 self.close_given(id, given);
+            }
+            Pending::Settling(request) if request.call == call::CLONE => {
+                self.counters.channels_refused += 1;
             }
             _ => {}
         }
@@ -294,7 +298,7 @@ impl Registry {
         let (reply, passed) = answer.unwrap_or_else(|errno| (errno.refusal(), Vec::new()));
         let Some(process) = self.get(id) else { return };
         let (hears, control) = (!process.has_hung_up, process.control.as_fd());
-        let is_sent = !hears || self.send(control, &reply, &passed);
+        let sent = if hears { self.send(control, &reply, &passed) } else { Sent::Yes };
         // The program may have received, used and closed them by now: then this is the last close.
         let own = passed.into_iter().filter_map(|passed| match passed {
             Passed::Own(fd) => Some(fd),
@@ -302,27 +306,27 @@ impl Registry {
             _ => None,
         });
         self.close(id, own);
-        if !is_sent {
-            self.cut_off(id);
+        match sent {
+            Sent::Yes | Sent::TooMany => {}
+            Sent::NotTaken => self.cut_off(id),
+            Sent::Gone => self.end_elsewhere(id),
         }
     }
 
-    /// False: the process does not take it.
-    fn send(&self, control: BorrowedFd<'_>, answer: &Reply, passed: &[Passed]) -> bool {
+    fn send(&self, control: BorrowedFd<'_>, answer: &Reply, passed: &[Passed]) -> Sent {
         // How many descriptors may be on their way is limited for all processes of the engine's user
         // together. A program that asks for them takes them before it asks again.
         if !passed.is_empty() && sys::has_unreceived(control) {
-            return false;
+            return Sent::NotTaken;
         }
         let fds: Option<Vec<_>> = passed.iter().map(|passed| self.descriptor(passed)).collect();
-        let sent = match fds {
+        match fds {
             None => wire::reply(control, &Errno(EPROTO).refusal(), &[]),
             Some(fds) => match wire::reply(control, answer, &fds) {
                 Sent::TooMany => wire::reply(control, &Errno(EAGAIN).refusal(), &[]),
                 sent => sent,
             },
-        };
-        sent == Sent::Yes
+        }
     }
 
     /// None: there is no such thing.

@@ -12,6 +12,7 @@ use towpath_shm::control::{Request, call};
 use towpath_tcp::Instant;
 
 use crate::ids::ChannelId;
+use crate::mail::Want;
 use crate::registry::Registry;
 use crate::registry::pending::{Asking, Pending};
 
@@ -46,16 +47,31 @@ impl Registry {
         self.has_room(channel(self.shards()))
     }
 
-    /// A process asks.
-    pub(crate) fn asked(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
+    /// A process asks. What processes have that have ended is room: where there is none, it is found when the shards
+    /// have done what was before. A clone is asked for then in any case, so that one that is refused takes no place.
+    pub(crate) fn asked(&mut self, id: ChannelId, request: Box<Request>) {
+        match request.call {
+            call::CLONE => {
+                let purpose = request.a;
+                self.want(id, Pending::Settling(request), || Want::MayClone(purpose));
+            }
+            _ if self.has_room(self.needed(&request)) => self.begin(id, &request),
+            _ => self.want(id, Pending::Settling(request), || Want::Nothing),
+        }
+    }
+
+    /// All is done that was before.
+    pub(crate) fn settled(&mut self, now: Instant, id: ChannelId, request: Box<Request>) {
         if !self.closer.is_busy() || self.has_room(self.needed(&request)) {
             self.begin(id, &request);
-        } else if let Some(process) = self.get_mut(id) {
+        } else if let Some(process) = self.get_mut(id).filter(|process| !process.has_hung_up) {
             let until = now + CLOSED_WITHIN;
             process.pending = Some(Pending::Room(Asking { request, until }));
             self.waiting.channels.push((until, id));
             self.waiting.look_at = Some(now + LOOK_AGAIN);
             self.counters.requests_waited += 1;
+        } else {
+            self.remove_ended(id);
         }
     }
 

@@ -27,7 +27,7 @@ impl poller::Source for Source {
         }
     }
 
-    fn of(token: u64, _: bool) -> Self {
+    fn of(token: u64) -> Self {
         match token / KIND {
             1 => Self::Remote,
             2 => Self::Shards,
@@ -35,8 +35,12 @@ impl poller::Source for Source {
         }
     }
 
-    /// Level-triggered: what is not dealt with comes again.
+    /// Level-triggered, so that what is not dealt with comes again, but for the shards' bell: that is never read, and
+    /// each ring comes once.
     fn wanted(self) -> EventFlags {
-        EventFlags::IN
+        match self {
+            Self::Shards => EventFlags::IN | EventFlags::ET,
+            Self::Control(_) | Self::Remote => EventFlags::IN,
+        }
     }
 }

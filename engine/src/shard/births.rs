@@ -68,7 +68,7 @@ impl Shard {
     }
 
     /// Refuses what one process could take from all others by cloning, and what makes no sense.
-    fn may_clone(&self, id: ChannelId, wanted: u32) -> Result<(), Errno> {
+    pub(crate) fn may_clone(&self, id: ChannelId, wanted: u32) -> Result<(), Errno> {
         let attached = self.host.channels.get(id).ok_or(Errno(EPROTO))?;
         if !matches!(wanted, purpose::FORK | purpose::SPAWN | purpose::EXEC) {
             return Err(Errno(EINVAL));

@@ -41,7 +41,9 @@ impl Shard {
             link.ring.mark();
             link.ring.end();
         }
-        self.poller.remove(attached.life.as_fd());
+        if std::mem::take(&mut attached.is_watched) {
+            self.poller.remove(attached.life.as_fd());
+        }
         self.status.wake(id.number());
         if let Some(portion) = portion {
             self.abandon(now, id, portion);

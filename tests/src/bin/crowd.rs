@@ -22,8 +22,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Bytes of a question and of its answer.
 const ASKED: usize = 64;
-/// Ports that a client may use: all but those of servers.
-const FIRST_PORT: u16 = 1024;
+/// Ports that a client of the crowd uses. Linux gives no port by itself that a socket was bound to, whichever its
+/// address: those that it chooses from begin behind.
+const PORTS: std::ops::RangeInclusive<u16> = 1024..=32_767;
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -133,7 +134,7 @@ fn hold(to: SocketAddr, count: usize, sources: &[IpAddr]) -> Result<()> {
     let places = || {
         let ports = |source: &IpAddr| {
             let source = *source;
-            (FIRST_PORT..=u16::MAX).map(move |port| SocketAddr::new(source, port))
+            PORTS.map(move |port| SocketAddr::new(source, port))
         };
         sources.iter().flat_map(ports)
     };
