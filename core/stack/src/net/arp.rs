@@ -59,8 +59,7 @@ impl Net {
         let (key, mac) = ((iface, IpAddr::V4(message.sender_ip)), message.sender_mac);
         let gratuitous = message.sender_ip == message.target_ip;
         if message.op == Op::Request && !gratuitous {
-            let waiting = self.neighbors.on_question(now, key, mac, for_us);
-            self.release(key, waiting, pool);
+            self.neighbors.on_question(now, key, mac, for_us);
             self.heard_from(now, key, pool);
             return Ok(());
         }
@@ -70,8 +69,7 @@ impl Net {
         let solicited = message.op == Op::Reply && for_us && self.neighbors.is_asked(&key);
         let advert = Advert { mac: Some(mac), solicited, override_: true, router: None };
         let until = self.reachable_until(now, iface);
-        let heeded = self.neighbors.on_advert(now, key, advert, until);
-        self.release(key, heeded.waiting, pool);
+        self.neighbors.on_advert(now, key, advert, until);
         self.heard_from(now, key, pool);
         Ok(())
     }

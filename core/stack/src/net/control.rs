@@ -223,6 +223,7 @@ impl Net {
             generation,
             broadcast,
             avoids,
+            hop: None,
         })
     }
 
@@ -240,6 +241,7 @@ impl Net {
             generation: self.routes.generation(),
             broadcast: is_loopback && self.ifaces[0].is_broadcast(dst),
             avoids: false,
+            hop: None,
         }
     }
 

@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use towpath_pool::{Batch, Packet, Pool};
 use towpath_tcp::Instant;
 
-use super::confirmed::Confirmed;
 use super::error_limit::ErrorLimit;
 use super::hash::{self, Keyed, Random};
 use super::ident::Idents;
@@ -15,6 +14,7 @@ use super::limits::DROPPED_MAX;
 use super::locals::Locals;
 use super::mtu::PathMtus;
 use super::neighbor::Neighbors;
+use super::next_hop::NextHops;
 use super::reassembly::Reassembly;
 use super::received::{IcmpError, Looped};
 use super::route::RouteTable;
@@ -80,7 +80,7 @@ pub struct Net {
     pub(super) routes: RouteTable,
     pub(super) mtus: PathMtus,
     pub(super) neighbors: Neighbors,
-    pub(super) confirmed: Option<Confirmed>,
+    pub(super) next_hops: NextHops,
     pub(super) reassembly: Reassembly,
     pub(super) idents: Idents,
     pub(super) error_limit: ErrorLimit,
@@ -104,7 +104,7 @@ impl Net {
             routes: RouteTable::new(tables),
             mtus: PathMtus::new(tables),
             neighbors: Neighbors::new(tables),
-            confirmed: None,
+            next_hops: NextHops::new(tables),
             reassembly: Reassembly::new(tables),
             idents: Idents::new(Keyed(keys.idents)),
             error_limit: ErrorLimit::new(tables, now),
@@ -134,7 +134,7 @@ impl Net {
     /// Packets on their way out: those that a device did not take yet, and those whose neighbour is asked.
     pub fn waiting(&self) -> usize {
         let output = self.ifaces.iter().map(|iface| iface.output.len());
-        output.sum::<usize>() + self.neighbors.waiting()
+        output.sum::<usize>() + self.next_hops.waiting()
     }
 
     /// Packets of this host to itself that wait to be received.

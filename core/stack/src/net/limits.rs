@@ -11,6 +11,12 @@ pub const OUTPUT_LEN_MAX: usize = 4096;
 /// recently used goes, so that a scan of a large prefix costs a bounded amount of memory (RFC 6583); counter
 /// `neighbors_displaced`.
 pub const NEIGHBORS_MAX: usize = 1024;
+/// Neighbours with a link header ready, for all that is sent: as many as are known. Beyond it one that was not used
+/// lately goes, and costs a look-up when it is used again; counter `next_hops_displaced`.
+pub const NEXT_HOPS_MAX: usize = NEIGHBORS_MAX;
+/// Between uses of a neighbour that are told to its state machine, which learns by them which were used least
+/// recently.
+pub const NEIGHBOR_USE_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of packets that wait for one neighbour's MAC address: Linux's `unres_qlen_bytes`. RFC 1122 §2.3.2.2
 /// wants at least one packet; a program that begins with many connections or datagrams to one host loses
 /// none. Beyond, the oldest go; drop reason `neighbor_queue_full`.

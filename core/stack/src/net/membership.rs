@@ -445,7 +445,7 @@ impl Net {
         };
         header.total_len = (header.header_len() + packet.len()) as u16;
         header.emit(packet.push_front(header.header_len()));
-        self.dispatch(now, (iface, dst.into()), false, packet, mtu, pool);
+        self.dispatch(now, (iface, dst.into()), packet, mtu, pool);
     }
 }
 

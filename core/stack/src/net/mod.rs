@@ -2,33 +2,35 @@
 //!
 //! ```text
 //!            receive()                                        send()
-//!  frame ─► link ─► ip: validate ─► reassemble ─► local?    packet ─► ip header ─► fragment? ─► segment?
-//!             │ arp    │ martians       │ quotas    │          │ checksum               │
-//!             ▼        ▼                ▼           ▼          ▼                        ▼
-//!         neighbor   drop()          reassembly   Received   loopback queue     neighbor ─► output()
+//!  frame ─► link ─► ip: validate ─► reassemble ─► local?    packet ─► ip header ─► next hop ─► cut? ─► output()
+//!             │ arp    │ martians       │ quotas    │          │ checksum             ▲
+//!             ▼        ▼                ▼           ▼          ▼                      │ Notice, News
+//!         neighbor   drop()          reassembly   Received   loopback queue       neighbor
 //!                                                                 └─► receive_looped()
 //! ```
 //!
 //! Reading order: [`receive`](Net::receive) in `receive.rs` and [`send`](Net::send) in `send.rs` are the
 //! two paths, one page each; `received` is what the one gives, `ip` what the other is told. [`Net`] itself, in
-//! `layer`, has the tables that both use. `iface`, `locals`, `route` and `next_hops` say what this host is and
-//! where packets go, `learnt` what routers said about that, `mtu` how big packets may be. `neighbor` finds MAC
-//! addresses by ARP and neighbour discovery, one state machine for both; `ndp` asks and answers for IPv6,
+//! `layer`, has the tables that both use. `iface`, `locals`, `route` and `gateways` say what this host is and
+//! where packets go, `learnt` what routers said about that, `mtu` how big packets may be. `next_hop` has what goes in
+//! front of the packets to each neighbour, and what waits for one; `neighbor` finds MAC addresses by ARP and neighbour
+//! discovery, one state machine for both; `exchange` lets these two hear of each other. `ndp` asks and answers for IPv6,
 //! `slaac` listens to routers and makes addresses, `discovery` keeps what they said; `groups` has what was
 //! joined, and `membership` reports it. `reassembly` and `fragment` are each other's inverse, `offload` does
 //! what a device cannot on the way out, and `gro` is the same for the way in. `icmp` reads errors, `report`
 //! makes them, `error_limit` says how many. `schedule` has what is to be done later, `timeouts` does it. Every
 //! limit is in `limits`.
 //!
-//! Budget: a TCP segment to an address of ours costs one hash lookup (its destination) on the way in and
-//! one (its neighbour) on the way out, and no allocation.
+//! Budget: a TCP segment to an address of ours costs one hash lookup (its destination) on the way in. On the way out it
+//! costs none to find its route and next hop, for its connection keeps both. It costs no allocation.
 
 mod arp;
-mod confirmed;
 mod control;
 mod discovery;
 mod error_limit;
+mod exchange;
 mod fragment;
+mod gateways;
 mod gro;
 mod groups;
 pub(crate) mod hash;
@@ -45,9 +47,8 @@ mod membership;
 pub(crate) mod mtu;
 mod ndp;
 mod neighbor;
-mod next_hops;
+pub(crate) mod next_hop;
 mod offload;
-mod reachable;
 mod reassembly;
 mod receive;
 mod received;
@@ -66,6 +67,7 @@ pub use iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Orig
 pub use ip::{Fragmenting, Ip};
 pub use layer::{Keys, Net, NetConfig};
 pub use neighbor::{Neighbor, NeighborState};
+pub use next_hop::HopId;
 pub use offload::verify_transport;
 pub use received::{Echo, IcmpError, Local, Looped, Received};
 pub use report::Unreachable;

@@ -10,7 +10,8 @@ use towpath_wire::{IpProtocol, MacAddr, addr, icmpv6, ipv6, ipv6_ext};
 
 use super::iface::{Address, AddressState, IfaceId};
 use super::layer::Net;
-use super::neighbor::{Advert, Heeded, Key, Solicit, Waiting};
+use super::neighbor::{Advert, Solicit};
+use super::next_hop::{HopKey, LinkHeader};
 use super::route::source_rank;
 use crate::drop::DropReason;
 
@@ -84,8 +85,7 @@ impl Net {
         }
         let key = (iface, IpAddr::V6(src));
         if let Some(mac) = source_ll.filter(|_| !src.is_unspecified()) {
-            let waiting = self.neighbors.on_question(now, key, mac, true);
-            self.release(key, waiting, pool);
+            self.neighbors.on_question(now, key, mac, true);
             self.heard_from(now, key, pool);
         }
         let answer = Message::NeighborAdvert {
@@ -117,7 +117,7 @@ impl Net {
         }
         let key = (iface, IpAddr::V6(target));
         let until = self.reachable_until(now, iface);
-        let Heeded { waiting, no_router } = self.neighbors.on_advert(now, key, advert, until);
+        let no_router = self.neighbors.on_advert(now, key, advert, until);
         //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.5
         //# In those cases where the IsRouter flag changes
         //# from TRUE to FALSE as a result of this update, the node MUST
@@ -127,14 +127,12 @@ impl Net {
         if no_router {
             self.forget_router(iface, target);
         }
-        self.release(key, waiting, pool);
         self.heard_from(now, key, pool);
     }
 
     /// A neighbour said something. A router that did not answer may be used again as soon as it is known
     /// where it is; one that only announces itself is asked.
-    pub(super) fn heard_from(&mut self, now: Instant, key: Key, pool: &mut Pool) {
-        self.counters.neighbors_displaced += self.neighbors.take_displaced();
+    pub(super) fn heard_from(&mut self, now: Instant, key: HopKey, pool: &mut Pool) {
         if !self.routes.has_failed(&key) {
             return;
         }
@@ -146,10 +144,8 @@ impl Net {
     }
 
     /// Asks once whether a router is there (again).
-    pub(super) fn probe_router(&mut self, now: Instant, key: Key, pool: &mut Pool) {
-        let (asks, gone) = self.neighbors.probe(now, key);
-        self.drop_evicted(gone, pool);
-        if asks {
+    pub(super) fn probe_router(&mut self, now: Instant, key: HopKey, pool: &mut Pool) {
+        if self.neighbors.probe(now, key) {
             self.solicit(now, Solicit { key, to: None }, pool);
         }
     }
@@ -236,19 +232,12 @@ impl Net {
         header.emit(packet.push_front(ipv6::HEADER_LEN));
         let mtu = self.ifaces[iface.index()].mtu_v6;
         match to {
-            Some(mac) => self.transmit(iface, mac, packet, mtu, pool),
-            None => self.dispatch(now, (iface, envelope.dst.into()), false, packet, mtu, pool),
-        }
-    }
-
-    /// Sends what waited for a neighbour that has been found.
-    pub(super) fn release(&mut self, key: Key, waiting: Vec<Waiting>, pool: &mut Pool) {
-        if waiting.is_empty() {
-            return;
-        }
-        let Some(mac) = self.neighbors.mac(&key) else { return };
-        for Waiting { packet, mtu } in waiting {
-            self.transmit(key.0, mac, packet, mtu, pool);
+            Some(mac) => {
+                let own = self.ifaces[iface.index()].mac;
+                let link = LinkHeader::ethernet(own, mac, envelope.dst.into());
+                self.transmit(iface, link, packet, mtu, pool);
+            }
+            None => self.dispatch(now, (iface, envelope.dst.into()), packet, mtu, pool),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! discovery, which differ only in the messages.
 //!
 //! ```text
-//!   resolve ─► INCOMPLETE ──answer──► REACHABLE ◄──answer, or the transport says so──┐
+//!      used ─► INCOMPLETE ──answer──► REACHABLE ◄──answer, or the transport says so──┐
 //!                  │ 3 unanswered        │ 15 to 45 s                                │
 //!                  ▼                     ▼                                           │
 //!                gone ◄─3 unanswered─ PROBE ◄─5 s─ DELAY ◄─used─ STALE ──────────────┘
@@ -11,25 +11,23 @@
 //! Unsolicited answers make no entries. A host that asks for our address makes one, so that we need not ask
 //! back; anybody can ask in the name of many, and therefore neighbours that only were heard of have a table
 //! of their own: they displace each other, and never one that packets of ours go to (RFC 6583 §7.1). It
-//! sends nothing itself: it says what to send.
+//! sends nothing itself: it says what to ask, and by [`News`] what `next_hop` has to know.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use towpath_pool::Packet;
 use towpath_tcp::Instant;
 use towpath_wire::MacAddr;
 
 use super::hash::Keyed;
 use super::iface::IfaceId;
 use super::limits::{
-    ARP_LOCK_TIME, DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBOR_PACKET_COST,
-    NEIGHBOR_QUEUE_BYTES_MAX, NEIGHBOR_QUEUES_BYTES_MAX, NEIGHBORS_HEARD_MAX, NEIGHBORS_MAX,
-    RETRANS_TIME, UNICAST_SOLICITS_MAX,
+    ARP_LOCK_TIME, DELAY_FIRST_PROBE_TIME, MULTICAST_SOLICITS_MAX, NEIGHBOR_USE_INTERVAL,
+    NEIGHBORS_HEARD_MAX, NEIGHBORS_MAX, RETRANS_TIME, UNICAST_SOLICITS_MAX,
 };
 use super::lru::Lru;
-use crate::drop::DropReason;
+use super::next_hop::{HopKey, News};
 
 /// A neighbour, as it is shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,22 +59,11 @@ pub enum NeighborState {
     Probe,
 }
 
-/// An address on a link.
-pub(super) type Key = (IfaceId, IpAddr);
-
 /// A question to be sent: to everybody, or to one MAC address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Solicit {
-    pub key: Key,
+    pub key: HopKey,
     pub to: Option<MacAddr>,
-}
-
-/// An IP packet without link header that waits for its neighbour. It is whole: it becomes segments or
-/// fragments of at most `mtu` bytes when it goes.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    pub packet: Packet,
-    pub mtu: u32,
 }
 
 /// What a neighbour says about itself.
@@ -88,47 +75,27 @@ pub(super) struct Advert {
     pub router: Option<bool>,
 }
 
-/// What to do with a packet for a neighbour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Resolved {
-    /// Send it there.
-    Mac(MacAddr),
-    /// Queue it.
-    Wait,
-    /// Queue it, and ask.
-    Ask,
-}
-
 /// What [`Neighbors::on_timeout`] wants done.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Solicit(Solicit),
-    /// It does not answer; the packets cannot be sent.
-    Failed(Key, Vec<Waiting>),
-}
-
-/// What an advertisement led to.
-#[derive(Debug, Default)]
-pub(super) struct Heeded {
-    /// Packets that waited for the neighbour.
-    pub waiting: Vec<Waiting>,
-    /// It was a router, and advertises that it no longer is one.
-    pub no_router: bool,
+    /// It does not answer.
+    Failed(HopKey),
 }
 
 /// All neighbours.
 #[derive(Debug)]
 pub(super) struct Neighbors {
     /// Those that packets of ours go to.
-    used: Lru<Key, Entry>,
+    used: Lru<HopKey, Entry>,
     /// Those that told where they are, and that nothing was sent to since: all of them STALE.
-    heard: Lru<Key, Heard>,
+    heard: Lru<HopKey, Heard>,
     /// Not later than the first deadline of any entry.
     next: Instant,
     /// Entries that had to make room for others.
     displaced: u64,
-    /// What all queues cost together.
-    queued: usize,
+    /// What `next_hop` has not been told yet.
+    news: VecDeque<News>,
     /// RetransTimer of IPv6 neighbours, by interface, where routers set one (RFC 4861 §6.3.2).
     retrans: Vec<Option<Duration>>,
 }
@@ -140,40 +107,6 @@ struct Entry {
     /// Since when `mac` is its address: see [`Neighbors::contradicts`].
     since: Instant,
     router: bool,
-    queue: Queue,
-}
-
-/// Packets that wait for a neighbour, the oldest first.
-#[derive(Debug, Default)]
-struct Queue {
-    packets: VecDeque<Waiting>,
-    /// What they cost: their bytes, and [`NEIGHBOR_PACKET_COST`] for each.
-    cost: usize,
-}
-
-impl Queue {
-    fn push(&mut self, waiting: Waiting) {
-        self.cost += waiting.cost();
-        self.packets.push_back(waiting);
-    }
-
-    fn pop(&mut self) -> Option<Waiting> {
-        let waiting = self.packets.pop_front()?;
-        self.cost -= waiting.cost();
-        Some(waiting)
-    }
-
-    /// Takes all, and their cost off `queued`.
-    fn take(&mut self, queued: &mut usize) -> Vec<Waiting> {
-        *queued -= core::mem::take(&mut self.cost);
-        core::mem::take(&mut self.packets).into()
-    }
-}
-
-impl Waiting {
-    fn cost(&self) -> usize {
-        self.packet.len() + NEIGHBOR_PACKET_COST
-    }
 }
 
 /// A neighbour that nothing was sent to.
@@ -199,13 +132,13 @@ impl Neighbors {
             heard: Lru::new(NEIGHBORS_HEARD_MAX, keys),
             next: Instant::FAR,
             displaced: 0,
-            queued: 0,
+            news: VecDeque::new(),
             retrans: Vec::new(),
         }
     }
 
     /// Time between solicitations to `key`. A router's word is about neighbour discovery, and not about ARP.
-    pub(super) fn retrans_time(&self, (iface, addr): &Key) -> Duration {
+    pub(super) fn retrans_time(&self, (iface, addr): &HopKey) -> Duration {
         retrans_time(&self.retrans, (*iface, *addr))
     }
 
@@ -226,17 +159,17 @@ impl Neighbors {
         core::mem::take(&mut self.displaced)
     }
 
-    /// Where a packet to `key` goes. An entry that had to make room comes back with its packets.
-    #[inline]
-    pub(super) fn resolve(
-        &mut self,
-        now: Instant,
-        key: Key,
-    ) -> (Resolved, Option<(Key, Vec<Waiting>)>) {
+    /// What is to be told to those that send to neighbours.
+    pub(super) fn take_news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    /// A packet goes to `key`; whether to ask where that is.
+    pub(super) fn on_used(&mut self, now: Instant, key: HopKey) -> bool {
         let Some(entry) = self.used.get_mut(&key) else { return self.begin(now, key) };
         match entry.state {
+            State::Incomplete { .. } => return false,
             State::Reachable { until } if now < until => {}
-            State::Incomplete { .. } => return (Resolved::Wait, None),
             //= https://www.rfc-editor.org/rfc/rfc4861#section-7.3.3
             //# The first time a node sends a packet to a neighbor whose entry is
             //# STALE, the sender changes the state to DELAY and sets a timer to
@@ -248,36 +181,40 @@ impl Neighbors {
             }
             State::Delay { .. } | State::Probe { .. } => {}
         }
-        (Resolved::Mac(entry.mac), None)
+        self.news.push_back(entry.known(now, key));
+        false
     }
 
     /// Makes the entry for the first packet to a neighbour, which may have told its MAC address before.
-    fn begin(&mut self, now: Instant, key: Key) -> (Resolved, Option<(Key, Vec<Waiting>)>) {
+    fn begin(&mut self, now: Instant, key: HopKey) -> bool {
         let Some(Heard { mac, router }) = self.heard.remove(&key) else {
-            return (Resolved::Ask, self.ask(now, key, 1));
+            self.ask(now, key, 1);
+            return true;
         };
         let until = now + DELAY_FIRST_PROBE_TIME;
         self.next = self.next.min(until);
         let state = State::Delay { until };
-        let entry = Entry { state, mac, since: now, router, queue: Queue::default() };
-        (Resolved::Mac(mac), self.insert(key, entry))
+        let entry = Entry { state, mac, since: now, router };
+        self.news.push_back(entry.known(now, key));
+        self.insert(key, entry);
+        false
     }
 
     /// Makes an entry of a neighbour that has been asked for `sent` times.
-    fn ask(&mut self, now: Instant, key: Key, sent: u8) -> Option<(Key, Vec<Waiting>)> {
+    fn ask(&mut self, now: Instant, key: HopKey, sent: u8) {
         let again = now + self.retrans_time(&key);
         self.next = self.next.min(again);
         let state = State::Incomplete { sent, again };
-        let (mac, queue) = (MacAddr::UNSPECIFIED, Queue::default());
-        self.insert(key, Entry { state, mac, since: now, router: false, queue })
+        self.insert(key, Entry { state, mac: MacAddr::UNSPECIFIED, since: now, router: false });
     }
 
     /// Whether to ask, once, for a neighbour that is not known: nothing waits for it.
-    pub(super) fn probe(&mut self, now: Instant, key: Key) -> (bool, Option<(Key, Vec<Waiting>)>) {
+    pub(super) fn probe(&mut self, now: Instant, key: HopKey) -> bool {
         if self.used.peek(&key).is_some() || self.heard.peek(&key).is_some() {
-            return (false, None);
+            return false;
         }
-        (true, self.ask(now, key, MULTICAST_SOLICITS_MAX))
+        self.ask(now, key, MULTICAST_SOLICITS_MAX);
+        true
     }
 
     /// Asks anew for all IPv6 neighbours of `iface` that are being asked for: there was no address to ask
@@ -295,67 +232,21 @@ impl Neighbors {
         asked.collect()
     }
 
-    fn insert(&mut self, key: Key, entry: Entry) -> Option<(Key, Vec<Waiting>)> {
-        let (key, mut gone) = self.used.insert(key, entry)?;
-        self.displaced += 1;
-        let packets = gone.queue.take(&mut self.queued);
-        (!packets.is_empty()).then_some((key, packets))
-    }
-
-    /// Keeps a packet until its neighbour answers; returns those that had to go for it, and why. The last one
-    /// of a neighbour stays in any case, as long as there is room for one of each.
-    //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.2
-    //# The link layer SHOULD save (rather than discard) at least
-    //# one (the latest) packet of each set of packets destined to
-    //# the same unresolved IP address, and transmit the saved
-    //# packet when the address has been resolved.
-    pub(super) fn enqueue(
-        &mut self,
-        key: Key,
-        packet: Waiting,
-    ) -> Vec<(IfaceId, Packet, DropReason)> {
-        let full = DropReason::NeighborQueueFull;
-        let Some(Entry { queue, .. }) = self.used.get_mut(&key) else {
-            return vec![(key.0, packet.packet, full)];
-        };
-        let mut gone = Vec::new();
-        let before = queue.cost;
-        queue.push(packet);
-        while queue.cost > NEIGHBOR_QUEUE_BYTES_MAX && queue.packets.len() > 1 {
-            gone.extend(queue.pop().map(|waiting| (key.0, waiting.packet, full)));
+    fn insert(&mut self, key: HopKey, entry: Entry) {
+        if let Some((displaced, _)) = self.used.insert(key, entry) {
+            self.displaced += 1;
+            self.news.push_back(News::Forgotten(displaced));
         }
-        self.queued = self.queued - before + queue.cost;
-        while self.queued > NEIGHBOR_QUEUES_BYTES_MAX {
-            gone.extend(self.take_from_longest());
-        }
-        gone
     }
 
-    /// Drops the oldest packet of the neighbour with the longest queue: a sender to hosts that do not answer
-    /// thereby loses packets of its own, not the few that others send.
-    fn take_from_longest(&mut self) -> Option<(IfaceId, Packet, DropReason)> {
-        let (key, entry) = self.used.iter_mut().max_by_key(|(_, entry)| entry.queue.cost)?;
-        let before = entry.queue.cost;
-        let waiting = entry.queue.pop()?;
-        self.queued -= before - entry.queue.cost;
-        Some((key.0, waiting.packet, DropReason::NeighborQueuesFull))
-    }
-
-    /// Someone who asks tells where it is. `create` when it asked for an address of ours. Returns the
-    /// packets that waited for it.
+    /// Someone who asks tells where it is. `create` when it asked for an address of ours.
     //= https://www.rfc-editor.org/rfc/rfc4861#section-7.2.3
     //# If an entry already exists, and the cached link-layer address differs from the one in the
     //# received Source Link-Layer option, the cached address should be replaced by the received
     //# address, and the entry's reachability state MUST be set to STALE.
-    pub(super) fn on_question(
-        &mut self,
-        now: Instant,
-        key: Key,
-        mac: MacAddr,
-        create: bool,
-    ) -> Vec<Waiting> {
+    pub(super) fn on_question(&mut self, now: Instant, key: HopKey, mac: MacAddr, create: bool) {
         if !mac.is_unicast() {
-            return Vec::new();
+            return;
         }
         let Some(entry) = self.used.get_mut(&key) else {
             match self.heard.get_mut(&key) {
@@ -366,28 +257,29 @@ impl Neighbors {
                 }
                 None => {}
             }
-            return Vec::new();
+            return;
         };
         if matches!(entry.state, State::Incomplete { .. }) || entry.mac != mac {
             (entry.mac, entry.since) = (mac, now);
             entry.state = State::Stale;
+            self.news.push_back(entry.known(now, key));
         }
-        entry.queue.take(&mut self.queued)
     }
 
-    /// A neighbour answers, or announces itself (RFC 4861 §7.2.5).
+    /// A neighbour answers, or announces itself (RFC 4861 §7.2.5). True when it was a router, and advertises that it
+    /// no longer is one.
     pub(super) fn on_advert(
         &mut self,
         now: Instant,
-        key: Key,
+        key: HopKey,
         advert: Advert,
         reachable_until: Instant,
-    ) -> Heeded {
+    ) -> bool {
         let Some(entry) = self.used.get_mut(&key) else { return self.on_unasked(&key, advert) };
         let mac = advert.mac.filter(|mac| mac.is_unicast());
         let confirmed = State::Reachable { until: reachable_until };
         if matches!(entry.state, State::Incomplete { .. }) {
-            let Some(mac) = mac else { return Heeded::default() };
+            let Some(mac) = mac else { return false };
             (entry.mac, entry.since) = (mac, now);
             entry.state = if advert.solicited { confirmed } else { State::Stale };
         } else if let Some(mac) = mac.filter(|mac| *mac != entry.mac) {
@@ -397,32 +289,33 @@ impl Neighbors {
                 //# do not update the entry in any other way.
                 if matches!(entry.state, State::Reachable { .. }) {
                     entry.state = State::Stale;
+                    self.news.push_back(entry.known(now, key));
                 }
-                return Heeded::default();
+                return false;
             }
             (entry.mac, entry.since) = (mac, now);
             entry.state = if advert.solicited { confirmed } else { State::Stale };
         } else if advert.solicited {
             entry.state = confirmed;
         }
-        let no_router = change(&mut entry.router, advert.router);
-        Heeded { waiting: entry.queue.take(&mut self.queued), no_router }
+        self.news.push_back(entry.known(now, key));
+        change(&mut entry.router, advert.router)
     }
 
     /// A neighbour announces itself that nothing was sent to: it is STALE and remains so.
-    fn on_unasked(&mut self, key: &Key, advert: Advert) -> Heeded {
-        let Some(heard) = self.heard.get_mut(key) else { return Heeded::default() };
+    fn on_unasked(&mut self, key: &HopKey, advert: Advert) -> bool {
+        let Some(heard) = self.heard.get_mut(key) else { return false };
         if let Some(mac) = advert.mac.filter(|mac| mac.is_unicast() && *mac != heard.mac) {
             if !advert.override_ {
-                return Heeded::default();
+                return false;
             }
             heard.mac = mac;
         }
-        Heeded { waiting: Vec::new(), no_router: change(&mut heard.router, advert.router) }
+        change(&mut heard.router, advert.router)
     }
 
     /// Whether an answer from `key` is expected: an ARP reply has no flag that says so.
-    pub(super) fn is_asked(&self, key: &Key) -> bool {
+    pub(super) fn is_asked(&self, key: &HopKey) -> bool {
         let state = self.used.peek(key).map(|entry| entry.state);
         matches!(state, Some(State::Incomplete { .. } | State::Probe { .. }))
     }
@@ -431,7 +324,7 @@ impl Neighbors {
     /// ARP has no flag that says whether an answer replaces another one: as on Linux the first one holds for
     /// that time, so that a later reply, which may be forged, cannot replace it within a second, and several
     /// proxies that all answer do not change the entry with each reply.
-    pub(super) fn contradicts(&self, now: Instant, key: &Key, mac: MacAddr) -> bool {
+    pub(super) fn contradicts(&self, now: Instant, key: &HopKey, mac: MacAddr) -> bool {
         self.used.peek(key).is_some_and(|entry| {
             let known = !matches!(entry.state, State::Incomplete { .. });
             known && entry.mac != mac && now < entry.since + ARP_LOCK_TIME
@@ -439,23 +332,24 @@ impl Neighbors {
     }
 
     /// The transport heard from beyond this neighbour (RFC 4861 §7.3.1).
-    pub(super) fn confirm(&mut self, key: &Key, reachable_until: Instant) {
-        if let Some(entry) = self.used.get_mut(key)
+    pub(super) fn confirm(&mut self, now: Instant, key: HopKey, reachable_until: Instant) {
+        if let Some(entry) = self.used.get_mut(&key)
             && !matches!(entry.state, State::Incomplete { .. })
         {
             entry.state = State::Reachable { until: reachable_until };
+            self.news.push_back(entry.known(now, key));
         }
     }
 
     /// Where `key` is, if that is known.
-    pub(super) fn mac(&self, key: &Key) -> Option<MacAddr> {
+    pub(super) fn mac(&self, key: &HopKey) -> Option<MacAddr> {
         match self.used.peek(key) {
             Some(entry) => (!matches!(entry.state, State::Incomplete { .. })).then_some(entry.mac),
             None => self.heard.peek(key).map(|heard| heard.mac),
         }
     }
 
-    pub(super) fn set_router(&mut self, key: &Key, router: bool) {
+    pub(super) fn set_router(&mut self, key: &HopKey, router: bool) {
         if let Some(entry) = self.used.get_mut(key) {
             entry.router = router;
         } else if let Some(heard) = self.heard.get_mut(key) {
@@ -481,18 +375,13 @@ impl Neighbors {
             }
         }
         for key in failed {
-            let packets =
-                self.used.remove(&key).map(|mut entry| entry.queue.take(&mut self.queued));
-            events.push(Event::Failed(key, packets.unwrap_or_default()));
+            self.used.remove(&key);
+            self.news.push_back(News::Failed(key));
+            events.push(Event::Failed(key));
         }
         let deadlines = self.used.iter().filter_map(|(_, entry)| entry.deadline());
         self.next = deadlines.min().unwrap_or(Instant::FAR);
         events
-    }
-
-    /// Packets that wait for an answer.
-    pub(super) fn waiting(&self) -> usize {
-        self.used.iter().map(|(_, entry)| entry.queue.packets.len()).sum()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Neighbor> {
@@ -532,6 +421,17 @@ enum Fate {
 }
 
 impl Entry {
+    /// Where it is, for those that send to it. A use is told no later than it changes the state, and often enough
+    /// that the order of uses in [`Neighbors::used`] is known.
+    fn known(&self, now: Instant, key: HopKey) -> News {
+        let tell_at = match self.state {
+            State::Stale | State::Incomplete { .. } => now,
+            State::Reachable { until } => until.min(now + NEIGHBOR_USE_INTERVAL),
+            State::Delay { .. } | State::Probe { .. } => now + NEIGHBOR_USE_INTERVAL,
+        };
+        News::Known { key, mac: self.mac, tell_at }
+    }
+
     fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Incomplete { again, .. } | State::Probe { again, .. } => Some(again),
@@ -566,7 +466,7 @@ impl Entry {
     }
 }
 
-fn retrans_time(by_iface: &[Option<Duration>], (iface, addr): Key) -> Duration {
+fn retrans_time(by_iface: &[Option<Duration>], (iface, addr): HopKey) -> Duration {
     let set = by_iface.get(iface.index()).copied().flatten();
     set.filter(|_| addr.is_ipv6()).unwrap_or(RETRANS_TIME)
 }
@@ -579,7 +479,6 @@ pub(super) fn reachable_time(base: Duration, draw: u64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use towpath_pool::Pool;
 
     const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
     const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -590,7 +489,7 @@ mod tests {
         Instant(millis * 1_000_000)
     }
 
-    fn key() -> Key {
+    fn key() -> HopKey {
         (IfaceId(1), "10.0.0.2".parse().unwrap())
     }
 
@@ -603,111 +502,57 @@ mod tests {
             .iter()
             .filter_map(|event| match event {
                 Event::Solicit(solicit) => Some(solicit.to),
-                Event::Failed(..) => None,
+                Event::Failed(_) => None,
             })
             .collect()
     }
 
+    /// What those that send were told last of the neighbour.
+    fn told(neighbors: &mut Neighbors) -> Option<News> {
+        std::iter::from_fn(|| neighbors.take_news()).last()
+    }
+
+    fn known(mac: MacAddr, tell_at: Instant) -> Option<News> {
+        Some(News::Known { key: key(), mac, tell_at })
+    }
+
     #[test]
     fn asks_three_times_a_second_apart_and_then_fails() {
-        let (mut neighbors, mut pool) = (Neighbors::new(Keyed([1, 2])), Pool::default());
-        assert_eq!(neighbors.resolve(at(0), key()).0, Resolved::Ask);
-        for _ in 0..3 {
-            assert_eq!(neighbors.resolve(at(1), key()).0, Resolved::Wait);
-            let waiting = Waiting { packet: pool.take(10), mtu: 1500 };
-            assert!(neighbors.enqueue(key(), waiting).is_empty());
-        }
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        assert!(neighbors.on_used(at(0), key()));
+        assert!(!neighbors.on_used(at(1), key()));
         assert!(neighbors.on_timeout(at(999)).is_empty());
         assert_eq!(solicits(&neighbors.on_timeout(at(1000))), [None]);
         assert!(neighbors.on_timeout(at(1500)).is_empty());
         assert_eq!(neighbors.next_timeout(), at(2000));
         assert_eq!(solicits(&neighbors.on_timeout(at(2000))), [None]);
-        let events = neighbors.on_timeout(at(3000));
-        assert!(matches!(&events[..], [Event::Failed(k, p)] if *k == key() && p.len() == 3));
+        assert_eq!(told(&mut neighbors), None);
+        assert_eq!(neighbors.on_timeout(at(3000)), [Event::Failed(key())]);
+        assert_eq!(told(&mut neighbors), Some(News::Failed(key())));
         assert_eq!(neighbors.next_timeout(), Instant::FAR);
         assert_eq!(state(&neighbors), None);
     }
 
     #[test]
-    fn as_much_waits_as_on_linux_and_the_oldest_go_first() {
-        let (mut neighbors, mut pool) = (Neighbors::new(Keyed([1, 2])), Pool::default());
-        let mut packet = |len: usize| {
-            let mut packet = pool.take(len);
-            packet.push_back(len).expect("room").fill(0);
-            Waiting { packet, mtu: 1500 }
-        };
-        neighbors.resolve(at(0), key());
-        // SYNs of a program that opens hundreds of connections at once.
-        let small = NEIGHBOR_QUEUE_BYTES_MAX / (60 + NEIGHBOR_PACKET_COST);
-        assert!(small > 300);
-        for _ in 0..small {
-            assert!(neighbors.enqueue(key(), packet(60)).is_empty());
-        }
-        let gone = neighbors.enqueue(key(), packet(60_000));
-        let lens: Vec<_> = gone.iter().map(|(_, packet, _)| packet.len()).collect();
-        let room = small * (60 + NEIGHBOR_PACKET_COST) + 60_000 + NEIGHBOR_PACKET_COST;
-        let over = (room - NEIGHBOR_QUEUE_BYTES_MAX).div_ceil(60 + NEIGHBOR_PACKET_COST);
-        assert_eq!(lens, vec![60; over]);
-        assert_eq!(neighbors.waiting(), small + 1 - over);
-    }
-
-    #[test]
-    fn what_waits_for_all_neighbours_is_bounded_and_the_longest_queue_pays() {
-        let (mut neighbors, mut pool) = (Neighbors::new(Keyed([1, 2])), Pool::default());
-        let nth = |n: u32| (IfaceId(1), IpAddr::V4((0x0a00_0000 + n).into()));
-        let mut enqueue = |neighbors: &mut Neighbors, n: u32, len: usize| {
-            let mut packet = pool.take(len);
-            packet.push_back(len).expect("room").fill(0);
-            neighbors.resolve(at(0), nth(n));
-            neighbors.enqueue(nth(n), Waiting { packet, mtu: 1500 })
-        };
-        // One program sends a little to each of many, and another as much as may be to some.
-        for n in 0..500 {
-            assert!(enqueue(&mut neighbors, n, 60).is_empty());
-        }
-        let mut lost = 0;
-        for n in 500..600 {
-            for _ in 0..200 {
-                for (_, packet, reason) in enqueue(&mut neighbors, n, 1400) {
-                    lost += usize::from(reason == DropReason::NeighborQueuesFull);
-                    assert_eq!(packet.len(), 1400, "of those that have most");
-                }
-            }
-        }
-        let kept = neighbors.waiting() - 500;
-        assert!(kept * (1400 + NEIGHBOR_PACKET_COST) <= NEIGHBOR_QUEUES_BYTES_MAX);
-        assert!(lost > 0 && kept > 1900, "{kept} of {lost}");
-        for n in 0..500 {
-            assert_eq!(neighbors.on_advert(at(1), nth(n), ANSWER, at(30_000)).waiting.len(), 1);
-        }
-        // What left by an answer, by failure or for a newcomer leaves room.
-        while neighbors.next_timeout() != Instant::FAR {
-            neighbors.on_timeout(neighbors.next_timeout());
-        }
-        assert_eq!((neighbors.waiting(), neighbors.queued), (0, 0));
-        for n in 0..NEIGHBORS_MAX as u32 + 10 {
-            enqueue(&mut neighbors, 1000 + n, 60);
-        }
-        assert_eq!(neighbors.queued, NEIGHBORS_MAX * (60 + NEIGHBOR_PACKET_COST));
-    }
-
-    #[test]
-    fn an_answer_releases_the_queue_and_use_after_its_time_probes() {
-        let (mut neighbors, mut pool) = (Neighbors::new(Keyed([1, 2])), Pool::default());
-        neighbors.resolve(at(0), key());
-        neighbors.enqueue(key(), Waiting { packet: pool.take(10), mtu: 1500 });
+    fn an_answer_is_told_and_use_after_its_time_probes() {
+        let mut neighbors = Neighbors::new(Keyed([1, 2]));
+        neighbors.on_used(at(0), key());
         assert!(neighbors.is_asked(&key()));
-        assert_eq!(neighbors.on_advert(at(10), key(), ANSWER, at(30_000)).waiting.len(), 1);
-        assert_eq!(neighbors.resolve(at(29_999), key()).0, Resolved::Mac(MAC));
+        assert!(!neighbors.on_advert(at(10), key(), ANSWER, at(30_000)));
+        assert_eq!(told(&mut neighbors), known(MAC, at(1010)));
+        assert!(!neighbors.on_used(at(29_500), key()));
+        assert_eq!(told(&mut neighbors), known(MAC, at(30_000)), "no later than its time ends");
         assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
 
-        assert_eq!(neighbors.resolve(at(30_000), key()).0, Resolved::Mac(MAC));
+        neighbors.on_used(at(30_000), key());
+        assert_eq!(told(&mut neighbors), known(MAC, at(31_000)));
         assert_eq!(state(&neighbors), Some(NeighborState::Delay));
         assert!(neighbors.on_timeout(at(34_999)).is_empty());
         assert_eq!(solicits(&neighbors.on_timeout(at(35_000))), [Some(MAC)]);
         assert_eq!(state(&neighbors), Some(NeighborState::Probe));
         assert_eq!(solicits(&neighbors.on_timeout(at(36_000))), [Some(MAC)]);
-        assert_eq!(neighbors.resolve(at(36_500), key()).0, Resolved::Mac(MAC));
+        neighbors.on_used(at(36_500), key());
+        assert_eq!(state(&neighbors), Some(NeighborState::Probe));
         neighbors.on_advert(at(36_600), key(), ANSWER, at(60_000));
         assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
     }
@@ -717,20 +562,21 @@ mod tests {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
         neighbors.on_question(at(0), key(), MAC, true);
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));
-        neighbors.resolve(at(0), key());
+        assert!(!neighbors.on_used(at(0), key()));
         for seconds in 5..8 {
             assert_eq!(solicits(&neighbors.on_timeout(at(seconds * 1000))), [Some(MAC)]);
         }
-        assert!(matches!(&neighbors.on_timeout(at(8000))[..], [Event::Failed(..)]));
-        assert_eq!(neighbors.resolve(at(8000), key()).0, Resolved::Ask);
+        assert_eq!(neighbors.on_timeout(at(8000)), [Event::Failed(key())]);
+        assert_eq!(told(&mut neighbors), Some(News::Failed(key())));
+        assert!(neighbors.on_used(at(8000), key()));
     }
 
     #[test]
     fn the_transport_confirms_instead_of_a_probe() {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
         neighbors.on_question(at(0), key(), MAC, true);
-        neighbors.resolve(at(0), key());
-        neighbors.confirm(&key(), at(20_000));
+        neighbors.on_used(at(0), key());
+        neighbors.confirm(at(0), key(), at(20_000));
         assert!(neighbors.on_timeout(at(5000)).is_empty());
         assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
     }
@@ -743,15 +589,15 @@ mod tests {
         assert_eq!(state(&neighbors), None);
 
         neighbors.on_question(at(0), key(), MAC, true);
-        neighbors.resolve(at(0), key());
-        neighbors.confirm(&key(), at(20_000));
+        neighbors.on_used(at(0), key());
+        neighbors.confirm(at(0), key(), at(20_000));
         let gentle = Advert { mac: Some(OTHER), solicited: false, override_: false, router: None };
         neighbors.on_advert(at(0), key(), gentle, at(30_000));
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));
-        assert_eq!(neighbors.resolve(at(0), key()).0, Resolved::Mac(MAC));
+        assert_eq!(told(&mut neighbors), known(MAC, at(0)));
         neighbors.on_advert(at(0), key(), Advert { override_: true, ..gentle }, at(30_000));
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));
-        assert_eq!(neighbors.resolve(at(0), key()).0, Resolved::Mac(OTHER));
+        assert_eq!(told(&mut neighbors), known(OTHER, at(0)));
     }
 
     #[test]
@@ -759,9 +605,11 @@ mod tests {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
         let nth = |n: u32| (IfaceId(1), IpAddr::V4((0x0a00_0000 + n).into()));
         for n in 0..NEIGHBORS_MAX as u32 * 2 {
-            neighbors.resolve(at(0), nth(n));
+            assert!(neighbors.on_used(at(0), nth(n)));
         }
         assert_eq!(neighbors.iter().count(), NEIGHBORS_MAX);
-        assert_eq!(neighbors.resolve(at(0), nth(0)).0, Resolved::Ask);
+        assert_eq!(neighbors.take_displaced(), NEIGHBORS_MAX as u64);
+        assert_eq!(neighbors.take_news(), Some(News::Forgotten(nth(0))));
+        assert!(neighbors.on_used(at(0), nth(0)));
     }
 }

@@ -68,6 +68,18 @@ impl Net {
         &mut self,
         now: Instant,
         iface: IfaceId,
+        packet: Packet,
+        pool: &mut Pool,
+    ) -> Option<Received> {
+        let received = self.receive_frame(now, iface, packet, pool);
+        self.exchange(now, pool);
+        received
+    }
+
+    fn receive_frame(
+        &mut self,
+        now: Instant,
+        iface: IfaceId,
         mut packet: Packet,
         pool: &mut Pool,
     ) -> Option<Received> {
@@ -215,11 +227,6 @@ impl Net {
             return Err(DropReason::FrameMalformed);
         }
         Ok(Link { ethertype: header.ethertype, at, group: header.dst.is_multicast() })
-    }
-
-    /// Whether `iface` has a link with neighbours to discover.
-    pub(super) fn has_neighbors(&self, iface: IfaceId) -> bool {
-        self.ifaces[iface.index()].link == LinkType::Ethernet
     }
 
     fn is_group(&self, iface: IfaceId, dst: IpAddr) -> bool {

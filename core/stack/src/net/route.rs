@@ -2,7 +2,7 @@
 //!
 //! There is one hash table for each prefix length in use, so that a lookup costs as many probes as
 //! there are lengths, however many routes or sockets there are. Equal prefixes are ordered by metric.
-//! Whether a router answers is known once, in `next_hops`, and not in each route through it: what a
+//! Whether a router answers is known once, in `gateways`, and not in each route through it: what a
 //! neighbour says costs the same however many routes there are.
 
 use core::net::{IpAddr, Ipv6Addr};
@@ -11,9 +11,10 @@ use hashbrown::HashMap;
 use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
+use super::gateways::{GatewayId, Gateways};
 use super::hash::{Cheap, Keyed};
 use super::iface::{IfaceId, Origin};
-use super::next_hops::{HopId, HopKey, NextHops};
+use super::next_hop::{HopId, HopKey};
 
 /// The way to a destination, to be kept by a connection while [`Route::generation`] is that of
 /// [`super::Net::route_generation`].
@@ -37,6 +38,8 @@ pub struct Route {
     pub broadcast: bool,
     /// There is a better router, which does not answer: sending this way asks it now and then.
     pub avoids: bool,
+    /// The place of `next_hop`, for who keeps the route ([`super::Net::route_to_keep`]).
+    pub hop: Option<HopId>,
 }
 
 /// Why there is no way to a destination.
@@ -92,7 +95,7 @@ pub(super) struct Choice {
 pub(super) struct RouteTable {
     v4: Family,
     v6: Family,
-    hops: NextHops,
+    gateways: Gateways,
     /// Routes added so far.
     added: u64,
     generation: u64,
@@ -102,7 +105,7 @@ pub(super) struct RouteTable {
 #[derive(Debug)]
 struct Stored {
     entry: RouteEntry,
-    hop: Option<HopId>,
+    gateway: Option<GatewayId>,
     /// How many were added before it, for listing.
     nth: u64,
 }
@@ -119,7 +122,7 @@ impl RouteTable {
         Self {
             v4: Family::default(),
             v6: Family::default(),
-            hops: NextHops::new(keys),
+            gateways: Gateways::new(keys),
             added: 0,
             generation: 0,
         }
@@ -144,14 +147,14 @@ impl RouteTable {
         if known.is_some_and(|at| routes[at].entry == entry) {
             return;
         }
-        let hop = entry.next_hop.map(|hop| self.hops.hold((entry.iface, hop)));
+        let gateway = entry.next_hop.map(|hop| self.gateways.hold((entry.iface, hop)));
         let mut nth = self.added;
         if let Some(old) = known.map(|at| routes.remove(at)) {
             nth = old.nth;
-            old.hop.into_iter().for_each(|hop| self.hops.release(hop));
+            old.gateway.into_iter().for_each(|gateway| self.gateways.release(gateway));
         }
         let place = routes.partition_point(|route| route.entry.metric <= entry.metric);
-        routes.insert(place, Stored { entry, hop, nth });
+        routes.insert(place, Stored { entry, gateway, nth });
         self.added += 1;
         self.generation += 1;
     }
@@ -168,7 +171,7 @@ impl RouteTable {
             let gone = gone(&route.entry);
             if gone {
                 count += 1;
-                route.hop.into_iter().for_each(|hop| self.hops.release(hop));
+                route.gateway.into_iter().for_each(|gateway| self.gateways.release(gateway));
             }
             !gone
         });
@@ -178,17 +181,17 @@ impl RouteTable {
 
     /// Whether `hop` is a router that does not answer.
     pub(super) fn has_failed(&self, hop: &HopKey) -> bool {
-        self.hops.has_failed(hop)
+        self.gateways.has_failed(hop)
     }
 
     /// A neighbour does not answer.
     pub(super) fn on_hop_failed(&mut self, now: Instant, hop: &HopKey) {
-        self.generation += u64::from(self.hops.on_failed(now, hop));
+        self.generation += u64::from(self.gateways.on_failed(now, hop));
     }
 
     /// A neighbour answers (again).
     pub(super) fn on_hop_known(&mut self, hop: &HopKey) {
-        self.generation += u64::from(self.hops.on_known(hop));
+        self.generation += u64::from(self.gateways.on_known(hop));
     }
 
     /// The best route to `dst`, only through `iface` when one is given.
@@ -211,7 +214,7 @@ impl RouteTable {
         let mut failed: Option<(Instant, RouteEntry)> = None;
         for route in routes.iter().filter(|route| iface.is_none_or(|i| i == route.entry.iface)) {
             let entry = route.entry;
-            match route.hop.and_then(|hop| self.hops.failed_at(hop)) {
+            match route.gateway.and_then(|gateway| self.gateways.failed_at(gateway)) {
                 None => return Some(Choice { entry, avoids: failed.is_some() }),
                 Some(at) if failed.is_none_or(|(first, _)| at < first) => {
                     failed = Some((at, entry))
@@ -225,14 +228,14 @@ impl RouteTable {
     /// A router to be asked whether it answers again, because a packet goes to `dst` that would go to it:
     /// by one solicitation, and at most once a minute (RFC 4191 §3.5). Without traffic nobody is asked.
     pub(super) fn take_probe(&mut self, now: Instant, dst: IpAddr) -> Option<HopKey> {
-        if now < self.hops.probe_at() {
+        if now < self.gateways.probe_at() {
             return None;
         }
         let family = if dst.is_ipv4() { &self.v4 } else { &self.v6 };
         for route in family.matching(dst).next()? {
             // What follows a router that answers is worse than it.
-            let hop = route.hop.filter(|hop| self.hops.failed_at(*hop).is_some())?;
-            if let Some(key) = self.hops.take_probe(now, hop) {
+            let gateway = route.gateway.filter(|id| self.gateways.failed_at(*id).is_some())?;
+            if let Some(key) = self.gateways.take_probe(now, gateway) {
                 return Some(key);
             }
         }
@@ -430,7 +433,7 @@ mod tests {
         assert_eq!(table.remove(all, |_| true), 1);
         assert_eq!(hop(&table, "8.8.8.8"), None);
         assert!(table.v4.0.is_empty());
-        assert!(!table.hops.on_failed(Instant(1), &router("10.0.0.2")));
+        assert!(!table.gateways.on_failed(Instant(1), &router("10.0.0.2")));
     }
 
     #[test]

@@ -7,18 +7,17 @@
 
 use core::net::IpAddr;
 
-use towpath_pool::{Batch, Checksum, LinkType, Packet, Pool, Protocol, Segmentation};
+use towpath_pool::{Batch, Checksum, Packet, Pool, Protocol, Segmentation};
 use towpath_ring::Payload;
 use towpath_tcp::Instant;
-use towpath_wire::ethernet::{self, EtherType};
-use towpath_wire::{IpProtocol, MacAddr, addr, checksum, icmpv4, icmpv6, ipv4, ipv6};
+use towpath_wire::{IpProtocol, addr, checksum, icmpv4, icmpv6, ipv4, ipv6};
 
 use super::fragment;
 use super::iface::IfaceId;
 use super::ip::{DEFAULT_TTL, Fragmenting, Ip};
 use super::layer::Net;
 use super::limits::OUTPUT_LEN_MAX;
-use super::neighbor::{Key, Resolved, Solicit, Waiting};
+use super::next_hop::{HopId, HopKey, LinkHeader, Waiting, group_mac};
 use super::offload::{self, Cut};
 use super::received::Looped;
 use super::route::Route;
@@ -131,7 +130,10 @@ impl Net {
             _ => ip,
         };
         self.push_ip(now, route.iface, (src, dst), ip, &mut packet);
-        self.dispatch(now, (route.iface, route.next_hop), route.broadcast, packet, route.mtu, pool);
+        let to = (route.iface, route.next_hop);
+        let to = self.link_to(now, to, route.hop, route.broadcast);
+        self.transmit_to(to, route.iface, packet, route.mtu, pool);
+        self.exchange(now, pool);
         Ok(())
     }
 
@@ -270,43 +272,56 @@ impl Net {
         Ok(())
     }
 
-    /// Sends an IP packet to a neighbour, or keeps it until that is found.
+    /// Sends an IP packet to a group or a neighbour, or keeps it until that is found.
     pub(super) fn dispatch(
         &mut self,
         now: Instant,
-        key: Key,
+        (iface, next_hop): HopKey,
+        packet: Packet,
+        mtu: u32,
+        pool: &mut Pool,
+    ) {
+        let to = self.link_to(now, (iface, next_hop), None, false);
+        self.transmit_to(to, iface, packet, mtu, pool);
+    }
+
+    /// What goes in front of packets to a next hop, for whose `id` no hash is computed while it is alive.
+    #[inline]
+    fn link_to(
+        &mut self,
+        now: Instant,
+        (iface, next_hop): HopKey,
+        id: Option<HopId>,
         broadcast: bool,
+    ) -> Result<LinkHeader, HopId> {
+        if !self.has_neighbors(iface) {
+            return Ok(LinkHeader::NONE);
+        }
+        if let Some(link) = id.and_then(|id| self.next_hops.link(now, id)) {
+            return Ok(link);
+        }
+        if let Some(mac) = group_mac(next_hop, broadcast) {
+            return Ok(LinkHeader::ethernet(self.ifaces[iface.index()].mac, mac, next_hop));
+        }
+        let id = self.next_hops.at((iface, next_hop));
+        self.next_hops.link(now, id).ok_or(id)
+    }
+
+    /// Makes frames of an IP packet, or keeps it until its next hop is known.
+    fn transmit_to(
+        &mut self,
+        to: Result<LinkHeader, HopId>,
+        iface: IfaceId,
         mut packet: Packet,
         mtu: u32,
         pool: &mut Pool,
     ) {
-        let (iface, next_hop) = key;
-        if self.ifaces[iface.index()].link == LinkType::Ip {
-            return self.transmit(iface, MacAddr::UNSPECIFIED, packet, mtu, pool);
-        }
-        if let Some(mac) = group_mac(next_hop, broadcast) {
-            return self.transmit(iface, mac, packet, mtu, pool);
-        }
-        let (resolved, gone) = self.neighbors.resolve(now, key);
-        self.drop_evicted(gone, pool);
-        if let Resolved::Mac(mac) = resolved {
-            return self.transmit(iface, mac, packet, mtu, pool);
-        }
-        if resolved == Resolved::Ask {
-            self.solicit(now, Solicit { key, to: None }, pool);
-        }
-        packet.linearize(pool);
-        for (iface, packet, reason) in self.neighbors.enqueue(key, Waiting { packet, mtu }) {
-            self.drop(iface, packet, reason, pool);
-        }
-    }
-
-    /// Drops the packets of an entry that had to make room for another.
-    pub(super) fn drop_evicted(&mut self, gone: Option<(Key, Vec<Waiting>)>, pool: &mut Pool) {
-        self.counters.neighbors_displaced += self.neighbors.take_displaced();
-        let Some(((iface, _), waiting)) = gone else { return };
-        for Waiting { packet, .. } in waiting {
-            self.drop(iface, packet, DropReason::NeighborQueueFull, pool);
+        match to {
+            Ok(link) => self.transmit(iface, link, packet, mtu, pool),
+            Err(id) => {
+                packet.linearize(pool);
+                self.next_hops.enqueue(id, Waiting { packet, mtu });
+            }
         }
     }
 
@@ -321,7 +336,7 @@ impl Net {
     pub(super) fn transmit(
         &mut self,
         iface: IfaceId,
-        mac: MacAddr,
+        link: LinkHeader,
         packet: Packet,
         mtu: u32,
         pool: &mut Pool,
@@ -340,21 +355,21 @@ impl Net {
                 self.counters.segmented += 1;
                 let mut pieces = Batch::new();
                 offload::cut(packet, &cut, pool, |piece, _| pieces.push_back(piece));
-                return self.transmit_all(iface, mac, pieces);
+                return self.transmit_all(iface, &link, pieces);
             }
         } else if packet.len() > mtu as usize {
             self.counters.fragmented += 1;
             let ident = self.fragment_ident(&packet);
             let mut pieces = Batch::new();
             fragment::cut(packet, mtu as usize, ident, pool, |piece, _| pieces.push_back(piece));
-            return self.transmit_all(iface, mac, pieces);
+            return self.transmit_all(iface, &link, pieces);
         }
-        self.push_frame(iface, mac, packet);
+        self.push_frame(iface, &link, packet);
     }
 
-    fn transmit_all(&mut self, iface: IfaceId, mac: MacAddr, pieces: Batch) {
+    fn transmit_all(&mut self, iface: IfaceId, link: &LinkHeader, pieces: Batch) {
         for piece in pieces {
-            self.push_frame(iface, mac, piece);
+            self.push_frame(iface, link, piece);
         }
     }
 
@@ -368,14 +383,11 @@ impl Net {
     }
 
     /// Puts the link header in front and hands the packet to the device.
-    fn push_frame(&mut self, iface: IfaceId, mac: MacAddr, mut packet: Packet) {
-        if self.ifaces[iface.index()].link == LinkType::Ethernet {
-            let v4 = packet.linear().first().is_some_and(|first| first >> 4 == 4);
-            let ethertype = if v4 { EtherType::IPV4 } else { EtherType::IPV6 };
-            let src = self.ifaces[iface.index()].mac;
-            let header = ethernet::Header { dst: mac, src, vlan: None, ethertype };
-            header.emit(packet.push_front(ethernet::HEADER_LEN));
-            shift_offsets(&mut packet, ethernet::HEADER_LEN);
+    fn push_frame(&mut self, iface: IfaceId, link: &LinkHeader, mut packet: Packet) {
+        let header = link.bytes();
+        if !header.is_empty() {
+            packet.push_front(header.len()).copy_from_slice(header);
+            shift_offsets(&mut packet, header.len());
         }
         self.push_output(iface, packet);
     }
@@ -435,16 +447,6 @@ impl Net {
         for packet in outputs.chain(looped) {
             packet.linearize(pool);
         }
-    }
-}
-
-/// The MAC address of a group or broadcast address; `None` for a neighbour to be asked for.
-fn group_mac(next_hop: IpAddr, broadcast: bool) -> Option<MacAddr> {
-    match next_hop {
-        IpAddr::V4(_) if broadcast => Some(MacAddr::BROADCAST),
-        IpAddr::V4(v4) if v4.is_multicast() => Some(MacAddr::from_multicast_v4(v4)),
-        IpAddr::V6(v6) if v6.is_multicast() => Some(MacAddr::from_multicast_v6(v6)),
-        _ => None,
     }
 }
 

@@ -243,8 +243,7 @@ impl Net {
         self.take_link_parameters(iface, advert);
         let key = (iface, IpAddr::V6(router));
         if let Some(mac) = advert.source_ll {
-            let waiting = self.neighbors.on_question(now, key, mac, true);
-            self.release(key, waiting, pool);
+            self.neighbors.on_question(now, key, mac, true);
         }
         //= https://www.rfc-editor.org/rfc/rfc4861#section-6.3.4
         //# If no Source Link-Layer Address is included, but a corresponding Neighbor

@@ -21,6 +21,7 @@ use crate::drop::DropReason;
 
 mod groups;
 mod neighbors;
+mod next_hops;
 mod routers;
 mod sources;
 

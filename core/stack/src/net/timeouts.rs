@@ -7,10 +7,8 @@ use towpath_tcp::Instant;
 
 use super::iface::IfaceId;
 use super::layer::Net;
-use super::limits::ERRORS_MAX;
-use super::neighbor::{Event, Key, Solicit, Waiting};
+use super::neighbor::{Event, Solicit};
 use super::schedule::Task;
-use crate::drop::DropReason;
 
 impl Net {
     /// When [`Net::on_timeout`] wants to be called next.
@@ -26,19 +24,25 @@ impl Net {
 
     /// Does everything that is due at `now`.
     pub fn on_timeout(&mut self, now: Instant, pool: &mut Pool) {
+        // A confirmation that was told before ends a probe that is due.
+        self.exchange(now, pool);
         while let Some((iface, task)) = self.schedule.pop_due(now) {
             self.run(now, iface, task, pool);
         }
         for event in self.neighbors.on_timeout(now) {
             match event {
                 Event::Solicit(solicit) => self.solicit(now, solicit, pool),
-                Event::Failed(key, waiting) => self.on_neighbor_failed(now, key, waiting, pool),
+                Event::Failed(key) => {
+                    self.counters.neighbors_failed += 1;
+                    self.routes.on_hop_failed(now, &key);
+                }
             }
         }
         for expired in self.reassembly.on_timeout(now) {
             self.on_reassembly_expired(now, expired, pool);
         }
         self.mtus.expire(now);
+        self.exchange(now, pool);
     }
 
     fn run(&mut self, now: Instant, iface: IfaceId, task: Task, pool: &mut Pool) {
@@ -64,24 +68,5 @@ impl Net {
             IpAddr::V6(target) => self.ask_ndp(now, iface, target, solicit.to, pool),
         };
         self.counters.solicits_sent += u64::from(asked);
-    }
-
-    //= https://www.rfc-editor.org/rfc/rfc1122#section-2.3.2.1
-    //# If the address resolution fails, it SHOULD be reported
-    fn on_neighbor_failed(
-        &mut self,
-        now: Instant,
-        key: Key,
-        waiting: Vec<Waiting>,
-        pool: &mut Pool,
-    ) {
-        self.counters.neighbors_failed += 1;
-        self.routes.on_hop_failed(now, &key);
-        let iface = key.0;
-        for Waiting { packet, .. } in waiting {
-            let error = self.error_about_own(iface, &packet);
-            self.errors.extend(error.filter(|_| self.errors.len() < ERRORS_MAX));
-            self.drop(iface, packet, DropReason::NeighborUnreachable, pool);
-        }
     }
 }

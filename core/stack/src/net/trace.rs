@@ -59,6 +59,8 @@ pub struct NetCounters {
     pub neighbors_failed: u64,
     /// Neighbours forgotten to make room for others.
     pub neighbors_displaced: u64,
+    /// Next hops whose link header is ready no longer, because others needed their place.
+    pub next_hops_displaced: u64,
     /// Addresses given up because someone else has them.
     pub duplicate_addresses: u64,
     /// Addresses not made of an advertised prefix: the interface has as many as it may.
@@ -98,6 +100,7 @@ impl NetCounters {
             solicits_sent,
             neighbors_failed,
             neighbors_displaced,
+            next_hops_displaced,
             duplicate_addresses,
             addresses_refused,
             routers_displaced,
@@ -126,6 +129,7 @@ impl NetCounters {
             ("solicits_sent", solicits_sent),
             ("neighbors_failed", neighbors_failed),
             ("neighbors_displaced", neighbors_displaced),
+            ("next_hops_displaced", next_hops_displaced),
             ("duplicate_addresses", duplicate_addresses),
             ("addresses_refused", addresses_refused),
             ("routers_displaced", routers_displaced),
