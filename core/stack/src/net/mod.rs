@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!            receive()                                        send()
-//!  frame ─► link ─► ip: validate ─► reassemble ─► local?    packet ─► ip header ─► next hop ─► cut? ─► output()
-//!             │ arp    │ martians       │ quotas    │          │ checksum             ▲
+//!  frame ─► link ─► ip: validate ─► verdict ─► reassemble   packet ─► ip header ─► next hop ─► cut? ─► output()
+//!             │ arp    │ malformed      │ martians  │          │ checksum             ▲
 //!             ▼        ▼                ▼           ▼          ▼                      │ Notice, News
-//!         neighbor   drop()          reassembly   Received   loopback queue       neighbor
+//!         neighbor   drop()           drop()    Received     loopback queue       neighbor
 //!                                                                 └─► receive_looped()
 //! ```
 //!
 //! Reading order: [`receive`](Net::receive) in `receive.rs` and [`send`](Net::send) in `send.rs` are the
-//! two paths, one page each; `received` is what the one gives, `ip` what the other is told. [`Net`] itself, in
+//! two paths, one page each; `verdict` says what becomes of what comes in, `received` is what is given of it, `ip`
+//! what the way out is told. [`Net`] itself, in
 //! `layer`, has the tables that both use. `iface`, `locals`, `route` and `gateways` say what this host is and
 //! where packets go, `learnt` what routers said about that, `mtu` how big packets may be. `next_hop` has what goes in
 //! front of the packets to each neighbour, and what waits for one; `neighbor` finds MAC addresses by ARP and neighbour
@@ -61,6 +62,7 @@ mod slaac;
 mod tests;
 mod timeouts;
 mod trace;
+mod verdict;
 
 pub use gro::coalesce;
 pub use iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Origin};

@@ -6,13 +6,14 @@ use towpath_pool::{Checksum, LinkType, Packet, Pool};
 use towpath_tcp::Instant;
 use towpath_wire::ethernet::{self, EtherType};
 use towpath_wire::ipv6_ext::{self, ChainError};
-use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ndp};
+use towpath_wire::{IpProtocol, icmpv4, icmpv6, ipv4, ipv6, ndp};
 
 use super::iface::IfaceId;
 use super::layer::Net;
 use super::reassembly::{Added, Fragment, GivenUp, Key};
 use super::received::{Local, Looped, Received};
 use super::report::{Offender, Report};
+use super::verdict::Verdict;
 use crate::drop::DropReason;
 
 /// What the link header says.
@@ -103,19 +104,25 @@ impl Net {
             },
             _ => Err(DropReason::FrameUnknown.into()),
         };
-        let group = link.group || ip.as_ref().is_ok_and(|ip| self.is_group(iface, ip.dst));
-        let ip = ip.and_then(|ip| {
-            self.check_addresses(iface, &ip, link.group)?;
-            Ok(ip)
-        });
-        match ip {
-            Ok(ip) if ip.fragment.is_none() => self.deliver(now, iface, (ip, group), packet, pool),
-            Ok(ip) => self.receive_fragment(now, iface, (ip, group), packet, pool),
-            Err(Refused::Silently(reason)) => self.refuse(iface, packet, reason, pool),
-            Err(Refused::Problem { report, ip }) => {
-                self.report_problem(now, iface, (ip, group), &packet, report, pool);
-                self.refuse(iface, packet, DropReason::IpMalformed, pool)
+        let (ip, problem) = match ip {
+            Ok(ip) => (ip, None),
+            Err(Refused::Silently(reason)) => return self.refuse(iface, packet, reason, pool),
+            Err(Refused::Problem { report, ip }) => (ip, Some(report)),
+        };
+        let group = match (self.verdict(iface, (ip.src, ip.dst), link.group), problem) {
+            (Verdict::Local { group }, None) => group,
+            (Verdict::Local { group }, Some(report)) => {
+                return self.refuse_for(now, iface, (ip, group), packet, report, pool);
             }
+            // Nobody is told of a problem in a packet that is not for this host.
+            (Verdict::Drop(_), Some(_)) => {
+                return self.refuse(iface, packet, DropReason::IpMalformed, pool);
+            }
+            (Verdict::Drop(reason), None) => return self.refuse(iface, packet, reason, pool),
+        };
+        match ip.fragment {
+            None => self.deliver(now, iface, (ip, group), packet, pool),
+            Some(piece) => self.receive_fragment(now, iface, (ip, group), (packet, piece), pool),
         }
     }
 
@@ -137,28 +144,13 @@ impl Net {
         let Ok(ip @ IpPacket { fragment: None, .. }) = ip else {
             return self.refuse(IfaceId::LOOPBACK, packet, DropReason::IpMalformed, pool);
         };
-        // Nobody but this host sent it, so that its source and a unicast destination are ours.
-        match self.check_group(iface, ip.dst) {
-            Ok(()) => {
-                let group = self.is_group(iface, ip.dst);
+        match self.verdict_of_looped(iface, ip.dst) {
+            Verdict::Local { group } => {
                 let local = local_of(iface, (ip, group), packet, true);
                 self.hand_over(now, local, pool)
             }
-            Err(reason) => self.refuse(IfaceId::LOOPBACK, packet, reason, pool),
+            Verdict::Drop(reason) => self.refuse(IfaceId::LOOPBACK, packet, reason, pool),
         }
-    }
-
-    /// Whether a datagram to `dst`, if that is a group, is for this host on `iface`.
-    fn check_group(&self, iface: IfaceId, dst: IpAddr) -> Result<(), DropReason> {
-        //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
-        //# Nodes must not originate a packet to a multicast address whose scop
-        //# field contains the reserved value 0; if such a packet is received, it
-        //# must be silently dropped.
-        if matches!(dst, IpAddr::V6(v6) if addr::multicast_scope(v6) == Some(0)) {
-            return Err(DropReason::Martian);
-        }
-        let joined = !dst.is_multicast() || self.ifaces[iface.index()].groups.contains(dst);
-        if joined { Ok(()) } else { Err(DropReason::NotJoined) }
     }
 
     /// Gives a whole packet for this host to whom it is for.
@@ -229,65 +221,15 @@ impl Net {
         Ok(Link { ethertype: header.ethertype, at, group: header.dst.is_multicast() })
     }
 
-    fn is_group(&self, iface: IfaceId, dst: IpAddr) -> bool {
-        dst.is_multicast()
-            || matches!(dst, IpAddr::V4(v4) if v4.is_broadcast())
-            || self.ifaces[iface.index()].is_broadcast(dst)
-    }
-
-    /// Whether the addresses may be where they are, and the packet is for this host.
-    fn check_addresses(
-        &self,
-        iface: IfaceId,
-        ip: &IpPacket,
-        link_group: bool,
-    ) -> Result<(), DropReason> {
-        let interface = &self.ifaces[iface.index()];
-        let valid_source = match ip.src {
-            IpAddr::V4(src) => {
-                addr::is_valid_source_v4(src)
-                    && !interface.is_broadcast(ip.src)
-                    && (!src.is_unspecified() || may_have_no_source(ip.dst))
-            }
-            IpAddr::V6(src) => addr::is_valid_source_v6(src),
-        };
-        // What claims to come from ourselves, by whichever interface, did not (a loop, or a LAND attack).
-        if !valid_source || self.locals.contains(ip.src, iface) {
-            return Err(DropReason::Martian);
-        }
-        let on_host = matches!(ip.dst, IpAddr::V6(v6) if !addr::may_be_on_link(v6));
-        if addr::is_martian_destination(ip.dst) || on_host {
-            return Err(DropReason::Martian);
-        }
-        if ip.dst.is_multicast() {
-            return self.check_group(iface, ip.dst);
-        }
-        if self.is_group(iface, ip.dst) {
-            return Ok(());
-        }
-        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.6
-        //# A host SHOULD silently discard a datagram that is received
-        //# via a link-layer broadcast (see Section 2.4) but does not
-        //# specify an IP multicast or broadcast destination address.
-        if link_group && ip.dst.is_ipv4() {
-            return Err(DropReason::Martian);
-        }
-        let ours = self.locals.contains(ip.dst, iface) || interface.any_address;
-        if ours { Ok(()) } else { Err(DropReason::NotLocal) }
-    }
-
     fn receive_fragment(
         &mut self,
         now: Instant,
         iface: IfaceId,
         (ip, group): (IpPacket, bool),
-        mut packet: Packet,
+        (mut packet, piece): (Packet, Piece),
         pool: &mut Pool,
     ) -> Option<Received> {
         self.counters.fragments_received += 1;
-        let Some(piece) = ip.fragment else {
-            return self.deliver(now, iface, (ip, group), packet, pool);
-        };
         let protocol = if ip.src.is_ipv4() { ip.protocol.0 } else { 0 };
         let fragment = Fragment {
             key: Key { iface, src: ip.src, dst: ip.dst, protocol, ident: piece.ident },
@@ -347,38 +289,26 @@ impl Net {
             Ok(_) => self.refuse(iface, packet, DropReason::FragmentInvalid, pool),
             Err(Refused::Silently(reason)) => self.refuse(iface, packet, reason, pool),
             Err(Refused::Problem { report, ip }) => {
-                self.report_problem(now, iface, (ip, group), &packet, report, pool);
-                self.refuse(iface, packet, DropReason::IpMalformed, pool)
+                self.refuse_for(now, iface, (ip, group), packet, report, pool)
             }
         }
     }
 
-    /// Tells the sender what is wrong with its options or extension headers, if the packet was for us at all.
-    fn report_problem(
+    /// Drops a packet for this host, and tells its sender what is wrong with its options or extension headers.
+    fn refuse_for(
         &mut self,
         now: Instant,
         iface: IfaceId,
         (ip, group): (IpPacket, bool),
-        packet: &Packet,
+        packet: Packet,
         report: Report,
         pool: &mut Pool,
-    ) {
-        if self.check_addresses(iface, &ip, group).is_err() {
-            return;
-        }
-        let group = group || self.is_group(iface, ip.dst);
+    ) -> Option<Received> {
         let (src, dst, ip_offset, end) = (ip.src, ip.dst, ip.ip_offset, ip.end);
         let about = Offender { iface, src, dst, ip_offset, end, group };
-        self.send_error(now, packet, &about, report, pool);
+        self.send_error(now, &packet, &about, report, pool);
+        self.refuse(iface, packet, DropReason::IpMalformed, pool)
     }
-}
-
-/// Whether a host without an address yet may send to `dst`: to find a DHCP server, or to report a group.
-//= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
-//# { 0, 0 } This host on this network. MUST NOT be sent, except as
-//# a source address as part of an initialization procedure
-fn may_have_no_source(dst: IpAddr) -> bool {
-    matches!(dst, IpAddr::V4(v4) if v4.is_broadcast() || v4.octets()[..3] == [224, 0, 0])
 }
 
 /// Whether this is neighbour discovery, which fragments hide from the guards of a link.
