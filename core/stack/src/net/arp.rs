@@ -31,14 +31,15 @@ impl Net {
             return Err(malformed);
         }
         // Our own packets come back on some links; somebody else's claim to our address is not believed.
-        if self.locals.contains(sender, iface) {
+        if self.here().locals.on(iface, sender).owner.is_some() {
             let ours = self.ifaces.iter().any(|interface| interface.mac == message.sender_mac);
             return if ours { Ok(()) } else { Err(DropReason::Martian) };
         }
         // An address is the host's and not an interface's (RFC 1122 §3.3.4.2, the weak model): as Linux
         // does, every interface answers for all of them but those of the loopback.
         let target = message.target_ip;
-        let for_us = !target.is_loopback() && self.locals.contains(target.into(), iface);
+        let for_us =
+            !target.is_loopback() && self.here().locals.on(iface, target.into()).owner.is_some();
         if for_us && message.op == Op::Request {
             self.answer_arp(iface, &message, pool);
         }
@@ -95,7 +96,7 @@ impl Net {
         pool: &mut Pool,
     ) -> bool {
         let interface = &self.ifaces[iface.index()];
-        let sender = self.source_for(interface, target.into(), target.into());
+        let sender = self.own_source(iface, target.into());
         let Some(IpAddr::V4(sender_ip)) = sender else { return false };
         let request = arp::Packet {
             op: Op::Request,

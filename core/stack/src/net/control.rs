@@ -1,20 +1,19 @@
-//! What this host is, interfaces, addresses and routes, and which way a packet goes.
+//! What this host is: interfaces, addresses and routes, as its owner makes them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use towpath_pool::{LinkType, Offloads};
 use towpath_tcp::Instant;
-use towpath_wire::{MacAddr, Prefix, addr};
+use towpath_wire::{MacAddr, Prefix};
 
 use super::iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Origin};
 use super::layer::Net;
-use super::limits::PATH_MTU_MIN_V6;
-use super::mtu::PathMtu;
+use super::limits::LOOPBACK_MTU;
 use super::neighbor::Neighbor;
-use super::route::{Choice, Route, RouteEntry, RouteError, source_rank};
-
-/// The loopback interface takes packets of any length that IP can state.
-const LOOPBACK_MTU: u32 = 65535;
+use super::route::RouteEntry;
+use super::snapshot::{Host, Snapshot};
+use super::source;
 
 impl Net {
     pub(super) fn add_loopback(&mut self, now: Instant) {
@@ -44,10 +43,12 @@ impl Net {
     pub fn add_interface(&mut self, now: Instant, config: InterfaceConfig) -> IfaceId {
         let id = IfaceId(u16::try_from(self.ifaces.len()).expect("65536 interfaces are absurd"));
         self.ifaces.push(Interface::new(id, &config));
+        self.host_changed = true;
         for prefix in &config.addresses {
-            self.add_address(now, id, *prefix);
+            self.put_address(now, id, *prefix);
         }
         self.start_discovery(now, id);
+        self.publish();
         id
     }
 
@@ -59,11 +60,19 @@ impl Net {
     /// Says what a device does by itself, when that was not known in time. Panics when there is no such interface.
     pub fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.ifaces[iface.index()].offloads = offloads;
+        self.host_changed = true;
+        self.publish();
     }
 
     /// Gives an interface an address and the route to its link. False when it has it already. Panics when there is no
     /// such interface.
     pub fn add_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
+        let added = self.put_address(now, iface, prefix);
+        self.publish();
+        added
+    }
+
+    fn put_address(&mut self, now: Instant, iface: IfaceId, prefix: Prefix) -> bool {
         let interface = &self.ifaces[iface.index()];
         if interface.address(prefix.addr()).is_some() {
             return false;
@@ -104,11 +113,12 @@ impl Net {
             self.routes
                 .remove(prefix, |route| route.iface == iface && route.origin == Origin::Link);
         }
+        self.publish();
         true
     }
 
-    /// Adds a route; the same one again replaces its metric. False when there is no such interface, or
-    /// when the router is of the other family.
+    /// Adds a route; the same one again replaces its metric. False when there is no such interface, when the router is
+    /// of the other family, or when there are as many routers as may be.
     pub fn add_route(
         &mut self,
         prefix: Prefix,
@@ -120,15 +130,19 @@ impl Net {
         if other_family || iface.index() >= self.ifaces.len() {
             return false;
         }
-        self.routes.add(RouteEntry { prefix, next_hop, iface, metric, origin: Origin::Static });
-        true
+        let origin = Origin::Static;
+        let added = self.routes.add(RouteEntry { prefix, next_hop, iface, metric, origin });
+        self.publish();
+        added
     }
 
     /// Removes an operator's routes to `prefix`, all or those through `next_hop`; returns how many.
     pub fn remove_route(&mut self, prefix: Prefix, next_hop: Option<IpAddr>) -> usize {
-        self.routes.remove(prefix, |route| {
+        let count = self.routes.remove(prefix, |route| {
             route.origin == Origin::Static && (next_hop.is_none() || route.next_hop == next_hop)
-        })
+        });
+        self.publish();
+        count
     }
 
     /// All routes, in order of adding.
@@ -141,197 +155,25 @@ impl Net {
         self.neighbors.iter()
     }
 
-    /// Whether packets to `ip` are for this host: its addresses, 127/8 and `::1`.
-    pub fn is_local(&self, ip: IpAddr) -> bool {
-        ip.is_loopback() || self.locals.contains_anywhere(ip, self.ifaces.len() as u16)
+    /// The address to send from to `dst`, which is on the link.
+    pub(super) fn own_source(&self, iface: IfaceId, dst: IpAddr) -> Option<IpAddr> {
+        let others = self.ifaces[1..].iter().filter(|other| other.id != iface);
+        let others = others.map(|other| other.addresses.as_slice());
+        source::choose(&self.ifaces[iface.index()].addresses, others, dst, dst)
     }
 
-    /// The interface that a packet to `local` came in on, as sockets see it. What this host sends to an address of
-    /// its own comes in on loopback, and counts as come in on the interface that has the address, as on Linux
-    /// (`rt_iif`, `inet6_iif`).
-    pub fn link_of(&self, iface: IfaceId, local: IpAddr) -> IfaceId {
-        if iface != IfaceId::LOOPBACK || local.is_loopback() {
-            return iface;
+    /// Gives packets a new snapshot, if something changed since the last one. Whoever changes something calls it, before
+    /// the next packet.
+    pub(super) fn publish(&mut self) {
+        let host_changed = core::mem::take(&mut self.host_changed);
+        if !host_changed && !self.routes.take_changed() {
+            return;
         }
-        self.locals.interface_of(local, self.ifaces.len() as u16).unwrap_or(iface)
-    }
-
-    /// Whether every unicast destination is local on `iface`.
-    pub fn is_any_address(&self, iface: IfaceId) -> bool {
-        self.ifaces.get(iface.index()).is_some_and(|iface| iface.any_address)
-    }
-
-    /// Changes whenever a [`Route`] found earlier may be outdated, its path MTU excepted.
-    pub fn route_generation(&self) -> u64 {
-        self.routes.generation()
-    }
-
-    /// Changes whenever the path MTU of a [`Route`] found earlier may be outdated.
-    pub fn path_mtu_generation(&self) -> u64 {
-        self.mtus.generation()
-    }
-
-    /// The way to `dst`, through `iface` if one is given and from `src` if one is given. A given `src` is
-    /// not checked to be ours: a gateway answers from any address.
-    pub fn route(
-        &self,
-        now: Instant,
-        src: Option<IpAddr>,
-        dst: IpAddr,
-        iface: Option<IfaceId>,
-    ) -> Result<Route, RouteError> {
-        let src = src.filter(|src| !src.is_unspecified());
-        if src.is_some_and(|src| src.is_ipv4() != dst.is_ipv4()) {
-            return Err(RouteError::NoSource);
-        }
-        if iface.is_some_and(|iface| iface.index() >= self.ifaces.len()) {
-            return Err(RouteError::NoInterface);
-        }
-        if self.is_local(dst) {
-            return Ok(self.route_to_self(src, dst));
-        }
-        if addr::is_martian_destination(dst) {
-            return Err(RouteError::BadDestination);
-        }
-        let iface = iface.or_else(|| self.interface_of_source(src?, dst));
-        let FirstHop { iface: out, next_hop, avoids } = self.first_hop(dst, iface)?;
-        let interface = &self.ifaces[out.index()];
-        //= https://www.rfc-editor.org/rfc/rfc1122#section-3.2.1.3
-        //# Internal host loopback address.  Addresses of this form
-        //# MUST NOT appear outside a host.
-        if matches!(src, Some(IpAddr::V4(v4)) if v4.is_loopback()) && !interface.is_loopback() {
-            return Err(RouteError::LoopbackSource);
-        }
-        let src = match src {
-            Some(src) => src,
-            None => self.source_for(interface, next_hop, dst).ok_or(RouteError::NoSource)?,
+        let host = match host_changed {
+            true => Arc::new(Host::of(&self.ifaces, self.addresses_hash)),
+            false => Arc::clone(&self.snapshot.host),
         };
-        let link_mtu = interface.mtu_for(dst);
-        let known = self.mtus.lookup(now, (out, dst));
-        let broadcast = match dst {
-            IpAddr::V4(v4) => v4.is_broadcast() || interface.is_broadcast(dst),
-            IpAddr::V6(_) => false,
-        };
-        let generation = self.routes.generation();
-        Ok(Route {
-            iface: out,
-            next_hop,
-            src,
-            mtu: known.limit(link_mtu),
-            link_mtu,
-            needs_fragments: known.needs_fragments(),
-            generation,
-            broadcast,
-            avoids,
-            hop: None,
-        })
+        let (generation, fib) = (self.routes.generation(), self.routes.fib());
+        self.snapshot = Arc::new(Snapshot { generation, host, fib });
     }
-
-    fn route_to_self(&self, src: Option<IpAddr>, dst: IpAddr) -> Route {
-        let is_loopback = matches!(dst, IpAddr::V4(v4) if v4.is_loopback());
-        Route {
-            iface: IfaceId::LOOPBACK,
-            next_hop: dst,
-            // As Linux does: a host talks to itself from the address that it talks to, but from
-            // 127.0.0.1 to all of 127.0.0.0/8.
-            src: src.unwrap_or(if is_loopback { Ipv4Addr::LOCALHOST.into() } else { dst }),
-            mtu: LOOPBACK_MTU,
-            link_mtu: LOOPBACK_MTU,
-            needs_fragments: false,
-            generation: self.routes.generation(),
-            broadcast: is_loopback && self.ifaces[0].is_broadcast(dst),
-            avoids: false,
-            hop: None,
-        }
-    }
-
-    /// As on Linux, the source of a datagram to an IPv4 group or to 255.255.255.255 says where it goes, which
-    /// the destination does not: from 127.0.0.1 it stays on the host.
-    fn interface_of_source(&self, src: IpAddr, dst: IpAddr) -> Option<IfaceId> {
-        let anywhere = dst.is_ipv4() && dst.is_multicast() || is_limited_broadcast(dst);
-        let of_source = |iface: &&Interface| {
-            iface.address(src).is_some() || iface.is_loopback() && src.is_loopback()
-        };
-        self.ifaces.iter().find(of_source).filter(|_| anywhere).map(|iface| iface.id)
-    }
-
-    /// Whether `dst` is a broadcast address of some link of this host.
-    pub(crate) fn is_broadcast(&self, dst: IpAddr) -> bool {
-        is_limited_broadcast(dst) || self.ifaces.iter().any(|iface| iface.is_broadcast(dst))
-    }
-
-    /// Out of which interface, and to which neighbour.
-    fn first_hop(&self, dst: IpAddr, iface: Option<IfaceId>) -> Result<FirstHop, RouteError> {
-        let on_link = dst.is_multicast() || addr::is_link_local(dst) || is_limited_broadcast(dst);
-        let direct = |iface| FirstHop { iface, next_hop: dst, avoids: false };
-        if let Some(iface) = iface.filter(|_| on_link) {
-            return Ok(direct(iface));
-        }
-        if let Some(Choice { entry, avoids }) = self.routes.lookup(dst, iface) {
-            return Ok(match entry.next_hop {
-                Some(next_hop) if !on_link => FirstHop { iface: entry.iface, next_hop, avoids },
-                // A group is reached on the link, whatever router the route names.
-                _ => direct(entry.iface),
-            });
-        }
-        // Without a route, what cannot leave the link goes out of the first real interface.
-        let first = self.ifaces.get(1).filter(|_| on_link && iface.is_none());
-        first.map(|iface| direct(iface.id)).ok_or(RouteError::NoRoute)
-    }
-
-    /// The address to send from to `dst`: for IPv6 as RFC 6724 ranks them, for IPv4 as Linux does it, which
-    /// takes an address of the subnet that the next hop is in. Another subnet's might be filtered out by the
-    /// router, which expects it elsewhere.
-    pub(super) fn source_for(
-        &self,
-        interface: &Interface,
-        next_hop: IpAddr,
-        dst: IpAddr,
-    ) -> Option<IpAddr> {
-        let own = interface.addresses.iter().map(|a| (a, false));
-        let others = self.ifaces[1..].iter().filter(|other| other.id != interface.id);
-        let foreign = others.flat_map(|other| &other.addresses).map(|a| (a, true));
-        own.chain(foreign)
-            .filter(|(a, _)| a.is_usable() && a.addr().is_ipv4() == dst.is_ipv4())
-            // Another link's link-local address means nothing here.
-            .filter(|(a, foreign)| !foreign || !addr::is_link_local(a.addr()))
-            .map(|(a, foreign)| {
-                let deprecated = a.state == AddressState::Deprecated;
-                let near = a.prefix.contains(next_hop);
-                (source_rank(a.addr(), dst, deprecated, foreign, near), a.addr())
-            })
-            // The first of equals, in the order of the operator.
-            .reduce(|best, next| if next.0 > best.0 { next } else { best })
-            .map(|(_, addr)| addr)
-    }
-
-    /// Longest IP packet in bytes that gets to `dst`, as far as datagrams know.
-    pub fn path_mtu(&self, now: Instant, dst: IpAddr) -> u32 {
-        self.route(now, None, dst, None).map_or(PATH_MTU_MIN_V6, |route| route.mtu)
-    }
-
-    /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own excepted.
-    pub fn path_mtu_least(&self) -> u32 {
-        let links = self.ifaces.iter().skip(1).map(|iface| iface.mtu.min(iface.mtu_v6));
-        links.min().map_or(LOOPBACK_MTU, |link_mtu| self.mtus.least().limit(link_mtu))
-    }
-
-    /// Believes a report that datagrams to `dst`, sent through `iface` if one is given, get through with
-    /// `mtu` bytes only. For transports that checked that the report quotes a packet of theirs.
-    pub fn set_path_mtu(&mut self, now: Instant, dst: IpAddr, iface: Option<IfaceId>, mtu: u32) {
-        let Ok(FirstHop { iface: out, .. }) = self.first_hop(dst, iface) else { return };
-        let link_mtu = self.ifaces[out.index()].mtu_for(dst);
-        self.mtus.lower(now, (out, dst), PathMtu::reported(mtu), link_mtu);
-    }
-}
-
-/// Out of which interface a packet goes, to which neighbour, and whether a better one does not answer.
-struct FirstHop {
-    iface: IfaceId,
-    next_hop: IpAddr,
-    avoids: bool,
-}
-
-fn is_limited_broadcast(dst: IpAddr) -> bool {
-    dst == IpAddr::V4(Ipv4Addr::BROADCAST)
 }

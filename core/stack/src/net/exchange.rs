@@ -67,6 +67,7 @@ impl Net {
     /// Passes on what the two sides have to tell each other. Each thing told takes one look-up, and there are no more
     /// of them than of packets before.
     pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
+        self.publish();
         loop {
             while let Some(notice) = self.next_hops.take_notice() {
                 self.on_notice(now, notice, pool);
@@ -74,6 +75,7 @@ impl Net {
             let Some(news) = self.neighbors.take_news() else { break };
             self.on_news(news, pool);
         }
+        self.publish();
         while let Some((iface, packet, reason)) = self.next_hops.take_gone() {
             self.drop(iface, packet, reason, pool);
         }
@@ -92,6 +94,11 @@ impl Net {
                 let until = self.reachable_until(now, key.0);
                 self.neighbors.confirm(now, key, until);
             }
+            Notice::Avoided(key) => {
+                if self.routes.take_probe(now, &key) {
+                    self.probe_router(now, key, pool);
+                }
+            }
         }
     }
 
@@ -99,7 +106,7 @@ impl Net {
         match news {
             News::Known { key, mac, tell_at } => {
                 let (iface, addr) = key;
-                let link = LinkHeader::ethernet(self.ifaces[iface.index()].mac, mac, addr);
+                let link = LinkHeader::ethernet(self.link(iface).mac, mac, addr);
                 for Waiting { packet, mtu } in self.next_hops.on_known(key, link, tell_at) {
                     self.transmit(iface, link, packet, mtu, pool);
                 }
@@ -126,6 +133,6 @@ impl Net {
 
     /// Whether `iface` has a link with neighbours to discover.
     pub(super) fn has_neighbors(&self, iface: IfaceId) -> bool {
-        self.ifaces[iface.index()].link == LinkType::Ethernet
+        self.link(iface).kind == LinkType::Ethernet
     }
 }

@@ -1,15 +1,18 @@
 //! Routers that routes lead through, one entry for each address on a link, however many routes it has:
 //! whether it answers, and when one that does not is asked again.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 use towpath_tcp::Instant;
 
 use super::hash::Keyed;
-use super::limits::ROUTER_PROBE_INTERVAL;
+use super::limits::{GATEWAYS_MAX, ROUTER_PROBE_INTERVAL};
 use super::next_hop::HopKey;
 
 /// Place of a router in [`Gateways`]; good for as long as a route holds it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GatewayId(u32);
 
 /// All routers of all routes.
@@ -18,8 +21,7 @@ pub(super) struct Gateways {
     index: HashMap<HopKey, GatewayId, Keyed>,
     gateways: Vec<Gateway>,
     free: Vec<GatewayId>,
-    /// Not later than the first time when any router that does not answer may be asked.
-    probe_at: Instant,
+    failures: Arc<Failures>,
 }
 
 #[derive(Debug)]
@@ -27,7 +29,14 @@ struct Gateway {
     key: HopKey,
     /// Routes that lead through it; with none its place is free.
     routes: u32,
-    failure: Option<Failure>,
+}
+
+/// The routers that do not answer. There are few: a change copies all of them.
+#[derive(Debug, Clone)]
+pub(super) struct Failures {
+    of: BTreeMap<GatewayId, Failure>,
+    /// The first time when any of them may be asked.
+    probe_at: Instant,
 }
 
 /// It did not answer.
@@ -39,70 +48,22 @@ struct Failure {
     probe_at: Instant,
 }
 
-impl Gateways {
-    pub(super) fn new(keys: Keyed) -> Self {
-        Self {
-            index: HashMap::with_hasher(keys),
-            gateways: Vec::new(),
-            free: Vec::new(),
-            probe_at: Instant::FAR,
-        }
+impl Default for Failures {
+    fn default() -> Self {
+        Self { of: BTreeMap::new(), probe_at: Instant::FAR }
     }
+}
 
-    /// The router of one more route.
-    pub(super) fn hold(&mut self, key: HopKey) -> GatewayId {
-        let id = *self.index.entry(key).or_insert_with(|| {
-            let gateway = Gateway { key, routes: 0, failure: None };
-            match self.free.pop() {
-                Some(id) => {
-                    self.gateways[id.0 as usize] = gateway;
-                    id
-                }
-                None => {
-                    self.gateways.push(gateway);
-                    GatewayId((self.gateways.len() - 1) as u32)
-                }
-            }
-        });
-        self.gateways[id.0 as usize].routes += 1;
-        id
-    }
-
-    /// One of its routes has gone.
-    pub(super) fn release(&mut self, id: GatewayId) {
-        let gateway = &mut self.gateways[id.0 as usize];
-        gateway.routes -= 1;
-        if gateway.routes == 0 {
-            gateway.failure = None;
-            self.index.remove(&gateway.key);
-            self.free.push(id);
-        }
-    }
-
+impl Failures {
     /// Since when a router is known not to answer; `None` if it answers, or was not asked yet.
     #[inline]
     pub(super) fn failed_at(&self, id: GatewayId) -> Option<Instant> {
-        self.gateways[id.0 as usize].failure.map(|failure| failure.at)
+        self.of.get(&id).map(|failure| failure.at)
     }
 
-    /// Whether `key` is a router that does not answer.
-    pub(super) fn has_failed(&self, key: &HopKey) -> bool {
-        self.index.get(key).is_some_and(|id| self.failed_at(*id).is_some())
-    }
-
-    /// A neighbour did not answer. False when no route leads over it.
-    pub(super) fn on_failed(&mut self, now: Instant, key: &HopKey) -> bool {
-        let Some(id) = self.index.get(key) else { return false };
-        let probe_at = now + ROUTER_PROBE_INTERVAL;
-        self.gateways[id.0 as usize].failure = Some(Failure { at: now, probe_at });
-        self.probe_at = self.probe_at.min(probe_at);
-        true
-    }
-
-    /// A neighbour answers (again). True when it is a router that did not before.
-    pub(super) fn on_known(&mut self, key: &HopKey) -> bool {
-        let Some(id) = self.index.get(key) else { return false };
-        self.gateways[id.0 as usize].failure.take().is_some()
+    /// Whether a router may be asked again.
+    pub(super) fn is_due(&self, now: Instant, id: GatewayId) -> bool {
+        self.of.get(&id).is_some_and(|failure| failure.probe_at <= now)
     }
 
     /// Before this time no router is to be asked again.
@@ -111,15 +72,107 @@ impl Gateways {
         self.probe_at
     }
 
-    /// The router, if it is time to ask it again; from now on that is for the next interval.
-    pub(super) fn take_probe(&mut self, now: Instant, id: GatewayId) -> Option<HopKey> {
-        let gateway = &mut self.gateways[id.0 as usize];
-        let failure = gateway.failure.as_mut().filter(|failure| failure.probe_at <= now)?;
-        failure.probe_at = now + ROUTER_PROBE_INTERVAL;
-        let key = gateway.key;
-        let failures = self.gateways.iter().filter_map(|gateway| gateway.failure);
-        let times = failures.map(|failure| failure.probe_at);
+    fn change(&mut self, change: impl FnOnce(&mut BTreeMap<GatewayId, Failure>)) {
+        change(&mut self.of);
+        let times = self.of.values().map(|failure| failure.probe_at);
         self.probe_at = times.min().unwrap_or(Instant::FAR);
-        Some(key)
+    }
+}
+
+impl Gateways {
+    pub(super) fn new(keys: Keyed) -> Self {
+        Self {
+            index: HashMap::with_hasher(keys),
+            gateways: Vec::new(),
+            free: Vec::new(),
+            failures: Arc::default(),
+        }
+    }
+
+    /// Those that do not answer, as it is now.
+    pub(super) fn failures(&self) -> &Arc<Failures> {
+        &self.failures
+    }
+
+    /// The router of one more route; `None` when there are as many as may be.
+    pub(super) fn hold(&mut self, key: HopKey) -> Option<GatewayId> {
+        let id = match self.index.get(&key) {
+            Some(id) => *id,
+            None => self.begin(key)?,
+        };
+        self.gateways[id.0 as usize].routes += 1;
+        Some(id)
+    }
+
+    fn begin(&mut self, key: HopKey) -> Option<GatewayId> {
+        let gateway = Gateway { key, routes: 0 };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.gateways[id.0 as usize] = gateway;
+                id
+            }
+            None if self.gateways.len() < GATEWAYS_MAX => {
+                self.gateways.push(gateway);
+                GatewayId((self.gateways.len() - 1) as u32)
+            }
+            None => return None,
+        };
+        self.index.insert(key, id);
+        Some(id)
+    }
+
+    /// One of its routes has gone.
+    pub(super) fn release(&mut self, id: GatewayId) {
+        let gateway = &mut self.gateways[id.0 as usize];
+        gateway.routes -= 1;
+        if gateway.routes == 0 {
+            self.index.remove(&gateway.key);
+            self.free.push(id);
+            self.forget_failure(id);
+        }
+    }
+
+    /// Whether `key` is a router that does not answer.
+    pub(super) fn has_failed(&self, key: &HopKey) -> bool {
+        self.index.get(key).is_some_and(|id| self.failures.failed_at(*id).is_some())
+    }
+
+    /// A neighbour did not answer. False when no route leads over it.
+    pub(super) fn on_failed(&mut self, now: Instant, key: &HopKey) -> bool {
+        let Some(id) = self.index.get(key) else { return false };
+        let failure = Failure { at: now, probe_at: now + ROUTER_PROBE_INTERVAL };
+        Arc::make_mut(&mut self.failures).change(|of| {
+            of.insert(*id, failure);
+        });
+        true
+    }
+
+    /// A neighbour answers (again). True when it is a router that did not before.
+    pub(super) fn on_known(&mut self, key: &HopKey) -> bool {
+        self.index.get(key).copied().is_some_and(|id| self.forget_failure(id))
+    }
+
+    fn forget_failure(&mut self, id: GatewayId) -> bool {
+        let failed = self.failures.of.contains_key(&id);
+        if failed {
+            Arc::make_mut(&mut self.failures).change(|of| {
+                of.remove(&id);
+            });
+        }
+        failed
+    }
+
+    /// Whether it is time to ask a router again; from now on that is for the next interval.
+    pub(super) fn take_probe(&mut self, now: Instant, key: &HopKey) -> bool {
+        let Some(id) = self.index.get(key).copied() else { return false };
+        let due = self.failures.is_due(now, id);
+        if due {
+            Arc::make_mut(&mut self.failures).change(|of| {
+                if let Some(failure) = of.get_mut(&id) {
+                    failure.probe_at = now + ROUTER_PROBE_INTERVAL;
+                }
+            });
+        }
+        due
     }
 }

@@ -56,18 +56,9 @@ pub(super) enum Version {
 }
 
 impl Groups {
-    /// Whether packets to `group` are for this host. Every interface is a member of the groups of all hosts
-    /// (RFC 1112 §4, RFC 4291 §2.8).
+    /// Whether packets to `group` are for this host.
     pub(super) fn contains(&self, group: IpAddr) -> bool {
-        match group {
-            IpAddr::V4(v4) if v4 == addr::ALL_HOSTS_V4 => return true,
-            // All nodes, of the interface and of the link.
-            IpAddr::V6(v6) if v6 == addr::ALL_NODES || v6 == INTERFACE_LOCAL_ALL_NODES => {
-                return true;
-            }
-            _ => {}
-        }
-        self.list.iter().any(|joined| joined.addr == group)
+        is_of_all_hosts(group) || self.list.iter().any(|joined| joined.addr == group)
     }
 
     /// A program joins; `None` when there is no room.
@@ -151,6 +142,11 @@ impl Groups {
         }
     }
 
+    /// Those that this host joined, and is not in any case.
+    pub(super) fn joined(&self) -> impl Iterator<Item = IpAddr> {
+        self.list.iter().map(|joined| joined.addr)
+    }
+
     /// Those of a family that routers are told about.
     pub(super) fn reported(&self, ipv6: bool) -> impl Iterator<Item = IpAddr> {
         let groups = self.list.iter().map(|joined| joined.addr);
@@ -190,6 +186,15 @@ impl Groups {
             true if mld1 => Version::Single,
             _ => Version::Records,
         }
+    }
+}
+
+/// Whether every interface is a member of `group` (RFC 1112 §4, RFC 4291 §2.8).
+pub(super) fn is_of_all_hosts(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(v4) => v4 == addr::ALL_HOSTS_V4,
+        // All nodes, of the interface and of the link.
+        IpAddr::V6(v6) => v6 == addr::ALL_NODES || v6 == INTERFACE_LOCAL_ALL_NODES,
     }
 }
 

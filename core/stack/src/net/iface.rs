@@ -126,21 +126,6 @@ impl Interface {
         self.any_address
     }
 
-    /// Longest IP packet in bytes that may be sent to `dst`: routers may ask for less with IPv6.
-    pub(super) fn mtu_for(&self, dst: IpAddr) -> u32 {
-        if dst.is_ipv6() { self.mtu_v6 } else { self.mtu }
-    }
-
-    pub(super) fn is_loopback(&self) -> bool {
-        self.id == IfaceId::LOOPBACK
-    }
-
-    /// Whether `addr` is the directed broadcast address of one of its subnets.
-    pub(super) fn is_broadcast(&self, addr: IpAddr) -> bool {
-        let IpAddr::V4(addr) = addr else { return false };
-        self.addresses.iter().any(|a| a.prefix.is_broadcast(addr))
-    }
-
     pub(super) fn address(&self, addr: IpAddr) -> Option<&Address> {
         self.addresses.iter().find(|a| a.addr() == addr)
     }

@@ -2,16 +2,17 @@
 //! this one uses none, but for adding the loopback interface.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use towpath_pool::{Batch, Packet, Pool};
 use towpath_tcp::Instant;
 
 use super::error_limit::ErrorLimit;
-use super::hash::{self, Keyed, Random};
+use super::fib::Fib;
+use super::hash::{self, Cheap, Keyed, Random};
 use super::ident::Idents;
 use super::iface::{IfaceId, Interface};
 use super::limits::DROPPED_MAX;
-use super::locals::Locals;
 use super::mtu::PathMtus;
 use super::neighbor::Neighbors;
 use super::next_hop::NextHops;
@@ -19,6 +20,7 @@ use super::reassembly::Reassembly;
 use super::received::{IcmpError, Looped};
 use super::route::RouteTable;
 use super::schedule::Schedule;
+use super::snapshot::{Host, Snapshot};
 use super::trace::{Dropped, NetCounters};
 use crate::drop::DropReason;
 
@@ -48,6 +50,8 @@ pub struct Keys {
     pub interface_ids: [u64; 2],
     /// Seeds jitter.
     pub random: u64,
+    /// Hashes the table of addresses.
+    pub addresses: u64,
 }
 
 impl Keys {
@@ -59,6 +63,7 @@ impl Keys {
             idents: [key(3), key(4)],
             interface_ids: [key(5), key(6)],
             random: key(7),
+            addresses: key(8),
         }
     }
 }
@@ -76,7 +81,11 @@ pub struct Net {
     /// What happened so far.
     pub counters: NetCounters,
     pub(super) ifaces: Vec<Interface>,
-    pub(super) locals: Locals,
+    /// What packets know of this host.
+    pub(super) snapshot: Arc<Snapshot>,
+    /// Interfaces or addresses are not what the snapshot has.
+    pub(super) host_changed: bool,
+    pub(super) addresses_hash: Cheap,
     pub(super) routes: RouteTable,
     pub(super) mtus: PathMtus,
     pub(super) neighbors: Neighbors,
@@ -96,11 +105,18 @@ impl Net {
     /// A host with nothing but the loopback interface.
     pub fn new(config: NetConfig, keys: Keys, now: Instant) -> Self {
         let tables = Keyed(keys.tables);
+        let addresses_hash = Cheap(keys.addresses);
         let mut net = Self {
             config,
             counters: NetCounters::default(),
             ifaces: Vec::new(),
-            locals: Locals::default(),
+            snapshot: Arc::new(Snapshot {
+                generation: 0,
+                host: Arc::new(Host::of(&[], addresses_hash)),
+                fib: Fib::default(),
+            }),
+            host_changed: false,
+            addresses_hash,
             routes: RouteTable::new(tables),
             mtus: PathMtus::new(tables),
             neighbors: Neighbors::new(tables),

@@ -10,7 +10,7 @@ use towpath_wire::mld::RecordKind;
 use towpath_wire::ndp::Envelope;
 use towpath_wire::{IpProtocol, addr, igmp, ipv4, ipv6, ipv6_ext, mld};
 
-use super::groups::{Change, Version, Wanted, is_reported};
+use super::groups::{Change, Version, Wanted, is_of_all_hosts, is_reported};
 use super::iface::IfaceId;
 use super::layer::Net;
 use super::limits::{ROBUSTNESS, UNSOLICITED_REPORT_INTERVAL};
@@ -42,19 +42,23 @@ impl Net {
             return false;
         }
         let Some(change) = interface.groups.join(group, source) else { return false };
+        self.host_changed = true;
         self.report_change(now, iface, group, change);
+        self.publish();
         true
     }
 
     /// Takes packets to a group that an address of this host needs, and reports that at `at`.
     pub(super) fn join_own_group(&mut self, at: Instant, iface: IfaceId, group: IpAddr) {
         let change = self.ifaces[iface.index()].groups.join_own(group);
+        self.host_changed = true;
         self.report_change(at, iface, group, change);
     }
 
     /// Whether packets to `group` that come from `iface` are for this host.
     pub fn is_member(&self, iface: IfaceId, group: IpAddr) -> bool {
-        self.ifaces.get(iface.index()).is_some_and(|interface| interface.groups.contains(group))
+        iface.index() < self.here().links.len()
+            && (is_of_all_hosts(group) || self.here().locals.on(iface, group).joined)
     }
 
     /// Undoes one join. False when there was none.
@@ -67,7 +71,9 @@ impl Net {
     ) -> bool {
         let Some(interface) = self.ifaces.get_mut(iface.index()) else { return false };
         let Some(change) = interface.groups.leave(group, source) else { return false };
+        self.host_changed = true;
         self.report_change(now, iface, group, change);
+        self.publish();
         true
     }
 
@@ -422,7 +428,7 @@ impl Net {
         emit: impl FnOnce(&mut [u8]) -> usize,
     ) {
         let interface = &self.ifaces[iface.index()];
-        let own = self.source_for(interface, dst.into(), dst.into());
+        let own = self.own_source(iface, dst.into());
         let src = match own {
             Some(IpAddr::V4(v4)) => v4,
             _ => Ipv4Addr::UNSPECIFIED,

@@ -12,7 +12,7 @@ use super::iface::{Address, AddressState, IfaceId};
 use super::layer::Net;
 use super::neighbor::{Advert, Solicit};
 use super::next_hop::{HopKey, LinkHeader};
-use super::route::source_rank;
+use super::source::source_rank;
 use crate::drop::DropReason;
 
 /// An ICMPv6 message for this host, as far as neighbour discovery and MLD need to know it.

@@ -86,6 +86,8 @@ pub(super) enum Notice {
     Used(HopKey),
     /// The transport heard from beyond it (RFC 4861 §7.3.1).
     Confirmed(HopKey),
+    /// A packet went another way because it, a router, did not answer, and it is time to ask it again.
+    Avoided(HopKey),
 }
 
 /// What `neighbor` tells.
@@ -374,6 +376,11 @@ impl NextHops {
         let place = &mut self.places[usize::from(*index)];
         place.state = state;
         place.queue.take(&mut self.queued)
+    }
+
+    /// Has something told besides what follows from the calls here.
+    pub(super) fn tell(&mut self, notice: Notice) {
+        self.notices.push_back(notice);
     }
 
     /// The next thing that `neighbor` is to be told.

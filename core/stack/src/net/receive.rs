@@ -193,9 +193,9 @@ impl Net {
     }
 
     fn read_link(&self, iface: IfaceId, packet: &Packet) -> Result<Link, DropReason> {
-        let interface = &self.ifaces[iface.index()];
+        let interface = self.link(iface);
         let bytes = packet.linear();
-        if interface.link == LinkType::Ip {
+        if interface.kind == LinkType::Ip {
             let ethertype = match bytes.first().map(|first| first >> 4) {
                 Some(4) => EtherType::IPV4,
                 Some(6) => EtherType::IPV6,

@@ -158,10 +158,9 @@ impl Net {
         if about.group && !matches!(report, Report::V6EvenGroup(_)) {
             return false;
         }
-        let interface = &self.ifaces[about.iface.index()];
         let one_host = addr::is_unicast(about.src)
-            && (interface.is_loopback() || !about.src.is_loopback())
-            && !interface.is_broadcast(about.src);
+            && (about.iface == IfaceId::LOOPBACK || !about.src.is_loopback())
+            && !self.here().locals.on(about.iface, about.src).broadcast;
         let bytes = packet.linear().get(about.ip_offset..).unwrap_or_default();
         one_host && !is_error_or_later_fragment(bytes)
     }

@@ -17,7 +17,7 @@ use super::iface::IfaceId;
 use super::ip::{DEFAULT_TTL, Fragmenting, Ip};
 use super::layer::Net;
 use super::limits::OUTPUT_LEN_MAX;
-use super::next_hop::{HopId, HopKey, LinkHeader, Waiting, group_mac};
+use super::next_hop::{HopId, HopKey, LinkHeader, Notice, Waiting, group_mac};
 use super::offload::{self, Cut};
 use super::received::Looped;
 use super::route::Route;
@@ -108,9 +108,9 @@ impl Net {
             return Ok(());
         }
         if route.avoids
-            && let Some(router) = self.routes.take_probe(now, dst)
+            && let Some(router) = self.snapshot.fib.to_probe(now, dst)
         {
-            self.probe_router(now, router, pool);
+            self.next_hops.tell(Notice::Avoided(router));
         }
         if self.is_output_full(route.iface) {
             self.drop(route.iface, packet, DropReason::OutputFull, pool);
@@ -122,7 +122,7 @@ impl Net {
             let pseudo = offload::pseudo_sum(src, dst, ip.protocol, packet.len());
             self.prepare_checksum(route.iface, &mut packet, at, (pseudo, ip.protocol), whole, pool);
         }
-        let cut_beyond = self.ifaces[route.iface.index()].kernel_cuts;
+        let cut_beyond = self.link(route.iface).kernel_cuts;
         let ip = match ip.fragmenting {
             Fragmenting::Here if cut_beyond || !whole => {
                 Ip { fragmenting: Fragmenting::Anywhere, ..ip }
@@ -165,7 +165,7 @@ impl Net {
         pool: &mut Pool,
     ) {
         let place = usize::from(at);
-        if whole && self.ifaces[iface.index()].offloads.checksum {
+        if whole && self.link(iface).offloads.checksum {
             let field = checksum::fold(pseudo).to_be_bytes();
             packet.linear_mut()[place..place + 2].copy_from_slice(&field);
             packet.meta.checksum = Checksum::Partial { start: 0, offset: at };
@@ -212,7 +212,7 @@ impl Net {
                     flow_label: ip.flow_label,
                     payload_len: len as u16,
                     next_header: IpProtocol(ip.protocol),
-                    hop_limit: ip.ttl.unwrap_or(self.ifaces[iface.index()].discovery.hop_limit),
+                    hop_limit: ip.ttl.unwrap_or(self.link(iface).hop_limit),
                     src: from,
                     dst: to,
                 };
@@ -301,7 +301,7 @@ impl Net {
             return Ok(link);
         }
         if let Some(mac) = group_mac(next_hop, broadcast) {
-            return Ok(LinkHeader::ethernet(self.ifaces[iface.index()].mac, mac, next_hop));
+            return Ok(LinkHeader::ethernet(self.link(iface).mac, mac, next_hop));
         }
         let id = self.next_hops.at((iface, next_hop));
         self.next_hops.link(now, id).ok_or(id)
@@ -344,7 +344,7 @@ impl Net {
         if self.is_output_full(iface) {
             return self.drop(iface, packet, DropReason::OutputFull, pool);
         }
-        let offloads = self.ifaces[iface.index()].offloads;
+        let offloads = self.link(iface).offloads;
         if let Some(how) = packet.meta.segmentation {
             let device = offloads.checksum
                 && match how.protocol {

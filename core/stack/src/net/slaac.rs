@@ -52,12 +52,9 @@ impl Net {
     /// Puts an address in, and starts what it needs: its group, duplicate detection, an announcement.
     pub(super) fn insert_address(&mut self, now: Instant, iface: IfaceId, address: Address) {
         let addr = address.addr();
-        if address.state != AddressState::Tentative {
-            self.locals.add(addr, iface);
-        }
-        let interface = &mut self.ifaces[iface.index()];
-        interface.addresses.push(address);
-        self.routes.touch();
+        self.ifaces[iface.index()].addresses.push(address);
+        self.on_addresses_changed();
+        let interface = &self.ifaces[iface.index()];
         if interface.link != LinkType::Ethernet {
             return;
         }
@@ -78,15 +75,18 @@ impl Net {
         }
     }
 
+    /// Packets have to know of it, and routes may lead another way.
+    fn on_addresses_changed(&mut self) {
+        self.host_changed = true;
+        self.routes.touch();
+    }
+
     /// Takes an address and all that belongs to it away.
     pub(super) fn forget_address(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) {
         let interface = &mut self.ifaces[iface.index()];
         let Some(at) = interface.addresses.iter().position(|a| a.addr() == addr) else { return };
-        let address = interface.addresses.remove(at);
-        if address.state != AddressState::Tentative {
-            self.locals.remove(addr, iface);
-        }
-        self.routes.touch();
+        interface.addresses.remove(at);
+        self.on_addresses_changed();
         match addr {
             IpAddr::V4(v4) => self.schedule.cancel(iface, |task| *task == Task::Announce(v4)),
             IpAddr::V6(v6) => {
@@ -128,11 +128,8 @@ impl Net {
             return;
         }
         let Some(address) = self.ifaces[iface.index()].address_mut(addr.into()) else { return };
-        let was = core::mem::replace(&mut address.state, AddressState::Preferred);
-        if was == AddressState::Tentative {
-            self.locals.add(addr.into(), iface);
-        }
-        self.routes.touch();
+        address.state = AddressState::Preferred;
+        self.on_addresses_changed();
         if addr.is_unicast_link_local() {
             // Routers ignore reports from `::` (RFC 3590 §4), as those were that went out before.
             self.schedule.add(now, iface, Task::AnswerAll { ipv6: true });
@@ -291,6 +288,7 @@ impl Net {
     fn take_link_parameters(&mut self, iface: IfaceId, advert: &RouterAdvert) {
         let interface = &mut self.ifaces[iface.index()];
         if advert.hop_limit != 0 {
+            self.host_changed |= interface.discovery.hop_limit != advert.hop_limit;
             interface.discovery.hop_limit = advert.hop_limit;
         }
         if (1..=REACHABLE_MS_MAX).contains(&advert.reachable_ms) {
@@ -308,7 +306,7 @@ impl Net {
             && mtu != interface.mtu_v6
         {
             interface.mtu_v6 = mtu;
-            self.routes.touch();
+            self.on_addresses_changed();
         }
     }
 
@@ -344,7 +342,10 @@ impl Net {
             }
         }
         let (next_hop, origin) = (router.map(IpAddr::V6), Origin::Router);
-        self.routes.add(RouteEntry { prefix, next_hop, iface, metric, origin });
+        if !self.routes.add(RouteEntry { prefix, next_hop, iface, metric, origin }) {
+            self.ifaces[iface.index()].discovery.learnt.forget((prefix, router));
+            self.counters.router_routes_refused += 1;
+        }
     }
 
     /// A router is one no longer.
@@ -382,7 +383,7 @@ impl Net {
         let made = |a: &&mut Address| a.origin == Origin::Router && a.prefix.trunc() == prefix;
         if let Some(address) = interface.addresses.iter_mut().find(made) {
             if renew(address, now, info) {
-                self.routes.touch();
+                self.on_addresses_changed();
             }
             return;
         }
@@ -417,6 +418,7 @@ impl Net {
         let gone = self.ifaces[iface.index()].discovery.learnt.expire(now);
         self.end_routes(iface, gone);
         let addresses = &mut self.ifaces[iface.index()].addresses;
+        let mut deprecated = false;
         let ended: Vec<_> =
             addresses.iter().filter(|a| over(a.valid_until)).map(Address::addr).collect();
         for address in addresses {
@@ -426,7 +428,7 @@ impl Net {
             match address.state {
                 AddressState::Preferred => {
                     address.state = AddressState::Deprecated;
-                    self.routes.touch();
+                    deprecated = true;
                 }
                 AddressState::Deprecated => {}
                 // Not before its detection is over: look again when it may be.
@@ -435,6 +437,9 @@ impl Net {
                     address.preferred_until = Some(now + self.neighbors.retrans_time(&key));
                 }
             }
+        }
+        if deprecated {
+            self.on_addresses_changed();
         }
         for addr in ended {
             self.forget_address(now, iface, addr);

@@ -23,6 +23,7 @@ mod groups;
 mod neighbors;
 mod next_hops;
 mod routers;
+mod snapshots;
 mod sources;
 
 const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);

@@ -7,8 +7,10 @@ use core::net::IpAddr;
 
 use towpath_wire::addr;
 
+use super::groups::is_of_all_hosts;
 use super::iface::IfaceId;
 use super::layer::Net;
+use super::locals::Role;
 use crate::drop::DropReason;
 
 /// What becomes of a packet.
@@ -40,8 +42,9 @@ impl Net {
         if addr::is_martian_destination(dst) || on_host {
             return martian;
         }
-        if self.is_group(iface, dst) {
-            return self.verdict_of_group(iface, dst);
+        let role = self.here().locals.on(iface, dst);
+        if is_group(dst, role) {
+            return verdict_of_group(dst, role);
         }
         //= https://www.rfc-editor.org/rfc/rfc1122#section-3.3.6
         //# A host SHOULD silently discard a datagram that is received
@@ -50,8 +53,7 @@ impl Net {
         if link_group && dst.is_ipv4() {
             return martian;
         }
-        let any_address = self.ifaces[iface.index()].any_address;
-        if any_address || self.locals.contains(dst, iface) {
+        if self.link(iface).any_address || role.owner.is_some() {
             return Verdict::Local { group: link_group };
         }
         Verdict::Drop(DropReason::NotLocal)
@@ -60,24 +62,10 @@ impl Net {
     /// The same of a packet of this host to itself. Nobody else sent it, so that its source and a unicast destination
     /// are ours.
     pub(super) fn verdict_of_looped(&self, iface: IfaceId, dst: IpAddr) -> Verdict {
-        match self.is_group(iface, dst) {
-            true => self.verdict_of_group(iface, dst),
+        let role = self.here().locals.on(iface, dst);
+        match is_group(dst, role) {
+            true => verdict_of_group(dst, role),
             false => Verdict::Local { group: false },
-        }
-    }
-
-    /// Whether a group or broadcast address is this host's.
-    fn verdict_of_group(&self, iface: IfaceId, dst: IpAddr) -> Verdict {
-        //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
-        //# Nodes must not originate a packet to a multicast address whose scop
-        //# field contains the reserved value 0; if such a packet is received, it
-        //# must be silently dropped.
-        if matches!(dst, IpAddr::V6(v6) if addr::multicast_scope(v6) == Some(0)) {
-            return Verdict::Drop(DropReason::Martian);
-        }
-        match !dst.is_multicast() || self.ifaces[iface.index()].groups.contains(dst) {
-            true => Verdict::Local { group: true },
-            false => Verdict::Drop(DropReason::NotJoined),
         }
     }
 
@@ -85,21 +73,34 @@ impl Net {
     fn may_come_from(&self, iface: IfaceId, src: IpAddr, dst: IpAddr) -> bool {
         let is_valid = match src {
             IpAddr::V4(v4) => {
-                addr::is_valid_source_v4(v4)
-                    && !self.ifaces[iface.index()].is_broadcast(src)
-                    && (!v4.is_unspecified() || may_have_no_source(dst))
+                addr::is_valid_source_v4(v4) && (!v4.is_unspecified() || may_have_no_source(dst))
             }
             IpAddr::V6(v6) => addr::is_valid_source_v6(v6),
         };
+        let role = self.here().locals.on(iface, src);
         // What claims to come from ourselves, by whichever interface, did not (a loop, or a LAND attack).
-        is_valid && !self.locals.contains(src, iface)
+        is_valid && !role.broadcast && role.owner.is_none()
     }
+}
 
-    fn is_group(&self, iface: IfaceId, dst: IpAddr) -> bool {
-        dst.is_multicast()
-            || matches!(dst, IpAddr::V4(v4) if v4.is_broadcast())
-            || self.ifaces[iface.index()].is_broadcast(dst)
+/// Whether a group or broadcast address is this host's.
+fn verdict_of_group(dst: IpAddr, role: Role) -> Verdict {
+    //= https://www.rfc-editor.org/rfc/rfc4291#section-2.7
+    //# Nodes must not originate a packet to a multicast address whose scop
+    //# field contains the reserved value 0; if such a packet is received, it
+    //# must be silently dropped.
+    if matches!(dst, IpAddr::V6(v6) if addr::multicast_scope(v6) == Some(0)) {
+        return Verdict::Drop(DropReason::Martian);
     }
+    match !dst.is_multicast() || role.joined || is_of_all_hosts(dst) {
+        true => Verdict::Local { group: true },
+        false => Verdict::Drop(DropReason::NotJoined),
+    }
+}
+
+fn is_group(dst: IpAddr, role: Role) -> bool {
+    let is_limited_broadcast = matches!(dst, IpAddr::V4(v4) if v4.is_broadcast());
+    dst.is_multicast() || is_limited_broadcast || role.broadcast
 }
 
 /// Whether a host without an address yet may send to `dst`: to find a DHCP server, or to report a group.

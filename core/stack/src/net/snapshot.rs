@@ -1,0 +1,80 @@
+//! What packets need to know of this host, as it was at one time: its interfaces, its addresses, its routes. Nobody
+//! changes a snapshot. When something changes there is a new one, which shares with the old one what stayed: a router
+//! that stops answering copies the list of those that do not, a route the nodes on the way to its network, and an address
+//! or a group the table of them.
+
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use towpath_pool::{LinkType, Offloads};
+use towpath_wire::MacAddr;
+
+use super::fib::Fib;
+use super::hash::Cheap;
+use super::iface::{Address, Interface};
+use super::locals::Locals;
+
+/// The host at one time.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    /// Goes up with each change that may void a route ([`super::Net::route_generation`]).
+    pub generation: u64,
+    pub host: Arc<Host>,
+    pub fib: Fib,
+}
+
+/// Several threads may look at one.
+const _: fn() = || {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Snapshot>();
+};
+
+/// Interfaces and addresses.
+#[derive(Debug)]
+pub(super) struct Host {
+    /// By number of the interface.
+    pub links: Vec<Link>,
+    pub locals: Locals,
+}
+
+impl Host {
+    pub(super) fn of(ifaces: &[Interface], hash: Cheap) -> Self {
+        Self { links: ifaces.iter().map(Link::of).collect(), locals: Locals::of(ifaces, hash) }
+    }
+}
+
+/// What packets need to know of an interface.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub kind: LinkType,
+    pub mac: MacAddr,
+    pub mtu: u32,
+    pub mtu_v6: u32,
+    /// Of packets for which nobody asked for another one.
+    pub hop_limit: u8,
+    pub offloads: Offloads,
+    pub any_address: bool,
+    pub kernel_cuts: bool,
+    pub addresses: Vec<Address>,
+}
+
+impl Link {
+    fn of(interface: &Interface) -> Self {
+        Self {
+            kind: interface.link,
+            mac: interface.mac,
+            mtu: interface.mtu,
+            mtu_v6: interface.mtu_v6,
+            hop_limit: interface.discovery.hop_limit,
+            offloads: interface.offloads,
+            any_address: interface.any_address,
+            kernel_cuts: interface.kernel_cuts,
+            addresses: interface.addresses.clone(),
+        }
+    }
+
+    /// Longest IP packet in bytes that may be sent to `dst`: routers may ask for less with IPv6.
+    pub(super) fn mtu_for(&self, dst: IpAddr) -> u32 {
+        if dst.is_ipv6() { self.mtu_v6 } else { self.mtu }
+    }
+}
