@@ -91,7 +91,7 @@ impl Engine {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        let net = &self.shard.stack.net.counters;
+        let net = self.shard.stack.net.counters();
         let mut engine = self.shard.host.counters.list();
         let memory = self.shard.host.windows.usage();
         engine.extend([
@@ -112,7 +112,7 @@ impl Engine {
             engine,
             sockets: self.shard.stack.counters().iter().collect(),
             net: net.iter().collect(),
-            drops: net.drops.iter().collect(),
+            drops: net.data.drops.iter().collect(),
         }
     }
 }

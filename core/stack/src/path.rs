@@ -10,7 +10,7 @@ use towpath_tcp::Instant;
 use crate::flow::Flow;
 use crate::host::SocketId;
 use crate::net::mtu::PathMtu;
-use crate::net::next_hop::Epoch;
+use crate::net::route::Epoch;
 use crate::net::{HopId, IfaceId, Net, Route, limits};
 
 /// The way of one connection, good while [`Paths::is_current`] says so.
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(paths.route(&routed_now, &flow(), &net), None);
         assert!(paths.is_current(&direct_now, &net));
         net.on_timeout(NOW, &mut Pool::default());
-        assert!(net.counters.next_hops_displaced > 0);
+        assert!(net.counters().data.next_hops_displaced > 0);
         let again = path(&mut net, &paths, 1);
         assert!(paths.is_current(&again, &net) && !paths.is_current(&routed_now, &net));
     }

@@ -143,7 +143,7 @@ impl<H: Host> Stack<H> {
         if let Some(reason) = received.payload_dropped {
             // The ACK of the segment was processed. Some or all of its payload was not taken, and the peer
             // sends it again.
-            self.net.counters.drops.count(reason.into());
+            self.net.count_drop(reason.into());
         }
         let written = received.write.is_none_or(|write| {
             stream.recv.write_at(

@@ -1,11 +1,12 @@
 //! Which addresses are this host, or groups and broadcast addresses that it hears.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 
 use hashbrown::HashMap;
+use towpath_wire::addr;
 
 use super::hash::Cheap;
-use super::iface::{Address, IfaceId, Interface};
+use super::iface::{Address, IfaceId};
 
 /// What each address means to this host. Link-local IPv6 addresses, groups and directed broadcast addresses count on
 /// their own link only; any other address is this host on every interface (the weak model of RFC 1122 §3.3.4.2), as
@@ -34,25 +35,17 @@ pub(super) struct Role {
 const ANY: u32 = u32::MAX;
 
 impl Locals {
-    /// Of all interfaces of this host.
-    pub(super) fn of(ifaces: &[Interface], hash: Cheap) -> Self {
-        let mut locals = Self {
+    /// Of a host without addresses.
+    pub(super) fn new(hash: Cheap) -> Self {
+        Self {
             roles: HashMap::with_hasher(hash),
             #[cfg(test)]
             asked: core::sync::atomic::AtomicU64::default(),
-        };
-        for interface in ifaces {
-            for address in &interface.addresses {
-                locals.add(interface.id, address);
-            }
-            for group in interface.groups.joined() {
-                locals.role(group, interface.id.0.into()).joined = true;
-            }
         }
-        locals
     }
 
-    fn add(&mut self, iface: IfaceId, address: &Address) {
+    /// An interface has an address.
+    pub(super) fn add(&mut self, iface: IfaceId, address: &Address) {
         if address.is_usable() {
             let (addr, here) = (address.addr(), u32::from(iface.0));
             if is_scoped(addr) {
@@ -65,6 +58,11 @@ impl Locals {
                 self.role(broadcast.into(), on).broadcast = true;
             }
         }
+    }
+
+    /// A group was joined on an interface.
+    pub(super) fn join(&mut self, iface: IfaceId, group: IpAddr) {
+        self.role(group, iface.0.into()).joined = true;
     }
 
     fn role(&mut self, addr: IpAddr, on: u32) -> &mut Role {
@@ -112,3 +110,14 @@ fn key(addr: IpAddr, on: u32) -> (u128, u32) {
         IpAddr::V6(v6) => (v6.to_bits(), on),
     }
 }
+
+/// Whether every interface is a member of `group` (RFC 1112 §4, RFC 4291 §2.8).
+pub(super) fn is_of_all_hosts(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(v4) => v4 == addr::ALL_HOSTS_V4,
+        // All nodes, of the interface and of the link.
+        IpAddr::V6(v6) => v6 == addr::ALL_NODES || v6 == INTERFACE_LOCAL_ALL_NODES,
+    }
+}
+
+const INTERFACE_LOCAL_ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff01, 0, 0, 0, 0, 0, 0, 1);

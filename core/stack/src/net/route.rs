@@ -1,18 +1,11 @@
-//! Routes as they are made: by the operator, from the addresses of interfaces, and as routers say. Of these [`Fib`] is
-//! made, in which destinations are looked up.
+//! Ways and routes, as they are told and asked for.
 
 use core::net::IpAddr;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use core::num::NonZeroU16;
 
-use towpath_tcp::Instant;
 use towpath_wire::Prefix;
 
-use super::fib::{Fib, Stored};
-use super::gateways::Gateways;
-use super::hash::Keyed;
 use super::iface::{IfaceId, Origin};
-use super::next_hop::{HopId, HopKey};
 
 /// The way to a destination, to be kept by a connection while [`Route::generation`] is that of
 /// [`super::Net::route_generation`].
@@ -72,7 +65,7 @@ pub struct RouteEntry {
 }
 
 impl RouteEntry {
-    fn is_same(&self, other: &Self) -> bool {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
         self.prefix == other.prefix
             && self.next_hop == other.next_hop
             && self.iface == other.iface
@@ -80,146 +73,27 @@ impl RouteEntry {
     }
 }
 
-/// All routes of both families.
-///
-/// Whether a router answers is known once, in `gateways`, and not in each route through it: what a neighbour says costs
-/// the same however many routes there are. So does a change of one route, but for those to the same network.
-#[derive(Debug)]
-pub(super) struct RouteTable {
-    /// In order of adding.
-    list: BTreeMap<u64, RouteEntry>,
-    fib: Fib,
-    gateways: Gateways,
-    /// Routes added so far.
-    added: u64,
-    generation: u64,
-    /// There is something that the last [`Fib`] does not have.
-    changed: bool,
+/// A moment in the life of a table of next hops, which counts what can make somebody's way to a destination a wrong one.
+/// A way would have to lie unused through 2³² of these to be taken for a newer one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Epoch(u32);
+
+impl Epoch {
+    pub(super) fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    /// How long ago it was.
+    pub(super) fn age(self, now: Self) -> u32 {
+        now.0.wrapping_sub(self.0)
+    }
 }
 
-impl RouteTable {
-    pub(super) fn new(keys: Keyed) -> Self {
-        Self {
-            list: BTreeMap::new(),
-            fib: Fib::default(),
-            gateways: Gateways::new(keys),
-            added: 0,
-            generation: 0,
-            changed: false,
-        }
-    }
-
-    pub(super) fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    /// What destinations are looked up in. It stays what it is, whatever becomes of the routes.
-    pub(super) fn fib(&self) -> Fib {
-        let mut fib = self.fib.clone();
-        fib.failures = Arc::clone(self.gateways.failures());
-        fib
-    }
-
-    /// Something that routes depend on has changed: addresses, what a link takes.
-    pub(super) fn touch(&mut self) {
-        self.generation += 1;
-        self.changed = true;
-    }
-
-    /// Whether there is something new since last asked.
-    pub(super) fn take_changed(&mut self) -> bool {
-        core::mem::take(&mut self.changed)
-    }
-
-    /// Adds a route, or replaces the same one's metric. One that is there already changes nothing, so that
-    /// what routers repeat makes nobody look for routes again. False when there are as many routers as may be.
-    pub(super) fn add(&mut self, entry: RouteEntry) -> bool {
-        let entry = RouteEntry { prefix: entry.prefix.trunc(), ..entry };
-        let mut routes = self.to(entry.prefix);
-        let known = routes.iter().position(|route| route.entry.is_same(&entry));
-        if known.is_some_and(|at| routes[at].entry == entry) {
-            return true;
-        }
-        let known = known.map(|at| routes.remove(at));
-        let (nth, gateway) = match known {
-            Some(Stored { nth, gateway, .. }) => (nth, gateway),
-            None => {
-                let key = entry.next_hop.map(|hop| (entry.iface, hop));
-                let gateway = key.map(|key| self.gateways.hold(key));
-                if gateway.is_some_and(|held| held.is_none()) {
-                    return false;
-                }
-                self.added += 1;
-                (self.added, gateway.flatten())
-            }
-        };
-        let place = routes.partition_point(|route| route.entry.metric <= entry.metric);
-        routes.insert(place, Stored { entry, gateway, nth });
-        self.fib.set(entry.prefix, routes);
-        self.list.insert(nth, entry);
-        self.touch();
-        true
-    }
-
-    /// Removes the routes to `prefix` for which `gone` is true.
-    pub(super) fn remove(
-        &mut self,
-        prefix: Prefix,
-        mut gone: impl FnMut(&RouteEntry) -> bool,
-    ) -> usize {
-        let prefix = prefix.trunc();
-        let mut routes = self.to(prefix);
-        let before = routes.len();
-        routes.retain(|route| {
-            let gone = gone(&route.entry);
-            if gone {
-                self.list.remove(&route.nth);
-                route.gateway.into_iter().for_each(|gateway| self.gateways.release(gateway));
-            }
-            !gone
-        });
-        let count = before - routes.len();
-        if count > 0 {
-            self.fib.set(prefix, routes);
-            self.touch();
-        }
-        count
-    }
-
-    fn to(&self, prefix: Prefix) -> Vec<Stored> {
-        self.fib.to(prefix).map(<[Stored]>::to_vec).unwrap_or_default()
-    }
-
-    /// Whether `hop` is a router that does not answer.
-    pub(super) fn has_failed(&self, hop: &HopKey) -> bool {
-        self.gateways.has_failed(hop)
-    }
-
-    /// A neighbour does not answer.
-    pub(super) fn on_hop_failed(&mut self, now: Instant, hop: &HopKey) {
-        if self.gateways.on_failed(now, hop) {
-            self.touch();
-        }
-    }
-
-    /// A neighbour answers (again).
-    pub(super) fn on_hop_known(&mut self, hop: &HopKey) {
-        if self.gateways.on_known(hop) {
-            self.touch();
-        }
-    }
-
-    /// Whether it is time to ask a router that does not answer whether it does again; from now on that is for the next
-    /// interval.
-    pub(super) fn take_probe(&mut self, now: Instant, hop: &HopKey) -> bool {
-        let due = self.gateways.take_probe(now, hop);
-        // Nobody's way is another one for that.
-        self.changed |= due;
-        due
-    }
-
-    /// All routes, in order of adding.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &RouteEntry> {
-        self.list.values()
-    }
+/// Names a next hop. When its place is given to another one, the id is dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HopId {
+    /// One more than the place in the table.
+    pub(crate) place: NonZeroU16,
+    /// When it was looked up.
+    pub(crate) epoch: Epoch,
 }

@@ -11,7 +11,7 @@ use towpath_wire::MacAddr;
 
 use super::fib::Fib;
 use super::hash::Cheap;
-use super::iface::{Address, Interface};
+use super::iface::Address;
 use super::locals::Locals;
 
 /// The host at one time.
@@ -21,6 +21,14 @@ pub(super) struct Snapshot {
     pub generation: u64,
     pub host: Arc<Host>,
     pub fib: Fib,
+}
+
+impl Snapshot {
+    /// Of a host without interfaces.
+    pub(super) fn empty(hash: Cheap) -> Self {
+        let host = Host { links: Vec::new(), locals: Locals::new(hash) };
+        Self { generation: 0, host: Arc::new(host), fib: Fib::default() }
+    }
 }
 
 /// Several threads may look at one.
@@ -35,12 +43,6 @@ pub(super) struct Host {
     /// By number of the interface.
     pub links: Vec<Link>,
     pub locals: Locals,
-}
-
-impl Host {
-    pub(super) fn of(ifaces: &[Interface], hash: Cheap) -> Self {
-        Self { links: ifaces.iter().map(Link::of).collect(), locals: Locals::of(ifaces, hash) }
-    }
 }
 
 /// What packets need to know of an interface.
@@ -59,20 +61,6 @@ pub(super) struct Link {
 }
 
 impl Link {
-    fn of(interface: &Interface) -> Self {
-        Self {
-            kind: interface.link,
-            mac: interface.mac,
-            mtu: interface.mtu,
-            mtu_v6: interface.mtu_v6,
-            hop_limit: interface.discovery.hop_limit,
-            offloads: interface.offloads,
-            any_address: interface.any_address,
-            kernel_cuts: interface.kernel_cuts,
-            addresses: interface.addresses.clone(),
-        }
-    }
-
     /// Longest IP packet in bytes that may be sent to `dst`: routers may ask for less with IPv6.
     pub(super) fn mtu_for(&self, dst: IpAddr) -> u32 {
         if dst.is_ipv6() { self.mtu_v6 } else { self.mtu }

@@ -78,14 +78,14 @@ fn who_keeps_a_route_follows_its_router() {
 #[test]
 fn a_packet_over_a_route_that_is_kept_costs_no_hash() {
     let (mut a, kept) = routed();
-    let hashes = a.net.next_hops.hashes;
+    let hashes = a.net.data.next_hops.hashes;
     for _ in 0..100 {
         send_over(&mut a, &kept);
         a.pass(Duration::from_millis(100));
     }
-    assert_eq!(a.net.next_hops.hashes, hashes);
+    assert_eq!(a.net.data.next_hops.hashes, hashes);
     send_over(&mut a, &Route { hop: None, ..kept });
-    assert_eq!(a.net.next_hops.hashes, hashes + 1);
+    assert_eq!(a.net.data.next_hops.hashes, hashes + 1);
     assert!(a.sent().len() > 100);
 }
 
@@ -98,11 +98,11 @@ fn a_next_hop_that_others_took_the_place_of_is_found_again() {
         a.net.route_to_keep(a.now, None, host, None).unwrap();
     }
     assert_eq!(a.net.next_hop(kept.hop.unwrap()), None);
-    let asked = a.net.counters.solicits_sent;
+    let asked = a.net.counters().control.solicits_sent;
     send_over(&mut a, &kept);
     assert_eq!(macs(&mut a), [MAC_B], "where it is was not forgotten");
-    assert_eq!(a.net.counters.solicits_sent, asked);
-    assert!(a.net.counters.next_hops_displaced > 0);
+    assert_eq!(a.net.counters().control.solicits_sent, asked);
+    assert!(a.net.counters().data.next_hops_displaced > 0);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_confirmation_spares_the_probe() {
                 a.net.confirm_reachable(a.now, kept.hop.unwrap());
             }
         }
-        let probes = a.net.counters.solicits_sent - 1;
+        let probes = a.net.counters().control.solicits_sent - 1;
         assert_eq!(probes > 0, !confirmed, "{probes} probes");
     }
 }

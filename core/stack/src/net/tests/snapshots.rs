@@ -25,7 +25,7 @@ fn crowded(n: u32) -> Host {
 fn packets_cost_the_same_with_many_addresses_and_routes() {
     let cost = |n| {
         let mut a = crowded(n);
-        let asked = |a: &Host| a.net.here().locals.asked.load(Ordering::Relaxed);
+        let asked = |a: &Host| a.net.data.here().locals.asked.load(Ordering::Relaxed);
         let before = asked(&a);
         for (src, dst) in [("10.0.0.2", "10.0.0.1"), ("10.0.0.2", "224.0.0.1")] {
             assert!(a.receive(&from_b_v4(src, dst)).is_some());
@@ -89,13 +89,13 @@ fn an_address_may_be_the_broadcast_address_of_another_interface() {
 #[test]
 fn a_snapshot_stays_what_it_is_and_shares_what_stayed() {
     let mut a = crowded(10).settled();
-    let old = Arc::clone(&a.net.snapshot);
+    let old = Arc::clone(&a.net.data.snapshot);
     let lookup = |snapshot: &super::super::snapshot::Snapshot| {
         snapshot.fib.lookup(ip("192.0.2.1"), None).map(|choice| choice.entry.next_hop)
     };
     assert_eq!(lookup(&old), None);
     a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.9")), ETH, 1);
-    let new = Arc::clone(&a.net.snapshot);
+    let new = Arc::clone(&a.net.data.snapshot);
     assert_eq!((lookup(&old), lookup(&new)), (None, Some(Some(ip("10.0.0.9")))));
     assert!(Arc::ptr_eq(&old.host, &new.host) && new.generation > old.generation);
     assert_eq!(a.net.route_generation(), new.generation);
@@ -104,9 +104,9 @@ fn a_snapshot_stays_what_it_is_and_shares_what_stayed() {
     a.net.add_route(Prefix::ALL_V4, Some(ip("10.0.0.9")), ETH, 1);
     a.receive(&from_b_v4("10.0.0.2", "10.0.0.1"));
     a.send_udp("10.0.0.2", 1).unwrap();
-    assert!(Arc::ptr_eq(&new, &a.net.snapshot));
+    assert!(Arc::ptr_eq(&new, &a.net.data.snapshot));
 
     a.net.add_address(a.now, ETH, prefix("192.0.2.1/24"));
     assert_eq!(old.host.locals.on(ETH, ip("192.0.2.1")).owner, None);
-    assert_eq!(a.net.here().locals.on(ETH, ip("192.0.2.1")).owner, Some(ETH));
+    assert_eq!(a.net.data.here().locals.on(ETH, ip("192.0.2.1")).owner, Some(ETH));
 }
