@@ -24,6 +24,12 @@ impl LinkHeader {
         Self { bytes, len: len as u8 }
     }
 
+    /// The station that packets go to.
+    pub(super) fn dst(&self) -> MacAddr {
+        let [a, b, c, d, e, f, ..] = self.bytes;
+        MacAddr([a, b, c, d, e, f])
+    }
+
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]

@@ -12,6 +12,7 @@ use towpath_wire::MacAddr;
 use super::fib::Fib;
 use super::hash::Cheap;
 use super::iface::Address;
+use super::limits::LOOPBACK_MTU;
 use super::locals::Locals;
 
 /// The host at one time.
@@ -26,7 +27,7 @@ pub(super) struct Snapshot {
 impl Snapshot {
     /// Of a host without interfaces.
     pub(super) fn empty(hash: Cheap) -> Self {
-        let host = Host { links: Vec::new(), locals: Locals::new(hash) };
+        let host = Host::new(Vec::new(), Locals::new(hash));
         Self { generation: 0, host: Arc::new(host), fib: Fib::default() }
     }
 }
@@ -43,6 +44,19 @@ pub(super) struct Host {
     /// By number of the interface.
     pub links: Vec<Link>,
     pub locals: Locals,
+    /// Some interface takes every unicast destination for its own.
+    pub any_address: bool,
+    /// Least MTU of any interface but loopback, in bytes.
+    pub mtu_min: u32,
+}
+
+impl Host {
+    pub(super) fn new(links: Vec<Link>, locals: Locals) -> Self {
+        let any_address = links.iter().any(|link| link.any_address);
+        let mtus = links.iter().skip(1).map(|link| link.mtu.min(link.mtu_v6));
+        let mtu_min = mtus.min().unwrap_or(LOOPBACK_MTU);
+        Self { links, locals, any_address, mtu_min }
+    }
 }
 
 /// What packets need to know of an interface.

@@ -18,8 +18,9 @@ pub(super) type HopKey = (IfaceId, IpAddr);
 pub(super) enum Notice {
     /// A packet goes to the neighbour.
     Used(HopKey),
-    /// The transport heard from beyond it (RFC 4861 §7.3.1).
-    Confirmed(HopKey),
+    /// The transport heard from beyond it (RFC 4861 §7.3.1), while packets to it went to `mac`. Control may have heard
+    /// of another one meanwhile, of which this says nothing.
+    Confirmed { key: HopKey, mac: MacAddr },
     /// A packet went another way because it, a router, did not answer, and it is time to ask it again.
     Avoided(HopKey),
 }

@@ -59,9 +59,9 @@ impl Control {
                     self.solicit(Solicit { key, to: None }, pool);
                 }
             }
-            Notice::Confirmed(key) => {
+            Notice::Confirmed { key, mac } => {
                 let until = self.reachable_until(now, key.0);
-                self.neighbors.confirm(now, key, until);
+                self.neighbors.confirm(now, (key, mac), until);
             }
             Notice::Avoided(key) => {
                 if self.routes.take_probe(now, &key) {

@@ -190,7 +190,7 @@ impl Control {
             addresses.for_each(|address| locals.add(interface.id, address));
             interface.groups.joined().for_each(|group| locals.join(interface.id, group));
         }
-        Host { links: self.ifaces.iter().map(Interface::as_link).collect(), locals }
+        Host::new(self.ifaces.iter().map(Interface::as_link).collect(), locals)
     }
 
     /// Gives packets a new snapshot, if something changed since the last one. Whoever changes something calls it

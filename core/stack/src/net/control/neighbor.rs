@@ -331,9 +331,15 @@ impl Neighbors {
         })
     }
 
-    /// The transport heard from beyond this neighbour (RFC 4861 §7.3.1).
-    pub(super) fn confirm(&mut self, now: Instant, key: HopKey, reachable_until: Instant) {
+    /// The transport heard from beyond this neighbour (RFC 4861 §7.3.1), while it was at `mac`.
+    pub(super) fn confirm(
+        &mut self,
+        now: Instant,
+        (key, mac): (HopKey, MacAddr),
+        reachable_until: Instant,
+    ) {
         if let Some(entry) = self.used.get_mut(&key)
+            && entry.mac == mac
             && !matches!(entry.state, State::Incomplete { .. })
         {
             entry.state = State::Reachable { until: reachable_until };
@@ -576,7 +582,13 @@ mod tests {
         let mut neighbors = Neighbors::new(Keyed([1, 2]));
         neighbors.on_question(at(0), key(), MAC, true);
         neighbors.on_used(at(0), key());
-        neighbors.confirm(at(0), key(), at(20_000));
+        neighbors.confirm(at(0), (key(), OTHER), at(20_000));
+        assert_eq!(
+            state(&neighbors),
+            Some(NeighborState::Delay),
+            "it said nothing of this address"
+        );
+        neighbors.confirm(at(0), (key(), MAC), at(20_000));
         assert!(neighbors.on_timeout(at(5000)).is_empty());
         assert_eq!(state(&neighbors), Some(NeighborState::Reachable));
     }
@@ -590,7 +602,7 @@ mod tests {
 
         neighbors.on_question(at(0), key(), MAC, true);
         neighbors.on_used(at(0), key());
-        neighbors.confirm(at(0), key(), at(20_000));
+        neighbors.confirm(at(0), (key(), MAC), at(20_000));
         let gentle = Advert { mac: Some(OTHER), solicited: false, override_: false, router: None };
         neighbors.on_advert(at(0), key(), gentle, at(30_000));
         assert_eq!(state(&neighbors), Some(NeighborState::Stale));

@@ -146,7 +146,7 @@ impl Data {
         if quoted.src.is_ipv4() != local.src.is_ipv4() {
             return Err(DropReason::IcmpMalformed);
         }
-        if !self.is_local(quoted.src) && !self.here().links.iter().any(|link| link.any_address) {
+        if !self.is_local(quoted.src) && !self.here().any_address {
             return Err(DropReason::IcmpIgnored);
         }
         Ok(quoted.into_error(message, too_big, (local.src, local.iface)))

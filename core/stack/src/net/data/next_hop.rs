@@ -254,9 +254,11 @@ impl NextHops {
     pub(in crate::net) fn confirm(&mut self, now: Instant, id: HopId) {
         let Some(key) = self.key(id) else { return };
         let place = &mut self.places[index(id)];
-        if now >= place.confirm_at {
+        if let State::Ready { link, .. } = &place.state
+            && now >= place.confirm_at
+        {
             place.confirm_at = now + CONFIRM_INTERVAL;
-            self.notices.push_back(Notice::Confirmed(key));
+            self.notices.push_back(Notice::Confirmed { key, mac: link.dst() });
         }
     }
 
@@ -402,13 +404,16 @@ mod tests {
         hops.on_lost(nth(1));
         assert_eq!(hops.link(at(600), id), None);
         assert_eq!(hops.take_notice(), Some(Notice::Used(nth(1))));
+        hops.confirm(at(600), id);
+        assert_eq!(hops.take_notice(), None, "it is not known where it is");
+        hops.on_known(nth(1), LINK, at(9999));
         for (time, told) in [(700, true), (1699, false), (1700, true)] {
             hops.confirm(at(time), id);
             assert_eq!(hops.take_notice().is_some(), told, "at {time} ms");
         }
         // What is told of others is nothing to this one.
-        hops.on_known(nth(2), LINK, at(9999));
-        assert_eq!(hops.link(at(2000), id), None);
+        hops.on_lost(nth(2));
+        assert_eq!(hops.link(at(2000), id), Some(LINK));
     }
 
     #[test]

@@ -186,8 +186,7 @@ impl Data {
 
     /// Longest IP packet in bytes that no path is known to be too narrow for, this host's own excepted.
     pub(in crate::net) fn path_mtu_least(&self) -> u32 {
-        let links = self.here().links.iter().skip(1).map(|link| link.mtu.min(link.mtu_v6));
-        links.min().map_or(LOOPBACK_MTU, |link_mtu| self.mtus.least().limit(link_mtu))
+        self.mtus.least().limit(self.here().mtu_min)
     }
 
     /// Believes a report that datagrams to `dst`, sent through `iface` if one is given, get through with
