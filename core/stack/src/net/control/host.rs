@@ -49,7 +49,7 @@ impl Control {
         config: InterfaceConfig,
     ) -> IfaceId {
         let id = IfaceId(u16::try_from(self.ifaces.len()).expect("65536 interfaces are absurd"));
-        self.ifaces.push(Interface::new(id, &config));
+        self.ifaces.push(Interface::new(id, &config, self.addresses_hash));
         self.host_changed = true;
         for prefix in &config.addresses {
             self.put_address(now, id, *prefix);
@@ -179,7 +179,7 @@ impl Control {
     /// The address to send from to `dst`, which is on the link.
     pub(super) fn own_source(&self, iface: IfaceId, dst: IpAddr) -> Option<IpAddr> {
         let others = self.ifaces[1..].iter().filter(|other| other.id != iface);
-        let others = others.map(|other| other.addresses.as_slice());
+        let others = others.map(|other| &other.addresses[..]);
         source::choose(&self.ifaces[iface.index()].addresses, others, dst, dst)
     }
 

@@ -5,8 +5,10 @@ use core::net::IpAddr;
 use towpath_pool::{LinkType, Offloads};
 use towpath_wire::MacAddr;
 
+use super::addresses::Addresses;
 use super::discovery::Discovery;
 use super::groups::Groups;
+use crate::net::hash::Cheap;
 use crate::net::iface::{Address, IfaceId, InterfaceConfig};
 use crate::net::snapshot::Link;
 
@@ -22,13 +24,13 @@ pub struct Interface {
     pub(super) offloads: Offloads,
     pub(super) any_address: bool,
     pub(super) kernel_cuts: bool,
-    pub(super) addresses: Vec<Address>,
+    pub(super) addresses: Addresses,
     pub(super) discovery: Discovery,
     pub(super) groups: Groups,
 }
 
 impl Interface {
-    pub(super) fn new(id: IfaceId, config: &InterfaceConfig) -> Self {
+    pub(super) fn new(id: IfaceId, config: &InterfaceConfig, hash: Cheap) -> Self {
         let slaac = config.slaac && config.link == LinkType::Ethernet;
         Self {
             id,
@@ -40,7 +42,7 @@ impl Interface {
             offloads: config.offloads,
             any_address: config.any_address,
             kernel_cuts: config.kernel_cuts,
-            addresses: Vec::new(),
+            addresses: Addresses::new(hash),
             discovery: Discovery::new(slaac),
             groups: Groups::default(),
         }
@@ -87,11 +89,11 @@ impl Interface {
     }
 
     pub(super) fn address(&self, addr: IpAddr) -> Option<&Address> {
-        self.addresses.iter().find(|a| a.addr() == addr)
+        self.addresses.find(addr)
     }
 
     pub(super) fn address_mut(&mut self, addr: IpAddr) -> Option<&mut Address> {
-        self.addresses.iter_mut().find(|a| a.addr() == addr)
+        self.addresses.find_mut(addr)
     }
 
     /// What packets need to know of it.
@@ -105,7 +107,7 @@ impl Interface {
             offloads: self.offloads,
             any_address: self.any_address,
             kernel_cuts: self.kernel_cuts,
-            addresses: self.addresses.clone(),
+            addresses: self.addresses.to_vec(),
         }
     }
 }

@@ -83,9 +83,9 @@ impl Control {
 
     /// Takes an address and all that belongs to it away.
     pub(super) fn forget_address(&mut self, now: Instant, iface: IfaceId, addr: IpAddr) {
-        let interface = &mut self.ifaces[iface.index()];
-        let Some(at) = interface.addresses.iter().position(|a| a.addr() == addr) else { return };
-        interface.addresses.remove(at);
+        if !self.ifaces[iface.index()].addresses.remove(addr) {
+            return;
+        }
         self.on_addresses_changed();
         match addr {
             IpAddr::V4(v4) => self.schedule.cancel(iface, |task| *task == Task::Announce(v4)),
@@ -380,9 +380,10 @@ impl Control {
             return;
         }
         let interface = &mut self.ifaces[iface.index()];
-        let made = |a: &&mut Address| a.origin == Origin::Router && a.prefix.trunc() == prefix;
-        if let Some(address) = interface.addresses.iter_mut().find(made) {
-            if renew(address, now, info) {
+        let made = |a: &&Address| a.origin == Origin::Router && a.prefix.trunc() == prefix;
+        if let Some(known) = interface.addresses.iter().find(made).map(Address::addr) {
+            let address = interface.address_mut(known);
+            if address.is_some_and(|address| renew(address, now, info)) {
                 self.on_addresses_changed();
             }
             return;
@@ -421,7 +422,7 @@ impl Control {
         let mut deprecated = false;
         let ended: Vec<_> =
             addresses.iter().filter(|a| over(a.valid_until)).map(Address::addr).collect();
-        for address in addresses {
+        for address in addresses.iter_mut() {
             if !over(address.preferred_until) {
                 continue;
             }
