@@ -53,8 +53,8 @@ impl Net {
     /// the next one finds the host as the last one left it. Where there are more, each shard's part of this is done
     /// between two of its turns, and what passes is batches.
     ///
-    /// It ends: data tells of a next hop once until it is answered, and control has what it wants sent to a neighbour that
-    /// it does not know sent once.
+    /// It ends: data tells of a next hop once until it is answered, and control has what it wants sent to a neighbour
+    /// that it does not know sent once.
     pub(super) fn exchange(&mut self, now: Instant, pool: &mut Pool) {
         loop {
             while let Some(punt) = self.data.take_punt() {

@@ -1,7 +1,8 @@
 //! The IP layer: from frames to transport packets for this host, and back. It knows no sockets.
 //!
-//! It has two parts that know nothing of each other's work. **Data** moves packets, and there may be one for each shard, on
-//! threads of their own; **control** knows what this host is and who is on its links, and there is one of it.
+//! It has two parts that know nothing of each other's work. **Data** moves packets, and there may be one for each
+//! shard, on threads of their own; **control** knows what this host is and who is on its links, and there is one of
+//! it.
 //!
 //! ```text
 //!           owner: addresses, routes, groups                transport: routes, send    frames, received packets
@@ -16,25 +17,25 @@
 //!                                            Notice
 //! ```
 //!
-//! **What passes.** A [`Snapshot`](snapshot::Snapshot) is what packets need to know of the host; nobody changes it, and data
-//! goes by it until it is given another one, between two packets. What changes often is not in it: where neighbours are
-//! is told in [`News`](told::News), one neighbour at a time, and each data part keeps it in places of its own, so that a
-//! neighbour that moves costs one entry and no snapshot. A router that stops answering makes a snapshot that differs by the
-//! list of such routers; a route or an address copies what `snapshot` says. A [`Punt`](told::Punt) is a packet that is for
-//! control, a [`Notice`](told::Notice) something that happened to a next hop: it is used, or the transport heard from
-//! beyond it. An [`Order`](told::Order) is a packet to send, or news. There are few of all of these: of a neighbour in
-//! use one a second.
+//! **What passes.** A `Snapshot` is what packets need to know of the host; nobody changes it, and data goes by it
+//! until it is given another one, between two packets. What changes often is not in it: where neighbours are is told
+//! in `News`, one neighbour at a time, and each data part keeps it in places of its own, so that a neighbour that
+//! moves costs one entry and no snapshot. A router that stops answering makes a snapshot that differs by the list of
+//! such routers; a route or an address copies what `snapshot` says. A `Punt` is a packet that is for control, a
+//! `Notice` something that happened to a next hop: it is used, or the transport heard from beyond it. An `Order` is a
+//! packet to send, or news. Of a neighbour in use there is one notice a second.
 //!
 //! [`Net`] is both on one thread: control hears of each packet before the next one. With more shards each has the right
 //! half, and what passes goes through rings, in batches.
 //!
-//! Reading order: [`Net`] in `layer`; `told`, `snapshot`; then [`data`] and [`control`], whose pages go on. `owner` and
-//! `transport` are what the two are called for. `iface`, `route`, `received` and `ip` are what is asked, given and told.
-//! `locals` has the addresses of a snapshot, `fib` its routes, in a `trie`, with the `failures` of routers; `source` chooses
-//! the address to send from. Every limit is in `limits`, what is counted in `trace`.
+//! Reading order: [`Net`] in `layer`; `told`, `snapshot`; then `data` and `control`, whose pages go on. `owner` and
+//! `transport` are what the two are called for. `iface`, `route`, `received` and `ip` are what is asked, given and
+//! told. `locals` has the addresses of a snapshot, `fib` its routes, in a `trie`, with the `failures` of routers;
+//! `source` chooses the address to send from. Every limit is in `limits`, what is counted in `trace`.
 //!
-//! Budget: a TCP segment to an address of ours costs two cheap hash lookups (its two addresses) on the way in. On the way
-//! out it costs none to find its route and next hop, for its connection keeps both. It costs no allocation, and no lock.
+//! Budget: a TCP segment to an address of ours costs two cheap hash lookups (its two addresses) on the way in. On the
+//! way out it costs none to find its route and next hop, for its connection keeps both. It costs no allocation, and
+//! no lock.
 
 mod control;
 mod data;

@@ -73,8 +73,8 @@ impl RouteEntry {
     }
 }
 
-/// A moment in the life of a table of next hops, which counts what can make somebody's way to a destination a wrong one.
-/// A way would have to lie unused through 2³² of these to be taken for a newer one.
+/// A moment in the life of a table of next hops, which counts what can make somebody's way to a destination a wrong
+/// one. A way would have to lie unused through 2³² of these to be taken for a newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Epoch(u32);
 

@@ -9,8 +9,8 @@
 //!            └─► below[110000] …                                                4 5 6 7 … 63
 //! ```
 //!
-//! A look-up takes one node for six bits: 6 at most for IPv4 and 22 for IPv6, however many prefixes there are. So does a
-//! change. A copy of the whole takes nothing: nodes are shared, and a change copies those on its way that are.
+//! A look-up takes one node for six bits: 6 at most for IPv4 and 22 for IPv6, however many prefixes there are. So
+//! does a change. A copy of the whole takes nothing: nodes are shared, and a change copies those on its way that are.
 
 use std::sync::Arc;
 
@@ -180,7 +180,8 @@ fn step(addr: u128, depth: usize) -> u32 {
     (addr << (depth as u32 * STRIDE) >> (u128::BITS - STRIDE)) as u32
 }
 
-/// Where a prefix is inside its node: as in a heap the one without bits has place 1, and one more bit makes 2n or 2n + 1.
+/// Where a prefix is inside its node: as in a heap the one without bits has place 1, and one with a bit more has twice
+/// the place, plus that bit.
 fn place_of((addr, len): Bits) -> u32 {
     let (depth, rest) = (usize::from(len) / STRIDE as usize, u32::from(len) % STRIDE);
     1 << rest | step(addr, depth) >> (STRIDE - rest)

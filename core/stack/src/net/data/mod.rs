@@ -1,5 +1,6 @@
 //! Data: packets in and out. Each shard has one of its own, which knows of the host what its snapshot says, and of
-//! neighbours what it was told. It asks nobody while it has a packet in hand: what it cannot deal with, control gets later.
+//! neighbours what it was told. It asks nobody while it has a packet in hand: what it cannot deal with, control gets
+//! later.
 //!
 //! ```text
 //!            receive()                                        send()
@@ -10,11 +11,11 @@
 //! ```
 //!
 //! Reading order: `receive` and `send` are the two paths, one page each; [`Data`], in `tables`, has what both use.
-//! `verdict` says what becomes of what comes in, `way` which way a packet goes, `mtu` how big it may be. `next_hop` has what
-//! goes in front of the packets to each neighbour, and what waits for one; `orders` has what control tells. `reassembly`
-//! and `fragment` are each other's inverse, `offload` does what a device cannot on the way out, and `gro` is the same for
-//! the way in. `icmp` reads errors, `report` makes them, `error_limit` says how many; `ident` has the identifications of
-//! packets. It knows nothing of control (`cargo xtask tidy`).
+//! `verdict` says what becomes of what comes in, `way` which way a packet goes, `mtu` how big it may be. `next_hop`
+//! has what goes in front of the packets to each neighbour, and what waits for one; `orders` has what control tells.
+//! `reassembly` and `fragment` are each other's inverse, `offload` does what a device cannot on the way out, and
+//! `gro` is the same for the way in. `icmp` reads errors, `report` makes them, `error_limit` says how many; `ident`
+//! has the identifications of packets. It knows nothing of control (`cargo xtask tidy`).
 //!
 //! Path MTUs of datagrams are here, and not in control: who sent the datagram believes the report about it, and what a
 //! stranger may have forged is passed on to no other shard.

@@ -8,10 +8,10 @@
 //!             failed, forgotten
 //! ```
 //!
-//! Control alone knows whether a neighbour is there. It is told by a [`Notice`] that one is used, and tells by
-//! [`News`](crate::net::told::News) where it is, and from when on it wants to hear of uses again: a packet in between costs no hash and
-//! nobody's attention. Who keeps a way keeps a [`HopId`]: while the place was given to no other it is the same next
-//! hop, wherever that is by now.
+//! Control alone knows whether a neighbour is there. It is told by a [`Notice`] that one is used, and tells where it is
+//! ([`News`](crate::net::told::News)), and from when on it wants to hear of uses again: a packet in between costs no
+//! hash and nobody's attention. Who keeps a way keeps a [`HopId`]: while the place was given to no other it is the same
+//! next hop, wherever that is by now.
 
 use core::net::IpAddr;
 use core::num::NonZeroU16;
@@ -32,11 +32,6 @@ use crate::net::limits::{
 use crate::net::link_header::LinkHeader;
 use crate::net::route::{Epoch, HopId};
 use crate::net::told::{HopKey, Notice};
-
-/// The index of a place.
-fn index(id: HopId) -> usize {
-    usize::from(id.place.get()) - 1
-}
 
 /// An IP packet without link header that waits for its neighbour. It is whole: it becomes segments or
 /// fragments of at most `mtu` bytes when it goes.
@@ -345,6 +340,11 @@ impl NextHops {
 }
 
 const _: () = assert!(NEXT_HOPS_MAX < u16::MAX as usize);
+
+/// The index of a place.
+fn index(id: HopId) -> usize {
+    usize::from(id.place.get()) - 1
+}
 
 /// The MAC address of a group or broadcast address; `None` for a neighbour to be asked for.
 pub(super) fn group_mac(next_hop: IpAddr, broadcast: bool) -> Option<MacAddr> {

@@ -67,8 +67,8 @@ impl Data {
     /// Sends one transport packet, whose front is the transport header.
     ///
     /// `checksum_offset` says where in that header the checksum goes; the field holds 0. With
-    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet is cut
-    /// by the device or here. `route` is from [`route`](Self::route) for `src` and `dst`, which are of one family: panics
+    /// `packet.meta.segmentation`, whose `header_len` counts from the transport header, the packet is cut by the
+    /// device or here. `route` is from [`route`](Self::route) for `src` and `dst`, which are of one family: panics
     /// otherwise.
     ///
     /// # Errors
