@@ -1,6 +1,7 @@
 //! Which addresses are this host, or groups and broadcast addresses that it hears.
 
 use core::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use towpath_wire::addr;
@@ -10,14 +11,20 @@ use super::iface::{Address, IfaceId};
 
 /// What each address means to this host. Link-local IPv6 addresses, groups and directed broadcast addresses count on
 /// their own link only; any other address is this host on every interface (the weak model of RFC 1122 §3.3.4.2), as
-/// Linux has it. It is made anew when one of them changes: a packet asks it once for each of its addresses, whatever
-/// their number is.
-#[derive(Debug)]
+/// Linux has it. A packet asks once for each of its addresses, whatever their number is.
+#[derive(Debug, Clone)]
 pub(super) struct Locals {
+    pub hosts: Arc<Roles>,
+    pub groups: Arc<Roles>,
+}
+
+/// A table of addresses, or of groups. It is made anew when one of them changes.
+#[derive(Debug)]
+pub(super) struct Roles {
     roles: HashMap<(u128, u32), Role, Cheap>,
     /// Times that it was asked.
     #[cfg(test)]
-    pub(super) asked: core::sync::atomic::AtomicU64,
+    asked: core::sync::atomic::AtomicU64,
 }
 
 /// What an address is, on an interface or on any.
@@ -34,8 +41,8 @@ pub(super) struct Role {
 /// In place of an interface: any.
 const ANY: u32 = u32::MAX;
 
-impl Locals {
-    /// Of a host without addresses.
+impl Roles {
+    /// Without any.
     pub(super) fn new(hash: Cheap) -> Self {
         Self {
             roles: HashMap::with_hasher(hash),
@@ -69,30 +76,47 @@ impl Locals {
         self.roles.entry(key(addr, on)).or_default()
     }
 
-    /// What `addr` is in a packet that came in on `iface`, or goes out there.
-    #[inline]
-    pub(super) fn on(&self, iface: IfaceId, addr: IpAddr) -> Role {
-        let here = u32::from(iface.0);
-        if is_scoped(addr) || addr.is_multicast() {
-            return self.known(addr, here);
-        }
-        let anywhere = self.known(addr, ANY);
-        // An address of one subnet may be the broadcast address of another one.
-        let broadcast = anywhere.broadcast && self.known(addr, here).broadcast;
-        Role { broadcast, ..anywhere }
-    }
-
-    /// What `addr` is on any interface.
-    #[inline]
-    pub(super) fn anywhere(&self, addr: IpAddr) -> Role {
-        self.known(addr, ANY)
-    }
-
     #[inline]
     fn known(&self, addr: IpAddr, on: u32) -> Role {
         #[cfg(test)]
         self.asked.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
         self.roles.get(&key(addr, on)).copied().unwrap_or_default()
+    }
+}
+
+impl Locals {
+    /// Of a host without addresses.
+    pub(super) fn new(hash: Cheap) -> Self {
+        Self { hosts: Arc::new(Roles::new(hash)), groups: Arc::new(Roles::new(hash)) }
+    }
+
+    /// What `addr` is in a packet that came in on `iface`, or goes out there.
+    #[inline]
+    pub(super) fn on(&self, iface: IfaceId, addr: IpAddr) -> Role {
+        let here = u32::from(iface.0);
+        if addr.is_multicast() {
+            return self.groups.known(addr, here);
+        }
+        if is_scoped(addr) {
+            return self.hosts.known(addr, here);
+        }
+        let anywhere = self.hosts.known(addr, ANY);
+        // An address of one subnet may be the broadcast address of another one.
+        let broadcast = anywhere.broadcast && self.hosts.known(addr, here).broadcast;
+        Role { broadcast, ..anywhere }
+    }
+
+    /// What `addr`, which is no group, is on any interface.
+    #[inline]
+    pub(super) fn anywhere(&self, addr: IpAddr) -> Role {
+        self.hosts.known(addr, ANY)
+    }
+
+    /// Times that the tables were asked.
+    #[cfg(test)]
+    pub(super) fn asked(&self) -> u64 {
+        let tables = [&self.hosts, &self.groups];
+        tables.map(|roles| roles.asked.load(core::sync::atomic::Ordering::Relaxed)).iter().sum()
     }
 }
 

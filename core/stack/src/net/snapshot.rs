@@ -1,7 +1,7 @@
 //! What packets need to know of this host, as it was at one time: its interfaces, its addresses, its routes. Nobody
 //! changes a snapshot. When something changes there is a new one, which shares with the old one what stayed: a router
-//! that stops answering copies the list of those that do not, a route the nodes on the way to its network, and an
-//! address or a group the table of them.
+//! that stops answering copies the list of those that do not, a route the nodes on the way to its network, an address
+//! the table of addresses, a group that of groups.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -71,7 +71,8 @@ pub(super) struct Link {
     pub offloads: Offloads,
     pub any_address: bool,
     pub kernel_cuts: bool,
-    pub addresses: Vec<Address>,
+    /// As they were when they last changed: their lifetimes may have been renewed since.
+    pub addresses: Arc<[Address]>,
 }
 
 impl Link {

@@ -9,10 +9,10 @@ use towpath_wire::{MacAddr, Prefix};
 
 use super::interface::Interface;
 use super::neighbor::Neighbor;
-use super::tables::Control;
+use super::tables::{Changed, Control};
 use crate::net::iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 use crate::net::limits::LOOPBACK_MTU;
-use crate::net::locals::Locals;
+use crate::net::locals::Roles;
 use crate::net::route::RouteEntry;
 use crate::net::snapshot::{Host, Snapshot};
 use crate::net::source;
@@ -50,7 +50,7 @@ impl Control {
     ) -> IfaceId {
         let id = IfaceId(u16::try_from(self.ifaces.len()).expect("65536 interfaces are absurd"));
         self.ifaces.push(Interface::new(id, &config, self.addresses_hash));
-        self.host_changed = true;
+        self.changed.links = true;
         for prefix in &config.addresses {
             self.put_address(now, id, *prefix);
         }
@@ -67,7 +67,7 @@ impl Control {
     /// Says what a device does by itself, when that was not known in time. Panics when there is no such interface.
     pub(in crate::net) fn set_offloads(&mut self, iface: IfaceId, offloads: Offloads) {
         self.ifaces[iface.index()].offloads = offloads;
-        self.host_changed = true;
+        self.changed.links = true;
         self.publish();
     }
 
@@ -183,29 +183,40 @@ impl Control {
         source::choose(&self.ifaces[iface.index()].addresses, others, dst, dst)
     }
 
-    fn as_host(&self) -> Host {
-        let mut locals = Locals::new(self.addresses_hash);
-        for interface in &self.ifaces {
-            let addresses = interface.addresses.iter();
-            addresses.for_each(|address| locals.add(interface.id, address));
-            interface.groups.joined().for_each(|group| locals.join(interface.id, group));
-        }
-        Host::new(self.ifaces.iter().map(Interface::as_link).collect(), locals)
-    }
-
     /// Gives packets a new snapshot, if something changed since the last one. Whoever changes something calls it
     /// before control has done.
     pub(super) fn publish(&mut self) {
-        let host_changed = core::mem::take(&mut self.host_changed);
         self.counters.neighbors_displaced += self.neighbors.take_displaced();
+        let changed = core::mem::take(&mut self.changed);
+        let host_changed = changed != Changed::default();
         if !self.routes.take_changed() && !host_changed {
             return;
         }
         let host = match host_changed {
-            true => Arc::new(self.as_host()),
+            true => Arc::new(self.host_with(changed)),
             false => Arc::clone(&self.snapshot.host),
         };
         let (generation, fib) = (self.routes.generation(), self.routes.fib());
         self.snapshot = Arc::new(Snapshot { generation, host, fib });
+    }
+
+    /// The host as it is, which shares with the last snapshot what did not change.
+    fn host_with(&mut self, changed: Changed) -> Host {
+        let mut locals = self.snapshot.host.locals.clone();
+        if changed.addresses {
+            let mut hosts = Roles::new(self.addresses_hash);
+            for interface in &self.ifaces {
+                interface.addresses.iter().for_each(|address| hosts.add(interface.id, address));
+            }
+            locals.hosts = Arc::new(hosts);
+        }
+        if changed.groups {
+            let mut groups = Roles::new(self.addresses_hash);
+            for interface in &self.ifaces {
+                interface.groups.joined().for_each(|group| groups.join(interface.id, group));
+            }
+            locals.groups = Arc::new(groups);
+        }
+        Host::new(self.ifaces.iter_mut().map(Interface::as_link).collect(), locals)
     }
 }

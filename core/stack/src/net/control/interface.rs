@@ -97,7 +97,7 @@ impl Interface {
     }
 
     /// What packets need to know of it.
-    pub(super) fn as_link(&self) -> Link {
+    pub(super) fn as_link(&mut self) -> Link {
         Link {
             kind: self.link,
             mac: self.mac,
@@ -107,7 +107,7 @@ impl Interface {
             offloads: self.offloads,
             any_address: self.any_address,
             kernel_cuts: self.kernel_cuts,
-            addresses: self.addresses.to_vec(),
+            addresses: self.addresses.shared(),
         }
     }
 }

@@ -41,7 +41,7 @@ impl Control {
             return false;
         }
         let Some(change) = interface.groups.join(group, source) else { return false };
-        self.host_changed = true;
+        self.changed.groups = true;
         self.report_change(now, iface, group, change);
         self.publish();
         true
@@ -50,7 +50,7 @@ impl Control {
     /// Takes packets to a group that an address of this host needs, and reports that at `at`.
     pub(super) fn join_own_group(&mut self, at: Instant, iface: IfaceId, group: IpAddr) {
         let change = self.ifaces[iface.index()].groups.join_own(group);
-        self.host_changed = true;
+        self.changed.groups = true;
         self.report_change(at, iface, group, change);
     }
 
@@ -64,7 +64,7 @@ impl Control {
     ) -> bool {
         let Some(interface) = self.ifaces.get_mut(iface.index()) else { return false };
         let Some(change) = interface.groups.leave(group, source) else { return false };
-        self.host_changed = true;
+        self.changed.groups = true;
         self.report_change(now, iface, group, change);
         self.publish();
         true

@@ -77,7 +77,7 @@ impl Control {
 
     /// Packets have to know of it, and routes may lead another way.
     fn on_addresses_changed(&mut self) {
-        self.host_changed = true;
+        self.changed.addresses = true;
         self.routes.touch();
     }
 
@@ -288,7 +288,7 @@ impl Control {
     fn take_link_parameters(&mut self, iface: IfaceId, advert: &RouterAdvert) {
         let interface = &mut self.ifaces[iface.index()];
         if advert.hop_limit != 0 {
-            self.host_changed |= interface.discovery.hop_limit != advert.hop_limit;
+            self.changed.links |= interface.discovery.hop_limit != advert.hop_limit;
             interface.discovery.hop_limit = advert.hop_limit;
         }
         if (1..=REACHABLE_MS_MAX).contains(&advert.reachable_ms) {
@@ -306,7 +306,8 @@ impl Control {
             && mtu != interface.mtu_v6
         {
             interface.mtu_v6 = mtu;
-            self.on_addresses_changed();
+            self.changed.links = true;
+            self.routes.touch();
         }
     }
 

@@ -30,9 +30,17 @@ pub(in crate::net) struct Control {
     pub(super) addresses_hash: Cheap,
     /// What packets know of this host.
     pub(super) snapshot: Arc<Snapshot>,
-    /// Interfaces or addresses are not what the snapshot has.
-    pub(super) host_changed: bool,
+    /// What is not as the snapshot has it.
+    pub(super) changed: Changed,
     pub(super) orders: VecDeque<Order>,
+}
+
+/// What the next snapshot does not share with the last one, routes excepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Changed {
+    pub links: bool,
+    pub addresses: bool,
+    pub groups: bool,
 }
 
 impl Control {
@@ -49,7 +57,7 @@ impl Control {
             random: Random::new(keys.random),
             addresses_hash,
             snapshot: Arc::new(Snapshot::empty(addresses_hash)),
-            host_changed: false,
+            changed: Changed::default(),
             orders: VecDeque::new(),
         }
     }

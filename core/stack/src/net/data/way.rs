@@ -155,7 +155,7 @@ impl Data {
     fn source_for(&self, out: IfaceId, next_hop: IpAddr, dst: IpAddr) -> Option<IpAddr> {
         let links = self.here().links.iter().zip(0..).skip(1);
         let others = links.filter(|(_, other)| IfaceId(*other) != out);
-        let others = others.map(|(link, _)| link.addresses.as_slice());
+        let others = others.map(|(link, _)| &link.addresses[..]);
         source::choose(&self.link(out).addresses, others, next_hop, dst)
     }
 

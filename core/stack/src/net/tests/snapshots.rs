@@ -1,8 +1,6 @@
 //! What packets know of the host: it is complete, what was found stays so, and asking costs the same however much
 //! there is.
 
-use std::sync::atomic::Ordering;
-
 use super::*;
 
 /// A host with `n` more addresses and routes, and some groups.
@@ -26,7 +24,7 @@ fn crowded(n: u32) -> Host {
 fn packets_cost_the_same_with_many_addresses_and_routes() {
     let cost = |n| {
         let mut a = crowded(n);
-        let asked = |a: &Host| a.net.data.here().locals.asked.load(Ordering::Relaxed);
+        let asked = |a: &Host| a.net.data.here().locals.asked();
         let before = asked(&a);
         for (src, dst) in [("10.0.0.2", "10.0.0.1"), ("10.0.0.2", "224.0.0.1")] {
             assert!(a.receive(&from_b_v4(src, dst)).is_some());
@@ -106,6 +104,19 @@ fn a_snapshot_stays_what_it_is_and_shares_what_stayed() {
     a.receive(&from_b_v4("10.0.0.2", "10.0.0.1"));
     a.send_udp("10.0.0.2", 1).unwrap();
     assert!(Arc::ptr_eq(&new, &a.net.data.snapshot));
+
+    // A group costs the table of groups, and what a router says of the link none.
+    let (hosts, groups) = (&new.host.locals.hosts, &new.host.locals.groups);
+    assert!(a.net.join_group(a.now, ETH, ip("239.9.9.9"), None));
+    let joined = Arc::clone(&a.net.data.snapshot);
+    assert!(Arc::ptr_eq(&joined.host.locals.hosts, hosts));
+    assert!(!Arc::ptr_eq(&joined.host.locals.groups, groups));
+    assert_eq!(joined.generation, new.generation, "no way is another one for that");
+    a.net.set_offloads(ETH, ALL);
+    let told = Arc::clone(&a.net.data.snapshot);
+    assert_eq!(told.host.links[ETH.index()].offloads, ALL);
+    assert!(Arc::ptr_eq(&told.host.locals.hosts, hosts));
+    assert!(Arc::ptr_eq(&told.host.locals.groups, &joined.host.locals.groups));
 
     a.net.add_address(a.now, ETH, prefix("192.0.2.1/24"));
     assert_eq!(old.host.locals.on(ETH, ip("192.0.2.1")).owner, None);
