@@ -43,7 +43,8 @@ pub(in crate::net) struct Data {
 }
 
 impl Data {
-    /// Of a host of which nothing is known yet.
+    /// Of a host of which nothing is known yet. Of several data parts each has keys of its own: identifications of
+    /// fragments that two of them made may not be the same ones.
     pub(in crate::net) fn new(keys: &Keys, now: Instant) -> Self {
         let tables = Keyed(keys.tables);
         Self {

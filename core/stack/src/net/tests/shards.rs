@@ -31,7 +31,7 @@ impl Sharded {
             kernel_cuts: false,
         };
         assert_eq!(control.add_interface(now, config), ETH);
-        let shards = [Data::new(&keys, now), Data::new(&keys, now)];
+        let shards = [8, 9].map(|seed| Data::new(&Keys::derive(&[seed; 32]), now));
         let mut host = Self { control, shards, pool: Pool::default(), now };
         host.exchange();
         host
