@@ -44,8 +44,6 @@ counters! {
     tcp_time_wait_reused,
     /// Closed sockets aborted because there were too many.
     tcp_orphans_aborted,
-    /// Times that the list of next hops in use was full and begun anew.
-    next_hops_full,
     /// Times that a connection waited for a device that does not keep up.
     tcp_waits_for_output,
     /// Connections that forgot what they learnt about their path early, for others that learnt it later.

@@ -77,7 +77,3 @@ pub const DATAGRAM_SEGMENTS_MAX: usize = 128;
 /// Rounds of loopback and transmission in one turn: a conversation over loopback goes that many steps
 /// before ports are looked at again.
 pub const ROUNDS_A_TURN: usize = 16;
-
-/// Routers that cached routes of connections go through. With more in use at a time, connections look
-/// up their routes more often.
-pub const NEXT_HOPS_MAX: usize = 256;

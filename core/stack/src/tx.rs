@@ -77,7 +77,7 @@ impl<H: Host> Stack<H> {
     /// lost, and taken for congestion of the path.
     fn full_output(&self, index: u32) -> Option<IfaceId> {
         let Kind::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
-        let path = stream.path.filter(|path| self.paths.is_current(path))?;
+        let path = stream.path.filter(|path| self.paths.is_current(path, &self.net))?;
         (self.net.output_len(path.iface) >= TX_OUTPUT_MAX).then_some(path.iface)
     }
 
@@ -177,17 +177,17 @@ impl<H: Host> Stack<H> {
         else {
             return;
         };
-        self.paths.follow(self.net.route_generation());
-        if stream.path.is_some_and(|path| self.paths.is_current(&path)) {
+        self.paths.follow(&mut self.net);
+        if stream.path.is_some_and(|path| self.paths.is_current(&path, &self.net)) {
             return;
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# TCP implementations MUST use the same local address that was used in those previous
         //# segments (MUST-45).
         let old = stream.path;
-        let route = self.net.route(now, Some(stream.flow.local), stream.flow.remote, stream.iface);
-        let full = &mut self.counters.next_hops_full;
-        stream.path = route.ok().map(|route| self.paths.shrink(&route, &stream.flow, full));
+        let (local, remote) = (stream.flow.local, stream.flow.remote);
+        let route = self.net.route_to_keep(now, Some(local), remote, stream.iface);
+        stream.path = route.ok().map(|route| self.paths.shrink(&route, &self.net));
         let Some(path) = &mut stream.path else { return };
         if let Some(old) = &old {
             path.inherit(old);
@@ -208,7 +208,8 @@ impl<H: Host> Stack<H> {
         self.counters.tcp_resets_sent += u64::from(outgoing.flags.contains(Flags::RST));
         // Without a route the segment is dropped. The retransmission timer sends it again, and then there may
         // be one.
-        let Some(path) = stream.path else { return self.count_drop(DropReason::NoRoute) };
+        let route = stream.path.and_then(|path| self.paths.route(&path, &stream.flow, &self.net));
+        let Some(route) = route else { return self.count_drop(DropReason::NoRoute) };
         let payload = match outgoing.len {
             0 => Fragments::empty(),
             len => stream.send.peek(outgoing.send_offset, len),
@@ -223,7 +224,6 @@ impl<H: Host> Stack<H> {
         //# TCP implementations SHOULD pass the current Differentiated Services field value without
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
         let flow = stream.flow;
-        let route = self.paths.route(&path, &flow);
         let ip = ip_for(&route, stream.packet.class, stream.packet.ttl);
         let packet = segment_packet(&flow, outgoing, payload, pool);
         self.send_packet(now, &route, &flow, ip, packet, pool);

@@ -168,7 +168,7 @@ impl Shard {
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        let net = &self.stack.net.counters;
+        let net = self.stack.net.counters();
         let mut engine = self.host.counters.list();
         let memory = self.host.windows.usage();
         engine.extend([
@@ -190,7 +190,7 @@ impl Shard {
             engine,
             sockets: self.stack.counters().iter().collect(),
             net: net.iter().collect(),
-            drops: net.drops.iter().collect(),
+            drops: net.data.drops.iter().collect(),
         }
     }
 }

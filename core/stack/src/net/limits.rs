@@ -7,10 +7,19 @@ use core::time::Duration;
 /// a longer queue would only add delay.
 pub const OUTPUT_LEN_MAX: usize = 4096;
 
+/// The loopback interface takes packets of any length that IP can state, in bytes.
+pub(super) const LOOPBACK_MTU: u32 = 65535;
+
 /// Neighbours that packets of ours go to, all interfaces together: Linux's `gc_thresh3`. Beyond it the least
 /// recently used goes, so that a scan of a large prefix costs a bounded amount of memory (RFC 6583); counter
 /// `neighbors_displaced`.
 pub const NEIGHBORS_MAX: usize = 1024;
+/// Neighbours with a link header ready, for all that is sent: as many as are known. Beyond it one that was not used
+/// lately goes, and costs a look-up when it is used again; counter `next_hops_displaced`.
+pub const NEXT_HOPS_MAX: usize = NEIGHBORS_MAX;
+/// Between uses of a neighbour that are told to its state machine, which learns by them which were used least
+/// recently.
+pub const NEIGHBOR_USE_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of packets that wait for one neighbour's MAC address: Linux's `unres_qlen_bytes`. RFC 1122 §2.3.2.2
 /// wants at least one packet; a program that begins with many connections or datagrams to one host loses
 /// none. Beyond, the oldest go; drop reason `neighbor_queue_full`.
@@ -46,6 +55,10 @@ pub const RESOLUTION_TIME: Duration =
 pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
 /// How long an answer to an ARP request holds against another one: Linux's `locktime`.
 pub const ARP_LOCK_TIME: Duration = Duration::from_secs(1);
+/// Routers that routes lead through, on all interfaces together. One that does not answer is remembered as such for as
+/// long as a route leads through it, so that none of these ever makes room for another: a route through one more is
+/// refused, as [`crate::net::Net::add_route`] says, or counted in `router_routes_refused`.
+pub const GATEWAYS_MAX: usize = 65_536;
 /// Between questions whether a router that does not answer does so again, while packets go another way
 /// (RFC 4191 §3.5: at most one per minute).
 pub const ROUTER_PROBE_INTERVAL: Duration = Duration::from_secs(60);

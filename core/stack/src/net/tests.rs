@@ -21,7 +21,10 @@ use crate::drop::DropReason;
 
 mod groups;
 mod neighbors;
+mod next_hops;
 mod routers;
+mod shards;
+mod snapshots;
 mod sources;
 
 const MAC_A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
@@ -136,7 +139,7 @@ impl Host {
     }
 
     fn drops(&self, reason: DropReason) -> u64 {
-        self.net.counters.drops.of(reason)
+        self.net.counters().data.drops.of(reason)
     }
 }
 
@@ -269,7 +272,7 @@ fn datagrams_arrive_after_address_resolution_with_good_checksums() {
         let (mut a, mut b) = (Host::a().settled(), Host::b().settled());
         a.send_udp(to, 100).unwrap();
         a.send_udp(to, 200).unwrap();
-        assert_eq!(a.net.counters.solicits_sent, 1);
+        assert_eq!(a.net.counters().control.solicits_sent, 1);
         let (_, received) = exchange(&mut a, &mut b);
         let lens: Vec<_> = received
             .into_iter()
@@ -284,7 +287,7 @@ fn datagrams_arrive_after_address_resolution_with_good_checksums() {
         assert_eq!(lens, [108, 208]);
         // The one asked knows the asker from the question: no second round.
         b.send_udp(from, 5).unwrap();
-        assert_eq!(b.net.counters.solicits_sent, 0);
+        assert_eq!(b.net.counters().control.solicits_sent, 0);
     }
 }
 
@@ -347,7 +350,7 @@ fn a_neighbour_that_does_not_answer_is_reported_for_each_packet() {
     }
     assert_eq!(a.drops(DropReason::NeighborQueueFull), 0);
     a.pass(Duration::from_secs(4));
-    assert_eq!(a.net.counters.solicits_sent, 3);
+    assert_eq!(a.net.counters().control.solicits_sent, 3);
     assert_eq!(a.drops(DropReason::NeighborUnreachable), 5);
     let errors: Vec<_> = std::iter::from_fn(|| a.net.take_error()).collect();
     assert_eq!(errors.len(), 5);
@@ -385,8 +388,8 @@ fn big_datagrams_are_cut_and_put_together_again() {
             let data = &local.packet.linear()[local.offset + 8..];
             assert_eq!(data, pattern(len));
         }
-        assert!(a.net.counters.fragmented >= 3);
-        assert_eq!(b.net.counters.reassembled, a.net.counters.fragmented);
+        assert!(a.net.counters().data.fragmented >= 3);
+        assert_eq!(b.net.counters().data.reassembled, a.net.counters().data.fragmented);
     }
 }
 
@@ -473,7 +476,7 @@ fn software_segments_make_the_same_stream_again() {
             if ip_len == 20 {
                 assert!(idents.windows(2).all(|w| w[1] == w[0].wrapping_add(1)));
             }
-            assert_eq!(a.net.counters.segmented, 1);
+            assert_eq!(a.net.counters().data.segmented, 1);
         }
     }
 }
@@ -586,7 +589,7 @@ fn pings_are_answered() {
             let range = reply.data_offset..reply.data_offset + reply.data_len;
             assert_eq!(reply.local.packet.linear()[range], data);
         }
-        assert_eq!(b.net.counters.echoes_answered, 3);
+        assert_eq!(b.net.counters().data.echoes_answered, 3);
     }
 }
 
@@ -699,10 +702,10 @@ fn errors_are_not_sent_where_they_must_not_be() {
     };
     let mut errors = |local: Local, bytes: &[u8]| {
         let packet = a.packet(bytes);
-        let before = a.net.counters.icmp_errors_sent;
+        let before = a.net.counters().data.icmp_errors_sent;
         let local = Local { packet, ..local };
         a.net.unreachable(a.now, &local, Unreachable::Port, &mut a.pool);
-        a.net.counters.icmp_errors_sent - before
+        a.net.counters().data.icmp_errors_sent - before
     };
     let udp = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::UDP, &[0; 8]);
     assert_eq!(errors(base(false), &udp), 1);
@@ -889,11 +892,11 @@ fn a_bad_extension_header_is_reported() {
     let packet = ipv6_packet("fd00::2", "fd00::1", IpProtocol::DESTINATION_OPTIONS, 64, &payload);
     let reason = a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
     assert_eq!(reason, Some(DropReason::IpMalformed));
-    assert_eq!(a.net.counters.icmp_errors_sent, 1);
+    assert_eq!(a.net.counters().data.icmp_errors_sent, 1);
     // The same for somebody else is not ours to report.
     let packet = ipv6_packet("fd00::2", "fd00::9", IpProtocol::DESTINATION_OPTIONS, 64, &payload);
     a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
-    assert_eq!(a.net.counters.icmp_errors_sent, 1);
+    assert_eq!(a.net.counters().data.icmp_errors_sent, 1);
 }
 
 /// Behind headers that are refused, too: who reports a problem about a problem never ends.
@@ -911,10 +914,10 @@ fn no_problem_is_reported_about_an_icmpv6_error() {
         let payload = [upper.0, 0, 0x80, 4, 0, 0, 0, 0, kind, 0, 0, 0, 0, 0, 0, 0];
         let packet =
             ipv6_packet("fd00::2", "fd00::1", IpProtocol::DESTINATION_OPTIONS, 64, &payload);
-        let before = a.net.counters.icmp_errors_sent;
+        let before = a.net.counters().data.icmp_errors_sent;
         let reason = a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV6, &packet));
         assert_eq!(reason, Some(DropReason::IpMalformed));
-        let sent = a.net.counters.icmp_errors_sent - before;
+        let sent = a.net.counters().data.icmp_errors_sent - before;
         assert_eq!(sent, u64::from(reported), "{upper:?} {kind}");
     }
 }
@@ -932,7 +935,7 @@ fn a_malformed_ipv4_option_is_reported_where_it_begins() {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
     let reason = a.refusal(&frame(MAC_A, MAC_B, EtherType::IPV4, &packet));
     assert_eq!(reason, Some(DropReason::IpMalformed));
-    assert_eq!(a.net.counters.icmp_errors_sent, 1);
+    assert_eq!(a.net.counters().data.icmp_errors_sent, 1);
     let problem = only(a.sent());
     assert_eq!((&problem[34..36], problem[38]), (&[12, 0][..], 21), "type, code, pointer");
 }
@@ -1015,13 +1018,16 @@ fn fragments_given_up_are_counted_by_the_limit() {
     for ident in 0..share + 3 {
         b.receive(&last_fragment("10.0.0.1", "10.0.0.2", ident));
     }
-    assert_eq!((b.net.counters.reassembly_source_full, b.net.counters.reassembly_full), (3, 0));
+    assert_eq!(
+        (b.net.counters().data.reassembly_source_full, b.net.counters().data.reassembly_full),
+        (3, 0)
+    );
     for source in 0..limits::REASSEMBLY_DATAGRAMS_MAX as u16 {
         let [c, d] = source.to_be_bytes();
         b.receive(&last_fragment(&format!("192.0.{c}.{d}"), "10.0.0.2", 1));
     }
-    let full = b.net.counters.reassembly_full;
-    assert_eq!((b.net.counters.reassembly_source_full, full), (3, u64::from(share)));
+    let full = b.net.counters().data.reassembly_full;
+    assert_eq!((b.net.counters().data.reassembly_source_full, full), (3, u64::from(share)));
     assert_eq!(b.drops(DropReason::FragmentLimit), 3 + full);
     b.pass(limits::REASSEMBLY_V4_TIME);
     assert_eq!(b.drops(DropReason::FragmentTimeout), limits::REASSEMBLY_DATAGRAMS_MAX as u64);
@@ -1035,7 +1041,7 @@ fn fragments_given_up_are_counted_by_the_limit() {
         b.receive(&frame(MAC_B, MAC_A, EtherType::IPV4, &packet));
     }
     assert_eq!(
-        (b.net.counters.fragments_too_many, b.drops(DropReason::FragmentLimit)),
+        (b.net.counters().data.fragments_too_many, b.drops(DropReason::FragmentLimit)),
         (1, 4 + full)
     );
 }
@@ -1314,7 +1320,7 @@ fn a_duplicate_address_is_replaced_by_another() {
         host.receive(&from_router("ff02::1", &taken, &[]));
     }
     assert_eq!(global(&host), None);
-    assert_eq!(host.net.counters.duplicate_addresses, 4);
+    assert_eq!(host.net.counters().control.duplicate_addresses, 4);
 }
 
 #[test]
@@ -1547,7 +1553,7 @@ fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
         host.pass(Duration::from_millis(700));
     }
     host.pass(Duration::from_secs(100));
-    let counted = host.net.counters.iter().find(|(name, _)| *name == "received").unwrap().1;
+    let counted = host.net.counters().data.iter().find(|(name, _)| *name == "received").unwrap().1;
     assert_eq!(counted, frames.len() as u64);
     assert!(host.net.is_local(ip("10.0.0.1")));
     let route = host.net.route(host.now, None, ip("10.0.0.2"), None).unwrap();
@@ -1559,7 +1565,7 @@ fn survive(link: LinkType, any_address: bool, frames: &[Vec<u8>]) {
     assert!(learnt <= routers + limits::ROUTER_PREFIXES_MAX);
     assert!(host.net.neighbors().count() <= frames.len());
     // Each was delivered, answered or dropped; nothing that came is still held.
-    assert_eq!(host.net.reassembly.next_timeout(), Instant::FAR);
+    assert_eq!(host.net.data.reassembly.next_timeout(), Instant::FAR);
 }
 
 proptest! {

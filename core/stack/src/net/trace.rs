@@ -19,6 +19,22 @@ pub struct Dropped {
 /// Counters of the IP layer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetCounters {
+    /// Of what goes in and out.
+    pub data: DataCounters,
+    /// Of what finds out about the links.
+    pub control: ControlCounters,
+}
+
+impl NetCounters {
+    /// Names and values in a fixed order, drops excepted.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.data.iter().chain(self.control.iter())
+    }
+}
+
+/// What happened to packets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DataCounters {
     /// Packets handed to [`Net::receive`](super::Net::receive).
     pub received: u64,
     /// Bytes of them.
@@ -53,27 +69,13 @@ pub struct NetCounters {
     pub icmp_errors_received: u64,
     /// Echo requests answered.
     pub echoes_answered: u64,
-    /// ARP requests and neighbour solicitations sent.
-    pub solicits_sent: u64,
-    /// Neighbours that did not answer.
-    pub neighbors_failed: u64,
-    /// Neighbours forgotten to make room for others.
-    pub neighbors_displaced: u64,
-    /// Addresses given up because someone else has them.
-    pub duplicate_addresses: u64,
-    /// Addresses not made of an advertised prefix: the interface has as many as it may.
-    pub addresses_refused: u64,
-    /// Routers forgotten to make room for others that advertise themselves.
-    pub routers_displaced: u64,
-    /// Advertised routes not taken: their router has as many as it may.
-    pub router_routes_refused: u64,
-    /// Advertised prefixes forgotten to make room for others.
-    pub prefixes_displaced: u64,
+    /// Next hops whose link header is ready no longer, because others needed their place.
+    pub next_hops_displaced: u64,
     /// Packets dropped, by reason.
     pub drops: Drops,
 }
 
-impl NetCounters {
+impl DataCounters {
     /// Names and values in a fixed order, drops excepted.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         // Exhaustive, so that a new counter cannot be forgotten here.
@@ -95,14 +97,7 @@ impl NetCounters {
             icmp_errors_limited_host,
             icmp_errors_received,
             echoes_answered,
-            solicits_sent,
-            neighbors_failed,
-            neighbors_displaced,
-            duplicate_addresses,
-            addresses_refused,
-            routers_displaced,
-            router_routes_refused,
-            prefixes_displaced,
+            next_hops_displaced,
             drops: _,
         } = *self;
         [
@@ -123,6 +118,48 @@ impl NetCounters {
             ("icmp_errors_limited_host", icmp_errors_limited_host),
             ("icmp_errors_received", icmp_errors_received),
             ("echoes_answered", echoes_answered),
+            ("next_hops_displaced", next_hops_displaced),
+        ]
+        .into_iter()
+    }
+}
+
+/// What happened on the links.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ControlCounters {
+    /// ARP requests and neighbour solicitations sent.
+    pub solicits_sent: u64,
+    /// Neighbours that did not answer.
+    pub neighbors_failed: u64,
+    /// Neighbours forgotten to make room for others.
+    pub neighbors_displaced: u64,
+    /// Addresses given up because someone else has them.
+    pub duplicate_addresses: u64,
+    /// Addresses not made of an advertised prefix: the interface has as many as it may.
+    pub addresses_refused: u64,
+    /// Routers forgotten to make room for others that advertise themselves.
+    pub routers_displaced: u64,
+    /// Advertised routes not taken: their router has as many as it may.
+    pub router_routes_refused: u64,
+    /// Advertised prefixes forgotten to make room for others.
+    pub prefixes_displaced: u64,
+}
+
+impl ControlCounters {
+    /// Names and values in a fixed order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        // Exhaustive, so that a new counter cannot be forgotten here.
+        let Self {
+            solicits_sent,
+            neighbors_failed,
+            neighbors_displaced,
+            duplicate_addresses,
+            addresses_refused,
+            routers_displaced,
+            router_routes_refused,
+            prefixes_displaced,
+        } = *self;
+        [
             ("solicits_sent", solicits_sent),
             ("neighbors_failed", neighbors_failed),
             ("neighbors_displaced", neighbors_displaced),

@@ -532,7 +532,7 @@ impl Node {
     }
 
     pub fn drops(&self, reason: crate::DropReason) -> u64 {
-        self.stack.net.counters.drops.of(reason)
+        self.stack.net.counters().data.drops.of(reason)
     }
 
     /// All tables are empty and nothing is left to do.
