@@ -94,6 +94,7 @@ impl Engine {
         let net = &self.shard.stack.net.counters;
         let mut engine = self.shard.host.counters.list();
         let memory = self.shard.host.windows.usage();
+        let output = self.shard.stack.net.output_waiting();
         engine.extend([
             ("sockets", self.shard.host.slots.len() as u64),
             ("channels", self.registry.len() as u64),
@@ -107,6 +108,8 @@ impl Engine {
             ("windows_assigned", u64::from(memory.assigned)),
             ("slots_awaited", self.shard.to_reuse.len() as u64),
             ("packets_allocated", self.shard.pool.allocated()),
+            ("output_packets", output.packets as u64),
+            ("output_bytes", output.bytes as u64),
         ]);
         Counters {
             engine,

@@ -1,5 +1,7 @@
 //! Packets, batches of them, and the buffers they are made of.
 
+use std::num::NonZeroU32;
+
 use towpath_shm::Fragments;
 
 /// Received or about to be sent: one frame (Ethernet link) or one IP packet (IP link), up to
@@ -31,6 +33,9 @@ pub struct Meta {
     /// Hash that the device computed of the flow, 0 when unknown. A hint: the sender of the packet may have
     /// chosen its addresses and ports so that it collides.
     pub hash: u32,
+    /// Who of this host sends it, a number that the sender's owner chose: the queue of an interface counts what each
+    /// has in it. None: nobody is counted. Says nothing of received packets.
+    pub sender: Option<NonZeroU32>,
 }
 
 /// State of the transport checksum of a packet.
@@ -61,6 +66,15 @@ pub struct Segmentation {
     pub size: u16,
     /// All headers in front of the payload, from the first byte of the packet.
     pub header_len: u16,
+}
+
+impl Segmentation {
+    /// How many packets one of `len` bytes, headers included, is cut into.
+    #[inline]
+    pub fn pieces(&self, len: usize) -> usize {
+        let payload = len.saturating_sub(usize::from(self.header_len));
+        payload.div_ceil(usize::from(self.size.max(1))).max(1)
+    }
 }
 
 /// What a segmented packet carries.

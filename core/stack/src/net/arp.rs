@@ -130,9 +130,9 @@ impl Net {
         let bytes = packet.push_back(len).expect("taken with room");
         header.emit(bytes);
         message.emit(&mut bytes[ethernet::HEADER_LEN..]);
-        match self.is_output_full(iface) {
-            true => self.drop(iface, packet, DropReason::OutputFull, pool),
-            false => self.push_output(iface, packet),
+        match self.admit(iface, || true) {
+            Ok(()) => self.push_output(iface, packet),
+            Err(full) => self.drop_at_output(iface, packet, full, pool),
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use core::net::IpAddr;
 
-use towpath_pool::{Batch, LinkType, Offloads};
+use towpath_pool::{LinkType, Offloads};
 use towpath_tcp::Instant;
 use towpath_wire::{MacAddr, Prefix};
 
 use super::discovery::Discovery;
 use super::groups::Groups;
+use super::output::Output;
 
 /// An interface: its place in the order of adding. 0 is the loopback interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,7 +62,7 @@ pub struct Interface {
     pub(super) any_address: bool,
     pub(super) kernel_cuts: bool,
     pub(super) addresses: Vec<Address>,
-    pub(super) output: Batch,
+    pub(super) output: Output,
     pub(super) discovery: Discovery,
     pub(super) groups: Groups,
 }
@@ -80,7 +81,7 @@ impl Interface {
             any_address: config.any_address,
             kernel_cuts: config.kernel_cuts,
             addresses: Vec::new(),
-            output: Batch::new(),
+            output: Output::default(),
             discovery: Discovery::new(slaac),
             groups: Groups::default(),
         }

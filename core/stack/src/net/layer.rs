@@ -2,8 +2,9 @@
 //! this one uses none, but for adding the loopback interface.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
-use towpath_pool::{Batch, Packet, Pool};
+use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 
 use super::confirmed::Confirmed;
@@ -15,6 +16,7 @@ use super::limits::DROPPED_MAX;
 use super::locals::Locals;
 use super::mtu::PathMtus;
 use super::neighbor::Neighbors;
+use super::output::{Load, Output};
 use super::reassembly::Reassembly;
 use super::received::{IcmpError, Looped};
 use super::route::RouteTable;
@@ -119,16 +121,33 @@ impl Net {
         net
     }
 
-    /// Packets that the device of `iface` shall send, in order. They must be taken from the front; what stays is
-    /// offered again. Panics when there is no such interface.
-    pub fn output(&mut self, iface: IfaceId) -> &mut Batch {
+    /// What the device of `iface` shall send. Panics when there is no such interface.
+    pub fn output(&mut self, iface: IfaceId) -> &mut Output {
         &mut self.ifaces[iface.index()].output
     }
 
-    /// Packets that wait for the device of `iface`.
+    /// What waits for the device of `iface`.
     #[inline]
-    pub(crate) fn output_len(&self, iface: IfaceId) -> usize {
-        self.ifaces.get(iface.index()).map_or(0, |iface| iface.output.len())
+    pub fn output_load(&self, iface: IfaceId) -> Load {
+        self.ifaces.get(iface.index()).map_or(Load::default(), |iface| iface.output.load())
+    }
+
+    /// What waits for all devices together.
+    pub fn output_waiting(&self) -> Load {
+        let mut sum = Load::default();
+        self.ifaces.iter().for_each(|iface| sum += iface.output.load());
+        sum
+    }
+
+    /// Bytes of `sender` that wait for the device of `iface`.
+    #[inline]
+    pub(crate) fn output_share(&self, iface: IfaceId, sender: NonZeroU32) -> u32 {
+        self.ifaces.get(iface.index()).map_or(0, |iface| iface.output.share(sender))
+    }
+
+    /// The next sender of which a device has taken so much that it may go on.
+    pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
+        self.ifaces.iter_mut().find_map(|iface| iface.output.pop_drained())
     }
 
     /// Packets on their way out: those that a device did not take yet, and those whose neighbour is asked.

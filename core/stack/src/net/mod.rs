@@ -15,7 +15,7 @@
 //! where packets go, `learnt` what routers said about that, `mtu` how big packets may be. `neighbor` finds MAC
 //! addresses by ARP and neighbour discovery, one state machine for both; `ndp` asks and answers for IPv6,
 //! `slaac` listens to routers and makes addresses, `discovery` keeps what they said; `groups` has what was
-//! joined, and `membership` reports it. `reassembly` and `fragment` are each other's inverse, `offload` does
+//! joined, and `membership` reports it. `output` is the queue in front of a device. `reassembly` and `fragment` are each other's inverse, `offload` does
 //! what a device cannot on the way out, and `gro` is the same for the way in. `icmp` reads errors, `report`
 //! makes them, `error_limit` says how many. `schedule` has what is to be done later, `timeouts` does it. Every
 //! limit is in `limits`.
@@ -47,6 +47,7 @@ mod ndp;
 mod neighbor;
 mod next_hops;
 mod offload;
+mod output;
 mod reachable;
 mod reassembly;
 mod receive;
@@ -67,6 +68,7 @@ pub use ip::{Fragmenting, Ip};
 pub use layer::{Keys, Net, NetConfig};
 pub use neighbor::{Neighbor, NeighborState};
 pub use offload::verify_transport;
+pub use output::{Load, Output};
 pub use received::{Echo, IcmpError, Local, Looped, Received};
 pub use report::Unreachable;
 pub use route::{Route, RouteEntry, RouteError};

@@ -17,9 +17,10 @@ use super::fragment;
 use super::iface::IfaceId;
 use super::ip::{DEFAULT_TTL, Fragmenting, Ip};
 use super::layer::Net;
-use super::limits::OUTPUT_LEN_MAX;
+use super::limits::LOOPBACK_LEN_MAX;
 use super::neighbor::{Key, Resolved, Solicit, Waiting};
 use super::offload::{self, Cut};
+use super::output::{Full, is_control, is_control_message};
 use super::received::Looped;
 use super::route::Route;
 use crate::drop::DropReason;
@@ -113,8 +114,9 @@ impl Net {
         {
             self.probe_router(now, router, pool);
         }
-        if self.is_output_full(route.iface) {
-            self.drop(route.iface, packet, DropReason::OutputFull, pool);
+        let is_control = || is_control_message(IpProtocol(ip.protocol), &packet, 0);
+        if let Some(full) = self.output_full(route.iface, is_control) {
+            self.drop_at_output(route.iface, packet, full, pool);
             return Err(SendError::QueueFull);
         }
         fit_segments(&mut packet, mtu.saturating_sub(ip_len));
@@ -231,10 +233,7 @@ impl Net {
         packet: &Packet,
     ) -> u16 {
         let count = match packet.meta.segmentation {
-            Some(how) => {
-                let payload = packet.len().saturating_sub(usize::from(how.header_len));
-                offload::segments(payload, how.size)
-            }
+            Some(how) => how.pieces(packet.len()),
             None if ip.fragmenting.sets_df() => return 0,
             None => 1,
         };
@@ -248,7 +247,7 @@ impl Net {
         mut packet: Packet,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        if self.loopback.len() >= OUTPUT_LEN_MAX {
+        if self.loopback.len() >= LOOPBACK_LEN_MAX {
             self.drop(IfaceId::LOOPBACK, packet, DropReason::LoopbackFull, pool);
             return Err(SendError::QueueFull);
         }
@@ -310,11 +309,54 @@ impl Net {
         }
     }
 
-    /// Whether the device's queue takes no packet more, and is asked before everything that this host sends: answers
+    /// Why the device's queue takes no packet more, if so; it is asked before everything that this host sends: answers
     /// to a flood of questions too, while the device is blocked.
     #[inline]
-    pub(super) fn is_output_full(&self, iface: IfaceId) -> bool {
-        self.ifaces[iface.index()].output.len() >= OUTPUT_LEN_MAX
+    pub(super) fn output_full(
+        &self,
+        iface: IfaceId,
+        is_control: impl FnOnce() -> bool,
+    ) -> Option<Full> {
+        let output = &self.ifaces[iface.index()].output;
+        let full = output.full()?;
+        if !is_control() {
+            return Some(full);
+        }
+        (!output.has_reserve()).then_some(Full::Reserve)
+    }
+
+    /// The same for a packet that is put into the queue next if nothing is in the way.
+    pub(super) fn admit(
+        &mut self,
+        iface: IfaceId,
+        is_control: impl FnOnce() -> bool,
+    ) -> Result<(), Full> {
+        if self.ifaces[iface.index()].output.full().is_none() {
+            return Ok(());
+        }
+        match self.output_full(iface, is_control) {
+            Some(full) => Err(full),
+            None => {
+                self.counters.output_reserve_used += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Drops a packet that the queue refuses.
+    pub(super) fn drop_at_output(
+        &mut self,
+        iface: IfaceId,
+        packet: Packet,
+        full: Full,
+        pool: &mut Pool,
+    ) {
+        match full {
+            Full::Bytes => self.counters.output_bytes_full += 1,
+            Full::Packets => self.counters.output_packets_full += 1,
+            Full::Reserve => self.counters.output_reserve_full += 1,
+        }
+        self.drop(iface, packet, DropReason::OutputFull, pool);
     }
 
     /// Makes frames of an IP packet whose neighbour is known.
@@ -326,8 +368,8 @@ impl Net {
         mtu: u32,
         pool: &mut Pool,
     ) {
-        if self.is_output_full(iface) {
-            return self.drop(iface, packet, DropReason::OutputFull, pool);
+        if let Err(full) = self.admit(iface, || is_control(&packet)) {
+            return self.drop_at_output(iface, packet, full, pool);
         }
         let offloads = self.ifaces[iface.index()].offloads;
         if let Some(how) = packet.meta.segmentation {
@@ -383,7 +425,7 @@ impl Net {
     /// Hands a finished frame to the device, which had room for what it is a part of.
     pub(super) fn push_output(&mut self, iface: IfaceId, packet: Packet) {
         self.count_sent(&packet);
-        self.ifaces[iface.index()].output.push_back(packet);
+        self.ifaces[iface.index()].output.enqueue(packet);
     }
 
     fn count_sent(&mut self, packet: &Packet) {
@@ -430,7 +472,7 @@ impl Net {
 
     /// Copies what queued packets point to, so that they may stay queued over the end of a turn.
     pub fn settle(&mut self, pool: &mut Pool) {
-        let outputs = self.ifaces.iter_mut().flat_map(|iface| &mut iface.output);
+        let outputs = self.ifaces.iter_mut().flat_map(|iface| iface.output.iter_mut());
         let looped = self.loopback.iter_mut().map(|looped| &mut looped.packet);
         for packet in outputs.chain(looped) {
             packet.linearize(pool);
