@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
+use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
 use towpath_ring::{
     Attach, EngineRecv, EngineSend, Payload, Region, WINDOW_MIN, Windows, lock_rx, lock_tx,
     program_fifo,
@@ -40,6 +40,7 @@ pub fn run(bytes: &[u8]) {
         }
         case.step(&mut input);
     }
+    case.finish();
 }
 
 /// As in [`crate::connection`]: longer inputs take longer and find nothing more.
@@ -75,6 +76,7 @@ struct Case {
     wire: Rc<RefCell<Wire>>,
     now: Instant,
     region: Region,
+    windows: Windows,
     id: SocketId,
     ledger: Ledger,
     peer: Peer,
@@ -136,6 +138,7 @@ impl Case {
             wire,
             now,
             region,
+            windows,
             id,
             ledger: Ledger::new(SeqNum(0), seed),
             peer: Peer { stamp: input.u32(), seen: 0 },
@@ -183,10 +186,11 @@ impl Case {
 
     fn step(&mut self, input: &mut Input<'_>) {
         match input.u8() % 16 {
-            0..8 => {
+            0..7 => {
                 let segment = self.peer.forge(input, &self.edges(), self.now);
                 self.arrives(&segment);
             }
+            7 => self.wire.borrow_mut().give_back(input, &mut self.pool),
             8 | 9 => self.write(1 + u32::from(input.u16())),
             10 => self.read(u32::from(input.u16())),
             11 => self.now += Duration::from_micros(u64::from(input.u16()) * 40),
@@ -370,8 +374,33 @@ impl Case {
     }
 
     fn turn(&mut self) -> bool {
-        let Self { stack, program, pool, ports, now, .. } = self;
-        stack.turn(*now, program, ports, pool, Budget::default()).more
+        let Self { stack, program, pool, ports, now, id, windows, .. } = self;
+        let more = stack.turn(*now, program, ports, pool, Budget::default()).more;
+        if !windows.take_unpinned().is_empty()
+            && let Some(send) = stack.send_buffer(*id)
+        {
+            send.unpin();
+        }
+        more
+    }
+
+    /// The socket ends while the device may have packets of it. Another one gets memory, and it is not theirs.
+    fn finish(self) {
+        let Self { stack, region, windows, wire, ports, .. } = self;
+        drop((stack, ports));
+        let mut other = EngineSend::new(&windows, SLOT + 1, WINDOW_MIN, WINDOW_MIN);
+        assert_eq!(other.attach(), Attach::Done);
+        let slot = region.slot(SLOT + 1).expect("the first slots exist");
+        {
+            let _guard = lock_tx(slot, slot.generation.load(Relaxed), || true);
+            let bytes = vec![0xdd; program_fifo::room(slot) as usize];
+            assert_eq!(program_fifo::write(&region, slot, 0, &bytes), bytes.len());
+        }
+        for (packet, before) in wire.borrow_mut().kept.drain(..) {
+            assert_eq!(bytes_of(&packet), before, "a packet was changed on its way");
+        }
+        drop(other);
+        assert_eq!(windows.usage().assigned, 0, "a window was lost");
     }
 
     /// Turns until there is nothing to do at this moment, and looks at all that went out.
@@ -453,6 +482,33 @@ struct Wire {
     offloads: Offloads,
     arriving: VecDeque<Vec<u8>>,
     sent: VecDeque<Vec<u8>>,
+    /// The device keeps packets until it is told to give them back.
+    keeps: bool,
+    /// Packets that it keeps, and their bytes when it got them.
+    kept: Vec<(Packet, Vec<u8>)>,
+}
+
+impl Wire {
+    /// The device keeps packets from now on, or not; some that it has come back, in any order. Nobody has written to
+    /// what they point to.
+    fn give_back(&mut self, input: &mut Input<'_>, pool: &mut Pool) {
+        self.keeps = input.bool();
+        for _ in 0..input.u8() % 16 {
+            if self.kept.is_empty() {
+                return;
+            }
+            let at = usize::from(input.u8()) % self.kept.len();
+            let (packet, before) = self.kept.swap_remove(at);
+            assert_eq!(bytes_of(&packet), before, "a packet was changed on its way");
+            pool.give(packet);
+        }
+    }
+}
+
+fn bytes_of(packet: &Packet) -> Vec<u8> {
+    let mut bytes = vec![0; packet.len()];
+    packet.copy_to(0, &mut bytes);
+    bytes
 }
 
 /// The stack's end of it.
@@ -474,10 +530,12 @@ impl Port for End {
         let mut wire = self.0.borrow_mut();
         let mut n = 0;
         for packet in batch.drain(..) {
-            let mut bytes = vec![0; packet.len()];
-            packet.copy_to(0, &mut bytes);
-            wire.sent.push_back(bytes);
-            pool.give(packet);
+            let bytes = bytes_of(&packet);
+            wire.sent.push_back(bytes.clone());
+            match wire.keeps {
+                true => wire.kept.push((packet, bytes)),
+                false => pool.give(packet),
+            }
             n += 1;
         }
         n

@@ -41,9 +41,6 @@ impl<H: Host> Stack<H> {
             });
         }
         self.end_waits();
-        // What a full device left behind, and what is still on its way to ourselves, may not point into
-        // buffers that the owner can reuse once we return.
-        self.net.settle(pool);
         turn.more |= self.has_work();
         turn
     }

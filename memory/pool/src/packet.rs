@@ -11,8 +11,7 @@ pub struct Packet {
     buffer: Box<[u8]>,
     start: u32,
     end: u32,
-    /// Payload that continues after the linear part, in a FIFO that may be released at the end of the turn:
-    /// see [`Packet::linearize`].
+    /// Payload that continues after the linear part, in a FIFO, which it pins: see [`Packet::linearize`].
     pub tail: Fragments,
     /// What is known about it besides its bytes. [`Pool::take`] gives a packet with none of it.
     pub meta: Meta,
@@ -160,8 +159,8 @@ impl Packet {
         }
     }
 
-    /// Copies the tail into the linear part, so that the packet stands alone and may be kept beyond the turn.
-    /// Takes a bigger buffer from the pool when it must, and gives the old one back.
+    /// Copies the tail into the linear part, so that the packet stands alone: it may be kept for long, and nobody but us
+    /// can change its bytes. Takes a bigger buffer from the pool when it must, and gives the old one back.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -273,7 +272,7 @@ impl Pool {
         Packet { buffer, start, end: start, tail: Fragments::empty(), meta: Meta::default() }
     }
 
-    /// Takes a packet's buffer back, for a later [`Pool::take`]. Beyond [`Pool::KEPT_MAX`] free ones of its size,
+    /// Takes a packet's buffer back, for a later [`Pool::take`], and unpins what its tail points to. Beyond [`Pool::KEPT_MAX`] free ones of its size,
     /// and when it is larger than [`Pool::LARGE`], it goes back to the system.
     pub fn give(&mut self, packet: Packet) {
         self.give_buffer(packet.buffer);

@@ -10,6 +10,7 @@ use crate::area::{Side, WINDOW_MAX, WINDOW_MIN, Window};
 use crate::buffer::SendBuffer;
 use crate::fifo::{Geometry, there};
 use crate::lock::{try_lock_engine, unlock_engine};
+use crate::pins::Pinned;
 use crate::windows::Windows;
 
 /// Reads from a slot's transmit FIFO. Everything is kept here; of the program's words only
@@ -21,6 +22,10 @@ use crate::windows::Windows;
 /// and never waits for. What cannot be taken at the end is kept by [`Windows`] until the thread is out that
 /// may be in the midst of a copy. The thread may also publish what it wrote for a former FIFO of the slot:
 /// where this one begins is seen under the lock, when it gets memory.
+///
+/// What [`SendBuffer::peek`] gives pins the bytes: those that are released meanwhile are not given back to the program,
+/// nor the memory to others, before it is dropped. When that is late, the slot is in [`Windows::take_unpinned`], and
+/// [`EngineSend::unpin`] is due.
 #[derive(Debug)]
 pub struct EngineSend {
     windows: Windows,
@@ -31,7 +36,7 @@ pub struct EngineSend {
     /// Bytes from `head` on that [`SendBuffer::peek`] has given out, and so were sent.
     sent: Cell<u32>,
     shift: u32,
-    window: Option<Window>,
+    memory: Option<Box<Pinned>>,
     /// Most bytes the program should queue.
     limit: u32,
     /// Most bytes that were queued since autotuning last looked.
@@ -96,7 +101,7 @@ impl EngineSend {
             tail: 0,
             sent: Cell::new(0),
             shift: 0,
-            window: None,
+            memory: None,
             limit: limit.min(limit_max),
             peak: 0,
             limit_min: limit.min(limit_max),
@@ -131,7 +136,7 @@ impl EngineSend {
         // Before the position is read: what is published later finds the flag clear and is told.
         shared.tx_dirty.swap(0, Ordering::AcqRel);
         // Without memory nothing was written; what a position says is about a former FIFO.
-        if self.window.is_none() {
+        if self.memory.is_none() {
             return true;
         }
         let tail = shared.tx_tail.load(Ordering::Acquire);
@@ -191,7 +196,7 @@ impl EngineSend {
 
     /// Gives the program memory to write to, unless it has some.
     pub fn attach(&mut self) -> Attach {
-        if self.window.is_some() || self.retired {
+        if self.memory.is_some() || self.retired {
             return Attach::Done;
         }
         let touch = touched_by(self.limit);
@@ -209,7 +214,7 @@ impl EngineSend {
         shared.tx_head.store(begin, Ordering::Release);
         (self.head, self.tail) = (begin, begin);
         self.shift = 0u32.wrapping_sub(begin);
-        self.window = Some(window);
+        self.memory = Some(Box::new(Pinned::new(&self.windows, self.slot, window, begin)));
         self.publish_geometry();
         self.unlock();
         self.windows.collect_before_more(self.slot);
@@ -226,9 +231,9 @@ impl EngineSend {
     }
 
     fn give_back(&mut self) {
-        if let Some(window) = self.window.take() {
+        if self.memory.is_some() {
             self.shared().tx_cap.store(0, Ordering::Release);
-            self.windows.give_when_out(self.slot, window);
+            self.memory = None;
         }
     }
 
@@ -239,12 +244,20 @@ impl EngineSend {
 
     /// Whether it has memory.
     pub fn is_attached(&self) -> bool {
-        self.window.is_some()
+        self.memory.is_some()
+    }
+
+    /// Packets that pointed to released bytes have come back: the program may write there again.
+    pub fn unpin(&mut self) {
+        if let Some(memory) = &mut self.memory {
+            memory.settle();
+            self.publish_free();
+        }
     }
 
     /// Takes the memory away when nothing is in it and nobody is writing. True: it has none.
     pub fn release_if_empty(&mut self) -> bool {
-        if self.window.is_none() {
+        if self.memory.is_none() {
             return true;
         }
         if self.len() != 0 || !try_lock_engine(&self.shared().tx_lock) {
@@ -253,8 +266,9 @@ impl EngineSend {
         let empty = self.shared().tx_tail.load(Ordering::Acquire) == self.tail;
         if empty {
             self.shared().tx_cap.store(0, Ordering::Release);
-            if let Some(window) = self.window.take() {
-                self.windows.give(window);
+            if let Some(memory) = self.memory.take() {
+                memory.give_up_under_lock();
+                self.publish_free();
             }
             self.limit = self.limit_min;
             self.shared().tx_limit.store(self.limit, Ordering::Release);
@@ -279,7 +293,7 @@ impl EngineSend {
     }
 
     fn geometry(&self) -> Geometry {
-        match &self.window {
+        match self.window() {
             Some(window) => {
                 // Only what is counted may be written to.
                 let cap = window.touched().checked_ilog2().map_or(0, |bits| 1 << bits);
@@ -289,12 +303,26 @@ impl EngineSend {
         }
     }
 
+    fn window(&self) -> Option<&Window> {
+        self.memory.as_ref().map(|memory| memory.window())
+    }
+
     fn note_sent(&self, sent: u32) {
         self.sent.set(sent);
         if self.retired {
             return;
         }
-        self.shared().tx_unacked.store(sent, Ordering::Relaxed);
+        // Pinned bytes are in the FIFO to the program, so they are among those that were sent.
+        let free = self.memory.as_ref().map_or(self.head, |memory| memory.free());
+        let pinned = self.head.wrapping_sub(free);
+        self.shared().tx_unacked.store(sent + pinned, Ordering::Relaxed);
+    }
+
+    /// Tells the program where it may write, after [`Pinned`] has looked.
+    fn publish_free(&self) {
+        let free = self.memory.as_ref().map_or(self.head, |memory| memory.free());
+        self.shared().tx_head.store(free, Ordering::Release);
+        self.note_sent(self.sent.get());
     }
 
     /// With `tx_lock` held.
@@ -319,7 +347,7 @@ impl EngineSend {
         if cap != 0 && cap < limit && self.grow() != Attach::Done {
             // Tried again at the next hint. A FIFO that has one page because memory was short keeps the limit:
             // `want_capacity` gives it the rest once there is memory, even while autotuning enlarges no other.
-            let has_least = self.window.as_ref().is_some_and(has_least);
+            let has_least = self.window().is_some_and(has_least);
             self.limit = if has_least { limit } else { cap };
         }
         self.shared().tx_limit.store(self.limit, Ordering::Release);
@@ -352,9 +380,12 @@ impl EngineSend {
             }
         }
         self.shift = 0u32.wrapping_sub(self.head);
-        if let Some(old) = self.window.replace(new) {
-            self.windows.give(old);
+        // Packets that point to the old window keep it. To the new one none does, so what was released is free.
+        let memory = Box::new(Pinned::new(&self.windows, self.slot, new, self.head));
+        if let Some(old) = self.memory.replace(memory) {
+            old.give_up_under_lock();
         }
+        self.publish_free();
         self.publish_geometry();
         self.unlock();
         Attach::Done
@@ -367,22 +398,21 @@ impl SendBuffer for EngineSend {
     }
 
     fn capacity(&self) -> u32 {
-        let has_least = self.window.as_ref().is_some_and(has_least);
+        let has_least = self.window().is_some_and(has_least);
         if has_least { self.limit.min(self.geometry().cap) } else { self.limit }
     }
 
     fn peek(&self, offset: u32, n: u32) -> Fragments {
         let n = there(offset, n, self.len());
-        if n == 0 {
+        let Some(memory) = self.memory.as_ref().filter(|_| n > 0) else {
             return Fragments::empty();
-        }
+        };
         if offset + n > self.sent.get() {
             self.note_sent(offset + n);
         }
         let [(a, a_len), (b, b_len)] = self.geometry().stretches(self.head.wrapping_add(offset), n);
-        let mapping = self.windows.region().mapping();
-        let second = (b_len > 0).then(|| Stretch::new(mapping, b, b_len));
-        Fragments::new(Stretch::new(mapping, a, a_len), second)
+        let second = (b_len > 0).then(|| Stretch::new(memory.pin(), b, b_len));
+        Fragments::new(Stretch::new(memory.pin(), a, a_len), second)
     }
 
     fn release(&mut self, n: u32) {
@@ -392,14 +422,17 @@ impl SendBuffer for EngineSend {
         }
         let n = n.min(self.len());
         self.head = self.head.wrapping_add(n);
-        self.shared().tx_head.store(self.head, Ordering::Release);
-        self.note_sent(self.sent.get().saturating_sub(n));
+        self.sent.set(self.sent.get().saturating_sub(n));
+        if let Some(memory) = &mut self.memory {
+            memory.release(self.head);
+        }
+        self.publish_free();
     }
 
     fn want_capacity(&mut self, bytes: u32) {
         // It began with a page because memory was short, and its peer reads: it gets as much as others once there is so
         // much.
-        if self.window.as_ref().is_some_and(has_least)
+        if self.window().is_some_and(has_least)
             && self.windows.sendable() >= u64::from(touched_by(self.limit))
         {
             // Refused or not, the next hint looks again.
@@ -591,10 +624,7 @@ mod tests {
             for limit in [limit, limit + 100_000] {
                 send.set_capacity(limit);
                 let written = slot.tx_cap.load(Ordering::Relaxed);
-                assert!(
-                    limit <= written
-                        && u64::from(written) <= send.window.as_ref().unwrap().touched()
-                );
+                assert!(limit <= written && u64::from(written) <= send.window().unwrap().touched());
             }
         }
     }

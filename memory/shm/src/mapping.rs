@@ -1,5 +1,6 @@
 //! Memory that others may write to at any time: no `&[u8]` is ever made of it.
 
+use std::fmt::Debug;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -275,10 +276,24 @@ impl Drop for Mapping {
     }
 }
 
-/// Some bytes of a mapping, kept alive with it. The other side may change them at any time.
+/// Memory that stretches point to: a mapping, or what keeps a part of one for them and learns by its drop that none is
+/// left.
+pub trait Backing: Debug + Send + Sync {
+    /// The mapping that offsets are in; always the same.
+    fn mapping(&self) -> &Mapping;
+}
+
+impl Backing for Mapping {
+    #[inline]
+    fn mapping(&self) -> &Mapping {
+        self
+    }
+}
+
+/// Some bytes of a mapping, which keep it, or what stands for it, alive. The other side may change them at any time.
 #[derive(Debug, Clone)]
 pub struct Stretch {
-    mapping: Arc<Mapping>,
+    backing: Arc<dyn Backing>,
     offset: usize,
     len: u32,
 }
@@ -288,9 +303,10 @@ impl Stretch {
     ///
     /// # Panics
     /// When they leave the mapping.
-    pub fn new(mapping: &Arc<Mapping>, offset: usize, len: u32) -> Self {
-        assert!(offset.checked_add(len as usize).is_some_and(|end| end <= mapping.len()));
-        Self { mapping: Arc::clone(mapping), offset, len }
+    pub fn new<B: Backing + 'static>(backing: &Arc<B>, offset: usize, len: u32) -> Self {
+        let end = offset.checked_add(len as usize);
+        assert!(end.is_some_and(|end| end <= backing.mapping().len()));
+        Self { backing: Arc::clone(backing) as Arc<dyn Backing>, offset, len }
     }
 
     /// Length in bytes.
@@ -303,9 +319,14 @@ impl Stretch {
         self.len == 0
     }
 
+    /// Where the bytes are in their mapping.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
     /// Where the bytes are, for an iovec. Valid while this stretch lives; never to be made a slice.
     pub fn as_ptr(&self) -> *const u8 {
-        self.mapping.at(self.offset, self.len as usize)
+        self.backing.mapping().at(self.offset, self.len as usize)
     }
 
     /// Copies `to.len()` bytes from `skip` on.
@@ -314,7 +335,7 @@ impl Stretch {
     /// When it has fewer bytes than that.
     pub fn copy_to(&self, skip: u32, to: &mut [u8]) {
         assert!(skip as usize + to.len() <= self.len as usize);
-        self.mapping.read(self.offset + skip as usize, to);
+        self.backing.mapping().read(self.offset + skip as usize, to);
     }
 
     /// Copies `len` bytes from `skip` on into another mapping, to `to_offset`.
@@ -323,17 +344,19 @@ impl Stretch {
     /// When it has fewer bytes than that, or they do not fit into the other mapping.
     pub fn copy_to_mapping(&self, skip: u32, len: u32, to: &Mapping, to_offset: usize) {
         assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
-        to.copy_from(to_offset, &self.mapping, self.offset + skip as usize, len as usize);
+        let from = self.backing.mapping();
+        to.copy_from(to_offset, from, self.offset + skip as usize, len as usize);
     }
 
     fn slice(&self, skip: u32, len: u32) -> Self {
         assert!(skip.checked_add(len).is_some_and(|end| end <= self.len));
-        Self { mapping: Arc::clone(&self.mapping), offset: self.offset + skip as usize, len }
+        Self { backing: Arc::clone(&self.backing), offset: self.offset + skip as usize, len }
     }
 }
 
-/// At most two stretches: what a range of a ring buffer is. They keep the memory mapped, and not its content: that
-/// is the range's for as long as the owner of the buffer does not release it.
+/// At most two stretches: what a range of a ring buffer is. They keep the memory mapped. Its content is kept by the buffer
+/// that gave them: a transmit FIFO lets nobody write there until they are dropped, but the program to which the bytes
+/// belong can do so nevertheless.
 #[derive(Debug, Clone, Default)]
 pub struct Fragments {
     parts: [Option<Stretch>; 2],

@@ -70,8 +70,7 @@ impl Keys {
 /// The owner calls [`receive`](Self::receive) for each packet of a device and
 /// [`receive_looped`](Self::receive_looped) for each of [`take_loopback`](Self::take_loopback), submits
 /// [`output`](Self::output) to the devices, and calls [`on_timeout`](Self::on_timeout) when
-/// [`next_timeout`](Self::next_timeout) has come. Packets that stay queued over the end of a turn need
-/// [`settle`](Self::settle).
+/// [`next_timeout`](Self::next_timeout) has come.
 #[derive(Debug)]
 pub struct Net {
     pub(super) config: NetConfig,

@@ -11,6 +11,9 @@
 //! [`OUTPUT_PACKETS_MAX`]; what keeps others going ([`is_control`]) has a reserve beyond. Connections stop far below
 //! ([`crate::limits::TX_OUTPUT_BYTES`]), and each below its own share.
 //!
+//! Packets point into the FIFOs of their sockets, however long they are here: the FIFOs see to it that nobody writes there
+//! meanwhile ([`towpath_ring::SendBuffer`]).
+//!
 //! A packet leaves the counts when the device has taken it, in whatever order that is: another order than that of
 //! arrival, a rate or a limit that follows the device belong here, between `enqueue` and `hand_over`.
 
@@ -122,11 +125,6 @@ impl Output {
     /// The packets in it, first in front.
     pub fn iter(&self) -> impl Iterator<Item = &Packet> {
         self.packets.iter()
-    }
-
-    /// The same, to be changed without changing what they count for.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Packet> {
-        self.packets.iter_mut()
     }
 
     /// Offers the packets to a device, which takes as many as it can from the front of the batch and adds none.

@@ -294,6 +294,7 @@ impl Net {
         if resolved == Resolved::Ask {
             self.solicit(now, Solicit { key, to: None }, pool);
         }
+        // It may wait for seconds, and would keep the whole of its FIFO's memory, also when its socket is gone.
         packet.linearize(pool);
         for (iface, packet, reason) in self.neighbors.enqueue(key, Waiting { packet, mtu }) {
             self.drop(iface, packet, reason, pool);
@@ -468,15 +469,6 @@ impl Net {
         };
         let ip = Ip { protocol: protocol.0, ttl, tos, fragmenting, flow_label: 0 };
         self.send(now, route, src, dst, ip, packet, Some(icmpv4::CHECKSUM_OFFSET as u16), pool)
-    }
-
-    /// Copies what queued packets point to, so that they may stay queued over the end of a turn.
-    pub fn settle(&mut self, pool: &mut Pool) {
-        let outputs = self.ifaces.iter_mut().flat_map(|iface| iface.output.iter_mut());
-        let looped = self.loopback.iter_mut().map(|looped| &mut looped.packet);
-        for packet in outputs.chain(looped) {
-            packet.linearize(pool);
-        }
     }
 }
 

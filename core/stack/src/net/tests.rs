@@ -492,8 +492,6 @@ fn a_device_that_can_gets_the_whole_packet_with_offsets_from_its_first_byte() {
     a.send(&route, IpProtocol::TCP, true, packet, 16).unwrap();
     // On the wire each of the five has headers of its own.
     assert_eq!(a.net.output(ETH).load(), Load { packets: 5, bytes: 5 * 74 + 5000 });
-    a.net.settle(&mut a.pool);
-    assert!(a.net.output(ETH).iter().all(|packet| packet.tail.is_empty()));
     let packet = a.take_output().pop_front().unwrap();
     assert_eq!(packet.meta.checksum, Checksum::Partial { start: 54, offset: 16 });
     assert_eq!(packet.meta.segmentation.unwrap().header_len, 74);

@@ -167,6 +167,29 @@ fn acknowledgements_do_not_wait_for_the_bytes_that_would_carry_them() {
     assert!(acks > 0 && acks == output.len() - before, "{acks} acknowledgements");
 }
 
+/// Packets that a device does not take point to what the program wrote, in later turns too, and when its socket is gone.
+#[test]
+fn what_waits_for_a_device_is_not_copied() {
+    let offloads = Offloads { checksum: true, tcp_segmentation: true, udp_segmentation: false };
+    let mut w = World::new(LinkConfig { offloads, ..LinkConfig::default() });
+    let (listener, _) = w.b.listen("0.0.0.0:80", 64);
+    let (here, _) = w.connected(listener, "10.0.0.2:80");
+    let bytes: Vec<u8> = (0..10_000u32).map(|n| (n / 7) as u8).collect();
+    w.set_stuck(true);
+    assert_eq!(w.a.write(&here, &bytes), bytes.len());
+    w.run(10);
+    w.a.abort(here.id);
+    w.run(10);
+    assert_eq!(w.a.state(here.id), None);
+    let mut sent = Vec::new();
+    for packet in w.a.stack.net.output(IfaceId(1)).iter() {
+        let mut tail = vec![0; packet.tail.len() as usize];
+        packet.tail.copy_to(0, &mut tail);
+        sent.extend(tail);
+    }
+    assert_eq!(sent, bytes);
+}
+
 /// As Linux: a datagram for which there is no room is lost, and an error for those only who ask for errors.
 #[test]
 fn a_full_device_loses_datagrams_and_tells_who_asks_for_errors() {
