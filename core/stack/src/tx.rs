@@ -147,18 +147,23 @@ impl<H: Host> Stack<H> {
         lines.any(|(line, iface)| !line.is_empty() && self.is_low(IfaceId(iface)))
     }
 
+    /// Why a connection may not send bytes now.
     fn held(&self, index: u32, place: Place) -> Option<Held> {
-        let Kind::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
-        let path = stream.path.filter(|path| self.paths.is_current(path))?;
-        let line = self.output_lines.get(path.iface.index());
-        let others = line.is_some_and(|line| !line.is_empty());
         if place == Place::Ahead {
             return None;
         }
-        if self.is_busy(path.iface) || place == Place::Behind && others {
-            return Some(Held::ByOthers(path.iface));
+        let Kind::Stream(stream) = &self.sockets.get(index)?.kind else { return None };
+        let iface = stream.path.filter(|path| self.paths.is_current(path))?.iface;
+        let line = self.output_lines.get(iface.index());
+        let others = line.is_some_and(|line| !line.is_empty());
+        if self.is_busy(iface) || place == Place::Behind && others {
+            return Some(Held::ByOthers(iface));
         }
-        let share = self.net.output_share(path.iface, sender(index)?);
+        // A queue that has less than the least share has no more than that of anybody.
+        if self.net.output_load(iface).bytes < TX_SHARE_BYTES as usize {
+            return None;
+        }
+        let share = self.net.output_share(iface, sender(index)?);
         (share >= TX_SHARE_BYTES && share >= share_max(stream)).then_some(Held::ByShare)
     }
 
@@ -333,7 +338,8 @@ impl<H: Host> Stack<H> {
         let route = self.paths.route(&path, &flow);
         let ip = ip_for(&route, stream.packet.class, stream.packet.ttl);
         let mut packet = segment_packet(&flow, outgoing, payload, pool);
-        packet.meta.sender = sender(index);
+        // What carries no bytes does not wait for a share, and need not be counted for one.
+        packet.meta.sender = sender(index).filter(|_| outgoing.len > 0);
         self.send_packet(now, &route, &flow, ip, packet, pool);
     }
 
