@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
+use towpath_pool::{Batch, LinkType, Offloads, Owner, Packet, Pool, Port};
 use towpath_ring::{
     Attach, EngineRecv, EngineSend, Payload, Region, WINDOW_MIN, Windows, lock_rx, lock_tx,
     program_fifo,
@@ -66,7 +66,15 @@ thread_local! {
         (region, windows)
     };
     static CASES: RefCell<u8> = const { RefCell::new(0) };
+    /// Frames of the device, in which packets arrive. One case has them after the other: what a case loses would be lost
+    /// to the next ones.
+    static FRAMES: RefCell<Vec<&'static mut [u8]>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Bytes of a frame that can be received; what is longer comes in a buffer of the pool.
+const FRAME_LEN: usize = 2048;
+/// Frames of the device. It gets each back in the turn that receives it.
+const FRAMES_COUNT: usize = 4;
 
 struct Case {
     stack: Stack<Program>,
@@ -386,7 +394,8 @@ impl Case {
 
     /// The socket ends while the device may have packets of it. Another one gets memory, and it is not theirs.
     fn finish(self) {
-        let Self { stack, region, windows, wire, ports, .. } = self;
+        let Self { stack, region, windows, wire, ports, mut pool, .. } = self;
+        wire.borrow_mut().end_frames(&mut pool);
         drop((stack, ports));
         let mut other = EngineSend::new(&windows, SLOT + 1, WINDOW_MIN, WINDOW_MIN);
         assert_eq!(other.attach(), Attach::Done);
@@ -486,9 +495,45 @@ struct Wire {
     keeps: bool,
     /// Packets that it keeps, and their bytes when it got them.
     kept: Vec<(Packet, Vec<u8>)>,
+    /// Who the device is to the pool.
+    owner: Option<Owner>,
+    /// Frames that no packet is in.
+    frames: Vec<&'static mut [u8]>,
 }
 
 impl Wire {
+    /// A packet with these bytes arrives.
+    fn receive(&mut self, bytes: &[u8], pool: &mut Pool) -> Packet {
+        let owner = *self.owner.get_or_insert_with(|| {
+            self.frames = FRAMES.with_borrow_mut(std::mem::take);
+            self.frames.resize_with(FRAMES_COUNT, || vec![0; Pool::HEADROOM + FRAME_LEN].leak());
+            pool.add_owner()
+        });
+        while let Some(frame) = pool.take_frame(owner) {
+            self.frames.push(frame);
+        }
+        let mut packet = match self.frames.pop() {
+            Some(frame) if bytes.len() <= FRAME_LEN => Packet::in_frame(frame, owner),
+            frame => {
+                self.frames.extend(frame);
+                pool.take(bytes.len())
+            }
+        };
+        packet.spare_mut()[..bytes.len()].copy_from_slice(bytes);
+        packet.received(bytes.len());
+        packet
+    }
+
+    /// Nothing is on its way in: all frames are there.
+    fn end_frames(&mut self, pool: &mut Pool) {
+        let Some(owner) = self.owner else { return };
+        while let Some(frame) = pool.take_frame(owner) {
+            self.frames.push(frame);
+        }
+        assert_eq!(self.frames.len(), FRAMES_COUNT, "a frame was lost");
+        FRAMES.set(std::mem::take(&mut self.frames));
+    }
+
     /// The device keeps packets from now on, or not; some that it has come back, in any order. Nobody has written to
     /// what they point to.
     fn give_back(&mut self, input: &mut Input<'_>, pool: &mut Pool) {
@@ -518,10 +563,9 @@ impl Port for End {
     fn poll(&mut self, _: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
         let mut wire = self.0.borrow_mut();
         let n = max.min(wire.arriving.len());
-        for bytes in wire.arriving.drain(..n) {
-            let mut packet = pool.take(bytes.len());
-            packet.push_back(bytes.len()).expect("taken with room").copy_from_slice(&bytes);
-            out.push_back(packet);
+        for _ in 0..n {
+            let Some(bytes) = wire.arriving.pop_front() else { break };
+            out.push_back(wire.receive(&bytes, pool));
         }
         n
     }

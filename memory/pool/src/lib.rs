@@ -38,6 +38,6 @@
 mod packet;
 mod port;
 
-pub use packet::{Batch, Checksum, Meta, Packet, Pool, Protocol, Segmentation};
+pub use packet::{Batch, Checksum, Meta, Owner, Packet, Pool, Protocol, Segmentation};
 pub use port::{LinkType, Offloads, Port};
 pub use towpath_shm::{Fragments, Stretch};
