@@ -303,9 +303,18 @@ impl SendBuffer for ToProgram {
         self.fifo.size.len()
     }
 
-    fn peek(&self, offset: u32, n: u32) -> Fragments {
+    fn peek(&mut self, offset: u32, n: u32) -> Fragments {
         let n = n.min(self.fifo.len().saturating_sub(offset));
         self.fifo.fragments(self.fifo.head.wrapping_add(offset), n)
+    }
+
+    fn read(&self, offset: u32, to: &mut [u8]) -> bool {
+        let n = to.len() as u32;
+        let whole = n <= self.fifo.len().saturating_sub(offset);
+        if whole {
+            self.fifo.fragments(self.fifo.head.wrapping_add(offset), n).copy_to(0, to);
+        }
+        whole
     }
 
     fn release(&mut self, n: u32) {

@@ -16,7 +16,8 @@
 //! | flow, in a table between 7/16 and 7/8 full | `flow.rs` | 10 to 21 |
 //! | a client's port: 26 in a B-tree half to wholly full | `binds.rs` | 30 to 60 |
 //!
-//! A keepalive or a user timeout adds 48, a history of loss 48, SO_RCVBUF, SO_SNDBUF and their like 96.
+//! A keepalive or a user timeout adds 48, a history of loss 48, SO_RCVBUF, SO_SNDBUF and their like 96. Payload that was
+//! sent without a copy adds 144 until its FIFO has no memory any more (`memory/ring`: `pins.rs`).
 //! `tests/tests/idle.rs` measures all of it together.
 
 use std::net::{IpAddr, SocketAddr};

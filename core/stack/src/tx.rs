@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use towpath_pool::{Fragments, Packet, Pool, Protocol, Segmentation};
+use towpath_pool::{Packet, Pool, Protocol, Segmentation};
 use towpath_ring::SendBuffer;
 use towpath_tcp::{Flags, Instant, Outgoing, Plan, Transmit, TransmitKind};
 use towpath_wire::{IpProtocol, tcp};
@@ -311,7 +311,8 @@ impl<H: Host> Stack<H> {
 
     /// Makes a packet of a segment of a connection, and sends it.
     fn send_segment(&mut self, now: Instant, index: u32, outgoing: &Outgoing, pool: &mut Pool) {
-        let Some(Kind::Stream(stream)) = self.sockets.get(index).map(|socket| &socket.kind) else {
+        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
             return;
         };
         self.counters.tcp_sent += 1;
@@ -321,23 +322,21 @@ impl<H: Host> Stack<H> {
         // Without a route the segment is dropped. The retransmission timer sends it again, and then there may
         // be one.
         let Some(path) = stream.path else { return self.count_drop(DropReason::NoRoute) };
-        let payload = match outgoing.len {
-            0 => Fragments::empty(),
-            len => stream.send.peek(outgoing.send_offset, len),
-        };
-        if payload.len() != outgoing.len {
+        let flow = stream.flow;
+        let mut packet = segment_packet(&flow, outgoing, pool);
+        if !put_payload(&mut packet, &mut stream.send, outgoing) {
             // Neither other bytes in their place nor fewer than the sequence numbers say may go out. To the
             // connection the segment is lost; its timers try again, and give up in the end.
-            debug_assert!(false, "{outgoing:?}: {} bytes are there", payload.len());
+            debug_assert!(false, "{outgoing:?}: {} bytes are there", stream.send.len());
+            pool.give(packet);
             return self.count_drop(DropReason::TcpPayloadMissing);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
         //# TCP implementations SHOULD pass the current Differentiated Services field value without
         //# change to the IP layer, when it sends segments on the connection (SHLD-22).
-        let flow = stream.flow;
+        let (class, ttl) = (stream.packet.class, stream.packet.ttl);
         let route = self.paths.route(&path, &flow);
-        let ip = ip_for(&route, stream.packet.class, stream.packet.ttl);
-        let mut packet = segment_packet(&flow, outgoing, payload, pool);
+        let ip = ip_for(&route, class, ttl);
         // What carries no bytes does not wait for a share, and need not be counted for one.
         packet.meta.sender = sender(index).filter(|_| outgoing.len > 0);
         self.send_packet(now, &route, &flow, ip, packet, pool);
@@ -379,7 +378,7 @@ impl<H: Host> Stack<H> {
         };
         self.counters.tcp_sent += 1;
         let ip = ip_for(&route, packet.class, packet.ttl);
-        let packet = segment_packet(flow, outgoing, Fragments::empty(), pool);
+        let packet = segment_packet(flow, outgoing, pool);
         self.send_packet(now, &route, flow, ip, packet, pool);
     }
 
@@ -431,9 +430,22 @@ fn share_max<H: Host>(stream: &Stream<H>) -> u32 {
     }
 }
 
-/// A packet of the TCP header and the payload: a short one is copied behind the header, a long one stays in the
-/// send buffer and is pointed to.
-fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &mut Pool) -> Packet {
+/// Puts the payload of a segment into its packet: a short one is copied behind the header, a long one stays in the
+/// send buffer and is pointed to. False when not all of it is there.
+fn put_payload(packet: &mut Packet, send: &mut impl SendBuffer, outgoing: &Outgoing) -> bool {
+    if outgoing.len == 0 {
+        return true;
+    }
+    if outgoing.len > TX_COPY_MAX {
+        packet.tail = send.peek(outgoing.send_offset, outgoing.len);
+        return packet.tail.len() == outgoing.len;
+    }
+    let to = packet.push_back(outgoing.len as usize).expect("taken with room");
+    send.read(outgoing.send_offset, to)
+}
+
+/// A packet of the TCP header, with room for a short payload.
+fn segment_packet(flow: &Flow, outgoing: &Outgoing, pool: &mut Pool) -> Packet {
     let header = tcp::Header {
         src_port: flow.local_port,
         dst_port: flow.remote_port,
@@ -447,15 +459,8 @@ fn segment_packet(flow: &Flow, outgoing: &Outgoing, payload: Fragments, pool: &m
         options: outgoing.options,
     };
     let header_len = header.emitted_len();
-    let copied = if payload.len() <= TX_COPY_MAX { payload.len() as usize } else { 0 };
-    let mut packet = pool.take(header_len + copied);
-    let linear = packet.push_back(header_len + copied).expect("taken with room");
-    header.emit(linear);
-    if copied > 0 {
-        payload.copy_to(0, &mut linear[header_len..]);
-    } else {
-        packet.tail = payload;
-    }
+    let mut packet = pool.take(header_len + outgoing.len.min(TX_COPY_MAX) as usize);
+    header.emit(packet.push_back(header_len).expect("taken with room"));
     if outgoing.len > u32::from(outgoing.segment_size) && outgoing.segment_size > 0 {
         let protocol = if flow.local.is_ipv4() { Protocol::Tcp4 } else { Protocol::Tcp6 };
         let header_len = header_len as u16;

@@ -131,7 +131,12 @@ pub trait SendBuffer {
 
     /// Bytes `offset..offset + n` from the front, or as many of them as are in it: never a byte beyond
     /// `len()`, for the memory there is another's or was. The caller looks at how many it got.
-    fn peek(&self, offset: u32, n: u32) -> Fragments;
+    fn peek(&mut self, offset: u32, n: u32) -> Fragments;
+
+    /// Copies bytes from `offset` on, counted from the front. False, and nothing is copied, when there are fewer. To be
+    /// used for what is short: nothing points to it afterwards.
+    #[must_use]
+    fn read(&self, offset: u32, to: &mut [u8]) -> bool;
 
     /// Drops `n` bytes at the front, acknowledged, or all if there are fewer. Their place is room for new ones when no
     /// fragments point to it any more.

@@ -359,8 +359,17 @@ impl SendBuffer for HeapSend {
         self.limit
     }
 
-    fn peek(&self, offset: u32, n: u32) -> Fragments {
+    fn peek(&mut self, offset: u32, n: u32) -> Fragments {
         self.memory.fragments(self.head.wrapping_add(offset), there(offset, n, self.len()))
+    }
+
+    fn read(&self, offset: u32, to: &mut [u8]) -> bool {
+        let n = to.len() as u32;
+        let whole = there(offset, n, self.len()) == n;
+        if whole {
+            self.memory.fragments(self.head.wrapping_add(offset), n).copy_to(0, to);
+        }
+        whole
     }
 
     fn release(&mut self, n: u32) {

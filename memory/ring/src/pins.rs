@@ -27,6 +27,98 @@ use towpath_shm::{Backing, Mapping};
 use crate::area::Window;
 use crate::windows::Windows;
 
+/// The memory of a FIFO. What it takes to know about packets is there from the first that points to the window until
+/// the window goes, since most windows are for little that is copied. All of it is in 16 bytes, of which each
+/// connection has them.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    /// None: where to get some.
+    None(Windows),
+    /// A window to which no packet has pointed.
+    Plain(Windows, Window),
+    /// A window to which packets point, or did.
+    Pinned(Box<Pinned>),
+}
+
+const _: () = assert!(size_of::<Memory>() == 16);
+
+impl Memory {
+    /// Where memory is had.
+    #[inline]
+    pub fn windows(&self) -> &Windows {
+        match self {
+            Self::None(windows) | Self::Plain(windows, _) => windows,
+            Self::Pinned(pinned) => &pinned.pin.kept.windows,
+        }
+    }
+
+    /// Where the bytes are.
+    #[inline]
+    pub fn window(&self) -> Option<&Window> {
+        match self {
+            Self::None(_) => None,
+            Self::Plain(_, window) => Some(window),
+            Self::Pinned(pinned) => Some(pinned.window()),
+        }
+    }
+
+    /// For a packet that is made now. `slot` is the FIFO's, and `front` where the bytes begin that are not released.
+    /// None without memory.
+    pub fn pin(&mut self, slot: u32, front: u32) -> Option<&Arc<Pin>> {
+        if let Self::Plain(windows, _) = self {
+            let none = Self::None(windows.clone());
+            if let Self::Plain(windows, window) = std::mem::replace(self, none) {
+                *self = Self::Pinned(Box::new(Pinned::new(windows, slot, window, front)));
+            }
+        }
+        match self {
+            Self::Pinned(pinned) => Some(&pinned.pin),
+            _ => None,
+        }
+    }
+
+    /// All bytes before `front` are released: no packet that is made from now on points to them.
+    pub fn release(&mut self, front: u32) {
+        if let Self::Pinned(pinned) = self {
+            pinned.front = front;
+            pinned.settle();
+        }
+    }
+
+    /// Looks what packets have come back.
+    pub fn settle(&mut self) {
+        if let Self::Pinned(pinned) = self {
+            pinned.settle();
+        }
+    }
+
+    /// Where the program may write again, when the bytes begin at `front` that are not released.
+    #[inline]
+    pub fn free(&self, front: u32) -> u32 {
+        match self {
+            Self::Pinned(pinned) => pinned.free,
+            _ => front,
+        }
+    }
+
+    /// The FIFO of `slot` has a window now.
+    pub fn attach(&mut self, window: Window) {
+        *self = Self::Plain(self.windows().clone(), window);
+    }
+
+    /// Leaves the window to the packets, or gives it back. `is_out`: under the FIFO's lock, so that no thread of a
+    /// program is inside, now or later.
+    pub fn detach(&mut self, slot: u32, is_out: bool) {
+        let none = Self::None(self.windows().clone());
+        match std::mem::replace(self, none) {
+            Self::None(_) => {}
+            Self::Plain(windows, window) if is_out => windows.give(window),
+            Self::Plain(windows, window) => windows.give_when_out(slot, window),
+            Self::Pinned(pinned) => pinned.pin.kept.is_out.store(is_out, Ordering::Relaxed),
+        }
+    }
+}
+
 /// The window of a FIFO, and what packets point to in it.
 #[derive(Debug)]
 pub(crate) struct Pinned {
@@ -63,40 +155,19 @@ struct Kept {
 }
 
 impl Pinned {
-    /// For the FIFO of `slot`, whose bytes begin at `front`.
-    pub fn new(windows: &Windows, slot: u32, window: Window, front: u32) -> Self {
-        let (windows, is_out) = (windows.clone(), AtomicBool::new(false));
+    fn new(windows: Windows, slot: u32, window: Window, front: u32) -> Self {
+        let is_out = AtomicBool::new(false);
         let kept = Arc::new(Kept { windows, slot, window: Some(window), is_out });
         Self { pin: Pin::of(kept), former: None, free: front, free_next: front, front }
     }
 
-    /// Where the bytes are.
-    #[inline]
-    pub fn window(&self) -> &Window {
+    fn window(&self) -> &Window {
         self.pin.kept.window()
-    }
-
-    /// For the packets that are made now.
-    #[inline]
-    pub fn pin(&self) -> &Arc<Pin> {
-        &self.pin
-    }
-
-    /// Where the program may write again.
-    #[inline]
-    pub fn free(&self) -> u32 {
-        self.free
-    }
-
-    /// All bytes before `front` are released: no packet that is made from now on points to them.
-    pub fn release(&mut self, front: u32) {
-        self.front = front;
-        self.settle();
     }
 
     /// Looks what has come back. If that is not all that was released, [`Windows::take_unpinned`] names the slot when
     /// there is more.
-    pub fn settle(&mut self) {
+    fn settle(&mut self) {
         if let Some(former) = &self.former {
             if former.strong_count() > 0 {
                 return;
@@ -117,11 +188,6 @@ impl Pinned {
         former.awaited.store(true, Ordering::Relaxed);
         self.former = Some(Arc::downgrade(&former));
         self.free_next = self.front;
-    }
-
-    /// The FIFO gives the window up under its lock, so that no thread is inside now or later.
-    pub fn give_up_under_lock(self) {
-        self.pin.kept.is_out.store(true, Ordering::Relaxed);
     }
 }
 

@@ -166,7 +166,16 @@ impl SendBuffer for Send {
         self.0.borrow().ring.len() as u32
     }
 
-    fn peek(&self, offset: u32, n: u32) -> Fragments {
+    fn read(&self, offset: u32, to: &mut [u8]) -> bool {
+        let bytes = self.clone().peek(offset, to.len() as u32);
+        let whole = bytes.len() as usize == to.len();
+        if whole {
+            bytes.copy_to(0, to);
+        }
+        whole
+    }
+
+    fn peek(&mut self, offset: u32, n: u32) -> Fragments {
         assert!(offset + n <= self.len(), "peeked beyond the buffer");
         let state = self.0.borrow();
         if state.withholds {
