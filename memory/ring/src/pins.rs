@@ -180,7 +180,9 @@ impl Pinned {
         }
         // What packets read is read before the program hears that it may write there.
         fence(Ordering::Acquire);
-        if self.free == self.front {
+        let pinned = self.front.wrapping_sub(self.free);
+        debug_assert!(pinned <= self.window().cap(), "{pinned} bytes are pinned of a window");
+        if pinned == 0 {
             return;
         }
         let pin = Pin::of(Arc::clone(&self.pin.kept));
