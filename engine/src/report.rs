@@ -224,6 +224,8 @@ pub(crate) struct EngineCounters {
     pub unclaimed: u64,
     /// Times that a program had to wait for transmit memory.
     pub starved: u64,
+    /// Times that bytes which the peer had acknowledged became room later, because a packet pointed to them.
+    pub unpinned: u64,
     /// Tries to give a program transmit memory.
     pub memory_tries: u64,
     /// Times that a process came to hold a socket.
@@ -276,6 +278,7 @@ impl EngineCounters {
             outsiders,
             unclaimed,
             starved,
+            unpinned,
             memory_tries,
             holds_made,
             events,
@@ -305,6 +308,7 @@ impl EngineCounters {
             ("outsiders", outsiders),
             ("unclaimed", unclaimed),
             ("starved", starved),
+            ("unpinned", unpinned),
             ("memory_tries", memory_tries),
             ("holds_made", holds_made),
             ("events", events),

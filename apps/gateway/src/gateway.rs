@@ -36,8 +36,8 @@ use crate::udp::UdpFlows;
 /// A program's way to the host's network, as a port of the program's stack. See the
 /// [crate].
 ///
-/// Within [`Port::submit`] the packets are received by the inner stack at once, so that their tails
-/// may point into memory that changes afterwards.
+/// Within [`Port::submit`] the packets are received by the inner stack at once, so that the program's FIFOs to which
+/// they point have the room again when it returns.
 pub struct Gateway {
     stack: Stack<GatewayHost>,
     host: GatewayHost,
@@ -236,7 +236,7 @@ impl Port for Gateway {
             self.host.tcp.on_packet(&self.stack, packet.linear());
         }
         self.link.queues().from_program.append(batch);
-        // Every packet has to be received before this returns: its tail is lent until then.
+        // What they point to is the programs' again when they are received.
         while !self.link.queues().from_program.is_empty() {
             self.work(Instant(now_ns), pool);
         }

@@ -567,7 +567,8 @@ fn udp_packet(
     };
     let linear = packet.push_back(udp::HEADER_LEN + len).expect("taken with room");
     header.emit(linear);
-    // Copied, and not pointed to: the datagram may wait for a neighbour longer than its FIFO does.
+    // Copied, and not pointed to: one that waits for its neighbour or its device would keep those behind it in the FIFO,
+    // which go elsewhere, from being room again.
     payload.copy_to(0, &mut linear[udp::HEADER_LEN..]);
     if let Some(size) = segment_size.filter(|size| len > usize::from(*size)) {
         if size == 0 || len.div_ceil(usize::from(size)) > DATAGRAM_SEGMENTS_MAX {

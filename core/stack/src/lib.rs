@@ -32,7 +32,7 @@
 //! ```
 //! use std::net::SocketAddr;
 //!
-//! use towpath_pool::{Fragments, Pool};
+//! use towpath_pool::{Fragments, Pool, Port};
 //! use towpath_ring::{HeapRecv, HeapSend, Payload, RecvBuffer};
 //! use towpath_stack::{
 //!     BindOptions, Budget, DatagramMeta, EchoMeta, Family, Host, Instant, Linger, PendingId, SocketEvent,

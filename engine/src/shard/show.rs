@@ -171,6 +171,7 @@ impl Shard {
         let net = self.stack.net.counters();
         let mut engine = self.host.counters.list();
         let memory = self.host.windows.usage();
+        let output = self.stack.net.output_waiting();
         engine.extend([
             ("sockets", self.host.slots.len() as u64),
             // The registry's to add.
@@ -185,6 +186,8 @@ impl Shard {
             ("windows_assigned", u64::from(memory.assigned)),
             ("slots_awaited", self.to_reuse.len() as u64),
             ("packets_allocated", self.pool.allocated()),
+            ("output_packets", output.packets as u64),
+            ("output_bytes", output.bytes as u64),
         ]);
         Counters {
             engine,

@@ -46,11 +46,9 @@ pub struct Offloads {
 ///         n
 ///     }
 ///
-///     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+///     fn submit(&mut self, now_ns: u64, _pool: &mut Pool, batch: &mut Batch) -> usize {
 ///         let n = batch.len();
 ///         for mut packet in batch.drain(..) {
-///             // Its payload may lie in a FIFO, which is released before the packet is polled.
-///             packet.linearize(pool);
 ///             packet.meta.arrival_ns = now_ns;
 ///             self.0.push_back(packet);
 ///         }
@@ -86,7 +84,8 @@ pub trait Port {
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize;
 
     /// Takes packets from the front of `batch` as far as there is room, and gives their buffers
-    /// back to the pool; what it leaves is offered again. Returns how many were taken.
+    /// back to the pool, now or in a later call: a FIFO to which a packet points waits for that. What it leaves is
+    /// offered again. Returns how many were taken.
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize;
 
     /// What it can do. Asked when the stack's interface is configured, so the answer must stay the same.

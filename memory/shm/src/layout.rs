@@ -191,14 +191,14 @@ pub struct Slot {
     // Line 1, engine: hot.
     /// End of the unread bytes.
     pub rx_tail: AtomicU32,
-    /// Start of the bytes still needed for (re)transmission.
+    /// Start of the bytes still needed for (re)transmission, or that a packet on its way to a device still points to.
     pub tx_head: AtomicU32,
     /// Changes whenever something happened; programs blocked on this socket alone sleep on it.
     pub event_seq: AtomicU32,
     /// Set to 1 by the engine when it wants [`op::RX_SPACE`] after the next read, because a window update may depend
     /// on it; the program swaps it to 0 when it sends the command. Swap.
     pub rx_wanted: AtomicU32,
-    /// Bytes in the transmit FIFO that were sent and not yet acknowledged (for SIOCOUTQ users).
+    /// Bytes in the transmit FIFO that were sent and are still in it (for SIOCOUTQ users).
     pub tx_unacked: AtomicU32,
     /// Most bytes the program should queue (SO_SNDBUF, autotuned); at most `tx_cap`.
     pub tx_limit: AtomicU32,

@@ -31,10 +31,10 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Hashes by multiplication, from a secret number on. Only for the table of addresses: the operator chooses what is in
+/// Hashes by multiplication, from a secret number on. Of the table of addresses: the operator chooses what is in
 /// it, and routers of the link and programs a number of entries that `limits` bounds. Other strangers choose what is
-/// looked up.
-#[derive(Debug, Clone, Copy)]
+/// looked up. From 0 on: where nobody but this host chooses anything.
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cheap(pub u64);
 
 impl BuildHasher for Cheap {

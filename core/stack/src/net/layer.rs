@@ -1,10 +1,12 @@
 //! The IP layer of a host with one shard: control and a data part, on one thread.
 
-use towpath_pool::{Batch, Packet, Pool};
+use std::num::NonZeroU32;
+
+use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 
 use super::control::Control;
-use super::data::Data;
+use super::data::{Data, Load, Output};
 use super::iface::IfaceId;
 use super::keys::Keys;
 use super::received::{IcmpError, Looped, Received};
@@ -30,8 +32,7 @@ impl Default for NetConfig {
 /// The owner calls [`receive`](Self::receive) for each packet of a device and
 /// [`receive_looped`](Self::receive_looped) for each of [`take_loopback`](Self::take_loopback), submits
 /// [`output`](Self::output) to the devices, and calls [`on_timeout`](Self::on_timeout) when
-/// [`next_timeout`](Self::next_timeout) has come. Packets that stay queued over the end of a turn need
-/// [`settle`](Self::settle).
+/// [`next_timeout`](Self::next_timeout) has come.
 #[derive(Debug)]
 pub struct Net {
     pub(super) control: Control,
@@ -123,27 +124,39 @@ impl Net {
         self.data.counters.drops.count(reason);
     }
 
-    /// Packets that the device of `iface` shall send, in order. They must be taken from the front; what stays is
-    /// offered again. Panics when there is no such interface.
-    pub fn output(&mut self, iface: IfaceId) -> &mut Batch {
+    /// What the device of `iface` shall send. Panics when there is no such interface.
+    pub fn output(&mut self, iface: IfaceId) -> &mut Output {
         &mut self.data.outputs[iface.index()]
     }
 
-    /// Packets that wait for the device of `iface`.
+    /// What waits for the device of `iface`.
     #[inline]
-    pub(crate) fn output_len(&self, iface: IfaceId) -> usize {
-        self.data.outputs.get(iface.index()).map_or(0, Batch::len)
+    pub fn output_load(&self, iface: IfaceId) -> Load {
+        self.data.outputs.get(iface.index()).map_or(Load::default(), Output::load)
+    }
+
+    /// What waits for all devices together.
+    pub fn output_waiting(&self) -> Load {
+        let mut sum = Load::default();
+        self.data.outputs.iter().for_each(|output| sum += output.load());
+        sum
+    }
+
+    /// Bytes of `sender` that wait for the device of `iface`.
+    #[inline]
+    pub(crate) fn output_share(&self, iface: IfaceId, sender: NonZeroU32) -> u32 {
+        self.data.outputs.get(iface.index()).map_or(0, |output| output.share(sender))
+    }
+
+    /// The next sender of which a device has taken so much that it may go on.
+    pub(crate) fn pop_drained(&mut self) -> Option<NonZeroU32> {
+        self.data.outputs.iter_mut().find_map(Output::pop_drained)
     }
 
     /// Packets on their way out: those that a device did not take yet, and those whose neighbour is asked.
     pub fn waiting(&self) -> usize {
-        let outputs = self.data.outputs.iter().map(Batch::len);
+        let outputs = self.data.outputs.iter().map(Output::len);
         outputs.sum::<usize>() + self.data.next_hops.waiting()
-    }
-
-    /// Copies what queued packets point to, so that they may stay queued over the end of a turn.
-    pub fn settle(&mut self, pool: &mut Pool) {
-        self.data.settle(pool);
     }
 
     /// Packets of this host to itself that wait to be received.

@@ -3,9 +3,22 @@
 
 use core::time::Duration;
 
-/// Packets that wait on one interface for its device, and on the loopback queue. More are dropped:
-/// a longer queue would only add delay.
-pub const OUTPUT_LEN_MAX: usize = 4096;
+/// Bytes that wait on one interface for its device, as they will be on the wire: with the headers of every packet
+/// that a larger one is cut into. 4 MiB are 34 ms of 1 Gbit/s, more than a device needs to be busy until the next turn;
+/// what is beyond would only add delay, and is dropped. Drop reason `output_full`, counter `output_bytes_full`.
+pub const OUTPUT_BYTES_MAX: usize = 4 << 20;
+/// The same in packets on the wire: what costs the device and the next router is their number where they are short.
+/// Counter `output_packets_full`.
+pub const OUTPUT_PACKETS_MAX: usize = 4096;
+/// Bytes beyond [`OUTPUT_BYTES_MAX`] for what keeps others going: acknowledgements, resets, ICMP errors, ARP,
+/// neighbour discovery and group membership. Counters `output_reserve_used`, and `output_reserve_full` for what is
+/// dropped all the same.
+pub const OUTPUT_RESERVE_BYTES: usize = 256 << 10;
+/// The same beyond [`OUTPUT_PACKETS_MAX`]: an acknowledgement for each of 512 connections.
+pub const OUTPUT_RESERVE_PACKETS: usize = 512;
+/// Packets, up to 64 KiB each, that this host sends to itself and has not received; they are received in the turn
+/// that sends them. More are dropped; drop reason `loopback_full`.
+pub const LOOPBACK_LEN_MAX: usize = 4096;
 
 /// The loopback interface takes packets of any length that IP can state, in bytes.
 pub(super) const LOOPBACK_MTU: u32 = 65535;

@@ -64,7 +64,7 @@ mod trie;
 
 pub use control::{Interface, Neighbor, NeighborState};
 pub(crate) use data::mtu;
-pub use data::{EchoOut, SendError, Unreachable, coalesce, verify_transport};
+pub use data::{EchoOut, Load, Output, SendError, Unreachable, coalesce, verify_transport};
 pub use iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 pub use ip::{Fragmenting, Ip};
 pub use keys::Keys;

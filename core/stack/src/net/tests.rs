@@ -115,7 +115,14 @@ impl Host {
 
     /// Frames sent since last asked.
     fn sent(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(self.net.output(ETH)).iter().map(bytes_of).collect()
+        self.take_output().iter().map(bytes_of).collect()
+    }
+
+    /// The same as packets: the device takes all.
+    fn take_output(&mut self) -> Batch {
+        let mut taken = Batch::new();
+        self.net.output(ETH).hand_over(|batch| taken.append(batch));
+        taken
     }
 
     fn send_udp(&mut self, to: &str, len: usize) -> Result<(), SendError> {
@@ -147,8 +154,7 @@ impl Host {
 fn exchange(a: &mut Host, b: &mut Host) -> (Vec<Received>, Vec<Received>) {
     let (mut to_a, mut to_b) = (Vec::new(), Vec::new());
     loop {
-        let forth = std::mem::take(a.net.output(ETH));
-        let back = std::mem::take(b.net.output(ETH));
+        let (forth, back) = (a.take_output(), b.take_output());
         if forth.is_empty() && back.is_empty() {
             return (to_a, to_b);
         }
@@ -457,7 +463,7 @@ fn software_segments_make_the_same_stream_again() {
             a.send(&route, IpProtocol::TCP, true, packet, 16).unwrap();
             let (mut again, mut idents) = (Vec::new(), Vec::new());
             let count = a.net.output(ETH).len();
-            for (n, packet) in std::mem::take(a.net.output(ETH)).into_iter().enumerate() {
+            for (n, packet) in a.take_output().into_iter().enumerate() {
                 assert_eq!(packet.meta.checksum != Checksum::Unknown, offloads.checksum);
                 let bytes = bytes_of(&packet);
                 let local = local(b.net.receive(b.now, ETH, packet, &mut b.pool).unwrap());
@@ -487,14 +493,13 @@ fn a_device_that_can_gets_the_whole_packet_with_offsets_from_its_first_byte() {
     let route = a.net.route(a.now, None, ip("fd00::2"), None).unwrap();
     let packet = tcp_packet(&mut a.pool, &pattern(5000), 1000, 17, Protocol::Tcp6);
     a.send(&route, IpProtocol::TCP, true, packet, 16).unwrap();
-    let packet = a.net.output(ETH).pop_front().unwrap();
+    // On the wire each of the five has headers of its own.
+    assert_eq!(a.net.output(ETH).load(), Load { packets: 5, bytes: 5 * 74 + 5000 });
+    let packet = a.take_output().pop_front().unwrap();
     assert_eq!(packet.meta.checksum, Checksum::Partial { start: 54, offset: 16 });
     assert_eq!(packet.meta.segmentation.unwrap().header_len, 74);
     assert_eq!(packet.len(), 74 + 5000);
-    assert!(!packet.tail.is_empty());
-    a.net.output(ETH).push_back(packet);
-    a.net.settle(&mut a.pool);
-    assert!(a.net.output(ETH)[0].tail.is_empty());
+    assert_eq!(a.net.output(ETH).load(), Load::default());
 }
 
 #[test]
@@ -656,7 +661,7 @@ fn an_undeliverable_datagram_is_reported_with_its_ports() {
             let local = local(only(received));
             b.net.unreachable(b.now, &local, why, &mut b.pool);
             let limit = if ip(to).is_ipv4() { 576 } else { 1280 };
-            assert!(b.net.output(ETH)[0].len() <= 14 + limit);
+            assert!(b.net.output(ETH).iter().next().unwrap().len() <= 14 + limit);
             let (received, _) = exchange(&mut a, &mut b);
             let Received::IcmpError(error) = only(received) else { panic!("not an error") };
             let message = if ip(to).is_ipv4() { (3, codes[0]) } else { (1, codes[1]) };
@@ -1090,27 +1095,55 @@ fn neighbour_discovery_in_fragments_is_ignored() {
 #[test]
 fn a_full_output_refuses_and_counts() {
     let (mut a, _) = pair(NONE);
-    let refused = (0..limits::OUTPUT_LEN_MAX + 3).filter(|_| a.send_udp("10.0.0.2", 1).is_err());
+    let refused =
+        (0..limits::OUTPUT_PACKETS_MAX + 3).filter(|_| a.send_udp("10.0.0.2", 1).is_err());
     assert_eq!(refused.count(), 3);
     assert_eq!(a.drops(DropReason::OutputFull), 3);
+    assert_eq!(
+        (a.net.counters().data.output_packets_full, a.net.counters().data.output_bytes_full),
+        (3, 0)
+    );
     let route = a.net.route(a.now, None, ip("::1"), None).unwrap();
-    for n in 0..limits::OUTPUT_LEN_MAX + 1 {
+    for n in 0..limits::LOOPBACK_LEN_MAX + 1 {
         let packet = udp_packet(&mut a.pool, 1);
         let sent = a.send(&route, IpProtocol::UDP, false, packet, 6);
-        assert_eq!(sent.is_err(), n == limits::OUTPUT_LEN_MAX);
+        assert_eq!(sent.is_err(), n == limits::LOOPBACK_LEN_MAX);
     }
     assert_eq!(a.drops(DropReason::LoopbackFull), 1);
 }
 
+/// Few packets may be many bytes, and the headers of those that the device cuts are on the wire as well.
 #[test]
-fn a_full_output_takes_no_answers_to_floods_either() {
+fn a_full_output_counts_bytes_as_they_will_be_sent() {
+    let (mut a, _) = pair(ALL);
+    let route = a.net.route(a.now, None, ip("10.0.0.2"), None).unwrap();
+    let mut sent = 0;
+    loop {
+        let packet = tcp_packet(&mut a.pool, &pattern(60_000), 1000, 60_000, Protocol::Tcp4);
+        if a.send(&route, IpProtocol::TCP, true, packet, 16).is_err() {
+            break;
+        }
+        sent += 1;
+    }
+    let one = 60 * (14 + 20 + 20) + 60_000;
+    assert_eq!(sent, limits::OUTPUT_BYTES_MAX.div_ceil(one));
+    assert_eq!(a.net.output(ETH).load(), Load { packets: sent * 60, bytes: sent * one });
+    assert_eq!(
+        (a.net.counters().data.output_packets_full, a.net.counters().data.output_bytes_full),
+        (0, 1)
+    );
+}
+
+/// What keeps others going has places of its own, and not more than these, whoever asks how often.
+#[test]
+fn a_full_output_has_a_reserve_which_floods_fill_and_do_not_pass() {
     let (mut a, _) = pair(NONE);
     a.pass(Duration::from_secs(5));
     a.sent();
     while a.send_udp("10.0.0.2", 1).is_ok() {}
     assert_eq!(
         (a.net.output(ETH).len(), a.drops(DropReason::OutputFull)),
-        (limits::OUTPUT_LEN_MAX, 1)
+        (limits::OUTPUT_PACKETS_MAX, 1)
     );
     let request = arp::Packet {
         op: arp::Op::Request,
@@ -1131,23 +1164,33 @@ fn a_full_output_takes_no_answers_to_floods_either() {
     let mut ping = vec![8, 0, 0, 0, 0, 1, 0, 1];
     icmpv4::fill_checksum(&mut ping);
     let ping = ipv4_packet("10.0.0.2", "10.0.0.1", IpProtocol::ICMP, &ping);
-    for (ethertype, packet) in
-        [(EtherType::ARP, &asked[..]), (EtherType::IPV6, &solicit), (EtherType::IPV4, &ping)]
-    {
-        let before = a.drops(DropReason::OutputFull);
-        for _ in 0..10 {
+    let flood = |a: &mut Host, ethertype, packet: &[u8], answered: usize| {
+        let (before, dropped) = (a.net.output(ETH).len(), a.drops(DropReason::OutputFull));
+        for _ in 0..answered + 10 {
             assert!(a.receive(&frame(MAC_A, MAC_B, ethertype, packet)).is_none());
         }
-        assert_eq!(a.drops(DropReason::OutputFull), before + 10);
-    }
+        assert_eq!(a.net.output(ETH).len(), before + answered);
+        assert_eq!(a.drops(DropReason::OutputFull), dropped + 10);
+    };
+    // An echo carries what a program asks for, and an acknowledgement what another one waits for.
+    flood(&mut a, EtherType::IPV4, &ping, 0);
+    let route = a.net.route(a.now, None, ip("10.0.0.2"), None).unwrap();
+    let mut ack = tcp_packet(&mut a.pool, &[], 1000, 0, Protocol::Tcp4);
+    ack.meta.segmentation = None;
+    a.send(&route, IpProtocol::TCP, true, ack, 16).unwrap();
+    flood(&mut a, EtherType::ARP, &asked, limits::OUTPUT_RESERVE_PACKETS - 1);
+    flood(&mut a, EtherType::IPV6, &solicit, 0);
+    assert_eq!(a.net.counters().data.output_reserve_used, limits::OUTPUT_RESERVE_PACKETS as u64);
+    assert_eq!(a.net.counters().data.output_reserve_full, 20);
     // Reports, solicitations and announcements wait for nothing.
     a.net.join_group(a.now, ETH, ip("239.1.2.3"), None);
     a.net.join_group(a.now, ETH, ip("ff02::77"), None);
     a.net.add_address(a.now, ETH, prefix("10.0.0.99/24"));
     a.send_udp("10.0.0.77", 1).unwrap_err();
     a.pass(Duration::from_secs(5));
-    assert_eq!(a.net.output(ETH).len(), limits::OUTPUT_LEN_MAX);
-    a.sent();
+    let most = limits::OUTPUT_PACKETS_MAX + limits::OUTPUT_RESERVE_PACKETS;
+    assert_eq!(a.net.output(ETH).len(), most);
+    assert_eq!(a.sent().len(), most);
     assert!(a.receive(&frame(MAC_A, MAC_B, EtherType::ARP, &asked)).is_none());
     assert_eq!(a.sent().len(), 1);
 }

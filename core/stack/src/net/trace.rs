@@ -45,6 +45,14 @@ pub struct DataCounters {
     pub sent: u64,
     /// Bytes of them.
     pub sent_bytes: u64,
+    /// Packets not taken because their device's queue had as many bytes as it may.
+    pub output_bytes_full: u64,
+    /// The same of packets on the wire.
+    pub output_packets_full: u64,
+    /// Packets that keep others going, taken although the queue was full for all else.
+    pub output_reserve_used: u64,
+    /// The same, not taken because the reserve was full, too.
+    pub output_reserve_full: u64,
     /// Packets cut by software for a device that cannot.
     pub segmented: u64,
     /// Packets cut into fragments.
@@ -85,6 +93,10 @@ impl DataCounters {
             delivered,
             sent,
             sent_bytes,
+            output_bytes_full,
+            output_packets_full,
+            output_reserve_used,
+            output_reserve_full,
             segmented,
             fragmented,
             fragments_received,
@@ -106,6 +118,10 @@ impl DataCounters {
             ("delivered", delivered),
             ("sent", sent),
             ("sent_bytes", sent_bytes),
+            ("output_bytes_full", output_bytes_full),
+            ("output_packets_full", output_packets_full),
+            ("output_reserve_used", output_reserve_used),
+            ("output_reserve_full", output_reserve_full),
             ("segmented", segmented),
             ("fragmented", fragmented),
             ("fragments_received", fragments_received),

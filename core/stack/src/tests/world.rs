@@ -166,7 +166,16 @@ impl SendBuffer for Send {
         self.0.borrow().ring.len() as u32
     }
 
-    fn peek(&self, offset: u32, n: u32) -> Fragments {
+    fn read(&self, offset: u32, to: &mut [u8]) -> bool {
+        let bytes = self.clone().peek(offset, to.len() as u32);
+        let whole = bytes.len() as usize == to.len();
+        if whole {
+            bytes.copy_to(0, to);
+        }
+        whole
+    }
+
+    fn peek(&mut self, offset: u32, n: u32) -> Fragments {
         assert!(offset + n <= self.len(), "peeked beyond the buffer");
         let state = self.0.borrow();
         if state.withholds {
@@ -183,8 +192,13 @@ impl SendBuffer for Send {
     fn release(&mut self, n: u32) {
         let mut state = self.0.borrow_mut();
         assert!(n as usize <= state.len);
-        // What is released may be used again at once: make a wrong use visible.
+        // Packets keep what they point to; what is released may be used again at once otherwise: make a wrong use visible.
         let capacity = state.ring.len();
+        if Arc::strong_count(&state.ring) > 1 {
+            let ring = Mapping::private(capacity).expect("memory");
+            ring.copy_from(0, &state.ring, 0, capacity);
+            state.ring = Arc::new(ring);
+        }
         for i in 0..n as usize {
             state.ring.write((state.start + i) % capacity, &[0xdd]);
         }

@@ -12,7 +12,8 @@
 //!
 //! Reading order: `receive` and `send` are the two paths, one page each; [`Data`], in `tables`, has what both use.
 //! `verdict` says what becomes of what comes in, `way` which way a packet goes, `mtu` how big it may be. `next_hop`
-//! has what goes in front of the packets to each neighbour, and what waits for one; `orders` has what control tells.
+//! has what goes in front of the packets to each neighbour, and what waits for one; `output` is the queue in front of a
+//! device; `orders` has what control tells.
 //! `reassembly` and `fragment` are each other's inverse, `offload` does what a device cannot on the way out, and
 //! `gro` is the same for the way in. `icmp` reads errors, `report` makes them, `error_limit` says how many; `ident`
 //! has the identifications of packets. It knows nothing of control (`cargo xtask tidy`).
@@ -29,6 +30,7 @@ pub(crate) mod mtu;
 mod next_hop;
 mod offload;
 mod orders;
+mod output;
 mod reassembly;
 mod receive;
 mod report;
@@ -39,6 +41,7 @@ mod way;
 
 pub use gro::coalesce;
 pub use offload::verify_transport;
+pub use output::{Load, Output};
 pub use report::Unreachable;
 pub use send::{EchoOut, SendError};
 pub(super) use tables::Data;

@@ -96,11 +96,6 @@ impl Cut {
     }
 }
 
-/// How many segments a payload of `len` bytes is cut into.
-pub(super) fn segments(len: usize, size: u16) -> usize {
-    len.div_ceil(usize::from(size.max(1))).max(1)
-}
-
 /// Cuts a packet into segments with headers of their own, each given to `out`.
 pub(super) fn cut(
     packet: Packet,
@@ -111,7 +106,7 @@ pub(super) fn cut(
     let header_len = usize::from(how.segmentation.header_len);
     let size = usize::from(how.segmentation.size.max(1));
     let payload_len = packet.len() - header_len;
-    let count = segments(payload_len, how.segmentation.size);
+    let count = how.segmentation.pieces(packet.len());
     for n in 0..count {
         let (from, to) = (n * size, payload_len.min((n + 1) * size));
         let mut segment = pool.take(header_len + to - from);

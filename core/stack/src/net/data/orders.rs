@@ -14,9 +14,9 @@ impl Data {
     /// Does what control wants done.
     pub(in crate::net) fn on_order(&mut self, now: Instant, order: Order, pool: &mut Pool) {
         match order {
-            Order::Frame { iface, packet } => match self.is_output_full(iface) {
-                true => self.drop(iface, packet, DropReason::OutputFull, pool),
-                false => self.push_output(iface, packet),
+            Order::Frame { iface, packet } => match self.admit(iface, || true) {
+                Ok(()) => self.push_output(iface, packet),
+                Err(full) => self.drop_at_output(iface, packet, full, pool),
             },
             Order::Packet { to, packet, mtu } => self.dispatch(now, to, packet, mtu, pool),
             Order::Drop { iface, packet, reason } => self.drop(iface, packet, reason, pool),

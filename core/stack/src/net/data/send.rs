@@ -15,11 +15,12 @@ use towpath_wire::{IpProtocol, addr, checksum, icmpv4, icmpv6, ipv4, ipv6};
 use super::fragment;
 use super::next_hop::{Waiting, group_mac};
 use super::offload::{self, Cut};
+use super::output::{Full, is_control, is_control_message};
 use super::tables::Data;
 use crate::drop::DropReason;
 use crate::net::iface::IfaceId;
 use crate::net::ip::{DEFAULT_TTL, Fragmenting, Ip};
-use crate::net::limits::OUTPUT_LEN_MAX;
+use crate::net::limits::LOOPBACK_LEN_MAX;
 use crate::net::link_header::LinkHeader;
 use crate::net::received::Looped;
 use crate::net::route::{HopId, Route};
@@ -113,8 +114,9 @@ impl Data {
         {
             self.next_hops.tell(Notice::Avoided(router));
         }
-        if self.is_output_full(route.iface) {
-            self.drop(route.iface, packet, DropReason::OutputFull, pool);
+        let is_control = || is_control_message(IpProtocol(ip.protocol), &packet, 0);
+        if let Some(full) = self.output_full(route.iface, is_control) {
+            self.drop_at_output(route.iface, packet, full, pool);
             return Err(SendError::QueueFull);
         }
         fit_segments(&mut packet, mtu.saturating_sub(ip_len));
@@ -233,10 +235,7 @@ impl Data {
         packet: &Packet,
     ) -> u16 {
         let count = match packet.meta.segmentation {
-            Some(how) => {
-                let payload = packet.len().saturating_sub(usize::from(how.header_len));
-                offload::segments(payload, how.size)
-            }
+            Some(how) => how.pieces(packet.len()),
             None if ip.fragmenting.sets_df() => return 0,
             None => 1,
         };
@@ -250,7 +249,7 @@ impl Data {
         mut packet: Packet,
         pool: &mut Pool,
     ) -> Result<(), SendError> {
-        if self.loopback.len() >= OUTPUT_LEN_MAX {
+        if self.loopback.len() >= LOOPBACK_LEN_MAX {
             self.drop(IfaceId::LOOPBACK, packet, DropReason::LoopbackFull, pool);
             return Err(SendError::QueueFull);
         }
@@ -319,17 +318,61 @@ impl Data {
         match to {
             Ok(link) => self.transmit(iface, link, packet, mtu, pool),
             Err(id) => {
+                // It may wait for seconds, and would keep the whole of its FIFO's memory, also when its socket is gone.
                 packet.linearize(pool);
                 self.next_hops.enqueue(id, Waiting { packet, mtu });
             }
         }
     }
 
-    /// Whether the device's queue takes no packet more, and is asked before everything that this host sends: answers
+    /// Why the device's queue takes no packet more, if so; it is asked before everything that this host sends: answers
     /// to a flood of questions too, while the device is blocked.
     #[inline]
-    pub(super) fn is_output_full(&self, iface: IfaceId) -> bool {
-        self.outputs[iface.index()].len() >= OUTPUT_LEN_MAX
+    pub(super) fn output_full(
+        &self,
+        iface: IfaceId,
+        is_control: impl FnOnce() -> bool,
+    ) -> Option<Full> {
+        let output = &self.outputs[iface.index()];
+        let full = output.full()?;
+        if !is_control() {
+            return Some(full);
+        }
+        (!output.has_reserve()).then_some(Full::Reserve)
+    }
+
+    /// The same for a packet that is put into the queue next if nothing is in the way.
+    pub(super) fn admit(
+        &mut self,
+        iface: IfaceId,
+        is_control: impl FnOnce() -> bool,
+    ) -> Result<(), Full> {
+        if self.outputs[iface.index()].full().is_none() {
+            return Ok(());
+        }
+        match self.output_full(iface, is_control) {
+            Some(full) => Err(full),
+            None => {
+                self.counters.output_reserve_used += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Drops a packet that the queue refuses.
+    pub(super) fn drop_at_output(
+        &mut self,
+        iface: IfaceId,
+        packet: Packet,
+        full: Full,
+        pool: &mut Pool,
+    ) {
+        match full {
+            Full::Bytes => self.counters.output_bytes_full += 1,
+            Full::Packets => self.counters.output_packets_full += 1,
+            Full::Reserve => self.counters.output_reserve_full += 1,
+        }
+        self.drop(iface, packet, DropReason::OutputFull, pool);
     }
 
     /// Makes frames of an IP packet whose neighbour is known.
@@ -341,8 +384,8 @@ impl Data {
         mtu: u32,
         pool: &mut Pool,
     ) {
-        if self.is_output_full(iface) {
-            return self.drop(iface, packet, DropReason::OutputFull, pool);
+        if let Err(full) = self.admit(iface, || is_control(&packet)) {
+            return self.drop_at_output(iface, packet, full, pool);
         }
         let offloads = self.link(iface).offloads;
         if let Some(how) = packet.meta.segmentation {
@@ -395,7 +438,7 @@ impl Data {
     /// Hands a finished frame to the device, which had room for what it is a part of.
     pub(super) fn push_output(&mut self, iface: IfaceId, packet: Packet) {
         self.count_sent(&packet);
-        self.outputs[iface.index()].push_back(packet);
+        self.outputs[iface.index()].enqueue(packet);
     }
 
     fn count_sent(&mut self, packet: &Packet) {
@@ -439,15 +482,6 @@ impl Data {
         let ip = Ip { protocol: protocol.0, ttl, tos, fragmenting, flow_label: 0 };
         let checksum = Some(icmpv4::CHECKSUM_OFFSET as u16);
         self.send(now, route, (src, dst), ip, packet, checksum, pool)
-    }
-
-    /// Copies what queued packets point to, so that they may stay queued over the end of a turn.
-    pub(in crate::net) fn settle(&mut self, pool: &mut Pool) {
-        let outputs = self.outputs.iter_mut().flatten();
-        let looped = self.loopback.iter_mut().map(|looped| &mut looped.packet);
-        for packet in outputs.chain(looped) {
-            packet.linearize(pool);
-        }
     }
 }
 

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use towpath_pool::{Batch, Packet, Pool};
+use towpath_pool::{Packet, Pool};
 use towpath_tcp::Instant;
 
 use super::error_limit::ErrorLimit;
 use super::ident::Idents;
 use super::mtu::PathMtus;
 use super::next_hop::NextHops;
+use super::output::Output;
 use super::reassembly::Reassembly;
 use crate::drop::DropReason;
 use crate::net::hash::{Cheap, Keyed, Random};
@@ -35,7 +36,7 @@ pub(in crate::net) struct Data {
     pub(super) error_limit: ErrorLimit,
     pub(super) random: Random,
     /// What the device of each interface shall send.
-    pub(in crate::net) outputs: Vec<Batch>,
+    pub(in crate::net) outputs: Vec<Output>,
     pub(in crate::net) loopback: VecDeque<Looped>,
     pub(in crate::net) dropped: VecDeque<Dropped>,
     pub(in crate::net) errors: VecDeque<IcmpError>,
@@ -69,7 +70,7 @@ impl Data {
     pub(in crate::net) fn follow(&mut self, snapshot: &Arc<Snapshot>) {
         if !Arc::ptr_eq(&self.snapshot, snapshot) {
             self.snapshot = Arc::clone(snapshot);
-            self.outputs.resize_with(self.snapshot.host.links.len(), Batch::new);
+            self.outputs.resize_with(self.snapshot.host.links.len(), Output::default);
         }
     }
 

@@ -89,8 +89,10 @@ impl Sharded {
 
     /// Where the frames of a shard go that were sent since last asked.
     fn macs(&mut self, shard: usize) -> Vec<MacAddr> {
-        let frames = self.shards[shard].outputs[ETH.index()].drain(..);
-        let frames: Vec<_> = frames.map(|packet| bytes_of(&packet)).collect();
+        let mut frames = Vec::new();
+        let output = &mut self.shards[shard].outputs[ETH.index()];
+        output.hand_over(|batch| frames.extend(batch.drain(..)));
+        let frames: Vec<_> = frames.iter().map(bytes_of).collect();
         frames.iter().map(|frame| ethernet::Header::parse(frame).unwrap().0.dst).collect()
     }
 }
