@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+/// Most shards of a host, a power of two: more would each have less work than its wake-ups cost.
+pub const SHARDS_MAX: usize = 16;
+
 /// Most sockets of a stack: a socket index has 24 bits to spare in what programs are told.
 pub const SOCKETS_MAX: usize = 1 << 22;
 
