@@ -8,7 +8,7 @@ use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, addr, ipv4, ipv6, udp};
 
 use crate::active::{canonical, loopback_if_unspecified, on_device, scope_of};
-use crate::binds::Table;
+use crate::bind_addr::Table;
 use crate::error::{ConnectError, SendError};
 use crate::flow::Flow;
 use crate::host::{

@@ -3,9 +3,9 @@
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Instant, State};
 
-use crate::binds::Holder;
 use crate::error::{ListenError, OpenError};
 use crate::flow::FlowRef;
+use crate::holds::Holder;
 use crate::host::{BindOptions, Family, Host, Linger, SocketEvent, SocketId, SocketKind};
 use crate::socket::{Datagram, Kind, Listener, PacketSettings, Settings, Socket};
 use crate::stack::Stack;
@@ -102,12 +102,11 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# Every passive OPEN call either creates a new connection record in LISTEN state, or it
         //# returns an error; it MUST NOT affect any previously created connection record (MUST-41).
-        if self.tcp_binds.conflicts(bound.port, &holder) {
+        if !self.tcp_binds.try_listen(bound.port, &holder) {
             return Err(ListenError::AddrInUse);
         }
         socket.kind = Kind::Listener(Box::new(Listener::new(**settings, backlog)));
         let sharing = bound.options.sharing();
-        self.tcp_binds.set_listening(bound.port, index);
         self.tcp_binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAlive};
 use towpath_wire::addr;
 
-use crate::binds::Table;
+use crate::bind_addr::Table;
 use crate::error::OptionError;
 use crate::host::{BindOptions, Host, SocketId};
 use crate::lengths::MtuDiscovery;

@@ -1,14 +1,16 @@
-//! Local ports: who gets which, and for how long. The rules of conflict are in [`crate::binds`].
+//! Local ports: who gets which, and for how long. The rules of conflict are in [`crate::holds`].
 
 use std::net::{IpAddr, SocketAddr};
 
 use towpath_tcp::Instant;
 
 use crate::active::canonical;
-use crate::binds::{BindAddr, Binds, Holder, Sharing, Table};
+use crate::bind_addr::{BindAddr, Sharing, Table};
+use crate::binds::Binds;
 use crate::ephemeral::Choice;
 use crate::error::{BindError, ConnectError, OptionError, SendError};
 use crate::flow::{Flow, FlowRef};
+use crate::holds::Holder;
 use crate::host::{BindOptions, Family, Host, SocketId};
 use crate::limits::TIME_WAIT_REUSE_AFTER;
 use crate::socket::{Bound, Kind};
@@ -50,16 +52,12 @@ impl<H: Host> Stack<H> {
         let holder = Holder { socket: index, addr: bind_addr, sharing, listening: false, device };
         let is_port_named = addr.port() != 0;
         let port = match addr.port() {
-            0 => self.choose_port(table, &holder).ok_or(BindError::AddrInUse)?,
-            port => port,
+            0 => self.hold_any(table, &holder),
+            port => self.binds(table).try_hold(port, &holder).then_some(port),
         };
-        if self.binds(table).conflicts(port, &holder) {
-            return Err(BindError::AddrInUse);
-        }
-        let binds = self.binds_mut(table);
-        binds.hold(port, holder);
+        let port = port.ok_or(BindError::AddrInUse)?;
         if table != Table::Tcp {
-            binds.receivers.insert(bind_addr, port, index, device, sharing);
+            self.binds_mut(table).receivers.insert(bind_addr, port, index, device, sharing);
         }
         let bound = Bound { addr: bind_addr, port, is_port_named, options };
         if let Some(socket) = self.sockets.get_mut(index) {
@@ -122,12 +120,10 @@ impl<H: Host> Stack<H> {
             return;
         };
         if bound.has_port() {
-            // The new hold before the old one goes: the port is never free.
             let sharing = bound.options.sharing();
             let holder =
                 Holder { socket: to, addr: bound.addr, sharing, listening: false, device: None };
-            self.tcp_binds.hold(bound.port, holder);
-            self.tcp_binds.release(bound.port, from);
+            self.tcp_binds.hand_over(bound.port, from, &holder);
         }
         if let Some(socket) = self.sockets.get_mut(to) {
             socket.bound = Some(bound);
@@ -187,26 +183,28 @@ impl<H: Host> Stack<H> {
         Ok(())
     }
 
-    /// A port from which the peer can be reached: not held by a bind, and not in use towards it.
+    /// A port from which the peer can be reached: not held by a bind, and not in use towards it. With `sharing` the
+    /// connection is counted as its user.
     pub(crate) fn choose_tcp_port(
         &mut self,
         now: Instant,
         local: IpAddr,
         remote: SocketAddr,
+        sharing: Option<Sharing>,
     ) -> Result<u16, ConnectError> {
         let hash = self.keys.ports.path(local, remote);
         let mut ephemeral = self.ephemeral.clone();
-        let chosen = ephemeral.choose(hash, self.tcp_binds.occupied(), |local_port| {
+        let is_free = |local_port| {
             let flow = Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
-            !self.tcp_binds.is_held(local_port, local)
-                && match self.find_flow(self.keys.table.flow(&flow), &flow) {
-                    None => true,
-                    // The counter comes back to a port after all others, so that the first one tried is
-                    // the one that has waited longest.
-                    Some(FlowRef::TimeWait(at)) => self.is_reusable(now, at),
-                    Some(_) => false,
-                }
-        });
+            match self.find_flow(self.keys.table.flow(&flow), &flow) {
+                None => true,
+                // The counter comes back to a port after all others, so that the first one tried is
+                // the one that has waited longest.
+                Some(FlowRef::TimeWait(at)) => self.is_reusable(now, at),
+                Some(_) => false,
+            }
+        };
+        let chosen = self.tcp_binds.use_any(&mut ephemeral, hash, local, sharing, is_free);
         self.ephemeral = ephemeral;
         self.count_choice(chosen).ok_or(ConnectError::NoPort)
     }
@@ -228,16 +226,11 @@ impl<H: Host> Stack<H> {
         })
     }
 
-    /// A port with no holder that conflicts with `wanted`.
-    pub(crate) fn choose_port(&mut self, table: Table, wanted: &Holder) -> Option<u16> {
-        let hash = self.keys.ports.addr(IpAddr::from([0; 4]), wanted.socket);
+    /// Gives a socket a port that nobody is in the way of.
+    fn hold_any(&mut self, table: Table, holder: &Holder) -> Option<u16> {
+        let hash = self.keys.ports.addr(IpAddr::from([0; 4]), holder.socket);
         let mut ephemeral = self.ephemeral.clone();
-        let binds = self.binds(table);
-        // As on Linux a chosen port is shared with nobody: SO_REUSEADDR and SO_REUSEPORT are for ports that
-        // the program names.
-        let alone = Holder { sharing: Sharing::default(), ..*wanted };
-        let chosen =
-            ephemeral.choose(hash, binds.occupied(), |port| !binds.conflicts(port, &alone));
+        let chosen = self.binds(table).hold_any(&mut ephemeral, hash, holder);
         self.ephemeral = ephemeral;
         self.count_choice(chosen)
     }
@@ -249,7 +242,7 @@ impl<H: Host> Stack<H> {
             Kind::Datagram(datagram) => datagram.table(),
             _ => Table::Tcp,
         });
-        table.is_some_and(|table| self.binds(table).occupied().contains(port))
+        table.is_some_and(|table| self.binds(table).is_taken(port))
     }
 
     pub(crate) fn binds(&self, table: Table) -> &Binds {

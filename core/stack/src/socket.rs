@@ -14,7 +14,7 @@
 //! | [`Socket`] in the slab | `engine`: `host.rs` | 40 |
 //! | the engine's `Entry` | `engine`: `slots.rs` | 88 |
 //! | flow, in a table between 7/16 and 7/8 full | `flow.rs` | 10 to 21 |
-//! | a client's port: 26 in a B-tree half to wholly full | `binds.rs` | 30 to 60 |
+//! | a client's port: 26 in a B-tree half to wholly full | `users.rs` | 30 to 60 |
 //!
 //! A keepalive or a user timeout adds 48, a history of loss 48, SO_RCVBUF, SO_SNDBUF and their like 96.
 //! `tests/tests/idle.rs` measures all of it together.
@@ -25,7 +25,7 @@ use std::num::NonZeroU8;
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Buffers, Config, Connection, Instant};
 
-use crate::binds::{BindAddr, Sharing, Table};
+use crate::bind_addr::{BindAddr, Sharing, Table};
 use crate::flow::Flow;
 use crate::host::{BindOptions, Family, Host};
 use crate::lengths::Lengths;

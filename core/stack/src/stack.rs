@@ -8,7 +8,8 @@ use std::ops::RangeInclusive;
 use towpath_pool::Batch;
 use towpath_tcp::Instant;
 
-use crate::binds::{Binds, Table};
+use crate::bind_addr::Table;
+use crate::binds::{Binds, Ports};
 use crate::counters::Counters;
 use crate::drop::DropReason;
 use crate::ephemeral::Ephemeral;
@@ -20,6 +21,7 @@ use crate::net::hash::{self, Keyed};
 use crate::net::{Keys, Net, NetConfig};
 use crate::path::{LearntMtu, Paths};
 use crate::peers::Peers;
+use crate::shards::ShardId;
 use crate::slab::Slab;
 use crate::socket::{Kind, Socket, Stream};
 use crate::time_wait::TimeWaits;
@@ -143,14 +145,15 @@ impl<H: Host> Stack<H> {
     /// secret; the same seed, calls and times give the same run. `now` is not 0, which stands for "never" in places.
     pub fn new(config: StackConfig, seed: [u8; 32], now: Instant) -> Self {
         let keys = SocketKeys::derive(&seed);
+        let binds = |table| Binds::new(Ports::new(table, 1), ShardId::FIRST, keys.table, table);
         Self {
             net: Net::new(config.net, Keys::derive(&seed), now),
             sockets: Slab::default(),
             flows: FlowTable::default(),
             peers: Peers::default(),
-            tcp_binds: Binds::new(keys.table, Table::Tcp),
-            udp_binds: Binds::new(keys.table, Table::Udp),
-            echo_binds: Binds::new(keys.table, Table::Echo),
+            tcp_binds: binds(Table::Tcp),
+            udp_binds: binds(Table::Udp),
+            echo_binds: binds(Table::Echo),
             handshakes: Handshakes::default(),
             time_waits: TimeWaits::default(),
             wheel: Wheel::new(now),
