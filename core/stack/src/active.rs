@@ -93,6 +93,7 @@ impl<H: Host> Stack<H> {
             socket.kind = Kind::Stream(Box::new(Stream { uses_port, ..stream }));
         }
         self.flows.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.claim_flow(index, flow);
         self.mark_dirty(index);
         Ok(())
     }
@@ -133,6 +134,7 @@ impl<H: Host> Stack<H> {
         let kind = Kind::Stream(Box::new(stream));
         let index = self.sockets.insert(Socket::new(user, family, kind));
         self.flows.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.claim_flow(index, flow);
         self.mark_dirty(index);
         Ok(SocketId(self.sockets.id(index)))
     }

@@ -73,7 +73,7 @@ impl Sharing {
 }
 
 /// Whose table it is: Linux's rules differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Table {
     Tcp,
     Udp,

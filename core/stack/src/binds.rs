@@ -23,7 +23,7 @@ use crate::holds::{Holder, Holds};
 use crate::net::hash::Keyed;
 use crate::port_set::{PortSet, PortSets};
 use crate::receivers::Receivers;
-use crate::shards::ShardId;
+use crate::shards::{Announced, Common, ShardId};
 use crate::users::Users;
 
 /// The ports of one protocol, as the shards of a host share them.
@@ -38,7 +38,7 @@ pub(crate) struct Ports {
 
 impl Ports {
     /// The ports of a host with `shards` shards.
-    pub fn new(of: Table, shards: usize) -> Arc<Self> {
+    fn new(of: Table, shards: usize) -> Arc<Self> {
         let held = Arc::new(PortSet::default());
         let users = || {
             let occupied = Arc::new(PortSet::default());
@@ -73,6 +73,8 @@ impl Locked<'_> {
 pub(crate) struct Binds {
     ports: Arc<Ports>,
     shard: ShardId,
+    /// What other shards know of who takes packets, when there are any.
+    announced: Option<Arc<Mutex<Announced>>>,
     /// Who takes packets.
     pub receivers: Receivers,
 }
@@ -84,17 +86,44 @@ const _: () = assert!(crate::limits::SOCKETS_MAX <= 1 << SHARD_SHIFT);
 const _: () = assert!(crate::limits::SHARDS_MAX <= 1 << (u32::BITS - SHARD_SHIFT));
 
 impl Binds {
-    pub fn new(ports: Arc<Ports>, shard: ShardId, key: Keyed, of: Table) -> Self {
-        Self { ports, shard, receivers: Receivers::new(key, of) }
+    /// The table of a stack that is alone.
+    pub fn alone(key: Keyed, of: Table) -> Self {
+        Self::of_shard(Ports::new(of, 1), ShardId::FIRST, key, of)
     }
 
-    /// The number of a socket among those of all shards.
-    fn seat(&self, socket: u32) -> u32 {
-        u32::from(self.shard.0) << SHARD_SHIFT | socket
+    /// The tables of shards that know of each other by `common`.
+    pub fn of_shards(common: &Arc<Common>, key: Keyed, of: Table) -> Vec<Self> {
+        let count = common.owners.count();
+        let ports = Ports::new(of, count);
+        let announced = Arc::new(Mutex::new(Announced::new(of, Arc::clone(common))));
+        let shard = |n| {
+            let binds = Self::of_shard(Arc::clone(&ports), ShardId(n as u8), key, of);
+            Self { announced: Some(Arc::clone(&announced)), ..binds }
+        };
+        (0..count).map(shard).collect()
+    }
+
+    fn of_shard(ports: Arc<Ports>, shard: ShardId, key: Keyed, of: Table) -> Self {
+        Self { ports, shard, announced: None, receivers: Receivers::new(key, of) }
+    }
+
+    /// What other shards know of who takes packets; `None`: there are no others.
+    pub fn announced(&self) -> Option<Arc<Mutex<Announced>>> {
+        self.announced.clone()
+    }
+
+    /// The number of a socket among those of all shards, and whose it is.
+    pub fn seat(&self, socket: u32) -> (u32, ShardId) {
+        (Self::seat_of(self.shard, socket), self.shard)
+    }
+
+    /// The number of a socket of `shard` among those of all.
+    pub fn seat_of(shard: ShardId, socket: u32) -> u32 {
+        u32::from(shard.0) << SHARD_SHIFT | socket
     }
 
     fn seated(&self, holder: &Holder) -> Holder {
-        Holder { socket: self.seat(holder.socket), ..*holder }
+        Holder { socket: self.seat(holder.socket).0, ..*holder }
     }
 
     fn own_users(&self) -> Option<MutexGuard<'_, Users>> {
@@ -160,12 +189,12 @@ impl Binds {
     pub fn hand_over(&self, port: u16, from: u32, holder: &Holder) {
         let mut holds = lock(&self.ports.holds);
         holds.hold(port, self.seated(holder));
-        holds.release(port, self.seat(from));
+        holds.release(port, self.seat(from).0);
     }
 
     /// Changes the socket's hold, if it has one (a connect fixed its address, or options were set).
     pub fn change(&self, port: u16, socket: u32, change: impl FnOnce(&mut Holder)) {
-        lock(&self.ports.holds).change(port, self.seat(socket), change);
+        lock(&self.ports.holds).change(port, self.seat(socket).0, change);
     }
 
     /// The socket is connected from `local`: its hold is for that address alone.
@@ -175,7 +204,7 @@ impl Binds {
 
     /// Ends the socket's hold.
     pub fn release(&self, port: u16, socket: u32) {
-        lock(&self.ports.holds).release(port, self.seat(socket));
+        lock(&self.ports.holds).release(port, self.seat(socket).0);
     }
 
     /// A connection, or what is left of one, uses `port` on `local`: it had the port before, by a hold or as the child of
@@ -194,19 +223,24 @@ impl Binds {
     }
 
     /// Gives a connection from `local` a port that nobody holds there and for which `is_free`. It is used with
-    /// `sharing`, or not at all.
+    /// `sharing`, or not at all. Of ports that connections are on, other shards' among them, none is taken that is to be
+    /// `vacant`.
     pub fn use_any(
         &self,
         ephemeral: &mut Ephemeral,
         hash: u64,
-        local: IpAddr,
-        sharing: Option<Sharing>,
+        (local, sharing): (IpAddr, Option<Sharing>),
+        vacant: bool,
         is_free: impl Fn(u16) -> bool,
     ) -> Choice {
-        let own = self.ports.users.get(self.shard.index()).map(|(_, occupied)| &**occupied);
-        let occupied: Vec<&PortSet> = own.into_iter().chain([&*self.ports.held]).collect();
+        let users = self.ports.users.iter().map(|(_, occupied)| &**occupied);
+        let own = self.shard.index();
+        let users = users.enumerate().filter(|(n, _)| vacant || *n == own).map(|(_, set)| set);
+        let occupied: Vec<&PortSet> = users.chain([&*self.ports.held]).collect();
         ephemeral.choose(hash, &PortSets(&occupied), |port| {
-            is_free(port) && self.use_if_not_held(port, local, sharing)
+            !(vacant && self.is_taken(port))
+                && is_free(port)
+                && self.use_if_not_held(port, local, sharing)
         })
     }
 
@@ -247,7 +281,7 @@ mod tests {
 
     fn shards(of: Table, count: u8) -> Vec<Binds> {
         let ports = Ports::new(of, count.into());
-        let binds = |n| Binds::new(Arc::clone(&ports), ShardId(n), Keyed([0, 0]), of);
+        let binds = |n| Binds::of_shard(Arc::clone(&ports), ShardId(n), Keyed([0, 0]), of);
         (0..count).map(binds).collect()
     }
 
@@ -256,7 +290,7 @@ mod tests {
     }
 
     fn connect(binds: &Binds, ephemeral: &mut Ephemeral) -> Option<u16> {
-        binds.use_any(ephemeral, 0, LOCAL, Some(PLAIN), |_| true).port
+        binds.use_any(ephemeral, 0, (LOCAL, Some(PLAIN)), false, |_| true).port
     }
 
     /// The sockets have the same number, each in its shard.

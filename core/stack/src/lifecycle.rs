@@ -3,11 +3,12 @@
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Instant, State};
 
+use crate::bind_addr::Table;
 use crate::error::{ListenError, OpenError};
 use crate::flow::FlowRef;
 use crate::holds::Holder;
 use crate::host::{BindOptions, Family, Host, Linger, SocketEvent, SocketId, SocketKind};
-use crate::socket::{Datagram, Kind, Listener, PacketSettings, Settings, Socket};
+use crate::socket::{Bound, Datagram, Kind, Listener, PacketSettings, Settings, Socket};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
@@ -80,6 +81,7 @@ impl<H: Host> Stack<H> {
         match &mut socket.kind {
             Kind::Listener(listener) => {
                 listener.backlog = backlog;
+                self.tell_of_room(index);
                 return Ok(());
             }
             Kind::Fresh(_) => {}
@@ -105,9 +107,14 @@ impl<H: Host> Stack<H> {
         if !self.tcp_binds.try_listen(bound.port, &holder) {
             return Err(ListenError::AddrInUse);
         }
-        socket.kind = Kind::Listener(Box::new(Listener::new(**settings, backlog)));
+        let mut listener = Box::new(Listener::new(**settings, backlog));
+        listener.among = self.member.as_ref().map(|member| Box::new(member.original()));
+        socket.kind = Kind::Listener(listener);
         let sharing = bound.options.sharing();
-        self.tcp_binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
+        self.in_order(Table::Tcp, index, bound.port, |stack| {
+            stack.tcp_binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
+            true
+        });
         Ok(())
     }
 
@@ -118,6 +125,9 @@ impl<H: Host> Stack<H> {
         let socket = index.and_then(|index| self.sockets.get_mut(index));
         if let Some(Kind::Listener(state)) = socket.map(|socket| &mut socket.kind) {
             state.waiting = state.waiting.saturating_sub(1);
+        }
+        if let Some(index) = index {
+            self.tell_of_room(index);
         }
     }
 
@@ -230,6 +240,7 @@ impl<H: Host> Stack<H> {
                 self.wheel.cancel(&mut stream.timer);
                 if stream.connection.is_some() {
                     self.flows.remove(self.keys.table.flow(&stream.flow), FlowRef::Socket(index));
+                    self.give_flow_back(&stream.flow);
                 }
                 if let Some(sharing) = stream.uses_port {
                     self.tcp_binds.unuse_port(stream.flow.local_port, stream.flow.local, sharing);
@@ -237,7 +248,7 @@ impl<H: Host> Stack<H> {
             }
             Kind::Listener(_) => {
                 if let Some(bound) = &bound {
-                    self.tcp_binds.receivers.remove(bound.addr, bound.port, index);
+                    self.stop_listening(index, bound);
                 }
             }
             Kind::Fresh(_) | Kind::EarlyAccept(_) => {}
@@ -247,9 +258,18 @@ impl<H: Host> Stack<H> {
         }
     }
 
+    /// A listener takes no more connections.
+    pub(crate) fn stop_listening(&mut self, index: u32, bound: &Bound) {
+        let Bound { addr, port, .. } = *bound;
+        self.in_order(Table::Tcp, index, port, |stack| {
+            stack.tcp_binds.receivers.remove(addr, port, index);
+            false
+        });
+    }
+
     /// Removes the half-open connections of a listener or of a socket that was accepted early. The peers are told nothing: the
     /// next segment of each is answered by a RST.
-    fn close_half_open(&mut self, index: u32) {
+    pub(crate) fn close_half_open(&mut self, index: u32) {
         while let Some(socket) = self.sockets.get(index) {
             let at = match &socket.kind {
                 Kind::Listener(listener) => listener.half_open.front(),

@@ -51,19 +51,29 @@ impl<H: Host> Stack<H> {
         let sharing = options.sharing();
         let holder = Holder { socket: index, addr: bind_addr, sharing, listening: false, device };
         let is_port_named = addr.port() != 0;
-        let port = match addr.port() {
-            0 => self.hold_any(table, &holder),
-            port => self.binds(table).try_hold(port, &holder).then_some(port),
+        let mut held = None;
+        let mut hold = |stack: &mut Self| {
+            let port = match addr.port() {
+                0 => stack.hold_any(table, &holder),
+                port => stack.binds(table).try_hold(port, &holder).then_some(port),
+            };
+            let Some(port) = port else { return false };
+            if table != Table::Tcp {
+                stack.binds_mut(table).receivers.insert(bind_addr, port, index, device, sharing);
+            }
+            let bound = Bound { addr: bind_addr, port, is_port_named, options };
+            held = Some(bound);
+            if let Some(socket) = stack.sockets.get_mut(index) {
+                socket.bound = Some(Box::new(bound));
+            }
+            true
         };
-        let port = port.ok_or(BindError::AddrInUse)?;
-        if table != Table::Tcp {
-            self.binds_mut(table).receivers.insert(bind_addr, port, index, device, sharing);
+        match table {
+            // Nothing is taken for it before it listens.
+            Table::Tcp => _ = hold(self),
+            Table::Udp | Table::Echo => self.in_order(table, index, addr.port(), hold),
         }
-        let bound = Bound { addr: bind_addr, port, is_port_named, options };
-        if let Some(socket) = self.sockets.get_mut(index) {
-            socket.bound = Some(Box::new(bound));
-        }
-        Ok(bound.socket_addr())
+        held.map(|bound| bound.socket_addr()).ok_or(BindError::AddrInUse)
     }
 
     fn bind_addr(
@@ -105,8 +115,8 @@ impl<H: Host> Stack<H> {
         let Some(socket) = self.sockets.get(from) else { return };
         let ends = match &socket.kind {
             Kind::Listener(_) => {
-                if let Some(bound) = socket.bound.as_deref() {
-                    self.tcp_binds.receivers.remove(bound.addr, bound.port, from);
+                if let Some(bound) = socket.bound.as_deref().copied() {
+                    self.stop_listening(from, &bound);
                 }
                 true
             }
@@ -142,11 +152,15 @@ impl<H: Host> Stack<H> {
         if !matches!(addr, BindAddr::Ip(_)) {
             socket.bound = None;
         }
-        let binds = self.binds_mut(table);
-        if table != Table::Tcp {
-            binds.receivers.remove(addr, port, index);
+        if table == Table::Tcp {
+            return self.tcp_binds.release(port, index);
         }
-        binds.release(port, index);
+        self.in_order(table, index, port, |stack| {
+            let binds = stack.binds_mut(table);
+            binds.receivers.remove(addr, port, index);
+            binds.release(port, index);
+            false
+        });
     }
 
     /// As on Linux the options of a bound socket count as they are when another socket binds, not as they were at its own
@@ -177,9 +191,12 @@ impl<H: Host> Stack<H> {
         bound.options.reuse_addr = options.reuse_addr;
         bound.options.reuse_port = options.reuse_port;
         let (addr, port) = (bound.addr, bound.port);
-        let binds = self.binds_mut(table);
-        binds.change(port, index, |holder| holder.sharing = sharing);
-        binds.receivers.set_reuse_port(addr, port, index, sharing.reuse_port);
+        self.in_order(table, index, port, |stack| {
+            let binds = stack.binds_mut(table);
+            binds.change(port, index, |holder| holder.sharing = sharing);
+            binds.receivers.set_reuse_port(addr, port, index, sharing.reuse_port);
+            stack.takes_packets(index)
+        });
         Ok(())
     }
 
@@ -204,7 +221,28 @@ impl<H: Host> Stack<H> {
                 Some(_) => false,
             }
         };
-        let chosen = self.tcp_binds.use_any(&mut ephemeral, hash, local, sharing, is_free);
+        let is_home = |local_port| {
+            let remote_port = remote.port();
+            self.is_home(&Flow { local, remote: remote.ip(), local_port, remote_port })
+        };
+        // Of several shards each takes ports that make it the owner of the flow. Where there are none, it claims the flow
+        // of a port that no connection is on; after that ports are shared with other connections.
+        let ways: &[(bool, bool)] = match self.member {
+            None => &[(false, true)],
+            Some(_) => &[(true, true), (true, false), (false, true)],
+        };
+        let mut chosen = Choice { port: None, tried: 0 };
+        for &(vacant, home) in ways {
+            let user = (local, sharing);
+            let Choice { port, tried } =
+                self.tcp_binds.use_any(&mut ephemeral, hash, user, vacant, |port| {
+                    is_home(port) == home && is_free(port)
+                });
+            chosen = Choice { port, tried: chosen.tried + tried };
+            if port.is_some() {
+                break;
+            }
+        }
         self.ephemeral = ephemeral;
         self.count_choice(chosen).ok_or(ConnectError::NoPort)
     }

@@ -15,6 +15,7 @@ use super::limits::PATH_MTU_MIN_V6;
 use super::ndp::Control;
 use super::received::{Echo, IcmpError, Local, Received};
 use crate::drop::DropReason;
+use crate::flow::Flow;
 
 impl Net {
     /// Acts on an ICMP or ICMPv6 message for this host.
@@ -328,6 +329,13 @@ impl<'a> Quoted<'a> {
             payload,
         }
     }
+}
+
+/// The flow of a packet of ours that an ICMP error quotes from its IP header on, as its sender sees it, and its protocol.
+pub(crate) fn quoted_flow(bytes: &[u8]) -> Option<(IpProtocol, Flow)> {
+    let Quoted { src, dst, protocol, src_port, dst_port, .. } = Quoted::read(bytes)?;
+    let flow = Flow { local: src, remote: dst, local_port: src_port, remote_port: dst_port };
+    Some((IpProtocol(protocol), flow))
 }
 
 fn byte(bytes: &[u8], at: usize) -> u8 {

@@ -61,6 +61,13 @@ impl Keys {
             random: key(7),
         }
     }
+
+    /// Those of one of several stacks that are one host: its identifications are not those of the others.
+    pub(crate) fn of_shard(self, shard: u8) -> Self {
+        let [first, second] = self.idents;
+        let idents = [first, second ^ u64::from(shard)];
+        Self { idents, random: self.random ^ u64::from(shard), ..self }
+    }
 }
 
 /// The IP layer of one host. See the [module](super).

@@ -62,6 +62,7 @@ mod timeouts;
 mod trace;
 
 pub use gro::coalesce;
+pub(crate) use icmp::quoted_flow;
 pub use iface::{Address, AddressState, IfaceId, Interface, InterfaceConfig, Origin};
 pub use ip::{Fragmenting, Ip};
 pub use layer::{Keys, Net, NetConfig};
