@@ -27,7 +27,7 @@ pub trait Host {
     type Send: SendBuffer;
 
     /// How many bytes the receive buffer of a new child will have room for: what a SYN-ACK of the listener
-    /// whose user is `listener` offers. What is offered and has no place later is lost, and sent again.
+    /// whose user is `listener`, which may be in another shard, offers. What is offered and has no place later is lost, and sent again.
     fn recv_room(&self, listener: u32) -> u32;
 
     /// A handshake finished on the listener whose user is `listener`. Returns the child's user and

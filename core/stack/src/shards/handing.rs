@@ -184,7 +184,11 @@ impl<H: Host> Stack<H> {
         match subject {
             Subject::Tcp(flow) => of(member.home(&flow)),
             Subject::Udp(flow) if self.is_to_many(flow.local) => {
-                Verdict::Copies(member.common.port_shards(false).get(flow.local_port))
+                match member.common.port_shards(false).get(flow.local_port) {
+                    // Nobody's: this shard counts the loss.
+                    0 => Verdict::Mine,
+                    shards => Verdict::Copies(shards),
+                }
             }
             Subject::Udp(flow) => self.taker_of(iface, &flow, false).map_or(Verdict::Mine, of),
             Subject::Echo(flow) => self.taker_of(iface, &flow, true).map_or(Verdict::Mine, of),

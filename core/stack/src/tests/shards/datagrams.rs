@@ -84,6 +84,10 @@ fn nobody_is_there() {
         w.run(10);
         assert_eq!(w.events(client), [SocketEvent::Error(SocketError::PortUnreachable)]);
         assert_eq!(w.drops(1, DropReason::UdpNoSocket), 1);
+        w.node(client).stack.set_option(client.id, SocketOption::Broadcast(true)).unwrap();
+        w.send_to(client, Some("10.0.0.255:53"), b"?").expect("sent");
+        w.run(10);
+        assert_eq!(w.drops(1, DropReason::UdpNoSocket), 2);
         w.close(client);
         w.assert_ends_empty();
     });

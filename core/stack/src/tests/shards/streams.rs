@@ -242,18 +242,25 @@ fn ports_run_out_and_come_back() {
 fn connect_from(w: &mut Hosts, port: u16, remote: &str) -> Result<End, ConnectError> {
     let sock = w.open(0, SocketKind::Stream, Family::V4);
     w.bind(sock, &format!("0.0.0.0:{port}"), ADDR).expect("bind");
-    w.connect_sock(sock, remote)
+    w.connect_sock(sock, remote).inspect_err(|_| w.close(sock))
 }
 
 #[test]
 fn a_program_may_choose_its_port() {
     for_each_count(|w| {
         let listener = w.listen(1, "10.0.0.2:80", 100);
+        let near = w.listen(0, "127.0.0.1:80", 100);
         for port in 5000..5008 {
             let client = connect_from(w, port, "10.0.0.2:80").expect("connect");
             let server = accept(w, listener);
             assert_eq!(server.conn.remote.port(), port);
             talk(w, &client, &server);
+            // Of this host the one end is with the owner of the flow, and the other one may be elsewhere.
+            let own = connect_from(w, port, "127.0.0.1:80").expect("connect");
+            let other = accept(w, near);
+            talk(w, &own, &other);
+            w.close(own.sock);
+            w.close(other.sock);
             // The same once more is refused, now or, if another shard has to be asked, with an event.
             match connect_from(w, port, "10.0.0.2:80") {
                 Err(error) => assert_eq!(error, ConnectError::AddrInUse),
@@ -269,6 +276,8 @@ fn a_program_may_choose_its_port() {
             w.run(100);
         }
         w.close(listener);
+        w.close(near);
+        w.assert_ends_empty();
     });
 }
 
