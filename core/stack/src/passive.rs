@@ -333,7 +333,7 @@ impl<H: Host> Stack<H> {
         self.take_over_flow(at, incoming.hash, index);
         self.counters.tcp_accepts += 1;
         if is_shadow {
-            self.offer(listener, child, false);
+            self.offer(listener, child, None);
         }
         self.on_segment(now, index, incoming, pool);
     }

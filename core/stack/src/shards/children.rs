@@ -8,6 +8,7 @@
 //!  waits here                   ◄─ Full ── no
 //!                               ◄─ Room ── Stack::accepted
 //!  the oldest                   ─ Offer ─► ...
+//!  or nobody                    ─ Pass ──► Room for another shard
 //! ```
 //!
 //! Whether the queue is full its shard says in a word that the others read: so they drop SYNs and last ACKs then, as the
@@ -49,9 +50,16 @@ impl<H: Host> Stack<H> {
     pub(crate) fn on_message(&mut self, now: Instant, host: &mut H, message: Message) {
         match message {
             Message::Offer(offer) => self.on_offer(host, &offer),
-            Message::Full { listener, from, child } => self.put_off(now, (from, listener), child),
+            Message::Full { listener, from, child, again } => {
+                self.put_off(now, (from, listener), child, again);
+            }
             Message::Refused { child } => self.close(now, child, Linger::Abort),
             Message::Room { listener, from } => self.offer_next((from, listener)),
+            Message::Pass { listener } => {
+                if let Some(index) = self.index(listener) {
+                    self.tell_of_room(index);
+                }
+            }
             Message::Claim { flow, socket, by } => self.on_claim(now, flow, socket, by),
             Message::Claimed { flow, socket, iss_min } => self.on_claimed(flow, socket, iss_min),
             Message::InUse { socket } => self.on_flow_in_use(socket),
@@ -65,8 +73,9 @@ impl<H: Host> Stack<H> {
         }
     }
 
-    /// Offers an established child to the listener that has its shadow at `index`; `more` wait behind it.
-    pub(crate) fn offer(&mut self, index: u32, child: SocketId, more: bool) {
+    /// Offers an established child to the listener that has its shadow at `index`. `more`: it was put off, and others wait
+    /// behind it, or none.
+    pub(crate) fn offer(&mut self, index: u32, child: SocketId, more: Option<bool>) {
         let Some(Kind::Listener(state)) = self.sockets.get(index).map(|socket| &socket.kind) else {
             return;
         };
@@ -81,7 +90,8 @@ impl<H: Host> Stack<H> {
         let (local, remote) = (with_scope(flow.local(), iface), with_scope(flow.remote(), iface));
         let user = socket.user;
         let Some(from) = self.member.as_ref().map(|member| member.id) else { return };
-        let offer = Offer { listener, from, child, user, local, remote, more };
+        let (again, more) = (more.is_some(), more == Some(true));
+        let offer = Offer { listener, from, child, user, local, remote, again, more };
         self.tell_shard(shard, Message::Offer(offer));
     }
 
@@ -92,13 +102,13 @@ impl<H: Host> Stack<H> {
     }
 
     fn on_offer(&mut self, host: &mut H, offer: &Offer) {
-        let Offer { listener, from, child, .. } = *offer;
+        let Offer { listener, from, child, again, .. } = *offer;
         let answer = self.enqueue(host, offer);
         let Some(member) = &self.member else { return };
         match answer {
             Queued::Yes => {}
             Queued::Full => {
-                let full = Message::Full { listener, from: member.id, child };
+                let full = Message::Full { listener, from: member.id, child, again };
                 self.tell_shard(from, full);
             }
             Queued::Never => self.tell_shard(from, Message::Refused { child }),
@@ -154,10 +164,16 @@ impl<H: Host> Stack<H> {
     }
 
     /// There was no place for a child: it waits here.
-    fn put_off(&mut self, now: Instant, listener: (ShardId, SocketId), child: SocketId) {
+    fn put_off(
+        &mut self,
+        now: Instant,
+        listener: (ShardId, SocketId),
+        child: SocketId,
+        again: bool,
+    ) {
         match self.unqueued(listener) {
-            // It was offered before all that wait.
-            Some((_, unqueued)) => unqueued.push_front(child),
+            Some((_, unqueued)) if again => unqueued.push_front(child),
+            Some((_, unqueued)) => unqueued.push_back(child),
             None => self.close(now, child, Linger::Abort),
         }
     }
@@ -165,12 +181,15 @@ impl<H: Host> Stack<H> {
     /// There is a place: for the first child that is still there.
     fn offer_next(&mut self, listener: (ShardId, SocketId)) {
         while let Some((index, unqueued)) = self.unqueued(listener) {
-            let Some(child) = unqueued.pop_front() else { return };
+            let Some(child) = unqueued.pop_front() else { break };
             let more = !unqueued.is_empty();
             if self.index(child).is_some() {
-                return self.offer(index, child, more);
+                return self.offer(index, child, Some(more));
             }
         }
+        // The place is for another shard.
+        let (home, listener) = listener;
+        self.tell_shard(home, Message::Pass { listener });
     }
 
     /// The shadow of a listener, and the children that wait for a place with it.

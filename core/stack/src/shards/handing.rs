@@ -16,6 +16,9 @@ use crate::net::{IfaceId, Local, Looped, Received};
 use crate::socket::Kind;
 use crate::stack::Stack;
 
+/// As often a packet is handed over at most. Twice does for one that was on its way when a socket came.
+const HOPS_MAX: u8 = 4;
+
 /// Whose a packet is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -39,19 +42,38 @@ impl<H: Host> Stack<H> {
         if self.member.is_none() {
             return self.receive_here(now, host, iface, packet, false, pool);
         }
+        self.judge_packet(now, host, (iface, packet), 0, pool);
+    }
+
+    /// A packet that was handed over `hops` times.
+    fn judge_packet(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        (iface, packet): (IfaceId, Packet),
+        hops: u8,
+        pool: &mut Pool,
+    ) {
         let interface = self.net.interfaces().get(iface.index());
         let link = interface.map_or(LinkType::Ip, |interface| interface.link());
         let subject = Subject::of_frame(link, packet.linear());
         let is_fragment = matches!(subject, Subject::Fragment { .. });
         match self.verdict(iface, subject) {
-            Verdict::Mine => self.receive_here(now, host, iface, packet, is_fragment, pool),
-            Verdict::Of(shard) => {
-                self.hand_over_mail(shard, Mail::Packet { iface, packet, is_fragment }, pool);
+            Verdict::Of(shard) if hops < HOPS_MAX => {
+                let hops = hops + 1;
+                self.hand_over_mail(shard, Mail::Packet { iface, packet, hops }, pool);
+            }
+            // It is one of the copies.
+            Verdict::Copies(_) if hops > 0 => {
+                self.receive_here(now, host, iface, packet, is_fragment, pool);
+            }
+            Verdict::Mine | Verdict::Of(_) => {
+                self.receive_here(now, host, iface, packet, is_fragment, pool);
             }
             Verdict::Copies(shards) => {
                 for shard in self.others_in(shards) {
                     let packet = copy(&packet, pool);
-                    let mail = Mail::Packet { iface, packet, is_fragment };
+                    let mail = Mail::Packet { iface, packet, hops: 1 };
                     self.hand_over_mail(shard, mail, pool);
                 }
                 match self.is_in(shards) {
@@ -67,23 +89,37 @@ impl<H: Host> Stack<H> {
         &mut self,
         now: Instant,
         host: &mut H,
-        mut looped: Looped,
+        looped: Looped,
         pool: &mut Pool,
     ) {
         if self.member.is_none() {
             return self.receive_looped(now, host, looped, pool);
         }
+        self.judge_looped(now, host, looped, 0, pool);
+    }
+
+    /// Likewise, after `hops`.
+    fn judge_looped(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        mut looped: Looped,
+        hops: u8,
+        pool: &mut Pool,
+    ) {
         match self.verdict(looped.iface, Subject::of_ip(looped.packet.linear())) {
-            Verdict::Mine => self.receive_looped(now, host, looped, pool),
-            Verdict::Of(shard) => {
+            Verdict::Of(shard) if hops < HOPS_MAX => {
                 // Its payload may lie in a FIFO of this shard.
                 looped.packet.linearize(pool);
-                self.hand_over_mail(shard, Mail::Looped(looped), pool);
+                self.hand_over_mail(shard, Mail::Looped { looped, hops: hops + 1 }, pool);
             }
+            Verdict::Copies(_) if hops > 0 => self.receive_looped(now, host, looped, pool),
+            Verdict::Mine | Verdict::Of(_) => self.receive_looped(now, host, looped, pool),
             Verdict::Copies(shards) => {
                 for shard in self.others_in(shards) {
                     let packet = copy(&looped.packet, pool);
-                    let mail = Mail::Looped(Looped { iface: looped.iface, packet });
+                    let looped = Looped { iface: looped.iface, packet };
+                    let mail = Mail::Looped { looped, hops: 1 };
                     self.hand_over_mail(shard, mail, pool);
                 }
                 match self.is_in(shards) {
@@ -146,10 +182,11 @@ impl<H: Host> Stack<H> {
         self.close_forsaken(now);
         for mail in batch.drain(..) {
             match mail {
-                Mail::Packet { iface, packet, is_fragment } => {
-                    self.receive_here(now, host, iface, packet, is_fragment, pool);
+                // Judged once more: sockets may have come and gone while it was on its way.
+                Mail::Packet { iface, packet, hops } => {
+                    self.judge_packet(now, host, (iface, packet), hops, pool);
                 }
-                Mail::Looped(looped) => self.receive_looped(now, host, looped, pool),
+                Mail::Looped { looped, hops } => self.judge_looped(now, host, looped, hops, pool),
                 Mail::Received(received) => self.on_received(now, host, *received, pool),
                 Mail::Message(message) => self.on_message(now, host, message),
                 Mail::Empty(packet) => pool.give(packet),
@@ -242,7 +279,7 @@ impl<H: Host> Stack<H> {
         let (iface, packet) = match pair.hand_over(mail, pool) {
             None => return,
             Some(Mail::Packet { iface, packet, .. }) => (iface, packet),
-            Some(Mail::Looped(Looped { packet, .. })) => (IfaceId::LOOPBACK, packet),
+            Some(Mail::Looped { looped, .. }) => (IfaceId::LOOPBACK, looped.packet),
             Some(Mail::Received(received)) => match *received {
                 Received::Local(local) => (local.iface, local.packet),
                 Received::EchoReply(echo) | Received::EchoRequest(echo) => {

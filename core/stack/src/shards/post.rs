@@ -19,10 +19,10 @@ use crate::net::{IfaceId, Looped, Received};
 /// One entry of a ring.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// As the device of an interface gave it. What it is a fragment of is to be judged again when it is whole.
-    Packet { iface: IfaceId, packet: Packet, is_fragment: bool },
+    /// As the device of an interface gave it.
+    Packet { iface: IfaceId, packet: Packet, hops: u8 },
     /// Of this host to itself.
-    Looped(Looped),
+    Looped { looped: Looped, hops: u8 },
     /// What another shard has put together from fragments.
     Received(Box<Received>),
     /// About a connection.
@@ -36,12 +36,14 @@ pub(crate) enum Mail {
 pub(crate) enum Message {
     /// To the shard of a listener: a connection for it is established.
     Offer(Offer),
-    /// The answer when the listener's queue is full. `Room` follows.
-    Full { listener: SocketId, from: ShardId, child: SocketId },
+    /// The answer when the listener's queue is full. `Room` follows. `again` is the offer's.
+    Full { listener: SocketId, from: ShardId, child: SocketId, again: bool },
     /// The answer when there is no such listener any more, or no room for the connection with its owner.
     Refused { child: SocketId },
     /// To a shard that was answered `Full`: there is a place.
     Room { listener: SocketId, from: ShardId },
+    /// The answer to `Room` when nobody waits there any more.
+    Pass { listener: SocketId },
     /// To the shard that has a flow: a socket of the sender's connects from a port that its program chose.
     Claim { flow: Flow, socket: SocketId, by: ShardId },
     /// The answer: the flow is the socket's. An old connection used sequence numbers up to `iss_min`.
@@ -60,7 +62,9 @@ pub(crate) struct Offer {
     pub user: u32,
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Others wait behind it, which were answered `Full`.
+    /// It was answered `Full` before.
+    pub again: bool,
+    /// So were others, which wait behind it.
     pub more: bool,
 }
 
@@ -68,7 +72,8 @@ impl Mail {
     /// The packet in it, whose buffer is another shard's.
     fn packet(&self) -> Option<&Packet> {
         match self {
-            Mail::Packet { packet, .. } | Mail::Looped(Looped { packet, .. }) => Some(packet),
+            Mail::Packet { packet, .. } => Some(packet),
+            Mail::Looped { looped, .. } => Some(&looped.packet),
             Mail::Received(received) => match &**received {
                 Received::Local(local) => Some(&local.packet),
                 Received::EchoReply(echo) | Received::EchoRequest(echo) => Some(&echo.local.packet),
@@ -170,7 +175,7 @@ mod tests {
 
     fn packet(pool: &mut Pool, len: usize) -> Mail {
         let packet = pool.take(len);
-        Mail::Packet { iface: IfaceId(1), packet, is_fragment: false }
+        Mail::Packet { iface: IfaceId(1), packet, hops: 0 }
     }
 
     /// All packets go one way, and each pool has allocated no more than the ring holds.

@@ -4,3 +4,4 @@
 mod datagrams;
 mod hosts;
 mod streams;
+mod threads;

@@ -1,5 +1,7 @@
 //! Connections.
 
+use crate::tests::world::USERS_OF_A_SHARD;
+
 use super::hosts::{COUNTS, End, Hosts, Sock, for_each_count};
 use crate::{
     BindError, BindOptions, ConnectError, DropReason, Family, SocketError, SocketEvent, SocketKind,
@@ -148,6 +150,42 @@ fn children_go_with_their_listener() {
         w.sides.iter().flatten().for_each(|node| node.host.children.borrow_mut().clear());
         w.assert_ends_empty();
     });
+}
+
+/// Handshakes that end in several shards at once, for a queue with one place: some children wait for it, and a place that
+/// is told of to a shard whose children have gone is another's.
+#[test]
+fn children_that_are_put_off_come_in_turn() {
+    let put_off = std::cell::Cell::new(0);
+    for_each_count(|w| {
+        let listener = w.listen(1, "10.0.0.2:80", 0);
+        let clients: Vec<End> = (0..24).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        w.run(20);
+        let children = w.node(listener).host.children.borrow().clone();
+        put_off.set(put_off.get() + children.len());
+        for (n, (user, conn)) in children.iter().enumerate() {
+            if n % 2 == 0 {
+                let shard = (user / USERS_OF_A_SHARD) as usize;
+                w.sides[1][shard].abort(conn.id);
+                w.node(listener).host.children.borrow_mut().remove(user);
+            }
+        }
+        w.settle();
+        let mut servers = Vec::new();
+        while let Some(server) = w.accept(listener) {
+            servers.push(server);
+            w.settle();
+            assert!(w.queued(listener) <= 1);
+        }
+        assert_eq!(servers.len(), 1 + children.len() / 2);
+        assert!(w.node(listener).host.children.borrow().is_empty());
+        for end in servers.iter().chain(&clients) {
+            w.node(end.sock).abort(end.sock.id);
+        }
+        w.close(listener);
+        w.assert_ends_empty();
+    });
+    assert!(put_off.get() > 20, "{put_off:?}");
 }
 
 #[test]
