@@ -67,23 +67,33 @@ impl<H: Host> Stack<H> {
         //# select a local IP address before sending the (first) SYN (MUST-44).
         let local = source.unwrap_or(route.src);
         let held = bound.filter(Bound::has_port);
+        let uses_port = held.is_none().then_some(settings.binding.sharing());
         let local_port = match held {
             Some(bound) => bound.port,
-            None => self.choose_tcp_port(now, local, SocketAddr::new(remote_ip, remote.port()))?,
+            None => {
+                let remote = SocketAddr::new(remote_ip, remote.port());
+                self.choose_tcp_port(now, local, remote, uses_port)?
+            }
         };
         let flow = Flow { local, remote: remote_ip, local_port, remote_port: remote.port() };
-        let stream = self.open_stream(now, flow, route, iface, settings, recv, send)?;
-        let sharing = settings.binding.sharing();
-        match held {
+        let stream = match self.open_stream(now, flow, route, iface, settings, recv, send) {
+            Ok(stream) => stream,
+            Err(error) => {
+                if let Some(sharing) = uses_port {
+                    self.tcp_binds.unuse_port(local_port, local, sharing);
+                }
+                return Err(error);
+            }
+        };
+        if held.is_some() {
             // The bind stays, but now for the address in use only.
-            Some(_) => self.tcp_binds.narrow(local_port, index, local),
-            None => self.tcp_binds.use_port(local_port, local, sharing),
+            self.tcp_binds.narrow(local_port, index, local);
         }
-        let uses_port = held.is_none().then_some(sharing);
         if let Some(socket) = self.sockets.get_mut(index) {
             socket.kind = Kind::Stream(Box::new(Stream { uses_port, ..stream }));
         }
         self.flows.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.claim_flow(index, flow);
         self.mark_dirty(index);
         Ok(())
     }
@@ -114,7 +124,7 @@ impl<H: Host> Stack<H> {
         let iface = scope_of(&remote);
         let route = self.net.route_to_keep(now, Some(local.ip()), remote.ip(), iface)?;
         let local_port = match local.port() {
-            0 => self.choose_tcp_port(now, local.ip(), remote)?,
+            0 => self.choose_tcp_port(now, local.ip(), remote, None)?,
             port => port,
         };
         let flow =
@@ -124,6 +134,7 @@ impl<H: Host> Stack<H> {
         let kind = Kind::Stream(Box::new(stream));
         let index = self.sockets.insert(Socket::new(user, family, kind));
         self.flows.insert(self.keys.table.flow(&flow), FlowRef::Socket(index));
+        self.claim_flow(index, flow);
         self.mark_dirty(index);
         Ok(SocketId(self.sockets.id(index)))
     }

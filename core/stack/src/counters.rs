@@ -62,6 +62,8 @@ counters! {
     ports_probed,
     /// Binds and connects that found no free port.
     ports_exhausted,
+    /// Packets that came in here and were another shard's.
+    shard_handed_over,
     /// Timers fired.
     timers_fired,
     /// Turns.

@@ -8,7 +8,7 @@ use towpath_tcp::Instant;
 use towpath_wire::{IpProtocol, addr, ipv4, ipv6, udp};
 
 use crate::active::{canonical, loopback_if_unspecified, on_device, scope_of};
-use crate::binds::Table;
+use crate::bind_addr::Table;
 use crate::error::{ConnectError, SendError};
 use crate::flow::Flow;
 use crate::host::{
@@ -57,6 +57,7 @@ impl Datagram {
             recv_errors_v6: false,
             lengths: Lengths::default(),
             memberships: Vec::new(),
+            shadow_of: None,
             route: None,
         }
     }
@@ -175,12 +176,18 @@ impl<H: Host> Stack<H> {
             local_port: bound.port,
             remote_port: if echo { 0 } else { remote.port() },
         };
-        datagram.peer = Some(flow);
         let table = datagram.table();
-        let binds = self.binds_mut(table);
-        binds.receivers.remove(bound.addr, bound.port, index);
-        binds.narrow(bound.port, index, flow.local);
-        self.peers.enter(self.keys.table, &mut self.sockets, index);
+        self.in_order(table, index, bound.port, |stack| {
+            let socket = stack.sockets.get_mut(index);
+            if let Some(Kind::Datagram(datagram)) = socket.map(|socket| &mut socket.kind) {
+                datagram.peer = Some(flow);
+            }
+            let binds = stack.binds_mut(table);
+            binds.receivers.remove(bound.addr, bound.port, index);
+            binds.narrow(bound.port, index, flow.local);
+            stack.peers.enter(stack.keys.table, &mut stack.sockets, index);
+            true
+        });
         Ok(())
     }
 
@@ -208,9 +215,12 @@ impl<H: Host> Stack<H> {
         let table = datagram.table();
         let device = datagram.device;
         let sharing = bound.options.sharing();
-        let binds = self.binds_mut(table);
-        binds.change(bound.port, index, |holder| holder.addr = bound.addr);
-        binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
+        self.in_order(table, index, bound.port, |stack| {
+            let binds = stack.binds_mut(table);
+            binds.change(bound.port, index, |holder| holder.addr = bound.addr);
+            binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
+            true
+        });
     }
 
     /// Sends one datagram (or with `segment_size` several) now. Binds the socket if it is not bound.
@@ -311,6 +321,8 @@ impl<H: Host> Stack<H> {
     fn is_heard_here(&self, target: &Target) -> bool {
         let Flow { remote, remote_port, .. } = target.flow;
         let is_heard = || match remote.is_multicast() {
+            // Of other shards only they know.
+            _ if self.has_others_on(remote_port) => true,
             true => self.net.is_member(target.route.iface, remote),
             false => self
                 .udp_binds
@@ -532,9 +544,12 @@ impl<H: Host> Stack<H> {
             self.end_membership(now, &membership);
         }
         if let Some(bound) = bound {
-            let binds = self.binds_mut(table);
-            binds.receivers.remove(bound.addr, bound.port, index);
-            binds.release(bound.port, index);
+            self.in_order(table, index, bound.port, |stack| {
+                let binds = stack.binds_mut(table);
+                binds.receivers.remove(bound.addr, bound.port, index);
+                binds.release(bound.port, index);
+                false
+            });
         }
     }
 }

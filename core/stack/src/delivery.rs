@@ -12,7 +12,7 @@ use crate::host::{DatagramMeta, EchoMeta, Host};
 use crate::incoming::{arrival, dont_fragment, payload_of};
 use crate::net::{Echo, IfaceId};
 use crate::peers;
-use crate::socket::Kind;
+use crate::socket::{Kind, Socket};
 use crate::stack::Stack;
 
 /// The socket that a datagram is for.
@@ -47,6 +47,12 @@ impl<H: Host> Stack<H> {
         bound.map(|socket| Taker { socket, connected: false })
     }
 
+    /// A socket that takes a datagram. Not one of another shard: packets for that go there, and one that comes in here for
+    /// it was on its way when the socket came.
+    fn own(&self, taker: Taker) -> Option<&Socket<H>> {
+        self.sockets.get(taker.socket).filter(|socket| !socket.is_shadow())
+    }
+
     /// Gives a unicast datagram to its receiver.
     pub(crate) fn deliver_to_one(
         &mut self,
@@ -58,7 +64,7 @@ impl<H: Host> Stack<H> {
         let flow = flow_of(meta);
         let hash = self.keys.table.flow(&flow);
         let taker = self.datagram_taker(hash, &flow, meta.iface, false);
-        let socket = taker.and_then(|taker| self.sockets.get(taker.socket));
+        let socket = taker.and_then(|taker| self.own(taker));
         let socket = socket.ok_or(DropReason::UdpNoSocket)?;
         let mut room = true;
         each_datagram(payload, size, |datagram| {
@@ -86,6 +92,10 @@ impl<H: Host> Stack<H> {
         for index in connected.chain(bound) {
             let Some(socket) = self.sockets.get(index) else { continue };
             let Kind::Datagram(datagram) = &socket.kind else { continue };
+            // Its shard has a copy.
+            if datagram.shadow_of.is_some() {
+                continue;
+            }
             if hears(&socket.kind, meta.iface) && datagram.takes_group(meta) {
                 any = true;
                 each_datagram(payload, size, |bytes| {
@@ -120,7 +130,7 @@ impl<H: Host> Stack<H> {
         };
         let flow = flow_of(&meta);
         let taker = self.datagram_taker(self.keys.table.flow(&flow), &flow, meta.iface, true);
-        let socket = taker.and_then(|taker| self.sockets.get(taker.socket));
+        let socket = taker.and_then(|taker| self.own(taker));
         let Some(user) = socket.map(|socket| socket.user) else {
             return self.drop_local(local, DropReason::EchoNoSocket, pool);
         };

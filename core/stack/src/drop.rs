@@ -93,6 +93,8 @@ drop_reasons! {
     IcmpErrorStray = "icmp_error_stray",
     /// A transport protocol this stack does not speak.
     UnknownProtocol = "unknown_protocol",
+    /// For another shard, which does not keep up.
+    ShardFull = "shard_full",
     /// No route to where a segment should go.
     NoRoute = "no_route",
     // The IP layer.
@@ -192,6 +194,7 @@ impl DropReason {
             | Self::EchoNoSocket
             | Self::IcmpErrorStray
             | Self::UnknownProtocol
+            | Self::ShardFull
             | Self::FrameMalformed
             | Self::FrameNotOurs
             | Self::FrameUnknown

@@ -4,6 +4,7 @@
 use std::ops::RangeInclusive;
 
 use crate::limits::PORTS_PROBED_MAX;
+use crate::port_set::PortSets;
 
 /// The range and the counter.
 #[derive(Debug, Clone)]
@@ -42,7 +43,7 @@ impl Ephemeral {
     pub fn choose(
         &mut self,
         hash: u64,
-        occupied: &PortSet,
+        occupied: &PortSets<'_>,
         mut is_free: impl FnMut(u16) -> bool,
     ) -> Choice {
         //= https://www.rfc-editor.org/rfc/rfc6056#section-3.3.3
@@ -76,7 +77,7 @@ impl Ephemeral {
     }
 
     /// How far ahead of `start`, and not nearer than `ahead`, a port lies that is not in `occupied`.
-    fn vacant(&self, start: u32, ahead: u32, occupied: &PortSet) -> Option<u32> {
+    fn vacant(&self, start: u32, ahead: u32, occupied: &PortSets<'_>) -> Option<u32> {
         let (begin, end) = (u32::from(self.first), u32::from(self.first) + self.count);
         let from = begin + start + ahead;
         // First those up to the end of the range, then those before the start.
@@ -103,53 +104,13 @@ fn common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-/// A set of ports, 8 KiB: the first one that is missing is found 64 at a time.
-#[derive(Debug, Clone)]
-pub(crate) struct PortSet(Box<[u64; 1 << 10]>);
-
-impl Default for PortSet {
-    fn default() -> Self {
-        Self(Box::new([0; 1 << 10]))
-    }
-}
-
-impl PortSet {
-    /// Puts `port` in, or takes it out.
-    pub fn set(&mut self, port: u16, is_in: bool) {
-        let (word, bit) = (usize::from(port) / 64, 1 << (port % 64));
-        if is_in {
-            self.0[word] |= bit;
-        } else {
-            self.0[word] &= !bit;
-        }
-    }
-
-    /// Whether `port` is in the set.
-    pub fn contains(&self, port: u16) -> bool {
-        self.0[usize::from(port) / 64] & 1 << (port % 64) != 0
-    }
-
-    /// The first port of `range` that is not in the set.
-    fn first_missing(&self, range: std::ops::Range<u32>) -> Option<u32> {
-        let mut at = range.start;
-        while at < range.end {
-            let missing = !self.0[at as usize / 64] >> (at % 64);
-            if missing != 0 {
-                let found = at + missing.trailing_zeros();
-                return (found < range.end).then_some(found);
-            }
-            at = (at / 64 + 1) * 64;
-        }
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::port_set::PortSet;
 
     fn choose(ports: &mut Ephemeral, hash: u64, taken: &[u16]) -> Option<u16> {
-        ports.choose(hash, &PortSet::default(), |port| !taken.contains(&port)).port
+        ports.choose(hash, &PortSets(&[]), |port| !taken.contains(&port)).port
     }
 
     #[test]
@@ -176,11 +137,11 @@ mod tests {
     #[test]
     fn the_last_port_that_nobody_is_on_is_found_at_once() {
         for free in [32768, 32769, 40_000, 60_998, 60_999] {
-            let mut occupied = PortSet::default();
+            let occupied = PortSet::default();
             (32768..=60999).filter(|port| *port != free).for_each(|port| occupied.set(port, true));
             for hash in [0, 1, 7232, 14_000, 28_230, 28_231] {
                 let mut ports = Ephemeral::new(&(32768..=60999));
-                let chosen = ports.choose(hash, &occupied, |_| true);
+                let chosen = ports.choose(hash, &PortSets(&[&occupied]), |_| true);
                 assert_eq!(chosen, Choice { port: Some(free), tried: 1 }, "{hash}");
             }
         }
@@ -190,14 +151,14 @@ mod tests {
     /// only one in a hundred is free and all others lie together.
     #[test]
     fn shared_ports_are_found_at_a_bounded_cost() {
-        let mut occupied = PortSet::default();
+        let occupied = PortSet::default();
         (32768..=60999).for_each(|port| occupied.set(port, true));
         for hash in (0..28_232).step_by(97) {
             let mut ports = Ephemeral::new(&(32768..=60999));
-            let none = ports.choose(hash, &occupied, |_| false);
+            let none = ports.choose(hash, &PortSets(&[&occupied]), |_| false);
             assert_eq!(none, Choice { port: None, tried: PORTS_PROBED_MAX });
             let free = 50_000..50_282;
-            let found = ports.choose(hash, &occupied, |port| free.contains(&port));
+            let found = ports.choose(hash, &PortSets(&[&occupied]), |port| free.contains(&port));
             assert!(found.port.is_some(), "{hash}: {} tried", found.tried);
         }
     }

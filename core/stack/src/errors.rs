@@ -133,6 +133,9 @@ impl<H: Host> Stack<H> {
     fn on_datagram_error(&mut self, now: Instant, taker: Taker, error: &IcmpError) -> bool {
         let Some(socket) = self.sockets.get(taker.socket) else { return false };
         let Kind::Datagram(datagram) = &socket.kind else { return false };
+        if datagram.shadow_of.is_some() {
+            return false;
+        }
         let (user, all) = (socket.user, datagram.hears_errors_of(error.dst));
         let (reason, hard) = match error.too_big {
             Some(mtu) => {

@@ -13,7 +13,7 @@ use crate::net::IfaceId;
 use crate::net::hash::Keyed;
 
 /// The two ends of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Flow {
     pub local: IpAddr,
     pub remote: IpAddr,

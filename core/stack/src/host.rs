@@ -27,7 +27,7 @@ pub trait Host {
     type Send: SendBuffer;
 
     /// How many bytes the receive buffer of a new child will have room for: what a SYN-ACK of the listener
-    /// whose user is `listener` offers. What is offered and has no place later is lost, and sent again.
+    /// whose user is `listener`, which may be in another shard, offers. What is offered and has no place later is lost, and sent again.
     fn recv_room(&self, listener: u32) -> u32;
 
     /// A handshake finished on the listener whose user is `listener`. Returns the child's user and
@@ -42,6 +42,33 @@ pub trait Host {
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Option<(u32, Self::Recv, Self::Send)>;
+
+    /// As [`Host::accept`], of a listener of another shard. The child waits in no queue yet: its user is given to
+    /// [`Host::enqueue`] of the listener's shard. If it comes to nothing, the child ends with [`SocketEvent::Closed`].
+    fn accept_for(
+        &mut self,
+        listener: u32,
+        child: SocketId,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<(u32, Self::Recv, Self::Send)> {
+        let _ = (listener, child, local, remote);
+        None
+    }
+
+    /// Puts the child of another shard whose user is `child` into the accept queue of the listener whose user is
+    /// `listener`, with its addresses. There the owner calls [`crate::Stack::accepted`] as for any other. False: there is
+    /// no room, and the child is reset.
+    fn enqueue(
+        &mut self,
+        listener: u32,
+        child: u32,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> bool {
+        let _ = (listener, child, local, remote);
+        false
+    }
 
     /// A SYN came in on an any-address interface and no listener is there. Nothing is answered until
     /// the owner decides.
@@ -129,6 +156,9 @@ pub enum SocketError {
     BadHeader,
     /// A datagram was longer than this path MTU, in bytes of IP packet.
     MessageTooBig(u32),
+    /// Another connection has the port that the program chose, towards the same peer. Of a host with several shards;
+    /// one alone says so at once ([`crate::ConnectError::AddrInUse`]).
+    AddrNotAvailable,
 }
 
 /// A report about a datagram that was sent.
@@ -309,4 +339,6 @@ pub struct Turn {
     pub sent: usize,
     /// There is more to do now: turn again without sleeping.
     pub more: bool,
+    /// The shards that there is something for, a bit each: those that sleep are to be woken. 0 for a stack alone.
+    pub mail: u16,
 }

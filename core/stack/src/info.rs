@@ -81,7 +81,7 @@ impl<H: Host> Stack<H> {
     /// How full the tables are.
     pub fn usage(&self) -> Usage {
         Usage {
-            sockets: self.sockets.len(),
+            sockets: self.sockets.len() - self.shadows(),
             flows: self.flows.len(),
             peers: self.peers.table.len(),
             binds: self.tcp_binds.len() + self.udp_binds.len() + self.echo_binds.len(),
@@ -94,6 +94,11 @@ impl<H: Host> Stack<H> {
         }
     }
 
+    /// Sockets that stand for those of other shards.
+    fn shadows(&self) -> usize {
+        self.member.as_ref().map_or(0, |member| member.shadows.len())
+    }
+
     /// A snapshot of one socket; `None` when the id is dead.
     pub fn info(&self, now: Instant, id: SocketId) -> Option<SocketInfo> {
         let index = self.index(id)?;
@@ -102,7 +107,8 @@ impl<H: Host> Stack<H> {
 
     /// Snapshots of all sockets.
     pub fn sockets(&self, now: Instant) -> impl Iterator<Item = SocketInfo> + '_ {
-        self.sockets.iter().map(move |(index, socket)| self.info_of(now, index, socket))
+        let own = self.sockets.iter().filter(|(_, socket)| !socket.is_shadow());
+        own.map(move |(index, socket)| self.info_of(now, index, socket))
     }
 
     /// Connections without a socket: their ends and state, TIME-WAIT or half-open.

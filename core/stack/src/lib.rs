@@ -18,8 +18,8 @@
 //! what is done when; `rx` is the way in and `tx` the way out, a page each; they stand on [`net`], the IP layer;
 //! `delivery`, `errors`, `late_segments` and `outcome` are their continuations. `passive` and `active` open
 //! connections, `port` gives out local ports, `lifecycle` is the rest of a socket's life, `datagram` is UDP and
-//! ping. `incoming` is what they all get, `lengths` how long packets may be, `unreached` what ICMP errors mean.
-//! Tables: `flow` (4-tuples), `peers` (datagram sockets by their peer), `binds` (listeners and ports),
+//! ping. `shards` has several stacks that are one host. `incoming` is what they all get, `lengths` how long packets may be, `unreached` what ICMP errors mean.
+//! Tables: `flow` (4-tuples), `peers` (datagram sockets by their peer), `binds` (ports: `holds` and `users`; listeners: `receivers`),
 //! `handshake` (SYN cache), `time_wait`; they live in a `slab` and their deadlines in the `timer` wheel. Every limit
 //! is in [`limits`] and [`net::limits`], and every loss has a [`DropReason`].
 //!
@@ -148,21 +148,26 @@ mod passive;
 mod path;
 mod peers;
 mod port;
+mod shards;
 mod socket;
 mod stack;
 mod tuning;
 mod unreached;
 
+mod bind_addr;
 mod binds;
 mod counters;
 mod ephemeral;
 mod flow;
 mod handshake;
+mod holds;
 mod lines;
+mod port_set;
 mod receivers;
 mod slab;
 mod time_wait;
 mod timer;
+mod users;
 
 #[cfg(test)]
 mod tests;
@@ -180,5 +185,6 @@ pub use info::{SocketInfo, SocketState, Usage};
 pub use lengths::MtuDiscovery;
 pub use net::IfaceId;
 pub use options::SocketOption;
+pub use shards::{Owners, ShardId};
 pub use stack::{Stack, StackConfig};
 pub use towpath_tcp::{Instant, KeepAlive};

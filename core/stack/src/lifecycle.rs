@@ -3,11 +3,12 @@
 use towpath_ring::RecvBuffer;
 use towpath_tcp::{Instant, State};
 
-use crate::binds::Holder;
+use crate::bind_addr::Table;
 use crate::error::{ListenError, OpenError};
 use crate::flow::FlowRef;
+use crate::holds::Holder;
 use crate::host::{BindOptions, Family, Host, Linger, SocketEvent, SocketId, SocketKind};
-use crate::socket::{Datagram, Kind, Listener, PacketSettings, Settings, Socket};
+use crate::socket::{Bound, Datagram, Kind, Listener, PacketSettings, Settings, Socket};
 use crate::stack::Stack;
 
 impl<H: Host> Stack<H> {
@@ -80,6 +81,7 @@ impl<H: Host> Stack<H> {
         match &mut socket.kind {
             Kind::Listener(listener) => {
                 listener.backlog = backlog;
+                self.tell_of_room(index);
                 return Ok(());
             }
             Kind::Fresh(_) => {}
@@ -102,13 +104,17 @@ impl<H: Host> Stack<H> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# Every passive OPEN call either creates a new connection record in LISTEN state, or it
         //# returns an error; it MUST NOT affect any previously created connection record (MUST-41).
-        if self.tcp_binds.conflicts(bound.port, &holder) {
+        if !self.tcp_binds.try_listen(bound.port, &holder) {
             return Err(ListenError::AddrInUse);
         }
-        socket.kind = Kind::Listener(Box::new(Listener::new(**settings, backlog)));
+        let mut listener = Box::new(Listener::new(**settings, backlog));
+        listener.among = self.member.as_ref().map(|member| Box::new(member.original()));
+        socket.kind = Kind::Listener(listener);
         let sharing = bound.options.sharing();
-        self.tcp_binds.set_listening(bound.port, index);
-        self.tcp_binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
+        self.in_order(Table::Tcp, index, bound.port, |stack| {
+            stack.tcp_binds.receivers.insert(bound.addr, bound.port, index, device, sharing);
+            true
+        });
         Ok(())
     }
 
@@ -119,6 +125,9 @@ impl<H: Host> Stack<H> {
         let socket = index.and_then(|index| self.sockets.get_mut(index));
         if let Some(Kind::Listener(state)) = socket.map(|socket| &mut socket.kind) {
             state.waiting = state.waiting.saturating_sub(1);
+        }
+        if let Some(index) = index {
+            self.tell_of_room(index);
         }
     }
 
@@ -231,6 +240,7 @@ impl<H: Host> Stack<H> {
                 self.wheel.cancel(&mut stream.timer);
                 if stream.connection.is_some() {
                     self.flows.remove(self.keys.table.flow(&stream.flow), FlowRef::Socket(index));
+                    self.give_flow_back(&stream.flow);
                 }
                 if let Some(sharing) = stream.uses_port {
                     self.tcp_binds.unuse_port(stream.flow.local_port, stream.flow.local, sharing);
@@ -238,7 +248,7 @@ impl<H: Host> Stack<H> {
             }
             Kind::Listener(_) => {
                 if let Some(bound) = &bound {
-                    self.tcp_binds.receivers.remove(bound.addr, bound.port, index);
+                    self.stop_listening(index, bound);
                 }
             }
             Kind::Fresh(_) | Kind::EarlyAccept(_) => {}
@@ -248,9 +258,18 @@ impl<H: Host> Stack<H> {
         }
     }
 
+    /// A listener takes no more connections.
+    pub(crate) fn stop_listening(&mut self, index: u32, bound: &Bound) {
+        let Bound { addr, port, .. } = *bound;
+        self.in_order(Table::Tcp, index, port, |stack| {
+            stack.tcp_binds.receivers.remove(addr, port, index);
+            false
+        });
+    }
+
     /// Removes the half-open connections of a listener or of a socket that was accepted early. The peers are told nothing: the
     /// next segment of each is answered by a RST.
-    fn close_half_open(&mut self, index: u32) {
+    pub(crate) fn close_half_open(&mut self, index: u32) {
         while let Some(socket) = self.sockets.get(index) {
             let at = match &socket.kind {
                 Kind::Listener(listener) => listener.half_open.front(),

@@ -3,6 +3,20 @@
 
 use std::time::Duration;
 
+/// Most shards of a host, a power of two: more would each have less work than its wake-ups cost.
+pub const SHARDS_MAX: usize = 16;
+
+/// Packets and messages on their way from one shard to another; beyond, packets are lost (drop reason `shard_full`).
+/// Two batches of a device: what a shard receives in one turn for others has a place while these are at their turn.
+pub const MAIL_MAX: u32 = 512;
+
+/// Packets and messages that a shard takes from each of the others before its own have their turn.
+pub const MAIL_A_TURN: usize = 256;
+
+/// Changes in the sockets that all shards know of, from which on a shard that sleeps is woken for them. Each takes some
+/// 200 bytes.
+pub const CHANGES_UNSEEN_MAX: u32 = 1_024;
+
 /// Most sockets of a stack: a socket index has 24 bits to spare in what programs are told.
 pub const SOCKETS_MAX: usize = 1 << 22;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use towpath_tcp::{Config, CongestionKind, Connection, Instant, KeepAlive};
 use towpath_wire::addr;
 
-use crate::binds::Table;
+use crate::bind_addr::Table;
 use crate::error::OptionError;
 use crate::host::{BindOptions, Host, SocketId};
 use crate::lengths::MtuDiscovery;
@@ -122,7 +122,11 @@ impl<H: Host> Stack<H> {
             }
             Kind::Listener(listener) => {
                 let settings = &mut listener.settings;
-                set_stream(Stage::Before(&mut settings.tcp), &mut settings.packet, option)
+                let stage = Stage::Before(&mut settings.tcp);
+                let set = set_stream(stage, &mut settings.packet, option);
+                // Its connections are in all shards.
+                self.in_order(Table::Tcp, index, 0, |_| true);
+                set
             }
             Kind::EarlyAccept(_) => Err(OptionError::NotApplicable),
             Kind::Stream(stream) => {
@@ -143,6 +147,16 @@ impl<H: Host> Stack<H> {
         index: u32,
         device: Option<IfaceId>,
     ) -> Result<(), OptionError> {
+        let table = self.sockets.get(index).ok_or(OptionError::NoSocket)?.kind.table();
+        let mut set = Ok(());
+        self.in_order(table, index, 0, |stack| {
+            set = stack.move_to_device(index, device);
+            stack.takes_packets(index)
+        });
+        set
+    }
+
+    fn move_to_device(&mut self, index: u32, device: Option<IfaceId>) -> Result<(), OptionError> {
         // A connected datagram socket is found by its device, too.
         let is_peer = self.peers.leave(self.keys.table, &mut self.sockets, index);
         let socket = self.sockets.get_mut(index).ok_or(OptionError::NoSocket)?;

@@ -5,7 +5,7 @@ use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{ConnectionEvent, Instant, State, TimeWait};
 
 use crate::drop::DropReason;
-use crate::flow::{Flow, FlowRef};
+use crate::flow::FlowRef;
 use crate::host::{Host, SocketError, SocketEvent};
 use crate::socket::{Kind, Stream};
 use crate::stack::{Stack, TimerOwner};
@@ -99,10 +99,11 @@ impl<H: Host> Stack<H> {
             }
             None => {
                 self.flows.remove(hash, FlowRef::Socket(index));
-                if let Some(sharing) = stream.uses_port.take() {
-                    let Flow { local, local_port, .. } = stream.flow;
-                    self.tcp_binds.unuse_port(local_port, local, sharing);
+                let (flow, sharing) = (stream.flow, stream.uses_port.take());
+                if let Some(sharing) = sharing {
+                    self.tcp_binds.unuse_port(flow.local_port, flow.local, sharing);
                 }
+                self.give_flow_back(&flow);
             }
         }
         self.free_chosen_port(index);

@@ -305,15 +305,22 @@ impl<H: Host> Stack<H> {
             true => None,
             false => {
                 let iface = self.net.link_of(incoming.local.iface, flow.local);
-                let on_link = |addr| with_scope(addr, iface);
-                host.accept(user, child, on_link(flow.local()), on_link(flow.remote()))
+                let (local, remote) = (flow.local(), flow.remote());
+                let (local, remote) = (with_scope(local, iface), with_scope(remote, iface));
+                match state.home() {
+                    None => host.accept(user, child, local, remote),
+                    Some(_) => host.accept_for(user, child, local, remote),
+                }
             }
         };
         let Some((user, recv, send)) = given else {
             return self.drop_local(incoming.local, DropReason::AcceptOverflow, pool);
         };
-        state.waiting += 1;
-        let settings = state.settings;
+        let (settings, is_shadow) = (state.settings, state.home().is_some());
+        if !is_shadow {
+            state.waiting += 1;
+            state.publish();
+        }
         let sharing = bound.map(|bound| bound.options.sharing());
         if let Some(sharing) = sharing {
             self.tcp_binds.use_port(flow.local_port, flow.local, sharing);
@@ -325,6 +332,9 @@ impl<H: Host> Stack<H> {
         let index = self.sockets.insert(Socket::new(user, family, kind));
         self.take_over_flow(at, incoming.hash, index);
         self.counters.tcp_accepts += 1;
+        if is_shadow {
+            self.offer(listener, child, None);
+        }
         self.on_segment(now, index, incoming, pool);
     }
 
@@ -634,6 +644,13 @@ impl Listener {
     /// A listener without connections.
     pub(crate) fn new(settings: Settings, backlog: u32) -> Self {
         let lenient_until = Instant::ZERO;
-        Self { settings, backlog, waiting: 0, half_open: Default::default(), lenient_until }
+        Self {
+            settings,
+            backlog,
+            waiting: 0,
+            half_open: Default::default(),
+            lenient_until,
+            among: None,
+        }
     }
 }

@@ -1,14 +1,16 @@
-//! Local ports: who gets which, and for how long. The rules of conflict are in [`crate::binds`].
+//! Local ports: who gets which, and for how long. The rules of conflict are in [`crate::holds`].
 
 use std::net::{IpAddr, SocketAddr};
 
 use towpath_tcp::Instant;
 
 use crate::active::canonical;
-use crate::binds::{BindAddr, Binds, Holder, Sharing, Table};
+use crate::bind_addr::{BindAddr, Sharing, Table};
+use crate::binds::Binds;
 use crate::ephemeral::Choice;
 use crate::error::{BindError, ConnectError, OptionError, SendError};
 use crate::flow::{Flow, FlowRef};
+use crate::holds::Holder;
 use crate::host::{BindOptions, Family, Host, SocketId};
 use crate::limits::TIME_WAIT_REUSE_AFTER;
 use crate::socket::{Bound, Kind};
@@ -49,23 +51,29 @@ impl<H: Host> Stack<H> {
         let sharing = options.sharing();
         let holder = Holder { socket: index, addr: bind_addr, sharing, listening: false, device };
         let is_port_named = addr.port() != 0;
-        let port = match addr.port() {
-            0 => self.choose_port(table, &holder).ok_or(BindError::AddrInUse)?,
-            port => port,
+        let mut held = None;
+        let mut hold = |stack: &mut Self| {
+            let port = match addr.port() {
+                0 => stack.hold_any(table, &holder),
+                port => stack.binds(table).try_hold(port, &holder).then_some(port),
+            };
+            let Some(port) = port else { return false };
+            if table != Table::Tcp {
+                stack.binds_mut(table).receivers.insert(bind_addr, port, index, device, sharing);
+            }
+            let bound = Bound { addr: bind_addr, port, is_port_named, options };
+            held = Some(bound);
+            if let Some(socket) = stack.sockets.get_mut(index) {
+                socket.bound = Some(Box::new(bound));
+            }
+            true
         };
-        if self.binds(table).conflicts(port, &holder) {
-            return Err(BindError::AddrInUse);
+        match table {
+            // Nothing is taken for it before it listens.
+            Table::Tcp => _ = hold(self),
+            Table::Udp | Table::Echo => self.in_order(table, index, addr.port(), hold),
         }
-        let binds = self.binds_mut(table);
-        binds.hold(port, holder);
-        if table != Table::Tcp {
-            binds.receivers.insert(bind_addr, port, index, device, sharing);
-        }
-        let bound = Bound { addr: bind_addr, port, is_port_named, options };
-        if let Some(socket) = self.sockets.get_mut(index) {
-            socket.bound = Some(Box::new(bound));
-        }
-        Ok(bound.socket_addr())
+        held.map(|bound| bound.socket_addr()).ok_or(BindError::AddrInUse)
     }
 
     fn bind_addr(
@@ -107,8 +115,8 @@ impl<H: Host> Stack<H> {
         let Some(socket) = self.sockets.get(from) else { return };
         let ends = match &socket.kind {
             Kind::Listener(_) => {
-                if let Some(bound) = socket.bound.as_deref() {
-                    self.tcp_binds.receivers.remove(bound.addr, bound.port, from);
+                if let Some(bound) = socket.bound.as_deref().copied() {
+                    self.stop_listening(from, &bound);
                 }
                 true
             }
@@ -122,12 +130,10 @@ impl<H: Host> Stack<H> {
             return;
         };
         if bound.has_port() {
-            // The new hold before the old one goes: the port is never free.
             let sharing = bound.options.sharing();
             let holder =
                 Holder { socket: to, addr: bound.addr, sharing, listening: false, device: None };
-            self.tcp_binds.hold(bound.port, holder);
-            self.tcp_binds.release(bound.port, from);
+            self.tcp_binds.hand_over(bound.port, from, &holder);
         }
         if let Some(socket) = self.sockets.get_mut(to) {
             socket.bound = Some(bound);
@@ -146,11 +152,15 @@ impl<H: Host> Stack<H> {
         if !matches!(addr, BindAddr::Ip(_)) {
             socket.bound = None;
         }
-        let binds = self.binds_mut(table);
-        if table != Table::Tcp {
-            binds.receivers.remove(addr, port, index);
+        if table == Table::Tcp {
+            return self.tcp_binds.release(port, index);
         }
-        binds.release(port, index);
+        self.in_order(table, index, port, |stack| {
+            let binds = stack.binds_mut(table);
+            binds.receivers.remove(addr, port, index);
+            binds.release(port, index);
+            false
+        });
     }
 
     /// As on Linux the options of a bound socket count as they are when another socket binds, not as they were at its own
@@ -181,32 +191,58 @@ impl<H: Host> Stack<H> {
         bound.options.reuse_addr = options.reuse_addr;
         bound.options.reuse_port = options.reuse_port;
         let (addr, port) = (bound.addr, bound.port);
-        let binds = self.binds_mut(table);
-        binds.change(port, index, |holder| holder.sharing = sharing);
-        binds.receivers.set_reuse_port(addr, port, index, sharing.reuse_port);
+        self.in_order(table, index, port, |stack| {
+            let binds = stack.binds_mut(table);
+            binds.change(port, index, |holder| holder.sharing = sharing);
+            binds.receivers.set_reuse_port(addr, port, index, sharing.reuse_port);
+            stack.takes_packets(index)
+        });
         Ok(())
     }
 
-    /// A port from which the peer can be reached: not held by a bind, and not in use towards it.
+    /// A port from which the peer can be reached: not held by a bind, and not in use towards it. With `sharing` the
+    /// connection is counted as its user.
     pub(crate) fn choose_tcp_port(
         &mut self,
         now: Instant,
         local: IpAddr,
         remote: SocketAddr,
+        sharing: Option<Sharing>,
     ) -> Result<u16, ConnectError> {
         let hash = self.keys.ports.path(local, remote);
         let mut ephemeral = self.ephemeral.clone();
-        let chosen = ephemeral.choose(hash, self.tcp_binds.occupied(), |local_port| {
+        let is_free = |local_port| {
             let flow = Flow { local, remote: remote.ip(), local_port, remote_port: remote.port() };
-            !self.tcp_binds.is_held(local_port, local)
-                && match self.find_flow(self.keys.table.flow(&flow), &flow) {
-                    None => true,
-                    // The counter comes back to a port after all others, so that the first one tried is
-                    // the one that has waited longest.
-                    Some(FlowRef::TimeWait(at)) => self.is_reusable(now, at),
-                    Some(_) => false,
-                }
-        });
+            match self.find_flow(self.keys.table.flow(&flow), &flow) {
+                None => true,
+                // The counter comes back to a port after all others, so that the first one tried is
+                // the one that has waited longest.
+                Some(FlowRef::TimeWait(at)) => self.is_reusable(now, at),
+                Some(_) => false,
+            }
+        };
+        let is_home = |local_port| {
+            let remote_port = remote.port();
+            self.is_home(&Flow { local, remote: remote.ip(), local_port, remote_port })
+        };
+        // Of several shards each takes ports that make it the owner of the flow. Where there are none, it claims the flow
+        // of a port that no connection is on; after that ports are shared with other connections.
+        let ways: &[(bool, bool)] = match self.member {
+            None => &[(false, true)],
+            Some(_) => &[(true, true), (true, false), (false, true)],
+        };
+        let mut chosen = Choice { port: None, tried: 0 };
+        for &(vacant, home) in ways {
+            let user = (local, sharing);
+            let Choice { port, tried } =
+                self.tcp_binds.use_any(&mut ephemeral, hash, user, vacant, |port| {
+                    is_home(port) == home && is_free(port)
+                });
+            chosen = Choice { port, tried: chosen.tried + tried };
+            if port.is_some() {
+                break;
+            }
+        }
         self.ephemeral = ephemeral;
         self.count_choice(chosen).ok_or(ConnectError::NoPort)
     }
@@ -228,16 +264,11 @@ impl<H: Host> Stack<H> {
         })
     }
 
-    /// A port with no holder that conflicts with `wanted`.
-    pub(crate) fn choose_port(&mut self, table: Table, wanted: &Holder) -> Option<u16> {
-        let hash = self.keys.ports.addr(IpAddr::from([0; 4]), wanted.socket);
+    /// Gives a socket a port that nobody is in the way of.
+    fn hold_any(&mut self, table: Table, holder: &Holder) -> Option<u16> {
+        let hash = self.keys.ports.addr(IpAddr::from([0; 4]), holder.socket);
         let mut ephemeral = self.ephemeral.clone();
-        let binds = self.binds(table);
-        // As on Linux a chosen port is shared with nobody: SO_REUSEADDR and SO_REUSEPORT are for ports that
-        // the program names.
-        let alone = Holder { sharing: Sharing::default(), ..*wanted };
-        let chosen =
-            ephemeral.choose(hash, binds.occupied(), |port| !binds.conflicts(port, &alone));
+        let chosen = self.binds(table).hold_any(&mut ephemeral, hash, holder);
         self.ephemeral = ephemeral;
         self.count_choice(chosen)
     }
@@ -249,7 +280,7 @@ impl<H: Host> Stack<H> {
             Kind::Datagram(datagram) => datagram.table(),
             _ => Table::Tcp,
         });
-        table.is_some_and(|table| self.binds(table).occupied().contains(port))
+        table.is_some_and(|table| self.binds(table).is_taken(port))
     }
 
     pub(crate) fn binds(&self, table: Table) -> &Binds {

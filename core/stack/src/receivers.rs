@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use hashbrown::HashTable;
 
-use crate::binds::{BindAddr, Sharing, Table};
+use crate::bind_addr::{BindAddr, Sharing, Table};
 use crate::flow::on_device;
 use crate::lines::Lines;
 use crate::net::IfaceId;

@@ -14,24 +14,28 @@
 //! | [`Socket`] in the slab | `engine`: `host.rs` | 40 |
 //! | the engine's `Entry` | `engine`: `slots.rs` | 88 |
 //! | flow, in a table between 7/16 and 7/8 full | `flow.rs` | 10 to 21 |
-//! | a client's port: 26 in a B-tree half to wholly full | `binds.rs` | 30 to 60 |
+//! | a client's port: 26 in a B-tree half to wholly full | `users.rs` | 30 to 60 |
 //!
 //! A keepalive or a user timeout adds 48, a history of loss 48, SO_RCVBUF, SO_SNDBUF and their like 96. Payload that was
 //! sent without a copy adds 144 until its FIFO has no memory any more (`memory/ring`: `pins.rs`).
 //! `tests/tests/idle.rs` measures all of it together.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU8;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use towpath_ring::{RecvBuffer, SendBuffer};
 use towpath_tcp::{Buffers, Config, Connection, Instant};
 
-use crate::binds::{BindAddr, Sharing, Table};
+use crate::bind_addr::{BindAddr, Sharing, Table};
 use crate::flow::Flow;
-use crate::host::{BindOptions, Family, Host};
+use crate::host::{BindOptions, Family, Host, SocketId};
 use crate::lengths::Lengths;
 use crate::net::{IfaceId, Route};
 use crate::path::Path;
+use crate::shards::ShardId;
 use crate::slab::{List, NONE};
 use crate::timer::TimerId;
 use crate::tuning::RecvTuning;
@@ -75,6 +79,17 @@ impl<H: Host> Socket<H> {
             Kind::Listener(listener) => listener.settings.device,
             Kind::Datagram(datagram) => datagram.device,
             Kind::EarlyAccept(_) | Kind::Stream(_) => None,
+        }
+    }
+
+    /// Whether it stands for a socket of another shard.
+    pub fn is_shadow(&self) -> bool {
+        match &self.kind {
+            Kind::Listener(listener) => {
+                matches!(listener.among.as_deref(), Some(AmongShards::Shadow { .. }))
+            }
+            Kind::Datagram(datagram) => datagram.shadow_of.is_some(),
+            _ => false,
         }
     }
 
@@ -286,13 +301,44 @@ pub(crate) struct Listener {
     /// displaced not long ago, and these may be their clients'. Each one that is displaced renews it, so that
     /// a flood that goes on prolongs it: then there always are such clients.
     pub lenient_until: Instant,
+    /// What it is among several shards.
+    pub among: Option<Box<AmongShards>>,
 }
 
 impl Listener {
     /// As Linux: the queue holds one more than the backlog.
     pub fn is_full(&self) -> bool {
-        self.waiting > self.backlog
+        match self.among.as_deref() {
+            Some(AmongShards::Shadow { is_full, unqueued, .. }) => {
+                is_full.load(Ordering::Relaxed) || !unqueued.is_empty()
+            }
+            _ => self.waiting > self.backlog,
+        }
     }
+}
+
+/// A listener of a host with several shards.
+#[derive(Debug)]
+pub(crate) enum AmongShards {
+    /// The socket itself, which has the accept queue.
+    Original {
+        /// Whether the queue is full, for the other shards.
+        is_full: Arc<AtomicBool>,
+        /// Shards that have children for which there was no place, a bit each.
+        turned_away: u16,
+        /// The one that was told last that there is a place.
+        told_last: ShardId,
+    },
+    /// What another shard knows of it, in order to make its connections.
+    Shadow {
+        /// Where the socket is.
+        shard: ShardId,
+        /// Its name there.
+        id: SocketId,
+        is_full: Arc<AtomicBool>,
+        /// Established children for which there was no place, the oldest first.
+        unqueued: VecDeque<SocketId>,
+    },
 }
 
 /// A connection that the owner accepted before its handshake, as the gateway does when the host has connected.
@@ -422,6 +468,8 @@ pub(crate) struct Datagram {
     /// How long its datagrams may be, and what becomes of longer ones.
     pub lengths: Lengths,
     pub memberships: Vec<Membership>,
+    /// It stands for a socket of that shard.
+    pub shadow_of: Option<ShardId>,
     /// The way to the last destination.
     pub route: Option<CachedRoute>,
 }

@@ -4,11 +4,13 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use towpath_pool::Batch;
 use towpath_tcp::Instant;
 
-use crate::binds::{Binds, Table};
+use crate::bind_addr::Table;
+use crate::binds::Binds;
 use crate::counters::Counters;
 use crate::drop::DropReason;
 use crate::ephemeral::Ephemeral;
@@ -20,6 +22,7 @@ use crate::net::hash::{self, Keyed};
 use crate::net::{Keys, Net, NetConfig};
 use crate::path::{LearntMtu, Paths};
 use crate::peers::Peers;
+use crate::shards::{Member, Owners};
 use crate::slab::Slab;
 use crate::socket::{Kind, Socket, Stream};
 use crate::time_wait::TimeWaits;
@@ -101,6 +104,8 @@ pub struct Stack<H: Host> {
     pub(crate) loopback_due: bool,
     /// The batch that ports fill, kept for its memory.
     pub(crate) rx: Batch,
+    /// What it has as one shard of several.
+    pub(crate) member: Option<Box<Member>>,
 }
 
 /// Whose timer it is.
@@ -143,14 +148,70 @@ impl<H: Host> Stack<H> {
     /// secret; the same seed, calls and times give the same run. `now` is not 0, which stands for "never" in places.
     pub fn new(config: StackConfig, seed: [u8; 32], now: Instant) -> Self {
         let keys = SocketKeys::derive(&seed);
+        let binds = [Table::Tcp, Table::Udp, Table::Echo].map(|of| Binds::alone(keys.table, of));
+        Self::assemble(config, Keys::derive(&seed), keys, binds, now)
+    }
+
+    /// Several stacks that are one host, each for a thread of its own: its shards, as many as `count`. One alone is what
+    /// [`Stack::new`] makes.
+    ///
+    /// # The caller's duty
+    /// * Give all of them the same interfaces, addresses and routes, and each a queue of every device. A packet may come in
+    ///   at any of them; one that comes in at its owner ([`Owners`]) costs least.
+    /// * When a [turn](Stack::turn) says that there is [mail](crate::Turn::mail) for others, wake those that sleep. Before
+    ///   one sleeps, and after it has said that it does, ask [`Stack::next_timeout`] once more.
+    /// * Supply [`Host::accept_for`] and [`Host::enqueue`]: the connections of a listener are in all shards, and its accept
+    ///   queue is in one.
+    ///
+    /// The SYN cache, TIME-WAITs, undecided SYNs and orphans that the `config` allows are divided among them;
+    /// `sockets_max` is each one's.
+    ///
+    /// # Panics
+    /// When `count` is no power of two, or more than [`limits::SHARDS_MAX`].
+    pub fn shards(config: StackConfig, seed: [u8; 32], now: Instant, count: usize) -> Vec<Self> {
+        let owners = Owners::new(&seed, count);
+        if count == 1 {
+            return vec![Self::new(config, seed, now)];
+        }
+        let keys = SocketKeys::derive(&seed);
+        let members = Member::all(owners, keys.table);
+        let Some(common) = members.first().map(|member| Arc::clone(&member.common)) else {
+            return Vec::new();
+        };
+        let share = |all: usize| all.div_ceil(count);
+        let config = StackConfig {
+            syn_cache_max: share(config.syn_cache_max),
+            time_wait_max: share(config.time_wait_max),
+            pending_max: share(config.pending_max),
+            orphans_max: share(config.orphans_max),
+            ..config
+        };
+        let mut tables = [Table::Tcp, Table::Udp, Table::Echo]
+            .map(|of| Binds::of_shards(&common, keys.table, of).into_iter());
+        let assemble = |member: Member| {
+            let binds = tables.each_mut().map(|table| table.next().expect("one for each shard"));
+            let net_keys = Keys::derive(&seed).of_shard(member.id.0);
+            let stack = Self::assemble(config.clone(), net_keys, keys, binds, now);
+            Self { member: Some(Box::new(member)), ..stack }
+        };
+        members.into_iter().map(assemble).collect()
+    }
+
+    fn assemble(
+        config: StackConfig,
+        net_keys: Keys,
+        keys: SocketKeys,
+        [tcp_binds, udp_binds, echo_binds]: [Binds; 3],
+        now: Instant,
+    ) -> Self {
         Self {
-            net: Net::new(config.net, Keys::derive(&seed), now),
+            net: Net::new(config.net, net_keys, now),
             sockets: Slab::default(),
             flows: FlowTable::default(),
             peers: Peers::default(),
-            tcp_binds: Binds::new(keys.table, Table::Tcp),
-            udp_binds: Binds::new(keys.table, Table::Udp),
-            echo_binds: Binds::new(keys.table, Table::Echo),
+            tcp_binds,
+            udp_binds,
+            echo_binds,
             handshakes: Handshakes::default(),
             time_waits: TimeWaits::default(),
             wheel: Wheel::new(now),
@@ -168,6 +229,7 @@ impl<H: Host> Stack<H> {
             counters: Counters::default(),
             loopback_due: false,
             rx: Batch::new(),
+            member: None,
             config,
         }
     }

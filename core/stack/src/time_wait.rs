@@ -3,7 +3,7 @@
 
 use towpath_tcp::{Instant, TimeWait};
 
-use crate::binds::Sharing;
+use crate::bind_addr::Sharing;
 use crate::flow::Flow;
 use crate::net::IfaceId;
 use crate::slab::{List, Queue};

@@ -24,6 +24,7 @@ impl<H: Host> Stack<H> {
     ) -> Turn {
         self.counters.turns += 1;
         let mut turn = Turn::default();
+        self.receive_mail(now, host, pool);
         self.receive_ports(now, host, ports, pool, budget.rx_packets, &mut turn);
         self.fire_timers(now, host, pool);
         let mut tx_left = budget.tx_packets;
@@ -34,6 +35,7 @@ impl<H: Host> Stack<H> {
             }
         }
         self.tell(host);
+        turn.mail = self.flush_mail(pool);
         for (port, iface) in ports.iter_mut().zip(1..) {
             let output = self.net.output(IfaceId(iface));
             turn.sent += output.hand_over(|batch| {
@@ -69,6 +71,7 @@ impl<H: Host> Stack<H> {
             || !self.reports.is_empty()
             || self.loopback_due
             || self.is_line_due()
+            || self.has_mail()
     }
 
     fn receive_ports<P: Port + ?Sized>(
@@ -85,10 +88,10 @@ impl<H: Host> Stack<H> {
             let received = port.poll(now.0, pool, &mut batch, max);
             turn.received += received;
             turn.more |= received >= max;
+            // What these follow from was announced before they were sent.
+            self.catch_up();
             for packet in batch.drain(..) {
-                if let Some(received) = self.net.receive(now, IfaceId(iface), packet, pool) {
-                    self.on_received(now, host, received, pool);
-                }
+                self.receive_packet(now, host, IfaceId(iface), packet, pool);
             }
             self.rx = batch;
         }
@@ -100,9 +103,7 @@ impl<H: Host> Stack<H> {
         let count = self.net.loopback_len();
         for _ in 0..count {
             let Some(looped) = self.net.take_loopback() else { break };
-            if let Some(received) = self.net.receive_looped(now, looped, pool) {
-                self.on_received(now, host, received, pool);
-            }
+            self.receive_own(now, host, looped, pool);
         }
         let any = count > 0;
         // What was received may have been answered by the IP layer itself: look once more.

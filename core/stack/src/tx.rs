@@ -239,6 +239,9 @@ impl<H: Host> Stack<H> {
         budget: &mut usize,
         place: Place,
     ) -> Visited {
+        if self.is_claiming(index) {
+            return Visited::Idle;
+        }
         self.refresh_route(now, index);
         let Some(socket) = self.sockets.get_mut(index) else { return Visited::Idle };
         let (user, orphan) = (socket.user, socket.orphan);

@@ -4,6 +4,7 @@
 use crate::config::{Config, WINDOW_SCALE_MAX};
 use crate::connection::Connection;
 use crate::half_open::Handshake;
+use crate::recovery::Recovery;
 use crate::state::State;
 use crate::time::Instant;
 use towpath_wire::tcp::{Options, SeqNum};
@@ -15,6 +16,19 @@ impl Connection {
         let mut connection = Connection::opening(&config, iss, timestamp_offset, now);
         connection.owed.syn = true;
         connection
+    }
+
+    /// Gives a connection whose SYN was not sent yet numbers beyond `iss_min`, where an old connection between the same
+    /// ports ended, if they are not so already.
+    pub fn begin_after(&mut self, iss_min: SeqNum) {
+        if self.state != State::SynSent || self.snd_nxt != self.iss {
+            return;
+        }
+        let iss = crate::isn::not_before(iss_min, self.iss);
+        (self.iss, self.snd_una, self.snd_nxt) = (iss, iss, iss);
+        (self.small_end, self.limited_end) = (iss, iss);
+        self.recovery = Recovery::new(iss);
+        self.recovery.set_sack(self.sack);
     }
 
     /// A passive open whose handshake is over, in ESTABLISHED. The segment that finished the handshake

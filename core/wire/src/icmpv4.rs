@@ -12,7 +12,8 @@ pub const CHECKSUM_OFFSET: usize = 2;
 /// Longest error message, IP header included, in bytes (RFC 1812 §4.3.2.3).
 pub const ERROR_PACKET_LEN_MAX: usize = 576;
 
-const ECHO_REPLY: u8 = 0;
+/// The type of an answer to a ping.
+pub const ECHO_REPLY: u8 = 0;
 /// Type of Destination Unreachable.
 pub const DEST_UNREACHABLE: u8 = 3;
 const SOURCE_QUENCH: u8 = 4;

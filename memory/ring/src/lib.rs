@@ -64,6 +64,7 @@ mod buffer;
 mod call;
 mod engine_recv;
 mod engine_send;
+mod exchange;
 mod fifo;
 mod give_back;
 mod heap;
@@ -90,6 +91,7 @@ pub use buffer::{Payload, RecvBuffer, SendBuffer};
 pub use call::{answer_to, ask, await_answer};
 pub use engine_recv::EngineRecv;
 pub use engine_send::{Attach, EngineSend, take_tx_wanted};
+pub use exchange::{Giver, Taker, exchange};
 pub use heap::{HeapRecv, HeapSend};
 pub use life::Life;
 pub use lock::{

@@ -33,4 +33,12 @@ impl Keys {
             error_limit: key(9),
         }
     }
+
+    /// Those of one of several stacks that are one host: its identifications are not those of the others.
+    pub(crate) fn of_shard(self, shard: u8) -> Self {
+        let [first, second] = self.idents;
+        let shard = u64::from(shard);
+        let (random, error_limit) = (self.random ^ shard, self.error_limit ^ shard);
+        Self { idents: [first, second ^ shard], random, error_limit, ..self }
+    }
 }

@@ -63,8 +63,8 @@ mod transport;
 mod trie;
 
 pub use control::{Interface, Neighbor, NeighborState};
-pub(crate) use data::mtu;
 pub use data::{EchoOut, Load, Output, SendError, Unreachable, coalesce, verify_transport};
+pub(crate) use data::{mtu, quoted_flow};
 pub use iface::{Address, AddressState, IfaceId, InterfaceConfig, Origin};
 pub use ip::{Fragmenting, Ip};
 pub use keys::Keys;

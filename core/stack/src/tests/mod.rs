@@ -10,5 +10,6 @@ mod output;
 mod peers;
 mod robust;
 mod scale;
+mod shards;
 mod stream;
 mod world;

@@ -1,7 +1,7 @@
 //! Two hosts on a link in memory, in virtual time. Tests speak in sockets, bytes and milliseconds.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -235,8 +235,13 @@ pub struct Programs {
     pub no_room: bool,
     /// Buffers of children: bytes at first, and at most.
     pub capacity: (usize, usize),
+    /// Children for listeners of other shards, by user: of all shards of a host.
+    pub children: Rc<RefCell<BTreeMap<u32, Conn>>>,
     users: u32,
 }
+
+/// The users of a shard begin at this many times its number.
+pub const USERS_OF_A_SHARD: u32 = 1_000_000;
 
 impl Programs {
     fn new() -> Self {
@@ -296,6 +301,34 @@ impl Host for Programs {
         let conn = Conn { id: child, user, recv: recv.clone(), send: send.clone(), remote };
         self.accepted.push_back(conn);
         Some((user, recv, send))
+    }
+
+    fn accept_for(
+        &mut self,
+        _listener: u32,
+        child: SocketId,
+        _local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<(u32, Recv, Send)> {
+        let user = self.user();
+        let (recv, send) =
+            (Recv::new(self.capacity.0, self.capacity.1), Send::new(self.capacity.0));
+        let conn = Conn { id: child, user, recv: recv.clone(), send: send.clone(), remote };
+        self.children.borrow_mut().insert(user, conn);
+        Some((user, recv, send))
+    }
+
+    fn enqueue(
+        &mut self,
+        _listener: u32,
+        child: u32,
+        _local: SocketAddr,
+        remote: SocketAddr,
+    ) -> bool {
+        let conn = self.children.borrow_mut().remove(&child).expect("made before");
+        assert_eq!(conn.remote, remote);
+        self.accepted.push_back(conn);
+        true
     }
 
     fn syn(&mut self, pending: PendingId, local: SocketAddr, remote: SocketAddr) {
@@ -466,6 +499,18 @@ impl Node {
         }
     }
 
+    /// The shard `n` of a host, whose stack this is.
+    pub fn shard(
+        stack: Stack<Programs>,
+        n: u32,
+        children: &Rc<RefCell<BTreeMap<u32, Conn>>>,
+    ) -> Self {
+        let now = Instant(1000 * MS);
+        let (users, children) = (n * USERS_OF_A_SHARD + 1000, Rc::clone(children));
+        let host = Programs { users, children, ..Programs::new() };
+        Self { stack, host, pool: Pool::default(), ports: Vec::new(), now }
+    }
+
     pub fn turn(&mut self) -> bool {
         let Self { stack, host, pool, ports, now } = self;
         stack.turn(*now, host, ports, pool, Budget::default()).more
@@ -558,7 +603,7 @@ impl Node {
         assert!(stack.output_lines.iter().all(|line| line.is_empty()));
     }
 
-    fn next_timeout(&self) -> Option<u64> {
+    pub fn next_timeout(&self) -> Option<u64> {
         let ports = self.ports.iter().filter_map(|port| port.next_timeout_ns());
         ports.chain(self.stack.next_timeout().map(|at| at.0)).min()
     }

@@ -10,6 +10,7 @@ use towpath_wire::{IpProtocol, addr, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, mld, 
 
 use super::tables::Data;
 use crate::drop::DropReason;
+use crate::flow::Flow;
 use crate::net::iface::IfaceId;
 use crate::net::ip::{Fragmenting, Ip};
 use crate::net::limits::PATH_MTU_MIN_V6;
@@ -323,6 +324,13 @@ impl<'a> Quoted<'a> {
             payload,
         }
     }
+}
+
+/// The flow of a packet of ours that an ICMP error quotes from its IP header on, as its sender sees it, and its protocol.
+pub(crate) fn quoted_flow(bytes: &[u8]) -> Option<(IpProtocol, Flow)> {
+    let Quoted { src, dst, protocol, src_port, dst_port, .. } = Quoted::read(bytes)?;
+    let flow = Flow { local: src, remote: dst, local_port: src_port, remote_port: dst_port };
+    Some((IpProtocol(protocol), flow))
 }
 
 fn byte(bytes: &[u8], at: usize) -> u8 {

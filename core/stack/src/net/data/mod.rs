@@ -40,6 +40,7 @@ mod verdict;
 mod way;
 
 pub use gro::coalesce;
+pub(crate) use icmp::quoted_flow;
 pub use offload::verify_transport;
 pub use output::{Load, Output};
 pub use report::Unreachable;

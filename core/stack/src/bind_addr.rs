@@ -1,0 +1,81 @@
+//! What a socket is bound to, and what it shares that with.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The local address of a bind. Ordered so that those that overlap are few [stretches](BindAddr::stretches).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum BindAddr {
+    /// 0.0.0.0
+    AnyV4,
+    /// `::` with IPV6_V6ONLY.
+    AnyV6,
+    /// `::` that takes IPv4 too.
+    AnyDual,
+    /// This address; never an IPv4-mapped one.
+    Ip(IpAddr),
+}
+
+impl BindAddr {
+    /// Whether some packet could be for both.
+    pub fn overlaps(self, other: BindAddr) -> bool {
+        use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
+        match (self, other) {
+            (AnyDual, _) | (_, AnyDual) => true,
+            (AnyV4, AnyV6) | (AnyV6, AnyV4) => false,
+            (AnyV4, AnyV4) | (AnyV6, AnyV6) => true,
+            (AnyV4, Ip(ip)) | (Ip(ip), AnyV4) => ip.is_ipv4(),
+            (AnyV6, Ip(ip)) | (Ip(ip), AnyV6) => ip.is_ipv6(),
+            (Ip(a), Ip(b)) => a == b,
+        }
+    }
+
+    /// All addresses that overlap, the two that come last being empty at times.
+    pub fn stretches(self) -> [Option<(BindAddr, BindAddr)>; 3] {
+        use BindAddr::{AnyDual, AnyV4, AnyV6, Ip};
+        const V4_LAST: BindAddr = Ip(IpAddr::V4(Ipv4Addr::BROADCAST));
+        const V6_FIRST: BindAddr = Ip(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+        const V6_LAST: BindAddr = Ip(IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)));
+        match self {
+            AnyDual => [Some((AnyV4, V6_LAST)), None, None],
+            AnyV4 => [Some((AnyV4, AnyV4)), Some((AnyDual, V4_LAST)), None],
+            AnyV6 => [Some((AnyV6, AnyDual)), Some((V6_FIRST, V6_LAST)), None],
+            Ip(ip) => {
+                let any = if ip.is_ipv4() { AnyV4 } else { AnyV6 };
+                [Some((any, any)), Some((AnyDual, AnyDual)), Some((self, self))]
+            }
+        }
+    }
+
+    /// Whether a port that is open as far as this one is open to the other: by `sk_reuseport_match` an any-address is
+    /// open to `::` with IPv4 as well.
+    pub fn covers(self, other: BindAddr) -> bool {
+        self == other || !matches!(self, BindAddr::Ip(_)) && self.overlaps(other)
+    }
+}
+
+/// What the holder of a port shares it with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sharing {
+    pub reuse_addr: bool,
+    pub reuse_port: bool,
+}
+
+impl Sharing {
+    /// Whether both said SO_REUSEADDR.
+    pub fn both_reuse_addr(self, other: Self) -> bool {
+        self.reuse_addr && other.reuse_addr
+    }
+
+    /// Whether both said SO_REUSEPORT.
+    pub fn both_reuse_port(self, other: Self) -> bool {
+        self.reuse_port && other.reuse_port
+    }
+}
+
+/// Whose table it is: Linux's rules differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Table {
+    Tcp,
+    Udp,
+    Echo,
+}

@@ -1,0 +1,113 @@
+//! Which sockets of each shard the others know of. One table a protocol, of all shards, behind the lock that puts their
+//! changes in order: two sockets that take each other's packets are in the same order in every shard.
+//!
+//! Listeners are known to all. A port of UDP, or an echo identifier, that is with one shard alone is not announced: its
+//! packets go there, whatever sockets there are. When a second shard comes, what is known of the first one's sockets is
+//! told to all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::ShardId;
+use super::common::{Change, Common, Shadow};
+use crate::bind_addr::Table;
+
+/// The table of a protocol.
+#[derive(Debug)]
+pub(crate) struct Announced {
+    of: Table,
+    common: Arc<Common>,
+    ports: BTreeMap<u16, Port>,
+    /// Sockets so far.
+    count: u64,
+}
+
+/// A port on which there are sockets.
+#[derive(Debug, Default)]
+struct Port {
+    /// By number, each with how many there were before.
+    sockets: BTreeMap<u32, (u64, Box<Shadow>)>,
+    /// How many of each shard.
+    shards: BTreeMap<ShardId, u32>,
+    /// All shards know of all sockets on it, until the last one has gone.
+    is_public: bool,
+}
+
+impl Port {
+    /// Its shards, a bit each.
+    fn shards(&self) -> u16 {
+        self.shards.keys().fold(0, |all, shard| all | 1 << shard.0)
+    }
+}
+
+impl Announced {
+    pub fn new(of: Table, common: Arc<Common>) -> Self {
+        Self { of, common, ports: BTreeMap::new(), count: 0 }
+    }
+
+    /// A socket of `shard` may come to `port`: where there are others, all shards get to know of them. That is before it
+    /// comes, so that it is newer than they are in its own shard, too.
+    pub fn open(&mut self, port: u16, shard: ShardId) {
+        let Some(entry) = self.ports.get_mut(&port) else { return };
+        if entry.is_public || entry.shards.keys().all(|other| *other == shard) {
+            return;
+        }
+        entry.is_public = true;
+        let mut sockets: Vec<_> = entry.sockets.iter().collect();
+        sockets.sort_unstable_by_key(|(_, (number, _))| *number);
+        for (seat, (_, shadow)) in sockets {
+            self.common.post(shadow.shard, &change(self.of, *seat, Some(shadow.clone())));
+        }
+    }
+
+    /// What the others may know of the socket `seat`, which is on `port`, from now on.
+    pub fn set(&mut self, port: u16, seat: u32, shadow: Box<Shadow>) {
+        let shard = shadow.shard;
+        let entry = self.ports.entry(port).or_default();
+        let known = entry.sockets.get(&seat).map(|(number, _)| *number);
+        *entry.shards.entry(shard).or_default() += u32::from(known.is_none());
+        entry.is_public |= self.of == Table::Tcp;
+        let is_public = entry.is_public;
+        entry.sockets.insert(seat, (known.unwrap_or(self.count), shadow.clone()));
+        self.count += u64::from(known.is_none());
+        if is_public {
+            self.common.post(shard, &change(self.of, seat, Some(shadow)));
+        }
+        self.note(port);
+    }
+
+    /// The socket `seat` of `shard` takes nothing on `port` any more, if it ever did.
+    pub fn remove(&mut self, port: u16, seat: u32, shard: ShardId) {
+        let Some(entry) = self.ports.get_mut(&port) else { return };
+        if entry.sockets.remove(&seat).is_none() {
+            return;
+        }
+        if let Some(count) = entry.shards.get_mut(&shard) {
+            *count -= 1;
+            if *count == 0 {
+                entry.shards.remove(&shard);
+            }
+        }
+        if entry.is_public {
+            self.common.post(shard, &change(self.of, seat, None));
+        }
+        if entry.sockets.is_empty() {
+            self.ports.remove(&port);
+        }
+        self.note(port);
+    }
+
+    /// Where packets to `port` go.
+    fn note(&self, port: u16) {
+        let shards = self.ports.get(&port).map_or(0, Port::shards);
+        match self.of {
+            Table::Tcp => {}
+            Table::Udp => self.common.port_shards(false).set(port, shards),
+            Table::Echo => self.common.port_shards(true).set(port, shards),
+        }
+    }
+}
+
+fn change(table: Table, seat: u32, shadow: Option<Box<Shadow>>) -> Change {
+    Change::Shadow { table, seat, shadow }
+}

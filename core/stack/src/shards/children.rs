@@ -1,0 +1,216 @@
+//! Connections for a listener of another shard. The shard that owns the flow makes the connection, buffers and all; the
+//! listener's shard has the accept queue:
+//!
+//! ```text
+//!  shard of the flow                       shard of the listener
+//!  last ACK of the handshake:
+//!  Host::accept_for, connection ─ Offer ─► place in the queue? Host::enqueue
+//!  waits here                   ◄─ Full ── no
+//!                               ◄─ Room ── Stack::accepted
+//!  the oldest                   ─ Offer ─► ...
+//!  or nobody                    ─ Pass ──► Room for another shard
+//! ```
+//!
+//! Whether the queue is full its shard says in a word that the others read: so they drop SYNs and last ACKs then, as the
+//! listener's own shard does. `Full` is for those that were on the way when the queue became full.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use towpath_tcp::Instant;
+
+use super::ShardId;
+use super::post::{Message, Offer};
+use crate::active::with_scope;
+use crate::bind_addr::Table;
+use crate::binds::Binds;
+use crate::host::{Host, Linger, SocketId};
+use crate::net::IfaceId;
+use crate::socket::{AmongShards, Kind, Listener, Stream};
+use crate::stack::Stack;
+
+impl Listener {
+    /// It is the shadow of a listener in that shard.
+    pub(crate) fn home(&self) -> Option<ShardId> {
+        match self.among.as_deref() {
+            Some(AmongShards::Shadow { shard, .. }) => Some(*shard),
+            _ => None,
+        }
+    }
+
+    /// Lets other shards know whether its queue is full, after a change.
+    pub(crate) fn publish(&self) {
+        if let Some(AmongShards::Original { is_full, .. }) = self.among.as_deref() {
+            is_full.store(self.is_full(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl<H: Host> Stack<H> {
+    pub(crate) fn on_message(&mut self, now: Instant, host: &mut H, message: Message) {
+        match message {
+            Message::Offer(offer) => self.on_offer(host, &offer),
+            Message::Full { listener, from, child, again } => {
+                self.put_off(now, (from, listener), child, again);
+            }
+            Message::Refused { child } => self.close(now, child, Linger::Abort),
+            Message::Room { listener, from } => self.offer_next((from, listener)),
+            Message::Pass { listener } => {
+                if let Some(index) = self.index(listener) {
+                    self.tell_of_room(index);
+                }
+            }
+            Message::Claim { flow, socket, by } => self.on_claim(now, flow, socket, by),
+            Message::Claimed { flow, socket, iss_min } => self.on_claimed(flow, socket, iss_min),
+            Message::InUse { socket } => self.on_flow_in_use(socket),
+        }
+    }
+
+    /// Closes the children of listeners that are gone.
+    pub(crate) fn close_forsaken(&mut self, now: Instant) {
+        while let Some(child) = self.member.as_mut().and_then(|it| it.forsaken.pop_front()) {
+            self.close(now, child, Linger::Abort);
+        }
+    }
+
+    /// Offers an established child to the listener that has its shadow at `index`. `more`: it was put off, and others wait
+    /// behind it, or none.
+    pub(crate) fn offer(&mut self, index: u32, child: SocketId, more: Option<bool>) {
+        let Some(Kind::Listener(state)) = self.sockets.get(index).map(|socket| &socket.kind) else {
+            return;
+        };
+        let Some(AmongShards::Shadow { shard, id, .. }) = state.among.as_deref() else { return };
+        let (shard, listener) = (*shard, *id);
+        let socket = self.index(child).and_then(|index| self.sockets.get(index));
+        let Some(socket) = socket else { return };
+        let Kind::Stream(stream) = &socket.kind else { return };
+        let Stream { flow, iface, .. } = **stream;
+        // Only link-local addresses need it, and their connections have it.
+        let iface = self.net.link_of(iface.unwrap_or(IfaceId::LOOPBACK), flow.local);
+        let (local, remote) = (with_scope(flow.local(), iface), with_scope(flow.remote(), iface));
+        let user = socket.user;
+        let Some(from) = self.member.as_ref().map(|member| member.id) else { return };
+        let (again, more) = (more.is_some(), more == Some(true));
+        let offer = Offer { listener, from, child, user, local, remote, again, more };
+        self.tell_shard(shard, Message::Offer(offer));
+    }
+
+    pub(crate) fn tell_shard(&mut self, shard: ShardId, message: Message) {
+        if let Some(pair) = self.member.as_mut().and_then(|member| member.pair(shard)) {
+            pair.tell(message);
+        }
+    }
+
+    fn on_offer(&mut self, host: &mut H, offer: &Offer) {
+        let Offer { listener, from, child, again, .. } = *offer;
+        let answer = self.enqueue(host, offer);
+        let Some(member) = &self.member else { return };
+        match answer {
+            Queued::Yes => {}
+            Queued::Full => {
+                let full = Message::Full { listener, from: member.id, child, again };
+                self.tell_shard(from, full);
+            }
+            Queued::Never => self.tell_shard(from, Message::Refused { child }),
+        }
+    }
+
+    fn enqueue(&mut self, host: &mut H, offer: &Offer) -> Queued {
+        let socket = self.index(offer.listener).and_then(|index| self.sockets.get_mut(index));
+        let Some(socket) = socket else { return Queued::Never };
+        let Kind::Listener(listener) = &mut socket.kind else { return Queued::Never };
+        let is_full = listener.is_full();
+        let Some(AmongShards::Original { turned_away, .. }) = listener.among.as_deref_mut() else {
+            return Queued::Never;
+        };
+        if is_full || offer.more {
+            *turned_away |= 1 << offer.from.0;
+        }
+        if is_full {
+            return Queued::Full;
+        }
+        if !host.enqueue(socket.user, offer.user, offer.local, offer.remote) {
+            return Queued::Never;
+        }
+        listener.waiting += 1;
+        listener.publish();
+        Queued::Yes
+    }
+
+    /// The queue of the listener at `index` may have room: one shard that was turned away is told. It says with its offer
+    /// whether it has more.
+    pub(crate) fn tell_of_room(&mut self, index: u32) {
+        let listener = SocketId(self.sockets.id(index));
+        let socket = self.sockets.get_mut(index);
+        let Some(Kind::Listener(state)) = socket.map(|socket| &mut socket.kind) else { return };
+        state.publish();
+        let is_full = state.is_full();
+        let Some(AmongShards::Original { turned_away, told_last, .. }) = state.among.as_deref_mut()
+        else {
+            return;
+        };
+        if is_full || *turned_away == 0 {
+            return;
+        }
+        // In turn, so that none waits for ever.
+        let behind =
+            *turned_away & u16::MAX.checked_shl(told_last.0.into()).map_or(0, |it| it << 1);
+        let next = if behind != 0 { behind } else { *turned_away };
+        let shard = ShardId(next.trailing_zeros() as u8);
+        *turned_away &= !(1 << shard.0);
+        *told_last = shard;
+        let Some(from) = self.member.as_ref().map(|member| member.id) else { return };
+        self.tell_shard(shard, Message::Room { listener, from });
+    }
+
+    /// There was no place for a child: it waits here.
+    fn put_off(
+        &mut self,
+        now: Instant,
+        listener: (ShardId, SocketId),
+        child: SocketId,
+        again: bool,
+    ) {
+        match self.unqueued(listener) {
+            Some((_, unqueued)) if again => unqueued.push_front(child),
+            Some((_, unqueued)) => unqueued.push_back(child),
+            None => self.close(now, child, Linger::Abort),
+        }
+    }
+
+    /// There is a place: for the first child that is still there.
+    fn offer_next(&mut self, listener: (ShardId, SocketId)) {
+        while let Some((index, unqueued)) = self.unqueued(listener) {
+            let Some(child) = unqueued.pop_front() else { break };
+            let more = !unqueued.is_empty();
+            if self.index(child).is_some() {
+                return self.offer(index, child, Some(more));
+            }
+        }
+        // The place is for another shard.
+        let (home, listener) = listener;
+        self.tell_shard(home, Message::Pass { listener });
+    }
+
+    /// The shadow of a listener, and the children that wait for a place with it.
+    fn unqueued(
+        &mut self,
+        (home, listener): (ShardId, SocketId),
+    ) -> Option<(u32, &mut VecDeque<SocketId>)> {
+        let seat = Binds::seat_of(home, listener.0 as u32);
+        let index = *self.member.as_ref()?.shadows.get(&(Table::Tcp, seat))?;
+        let Kind::Listener(state) = &mut self.sockets.get_mut(index)?.kind else { return None };
+        match state.among.as_deref_mut()? {
+            // Its number may be another listener's by now.
+            AmongShards::Shadow { id, unqueued, .. } if *id == listener => Some((index, unqueued)),
+            _ => None,
+        }
+    }
+}
+
+/// What becomes of a child that is offered.
+enum Queued {
+    Yes,
+    Full,
+    Never,
+}

@@ -1,0 +1,124 @@
+//! Flows that are not with their owner: a program chose the port that it connects from, and its socket is in another
+//! shard. The owner knows whether the flow is free, for a connection of its own or one in TIME-WAIT may have it. So it is
+//! asked before the SYN leaves; from then on every shard knows where the packets go.
+//!
+//! ```text
+//!  Stack::connect ─ Claim ──► owner: is the flow free?
+//!  SYN            ◄─ Claimed ─ then it is an exception, which all shards know of
+//!  Error          ◄─ InUse ──── a connection has it
+//! ```
+//! A flow that is an exception already is claimed from the shard that has it. It gives up one in TIME-WAIT like the owner.
+
+use towpath_tcp::{Instant, SeqNum};
+
+use super::ShardId;
+use super::common::Change;
+use super::post::Message;
+use crate::flow::{Flow, FlowRef};
+use crate::host::{Host, SocketError, SocketEvent, SocketId};
+use crate::socket::Kind;
+use crate::stack::Stack;
+
+impl<H: Host> Stack<H> {
+    /// Whether this shard has the flow, or would have it.
+    #[inline]
+    pub(crate) fn is_home(&self, flow: &Flow) -> bool {
+        self.member.as_ref().is_none_or(|member| member.home(flow) == member.id)
+    }
+
+    /// Asks for the flow of a connection that is about to be opened, if another shard has it. Nothing is sent before the
+    /// answer.
+    pub(crate) fn claim_flow(&mut self, index: u32, flow: Flow) {
+        if self.is_home(&flow) {
+            return;
+        }
+        let socket = SocketId(self.sockets.id(index));
+        let Some(member) = &mut self.member else { return };
+        member.claims.insert(index);
+        let (home, by) = (member.home(&flow), member.id);
+        self.tell_shard(home, Message::Claim { flow, socket, by });
+    }
+
+    /// Whether the flow of a connection is not its own yet.
+    #[inline]
+    pub(crate) fn is_claiming(&self, index: u32) -> bool {
+        self.member.as_ref().is_some_and(|member| member.claims.contains(&index))
+    }
+
+    /// A connection, or what was left of one, is gone: its flow is with its owner again.
+    pub(crate) fn give_flow_back(&mut self, flow: &Flow) {
+        let Some(member) = &mut self.member else { return };
+        if member.excepted.get(flow) == Some(&member.id) {
+            member.excepted.remove(flow);
+            member.common.post(member.id, &Change::Excepted { flow: *flow, shard: None });
+        }
+    }
+
+    pub(crate) fn set_excepted(&mut self, flow: Flow, shard: Option<ShardId>) {
+        let Some(member) = &mut self.member else { return };
+        match shard {
+            Some(shard) => drop(member.excepted.insert(flow, shard)),
+            None => drop(member.excepted.remove(&flow)),
+        }
+    }
+
+    pub(crate) fn on_claim(&mut self, now: Instant, flow: Flow, socket: SocketId, by: ShardId) {
+        let Some(member) = &self.member else { return };
+        let (own, home, owner) = (member.id, member.home(&flow), member.common.owners.of(&flow));
+        let found = self.find_flow(self.keys.table.flow(&flow), &flow);
+        let iss_min = match found {
+            // Another shard has it, or has just given it back.
+            None if home != own => {
+                return self.tell_shard(home, Message::Claim { flow, socket, by });
+            }
+            None => None,
+            Some(FlowRef::TimeWait(at)) if self.is_reusable(now, at) => {
+                let iss_min = self.time_waits.get(at).map(|entry| entry.state.iss_min());
+                // First, so that it is not given back in between.
+                self.set_excepted(flow, None);
+                self.counters.tcp_time_wait_reused += 1;
+                self.remove_time_wait(at);
+                iss_min
+            }
+            Some(_) => return self.tell_shard(by, Message::InUse { socket }),
+        };
+        let shard = (by != owner).then_some(by);
+        self.set_excepted(flow, shard);
+        if let Some(member) = &self.member {
+            member.common.post(own, &Change::Excepted { flow, shard });
+        }
+        self.tell_shard(by, Message::Claimed { flow, socket, iss_min });
+    }
+
+    pub(crate) fn on_claimed(&mut self, flow: Flow, id: SocketId, iss_min: Option<SeqNum>) {
+        let Some(index) = self.index(id) else { return self.give_flow_back(&flow) };
+        if let Some(member) = &mut self.member {
+            member.claims.remove(&index);
+        }
+        let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind)
+        else {
+            return self.give_flow_back(&flow);
+        };
+        if let (Some(connection), Some(iss_min)) = (&mut stream.connection, iss_min) {
+            connection.begin_after(iss_min);
+        }
+        self.mark_dirty(index);
+    }
+
+    pub(crate) fn on_flow_in_use(&mut self, id: SocketId) {
+        let Some(index) = self.index(id) else { return };
+        if let Some(member) = &mut self.member {
+            member.claims.remove(&index);
+        }
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        let Kind::Stream(stream) = &mut socket.kind else { return };
+        if let Some(connection) = &mut stream.connection {
+            connection.abort();
+        }
+        if !socket.orphan {
+            let error = SocketEvent::Error(SocketError::AddrNotAvailable);
+            self.events.push_back((socket.user, error));
+        }
+        self.mark_dirty(index);
+    }
+}

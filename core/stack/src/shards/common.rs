@@ -1,0 +1,138 @@
+//! What all shards of a host can look at: which of them a port of UDP or an echo identifier is with, and what has
+//! changed in the sockets that they all know of.
+//!
+//! Changes are few: listeners, ports that several shards have, connections that are not with their owner. Each shard has a
+//! list of those that it has not seen, and looks at one word, once for each batch of packets, whether there are any. A
+//! change is in the lists before the call that made it returns, so that no packet that follows from it is judged without it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Owners, ShardId};
+use crate::bind_addr::Table;
+use crate::flow::Flow;
+use crate::host::{Family, SocketId};
+use crate::limits::CHANGES_UNSEEN_MAX;
+use crate::net::IfaceId;
+use crate::socket::{Bound, Settings};
+
+/// Of all shards of a host.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub owners: Owners,
+    news: Box<[News]>,
+    udp: PortShards,
+    echo: PortShards,
+}
+
+impl Common {
+    pub fn new(owners: Owners) -> Arc<Self> {
+        let news = (0..owners.count()).map(|_| News::default()).collect();
+        Arc::new(Self { owners, news, udp: PortShards::new(), echo: PortShards::new() })
+    }
+
+    /// The shards that have sockets on a port of UDP, or an echo identifier.
+    pub fn port_shards(&self, echo: bool) -> &PortShards {
+        if echo { &self.echo } else { &self.udp }
+    }
+
+    /// Lets all shards but `by` know of a change.
+    pub fn post(&self, by: ShardId, change: &Change) {
+        for (n, news) in self.news.iter().enumerate() {
+            if n != by.index() {
+                news.post(change.clone());
+            }
+        }
+    }
+
+    /// The shards that have not looked at changes for long, a bit each: as a rule none. They have to be woken for them.
+    pub fn far_behind(&self) -> u16 {
+        let far = |news: &News| news.unseen.load(Ordering::Relaxed) >= CHANGES_UNSEEN_MAX;
+        (0..).zip(&self.news).fold(0, |all, (n, news)| all | u16::from(far(news)) << n)
+    }
+
+    /// What has changed for `shard` since it saw `seen` changes.
+    #[inline]
+    pub fn changes(&self, shard: ShardId, seen: u64) -> Option<VecDeque<Change>> {
+        let news = &self.news[shard.index()];
+        // Acquire: who sees the number sees the list with it.
+        if news.posted.load(Ordering::Acquire) == seen {
+            return None;
+        }
+        let mut changes = news.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        news.unseen.store(0, Ordering::Relaxed);
+        Some(std::mem::take(&mut *changes))
+    }
+}
+
+/// Changes that a shard has not seen, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct News {
+    /// How many there were so far, as shows once they are in the list.
+    posted: AtomicU64,
+    /// How many are in the list.
+    unseen: AtomicU32,
+    changes: Mutex<VecDeque<Change>>,
+}
+
+impl News {
+    fn post(&self, change: Change) {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.push_back(change);
+        self.unseen.fetch_add(1, Ordering::Relaxed);
+        self.posted.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Something that every shard has to know.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    /// What the others know of a socket, from now on; `None`: it is gone, or takes nothing any more.
+    Shadow { table: Table, seat: u32, shadow: Option<Box<Shadow>> },
+    /// A flow is with another shard than its owner; `None`: no more.
+    Excepted { flow: Flow, shard: Option<ShardId> },
+}
+
+/// What a shard knows of a socket of another one.
+#[derive(Debug, Clone)]
+pub(crate) struct Shadow {
+    pub shard: ShardId,
+    pub id: SocketId,
+    /// Its owner's number.
+    pub user: u32,
+    pub family: Family,
+    pub bound: Bound,
+    pub device: Option<IfaceId>,
+    pub kind: ShadowKind,
+}
+
+/// What depends on the kind of the socket.
+#[derive(Debug, Clone)]
+pub(crate) enum ShadowKind {
+    /// With whether its accept queue is full, which its shard alone writes.
+    Listener { settings: Box<Settings>, is_full: Arc<AtomicBool> },
+    /// With its peer.
+    Datagram { echo: bool, peer: Option<Flow> },
+}
+
+/// For each port the set of shards that have sockets on it, a bit each: changed under the lock that says who holds the
+/// port, and read for every datagram.
+#[derive(Debug)]
+pub(crate) struct PortShards(Box<[AtomicU16]>);
+
+impl PortShards {
+    fn new() -> Self {
+        Self((0..=u16::MAX).map(|_| AtomicU16::new(0)).collect())
+    }
+
+    #[inline]
+    pub fn get(&self, port: u16) -> u16 {
+        self.0[usize::from(port)].load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, port: u16, shards: u16) {
+        self.0[usize::from(port)].store(shards, Ordering::Relaxed);
+    }
+}

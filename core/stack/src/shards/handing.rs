@@ -1,0 +1,321 @@
+//! Packets of several shards: whose each is, and how it gets there.
+
+use std::net::IpAddr;
+
+use towpath_pool::{LinkType, Packet, Pool};
+use towpath_tcp::Instant;
+use towpath_wire::addr;
+
+use super::ShardId;
+use super::post::Mail;
+use super::subject::Subject;
+use crate::drop::DropReason;
+use crate::flow::Flow;
+use crate::host::Host;
+use crate::net::{IfaceId, Local, Looped, Received};
+use crate::socket::Kind;
+use crate::stack::Stack;
+
+/// As often a packet is handed over at most. Twice does for one that was on its way when a socket came.
+const HOPS_MAX: u8 = 4;
+
+/// Whose a packet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// This shard's, or nobody's.
+    Mine,
+    Of(ShardId),
+    /// Of every shard in the set, a bit each: a datagram to many.
+    Copies(u16),
+}
+
+impl<H: Host> Stack<H> {
+    /// A packet that the device of `iface` gave to this shard.
+    pub(crate) fn receive_packet(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        iface: IfaceId,
+        packet: Packet,
+        pool: &mut Pool,
+    ) {
+        if self.member.is_none() {
+            return self.receive_here(now, host, iface, packet, false, pool);
+        }
+        self.judge_packet(now, host, (iface, packet), 0, pool);
+    }
+
+    /// A packet that was handed over `hops` times.
+    fn judge_packet(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        (iface, packet): (IfaceId, Packet),
+        hops: u8,
+        pool: &mut Pool,
+    ) {
+        let interface = self.net.interfaces().get(iface.index());
+        let link = interface.map_or(LinkType::Ip, |interface| interface.link());
+        let subject = Subject::of_frame(link, packet.linear());
+        let is_fragment = matches!(subject, Subject::Fragment { .. });
+        match self.verdict(iface, subject) {
+            Verdict::Of(shard) if hops < HOPS_MAX => {
+                let hops = hops + 1;
+                self.hand_over_mail(shard, Mail::Packet { iface, packet, hops }, pool);
+            }
+            // It is one of the copies.
+            Verdict::Copies(_) if hops > 0 => {
+                self.receive_here(now, host, iface, packet, is_fragment, pool);
+            }
+            Verdict::Mine | Verdict::Of(_) => {
+                self.receive_here(now, host, iface, packet, is_fragment, pool);
+            }
+            Verdict::Copies(shards) => {
+                for shard in self.others_in(shards) {
+                    let packet = copy(&packet, pool);
+                    let mail = Mail::Packet { iface, packet, hops: 1 };
+                    self.hand_over_mail(shard, mail, pool);
+                }
+                match self.is_in(shards) {
+                    true => self.receive_here(now, host, iface, packet, is_fragment, pool),
+                    false => pool.give(packet),
+                }
+            }
+        }
+    }
+
+    /// A packet of this host to itself, which this shard sent.
+    pub(crate) fn receive_own(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        looped: Looped,
+        pool: &mut Pool,
+    ) {
+        if self.member.is_none() {
+            return self.receive_looped(now, host, looped, pool);
+        }
+        self.judge_looped(now, host, looped, 0, pool);
+    }
+
+    /// Likewise, after `hops`.
+    fn judge_looped(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        mut looped: Looped,
+        hops: u8,
+        pool: &mut Pool,
+    ) {
+        match self.verdict(looped.iface, Subject::of_ip(looped.packet.linear())) {
+            Verdict::Of(shard) if hops < HOPS_MAX => {
+                // Its payload may lie in a FIFO of this shard.
+                looped.packet.linearize(pool);
+                self.hand_over_mail(shard, Mail::Looped { looped, hops: hops + 1 }, pool);
+            }
+            Verdict::Copies(_) if hops > 0 => self.receive_looped(now, host, looped, pool),
+            Verdict::Mine | Verdict::Of(_) => self.receive_looped(now, host, looped, pool),
+            Verdict::Copies(shards) => {
+                for shard in self.others_in(shards) {
+                    let packet = copy(&looped.packet, pool);
+                    let looped = Looped { iface: looped.iface, packet };
+                    let mail = Mail::Looped { looped, hops: 1 };
+                    self.hand_over_mail(shard, mail, pool);
+                }
+                match self.is_in(shards) {
+                    true => self.receive_looped(now, host, looped, pool),
+                    false => pool.give(looped.packet),
+                }
+            }
+        }
+    }
+
+    fn receive_looped(&mut self, now: Instant, host: &mut H, looped: Looped, pool: &mut Pool) {
+        if let Some(received) = self.net.receive_looped(now, looped, pool) {
+            self.on_received(now, host, received, pool);
+        }
+    }
+
+    /// A packet that this shard is to deal with. What it was a fragment of may be another's.
+    fn receive_here(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        iface: IfaceId,
+        packet: Packet,
+        is_fragment: bool,
+        pool: &mut Pool,
+    ) {
+        let Some(received) = self.net.receive(now, iface, packet, pool) else { return };
+        if !is_fragment {
+            return self.on_received(now, host, received, pool);
+        }
+        match self.verdict(iface, Subject::of_received(&received)) {
+            Verdict::Mine => self.on_received(now, host, received, pool),
+            Verdict::Of(shard) => {
+                self.hand_over_mail(shard, Mail::Received(Box::new(received)), pool);
+            }
+            Verdict::Copies(shards) => {
+                if let Received::Local(local) = &received {
+                    for shard in self.others_in(shards) {
+                        let copy = Box::new(Received::Local(copy_local(local, pool)));
+                        self.hand_over_mail(shard, Mail::Received(copy), pool);
+                    }
+                }
+                match received {
+                    Received::Local(local) if !self.is_in(shards) => pool.give(local.packet),
+                    received => self.on_received(now, host, received, pool),
+                }
+            }
+        }
+    }
+
+    /// Takes what other shards have sent.
+    pub(crate) fn receive_mail(&mut self, now: Instant, host: &mut H, pool: &mut Pool) {
+        let Some(member) = &mut self.member else { return };
+        let mut batch = std::mem::take(&mut member.batch);
+        for pair in member.pairs.iter_mut().flatten() {
+            pair.take(pool, &mut batch);
+        }
+        // What these follow from was announced before they were sent.
+        self.catch_up();
+        self.close_forsaken(now);
+        for mail in batch.drain(..) {
+            match mail {
+                // Judged once more: sockets may have come and gone while it was on its way.
+                Mail::Packet { iface, packet, hops } => {
+                    self.judge_packet(now, host, (iface, packet), hops, pool);
+                }
+                Mail::Looped { looped, hops } => self.judge_looped(now, host, looped, hops, pool),
+                Mail::Received(received) => self.on_received(now, host, *received, pool),
+                Mail::Message(message) => self.on_message(now, host, message),
+                Mail::Empty(packet) => pool.give(packet),
+            }
+        }
+        if let Some(member) = &mut self.member {
+            member.batch = batch;
+        }
+    }
+
+    /// Shows the other shards what there is for them. Returns for whom there is anything, a bit each.
+    pub(crate) fn flush_mail(&mut self, pool: &mut Pool) -> u16 {
+        let Some(member) = &mut self.member else { return 0 };
+        let mut shards = member.common.far_behind();
+        for (n, pair) in member.pairs.iter_mut().enumerate() {
+            if pair.as_mut().is_some_and(|pair| pair.flush(pool)) {
+                shards |= 1 << n;
+            }
+        }
+        shards
+    }
+
+    /// Whether other shards have sent something, or there was no room for what they are to be told.
+    pub(crate) fn has_mail(&self) -> bool {
+        self.member.as_ref().is_some_and(|member| member.has_work())
+    }
+
+    /// Which shard a packet is for. It costs the same however many sockets there are, and takes no lock.
+    fn verdict(&self, iface: IfaceId, subject: Subject) -> Verdict {
+        let Some(member) = &self.member else { return Verdict::Mine };
+        let of = |shard| if shard == member.id { Verdict::Mine } else { Verdict::Of(shard) };
+        match subject {
+            Subject::Tcp(flow) => of(member.home(&flow)),
+            Subject::Udp(flow) if self.is_to_many(flow.local) => {
+                match member.common.port_shards(false).get(flow.local_port) {
+                    // Nobody's: this shard counts the loss.
+                    0 => Verdict::Mine,
+                    shards => Verdict::Copies(shards),
+                }
+            }
+            Subject::Udp(flow) => self.taker_of(iface, &flow, false).map_or(Verdict::Mine, of),
+            Subject::Echo(flow) => self.taker_of(iface, &flow, true).map_or(Verdict::Mine, of),
+            Subject::Fragment { src, dst } => of(member.common.owners.of_fragments(src, dst)),
+            Subject::Host => of(ShardId::FIRST),
+            Subject::Any => Verdict::Mine,
+        }
+    }
+
+    fn is_to_many(&self, ip: IpAddr) -> bool {
+        !addr::is_unicast(ip) || self.net.is_broadcast(ip)
+    }
+
+    /// The shard of the socket that takes a datagram. Most ports are with one shard; where several have sockets on one,
+    /// each knows of all of them.
+    fn taker_of(&self, iface: IfaceId, flow: &Flow, echo: bool) -> Option<ShardId> {
+        let member = self.member.as_ref()?;
+        let shards = member.common.port_shards(echo).get(flow.local_port);
+        if shards.count_ones() < 2 {
+            return (shards != 0).then(|| ShardId(shards.trailing_zeros() as u8));
+        }
+        let iface = self.net.link_of(iface, flow.local);
+        let taker = self.datagram_taker(self.keys.table.flow(flow), flow, iface, echo)?;
+        match &self.sockets.get(taker.socket)?.kind {
+            Kind::Datagram(datagram) => Some(datagram.shadow_of.unwrap_or(member.id)),
+            _ => None,
+        }
+    }
+
+    /// Whether sockets of other shards are on a port of UDP.
+    pub(crate) fn has_others_on(&self, port: u16) -> bool {
+        self.member.as_ref().is_some_and(|member| {
+            member.common.port_shards(false).get(port) & !(1 << member.id.0) != 0
+        })
+    }
+
+    fn is_in(&self, shards: u16) -> bool {
+        self.member.as_ref().is_none_or(|member| shards & 1 << member.id.0 != 0)
+    }
+
+    fn others_in(&self, shards: u16) -> impl Iterator<Item = ShardId> + use<H> {
+        let own = self.member.as_ref().map(|member| member.id);
+        let all = (0..u16::BITS as u8).filter(move |n| shards & 1 << n != 0).map(ShardId);
+        all.filter(move |shard| Some(*shard) != own)
+    }
+
+    fn hand_over_mail(&mut self, shard: ShardId, mail: Mail, pool: &mut Pool) {
+        let pair = self.member.as_mut().and_then(|member| member.pair(shard));
+        let Some(pair) = pair else { return };
+        self.counters.shard_handed_over += 1;
+        let (iface, packet) = match pair.hand_over(mail, pool) {
+            None => return,
+            Some(Mail::Packet { iface, packet, .. }) => (iface, packet),
+            Some(Mail::Looped { looped, .. }) => (IfaceId::LOOPBACK, looped.packet),
+            Some(Mail::Received(received)) => match *received {
+                Received::Local(local) => (local.iface, local.packet),
+                Received::EchoReply(echo) | Received::EchoRequest(echo) => {
+                    (echo.local.iface, echo.local.packet)
+                }
+                Received::IcmpError(_) => return self.count_drop(DropReason::ShardFull),
+            },
+            Some(Mail::Message(_) | Mail::Empty(_)) => return,
+        };
+        self.net.drop(iface, packet, DropReason::ShardFull, pool);
+    }
+}
+
+fn copy(packet: &Packet, pool: &mut Pool) -> Packet {
+    let mut copy = pool.take(packet.len());
+    let to = copy.push_back(packet.len()).expect("taken with room");
+    packet.copy_to(0, to);
+    copy.meta = packet.meta;
+    copy
+}
+
+fn copy_local(local: &Local, pool: &mut Pool) -> Local {
+    let Local { packet, iface, src, dst, protocol, ttl, tos, .. } = local;
+    let Local { ip_offset, offset, len, broadcast_or_multicast, looped, .. } = *local;
+    Local {
+        packet: copy(packet, pool),
+        iface: *iface,
+        src: *src,
+        dst: *dst,
+        protocol: *protocol,
+        ttl: *ttl,
+        tos: *tos,
+        ip_offset,
+        offset,
+        len,
+        broadcast_or_multicast,
+        looped,
+    }
+}

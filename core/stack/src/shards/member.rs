@@ -1,0 +1,84 @@
+//! What a stack has as one shard of several.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::common::Common;
+use super::post::{Mail, Pair};
+use super::{Owners, ShardId};
+use crate::bind_addr::Table;
+use crate::flow::Flow;
+use crate::host::SocketId;
+use crate::net::hash::Keyed;
+use crate::socket::AmongShards;
+
+/// One shard's part in a host.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub id: ShardId,
+    pub common: Arc<Common>,
+    /// To the other shards, each at the place of its number.
+    pub pairs: Vec<Option<Pair>>,
+    /// Flows that are not with their owner, because the program chose their port. As a rule there are none.
+    pub excepted: HashMap<Flow, ShardId, Keyed>,
+    /// Sockets of other shards to those that stand for them here.
+    pub shadows: BTreeMap<(Table, u32), u32>,
+    /// Sockets that wait for another shard to give them their flow.
+    pub claims: BTreeSet<u32>,
+    /// Children whose listener is gone, and which no program has seen.
+    pub forsaken: VecDeque<SocketId>,
+    /// Changes seen so far.
+    pub seen: u64,
+    /// What was taken out of the rings, kept for its memory.
+    pub batch: VecDeque<Mail>,
+}
+
+impl Member {
+    /// All shards of a host.
+    pub fn all(owners: Owners, key: Keyed) -> Vec<Self> {
+        let (common, count) = (Common::new(owners), owners.count());
+        let member = |id| Self {
+            id: ShardId(id as u8),
+            common: Arc::clone(&common),
+            pairs: (0..count).map(|_| None).collect(),
+            excepted: HashMap::with_hasher(key),
+            shadows: BTreeMap::new(),
+            claims: BTreeSet::new(),
+            forsaken: VecDeque::new(),
+            seen: 0,
+            batch: VecDeque::new(),
+        };
+        let mut all: Vec<Self> = (0..count).map(member).collect();
+        for one in 0..count {
+            for other in 0..one {
+                let (here, there) = Pair::connect();
+                all[one].pairs[other] = Some(here);
+                all[other].pairs[one] = Some(there);
+            }
+        }
+        all
+    }
+
+    /// The shard that has a flow, or that would have it.
+    #[inline]
+    pub fn home(&self, flow: &Flow) -> ShardId {
+        let excepted = (!self.excepted.is_empty()).then(|| self.excepted.get(flow)).flatten();
+        excepted.copied().unwrap_or_else(|| self.common.owners.of(flow))
+    }
+
+    /// A listener that is about to be known in all shards.
+    pub fn original(&self) -> AmongShards {
+        let is_full = Arc::default();
+        AmongShards::Original { is_full, turned_away: 0, told_last: self.id }
+    }
+
+    pub fn pair(&mut self, shard: ShardId) -> Option<&mut Pair> {
+        self.pairs.get_mut(shard.index())?.as_mut()
+    }
+
+    /// Whether something has come, or waits to go.
+    pub fn has_work(&self) -> bool {
+        let pairs = || self.pairs.iter().flatten();
+        !self.forsaken.is_empty() || pairs().any(|pair| pair.has_mail() || pair.has_waiting())
+    }
+}

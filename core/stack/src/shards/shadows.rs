@@ -1,0 +1,184 @@
+//! Sockets of one shard as the others know them. A shadow stands in the tables of a shard like a socket of its own, so
+//! that it is found as one; it takes nothing for itself.
+
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+
+use super::ShardId;
+use super::common::{Change, Shadow, ShadowKind};
+use crate::bind_addr::Table;
+use crate::host::{Host, SocketId};
+use crate::socket::{AmongShards, Datagram, Kind, Listener, Socket};
+use crate::stack::Stack;
+
+impl<H: Host> Stack<H> {
+    /// Takes note of what has changed in other shards.
+    #[inline]
+    pub(crate) fn catch_up(&mut self) {
+        let Some(member) = &mut self.member else { return };
+        let Some(changes) = member.common.changes(member.id, member.seen) else { return };
+        member.seen += changes.len() as u64;
+        for change in changes {
+            match change {
+                Change::Shadow { table, seat, shadow: Some(shadow) } => {
+                    self.set_shadow(table, seat, *shadow);
+                }
+                Change::Shadow { table, seat, shadow: None } => self.remove_shadow(table, seat),
+                Change::Excepted { flow, shard } => self.set_excepted(flow, shard),
+            }
+        }
+    }
+
+    /// Makes a `change` of who takes packets of a protocol, in an order that is the same for all shards. It concerns the
+    /// socket at `index`; afterwards that takes packets, as `change` says, or none any more, if it did so on `port`.
+    pub(crate) fn in_order(
+        &mut self,
+        table: Table,
+        index: u32,
+        port: u16,
+        change: impl FnOnce(&mut Self) -> bool,
+    ) {
+        let Some(announced) = self.binds(table).announced() else {
+            change(self);
+            return;
+        };
+        let mut announced = announced.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seat, shard) = self.binds(table).seat(index);
+        announced.open(port, shard);
+        self.catch_up();
+        let takes = change(self);
+        match self.shadow_of(index, shard).filter(|_| takes) {
+            Some((port, shadow)) => announced.set(port, seat, Box::new(shadow)),
+            None => announced.remove(port, seat, shard),
+        }
+    }
+
+    /// Whether the socket takes packets for a port: it listens, or is a bound datagram socket.
+    pub(crate) fn takes_packets(&self, index: u32) -> bool {
+        self.shadow_of(index, ShardId::FIRST).is_some()
+    }
+
+    /// What other shards have to know of a socket that takes packets, and on which port it does.
+    fn shadow_of(&self, index: u32, shard: ShardId) -> Option<(u16, Shadow)> {
+        let socket = self.sockets.get(index)?;
+        let bound = socket.bound.as_deref().copied().filter(|bound| bound.has_port())?;
+        let kind = match &socket.kind {
+            Kind::Listener(listener) => match listener.among.as_deref()? {
+                AmongShards::Original { is_full, .. } => {
+                    let (settings, is_full) = (Box::new(listener.settings), is_full.clone());
+                    ShadowKind::Listener { settings, is_full }
+                }
+                AmongShards::Shadow { .. } => return None,
+            },
+            Kind::Datagram(datagram) => {
+                ShadowKind::Datagram { echo: datagram.echo, peer: datagram.peer }
+            }
+            _ => return None,
+        };
+        let id = SocketId(self.sockets.id(index));
+        let (user, family, device) = (socket.user, socket.family, socket.device());
+        Some((bound.port, Shadow { shard, id, user, family, bound, device, kind }))
+    }
+
+    fn set_shadow(&mut self, table: Table, seat: u32, shadow: Shadow) {
+        let known = self.member.as_ref().and_then(|member| member.shadows.get(&(table, seat)));
+        let Some(&index) = known else {
+            let index = self.insert_shadow(shadow);
+            self.take_as_shadow(index);
+            if let Some(member) = &mut self.member {
+                member.shadows.insert((table, seat), index);
+            }
+            return;
+        };
+        // Where it stands among those that take the same packets does not change by what does not move it.
+        let Some(before) = self.sockets.get(index) else { return };
+        let moves = match (&before.kind, &shadow.kind) {
+            (Kind::Datagram(before), ShadowKind::Datagram { peer, .. }) => before.peer != *peer,
+            _ => false,
+        };
+        let place = before.bound.as_deref().map(|bound| (bound.addr, bound.port));
+        let moves = moves
+            || before.device() != shadow.device
+            || place != Some((shadow.bound.addr, shadow.bound.port));
+        if moves {
+            self.leave_as_shadow(index);
+        }
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        let Shadow { bound, device, kind, .. } = shadow;
+        socket.bound = Some(Box::new(bound));
+        match (&mut socket.kind, kind) {
+            (Kind::Listener(listener), ShadowKind::Listener { settings, .. }) => {
+                listener.settings = *settings;
+            }
+            (Kind::Datagram(datagram), ShadowKind::Datagram { peer, .. }) => {
+                (datagram.peer, datagram.device) = (peer, device);
+            }
+            _ => {}
+        }
+        match moves {
+            true => self.take_as_shadow(index),
+            false => {
+                let reuse_port = bound.options.reuse_port;
+                let receivers = &mut self.binds_mut(table).receivers;
+                receivers.set_reuse_port(bound.addr, bound.port, index, reuse_port);
+            }
+        }
+    }
+
+    fn insert_shadow(&mut self, shadow: Shadow) -> u32 {
+        let Shadow { shard, id, user, family, bound, device, kind } = shadow;
+        let kind = match kind {
+            ShadowKind::Listener { settings, is_full } => {
+                let mut listener = Listener::new(*settings, 0);
+                let unqueued = VecDeque::new();
+                let among = AmongShards::Shadow { shard, id, is_full, unqueued };
+                listener.among = Some(Box::new(among));
+                Kind::Listener(Box::new(listener))
+            }
+            ShadowKind::Datagram { echo, peer } => {
+                let datagram = Datagram::new(echo, family);
+                let shadow_of = Some(shard);
+                Kind::Datagram(Box::new(Datagram { peer, device, shadow_of, ..datagram }))
+            }
+        };
+        let bound = Some(Box::new(bound));
+        self.sockets.insert(Socket { bound, ..Socket::new(user, family, kind) })
+    }
+
+    /// From now on packets for the socket that a shadow stands for are recognised.
+    fn take_as_shadow(&mut self, index: u32) {
+        let Some(socket) = self.sockets.get(index) else { return };
+        let Some(bound) = socket.bound.as_deref().copied() else { return };
+        if matches!(&socket.kind, Kind::Datagram(datagram) if datagram.peer.is_some()) {
+            return self.peers.enter(self.keys.table, &mut self.sockets, index);
+        }
+        let (table, device) = (socket.kind.table(), socket.device());
+        let receivers = &mut self.binds_mut(table).receivers;
+        receivers.insert(bound.addr, bound.port, index, device, bound.options.sharing());
+    }
+
+    fn leave_as_shadow(&mut self, index: u32) {
+        if self.peers.leave(self.keys.table, &mut self.sockets, index) {
+            return;
+        }
+        let Some(socket) = self.sockets.get(index) else { return };
+        let Some(bound) = socket.bound.as_deref().copied() else { return };
+        let table = socket.kind.table();
+        self.binds_mut(table).receivers.remove(bound.addr, bound.port, index);
+    }
+
+    fn remove_shadow(&mut self, table: Table, seat: u32) {
+        let Some(member) = &mut self.member else { return };
+        let Some(index) = member.shadows.remove(&(table, seat)) else { return };
+        self.leave_as_shadow(index);
+        self.close_half_open(index);
+        let removed = self.sockets.remove(index).map(|socket| socket.kind);
+        if let Some(Kind::Listener(listener)) = removed
+            && let Some(AmongShards::Shadow { unqueued, .. }) = listener.among.map(|among| *among)
+            && let Some(member) = &mut self.member
+        {
+            // Their listener is gone, and no program has seen them.
+            member.forsaken.extend(unqueued);
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Two hosts of several shards, and a link that gives each packet to any of them.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use towpath_pool::{Batch, LinkType, Offloads, Packet, Pool, Port};
+use towpath_ring::Payload;
+use towpath_wire::MacAddr;
+
+use crate::net::InterfaceConfig;
+use crate::tests::world::{Conn, Dice, MS, Node, Programs, Recv, Send, USERS_OF_A_SHARD};
+use crate::{
+    BindError, BindOptions, ConnectError, DatagramOut, Family, IfaceId, Instant, SendError,
+    SocketEvent, SocketId, SocketKind, Stack, StackConfig,
+};
+
+pub const COUNTS: [usize; 4] = [1, 2, 4, 8];
+
+/// Runs a script with hosts of each number of shards, several times: sockets and packets are in other shards each time.
+pub fn for_each_count(script: impl Fn(&mut Hosts)) {
+    for count in COUNTS {
+        for seed in 1..=6 {
+            script(&mut Hosts::new(count, seed, StackConfig::default()));
+        }
+    }
+}
+
+struct Wire {
+    /// Towards each shard of each host: when, and what.
+    queues: [Vec<VecDeque<(u64, Packet)>>; 2],
+    dice: Dice,
+    seen: Vec<Vec<u8>>,
+}
+
+/// A queue of a host's device.
+struct Queue {
+    wire: Rc<RefCell<Wire>>,
+    side: usize,
+    shard: usize,
+}
+
+impl Port for Queue {
+    fn poll(&mut self, now_ns: u64, _pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
+        let mut wire = self.wire.borrow_mut();
+        let queue = &mut wire.queues[self.side][self.shard];
+        let ready = queue.iter().take(max).take_while(|(at, _)| *at <= now_ns).count();
+        out.extend(queue.drain(..ready).map(|(_, packet)| packet));
+        ready
+    }
+
+    fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        let mut wire = self.wire.borrow_mut();
+        for mut packet in batch.drain(..) {
+            packet.linearize(pool);
+            assert!(packet.len() <= 1500);
+            wire.seen.push(packet.linear().to_vec());
+            let side = 1 - self.side;
+            let shards = wire.queues[side].len() as u64;
+            let shard = wire.dice.below(shards) as usize;
+            wire.queues[side][shard].push_back((now_ns + MS, packet));
+        }
+        n
+    }
+
+    fn offloads(&self) -> Offloads {
+        Offloads::default()
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType::Ip
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn next_timeout_ns(&self) -> Option<u64> {
+        self.wire.borrow().queues[self.side][self.shard].front().map(|(at, _)| *at)
+    }
+}
+
+/// A socket of a test's program, and where it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Sock {
+    pub side: usize,
+    pub shard: usize,
+    pub id: SocketId,
+    pub user: u32,
+}
+
+/// An end of a connection, likewise.
+#[derive(Debug, Clone)]
+pub struct End {
+    pub sock: Sock,
+    pub conn: Conn,
+}
+
+/// Host 0 is 10.0.0.1 and fd00::1, host 1 is 10.0.0.2 and fd00::2.
+pub struct Hosts {
+    pub sides: [Vec<Node>; 2],
+    wire: Rc<RefCell<Wire>>,
+    pub dice: Dice,
+}
+
+impl Hosts {
+    pub fn new(count: usize, seed: u64, config: StackConfig) -> Self {
+        let queues = [0, 1].map(|_| (0..count).map(|_| VecDeque::new()).collect());
+        let dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let wire = Wire { queues, dice: Dice(seed + 77), seen: Vec::new() };
+        let wire = Rc::new(RefCell::new(wire));
+        let sides = [0, 1].map(|side| {
+            let secret = [seed as u8 * 2 + side as u8; 32];
+            let stacks = Stack::shards(config.clone(), secret, Instant(1000 * MS), count);
+            let children = Rc::default();
+            let node = |(stack, shard)| {
+                let mut node = Node::shard(stack, shard as u32, &children);
+                add_link(&mut node.stack, node.now, side);
+                let queue = Queue { wire: Rc::clone(&wire), side, shard };
+                node.ports.push(Box::new(queue));
+                node
+            };
+            stacks.into_iter().zip(0..).map(node).collect()
+        });
+        Self { sides, wire, dice }
+    }
+
+    pub fn count(&self) -> usize {
+        self.sides[0].len()
+    }
+
+    pub fn now(&self) -> Instant {
+        self.sides[0][0].now
+    }
+
+    pub fn node(&mut self, sock: Sock) -> &mut Node {
+        &mut self.sides[sock.side][sock.shard]
+    }
+
+    pub fn take_seen(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.wire.borrow_mut().seen)
+    }
+
+    /// A packet from nowhere comes in at any shard of a host.
+    pub fn inject(&mut self, side: usize, bytes: &[u8]) {
+        let now = self.now().0;
+        let shard = self.any_shard();
+        let mut packet = self.sides[side][shard].pool.take(bytes.len());
+        packet.push_back(bytes.len()).expect("room").copy_from_slice(bytes);
+        self.wire.borrow_mut().queues[side][shard].push_back((now, packet));
+    }
+
+    fn any_shard(&mut self) -> usize {
+        let count = self.count() as u64;
+        self.dice.below(count) as usize
+    }
+
+    /// Turns all shards, in any order, until there is nothing to do at this moment.
+    pub fn settle(&mut self) {
+        for round in 0.. {
+            assert!(round < 10_000, "the hosts never come to rest");
+            let mut more = false;
+            let first = self.any_shard();
+            let count = self.count();
+            for n in 0..count {
+                for side in 0..2 {
+                    more |= self.sides[side][(first + n) % count].turn();
+                }
+            }
+            if !more && self.next_event().is_none_or(|next| next > self.now().0) {
+                return;
+            }
+        }
+    }
+
+    fn next_event(&self) -> Option<u64> {
+        self.sides.iter().flatten().filter_map(Node::next_timeout).min()
+    }
+
+    pub fn run(&mut self, ms: u64) {
+        self.run_until(ms, |_| false);
+    }
+
+    pub fn wait(&mut self, ms: u64, what: &str, done: impl FnMut(&mut Hosts) -> bool) {
+        assert!(self.run_until(ms, done), "{what}: not after {ms} ms, {} shards", self.count());
+    }
+
+    fn run_until(&mut self, ms: u64, mut done: impl FnMut(&mut Hosts) -> bool) -> bool {
+        let end = self.now().0 + ms * MS;
+        loop {
+            self.settle();
+            if done(self) {
+                return true;
+            }
+            if self.now().0 >= end {
+                return false;
+            }
+            let next = self.next_event().map_or(end, |next| next.max(self.now().0)).min(end);
+            self.sides.iter_mut().flatten().for_each(|node| node.now = Instant(next));
+        }
+    }
+
+    /// A socket in any shard.
+    pub fn open(&mut self, side: usize, kind: SocketKind, family: Family) -> Sock {
+        let shard = self.any_shard();
+        self.open_in(side, shard, kind, family)
+    }
+
+    pub fn open_in(&mut self, side: usize, shard: usize, kind: SocketKind, family: Family) -> Sock {
+        let (id, user) = self.sides[side][shard].open(kind, family);
+        Sock { side, shard, id, user }
+    }
+
+    pub fn bind(
+        &mut self,
+        sock: Sock,
+        addr: &str,
+        options: BindOptions,
+    ) -> Result<SocketAddr, BindError> {
+        let addr = addr.parse().expect("an address");
+        self.node(sock).stack.bind(sock.id, addr, options)
+    }
+
+    pub fn bound(
+        &mut self,
+        side: usize,
+        kind: SocketKind,
+        addr: &str,
+        options: BindOptions,
+    ) -> Sock {
+        let parsed: SocketAddr = addr.parse().expect("an address");
+        let family = if parsed.is_ipv4() { Family::V4 } else { Family::V6 };
+        let sock = self.open(side, kind, family);
+        self.bind(sock, addr, options).expect("bind");
+        sock
+    }
+
+    pub fn listen(&mut self, side: usize, addr: &str, backlog: u32) -> Sock {
+        let options = BindOptions { reuse_addr: true, ..Default::default() };
+        let sock = self.bound(side, SocketKind::Stream, addr, options);
+        self.node(sock).stack.listen(sock.id, backlog).expect("listen");
+        sock
+    }
+
+    pub fn connect(&mut self, side: usize, remote: &str) -> End {
+        let family = if remote.starts_with('[') { Family::V6 } else { Family::V4 };
+        let sock = self.open(side, SocketKind::Stream, family);
+        self.connect_sock(sock, remote).expect("connect")
+    }
+
+    pub fn connect_sock(&mut self, sock: Sock, remote: &str) -> Result<End, ConnectError> {
+        let remote: SocketAddr = remote.parse().expect("an address");
+        let (recv, send) = (Recv::new(65536, 65536), Send::new(65536));
+        let (now, Sock { id, user, .. }) = (self.now(), sock);
+        self.node(sock).stack.connect(now, id, remote, recv.clone(), send.clone())?;
+        Ok(End { sock, conn: Conn { id, user, recv, send, remote } })
+    }
+
+    /// Children in the accept queue of a listener.
+    pub fn queued(&mut self, listener: Sock) -> usize {
+        self.node(listener).host.accepted.len()
+    }
+
+    pub fn accept(&mut self, listener: Sock) -> Option<End> {
+        let conn = self.node(listener).accept(listener.id)?;
+        let shard = (conn.user / USERS_OF_A_SHARD) as usize;
+        let sock = Sock { side: listener.side, shard, id: conn.id, user: conn.user };
+        Some(End { sock, conn })
+    }
+
+    pub fn write(&mut self, end: &End, bytes: &[u8]) -> usize {
+        self.node(end.sock).write(&end.conn, bytes)
+    }
+
+    pub fn read(&mut self, end: &End) -> Vec<u8> {
+        self.node(end.sock).read(&end.conn)
+    }
+
+    pub fn close(&mut self, sock: Sock) {
+        self.node(sock).close(sock.id);
+    }
+
+    pub fn events(&mut self, sock: Sock) -> Vec<SocketEvent> {
+        self.node(sock).host.take_events(sock.user)
+    }
+
+    pub fn has(&mut self, sock: Sock, event: SocketEvent) -> bool {
+        self.node(sock).host.has(sock.user, event)
+    }
+
+    pub fn send_to(
+        &mut self,
+        sock: Sock,
+        remote: Option<&str>,
+        bytes: &[u8],
+    ) -> Result<(), SendError> {
+        let out = DatagramOut {
+            remote: remote.map(|remote| remote.parse().expect("an address")),
+            ..Default::default()
+        };
+        let payload = Payload::new(bytes, Default::default());
+        let Node { stack, pool, now, .. } = self.node(sock);
+        stack.send_datagram(*now, sock.id, &out, &payload, pool)
+    }
+
+    /// What a datagram socket has got since the last look: from where, and what.
+    pub fn datagrams(&mut self, sock: Sock) -> Vec<(SocketAddr, Vec<u8>)> {
+        let host: &mut Programs = &mut self.node(sock).host;
+        let (mine, others) = host.datagrams.drain(..).partition(|(user, ..)| *user == sock.user);
+        host.datagrams = others;
+        let mine: Vec<(u32, crate::DatagramMeta, Vec<u8>)> = mine;
+        mine.into_iter().map(|(_, meta, bytes)| (meta.remote, bytes)).collect()
+    }
+
+    /// The sum of a counter of drops over the shards of a host.
+    pub fn drops(&self, side: usize, reason: crate::DropReason) -> u64 {
+        self.sides[side].iter().map(|node| node.drops(reason)).sum()
+    }
+
+    /// After everything is closed and ten minutes, nothing is left of it in any shard.
+    pub fn assert_ends_empty(&mut self) {
+        self.run(600_000);
+        for node in self.sides.iter().flatten() {
+            node.assert_empty();
+            if let Some(member) = &node.stack.member {
+                assert!(member.excepted.is_empty() && member.claims.is_empty());
+                assert!(member.shadows.is_empty() && !member.has_work());
+            }
+            assert!(node.host.children.borrow().is_empty());
+        }
+    }
+}
+
+fn add_link(stack: &mut Stack<Programs>, now: Instant, side: usize) {
+    let last = side + 1;
+    let addresses = [format!("10.0.0.{last}/24"), format!("fd00::{last}/64")];
+    let interface = InterfaceConfig {
+        name: "eth0".to_string(),
+        link: LinkType::Ip,
+        mac: MacAddr::default(),
+        mtu: 1500,
+        offloads: Offloads::default(),
+        addresses: addresses.map(|it| it.parse().expect("a prefix")).to_vec(),
+        slaac: false,
+        any_address: false,
+        kernel_cuts: false,
+    };
+    assert_eq!(stack.net.add_interface(now, interface), IfaceId(1));
+}

@@ -1,0 +1,382 @@
+//! Connections.
+
+use crate::tests::world::USERS_OF_A_SHARD;
+
+use super::hosts::{COUNTS, End, Hosts, Sock, for_each_count};
+use crate::{
+    BindError, BindOptions, ConnectError, DropReason, Family, SocketError, SocketEvent, SocketKind,
+    StackConfig,
+};
+
+const PLAIN: BindOptions =
+    BindOptions { reuse_addr: false, reuse_port: false, v6_only: false, free_bind: false };
+const ADDR: BindOptions = BindOptions { reuse_addr: true, ..PLAIN };
+const PORT: BindOptions = BindOptions { reuse_port: true, ..PLAIN };
+
+fn accept(w: &mut Hosts, listener: Sock) -> End {
+    w.wait(10_000, "accept", |w| w.queued(listener) > 0);
+    w.accept(listener).expect("queued")
+}
+
+/// Bytes go both ways.
+fn talk(w: &mut Hosts, client: &End, server: &End) {
+    for (from, to) in [(client, server), (server, client)] {
+        let bytes: Vec<u8> = (0..40_000u32).map(|n| n as u8).collect();
+        let (mut sent, mut got) = (0, Vec::new());
+        w.wait(10_000, "transfer", |w| {
+            sent += w.write(from, &bytes[sent..]);
+            got.extend(w.read(to));
+            got.len() == bytes.len()
+        });
+        assert!(got == bytes);
+    }
+}
+
+#[test]
+fn clients_of_all_shards_talk_to_servers_of_all_shards() {
+    for_each_count(|w| {
+        for (side, local, remote) in [
+            (1, "0.0.0.0:80", "10.0.0.2:80"),
+            (1, "[::]:81", "[fd00::2]:81"),
+            (1, "[::]:82", "10.0.0.2:82"),
+            (0, "127.0.0.1:83", "127.0.0.1:83"),
+            (0, "[::]:84", "[::1]:84"),
+        ] {
+            let listener = w.listen(side, local, 10);
+            let clients: Vec<End> = (0..6).map(|_| w.connect(0, remote)).collect();
+            let servers: Vec<End> = (0..6).map(|_| accept(w, listener)).collect();
+            for client in &clients {
+                assert!(w.has(client.sock, SocketEvent::Connected));
+                let local = w.node(client.sock).info(client.sock.id).expect("alive").local;
+                let server = servers.iter().find(|server| Some(server.conn.remote) == local);
+                talk(w, client, server.expect("its other end"));
+            }
+            for end in servers.iter().chain(&clients) {
+                w.close(end.sock);
+            }
+            w.close(listener);
+        }
+        w.assert_ends_empty();
+    });
+}
+
+/// Programs may connect as soon as listen has returned, before any shard has turned.
+#[test]
+fn a_listener_is_known_at_once_and_forgotten_at_once() {
+    for_each_count(|w| {
+        for round in 0..4 {
+            let listener = w.listen(0, "127.0.0.1:80", 10);
+            let client = w.connect(0, "127.0.0.1:80");
+            w.settle();
+            assert!(w.has(client.sock, SocketEvent::Connected), "{round}");
+            let server = accept(w, listener);
+            w.close(listener);
+            let refused = w.connect(0, "127.0.0.1:80");
+            w.settle();
+            assert!(w.has(refused.sock, SocketEvent::Error(SocketError::Refused)), "{round}");
+            for sock in [client.sock, server.sock, refused.sock] {
+                w.close(sock);
+            }
+            w.run(100);
+        }
+        w.assert_ends_empty();
+    });
+}
+
+#[test]
+fn nobody_listens() {
+    for_each_count(|w| {
+        let client = w.connect(0, "10.0.0.2:80");
+        w.run(100);
+        assert_eq!(w.events(client.sock), [SocketEvent::Error(SocketError::Refused)]);
+        w.close(client.sock);
+        w.assert_ends_empty();
+    });
+}
+
+/// The queue never holds more than the backlog says, and every client is served in the end, none reset.
+#[test]
+fn a_full_queue_makes_clients_wait() {
+    for (backlog, clients) in [(0, 5), (2, 8)] {
+        for_each_count(|w| {
+            let listener = w.listen(1, "10.0.0.2:80", backlog);
+            let clients: Vec<End> = (0..clients).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+            w.run(3000);
+            assert_eq!(w.queued(listener), backlog as usize + 1);
+            let mut servers = Vec::new();
+            w.wait(200_000, "all are served", |w| {
+                assert!(w.queued(listener) <= backlog as usize + 1);
+                while let Some(server) = w.accept(listener) {
+                    servers.push(server);
+                    w.settle();
+                    assert!(w.queued(listener) <= backlog as usize + 1);
+                }
+                servers.len() == clients.len()
+            });
+            w.run(1000);
+            for client in &clients {
+                assert_eq!(w.events(client.sock), [SocketEvent::Connected]);
+            }
+            for end in servers.iter().chain(&clients) {
+                w.close(end.sock);
+            }
+            w.close(listener);
+            w.assert_ends_empty();
+        });
+    }
+}
+
+/// What no program has seen is reset when the listener closes.
+#[test]
+fn children_go_with_their_listener() {
+    for_each_count(|w| {
+        let listener = w.listen(1, "10.0.0.2:80", 2);
+        let clients: Vec<End> = (0..12).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        w.run(500);
+        w.close(listener);
+        // Those that are in the queue are the owner's to abort.
+        while let Some(child) = w.accept(listener) {
+            w.node(child.sock).abort(child.sock.id);
+        }
+        // One whose last ACK was dropped hears of it when it says something.
+        clients.iter().for_each(|client| assert_eq!(w.write(client, b"x"), 1));
+        w.wait(100_000, "all have failed", |w| {
+            clients.iter().all(|client| {
+                w.has(client.sock, SocketEvent::Error(SocketError::Reset))
+                    || w.has(client.sock, SocketEvent::Error(SocketError::Refused))
+            })
+        });
+        clients.iter().for_each(|client| w.close(client.sock));
+        w.sides.iter().flatten().for_each(|node| node.host.children.borrow_mut().clear());
+        w.assert_ends_empty();
+    });
+}
+
+/// Handshakes that end in several shards at once, for a queue with one place: some children wait for it, and a place that
+/// is told of to a shard whose children have gone is another's.
+#[test]
+fn children_that_are_put_off_come_in_turn() {
+    let put_off = std::cell::Cell::new(0);
+    for_each_count(|w| {
+        let listener = w.listen(1, "10.0.0.2:80", 0);
+        let clients: Vec<End> = (0..24).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        w.run(20);
+        let children = w.node(listener).host.children.borrow().clone();
+        put_off.set(put_off.get() + children.len());
+        for (n, (user, conn)) in children.iter().enumerate() {
+            if n % 2 == 0 {
+                let shard = (user / USERS_OF_A_SHARD) as usize;
+                w.sides[1][shard].abort(conn.id);
+                w.node(listener).host.children.borrow_mut().remove(user);
+            }
+        }
+        w.settle();
+        let mut servers = Vec::new();
+        while let Some(server) = w.accept(listener) {
+            servers.push(server);
+            w.settle();
+            assert!(w.queued(listener) <= 1);
+        }
+        assert_eq!(servers.len(), 1 + children.len() / 2);
+        assert!(w.node(listener).host.children.borrow().is_empty());
+        for end in servers.iter().chain(&clients) {
+            w.node(end.sock).abort(end.sock.id);
+        }
+        w.close(listener);
+        w.assert_ends_empty();
+    });
+    assert!(put_off.get() > 20, "{put_off:?}");
+}
+
+#[test]
+fn listeners_with_reuse_port_share_the_connections() {
+    for_each_count(|w| {
+        let listeners: Vec<Sock> = (0..4)
+            .map(|_| {
+                let sock = w.bound(1, SocketKind::Stream, "0.0.0.0:80", PORT);
+                w.node(sock).stack.listen(sock.id, 100).expect("listen");
+                sock
+            })
+            .collect();
+        let clients: Vec<End> = (0..64).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+        w.run(1000);
+        // Listeners of one shard have one queue in these tests.
+        let mut shards: Vec<usize> = listeners.iter().map(|listener| listener.shard).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        let queued: Vec<usize> =
+            shards.iter().map(|n| w.sides[1][*n].host.accepted.len()).collect();
+        assert_eq!(queued.iter().sum::<usize>(), clients.len());
+        assert!(queued.iter().all(|queued| *queued >= 4), "{queued:?}");
+        assert!(clients.iter().all(|client| w.has(client.sock, SocketEvent::Connected)));
+    });
+}
+
+/// Whatever shards the two sockets are in; each row as on Linux.
+#[test]
+fn binds_conflict_across_shards() {
+    for_each_count(|w| {
+        let rows = [
+            ("0.0.0.0:80", PLAIN, false, "0.0.0.0:80", PLAIN, true),
+            ("0.0.0.0:80", PLAIN, false, "10.0.0.1:80", PLAIN, true),
+            ("127.0.0.1:80", PLAIN, false, "10.0.0.1:80", PLAIN, false),
+            ("0.0.0.0:80", PLAIN, false, "[::]:80", PLAIN, true),
+            ("0.0.0.0:80", ADDR, false, "0.0.0.0:80", ADDR, false),
+            ("0.0.0.0:80", ADDR, true, "0.0.0.0:80", ADDR, true),
+            ("0.0.0.0:80", PORT, true, "0.0.0.0:80", PORT, false),
+            ("0.0.0.0:80", PORT, true, "0.0.0.0:80", ADDR, true),
+        ];
+        for (first, options, listens, second, theirs, conflict) in rows {
+            let one = w.bound(0, SocketKind::Stream, first, options);
+            if listens {
+                w.node(one).stack.listen(one.id, 1).expect("listen");
+            }
+            let family = if second.starts_with('[') { Family::V6 } else { Family::V4 };
+            let other = w.open(0, SocketKind::Stream, family);
+            let expected = if conflict { Err(BindError::AddrInUse) } else { Ok(()) };
+            assert_eq!(w.bind(other, second, theirs).map(|_| ()), expected, "{first} {second}");
+            w.close(one);
+            w.close(other);
+            w.settle();
+        }
+        w.assert_ends_empty();
+    });
+}
+
+/// Ten ports towards one server: ten connections, whatever shards they are in, and no more.
+#[test]
+fn ports_run_out_and_come_back() {
+    for count in COUNTS {
+        for seed in 1..=6 {
+            let config = StackConfig { ephemeral: 40_000..=40_009, ..StackConfig::default() };
+            let w = &mut Hosts::new(count, seed, config);
+            let listener = w.listen(1, "10.0.0.2:80", 100);
+            let mut clients: Vec<End> = (0..10).map(|_| w.connect(0, "10.0.0.2:80")).collect();
+            w.run(1000);
+            for client in &clients {
+                assert_eq!(w.events(client.sock), [SocketEvent::Connected], "{count}");
+            }
+            let more = w.open(0, SocketKind::Stream, Family::V4);
+            assert_eq!(w.connect_sock(more, "10.0.0.2:80").err(), Some(ConnectError::NoPort));
+            let gone = clients.swap_remove(3);
+            w.node(gone.sock).abort(gone.sock.id);
+            w.run(100);
+            let client = w.connect_sock(more, "10.0.0.2:80").expect("its port is free");
+            w.run(1000);
+            assert!(w.has(more, SocketEvent::Connected), "{count}");
+            for end in clients.iter().chain([&client]) {
+                w.close(end.sock);
+            }
+            while let Some(server) = w.accept(listener) {
+                w.close(server.sock);
+            }
+            w.close(listener);
+            w.assert_ends_empty();
+        }
+    }
+}
+
+/// A connection from a port that the program chose.
+fn connect_from(w: &mut Hosts, port: u16, remote: &str) -> Result<End, ConnectError> {
+    let sock = w.open(0, SocketKind::Stream, Family::V4);
+    w.bind(sock, &format!("0.0.0.0:{port}"), ADDR).expect("bind");
+    w.connect_sock(sock, remote).inspect_err(|_| w.close(sock))
+}
+
+#[test]
+fn a_program_may_choose_its_port() {
+    for_each_count(|w| {
+        let listener = w.listen(1, "10.0.0.2:80", 100);
+        let near = w.listen(0, "127.0.0.1:80", 100);
+        for port in 5000..5008 {
+            let client = connect_from(w, port, "10.0.0.2:80").expect("connect");
+            let server = accept(w, listener);
+            assert_eq!(server.conn.remote.port(), port);
+            talk(w, &client, &server);
+            // Of this host the one end is with the owner of the flow, and the other one may be elsewhere.
+            let own = connect_from(w, port, "127.0.0.1:80").expect("connect");
+            let other = accept(w, near);
+            talk(w, &own, &other);
+            w.close(own.sock);
+            w.close(other.sock);
+            // The same once more is refused, now or, if another shard has to be asked, with an event.
+            match connect_from(w, port, "10.0.0.2:80") {
+                Err(error) => assert_eq!(error, ConnectError::AddrInUse),
+                Ok(again) => {
+                    w.settle();
+                    let error = SocketEvent::Error(SocketError::AddrNotAvailable);
+                    assert_eq!(w.events(again.sock), [error]);
+                    w.close(again.sock);
+                }
+            }
+            w.close(client.sock);
+            w.close(server.sock);
+            w.run(100);
+        }
+        w.close(listener);
+        w.close(near);
+        w.assert_ends_empty();
+    });
+}
+
+/// The client waits in TIME-WAIT, and connects once more from the same port, from whatever shard.
+#[test]
+fn a_port_in_time_wait_is_used_again() {
+    for_each_count(|w| {
+        let listener = w.listen(1, "10.0.0.2:80", 100);
+        for _ in 0..5 {
+            let client = connect_from(w, 5000, "10.0.0.2:80").expect("connect");
+            w.wait(1000, "connect", |w| w.has(client.sock, SocketEvent::Connected));
+            let server = accept(w, listener);
+            talk(w, &client, &server);
+            w.close(client.sock);
+            w.run(50);
+            w.close(server.sock);
+            w.run(2000);
+        }
+        w.close(listener);
+        w.assert_ends_empty();
+    });
+}
+
+/// A router says that the server cannot be reached: whichever shard hears it, the connect fails.
+#[test]
+fn an_icmp_error_finds_its_connection() {
+    for_each_count(|w| {
+        w.take_seen();
+        let client = w.connect(0, "10.0.0.9:80");
+        w.run(10);
+        let syn = w.take_seen().swap_remove(0);
+        w.inject(0, &unreachable(&syn));
+        w.run(10);
+        assert_eq!(w.events(client.sock), [SocketEvent::Error(SocketError::HostUnreachable)]);
+        assert_eq!(w.drops(0, DropReason::IcmpErrorStray), 0);
+        w.close(client.sock);
+        w.assert_ends_empty();
+    });
+}
+
+/// ICMP: host unreachable, from 10.0.0.2 to 10.0.0.1.
+fn unreachable(quoted: &[u8]) -> Vec<u8> {
+    use towpath_wire::{IpProtocol, icmpv4, ipv4};
+    let mut packet = vec![0; ipv4::HEADER_LEN + icmpv4::HEADER_LEN];
+    packet.extend_from_slice(quoted);
+    let header = ipv4::Header {
+        tos: 0,
+        total_len: packet.len() as u16,
+        ident: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        ttl: 64,
+        protocol: IpProtocol::ICMP,
+        src: [10, 0, 0, 2].into(),
+        dst: [10, 0, 0, 1].into(),
+        options: ipv4::Options::EMPTY,
+    };
+    header.emit(&mut packet);
+    let (_, body) = packet.split_at_mut(ipv4::HEADER_LEN);
+    icmpv4::Message::DestUnreachable { code: 1, next_hop_mtu: 0 }.emit(body);
+    icmpv4::fill_checksum(body);
+    packet
+}
