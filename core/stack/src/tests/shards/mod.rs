@@ -2,6 +2,7 @@
 //! whichever one a packet comes in at.
 
 mod datagrams;
+mod hostile;
 mod hosts;
 mod streams;
 mod threads;
