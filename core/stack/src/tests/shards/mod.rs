@@ -4,5 +4,6 @@
 mod datagrams;
 mod hostile;
 mod hosts;
+mod limits;
 mod streams;
 mod threads;
