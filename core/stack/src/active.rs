@@ -76,15 +76,11 @@ impl<H: Host> Stack<H> {
             }
         };
         let flow = Flow { local, remote: remote_ip, local_port, remote_port: remote.port() };
-        let stream = match self.open_stream(now, flow, route, iface, settings, recv, send) {
-            Ok(stream) => stream,
-            Err(error) => {
-                if let Some(sharing) = uses_port {
-                    self.tcp_binds.unuse_port(local_port, local, sharing);
-                }
-                return Err(error);
-            }
-        };
+        let stream = self.open_stream(now, flow, route, iface, settings, recv, send);
+        if let (Err(_), Some(sharing)) = (&stream, uses_port) {
+            self.tcp_binds.unuse_port(local_port, local, sharing);
+        }
+        let stream = stream?;
         if held.is_some() {
             // The bind stays, but now for the address in use only.
             self.tcp_binds.narrow(local_port, index, local);

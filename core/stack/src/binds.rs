@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::bind_addr::{BindAddr, Sharing, Table};
 use crate::ephemeral::{Choice, Ephemeral};
 use crate::holds::{Holder, Holds};
+use crate::limits::SHARDS_MAX;
 use crate::net::hash::Keyed;
 use crate::port_set::{PortSet, PortSets};
 use crate::receivers::Receivers;
@@ -46,6 +47,19 @@ impl Ports {
         };
         let users = (0..if of == Table::Tcp { shards } else { 0 }).map(|_| users()).collect();
         Arc::new(Self { holds: Mutex::new(Holds::new(of, Arc::clone(&held))), held, users })
+    }
+
+    /// Ports that somebody holds, or that connections of some shards are on: so many sets, the rest is to be left out.
+    fn occupied(&self, of_shard: impl Fn(usize) -> bool) -> ([&PortSet; SHARDS_MAX + 1], usize) {
+        let mut occupied = [&*self.held; SHARDS_MAX + 1];
+        let mut count = 1;
+        for (shard, (_, users)) in self.users.iter().enumerate() {
+            if of_shard(shard) {
+                occupied[count] = users;
+                count += 1;
+            }
+        }
+        (occupied, count)
     }
 
     fn lock(&self) -> Locked<'_> {
@@ -165,10 +179,9 @@ impl Binds {
         // As on Linux a chosen port is shared with nobody: SO_REUSEADDR and SO_REUSEPORT are for ports that
         // the program names.
         let alone = Holder { sharing: Sharing::default(), ..holder };
-        let users = self.ports.users.iter().map(|(_, occupied)| &**occupied);
-        let occupied: Vec<&PortSet> = users.chain([&*self.ports.held]).collect();
-        let choice =
-            ephemeral.choose(hash, &PortSets(&occupied), |port| !all.conflicts(port, &alone));
+        let (occupied, count) = self.ports.occupied(|_| true);
+        let choice = ephemeral
+            .choose(hash, &PortSets(&occupied[..count]), |port| !all.conflicts(port, &alone));
         if let Some(port) = choice.port {
             all.holds.hold(port, holder);
         }
@@ -233,11 +246,9 @@ impl Binds {
         vacant: bool,
         is_free: impl Fn(u16) -> bool,
     ) -> Choice {
-        let users = self.ports.users.iter().map(|(_, occupied)| &**occupied);
         let own = self.shard.index();
-        let users = users.enumerate().filter(|(n, _)| vacant || *n == own).map(|(_, set)| set);
-        let occupied: Vec<&PortSet> = users.chain([&*self.ports.held]).collect();
-        ephemeral.choose(hash, &PortSets(&occupied), |port| {
+        let (occupied, count) = self.ports.occupied(|shard| vacant || shard == own);
+        ephemeral.choose(hash, &PortSets(&occupied[..count]), |port| {
             !(vacant && self.is_taken(port))
                 && is_free(port)
                 && self.use_if_not_held(port, local, sharing)

@@ -46,7 +46,8 @@ pub const TIME_WAIT_REUSE_AFTER: Duration = Duration::from_secs(1);
 /// finds all in use takes some 100 µs. One that is free and that nobody is on is found whatever the limit is;
 /// one that is shared, with sockets of other addresses or connections to other peers, is found if one in a
 /// hundred is free (one miss in 30 000), and as a rule not when it is the last one, where Linux tries all.
-/// Counter `ports_probed`; when it is reached, `ports_exhausted`.
+/// Counter `ports_probed`; when it is reached, `ports_exhausted`. With several shards a connect tries three times so
+/// many: its own shard's, others', and shared ones.
 pub const PORTS_PROBED_MAX: u32 = 1_024;
 
 /// SYNs on any-address interfaces that wait for a decision; the one not repeated for longest makes room.

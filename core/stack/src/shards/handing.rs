@@ -50,7 +50,7 @@ impl<H: Host> Stack<H> {
         &mut self,
         now: Instant,
         host: &mut H,
-        (iface, packet): (IfaceId, Packet),
+        (iface, mut packet): (IfaceId, Packet),
         hops: u8,
         pool: &mut Pool,
     ) {
@@ -60,17 +60,12 @@ impl<H: Host> Stack<H> {
         let is_fragment = matches!(subject, Subject::Fragment { .. });
         match self.verdict(iface, subject) {
             Verdict::Of(shard) if hops < HOPS_MAX => {
+                // Its payload may lie in a FIFO, which is released when this turn ends.
+                packet.linearize(pool);
                 let hops = hops + 1;
                 self.hand_over_mail(shard, Mail::Packet { iface, packet, hops }, pool);
             }
-            // It is one of the copies.
-            Verdict::Copies(_) if hops > 0 => {
-                self.receive_here(now, host, iface, packet, is_fragment, pool);
-            }
-            Verdict::Mine | Verdict::Of(_) => {
-                self.receive_here(now, host, iface, packet, is_fragment, pool);
-            }
-            Verdict::Copies(shards) => {
+            Verdict::Copies(shards) if hops == 0 => {
                 for shard in self.others_in(shards) {
                     let packet = copy(&packet, pool);
                     let mail = Mail::Packet { iface, packet, hops: 1 };
@@ -81,6 +76,8 @@ impl<H: Host> Stack<H> {
                     false => pool.give(packet),
                 }
             }
+            // Of what was handed over, a copy among it, no more is made.
+            _ => self.receive_here(now, host, iface, packet, is_fragment, pool),
         }
     }
 
@@ -109,13 +106,11 @@ impl<H: Host> Stack<H> {
     ) {
         match self.verdict(looped.iface, Subject::of_ip(looped.packet.linear())) {
             Verdict::Of(shard) if hops < HOPS_MAX => {
-                // Its payload may lie in a FIFO of this shard.
+                // Its payload may lie in a FIFO, which is released when this turn ends.
                 looped.packet.linearize(pool);
                 self.hand_over_mail(shard, Mail::Looped { looped, hops: hops + 1 }, pool);
             }
-            Verdict::Copies(_) if hops > 0 => self.receive_looped(now, host, looped, pool),
-            Verdict::Mine | Verdict::Of(_) => self.receive_looped(now, host, looped, pool),
-            Verdict::Copies(shards) => {
+            Verdict::Copies(shards) if hops == 0 => {
                 for shard in self.others_in(shards) {
                     let packet = copy(&looped.packet, pool);
                     let looped = Looped { iface: looped.iface, packet };
@@ -127,6 +122,7 @@ impl<H: Host> Stack<H> {
                     false => pool.give(looped.packet),
                 }
             }
+            _ => self.receive_looped(now, host, looped, pool),
         }
     }
 

@@ -194,6 +194,22 @@ mod tests {
         assert_eq!(Subject::of_ip(&piece), Subject::Fragment { src, dst });
     }
 
+    #[test]
+    fn frames_are_about_what_is_in_them() {
+        use towpath_wire::MacAddr;
+        let frame = |ethertype, payload: &[u8]| {
+            let mut frame = vec![0; ethernet::HEADER_LEN];
+            let (dst, src) = (MacAddr([2; 6]), MacAddr([4; 6]));
+            ethernet::Header { dst, src, vlan: None, ethertype }.emit(&mut frame);
+            Subject::of_frame(LinkType::Ethernet, &[&frame, payload].concat())
+        };
+        let packet = ip_packet(IpProtocol::TCP, 0, &PORTS);
+        assert_eq!(frame(EtherType::IPV4, &packet), Subject::Tcp(flow(80, 7)));
+        assert_eq!(frame(EtherType::ARP, &[0; 28]), Subject::Host);
+        assert_eq!(frame(EtherType(0x88cc), &packet), Subject::Any);
+        assert_eq!(Subject::of_frame(LinkType::Ethernet, &packet[..9]), Subject::Any);
+    }
+
     /// The sender of what is quoted is here, whoever reports.
     #[test]
     fn an_error_is_about_what_it_quotes() {

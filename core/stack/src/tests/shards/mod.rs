@@ -2,6 +2,8 @@
 //! whichever one a packet comes in at.
 
 mod datagrams;
+mod hostile;
 mod hosts;
+mod limits;
 mod streams;
 mod threads;
