@@ -28,8 +28,8 @@ use towpath_shm::control::Request;
 
 /// A stack, its ports, and the programs on it.
 ///
-/// It stays on the thread that makes it: ports need not be [`Send`]. Dropping it closes the programs' control sockets,
-/// which they take for its end; [`Engine::run`] also lets peers know.
+/// Threads may turn it one after the other: it is [`Send`]. Dropping it closes the programs' control sockets, which they
+/// take for its end; [`Engine::run`] also lets peers know.
 ///
 /// # Example
 /// One without ports, whose programs have loopback. It needs no privileges.
@@ -175,7 +175,7 @@ impl Engine {
 
     /// From now on every dropped packet is given to `trace`. Each is copied for it, so without a trace
     /// they cost less.
-    pub fn trace_drops(&mut self, trace: impl FnMut(DroppedPacket<'_>) + 'static) {
+    pub fn trace_drops(&mut self, trace: impl FnMut(DroppedPacket<'_>) + Send + 'static) {
         self.shard.stack.net.set_trace_drops(true);
         self.shard.drop_trace = Some(Box::new(trace));
     }
@@ -207,6 +207,12 @@ impl Drop for Engine {
         self.control.exchange(&mut self.shard);
     }
 }
+
+/// Threads turn it one after the other.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Engine>();
+};
 
 /// Gives the stack its interfaces and routes, one interface a port.
 fn join(

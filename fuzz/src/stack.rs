@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 
 use towpath_pool::{Batch, LinkType, Offloads, Pool, Port};
 use towpath_ring::{
@@ -72,7 +72,7 @@ struct Case {
     program: Program,
     pool: Pool,
     ports: Vec<Box<dyn Port>>,
-    wire: Rc<RefCell<Wire>>,
+    wire: Arc<Mutex<Wire>>,
     now: Instant,
     region: Region,
     id: SocketId,
@@ -118,8 +118,8 @@ impl Case {
             kernel_cuts: false,
         };
         stack.net.add_interface(now, interface);
-        let wire = Rc::new(RefCell::new(Wire { offloads, ..Wire::default() }));
-        let ports: Vec<Box<dyn Port>> = vec![Box::new(End(Rc::clone(&wire)))];
+        let wire = Arc::new(Mutex::new(Wire { offloads, ..Wire::default() }));
+        let ports: Vec<Box<dyn Port>> = vec![Box::new(End(Arc::clone(&wire)))];
         let id = stack.open(SocketKind::Stream, Family::V4, 0).expect("room for a socket");
         let (region, windows) = MEMORY.with(Clone::clone);
         let capacity = input.pick(&[WINDOW_MIN, 16_384, 3_000]);
@@ -151,7 +151,7 @@ impl Case {
     /// The peer means well until the connection is there.
     fn shake_hands(&mut self, input: &mut Input<'_>) {
         self.turn();
-        let syn = self.wire.borrow_mut().sent.pop_front().expect("a SYN");
+        let syn = self.wire.lock().expect(ALONE).sent.pop_front().expect("a SYN");
         let (header, _) = parse(&syn);
         assert!(header.flags == Flags::SYN, "{header:?}");
         self.port = header.src_port;
@@ -322,7 +322,7 @@ impl Case {
     fn arrives(&mut self, segment: &Segment) {
         self.ledger.on_peer(segment.ack);
         let packet = self.packet(segment);
-        self.wire.borrow_mut().arriving.push_back(packet);
+        self.wire.lock().expect(ALONE).arriving.push_back(packet);
     }
 
     fn packet(&self, segment: &Segment) -> Vec<u8> {
@@ -382,7 +382,7 @@ impl Case {
             if let Some(info) = &self.info {
                 self.ledger.on_una(info.snd_una);
             }
-            let sent = std::mem::take(&mut self.wire.borrow_mut().sent);
+            let sent = std::mem::take(&mut self.wire.lock().expect(ALONE).sent);
             for packet in sent {
                 self.check(&packet);
             }
@@ -456,11 +456,14 @@ struct Wire {
 }
 
 /// The stack's end of it.
-struct End(Rc<RefCell<Wire>>);
+struct End(Arc<Mutex<Wire>>);
+
+/// A case has one thread.
+const ALONE: &str = "no other thread panicked";
 
 impl Port for End {
     fn poll(&mut self, _: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        let mut wire = self.0.borrow_mut();
+        let mut wire = self.0.lock().expect(ALONE);
         let n = max.min(wire.arriving.len());
         for bytes in wire.arriving.drain(..n) {
             let mut packet = pool.take(bytes.len());
@@ -471,7 +474,7 @@ impl Port for End {
     }
 
     fn submit(&mut self, _: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        let mut wire = self.0.borrow_mut();
+        let mut wire = self.0.lock().expect(ALONE);
         let mut n = 0;
         for packet in batch.drain(..) {
             let mut bytes = vec![0; packet.len()];
@@ -484,7 +487,7 @@ impl Port for End {
     }
 
     fn offloads(&self) -> Offloads {
-        self.0.borrow().offloads
+        self.0.lock().expect(ALONE).offloads
     }
 
     fn link_type(&self) -> LinkType {

@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) scratch: Box<[u8]>,
     pub(crate) now_ns: u64,
     /// Is told what the user should know.
-    pub(crate) tell: Box<dyn Fn(Notice)>,
+    pub(crate) tell: Box<dyn Fn(Notice) + Send>,
 }
 
 /// Longest datagram, or train of them, that a socket gives.

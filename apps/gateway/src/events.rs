@@ -50,8 +50,10 @@ pub(crate) struct Readiness {
     pub(crate) failed: bool,
 }
 
-/// Events taken at once.
+/// Events taken at once: 3 KiB.
 pub(crate) type EventList = [MaybeUninit<Event>; EVENTS_MAX];
+/// None yet.
+pub(crate) const NO_EVENTS: EventList = [const { MaybeUninit::uninit() }; EVENTS_MAX];
 
 impl Events {
     pub(crate) fn new() -> Result<Self, Errno> {

@@ -20,7 +20,7 @@ use crate::context::{Context, Shared};
 use crate::counters::Counters;
 use crate::dns::Forwarder;
 use crate::echo::EchoFlows;
-use crate::events::{EventList, Token};
+use crate::events::{NO_EVENTS, Token};
 use crate::fifo::{FromProgram, ToProgram};
 use crate::forward::Forwards;
 use crate::limits::{
@@ -46,7 +46,6 @@ pub struct Gateway {
     unsettled: bool,
     /// The host's sockets had more to say than was heard at once.
     unheard: bool,
-    events: Box<EventList>,
 }
 
 /// What the inner stack calls back: tables of flows by protocol.
@@ -97,12 +96,11 @@ impl Gateway {
             link,
             unsettled: false,
             unheard: false,
-            events: Box::new([const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX]),
         })
     }
 
     /// Gives `tell` what the user of the program should know; nobody hears it otherwise.
-    pub fn on_notice(&mut self, tell: impl Fn(Notice) + 'static) {
+    pub fn on_notice(&mut self, tell: impl Fn(Notice) + Send + 'static) {
         self.host.shared.tell = Box::new(tell);
     }
 
@@ -145,8 +143,8 @@ impl Gateway {
     /// Hears what the host's sockets have to say.
     fn listen_to_host(&mut self) {
         let GatewayHost { shared, tcp, udp, echo, dns, forwards } = &mut self.host;
-        let mut taken = 0;
-        for (token, ready) in shared.events.take(&mut self.events) {
+        let (mut list, mut taken) = (NO_EVENTS, 0);
+        for (token, ready) in shared.events.take(&mut list) {
             taken += 1;
             match token {
                 Token::Tcp(key) => tcp.on_ready(shared.now_ns, key, ready),

@@ -23,7 +23,7 @@ pub struct Tap {
 }
 
 /// Who hears that the device has gone.
-struct OnGone(Option<Box<dyn FnOnce()>>);
+struct OnGone(Option<Box<dyn FnOnce() + Send>>);
 
 impl std::fmt::Debug for OnGone {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -173,7 +173,7 @@ impl Tap {
     }
 
     /// Calls `tell` once when the device is found deleted, on the thread that drives it.
-    pub fn on_gone(&mut self, tell: impl FnOnce() + 'static) {
+    pub fn on_gone(&mut self, tell: impl FnOnce() + Send + 'static) {
         self.on_gone.0 = Some(Box::new(tell));
     }
 

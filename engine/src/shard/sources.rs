@@ -112,9 +112,9 @@ pub(crate) fn watch(
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::os::fd::{AsFd, OwnedFd};
-    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::Duration;
 
     use rustix::fd::BorrowedFd;
@@ -125,7 +125,7 @@ mod tests {
     /// What a deleted device leaves: a file that has something for ever.
     struct Deleted {
         fd: OwnedFd,
-        known: Rc<Cell<bool>>,
+        known: Arc<AtomicBool>,
     }
 
     impl Port for Deleted {
@@ -145,7 +145,7 @@ mod tests {
             Some(self.fd.as_fd())
         }
         fn is_gone(&self) -> bool {
-            self.known.get()
+            self.known.load(Relaxed)
         }
     }
 
@@ -153,7 +153,7 @@ mod tests {
     fn a_device_that_has_gone_does_not_wake_the_engine_for_ever() {
         let (read, write) = rustix::pipe::pipe().unwrap();
         drop(write);
-        let known = Rc::new(Cell::new(false));
+        let known = Arc::new(AtomicBool::new(false));
         let ports: [Box<dyn Port>; 1] = [Box::new(Deleted { fd: read, known: known.clone() })];
         let (mut poller, mut watched) = (Poller::new().unwrap(), Vec::new());
         watch_new(&mut poller, &ports, &mut watched).unwrap();
@@ -164,7 +164,7 @@ mod tests {
             woken
         };
         assert_eq!(look(&mut poller), [Source::Port]);
-        known.set(true);
+        known.store(true, Relaxed);
         assert_eq!(look(&mut poller), []);
         assert_eq!(look(&mut poller), []);
     }

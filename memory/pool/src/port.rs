@@ -27,8 +27,9 @@ pub struct Offloads {
 
 /// A device queue pair, or a link in memory.
 ///
-/// Called by one thread. Times are ns on the engine's monotonic clock. No call blocks or fails: what goes wrong
-/// is the port's to count, and a device that is lost says so by [`Port::is_gone`]. Decision 4
+/// Called by one thread at a time, which need not be the same one each time: threads of a program may turn an engine
+/// one after the other. Times are ns on the engine's monotonic clock. No call blocks or fails: what goes wrong is the
+/// port's to count, and a device that is lost says so by [`Port::is_gone`]. Decision 4
 /// (`docs/decisions/0004-one-port-trait.md`) says why both directions are one trait.
 ///
 /// # Example
@@ -81,7 +82,7 @@ pub struct Offloads {
 /// assert_eq!(port.poll(2_000, &mut pool, &mut batch, 64), 1);
 /// assert_eq!(batch[0].meta.arrival_ns, 1_000);
 /// ```
-pub trait Port {
+pub trait Port: Send {
     /// Moves received packets to the back of `out`, at most `max`; returns how many. Never blocks.
     fn poll(&mut self, now_ns: u64, pool: &mut Pool, out: &mut Batch, max: usize) -> usize;
 

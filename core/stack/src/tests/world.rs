@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use towpath_pool::{Batch, Fragments, LinkType, Offloads, Packet, Pool, Port, Stretch};
 use towpath_ring::{Payload, RecvBuffer, SendBuffer};
@@ -357,15 +357,18 @@ struct Wire {
     stuck: bool,
 }
 
+/// The tests have one thread each.
+const ALONE: &str = "no other thread panicked";
+
 /// One end of a link.
 pub struct LinkEnd {
-    wire: Rc<RefCell<Wire>>,
+    wire: Arc<Mutex<Wire>>,
     end: usize,
 }
 
 impl Port for LinkEnd {
     fn poll(&mut self, now_ns: u64, _pool: &mut Pool, out: &mut Batch, max: usize) -> usize {
-        let mut wire = self.wire.borrow_mut();
+        let mut wire = self.wire.lock().expect(ALONE);
         let queue = &mut wire.queues[self.end];
         let mut n = 0;
         while n < max && queue.front().is_some_and(|(at, _)| *at <= now_ns) {
@@ -378,7 +381,7 @@ impl Port for LinkEnd {
     }
 
     fn submit(&mut self, now_ns: u64, pool: &mut Pool, batch: &mut Batch) -> usize {
-        let mut wire = self.wire.borrow_mut();
+        let mut wire = self.wire.lock().expect(ALONE);
         let mut n = 0;
         let (last, taken) = &mut wire.taken[self.end];
         if *last != now_ns / MS {
@@ -411,11 +414,11 @@ impl Port for LinkEnd {
     }
 
     fn offloads(&self) -> Offloads {
-        self.wire.borrow().config.offloads
+        self.wire.lock().expect(ALONE).config.offloads
     }
 
     fn link_type(&self) -> LinkType {
-        self.wire.borrow().config.link
+        self.wire.lock().expect(ALONE).config.link
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -423,7 +426,7 @@ impl Port for LinkEnd {
     }
 
     fn next_timeout_ns(&self) -> Option<u64> {
-        let wire = self.wire.borrow();
+        let wire = self.wire.lock().expect(ALONE);
         let arrival = wire.queues[self.end].front().map(|(at, _)| *at);
         let (last, taken) = wire.taken[self.end];
         let again = (taken >= wire.config.rate).then_some((last + 1) * MS);
@@ -554,7 +557,7 @@ impl Node {
 pub struct World {
     pub a: Node,
     pub b: Node,
-    wire: Rc<RefCell<Wire>>,
+    wire: Arc<Mutex<Wire>>,
 }
 
 impl World {
@@ -573,7 +576,7 @@ impl World {
             taken: [(0, 0); 2],
             stuck: false,
         };
-        let wire = Rc::new(RefCell::new(wire));
+        let wire = Arc::new(Mutex::new(wire));
         let mut nodes = [Node::new(config.clone(), 1), Node::new(config, 2)];
         for (end, node) in nodes.iter_mut().enumerate() {
             let last = end as u8 + 1;
@@ -603,7 +606,7 @@ impl World {
                 iface,
                 1,
             );
-            node.ports.push(Box::new(LinkEnd { wire: Rc::clone(&wire), end }));
+            node.ports.push(Box::new(LinkEnd { wire: Arc::clone(&wire), end }));
         }
         let [a, b] = nodes;
         Self { a, b, wire }
@@ -614,20 +617,20 @@ impl World {
     }
 
     pub fn set_loss(&mut self, loss: u64) {
-        self.wire.borrow_mut().config.loss = loss;
+        self.wire.lock().expect(ALONE).config.loss = loss;
     }
 
     /// The device of a takes no packet any more, or goes on.
     pub fn set_stuck(&mut self, stuck: bool) {
-        self.wire.borrow_mut().stuck = stuck;
+        self.wire.lock().expect(ALONE).stuck = stuck;
     }
 
     pub fn keep_seen(&mut self) {
-        self.wire.borrow_mut().keep_seen = true;
+        self.wire.lock().expect(ALONE).keep_seen = true;
     }
 
     pub fn take_seen(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.wire.borrow_mut().seen)
+        std::mem::take(&mut self.wire.lock().expect(ALONE).seen)
     }
 
     /// A packet from nowhere arrives at b now.
@@ -635,7 +638,7 @@ impl World {
         let mut packet = self.b.pool.take(bytes.len());
         packet.push_back(bytes.len()).expect("room").copy_from_slice(bytes);
         let now = self.b.now.0;
-        self.wire.borrow_mut().queues[1].push_front((now, packet));
+        self.wire.lock().expect(ALONE).queues[1].push_front((now, packet));
     }
 
     /// Turns both until there is nothing to do at this moment.
