@@ -1,0 +1,229 @@
+//! A thread at the wheel.
+
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+use std::time::Duration;
+
+use towpath_ring::doorbell;
+
+use super::{LENT, Next, STAND_BY, Wheel};
+use crate::interrupt::{self, Handled, Limit};
+use crate::syscall::{SignalsBlocked, nr, syscall};
+use crate::{Deadline, Error};
+
+/// Turns in a row for others, after which the thread looks at its own signals and time limit.
+const TURNS_MAX: u32 = 32;
+
+/// An engine hears of processes when it sleeps. Where its threads always find something for them before it does, it looks
+/// this often, which costs a system call.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+
+/// The right to turn the engine, of the thread that has taken it; its signals are blocked but while it sleeps. Dropping
+/// it leaves the wheel to others.
+#[derive(Debug)]
+pub struct Helm<'a> {
+    wheel: &'a Wheel,
+    /// What is in [`Wheel::at`] while it is this thread that turns.
+    me: u32,
+    /// Another thread has taken the wheel, or this is a child that a handler has forked.
+    is_lost: bool,
+    /// How often the process had forked.
+    forks: u32,
+    /// When the engine wants a turn, whatever happens.
+    until: Option<Deadline>,
+    signals: Option<SignalsBlocked>,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+/// How turning the engine has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turned {
+    /// What the thread waits for has come, or may have.
+    Done,
+    /// There is nothing to do: the engine has gone to sleep. Now sleep, until [`Helm::until`].
+    Idle,
+    /// There was much to do for others. The thread is to look at its signals and its time limit, and go on.
+    Busy,
+    /// The engine has ended.
+    Ended,
+}
+
+/// struct pollfd.
+#[repr(C)]
+struct Watched {
+    fd: i32,
+    events: i16,
+    revents: i16,
+}
+
+const POLLIN: i16 = 1;
+/// What stands for no time, or no mask, in a system call.
+const NULL: usize = 0;
+
+impl<'a> Helm<'a> {
+    pub(super) fn new(wheel: &'a Wheel, me: u32, signals: Option<SignalsBlocked>) -> Self {
+        let forks = wheel.process.forks();
+        let _of_this_thread = PhantomData;
+        Self { wheel, me, is_lost: false, forks, until: None, signals, _of_this_thread }
+    }
+
+    /// Turns the engine until `is_done`, which is asked after each turn, or until there is nothing to do.
+    pub fn turn(&mut self, mut is_done: impl FnMut() -> bool) -> Turned {
+        debug_assert!(!self.is_lost);
+        let wheel = self.wheel;
+        wheel.turns.store(wheel.turns.load(Relaxed).wrapping_add(1), Relaxed);
+        // SAFETY: this thread's number is in `at`, without LENT: it was put there by an exchange that succeeds for one
+        // thread, and only this thread takes it away.
+        let seat = unsafe { &mut *wheel.engine.get() };
+        let Some(engine) = seat.engine.as_mut() else { return Turned::Ended };
+        if std::mem::take(&mut seat.is_asleep) {
+            engine.end_sleep();
+            seat.look_at = Deadline::after(LOOK_EVERY);
+        }
+        for _ in 0..TURNS_MAX {
+            let next = engine.turn();
+            if next == Next::End {
+                wheel.has_ended.store(true, Release);
+                if let Some(engine) = seat.engine.take() {
+                    engine.finish();
+                }
+                return Turned::Ended;
+            }
+            if is_done() {
+                let is_idle = matches!(next, Next::Sleep(_));
+                if is_idle && seat.look_at.left().is_zero() && engine.begin_sleep() {
+                    engine.end_sleep();
+                    seat.look_at = Deadline::after(LOOK_EVERY);
+                }
+                return Turned::Done;
+            }
+            if let Next::Sleep(timeout) = next
+                && engine.begin_sleep()
+            {
+                seat.is_asleep = true;
+                self.until = timeout.map(Deadline::after);
+                return Turned::Idle;
+            }
+        }
+        self.until = Some(Deadline::after(Duration::ZERO));
+        Turned::Busy
+    }
+
+    /// Until when to sleep after a turn, at the latest, where a thread has a time limit of its own. None: no limit.
+    pub fn until(&self, own: Option<Deadline>) -> Option<Deadline> {
+        self.until.into_iter().chain(own).min()
+    }
+
+    /// The engine's descriptor, to be polled for input in the sleep.
+    pub fn descriptor(&self) -> i32 {
+        self.wheel.descriptor.get()
+    }
+
+    /// Where the signal mask is that the thread sleeps with; 0: with the one that it has.
+    pub fn mask(&self) -> usize {
+        self.signals.as_ref().map_or(NULL, SignalsBlocked::before)
+    }
+
+    /// A sleep in the kernel on [`Self::descriptor`] and on what tells of all that the thread waits for: meanwhile others
+    /// may take the wheel. False comes with the result: somebody has.
+    pub fn lend<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
+        let wheel = self.wheel;
+        // Whoever takes the wheel sees that it is counted.
+        let _abed = (self.me & STAND_BY == 0).then(|| wheel.count_abed());
+        wheel.at.store(self.me | LENT, Release);
+        let slept = interrupt::while_at_wheel(wheel, sleep);
+        let is_ours = wheel.process.forks() == self.forks
+            && wheel.at.compare_exchange(self.me | LENT, self.me, Acquire, Relaxed).is_ok();
+        self.is_lost = !is_ours;
+        (slept, is_ours)
+    }
+
+    /// For a thread that waits for words: turns and sleeps until one of them `has_changed`.
+    ///
+    /// # Errors
+    /// `TimedOut` at the deadline; `Interrupted` by a signal handler.
+    pub(crate) fn drive(
+        mut self,
+        deadline: Option<Deadline>,
+        since: Handled,
+        mut has_changed: impl FnMut() -> bool,
+    ) -> Result<(), Error> {
+        const EINTR: i32 = 4;
+        let limited = deadline.is_some();
+        loop {
+            if matches!(self.turn(&mut has_changed), Turned::Done | Turned::Ended) {
+                return Ok(());
+            }
+            let limit = Limit::within(self.until(deadline));
+            let slept = since.sleep(limited, limit, |limit| self.sleep(limit, None));
+            match slept {
+                // The handler left the wheel to others.
+                Some(Err(EINTR)) if since.is_restarted(limited) => return Ok(()),
+                None | Some(Err(EINTR)) => return Err(Error::Interrupted),
+                Some(_) if self.is_lost => return Ok(()),
+                Some(_) => {}
+            }
+            if deadline.is_some_and(|deadline| deadline.left().is_zero()) {
+                return if has_changed() { Ok(()) } else { Err(Error::TimedOut) };
+            }
+        }
+    }
+
+    /// The same with signals blocked, and until a descriptor is readable if one is given.
+    pub(crate) fn drive_blocked(mut self, own: Option<i32>, mut is_done: impl FnMut() -> bool) {
+        while matches!(self.turn(&mut is_done), Turned::Idle | Turned::Busy) {
+            let limit = self.until.map(Deadline::timespec);
+            let _ = self.sleep(place(limit.as_ref()), own);
+        }
+    }
+
+    /// Sleeps on the engine's descriptor, and one of the thread's own, with the wheel in hand. `limit`: where a timespec is.
+    fn sleep(&mut self, limit: usize, own: Option<i32>) -> Result<usize, i32> {
+        let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
+        // The kernel passes negative numbers over.
+        let mut list = [watched(self.descriptor()), watched(own.unwrap_or(-1))];
+        let at = list.as_mut_ptr().addr();
+        let args = [at, list.len(), limit, self.mask(), 8, 0];
+        // SAFETY: two entries, a time limit and a mask of eight bytes, or none.
+        let slept = interrupt::while_at_wheel(self.wheel, || unsafe { syscall(nr::PPOLL, args) });
+        self.is_lost =
+            self.wheel.process.forks() != self.forks || self.wheel.at.load(Relaxed) != self.me;
+        slept
+    }
+
+    /// The stand-by thread's sleep: until the wheel is taken from it, too. False: it was.
+    pub(super) fn stand_by(&mut self) -> bool {
+        let limit = self.until.map(Deadline::timespec);
+        let limit = place(limit.as_ref());
+        let bell = self.wheel.bell.get();
+        let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
+        let mut list = [watched(self.descriptor()), watched(bell)];
+        let at = list.as_mut_ptr().addr();
+        let wheel = self.wheel;
+        let (_, is_ours) = self.lend(|| {
+            fence(SeqCst);
+            if !wheel.has_followers() {
+                // SAFETY: two entries and a time limit, or none.
+                let _ = unsafe { syscall(nr::PPOLL, [at, list.len(), limit, NULL, 8, 0]) };
+            }
+        });
+        if list[1].revents != 0 {
+            doorbell::clear(wheel.bell.borrow());
+        }
+        is_ours
+    }
+}
+
+/// Where a time limit is; no limit: 0.
+fn place(limit: Option<&[i64; 2]>) -> usize {
+    limit.map_or(NULL, |limit| limit.as_ptr().addr())
+}
+
+impl Drop for Helm<'_> {
+    fn drop(&mut self) {
+        if !self.is_lost && self.wheel.process.forks() == self.forks {
+            self.wheel.leave(self.me);
+        }
+    }
+}
