@@ -353,6 +353,33 @@ fn the_wheel_is_handed_over_beside_a_thread_that_stands_by() {
     stands_by.join().expect("it ends");
 }
 
+/// One thread goes off with its own event, and does no more. Nobody else turns the engine but the one that waits still: who
+/// sends does not wait.
+#[test]
+fn who_waits_takes_over_from_who_leaves() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("nobody takes over\n");
+    let (_, _remote) = host(&POSIX);
+    let listener = listen(&POSIX, 80);
+    for (first, then) in ALL.iter().flat_map(|first| ALL.map(|then| (*first, then))) {
+        let sleepers = [first, then].map(|how| {
+            let (ours, theirs) = pair(&POSIX, listener, 80);
+            let sleeper = thread::spawn(move || {
+                let (idle, _writer) = std::io::pipe().expect("a pipe");
+                let set = set_of(&POSIX, theirs);
+                how.recv(&POSIX, theirs, set, idle.as_raw_fd())
+            });
+            // The first one is at the wheel before the other wants it.
+            thread::sleep(Duration::from_millis(5));
+            (ours, sleeper)
+        });
+        for (ours, sleeper) in sleepers {
+            send(&POSIX, ours, b"go");
+            assert_eq!(sleeper.join().expect("it does not panic"), b"go", "{first:?}, {then:?}");
+        }
+    }
+}
+
 /// Requests are made while another thread sleeps at the wheel, in each of the ways in which it can.
 #[test]
 fn requests_are_answered_beside_who_sleeps_at_the_wheel() {
@@ -394,6 +421,15 @@ fn what_threads_send_that_do_not_wait_is_sent() {
     let listener = listen(&POSIX, 80);
     let (ours, theirs) = pair(&POSIX, listener, 80);
     for n in 0..20usize {
+        if n % 2 == 1 {
+            // The thread that stands by rests meanwhile.
+            let mut list = [libc::pollfd { fd: theirs, events: libc::POLLIN, revents: 0 }];
+            let deadline = Deadline::after(Duration::from_millis(20));
+            let null = std::ptr::null();
+            // SAFETY: no mask.
+            let ready = unsafe { poll::poll(&POSIX, &mut list, Some(deadline), null) };
+            assert_eq!(ready, Ok(0));
+        }
         send(&POSIX, ours, &n.to_ne_bytes());
         let begin = Instant::now();
         // Nobody waits in a call of the stack's.
@@ -409,6 +445,31 @@ fn what_threads_send_that_do_not_wait_is_sent() {
         send(&POSIX, theirs, b"back");
         assert_eq!(try_recv(&POSIX, ours, 0), Ok(b"back".to_vec()));
     }
+    remote.stop();
+    stands_by.join().expect("it ends");
+}
+
+/// A request takes the wheel from the thread that stands by, and leaves it to nobody.
+#[test]
+fn who_stands_by_notices_that_the_wheel_was_taken_from_it() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("nobody sends after a request\n");
+    let (_, remote, stands_by) = host_standing_by(&POSIX);
+    let listener = listen(&POSIX, 80);
+    let (ours, theirs) = pair(&POSIX, listener, 80);
+    let took = (0..20).map(|_| {
+        // It takes the wheel, and sleeps there.
+        thread::sleep(Duration::from_millis(10));
+        assert_eq!(towpath_posix::descriptor::close(&POSIX, stream(&POSIX)), Ok(()));
+        send(&POSIX, ours, b"bytes");
+        let begin = Instant::now();
+        while try_recv(&POSIX, theirs, libc::MSG_DONTWAIT) == Err(Errno(libc::EAGAIN)) {
+            thread::sleep(Duration::from_micros(100));
+        }
+        begin.elapsed()
+    });
+    // Twice a tick; a machine that is busy may be late now and then.
+    assert!(took.min() < Some(Duration::from_millis(10)));
     remote.stop();
     stands_by.join().expect("it ends");
 }
