@@ -1,13 +1,12 @@
 //! A thread at the wheel.
 
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
 use towpath_ring::doorbell;
 
-use super::{LENT, Next, STAND_BY, Wheel};
+use super::{Next, Wheel};
 use crate::interrupt::{self, Handled, Limit};
 use crate::syscall::{SignalsBlocked, nr, syscall};
 use crate::{Deadline, Error};
@@ -24,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 #[derive(Debug)]
 pub struct Helm<'a> {
     wheel: &'a Wheel,
-    /// What is in [`Wheel::at`] while it is this thread that turns.
+    /// This thread, for the relay.
     me: u32,
     /// Another thread has taken the wheel, or this is a child that a handler has forked.
     is_lost: bool,
@@ -73,8 +72,8 @@ impl<'a> Helm<'a> {
         debug_assert!(!self.is_lost);
         let wheel = self.wheel;
         wheel.turns.store(wheel.turns.load(Relaxed).wrapping_add(1), Relaxed);
-        // SAFETY: this thread's number is in `at`, without LENT: it was put there by an exchange that succeeds for one
-        // thread, and only this thread takes it away.
+        // SAFETY: this thread has the relay, which one at a time has, and does not lend it: that it does in `lend_to` alone,
+        // and nobody takes from it what is not lent.
         let seat = unsafe { &mut *wheel.engine.get() };
         let Some(engine) = seat.engine.as_mut() else { return Turned::Ended };
         if std::mem::take(&mut seat.is_asleep) {
@@ -130,13 +129,23 @@ impl<'a> Helm<'a> {
     pub fn lend<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
         let wheel = self.wheel;
         // Whoever takes the wheel sees that it is counted.
-        let _abed = (self.me & STAND_BY == 0).then(|| wheel.count_abed());
-        wheel.at.store(self.me | LENT, Release);
+        let _abed = wheel.count_abed();
+        self.lend_to(sleep)
+    }
+
+    /// The same for who is not told otherwise.
+    fn lend_to<T>(&mut self, sleep: impl FnOnce() -> T) -> (T, bool) {
+        let wheel = self.wheel;
+        wheel.relay.lend(self.me);
         let slept = interrupt::while_at_wheel(wheel, sleep);
-        let is_ours = wheel.process.forks() == self.forks
-            && wheel.at.compare_exchange(self.me | LENT, self.me, Acquire, Relaxed).is_ok();
+        let is_ours = !self.has_forked() && wheel.relay.take_back(self.me);
         self.is_lost = !is_ours;
         (slept, is_ours)
+    }
+
+    /// This is a child, and what it has is its parent's.
+    fn has_forked(&self) -> bool {
+        self.wheel.process.forks() != self.forks
     }
 
     /// For a thread that waits for words: turns and sleeps until one of them `has_changed`.
@@ -187,8 +196,7 @@ impl<'a> Helm<'a> {
         let args = [at, list.len(), limit, self.mask(), 8, 0];
         // SAFETY: two entries, a time limit and a mask of eight bytes, or none.
         let slept = interrupt::while_at_wheel(self.wheel, || unsafe { syscall(nr::PPOLL, args) });
-        self.is_lost =
-            self.wheel.process.forks() != self.forks || self.wheel.at.load(Relaxed) != self.me;
+        self.is_lost = self.has_forked() || !self.wheel.relay.has(self.me);
         slept
     }
 
@@ -201,9 +209,8 @@ impl<'a> Helm<'a> {
         let mut list = [watched(self.descriptor()), watched(bell)];
         let at = list.as_mut_ptr().addr();
         let wheel = self.wheel;
-        let (_, is_ours) = self.lend(|| {
-            fence(SeqCst);
-            if !wheel.has_followers() {
+        let (_, is_ours) = self.lend_to(|| {
+            if !wheel.relay.has_followers() {
                 // SAFETY: two entries and a time limit, or none.
                 let _ = unsafe { syscall(nr::PPOLL, [at, list.len(), limit, NULL, 8, 0]) };
             }
@@ -222,7 +229,7 @@ fn place(limit: Option<&[i64; 2]>) -> usize {
 
 impl Drop for Helm<'_> {
     fn drop(&mut self) {
-        if !self.is_lost && self.wheel.process.forks() == self.forks {
+        if !self.is_lost && !self.has_forked() {
             self.wheel.leave(self.me);
         }
     }

@@ -1,12 +1,10 @@
 //! The thread that turns an engine while no other does.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use rustix::thread::futex::{self, Flags};
 use rustix::time::Timespec;
 
-use super::{FREE, Turned, Wheel, Who};
+use super::{Turned, Wheel, Who};
 use crate::syscall::SignalsBlocked;
 
 /// Between two looks whether anybody turns the engine, while it is turned now and then. What a thread has written that
@@ -26,7 +24,7 @@ impl Wheel {
             let _ = rustix::thread::nanosleep(&TICK);
             if self.turns.load(Relaxed) == seen {
                 self.stand_in();
-                self.rest();
+                self.relay.rest();
             }
         }
     }
@@ -35,23 +33,12 @@ impl Wheel {
     fn stand_in(&self) {
         let Some(mut helm) = self.take(Who::StandsBy) else { return };
         loop {
-            match helm.turn(|| self.has_followers()) {
+            match helm.turn(|| self.relay.has_followers()) {
                 Turned::Done | Turned::Ended => return,
                 Turned::Busy => {}
-                Turned::Idle if helm.stand_by() && !self.has_followers() => {}
+                Turned::Idle if helm.stand_by() && !self.relay.has_followers() => {}
                 Turned::Idle => return,
             }
         }
-    }
-
-    /// Sleeps until somebody leaves the wheel. Not at all when nobody is at it.
-    fn rest(&self) {
-        self.is_calm.store(1, Relaxed);
-        fence(SeqCst);
-        while self.at.load(Relaxed) != FREE && self.is_calm.load(Relaxed) != 0 {
-            // Every outcome means: look again.
-            let _ = futex::wait(&self.is_calm, Flags::PRIVATE, 1, None);
-        }
-        self.is_calm.store(0, Relaxed);
     }
 }

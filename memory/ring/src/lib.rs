@@ -6,7 +6,7 @@
 //! [`program_fifo`] (a program's ends of a socket) → [`EngineRecv`] and [`EngineSend`] (the engine's ends, which
 //! believe nothing) → [`Windows`] (who gets how much memory). [`HeapRecv`] and [`HeapSend`] are the same ends
 //! without another process. Apart from these stand the locks, `lock.rs` and `process_lock.rs`, and what they have
-//! in common, `word.rs`.
+//! in common, `word.rs`; and [`Relay`], by which threads of one process take turns at an engine.
 //!
 //! # Example
 //! A program and its engine, in one process: the program's bytes go through a socket's transmit FIFO.
@@ -73,6 +73,7 @@ mod lock;
 mod process_lock;
 mod protocol;
 mod region;
+mod relay;
 mod ring;
 mod spin;
 mod status;
@@ -98,6 +99,7 @@ pub use lock::{
 #[cfg(not(loom))]
 pub use process_lock::{Lock, LockGuard};
 pub use region::{Channel, Region};
+pub use relay::{Relay, Taken, Who};
 pub use ring::{
     ChannelError, EngineChannel, Full, cancel_sleep, events_waiting, has_ended, pop_event,
     prepare_sleep, push_command, take_events_lost,
@@ -109,6 +111,8 @@ pub use windows::{KEPT_MAX, Windows, WindowsUse};
 
 #[cfg(all(test, loom))]
 mod loom_fifo;
+#[cfg(all(test, loom))]
+mod loom_relay;
 #[cfg(all(test, loom))]
 mod loom_reuse;
 #[cfg(all(test, loom))]
