@@ -24,47 +24,27 @@
 //! (send) is sent when its thread waits next, or by the stand-by thread, which then sleeps on the engine's descriptor and
 //! is rung like an engine on a thread of its own.
 
+mod engine;
 mod helm;
+mod seat;
+mod stack;
 mod stand_by;
 
 use std::cell::UnsafeCell;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::time::Duration;
 
 use rustix::io::Errno;
 use towpath_ring::{Relay, Taken, doorbell};
 
 use crate::syscall::SignalsBlocked;
-use crate::{Deadline, Error, HighFd, Process};
+use crate::{Error, HighFd, Process};
 
-pub use helm::{Helm, Turned};
+use seat::Seat;
+
+pub use engine::{Engine, Next};
+pub use helm::Helm;
+pub use seat::Turned;
 pub use towpath_ring::Who;
-
-/// An engine that threads of this process turn, one at a time.
-pub trait Engine: Send {
-    /// Does what there is to do now, some of it at least.
-    fn turn(&mut self) -> Next;
-    /// Before a sleep on [`Self::descriptor`]. False: do not sleep, there is something to do.
-    fn begin_sleep(&mut self) -> bool;
-    /// After it.
-    fn end_sleep(&mut self);
-    /// Readable when there is something to do, while it sleeps.
-    fn descriptor(&self) -> BorrowedFd<'_>;
-    /// After [`Next::End`].
-    fn finish(self: Box<Self>);
-}
-
-/// What comes after a turn of an [`Engine`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// Another one.
-    Turn,
-    /// A sleep, at most so long. None: nothing has a deadline.
-    Sleep(Option<Duration>),
-    /// It was stopped.
-    End,
-}
 
 /// The engine that lives in this process, and who turns it.
 pub struct Wheel {
@@ -80,16 +60,6 @@ pub struct Wheel {
     has_ended: AtomicBool,
 }
 
-/// What only the thread at the wheel touches.
-struct Seat {
-    /// None: it has ended.
-    engine: Option<Box<dyn Engine>>,
-    /// [`Engine::begin_sleep`] was the last that was done to it.
-    is_asleep: bool,
-    /// When it is to look at its descriptors, if it has not slept by then.
-    look_at: Deadline,
-}
-
 // SAFETY: `engine` is reached only by the thread that has the relay (see `Helm`), and is Send.
 unsafe impl Sync for Wheel {}
 
@@ -97,7 +67,7 @@ impl Wheel {
     /// Nobody is at it. [`Self::stand_by`] is to run on a thread of its own.
     ///
     /// # Errors
-    /// `Refused` when there are no descriptors left.
+    /// `Refused` when there are no descriptors left, or no memory for a stack.
     pub fn new(process: &'static Process, engine: Box<dyn Engine>) -> Result<Self, Error> {
         let high = |fd: std::os::fd::OwnedFd| HighFd::new(fd.into(), &process.descriptors);
         let descriptor = high(rustix::io::fcntl_dupfd_cloexec(engine.descriptor(), 0)?);
@@ -105,11 +75,7 @@ impl Wheel {
         Ok(Self {
             process,
             relay: Relay::new(),
-            engine: UnsafeCell::new(Seat {
-                engine: Some(engine),
-                is_asleep: false,
-                look_at: Deadline::after(Duration::ZERO),
-            }),
+            engine: UnsafeCell::new(Seat::new(engine)?),
             descriptor,
             turns: AtomicU32::new(0),
             bell,

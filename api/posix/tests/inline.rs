@@ -298,9 +298,9 @@ fn a_time_limit_ends_a_wait_at_the_wheel() {
 /// Threads that answer each other, each of them waiting as it likes. Without a thread that stands by, a wake-up that is
 /// lost is lost for ever.
 fn ping_pong(posix: &'static Posix, pairs: usize, rounds: usize) {
-    let listener = listen(posix, 80);
+    let listener = listen(posix, 81);
     let count = AtomicUsize::new(0);
-    let connections: Vec<_> = (0..pairs).map(|_| pair(posix, listener, 80)).collect();
+    let connections: Vec<_> = (0..pairs).map(|_| pair(posix, listener, 81)).collect();
     thread::scope(|scope| {
         for (n, (ours, theirs)) in connections.into_iter().enumerate() {
             for (which, fd) in [ours, theirs].into_iter().enumerate() {
@@ -341,6 +341,29 @@ fn the_wheel_is_handed_over() {
     let _watch = Watch::new("nobody takes the wheel\n");
     let (_, _remote) = host(&POSIX);
     ping_pong(&POSIX, 4, 2000);
+}
+
+/// Whatever the thread has whose turn it is.
+#[test]
+fn a_turn_takes_a_part_of_the_engines_stack() {
+    static POSIX: Posix = Posix::new();
+    let _watch = Watch::new("threads with small stacks hang\n");
+    let (wheel, _remote) = host(&POSIX);
+    let before = wheel.take(Who::Waits).expect("nobody else").stack_used();
+    assert!(before.0 > 0);
+    let listener = listen(&POSIX, 80);
+    let (ours, theirs) = pair(&POSIX, listener, 80);
+    // As much as it takes to send and wait.
+    let small = thread::Builder::new().stack_size(16 << 10).spawn(move || {
+        for n in 0..100usize {
+            send(&POSIX, ours, &n.to_ne_bytes());
+            try_recv(&POSIX, theirs, 0).expect("bytes");
+        }
+    });
+    small.expect("a thread").join().expect("it does not panic");
+    ping_pong(&POSIX, 2, 500);
+    let (used, of) = wheel.take(Who::Waits).expect("nobody else").stack_used();
+    assert!(used * 2 < of, "{used} of {of}");
 }
 
 #[test]

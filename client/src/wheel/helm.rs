@@ -2,21 +2,14 @@
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::time::Duration;
 
 use towpath_ring::doorbell;
 
-use super::{Next, Wheel};
+use super::Wheel;
+use super::seat::{Seat, Turned};
 use crate::interrupt::{self, Handled, Limit};
 use crate::syscall::{SignalsBlocked, nr, syscall};
 use crate::{Deadline, Error};
-
-/// Turns in a row for others, after which the thread looks at its own signals and time limit.
-const TURNS_MAX: u32 = 32;
-
-/// An engine hears of processes when it sleeps. Where its threads always find something for them before it does, it looks
-/// this often, which costs a system call.
-const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 /// The right to turn the engine, of the thread that has taken it; its signals are blocked but while it sleeps. Dropping
 /// it leaves the wheel to others.
@@ -33,19 +26,6 @@ pub struct Helm<'a> {
     until: Option<Deadline>,
     signals: Option<SignalsBlocked>,
     _of_this_thread: PhantomData<*const ()>,
-}
-
-/// How turning the engine has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turned {
-    /// What the thread waits for has come, or may have.
-    Done,
-    /// There is nothing to do: the engine has gone to sleep. Now sleep, until [`Helm::until`].
-    Idle,
-    /// There was much to do for others. The thread is to look at its signals and its time limit, and go on.
-    Busy,
-    /// The engine has ended.
-    Ended,
 }
 
 /// struct pollfd.
@@ -72,41 +52,23 @@ impl<'a> Helm<'a> {
         debug_assert!(!self.is_lost);
         let wheel = self.wheel;
         wheel.turns.store(wheel.turns.load(Relaxed).wrapping_add(1), Relaxed);
+        let (turned, until) = self.seat().turn(&mut is_done);
+        self.until = until;
+        if turned == Turned::Ended {
+            wheel.has_ended.store(true, Release);
+        }
+        turned
+    }
+
+    /// Most bytes that turns have taken of the engine's stack, and how many there are.
+    pub fn stack_used(&mut self) -> (usize, usize) {
+        self.seat().stack_used()
+    }
+
+    fn seat(&mut self) -> &mut Seat {
         // SAFETY: this thread has the relay, which one at a time has, and does not lend it: that it does in `lend_to` alone,
-        // and nobody takes from it what is not lent.
-        let seat = unsafe { &mut *wheel.engine.get() };
-        let Some(engine) = seat.engine.as_mut() else { return Turned::Ended };
-        if std::mem::take(&mut seat.is_asleep) {
-            engine.end_sleep();
-            seat.look_at = Deadline::after(LOOK_EVERY);
-        }
-        for _ in 0..TURNS_MAX {
-            let next = engine.turn();
-            if next == Next::End {
-                wheel.has_ended.store(true, Release);
-                if let Some(engine) = seat.engine.take() {
-                    engine.finish();
-                }
-                return Turned::Ended;
-            }
-            if is_done() {
-                let is_idle = matches!(next, Next::Sleep(_));
-                if is_idle && seat.look_at.left().is_zero() && engine.begin_sleep() {
-                    engine.end_sleep();
-                    seat.look_at = Deadline::after(LOOK_EVERY);
-                }
-                return Turned::Done;
-            }
-            if let Next::Sleep(timeout) = next
-                && engine.begin_sleep()
-            {
-                seat.is_asleep = true;
-                self.until = timeout.map(Deadline::after);
-                return Turned::Idle;
-            }
-        }
-        self.until = Some(Deadline::after(Duration::ZERO));
-        Turned::Busy
+        // and nobody takes from it what is not lent. A thread has one helm, which is borrowed exclusively.
+        unsafe { &mut *self.wheel.engine.get() }
     }
 
     /// Until when to sleep after a turn, at the latest, where a thread has a time limit of its own. None: no limit.
