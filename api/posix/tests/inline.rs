@@ -1,15 +1,17 @@
 //! An engine in the process whose calls it serves: whoever waits turns it.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+mod host;
+
+use std::os::fd::AsRawFd;
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use towpath_client::wheel::{self, Turned, Wheel, Who};
+use towpath_client::wheel::{Turned, Wheel, Who};
 use towpath_client::{Buffer, Deadline};
-use towpath_engine::{Engine, EngineConfig, Remote};
+use towpath_engine::Remote;
 use towpath_posix::control::Control;
 use towpath_posix::{Errno, Posix, attach, epoll, poll, socket, transfer};
 
@@ -33,38 +35,12 @@ impl Watch {
     }
 }
 
-struct Inside(Engine);
-
-impl wheel::Engine for Inside {
-    fn turn(&mut self) -> wheel::Next {
-        match self.0.turn() {
-            towpath_engine::Next::Turn => wheel::Next::Turn,
-            towpath_engine::Next::Sleep(timeout) => wheel::Next::Sleep(timeout),
-            towpath_engine::Next::End => wheel::Next::End,
-        }
-    }
-    fn begin_sleep(&mut self) -> bool {
-        self.0.begin_sleep()
-    }
-    fn end_sleep(&mut self) {
-        self.0.end_sleep();
-    }
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-    fn finish(self: Box<Self>) {
-        self.0.finish();
-    }
-}
-
 /// A process with an engine in it, which nobody turns but who waits.
-fn host(posix: &'static Posix) -> (&'static Wheel, Remote) {
-    let mut engine = Engine::new(EngineConfig::default(), Vec::new(), [7; 32]).expect("an engine");
-    let (control, remote) = (engine.attach().expect("a channel"), engine.remote());
-    // The kernel tells nobody of the end of a process that has ended as a whole.
+fn host_alone(posix: &'static Posix) -> (&'static Wheel, Remote) {
+    let engine = host::engine();
+    // There is no other process that would have to be told of its end.
     std::mem::forget(engine.live());
-    let wheel = Wheel::new(&posix.process, Box::new(Inside(engine))).expect("descriptors");
-    let wheel: &'static Wheel = Box::leak(Box::new(wheel));
+    let (wheel, remote, control) = host::wheel(posix, engine);
     let is_attached = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -77,12 +53,6 @@ fn host(posix: &'static Posix) -> (&'static Wheel, Remote) {
         }
     });
     (wheel, remote)
-}
-
-/// The same with a thread that stands by. Gives that.
-fn host_standing_by(posix: &'static Posix) -> (&'static Wheel, Remote, thread::JoinHandle<()>) {
-    let (wheel, remote) = host(posix);
-    (wheel, remote, thread::spawn(|| wheel.stand_by()))
 }
 
 fn address(port: u16) -> libc::sockaddr_in {
@@ -195,7 +165,7 @@ fn set_of(posix: &'static Posix, fd: i32) -> i32 {
 fn one_thread_is_enough() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("a thread alone hangs\n");
-    let (_, _remote) = host(&POSIX);
+    let (_, _remote) = host_alone(&POSIX);
     let listener = listen(&POSIX, 80);
     let (ours, theirs) = pair(&POSIX, listener, 80);
     let (idle, _writer) = std::io::pipe().expect("a pipe");
@@ -238,7 +208,7 @@ extern "C" fn linger(_: i32) {
 fn a_handler_leaves_the_wheel_to_others() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("a handler is at the wheel\n");
-    let (_, _remote) = host(&POSIX);
+    let (_, _remote) = host_alone(&POSIX);
     let listener = listen(&POSIX, 80);
     // SAFETY: a handler that calls what handlers may, and stays as long as the process.
     unsafe { libc::signal(libc::SIGUSR1, linger as *const () as libc::sighandler_t) };
@@ -270,7 +240,7 @@ fn a_handler_leaves_the_wheel_to_others() {
 fn a_time_limit_ends_a_wait_at_the_wheel() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("a wait with a time limit hangs\n");
-    let (_, _remote) = host(&POSIX);
+    let (_, _remote) = host_alone(&POSIX);
     let listener = listen(&POSIX, 80);
     let (ours, _theirs) = pair(&POSIX, listener, 80);
     let (idle, _writer) = std::io::pipe().expect("a pipe");
@@ -339,7 +309,7 @@ fn ping_pong(posix: &'static Posix, pairs: usize, rounds: usize) {
 fn the_wheel_is_handed_over() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("nobody takes the wheel\n");
-    let (_, _remote) = host(&POSIX);
+    let (_, _remote) = host_alone(&POSIX);
     ping_pong(&POSIX, 4, 2000);
 }
 
@@ -348,7 +318,7 @@ fn the_wheel_is_handed_over() {
 fn a_turn_takes_a_part_of_the_engines_stack() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("threads with small stacks hang\n");
-    let (wheel, _remote) = host(&POSIX);
+    let (wheel, _remote) = host_alone(&POSIX);
     let before = wheel.take(Who::Waits).expect("nobody else").stack_used();
     assert!(before.0 > 0);
     let listener = listen(&POSIX, 80);
@@ -370,7 +340,7 @@ fn a_turn_takes_a_part_of_the_engines_stack() {
 fn the_wheel_is_handed_over_beside_a_thread_that_stands_by() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("threads wait beside one that stands by\n");
-    let (_, remote, stands_by) = host_standing_by(&POSIX);
+    let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
     ping_pong(&POSIX, 4, 2000);
     remote.stop();
     stands_by.join().expect("it ends");
@@ -382,7 +352,7 @@ fn the_wheel_is_handed_over_beside_a_thread_that_stands_by() {
 fn who_waits_takes_over_from_who_leaves() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("nobody takes over\n");
-    let (_, _remote) = host(&POSIX);
+    let (_, _remote) = host_alone(&POSIX);
     let listener = listen(&POSIX, 80);
     for (first, then) in ALL.iter().flat_map(|first| ALL.map(|then| (*first, then))) {
         let sleepers = [first, then].map(|how| {
@@ -408,7 +378,7 @@ fn who_waits_takes_over_from_who_leaves() {
 fn requests_are_answered_beside_who_sleeps_at_the_wheel() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("a request is not answered\n");
-    let (_, _remote) = host(&POSIX);
+    let (_, _remote) = host_alone(&POSIX);
     let listener = listen(&POSIX, 80);
     for how in ALL {
         let (ours, theirs) = pair(&POSIX, listener, 80);
@@ -440,7 +410,7 @@ fn requests_are_answered_beside_who_sleeps_at_the_wheel() {
 fn what_threads_send_that_do_not_wait_is_sent() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("nobody sends\n");
-    let (_, remote, stands_by) = host_standing_by(&POSIX);
+    let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
     let listener = listen(&POSIX, 80);
     let (ours, theirs) = pair(&POSIX, listener, 80);
     for n in 0..20usize {
@@ -477,7 +447,7 @@ fn what_threads_send_that_do_not_wait_is_sent() {
 fn who_stands_by_notices_that_the_wheel_was_taken_from_it() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("nobody sends after a request\n");
-    let (_, remote, stands_by) = host_standing_by(&POSIX);
+    let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
     let listener = listen(&POSIX, 80);
     let (ours, theirs) = pair(&POSIX, listener, 80);
     let took = (0..20).map(|_| {
@@ -513,9 +483,7 @@ fn sleeps_of(name: &str) -> Option<u64> {
 fn who_stands_by_sleeps_while_another_thread_does() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("a thread sleeps\n");
-    let (wheel, remote) = host(&POSIX);
-    let stands_by = thread::Builder::new().name("stands-by".into());
-    let stands_by = stands_by.spawn(|| wheel.stand_by()).expect("a thread");
+    let (_, remote, stands_by) = host::standing_by(&POSIX, "rests");
     let listener = listen(&POSIX, 80);
     for how in ALL {
         let (ours, theirs) = pair(&POSIX, listener, 80);
@@ -527,10 +495,10 @@ fn who_stands_by_sleeps_while_another_thread_does() {
             });
             let begin = Instant::now();
             loop {
-                let before = sleeps_of("stands-by");
+                let before = sleeps_of("rests");
                 thread::sleep(Duration::from_millis(100));
                 // A tick would be a hundred.
-                let after = sleeps_of("stands-by");
+                let after = sleeps_of("rests");
                 if before.zip(after).is_some_and(|(before, after)| after - before <= 2) {
                     break;
                 }
@@ -547,7 +515,7 @@ fn who_stands_by_sleeps_while_another_thread_does() {
 fn all_who_wait_learn_of_the_end() {
     static POSIX: Posix = Posix::new();
     let _watch = Watch::new("threads do not learn of the end\n");
-    let (_, remote, stands_by) = host_standing_by(&POSIX);
+    let (_, remote, stands_by) = host::standing_by(&POSIX, "stands-by");
     let listener = listen(&POSIX, 80);
     let connections: Vec<_> = (0..4).map(|_| pair(&POSIX, listener, 80)).collect();
     thread::scope(|scope| {
