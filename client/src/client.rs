@@ -271,7 +271,12 @@ impl Client {
 
     fn wait_for_answer(&self, number: u32) -> Result<Reply, Error> {
         loop {
-            let word = towpath_ring::await_answer(&self.channel);
+            let turns = self.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Asks));
+            let word = if turns {
+                towpath_ring::answer_word(&self.channel)
+            } else {
+                towpath_ring::await_answer(&self.channel)
+            };
             if let Some(reply) = towpath_ring::answer_to(&self.channel, number) {
                 // It may have been woken by the engine's end, of which no other thread is told then.
                 self.is_dead();
@@ -280,7 +285,7 @@ impl Client {
             if self.is_dead() {
                 return Err(Error::Dead);
             }
-            if wait::sleep_on(self, word) && !self.check_alive() {
+            if wait::sleep_on(self, word, !turns) && !self.check_alive() {
                 return Err(Error::Dead);
             }
         }

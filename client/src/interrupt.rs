@@ -73,11 +73,12 @@ pub fn handler_runs(restarts: bool) {
 /// Somebody cancels this thread. False: it is in no cancellation point of ours, and this is not for us.
 pub fn cancellation_comes() -> bool {
     THREAD.with(|thread| {
+        // libc may end the thread at once (PTHREAD_CANCEL_ASYNCHRONOUS).
+        thread.leave_wheel();
         let inside = thread.is_in_point();
         if inside {
             thread.cancelled.store(true, Relaxed);
             thread.end_sleep();
-            thread.leave_wheel();
         }
         inside
     })

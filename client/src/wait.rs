@@ -67,9 +67,11 @@ pub fn until_any<T>(
     let began = client.process().forks();
     let mut has_slept = false;
     loop {
+        // Who turns the engine is not to be woken by it.
+        let turns = client.wheel().is_some_and(|wheel| wheel.is_free_for(Who::Waits));
         let mut waiters = [const { None }; SOCKETS_MAX];
         for (waiter, &socket) in waiters.iter_mut().zip(sockets) {
-            *waiter = client.slot(socket).map(Waiter::new);
+            *waiter = client.slot(socket).map(if turns { Waiter::unasked } else { Waiter::new });
         }
         match attempt() {
             Err(Error::WouldBlock) => {}
@@ -82,7 +84,7 @@ pub fn until_any<T>(
         if client.is_dead() || sockets.iter().any(|&socket| client.slot(socket).is_none()) {
             return Err(Error::Dead);
         }
-        let slept = sleep(client, &waiters[..sockets.len()], deadline, since);
+        let slept = sleep(client, &waiters[..sockets.len()], !turns, deadline, since);
         has_slept = true;
         // What has a time limit is interrupted by every handler.
         if client.process().forks() != began {
@@ -102,11 +104,12 @@ pub fn until_any<T>(
     }
 }
 
-/// Sleeps once. `TimedOut`: at the deadline, or when it is time to look whether the engine lives; `Dead`: not at
+/// Sleeps once, or turns the engine; only that if nobody is asked to wake this thread. `TimedOut`: at the deadline, or when it is time to look whether the engine lives; `Dead`: not at
 /// all, and those of several never can.
 fn sleep(
     client: &Client,
     waiters: &[Option<Waiter<'_>>],
+    is_asked: bool,
     deadline: Option<Deadline>,
     since: Handled,
 ) -> Result<(), Error> {
@@ -116,8 +119,10 @@ fn sleep(
             let has_changed = || waiters.iter().flatten().map(Waiter::word).any(has_changed);
             return helm.drive(deadline, since, has_changed);
         }
-        let Some(following) = wheel.follow() else { return Ok(()) };
-        baton = Some(following);
+        match wheel.follow() {
+            Some(following) if is_asked => baton = Some(following),
+            _ => return Ok(()),
+        }
     }
     let limited = deadline.is_some();
     if !client.process().is_without_waitv()
@@ -149,8 +154,8 @@ fn sleep(
 }
 
 /// Sleeps until a word of the engine's is another than expected, or the engine ends: for a thread with its signals
-/// blocked. It may wake for nothing. True: nobody tells of the engine's end here, [`Client::check_alive`] does.
-pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32)) -> bool {
+/// blocked. It may wake for nothing, and does not sleep if nobody is asked to wake it and it cannot turn the engine. True: nobody tells of the engine's end here, [`Client::check_alive`] does.
+pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32), is_asked: bool) -> bool {
     const NO_LIMIT: usize = 0;
     let mut baton = None;
     if let Some(wheel) = client.wheel() {
@@ -160,8 +165,10 @@ pub(crate) fn sleep_on(client: &Client, word: (&AtomicU32, u32)) -> bool {
         }
         // Who is at the wheel may sleep.
         client.ring_engine();
-        let Some(following) = wheel.follow() else { return false };
-        baton = Some(following);
+        match wheel.follow() {
+            Some(following) if is_asked => baton = Some(following),
+            _ => return false,
+        }
     }
     if !client.process().is_without_waitv()
         && let Some(life) = client.life()

@@ -64,7 +64,8 @@ pub struct Wheel {
 unsafe impl Sync for Wheel {}
 
 impl Wheel {
-    /// Nobody is at it. [`Self::stand_by`] is to run on a thread of its own.
+    /// Nobody is at it. [`Self::stand_by`] is to run on a thread of its own, whose end tells other processes of the
+    /// engine's ([`towpath_ring::Life`]).
     ///
     /// # Errors
     /// `Refused` when there are no descriptors left, or no memory for a stack.
@@ -81,6 +82,11 @@ impl Wheel {
             bell,
             has_ended: AtomicBool::new(false),
         })
+    }
+
+    /// Whether it can be taken.
+    pub(crate) fn is_free_for(&self, who: Who) -> bool {
+        self.relay.is_free_for(who)
     }
 
     /// Takes the wheel. None: somebody else is at it. Who asks, and who stands by, has its signals blocked.

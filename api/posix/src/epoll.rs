@@ -311,7 +311,7 @@ unsafe fn sleep(
     let poll = |limit| {
         let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut list = [wanted(bed), wanted(engine)];
-        let args = [list.as_mut_ptr().addr(), list.len(), limit, mask, 8, 0];
+        let args = [list.as_mut_ptr().expose_provenance(), list.len(), limit, mask, 8, 0];
         // SAFETY: two entries; the limit is a timespec; the caller's promise about the mask.
         unsafe { syscall(libc::SYS_ppoll as usize, args) }?;
         if list[0].revents == 0 {

@@ -148,7 +148,12 @@ impl How {
 
     fn recv(self, posix: &'static Posix, fd: i32, set: i32, kernels: i32) -> Vec<u8> {
         self.wait(posix, fd, set, kernels);
-        try_recv(posix, fd, 0).expect("bytes")
+        loop {
+            match try_recv(posix, fd, 0) {
+                Err(Errno(libc::EINTR)) => {}
+                bytes => return bytes.expect("bytes"),
+            }
+        }
     }
 }
 
@@ -195,8 +200,12 @@ fn blocked_signals() -> Vec<i32> {
 static IS_IN_HANDLER: AtomicBool = AtomicBool::new(false);
 static MAY_RETURN: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn linger(_: i32) {
-    towpath_client::interrupt::handler_runs(true);
+extern "C" fn linger(signal: i32) {
+    match signal {
+        libc::SIGUSR1 => towpath_client::interrupt::handler_runs(true),
+        // Outside of a cancellation point libc ends the thread in its handler.
+        _ => assert!(!towpath_client::interrupt::cancellation_comes()),
+    }
     IS_IN_HANDLER.store(true, Relaxed);
     while !MAY_RETURN.load(Relaxed) {
         thread::sleep(Duration::from_millis(1));
@@ -211,8 +220,12 @@ fn a_handler_leaves_the_wheel_to_others() {
     let (_, _remote) = host_alone(&POSIX);
     let listener = listen(&POSIX, 80);
     // SAFETY: a handler that calls what handlers may, and stays as long as the process.
-    unsafe { libc::signal(libc::SIGUSR1, linger as *const () as libc::sighandler_t) };
-    for how in ALL {
+    unsafe {
+        libc::signal(libc::SIGUSR1, linger as *const () as libc::sighandler_t);
+        libc::signal(libc::SIGUSR2, linger as *const () as libc::sighandler_t);
+    }
+    let signals = [libc::SIGUSR1, libc::SIGUSR2];
+    for (how, signal) in ALL.iter().flat_map(|how| signals.map(|signal| (*how, signal))) {
         let (ours, theirs) = pair(&POSIX, listener, 80);
         let sleeper = thread::spawn(move || {
             let (idle, _writer) = std::io::pipe().expect("a pipe");
@@ -223,7 +236,7 @@ fn a_handler_leaves_the_wheel_to_others() {
         MAY_RETURN.store(false, Relaxed);
         thread::sleep(Duration::from_millis(10));
         // SAFETY: the thread is there, as nothing has come for it.
-        unsafe { libc::pthread_kill(sleeper.as_pthread_t(), libc::SIGUSR1) };
+        unsafe { libc::pthread_kill(sleeper.as_pthread_t(), signal) };
         while !IS_IN_HANDLER.load(Relaxed) {
             thread::sleep(Duration::from_millis(1));
         }

@@ -154,7 +154,7 @@ impl<'a> Helm<'a> {
         let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
         // The kernel passes negative numbers over.
         let mut list = [watched(self.descriptor()), watched(own.unwrap_or(-1))];
-        let at = list.as_mut_ptr().addr();
+        let at = list.as_mut_ptr().expose_provenance();
         let args = [at, list.len(), limit, self.mask(), 8, 0];
         // SAFETY: two entries, a time limit and a mask of eight bytes, or none.
         let slept = interrupt::while_at_wheel(self.wheel, || unsafe { syscall(nr::PPOLL, args) });
@@ -169,7 +169,7 @@ impl<'a> Helm<'a> {
         let bell = self.wheel.bell.get();
         let watched = |fd| Watched { fd, events: POLLIN, revents: 0 };
         let mut list = [watched(self.descriptor()), watched(bell)];
-        let at = list.as_mut_ptr().addr();
+        let at = list.as_mut_ptr().expose_provenance();
         let wheel = self.wheel;
         let (_, is_ours) = self.lend_to(|| {
             if !wheel.relay.has_followers() {

@@ -87,7 +87,7 @@ pub mod program_fifo;
 pub use append::{Appended, Wanted, append};
 pub use area::{WINDOW_MAX, WINDOW_MIN};
 pub use buffer::{Payload, RecvBuffer, SendBuffer};
-pub use call::{answer_to, ask, await_answer};
+pub use call::{answer_to, answer_word, ask, await_answer};
 pub use engine_recv::EngineRecv;
 pub use engine_send::{Attach, EngineSend, take_tx_wanted};
 pub use heap::{HeapRecv, HeapSend};
